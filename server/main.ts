@@ -8,7 +8,7 @@ import { migrate } from "./infra/db/migrate.ts";
 import { MigrationError } from "./infra/db/migration-error.ts";
 import { checkDatabase, UnfitDatabase } from "./infra/db/settings.ts";
 import { ConfigError, loadConfig, type Config } from "./config.ts";
-import { tellPrimary, type ToChild } from "./infra/siblings.ts";
+import { sendToPrimary, type ToChild } from "./infra/worker-messages.ts";
 import { FIRST_ANSWERS_MS } from "./infra/first-answers.ts";
 import { hideConfigured, loggerOptions } from "./infra/telemetry.ts";
 import { assertPortFree } from "./local/free-port.ts";
@@ -39,14 +39,14 @@ interface Running {
 export async function main(): Promise<void> {
   const running: Running = {};
   const isOneOfMany = cluster.isWorker;
-  const stopper = isOneOfMany ? stopWhenTold(running) : stopOnSignals(running);
+  const stopper = isOneOfMany ? stopOnSignal(running) : stopOnSignals(running);
   try {
-    await (isOneOfMany ? startAsTold(running, stopper) : start(running, stopper));
+    await (isOneOfMany ? startInRole(running, stopper) : start(running, stopper));
   } catch (error) {
     await shutDown(running);
     const { hide = (text: string) => text } = running;
     const reason = hide(describe(error));
-    if (isOneOfMany) tellPrimary({ say: "failed", reason });
+    if (isOneOfMany) sendToPrimary({ say: "failed", reason });
     else console.error(`Purser could not start: ${reason}`);
     // What was said last is on its way.
     await delay(isOneOfMany ? FAREWELL_MS : 0);
@@ -106,9 +106,9 @@ async function startMany(
 }
 
 /** One of several processes: what for, the one that started it says. */
-async function startAsTold(running: Running, stopper: { requested: boolean }): Promise<void> {
+async function startInRole(running: Running, stopper: { requested: boolean }): Promise<void> {
   const told = begun();
-  tellPrimary({ say: "here" });
+  sendToPrimary({ say: "here" });
   const loaded = loadConfig(process.env);
   running.hide = hideConfigured(loaded);
   // Before anything is asked of the database: loading leaves no time to hear an answer.
@@ -123,14 +123,14 @@ async function startAsTold(running: Running, stopper: { requested: boolean }): P
   if (stopper.requested) return finish(running);
   if (role === "lanes") {
     await applyMigrations(config);
-    tellPrimary({ say: "migrated" });
+    sendToPrimary({ say: "migrated" });
   }
   running.app = await buildApp(config);
   if (stopper.requested) return finish(running);
   if (role === "lanes") void noteChanges(running.app, config);
   else await running.app.listen({ host: config.host, port: config.port });
   if (stopper.requested) return finish(running);
-  tellPrimary({ say: "ready" });
+  sendToPrimary({ say: "ready" });
 }
 
 /** Words that come together are heard before anything that waits for one of them goes on: so this hears all of them. */
@@ -143,12 +143,12 @@ function begun(): Promise<Extract<ToChild, { say: "begin" }>> {
 }
 
 /** Signals are for the process that started this one: it hears of them, and says what is to be done. */
-function stopWhenTold(running: Running): { requested: boolean } {
+function stopOnSignal(running: Running): { requested: boolean } {
   const stopper = { requested: false };
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const)
-    process.on(signal, () => tellPrimary({ say: "leave" }));
+    process.on(signal, () => sendToPrimary({ say: "leave" }));
   process.on("message", (message: ToChild) => {
-    if (message.say === "ping") tellPrimary({ say: "pong" });
+    if (message.say === "ping") sendToPrimary({ say: "pong" });
     if (message.say !== "stop" || stopper.requested) return;
     stopper.requested = true;
     running.isAnnounced = message.isAnnounced;

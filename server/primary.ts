@@ -8,15 +8,15 @@ import { once } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
 import { AggregatorRegistry } from "prom-client";
 import {
-  closeWhatItNeverTook,
+  closeUnacceptedConnections,
   nameOf,
   newSlot,
   PATIENCE,
-  tell,
+  sendTo,
   type Patience,
   type Slot,
 } from "./infra/children.ts";
-import type { Told, ToChild, ToPrimary } from "./infra/siblings.ts";
+import type { MetricsSnapshot, ToChild, ToPrimary } from "./infra/worker-messages.ts";
 import { StartError } from "./local/start-error.ts";
 
 export interface PrimaryDeps {
@@ -49,10 +49,10 @@ export class Primary {
   readonly #lanes: Slot = newSlot("lanes", "lanes");
   readonly #accepting: Slot[];
   readonly #closing = new AbortController();
-  readonly #collecting = new Map<number, (slot: Slot, metrics: Told) => void>();
+  readonly #collecting = new Map<number, (slot: Slot, metrics: MetricsSnapshot) => void>();
   #collections = 0;
   /** What processes counted that are gone: a sum that shrank would look like a restart of all. */
-  #past: Told = [];
+  #past: MetricsSnapshot = [];
   #burials = Promise.resolve();
   #isMigrated = false;
   #started: { resolve: () => void; reject: (error: Error) => void } | undefined;
@@ -110,7 +110,7 @@ export class Primary {
   }
 
   #bidStop({ child }: Slot): void {
-    if (child) tell(child, { say: "stop", isAnnounced: this.#deps.isAnnounced });
+    if (child) sendTo(child, { say: "stop", isAnnounced: this.#deps.isAnnounced });
   }
 
   #fork(slot: Slot): void {
@@ -120,17 +120,17 @@ export class Primary {
       // Without a number it never was; otherwise only a word did not arrive.
       if (child.process.pid !== undefined) return;
       slot.reason = error.message;
-      this.#mourn(slot, error.message);
+      this.#onChildExit(slot, error.message);
     });
     slot.child = child;
     slot.isHere = false;
     slot.isReady = false;
     slot.reason = undefined;
     slot.readyByMs = performance.now() + this.#patience.readyMs;
-    closeWhatItNeverTook(child.process);
-    child.on("message", (message: ToPrimary) => this.#hear(slot, message));
+    closeUnacceptedConnections(child.process);
+    child.on("message", (message: ToPrimary) => this.#receive(slot, message));
     child.process.once("exit", (code, signal) => {
-      this.#mourn(slot, signal ?? `code ${code}`);
+      this.#onChildExit(slot, signal ?? `code ${code}`);
     });
   }
 
@@ -146,7 +146,7 @@ export class Primary {
         this.#end(slot, `answered nothing for ${(pingMs * mostUnanswered) / 1_000} s`);
       } else {
         slot.unanswered += 1;
-        tell(child, { say: "ping" });
+        sendTo(child, { say: "ping" });
       }
     }
   }
@@ -164,12 +164,12 @@ export class Primary {
     const { migratedMs, readyMs } = this.#patience;
     slot.readyByMs = performance.now() + (role === "lanes" ? migratedMs : readyMs);
     if (role === "lanes" || this.#isMigrated)
-      tell(child, { say: "begin", role, name, world: this.#deps.world });
+      sendTo(child, { say: "begin", role, name, world: this.#deps.world });
     // It waits for another.
     else slot.readyByMs = Number.POSITIVE_INFINITY;
   }
 
-  #hear(slot: Slot, message: ToPrimary): void {
+  #receive(slot: Slot, message: ToPrimary): void {
     slot.unanswered = 0;
     switch (message.say) {
       case "failed":
@@ -188,11 +188,11 @@ export class Primary {
       case "ready":
         return this.#welcome(slot);
       case "work":
-        return this.#tellLanes(message);
+        return this.#notifyLanes(message);
       case "expecting":
         if (message.isExpected) slot.expecting.add(message.chainId);
         else slot.expecting.delete(message.chainId);
-        return this.#tellLanes({ ...message, by: slot.name });
+        return this.#notifyLanes({ ...message, by: slot.name });
       case "told":
         return this.#collecting.get(message.id)?.(slot, message.metrics);
       case "scrape":
@@ -207,22 +207,22 @@ export class Primary {
     slot.isReady = true;
     slot.readyAtMs = performance.now();
     if (slot !== this.#lanes && slot.child)
-      tell(slot.child, { say: "lanes", areUp: this.#lanes.isReady });
-    else this.#tellAccepting(true);
+      sendTo(slot.child, { say: "lanes", areUp: this.#lanes.isReady });
+    else this.#notifyAccepting(true);
     if (this.#slots.every(({ isReady }) => isReady)) this.#started?.resolve();
   }
 
-  #tellLanes(message: ToChild): void {
-    if (this.#lanes.child && this.#lanes.isReady) tell(this.#lanes.child, message);
+  #notifyLanes(message: ToChild): void {
+    if (this.#lanes.child && this.#lanes.isReady) sendTo(this.#lanes.child, message);
   }
 
-  #tellAccepting(areUp: boolean): void {
+  #notifyAccepting(areUp: boolean): void {
     // Who is not ready yet is told then.
     for (const { child, isReady } of this.#accepting)
-      if (child && isReady) tell(child, { say: "lanes", areUp });
+      if (child && isReady) sendTo(child, { say: "lanes", areUp });
   }
 
-  #mourn(slot: Slot, code: string): void {
+  #onChildExit(slot: Slot, code: string): void {
     const wasReady = slot.isReady;
     const isSaid = slot.reason !== undefined;
     const reason = slot.reason ?? code;
@@ -230,11 +230,11 @@ export class Primary {
     slot.isReady = false;
     const last = slot.metrics ?? [];
     slot.metrics = undefined;
-    this.#burials = this.#burials.then(() => this.#bury(last)).catch(() => undefined);
+    this.#burials = this.#burials.then(() => this.#mergeMetrics(last)).catch(() => undefined);
     for (const chainId of slot.expecting)
-      this.#tellLanes({ say: "expecting", chainId, isExpected: false, by: slot.name });
+      this.#notifyLanes({ say: "expecting", chainId, isExpected: false, by: slot.name });
     slot.expecting.clear();
-    if (slot === this.#lanes && wasReady) this.#tellAccepting(false);
+    if (slot === this.#lanes && wasReady) this.#notifyAccepting(false);
     if (this.#closing.signal.aborted) return;
     if (this.#started) {
       this.#closing.abort();
@@ -271,7 +271,7 @@ export class Primary {
       this.#fork(slot);
     } catch (error) {
       slot.reason = `it could not be started: ${(error as Error).message}`;
-      this.#mourn(slot, slot.reason);
+      this.#onChildExit(slot, slot.reason);
     }
   }
 
@@ -281,21 +281,21 @@ export class Primary {
     const { signal } = this.#closing;
     await delay(this.#patience.signalsMs, undefined, { signal }).catch(() => undefined);
     if (signal.aborted || !child || child !== slot.child) return;
-    tell(child, { say: "stop", isAnnounced: false });
+    sendTo(child, { say: "stop", isAnnounced: false });
   }
 
   async #scrape(asking: Slot, id: number): Promise<void> {
     try {
       const told = await this.#collect();
       const text = await AggregatorRegistry.aggregate(told).metrics();
-      if (asking.child) tell(asking.child, { say: "scraped", id, text });
+      if (asking.child) sendTo(asking.child, { say: "scraped", id, text });
     } catch (error) {
       this.#deps.log({ err: error }, "the metrics could not be gathered");
     }
   }
 
   /** Of a process that does not answer in time, what it had counted when it told last: its gauges show nothing that is. */
-  async #collect(): Promise<Told[]> {
+  async #collect(): Promise<MetricsSnapshot[]> {
     const id = (this.#collections += 1);
     const asked = this.#slots.filter(({ isReady }) => isReady);
     const missing = new Set(asked);
@@ -308,7 +308,7 @@ export class Primary {
         clearTimeout(late);
         resolve();
       });
-      for (const { child } of asked) if (child) tell(child, { say: "collect", id });
+      for (const { child } of asked) if (child) sendTo(child, { say: "collect", id });
     });
     this.#collecting.delete(id);
     for (const slot of missing) slot.metrics = slot.metrics?.filter(isCounted);
@@ -316,7 +316,7 @@ export class Primary {
     return [...live, this.#past, this.#restarts()];
   }
 
-  #restarts(): Told {
+  #restarts(): MetricsSnapshot {
     return [
       {
         collect: () => undefined,
@@ -333,7 +333,7 @@ export class Primary {
   }
 
   /** As far as it was told: what a process counted since the last scrape is gone with it. */
-  async #bury(last: Told): Promise<void> {
+  async #mergeMetrics(last: MetricsSnapshot): Promise<void> {
     const counted = last.filter(isCounted);
     if (counted.length === 0) return;
     const past = AggregatorRegistry.aggregate([this.#past, counted]);
@@ -341,5 +341,5 @@ export class Primary {
   }
 }
 
-const isCounted = ({ type }: Told[number]): boolean =>
+const isCounted = ({ type }: MetricsSnapshot[number]): boolean =>
   ["counter", "histogram", "summary"].includes(String(type));

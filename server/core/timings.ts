@@ -52,19 +52,19 @@ export interface Timings {
   /** A head that stands still for this long, or for ten blocks if that is longer, makes another endpoint be asked. */
   stuckHeadMs: number;
   /** For how long a process that reads the books may be silent before another does it. */
-  booksLeaseMs: number;
+  reconcileLeaseMs: number;
   /** A start waits this long for the first look at whether the database is older than the chain. */
-  booksFirstLookMs: number;
+  reconcileFirstMs: number;
   /** The books are read with each block, but not more often than this. */
-  booksRoundMs: number;
+  reconcileRoundMs: number;
   /** The engine writes what its own transactions did: it has this long before the books do it. */
-  booksOpenMs: number;
+  reconcileOpenMs: number;
   /** Receipts and logs may be late: an absence must last this long. */
-  booksAbsentMs: number;
+  reconcileAbsentMs: number;
   /** Between two looks at logs that may have come late. */
-  booksLookBackMs: number;
+  reconcileLookBackMs: number;
   /** Between two looks at differences that may be over. */
-  booksRecheckMs: number;
+  reconcileRecheckMs: number;
   /** For the look-up, the connection, and the last byte of what is read. A claim holds longer: deliveries-store.ts. */
   webhookTimeoutMs: number;
   /** How often a process looks for webhooks to tell. Facts do not wake anybody: a word to the queue would be one row that all of them lock. */
@@ -100,13 +100,13 @@ export const TIMINGS: Readonly<Timings> = {
   watchRoundMs: 1_000,
   idleHeadMs: 4_000,
   stuckHeadMs: 4_000,
-  booksLeaseMs: 30_000,
-  booksFirstLookMs: 3_000,
-  booksRoundMs: 1_000,
-  booksOpenMs: 15_000,
-  booksAbsentMs: 30_000,
-  booksLookBackMs: 15_000,
-  booksRecheckMs: 30_000,
+  reconcileLeaseMs: 30_000,
+  reconcileFirstMs: 3_000,
+  reconcileRoundMs: 1_000,
+  reconcileOpenMs: 15_000,
+  reconcileAbsentMs: 30_000,
+  reconcileLookBackMs: 15_000,
+  reconcileRecheckMs: 30_000,
   webhookTimeoutMs: 15_000,
   webhookLookMs: 500,
   webhookRefillMs: 200,

@@ -7,7 +7,7 @@ import { pendingMigrations, readMigrations } from "../infra/db/migrate.ts";
 import type { Config } from "../config.ts";
 import { readOperatorHead, readOperators } from "../plugins/audit/operators.ts";
 import { verifyOperators } from "../plugins/audit/verify.ts";
-import { countOpenDifferences } from "../plugins/books/store.ts";
+import { countOpenDifferences } from "../plugins/reconciliation/store.ts";
 import { durationOf, found, ok, warning, wrong, type Finding } from "./finding.ts";
 
 export interface Database {

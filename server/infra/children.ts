@@ -2,7 +2,7 @@
 import type { ChildProcess } from "node:child_process";
 import type { Worker } from "node:cluster";
 import type { Role } from "../core/worker-settings.ts";
-import type { Told, ToChild } from "./siblings.ts";
+import type { MetricsSnapshot, ToChild } from "./worker-messages.ts";
 
 export const PATIENCE = {
   /** A process that dies is started again after this, and each time it did not live for long after twice as much. */
@@ -45,7 +45,7 @@ export interface Slot {
   deaths: number;
   restarts: number;
   /** As it told them last. */
-  metrics: Told | undefined;
+  metrics: MetricsSnapshot | undefined;
   expecting: Set<number>;
 }
 
@@ -77,7 +77,7 @@ interface Connection {
  * A connection on its way to a process that is killed stays open here for ever (`node:cluster` waits for its word), and
  * its caller waits for an answer: it is closed, and the caller hears at once that it has to ask again.
  */
-export function closeWhatItNeverTook(child: ChildProcess): void {
+export function closeUnacceptedConnections(child: ChildProcess): void {
   // Nothing can be sent to what could not be started.
   if (!child.channel) return;
   const onTheWay = new Map<number, Connection>();
@@ -96,6 +96,6 @@ export function closeWhatItNeverTook(child: ChildProcess): void {
 }
 
 /** Whoever ends meanwhile needs to be told nothing. */
-export function tell(child: Worker, message: ToChild): void {
+export function sendTo(child: Worker, message: ToChild): void {
   if (child.isConnected()) child.send(message, () => undefined);
 }

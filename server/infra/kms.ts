@@ -118,11 +118,11 @@ export class Kms {
     send: (loaded: Loaded, options: { abortSignal: AbortSignal }) => Promise<T>,
   ): Promise<T> {
     const startMs = performance.now();
-    const tell = (outcome: KmsOutcome, error?: unknown) =>
+    const report = (outcome: KmsOutcome, error?: unknown) =>
       this.#onCall({ operation, outcome, ms: performance.now() - startMs }, error);
     if (this.#waiting >= MAX_WAITING) {
       const error = new Error(`${MAX_WAITING} calls are waiting for it`);
-      tell("unavailable", error);
+      report("unavailable", error);
       throw keysUnavailable(error);
     }
     this.#waiting += 1;
@@ -131,11 +131,11 @@ export class Kms {
       // Finding credentials asks the network as well, and knows of no signal.
       const sent = (this.#loading ??= load()).then((loaded) => send(loaded, { abortSignal }));
       const answer = await Promise.race([sent, late]);
-      tell("ok");
+      report("ok");
       return answer;
     } catch (error) {
       const isAltered = error instanceof Error && ALTERED.has(error.name);
-      tell(isAltered ? "altered" : "unavailable", error);
+      report(isAltered ? "altered" : "unavailable", error);
       throw isAltered
         ? new KmsAltered("the KMS does not open this wrapping", { cause: error })
         : keysUnavailable(error);
@@ -202,7 +202,7 @@ declare module "fastify" {
   }
 }
 
-const TELL_AGAIN_MS = 10_000;
+const REPORT_AGAIN_MS = 10_000;
 
 export default fp(
   async (app) => {
@@ -213,12 +213,12 @@ export default fp(
       buckets: [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 3],
       registers: [app.metrics],
     });
-    let toldAtMs = Number.NEGATIVE_INFINITY;
+    let reportedAtMs = Number.NEGATIVE_INFINITY;
     const kms = new Kms(({ operation, outcome, ms }, error) => {
       seconds.observe({ operation, outcome }, ms / 1_000);
       // A KMS that is away is one story, however many payments it stops; an altered wrapping is told by custody.
-      if (outcome !== "unavailable" || performance.now() - toldAtMs < TELL_AGAIN_MS) return;
-      toldAtMs = performance.now();
+      if (outcome !== "unavailable" || performance.now() - reportedAtMs < REPORT_AGAIN_MS) return;
+      reportedAtMs = performance.now();
       const { name, message } = error instanceof Error ? error : new Error(String(error));
       app.log.error({ operation, reason: name, message }, "the KMS does not serve our keys");
     });

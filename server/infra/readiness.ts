@@ -1,6 +1,6 @@
 import fp from "fastify-plugin";
 import { pendingMigrations } from "./db/migrate.ts";
-import { readDurability, sayDurability } from "./db/settings.ts";
+import { readDurability, describeDurability } from "./db/settings.ts";
 import type { ReadyPart } from "../schemas/meta.ts";
 
 /** Says whether one part of the service works; throws or answers `ok:false` when it does not. */
@@ -66,7 +66,7 @@ export default fp(
     const readiness = new Readiness();
     app.decorate("readiness", readiness);
     readiness.add("database", async () => {
-      return sayDurability(await readDurability(app.pool));
+      return describeDurability(await readDurability(app.pool));
     });
     readiness.add("migrations", async () => {
       // SQL: the table of migrations is no model.

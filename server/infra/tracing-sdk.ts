@@ -29,13 +29,13 @@ import { VERSION } from "./version.ts";
 
 /** A collector that hangs holds up no stop. */
 const FLUSH_MS = 3_000;
-const TELL_EVERY_MS = 60_000;
+const REPORT_EVERY_MS = 60_000;
 
 export function startTracing(
   settings: TracingSettings,
   onTrouble: (reason: string) => void,
 ): { tracer: Tracer; stop: () => Promise<void> } {
-  tellTrouble(onTrouble);
+  reportProblem(onTrouble);
   const provider = new BasicTracerProvider({
     resource: defaultResource()
       .merge(
@@ -176,18 +176,18 @@ function contextOf(traceparent: string): Context {
 }
 
 /** Its own words name the collector's URL and what it answered: of them only the code is told, once a minute. */
-function tellTrouble(onTrouble: (reason: string) => void): void {
-  let toldAtMs = Number.NEGATIVE_INFINITY;
-  const tell = (message: string): void => {
+function reportProblem(onTrouble: (reason: string) => void): void {
+  let reportedAtMs = Number.NEGATIVE_INFINITY;
+  const report = (message: string): void => {
     const now = performance.now();
-    if (now - toldAtMs < TELL_EVERY_MS) return;
-    toldAtMs = now;
+    if (now - reportedAtMs < REPORT_EVERY_MS) return;
+    reportedAtMs = now;
     const [, code] = /"code":"?([A-Z0-9_]{1,40})/.exec(message) ?? [];
     onTrouble(code ?? "not told");
   };
   const silent = (): void => undefined;
   diag.setLogger(
-    { error: tell, warn: silent, info: silent, debug: silent, verbose: silent },
+    { error: report, warn: silent, info: silent, debug: silent, verbose: silent },
     { logLevel: DiagLogLevel.ERROR, suppressOverrideMessage: true },
   );
 }

@@ -33,7 +33,7 @@ export class UnixCalls {
   #nextId = 1;
   #isClosed = false;
   /** When anything came last. */
-  #heardMs = 0;
+  #receivedMs = 0;
 
   constructor(path: string, timings: Pick<Timings, "custodyReachMs">) {
     this.#path = path;
@@ -49,7 +49,7 @@ export class UnixCalls {
     return new Promise((resolve, reject) => {
       const timer = setTimeout(() => {
         // A process that hangs would be written to for ever, and would do all of it when it wakes.
-        if (this.#heardMs < writtenMs && this.#socket === socket)
+        if (this.#receivedMs < writtenMs && this.#socket === socket)
           return this.#lose(`no answer to anything within ${timeoutMs} ms`);
         this.#open.delete(id);
         reject(new NoAnswer(`no answer to ${method} within ${timeoutMs} ms`));
@@ -92,9 +92,9 @@ export class UnixCalls {
       if (this.#socket === socket) this.#lose("the connection was lost");
     });
     socket.on("data", (chunk: Buffer) => {
-      this.#heardMs = performance.now();
+      this.#receivedMs = performance.now();
       try {
-        for (const frame of frames.take(chunk)) this.#hear(frame);
+        for (const frame of frames.take(chunk)) this.#receive(frame);
       } catch (error) {
         this.#lose(`what came was no answer: ${String(error)}`);
       }
@@ -102,7 +102,7 @@ export class UnixCalls {
     return socket;
   }
 
-  #hear(frame: unknown): void {
+  #receive(frame: unknown): void {
     if (!isPlain(frame) || typeof frame["id"] !== "number")
       throw new TypeError("no answer's frame");
     const open = this.#open.get(frame["id"]);

@@ -11,8 +11,8 @@ import {
   findServed,
   payerOf,
   refuse,
-  takeApart,
-  type Desk,
+  splitPayload,
+  type CheckContext,
   type ReadPayment,
   type Relaying,
   type Scheme,
@@ -82,9 +82,9 @@ export { useBehind } from "./permit2/traces.ts";
 export function readPayment(
   body: unknown,
   networks: readonly NetworkFacts[],
-  { purpose = "verify", relayers = [] }: Partial<Omit<Desk, "networks">> = {},
+  { purpose = "verify", relayers = [] }: Partial<Omit<CheckContext, "networks">> = {},
 ): ReadPayment {
-  const parts = takeApart(body);
+  const parts = splitPayload(body);
   if ("reason" in parts) return parts;
   const { scheme, network } = parts.requirements;
   // What another facilitator may serve is told by name, before its shape is judged by ours.

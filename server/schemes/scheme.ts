@@ -67,7 +67,7 @@ export interface Diagnosis {
  * A transaction of the payer's own, signed and not sent, without which its payment would fail. It is sent as it is, at
  * its sender's gas: nothing of ours is in it.
  */
-export interface Groundwork {
+export interface PayerApproval {
   readonly raw: Hex;
   /** Lower case. */
   readonly from: Address;
@@ -78,7 +78,7 @@ export interface Groundwork {
 }
 
 /** Whose desk a payment is presented at, and for what. */
-export interface Desk {
+export interface CheckContext {
   readonly networks: readonly NetworkFacts[];
   /** To settle: then what is required may be what was used of a maximum, which a check is about. */
   readonly purpose: "verify" | "settle";
@@ -90,7 +90,7 @@ export interface Desk {
 interface Checking<Read extends Payment> {
   /** Of two schemes of one name: whose payload this is. */
   recognizes(parts: PresentedParts): boolean;
-  read(parts: PresentedParts, desk: Desk): ReadPayment<Read>;
+  read(parts: PresentedParts, checkContext: CheckContext): ReadPayment<Read>;
   /** The digest, and the canonical signature if the payer itself made it as an ordinary account. */
   examine(payment: Read): { digest: Hex; ecdsa: Hex | undefined };
   /** What is looked at before the signature is, where the reference has that order; times as in `checkTerms`. */
@@ -101,7 +101,7 @@ interface Checking<Read extends Payment> {
   diagnosisCalls?(payment: AuthorizationRef): ContractCall[];
   explainFailure(payment: Read, found: Diagnosis): Refusal;
   /** What the payer sent along to be done first, after `checkTerms` found no fault with it. */
-  groundwork?(payment: Read): Groundwork | undefined;
+  payerApproval?(payment: Read): PayerApproval | undefined;
   /** Of `explainFailure`: that only the groundwork is missing. */
   readonly reasonUnprepared?: Reason;
   readonly reasonSignature: Reason;
@@ -139,7 +139,7 @@ export interface ExpectedTransfer extends AuthorizationRef {
   value: bigint;
 }
 
-export type AuthorizationFate = "paid" | "canceled" | "used_otherwise" | "untouched";
+export type AuthorizationOutcome = "paid" | "canceled" | "used_otherwise" | "untouched";
 
 /** Why the contract refuses a call, from its revert text. */
 export interface RevertMeaning {
@@ -158,7 +158,7 @@ export interface Relaying {
   /** Whether that call's answer says used or canceled; undefined where it says neither yes nor no. */
   isEnded(ref: AuthorizationRef, answer: CallResult): boolean | undefined;
   /** What one transaction proves. */
-  fateIn(shown: Shown, expected: ExpectedTransfer): AuthorizationFate;
+  outcomeIn(shown: Shown, expected: ExpectedTransfer): AuthorizationOutcome;
   /** What of a maximum moved, where that transaction paid. Missing where the amount is what was signed. */
   chargedIn?(shown: Shown, expected: ExpectedTransfer): bigint | undefined;
   /**
@@ -333,7 +333,7 @@ export function refuse(reason: Reason, payer?: string, message: string = REASONS
 export const invalid = (message: string, payer?: string): Refusal =>
   refuse("invalid_payload", payer, message);
 
-export function takeApart(body: unknown): PresentedParts | Refusal {
+export function splitPayload(body: unknown): PresentedParts | Refusal {
   if (!isRecord(body)) return invalid("The body must be a JSON object.");
   const { paymentPayload, paymentRequirements: requirements } = body;
   if (!isRecord(paymentPayload)) return invalid("paymentPayload must be an object.");
@@ -349,15 +349,15 @@ export function takeApart(body: unknown): PresentedParts | Refusal {
   return { version, accepted, payload, requirements, extensions };
 }
 
-export interface Asked extends Pick<Payment, "payTo" | "amountAtomic"> {
+export interface SellerTerms extends Pick<Payment, "payTo" | "amountAtomic"> {
   readonly asset: Address;
 }
 
 /** What the seller asks for. */
-export function readAsked(
+export function readSellerTerms(
   { version, requirements }: PresentedParts,
   mayBeNothing = false,
-): Asked | Refusal {
+): SellerTerms | Refusal {
   const asset = parseAddress(requirements["asset"]);
   if (!asset.ok) return invalid(`paymentRequirements.asset ${asset.reason}.`);
   const payTo = parseAddress(requirements["payTo"]);
@@ -372,7 +372,7 @@ export function readAsked(
 /** Version 2: a core field of `accepted` that contradicts the requirements. It may leave one out. */
 export function contradiction(
   { version, accepted }: PresentedParts,
-  asked: Asked,
+  asked: SellerTerms,
 ): "payTo" | "amount" | "asset" | undefined {
   if (version === 1) return undefined;
   const { asset, payTo, amount } = accepted;

@@ -3,7 +3,7 @@
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import t from "tap";
-import { forgetTold } from "../../server/plugins/payments/joining-store.ts";
+import { forgetDelivered } from "../../server/plugins/payments/joining-store.ts";
 import { until } from "../helpers/until.ts";
 import { testApp } from "../helpers/app.ts";
 import { assertLedgerIsChain, market } from "../x402-client/market.ts";
@@ -224,7 +224,7 @@ t.test(
       "UPDATE idempotency_keys SET updated_at = updated_at - interval '1 hour'",
     );
     await database.pool.query("UPDATE payments SET settled_at = settled_at - interval '1 hour'");
-    await forgetTold(database.pool);
+    await forgetDelivered(database.pool);
     const { contents } = await client.readResource({ uri: resource.uri });
     t.match(contents.at(-1), { text });
     seller.script = {};

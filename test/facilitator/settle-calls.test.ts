@@ -46,7 +46,7 @@ async function cheapest(
   const { app } = await testApp(t, {
     chain: { ...own, rpcUrl: urls.join(",") },
     // Nothing of what it asks at its own pace is in between.
-    timings: { booksRoundMs: NEVER_MS, idleHeadMs: NEVER_MS },
+    timings: { reconcileRoundMs: NEVER_MS, idleHeadMs: NEVER_MS },
   });
   const payTo = privateKeyToAccount(generatePrivateKey()).address;
   let best: { counts: Counts; hash: Hex } | undefined;
@@ -77,7 +77,7 @@ t.test("an endpoint that waits for the block", { timeout: 90_000 }, async (t) =>
   // The books read each receipt once, when its block is final.
   for (let look = 0; look < 3; look += 1) {
     await app.chainReads.of(chain.chainId).heads.refresh();
-    while (await app.books.read(chain.chainId));
+    while (await app.reconciliation.read(chain.chainId));
   }
   const read = proxy.calls.filter(({ method, params }) => method === RECEIPT && params[0] === hash);
   t.equal(read.length, 1, "by the books");

@@ -49,7 +49,7 @@ async function permit2Use(chain: TestChain, row: Row): Promise<{ hash: Hex } | u
     const receipt = await chain.publicClient.getTransactionReceipt({ hash });
     const logs = receipt.logs.map((log) => ({ ...log, blockNumber: tagOf(log.blockNumber) }));
     const sent = { to: to ?? "0x", data: input };
-    if (schemeOf(expected).fateIn({ logs, sent }, expected) === "paid") found.push(hash);
+    if (schemeOf(expected).outcomeIn({ logs, sent }, expected) === "paid") found.push(hash);
   }
   const [hash, ...more] = found;
   if (more.length > 0 || (hash && !isUsed)) throw new Error(`${row.nonce} was paid more than once`);
@@ -140,7 +140,7 @@ async function isReplay(chain: TestChain, row: Row, hash: Hex): Promise<boolean>
   const receipt = await chain.publicClient.getTransactionReceipt({ hash });
   const logs = receipt.logs.map((log) => ({ ...log, blockNumber: tagOf(log.blockNumber) }));
   const expected = { asset: row.asset, from: row.from_address, nonce: row.nonce };
-  const fate = schemeOf(expected).fateIn(
+  const fate = schemeOf(expected).outcomeIn(
     { logs },
     {
       ...expected,

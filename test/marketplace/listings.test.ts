@@ -74,7 +74,7 @@ t.test("the life of a listing", async (t) => {
   });
 
   t.test("what a paid fetch is held to is pinned", async (t) => {
-    t.match(await app.listingBook.forFetch(id), {
+    t.match(await app.listingRegistry.forFetch(id), {
       id,
       host: shop.host,
       payTo: SELLER.toLowerCase(),
@@ -83,9 +83,9 @@ t.test("the life of a listing", async (t) => {
       priceCeilingAtomic: 5000n,
       status: "active",
     });
-    await app.listingBook.countUse(id);
+    await app.listingRegistry.countUse(id);
     t.equal((await send<ListingWire>(app, "GET", `/api/listings/${id}`)).body.uses, 1);
-    await t.rejects(app.listingBook.forFetch("lst_none"), { code: "not_found" });
+    await t.rejects(app.listingRegistry.forFetch("lst_none"), { code: "not_found" });
   });
 
   t.test("the same endpoint is listed once per owner", async (t) => {
@@ -142,7 +142,7 @@ t.test("the life of a listing", async (t) => {
     t.match(await send(app, "GET", url, owner), { status: 200, body: { status: "paused" } });
     const visible = await send<Page>(app, "GET", "/api/listings?limit=100");
     t.notOk(visible.body.items.some((item) => item.id === id));
-    t.match(await app.listingBook.forFetch(id), { status: "paused" });
+    t.match(await app.listingRegistry.forFetch(id), { status: "paused" });
     t.match(await send(app, "PATCH", url, owner, { status: "active" }), {
       body: { status: "active" },
     });
@@ -283,7 +283,7 @@ t.test("bait and switch: a fetch by listing pays the pinned terms or nothing", a
   const heal = async () => {
     await app.pool.query("UPDATE listings SET next_probe_at = now() WHERE id = $1", [id]);
     await app.reprobeListings();
-    t.match(await app.listingBook.forFetch(id), { status: "active" });
+    t.match(await app.listingRegistry.forFetch(id), { status: "active" });
   };
   for (const change of [{ payTo: thief }, { amount: "5001" }]) {
     const before = { ...shop.terms };

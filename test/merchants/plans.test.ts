@@ -5,7 +5,7 @@ import { signIn } from "../helpers/owner.ts";
 import { createPool } from "../../server/infra/db/pool.ts";
 import { makeRefund } from "../../server/plugins/merchants/refund-store.ts";
 import { keepRefusals } from "../../server/plugins/merchants/refusals.ts";
-import { databaseWithPlans, recordScans, type Scan } from "../house/plans.ts";
+import { databaseWithPlans, recordScans, type Scan } from "../conventions/plans.ts";
 import { ask } from "./world.ts";
 
 const OTHERS = 300;

@@ -5,7 +5,10 @@ import { parseAbi, type Address } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { NOTIFICATION_TYPES } from "../../server/schemas/notifications.ts";
 import { expireApprovals } from "../../server/plugins/approvals/store.ts";
-import { insertIncoming, voidGoneIncoming } from "../../server/plugins/books/cursor-store.ts";
+import {
+  insertIncoming,
+  voidGoneIncoming,
+} from "../../server/plugins/reconciliation/cursor-store.ts";
 import { asOwner, createAgent, signIn } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
 import { post, signedPayment } from "../facilitator/payments.ts";
@@ -51,7 +54,7 @@ const spend = (agent: { headers: Record<string, string> }, body: Json, key?: str
   });
 const someone = (): Address => privateKeyToAccount(generatePrivateKey()).address;
 const readAll = async (): Promise<void> => {
-  while (await app.books.read(chain.chainId));
+  while (await app.reconciliation.read(chain.chainId));
 };
 await readAll();
 

@@ -12,7 +12,7 @@ import { createPrisma } from "../../server/infra/db/prisma.ts";
 import { loadConfig } from "../../server/config.ts";
 import { noteBoot } from "../../server/plugins/audit/boots.ts";
 import { actAsOperator, type OperatorEntry } from "../../server/plugins/audit/operators.ts";
-import { operate } from "../../server/plugins/books/operator-cli.ts";
+import { operate } from "../../server/plugins/reconciliation/operator-cli.ts";
 import { verifyOperatorChain } from "../../server/plugins/audit/verify-cli.ts";
 import { testApp, testEnvironment } from "../helpers/app.ts";
 import { until } from "../helpers/until.ts";
@@ -198,7 +198,7 @@ t.test("the log says who did what", async (t) => {
   t.equal(code, 0, output);
   t.match(output, /grace \(.+\)@.+ keys\.rotation_ended \{"kid":"test"/);
   t.equal(output.trim().split("\n").length, 3);
-  const wrong = await command("server/plugins/books/operator-cli.ts", ["heal"]);
+  const wrong = await command("server/plugins/reconciliation/operator-cli.ts", ["heal"]);
   t.equal(wrong.code, 1);
   t.match(wrong.output, "heal-difference");
 });

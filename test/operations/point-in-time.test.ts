@@ -14,7 +14,7 @@ import {
   readBooks,
   spend,
   untilRead,
-} from "../books/world.ts";
+} from "../reconciliation/world.ts";
 import { testApp } from "../helpers/app.ts";
 import { testChain } from "../helpers/chain.ts";
 import { signIn } from "../helpers/owner.ts";

@@ -1,6 +1,6 @@
 // Goal: when the next blocks are due is known from few of them, though the first ones are seen late by what they are learned in.
 import t from "tap";
-import { Rhythm } from "../../server/infra/chain/rhythm.ts";
+import { BlockSchedule } from "../../server/infra/chain/block-schedule.ts";
 
 const SAID_MS = 1_000;
 /** How late each block was seen, and how long before that it may have been there: in long steps at first, then in short ones. */
@@ -18,7 +18,7 @@ const SHARP = [
 const TOO_SOON_MS = 25;
 
 function heard(blockMs: number, sights: readonly { seenAfterMs: number; lateMs: number }[]) {
-  const rhythm = new Rhythm(SAID_MS);
+  const rhythm = new BlockSchedule(SAID_MS);
   sights.forEach(({ seenAfterMs, lateMs }, at) =>
     rhythm.saw(BigInt(at), at * blockMs + seenAfterMs, lateMs),
   );
@@ -26,7 +26,7 @@ function heard(blockMs: number, sights: readonly { seenAfterMs: number; lateMs: 
 }
 
 /** How long after it came each of the next blocks is held to be due. */
-function offs(rhythm: Rhythm, blockMs: number, from: number) {
+function offs(rhythm: BlockSchedule, blockMs: number, from: number) {
   return [from, from + 1, from + 4].map((at) => (rhythm.dueOf(BigInt(at)) ?? NaN) - at * blockMs);
 }
 
@@ -43,7 +43,7 @@ t.test("blocks that come slower, or faster, than they are said to", async (t) =>
 });
 
 t.test("blocks that come at any time have none", async (t) => {
-  const rhythm = new Rhythm(SAID_MS);
+  const rhythm = new BlockSchedule(SAID_MS);
   for (const [at, ms] of [0, 900, 1_100, 3_400, 3_500].entries()) rhythm.saw(BigInt(at), ms, 25);
   t.equal(rhythm.dueOf(6n), undefined);
   t.equal(rhythm.intervalMs, undefined);

@@ -107,7 +107,7 @@ t.test(
 
 t.test("what comes in on another network is in the activity", async (t) => {
   const read = async () => {
-    while (await app.books.read(other.chainId));
+    while (await app.reconciliation.read(other.chainId));
   };
   await read();
   const agent = await newAgent();

@@ -28,7 +28,7 @@ async function transfer(to: Address, amountAtomic: bigint, token = chain.usdc): 
 
 /** Reads until nothing is left to read. */
 async function readAll(from: typeof app = app): Promise<void> {
-  while (await from.books.read(chain.chainId));
+  while (await from.reconciliation.read(chain.chainId));
 }
 
 async function incomingOf(agent: NewTestAgent): Promise<string[]> {

@@ -1,7 +1,7 @@
 // Goal: an answer the caller never heard is told to the identical call that follows, and paid once; an answer that was heard ends it, and the next is a purchase of its own.
 // Tier: full (waits in real time for callers that never got an answer).
 import t, { type Test } from "tap";
-import { forgetTold } from "../../server/plugins/payments/joining-store.ts";
+import { forgetDelivered } from "../../server/plugins/payments/joining-store.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
 import { asOwner } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
@@ -356,11 +356,11 @@ t.test("what the seller answered is kept for as long as the chain has not decide
       `UPDATE idempotency_keys SET updated_at = updated_at - interval '1 hour' WHERE ${ofThis}`,
     );
   await age();
-  await forgetTold(database.pool);
+  await forgetDelivered(database.pool);
   const proof = seller.proofs.at(-1);
   if (proof) await seller.settle(proof);
   await allSettled();
-  await forgetTold(database.pool);
+  await forgetDelivered(database.pool);
   const shown = seller.proofs.length;
   t.match(await post("x402-fetch", body), {
     status: 200,
@@ -412,7 +412,7 @@ t.test("what is kept to be joined is kept as long as it can be", async (t) => {
   };
   const age = async () => {
     await grow();
-    await forgetTold(database.pool);
+    await forgetDelivered(database.pool);
   };
   await age();
   t.ok(await isKept(told), "a call that came before it was told may look late");
@@ -430,7 +430,7 @@ t.test("what is kept to be joined is kept as long as it can be", async (t) => {
   const marking = await database.pool.connect();
   await marking.query("BEGIN");
   await marking.query(`UPDATE idempotency_keys SET told_at = now() WHERE ${rowOf(marked)}`);
-  const forgetting = forgetTold(database.pool);
+  const forgetting = forgetDelivered(database.pool);
   await until(async () => {
     const { rowCount } = await database.pool.query(
       "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",

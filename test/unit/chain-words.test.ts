@@ -21,7 +21,7 @@ import { cancelCalldata, transferCalldata } from "../../server/schemes/exact-eip
 import {
   AUTHORIZATION_CANCELED,
   AUTHORIZATION_USED,
-  fateIn,
+  outcomeIn,
   TRANSFER,
 } from "../../server/schemes/exact-eip3009/onchain.ts";
 import { exactEip3009 } from "../../server/schemes/exact-eip3009/index.ts";
@@ -243,23 +243,33 @@ t.test("what a log proves", async (t) => {
   const value: Hex = `0x${12_345n.toString(16).padStart(64, "0")}`;
   const moved = log(TOKEN, [TRANSFER, word(FROM), word(TO)], value);
   const expected = { asset: TOKEN, from: FROM, to: TO, value: 12_345n, nonce: NONCE };
-  t.equal(fateIn([used, moved], expected), "paid");
-  t.equal(fateIn([], expected), "untouched");
-  t.equal(fateIn([moved], expected), "untouched", "a transfer alone is not this authorization");
+  t.equal(outcomeIn([used, moved], expected), "paid");
+  t.equal(outcomeIn([], expected), "untouched");
+  t.equal(outcomeIn([moved], expected), "untouched", "a transfer alone is not this authorization");
   const native = log(
     "0xfffffffffffffffffffffffffffffffffffffffe",
     [TRANSFER, word(FROM), word(TO)],
     value,
   );
-  t.equal(fateIn([used, native, moved], expected), "paid", "system logs in between do not count");
-  t.equal(fateIn([used, native], expected), "used_otherwise");
   t.equal(
-    fateIn([{ ...used, address: TO }, moved], expected),
+    outcomeIn([used, native, moved], expected),
+    "paid",
+    "system logs in between do not count",
+  );
+  t.equal(outcomeIn([used, native], expected), "used_otherwise");
+  t.equal(
+    outcomeIn([{ ...used, address: TO }, moved], expected),
     "untouched",
     "another token's event",
   );
-  t.equal(fateIn([used, { ...moved, data: `0x${"00".repeat(32)}` }], expected), "used_otherwise");
-  t.equal(fateIn([log(TOKEN, [AUTHORIZATION_CANCELED, word(FROM), NONCE])], expected), "canceled");
+  t.equal(
+    outcomeIn([used, { ...moved, data: `0x${"00".repeat(32)}` }], expected),
+    "used_otherwise",
+  );
+  t.equal(
+    outcomeIn([log(TOKEN, [AUTHORIZATION_CANCELED, word(FROM), NONCE])], expected),
+    "canceled",
+  );
 });
 
 const CAPS = { maxFeeWei: 10n ** 12n, priorityFeeWei: 10n ** 11n };

@@ -1,6 +1,6 @@
 // Goal: a call that joins an earlier one looks again until that one has an end, and tells what the end was, whatever happens between two looks.
 import t from "tap";
-import { hearEarlier } from "../../server/plugins/payments/joining.ts";
+import { awaitEarlierCall } from "../../server/plugins/payments/joining.ts";
 
 const REF = { subjectId: "agt_1", route: "spend", key: "call" };
 type Statuses = ("reserved" | "submitted" | "voided" | undefined)[];
@@ -11,7 +11,7 @@ function scene(statuses: Statuses, { isReleased = false } = {}) {
   const left = [...statuses];
   const joins = { cameAtMs: 0, isGone: () => false };
   const run = () =>
-    hearEarlier(
+    awaitEarlierCall(
       {
         idempotency: {
           look: async () => ({
@@ -40,7 +40,7 @@ function scene(statuses: Statuses, { isReleased = false } = {}) {
           log.push("tell");
           return { statusCode: 200, body: { paid: true }, replayed: true };
         },
-      } as unknown as Parameters<typeof hearEarlier>[0],
+      } as unknown as Parameters<typeof awaitEarlierCall>[0],
       {
         held: REF,
         joins,
@@ -51,7 +51,7 @@ function scene(statuses: Statuses, { isReleased = false } = {}) {
             return { kind: "done", body: { paid: true } };
           },
         }),
-      } as unknown as Parameters<typeof hearEarlier>[1],
+      } as unknown as Parameters<typeof awaitEarlierCall>[1],
     );
   return { run, log };
 }

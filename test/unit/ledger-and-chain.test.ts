@@ -7,9 +7,9 @@ import type { WalletLog } from "../../server/infra/chain/wallet-logs.ts";
 import {
   compareSpan,
   keyOf,
-  type BookRow,
+  type LedgerRow,
   type DifferenceKind,
-} from "../../server/plugins/books/compare.ts";
+} from "../../server/plugins/reconciliation/compare.ts";
 
 const USDC: Address = `0x${"36".repeat(20)}`;
 const WALLETS: readonly Address[] = [`0x${"a1".repeat(20)}`, `0x${"a2".repeat(20)}`];
@@ -43,7 +43,7 @@ const hashOf = (number: number): Hex => `0x${number.toString(16).padStart(64, "0
 
 class World {
   logs: WalletLog[] = [];
-  readonly rows = new Map<string, BookRow>();
+  readonly rows = new Map<string, LedgerRow>();
 
   constructor(facts: readonly Fact[]) {
     let block = 100;
@@ -64,7 +64,7 @@ class World {
           amountAtomic: BigInt(one.value),
         });
       const isSettled = one.end === "used";
-      const row: BookRow = {
+      const row: LedgerRow = {
         id: `pay_${index}`,
         kind: "spend",
         agentId: agents.get(from) ?? null,
@@ -113,7 +113,7 @@ class World {
 }
 
 /** Makes one fact false. What then differs; nothing where there is no such fact. */
-type Lie = (world: World, row: BookRow, isUsed: boolean) => DifferenceKind | undefined;
+type Lie = (world: World, row: LedgerRow, isUsed: boolean) => DifferenceKind | undefined;
 
 const LIES: readonly Lie[] = [
   (world, row, isUsed) => {

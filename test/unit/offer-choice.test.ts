@@ -10,7 +10,7 @@ import {
   termsOf,
   type Candidate,
   type ChooseOptions,
-} from "../../server/plugins/x402-client/choosing.ts";
+} from "../../server/plugins/x402-client/offer-rank.ts";
 import { offeredFor } from "../../server/plugins/payments/evidence.ts";
 import { parseOffer, type OfferedTerms } from "../../server/plugins/x402-client/offer.ts";
 

@@ -4,7 +4,7 @@ import t from "tap";
 import type { Address } from "viem";
 import { findNetwork, type NetworkFacts } from "../../server/core/networks.ts";
 import { MAX_VALID_SECONDS } from "../../server/plugins/payments/agent-payments.ts";
-import { chooseTerms, type Choice } from "../../server/plugins/x402-client/choosing.ts";
+import { chooseTerms, type Choice } from "../../server/plugins/x402-client/offer-rank.ts";
 import { parseOffer, type OfferedTerms } from "../../server/plugins/x402-client/offer.ts";
 
 const known = (id: string): NetworkFacts => {

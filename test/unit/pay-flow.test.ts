@@ -6,7 +6,11 @@ import type { IdempotencyRef } from "../../server/plugins/guardrails/types.ts";
 import type { IdempotencyRow } from "../../server/plugins/payments/idempotency.ts";
 import { Idempotency } from "../../server/plugins/payments/idempotency.ts";
 import { PayFlow, type PayFlowDeps } from "../../server/plugins/payments/pay.ts";
-import type { Delivered, PayOrder, Reservation } from "../../server/plugins/payments/pay-order.ts";
+import type {
+  Delivered,
+  PaymentPlan,
+  Reservation,
+} from "../../server/plugins/payments/payment-plan.ts";
 import type { PaymentRow } from "../../server/plugins/payments/store.ts";
 import type { SettlementOutcome } from "../../server/plugins/settlement/types.ts";
 
@@ -40,7 +44,7 @@ interface Scene {
   delivered?: Delivered;
   outcome?: SettlementOutcome;
   deps?: Partial<PayFlowDeps>;
-  order?: Partial<PayOrder>;
+  order?: Partial<PaymentPlan>;
 }
 
 /** The flow among fakes that write down, in order, what is asked of them. */
@@ -102,7 +106,7 @@ function scene(given: Scene = {}) {
     ...given.deps,
   });
   const delivered = given.delivered ?? { kind: "done", body: { paid: true } };
-  const order: PayOrder = {
+  const order: PaymentPlan = {
     agentId: "agt_1",
     kind: "spend",
     relay: true,
@@ -283,7 +287,7 @@ t.test("a kept failure is the same error again", async (t) => {
 
 t.test("where asking may act, the key is taken before, and nobody asks twice", async (t) => {
   const actsOn = (code: string) => ({
-    asksOnce: { mayHaveActed: (error: ApiError) => error.code === code, longestMs: 5_000 },
+    isSentOnce: { mayHaveActed: (error: ApiError) => error.code === code, longestMs: 5_000 },
   });
   const free = scene({
     reservation: { kind: "unpaid", body: { free: true } },

@@ -161,7 +161,8 @@ for (const name of ["exact-permit2", "upto"] as const)
     const mine = signed(name);
     const { address } = name === "upto" ? UPTO_PROXY : EXACT_PROXY;
     const scheme = schemeOf(mine);
-    const fateIn = (shown: Shown, expected: SignedAuthorization) => scheme.fateIn(shown, expected);
+    const fateIn = (shown: Shown, expected: SignedAuthorization) =>
+      scheme.outcomeIn(shown, expected);
     const callOf = (authorization: SignedAuthorization): SentCall => {
       const [{ target, data }] = schemeOf(authorization).planTransfer(authorization).calls();
       return { to: target, data };

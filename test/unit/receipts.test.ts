@@ -17,7 +17,7 @@ import type { RpcReceipt } from "../../server/infra/chain/contracts.ts";
 import type { CarriedItem } from "../../server/plugins/settlement/lane-store.ts";
 import { depthOf, isReceiptOf, provenBy } from "../../server/plugins/settlement/receipts.ts";
 import { schemeOf } from "../../server/schemes/index.ts";
-import type { AuthorizationFate, SentCall } from "../../server/schemes/scheme.ts";
+import type { AuthorizationOutcome, SentCall } from "../../server/schemes/scheme.ts";
 import { EXACT_PROXY, UPTO_PROXY } from "../../server/schemes/permit2/onchain.ts";
 import { ARC } from "./payment-samples.ts";
 
@@ -118,7 +118,10 @@ const EXPECTED: readonly CarriedItem[] = PAYERS.flatMap((from) =>
   ),
 );
 
-function fateOf(acts: readonly Act[], { from, nonce, to, value }: CarriedItem): AuthorizationFate {
+function fateOf(
+  acts: readonly Act[],
+  { from, nonce, to, value }: CarriedItem,
+): AuthorizationOutcome {
   const end = acts.find(
     (one) =>
       one.kind !== "plain" &&
@@ -164,12 +167,12 @@ t.test("the token's own authorizations", async (t) => {
         const expected = fateOf(acts, item);
         seen[expected] += 1;
         for (const [index, form] of forms.entries()) {
-          const fate = scheme.fateIn({ logs: form }, item);
+          const fate = scheme.outcomeIn({ logs: form }, item);
           if (fate !== expected) throw new Error(`form ${index}: ${fate}, not ${expected}`);
         }
-        if (scheme.fateIn({ logs: elsewhere }, item) !== "untouched")
+        if (scheme.outcomeIn({ logs: elsewhere }, item) !== "untouched")
           throw new Error("another token");
-        if (scheme.fateIn({ logs: [] }, item) !== "untouched") throw new Error("reverted");
+        if (scheme.outcomeIn({ logs: [] }, item) !== "untouched") throw new Error("reverted");
       }
     }),
     { numRuns: 400 },
@@ -308,7 +311,7 @@ t.test("payments whose nonce no log names", async (t) => {
             calls.every((one) => one.token === own.token && one.scheme === own.scheme) &&
             calls.filter((one) => isAlike(one, own)).length === 1;
           const fates = [logs, turned, [...logs, ...logs]].map((form) =>
-            scheme.fateIn({ logs: form, sent }, mine),
+            scheme.outcomeIn({ logs: form, sent }, mine),
           );
           const expected = isSound ? "paid" : "untouched";
           seen[expected] += 1;
@@ -316,16 +319,17 @@ t.test("payments whose nonce no log names", async (t) => {
             throw new Error(`${fates.join()} ${expected}`);
           const gone = logs.filter((_one, place) => place !== logs.length - 1);
           const isLast = index === calls.length - 1 && own.goesThrough;
-          if (isLast && scheme.fateIn({ logs: gone, sent }, mine) === "paid")
+          if (isLast && scheme.outcomeIn({ logs: gone, sent }, mine) === "paid")
             throw new Error("without the proxy's word");
-          if (scheme.fateIn({ logs }, mine) !== "untouched") throw new Error("calls unknown");
-          if (scheme.fateIn({ logs: [], sent }, mine) !== "untouched") throw new Error("reverted");
+          if (scheme.outcomeIn({ logs }, mine) !== "untouched") throw new Error("calls unknown");
+          if (scheme.outcomeIn({ logs: [], sent }, mine) !== "untouched")
+            throw new Error("reverted");
           const open = { ...mine, value: own.maximum };
           if (own.scheme === "upto" && expected === "paid" && own.maximum > own.value) {
             if (scheme.chargedIn?.({ logs, sent }, open) !== own.value) throw new Error("charged");
           }
         }
-        if (schemeOf(unsent).fateIn({ logs, sent }, unsent) !== "untouched")
+        if (schemeOf(unsent).outcomeIn({ logs, sent }, unsent) !== "untouched")
           throw new Error("another nonce's trace");
       },
     ),

@@ -1,7 +1,7 @@
 // Goal: what is tried again is tried ever less often, within its bounds, and not for ever; what may have acted is never repeated.
 import * as fc from "fast-check";
 import t from "tap";
-import { Turns } from "../../server/plugins/guardrails/turns.ts";
+import { AgentLock } from "../../server/plugins/guardrails/agent-lock.ts";
 import { nextProbeInMs, probeRound } from "../../server/plugins/marketplace/round.ts";
 import { delayAfter, readAnswer, restAfter } from "../../server/plugins/notifications/message.ts";
 import { initialFees, replacementFees, type Fees } from "../../server/plugins/settlement/batch.ts";
@@ -295,7 +295,7 @@ t.test(
         }),
         fc.integer({ min: 0, max: 4 }),
         async (calls, maxWaiting) => {
-          const turns = new Turns({ maxWaiting, maxWaitMs: 600_000 });
+          const turns = new AgentLock({ maxWaiting, maxWaitMs: 600_000 });
           const inside = new Map<string, number>();
           const began: number[] = [];
           const ends = await Promise.allSettled(

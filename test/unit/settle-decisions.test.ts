@@ -190,7 +190,7 @@ function desk(given: Scene = {}) {
   let isLaid = given.needsGroundwork !== true;
   checker.checkPayment = async (payment) => {
     const checked = await check(payment);
-    return checked.isValid && !isLaid ? { ...checked, groundwork: {} as never } : checked;
+    return checked.isValid && !isLaid ? { ...checked, payerApproval: {} as never } : checked;
   };
   const made = new Settler({
     checker,
@@ -203,7 +203,7 @@ function desk(given: Scene = {}) {
         isTold = true;
         return isFresh;
       },
-      wasTold: async () => isTold,
+      wasReturned: async () => isTold,
     },
     accept: async (request) => {
       log.push(`accept ${request.kind}`);
@@ -215,9 +215,9 @@ function desk(given: Scene = {}) {
       return { created: known === undefined, attached, settlement };
     },
     admit: () => void log.push("admit"),
-    groundwork: {
-      lay: async (_approved, checkAgain) => {
-        log.push("lay");
+    payerApproval: {
+      submit: async (_approved, checkAgain) => {
+        log.push("submit approval");
         isLaid = true;
         return checkAgain();
       },
@@ -249,7 +249,7 @@ t.test(
   async (t) => {
     const { settle, log } = desk({ needsGroundwork: true });
     t.match(await settle(), success);
-    t.same(log, ["admit", "lay", "accept facilitated", "wait 5000", "claim"]);
+    t.same(log, ["admit", "submit approval", "accept facilitated", "wait 5000", "claim"]);
   },
 );
 
@@ -352,7 +352,7 @@ t.test("another caller stands back until the first has heard", async (t) => {
         claimSuccess: async () => {
           throw new Error("claimed out of turn");
         },
-        wasTold: async () => isTold,
+        wasReturned: async () => isTold,
       },
       sleep: async () => {
         sleeps += 1;
@@ -514,7 +514,7 @@ t.test("after it was accepted a fault is an open end, not a refusal", async (t) 
       store: {
         find: async () => undefined,
         claimSuccess: () => Promise.reject(new Error("the database is gone")),
-        wasTold: async () => false,
+        wasReturned: async () => false,
       },
     },
   });

@@ -4,7 +4,7 @@ import { encodePaymentRequiredHeader } from "@x402/core/http";
 import type { PaymentRequired } from "@x402/core/types";
 import type { Address } from "viem";
 import { findNetwork, type NetworkFacts } from "../../server/core/networks.ts";
-import { chooseTerms } from "../../server/plugins/x402-client/choosing.ts";
+import { chooseTerms } from "../../server/plugins/x402-client/offer-rank.ts";
 import { parseOffer } from "../../server/plugins/x402-client/offer.ts";
 
 const known = (id: string): NetworkFacts => {

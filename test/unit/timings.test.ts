@@ -8,7 +8,7 @@ const CALLERS_GIVE_UP_MS = 30_000;
 t.test("a lease outlives two renewals that fail", async (t) => {
   t.ok(TIMINGS.laneLeaseMs > 3 * TIMINGS.laneRenewMs);
   t.ok(TIMINGS.watchLeaseMs > 3 * TIMINGS.watchRoundMs);
-  t.ok(TIMINGS.booksLeaseMs > 3 * TIMINGS.booksRoundMs);
+  t.ok(TIMINGS.reconcileLeaseMs > 3 * TIMINGS.reconcileRoundMs);
 });
 
 t.test("what is asked along with a payment is asked before it is too old", async (t) => {
@@ -28,5 +28,8 @@ t.test("a caller is answered before it gives up", async (t) => {
 t.test("a relay that others may still make is given time", async (t) => {
   t.ok(TIMINGS.resendAfterMs < TIMINGS.refusedForMs, "tried again before it is given up");
   t.ok(TIMINGS.refusedForMs < TIMINGS.giveUpAgainMs);
-  t.ok(TIMINGS.booksOpenMs < TIMINGS.booksAbsentMs, "what is there is believed before what is not");
+  t.ok(
+    TIMINGS.reconcileOpenMs < TIMINGS.reconcileAbsentMs,
+    "what is there is believed before what is not",
+  );
 });

@@ -4,7 +4,7 @@ import { mkdir } from "node:fs/promises";
 import t from "tap";
 import { testChain } from "../helpers/chain.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";
-import { stealFrom } from "../books/world.ts";
+import { stealFrom } from "../reconciliation/world.ts";
 import { usdcOf } from "../spending/ledger.helper.ts";
 import { DEMO_OWNER, signInWithDemoWallet, webWorld } from "./world.ts";
 

@@ -25,7 +25,7 @@ export type VerifyMessage = (signed: {
   signature: `0x${string}`;
 }) => Promise<boolean>;
 
-interface Asked {
+interface SignedRequest {
   url: string;
   headers: Record<string, string | string[] | undefined>;
 }
@@ -80,7 +80,7 @@ export class Door {
 
   /** Undefined when nobody signs in. */
   async enter(
-    asked: Asked,
+    asked: SignedRequest,
     sold: string,
     networks: readonly string[],
   ): Promise<Entered | undefined> {

@@ -41,23 +41,23 @@ export interface Receipt {
 }
 
 /** Of something paid: what became of the payment, in the protocol's words and as headers of the answer. */
-export interface Told {
+export interface SettledPayment {
   response: SettleResponse;
   headers: Record<string, string>;
 }
 
-export interface Unpaid {
+export interface PaymentRequiredAnswer {
   kind: "unpaid";
   headers: Record<string, string>;
   body: object;
   required: PaymentRequired;
 }
-export interface Refused extends Told {
+export interface Refused extends SettledPayment {
   kind: "refused";
   body: object;
 }
 
-export function unpaid(required: PaymentRequired): Unpaid {
+export function paymentRequired(required: PaymentRequired): PaymentRequiredAnswer {
   return {
     kind: "unpaid",
     headers: { "payment-required": encodePaymentRequiredHeader(required) },
@@ -73,7 +73,7 @@ export const refused = (response: SettleResponse, version: ProofVersion): Refuse
 });
 
 /** Also on failure, so that the payer learns what became of the signed authorization. */
-export function told(response: SettleResponse, version: ProofVersion): Told {
+export function told(response: SettleResponse, version: ProofVersion): SettledPayment {
   if (version === "mpp") return { response, headers: receiptHeader(response) };
   const encoded = encodePaymentResponseHeader(response);
   const headers: Record<string, string> = { "payment-response": encoded };

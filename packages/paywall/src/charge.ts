@@ -21,16 +21,16 @@ import {
   refused,
   told,
   UNKNOWN_OUTCOME,
-  unpaid,
+  paymentRequired,
   type Receipt,
   type Refused,
-  type Told,
-  type Unpaid,
+  type SettledPayment,
+  type PaymentRequiredAnswer,
 } from "./answers.ts";
 import { asSold, discovery, sponsoringFor } from "./extensions.ts";
-import { MeterDesk, type Metered } from "./meter.ts";
+import { Meter, type Metered } from "./meter.ts";
 import type { PaymentNetwork } from "./networks.ts";
-import { MppDesk, type MppOptions } from "./mpp.ts";
+import { MppCharges, type MppOptions } from "./mpp.ts";
 import { facilitatorOf, readProof, UsdcScheme, type ProofVersion } from "./protocol.ts";
 import { ReceiptIssuer, type ReceiptOptions } from "./receipts.ts";
 import type { PaywallScheme } from "./scheme.ts";
@@ -67,13 +67,13 @@ export interface PaidRequest {
   headers: Record<string, string | string[] | undefined>;
 }
 
-export interface Settled extends Told {
+export interface Settled extends SettledPayment {
   kind: "settled";
   receipt: Receipt;
   /** Set when an earlier showing of this proof did the work, and only now the outcome is known. */
   lateFor?: string;
   /** The same with a signed receipt, where there is a signer: of what was delivered, so told after the work succeeded. */
-  delivered(): Promise<Told>;
+  delivered(): Promise<SettledPayment>;
 }
 /** Paid earlier, and signed for now. */
 export interface LetIn {
@@ -83,7 +83,7 @@ export interface LetIn {
   network: string;
 }
 
-export type Charge = Unpaid | Refused | Settled | Metered | LetIn;
+export type Charge = PaymentRequiredAnswer | Refused | Settled | Metered | LetIn;
 
 export interface CashierDeps {
   facilitator: FacilitatorClient;
@@ -119,10 +119,10 @@ const MAX_TIMEOUT_SECONDS = 120;
 export class Cashier {
   readonly #server: x402ResourceServer;
   readonly #deps: CashierDeps;
-  readonly #desk: MeterDesk;
+  readonly #meter: Meter;
   readonly #issuer: ReceiptIssuer | undefined;
   readonly #door: Door | undefined;
-  readonly #mpp: MppDesk | undefined;
+  readonly #mpp: MppCharges | undefined;
   #ready: Promise<void> | undefined;
 
   constructor(deps: CashierDeps) {
@@ -135,12 +135,12 @@ export class Cashier {
       for (const network of networks) this.#server.register(network.id, scheme);
     }
     this.#server.registerExtension(bazaarResourceServerExtension);
-    this.#desk = new MeterDesk(store ?? new OneProcessStore(), {
+    this.#meter = new Meter(store ?? new OneProcessStore(), {
       verify: (shown) => this.#verify(shown),
       conclude: (shown, amount) => this.#conclude(shown, amount),
     });
     this.#issuer = receipts && new ReceiptIssuer(receipts, deps.onFault);
-    this.#mpp = deps.mpp && new MppDesk(deps.mpp);
+    this.#mpp = deps.mpp && new MppCharges(deps.mpp);
     this.#door = store && new Door(store, deps.verifyMessage);
   }
 
@@ -194,9 +194,9 @@ export class Cashier {
       return { kind: "again", headers: {}, payer: entered.payer, network: entered.network };
     }
     const required = await this.required(resource, request);
-    const refuse = async (error?: string): Promise<Unpaid> => {
+    const refuse = async (error?: string): Promise<PaymentRequiredAnswer> => {
       const told = error ? { ...required, error } : required;
-      const answer = unpaid(await this.#invite(resource, request, told));
+      const answer = paymentRequired(await this.#invite(resource, request, told));
       return this.#mpp?.beside(answer, request) ?? answer;
     };
     const proof =
@@ -207,7 +207,7 @@ export class Cashier {
     const terms = this.#match(required, payload);
     if (typeof terms === "string") return refuse(terms);
     const shown: Presented = { resource, request, sold, payload, terms, required, version };
-    if (isMetered(resource)) return this.#desk.take(shown, beforeSettle);
+    if (isMetered(resource)) return this.#meter.take(shown, beforeSettle);
     await beforeSettle();
     return this.#conclude(shown, terms.amount);
   }
@@ -312,7 +312,8 @@ export class Cashier {
     if (!response.success) {
       const answer = refused(response, version);
       // What refuses a credential of MPP asks anew: its challenge is good for one.
-      const again = version === "mpp" && this.#mpp?.beside(unpaid(shown.required), request);
+      const again =
+        version === "mpp" && this.#mpp?.beside(paymentRequired(shown.required), request);
       const asked = again ? again.headers["www-authenticate"] : undefined;
       if (asked === undefined) return answer;
       return { ...answer, headers: { ...answer.headers, "www-authenticate": asked } };
@@ -328,7 +329,7 @@ export class Cashier {
   #settled(response: SettleResponse, amount: string, { request, version }: Presented): Settled {
     const { payer, transaction, network } = response;
     const receipt = { payer, transaction, network, amount: response.amount ?? amount };
-    const delivered = async (): Promise<Told> =>
+    const delivered = async (): Promise<SettledPayment> =>
       told((await this.#issuer?.receipted(response, request.url)) ?? response, version);
     return { kind: "settled", ...told(response, version), receipt, delivered };
   }

@@ -5,7 +5,7 @@
  */
 import { decodePaymentResponseHeader, encodePaymentSignatureHeader } from "@x402/core/http";
 import type { PaymentPayload, PaymentRequired, SettleResponse } from "@x402/core/types";
-import type { Receipt, Told } from "./answers.ts";
+import type { Receipt, SettledPayment } from "./answers.ts";
 import type { Cashier, PaidResource } from "./charge.ts";
 import { isRecord } from "./foreign-json.ts";
 
@@ -98,7 +98,7 @@ const unpaid = (required: PaymentRequired): ToolFailure => ({
   content: [{ type: "text", text: JSON.stringify(required) }],
 });
 
-const settlementOf = ({ headers }: Pick<Told, "headers">): SettleResponse =>
+const settlementOf = ({ headers }: Pick<SettledPayment, "headers">): SettleResponse =>
   decodePaymentResponseHeader(headers["payment-response"] ?? "");
 
 function withReceipt<Result extends object>(result: Result, settlement: SettleResponse): Result {

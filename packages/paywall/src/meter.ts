@@ -31,7 +31,7 @@ const KEPT_MS = 3_600_000;
 /** A payer's clock may be so far from ours. */
 const CLOCKS_APART_MS = 60_000;
 
-export class MeterDesk {
+export class Meter {
   readonly #store: PaywallStore;
   readonly #till: Till;
   /** Proofs by which work is being done in this process: one payment does not make it work twice at a time. */

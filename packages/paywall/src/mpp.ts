@@ -6,7 +6,7 @@
  */
 import { createHash, createHmac, randomBytes, timingSafeEqual } from "node:crypto";
 import type { PaymentRequired, PaymentRequirements, SettleResponse } from "@x402/core/types";
-import type { Unpaid } from "./answers.ts";
+import type { PaymentRequiredAnswer } from "./answers.ts";
 import type { PaidRequest } from "./charge.ts";
 import { isRecord } from "./foreign-json.ts";
 import {
@@ -47,7 +47,7 @@ const chainIdOf = (network: string): number => Number(network.replace("eip155:",
 
 const malformed = (reason: string): Proof => ({ kind: "malformed", reason });
 
-export class MppDesk {
+export class MppCharges {
   readonly #secret: string;
   readonly #realm: string | undefined;
 
@@ -61,7 +61,7 @@ export class MppDesk {
   }
 
   /** One challenge for each entry of the terms that MPP has a word for. */
-  beside(unpaid: Unpaid, request: PaidRequest): Unpaid {
+  beside(unpaid: PaymentRequiredAnswer, request: PaidRequest): PaymentRequiredAnswer {
     const challenges = unpaid.required.accepts
       .filter(isForVersion1)
       .map((terms) => asHeader(this.#challenge(terms, request)));

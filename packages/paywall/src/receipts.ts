@@ -38,7 +38,7 @@ export class ReceiptIssuer {
         ? signer
         : (typedData) => (signer.signTypedData as SignTypedData)(typedData);
     // The library goes on without a signature that failed, and tells nobody but the console.
-    const signTelling: SignTypedData = async (typedData) => {
+    const signReceipt: SignTypedData = async (typedData) => {
       try {
         return await sign(typedData);
       } catch (error) {
@@ -47,7 +47,7 @@ export class ReceiptIssuer {
       }
     };
     // The key is known by its signature; only signatures of the other form name one.
-    this.#extension = createOfferReceiptExtension(createEIP712OfferReceiptIssuer("", signTelling));
+    this.#extension = createOfferReceiptExtension(createEIP712OfferReceiptIssuer("", signReceipt));
     this.#declaration = declareOfferReceiptExtension({ includeTxHash: namesTransaction })[
       OFFER_RECEIPT
     ];

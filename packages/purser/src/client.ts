@@ -202,7 +202,7 @@ export class Purser {
       authorization: `Bearer ${this.#apiKey}`,
       ...(options.idempotencyKey !== undefined && { "idempotency-key": options.idempotencyKey }),
     };
-    const heard = new Heard();
+    const heard = new AttemptResults();
     for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)) {
       const timeout = AbortSignal.timeout(Math.max(1, deadlineMs - Date.now()));
       const signal = options.signal ? AbortSignal.any([options.signal, timeout]) : timeout;
@@ -226,7 +226,7 @@ export class Purser {
   }
 
   /** Whether asking again can end otherwise. Where no service was ever seen it cannot, unless a request may have arrived. */
-  #mayHelp(answer: Exclude<Answer<never>, { kind: "success" }>, heard: Heard): boolean {
+  #mayHelp(answer: Exclude<Answer<never>, { kind: "success" }>, heard: AttemptResults): boolean {
     if (answer.kind === "problem") return SAFE_TO_REPEAT.has(answer.problem.code);
     if (answer.kind === "lost") return answer.mayPass;
     return heard.mayHaveArrived || (this.#isKnown && !answer.isConnected);
@@ -241,7 +241,7 @@ interface Route {
 }
 
 /** What the tries of one call have told so far: a later one that tells less takes nothing away. */
-class Heard {
+class AttemptResults {
   /** A try got no answer: what is said of the whole call must not deny that it may have paid. */
   mayHaveArrived = false;
   delivered: Delivered | undefined;

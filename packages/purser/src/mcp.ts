@@ -14,7 +14,7 @@ const SERVER_ERROR = -32_000;
 /** Requests that carry it are of the revisions since 2026-07-28, where hanging up cancels. */
 const ENVELOPE = "io.modelcontextprotocol/protocolVersion";
 
-interface Asked {
+interface PendingRequest {
   hangUp: AbortController;
   isEnveloped: boolean;
   /** It was answered, refused or cancelled. */
@@ -30,7 +30,7 @@ export async function serveStdio({ url, apiKey }: Settings): Promise<void> {
     // Followed, the key would travel to wherever a redirect leads.
     fetch: (input, init) => fetch(input, { ...init, redirect: "manual" }),
   });
-  const asked = new Map<RequestId, Asked>();
+  const asked = new Map<RequestId, PendingRequest>();
   const ends = new Set<Promise<void>>();
 
   const refuse = async (id: RequestId | undefined, sentence: string): Promise<void> => {

@@ -51,7 +51,7 @@ export interface CreatedAgent {
   apiKey: string;
 }
 
-interface PolicyAsked extends Problem {
+interface SignatureRequest extends Problem {
   order: Record<string, unknown>;
   typedData: { domain: { chainId: number | string } };
 }
@@ -105,7 +105,7 @@ export class OwnerSession {
       return await this.#call("POST", "/api/agents", "apiKey", wanted);
     } catch (error) {
       if (!(error instanceof PurserError) || error.code !== "owner_signature_required") throw error;
-      const asked = error.problem as PolicyAsked;
+      const asked = error.problem as SignatureRequest;
       const authorization = {
         order: asked.order,
         signature: await this.#signPolicy(asked, wanted),
@@ -115,7 +115,7 @@ export class OwnerSession {
   }
 
   /** Signs what was asked for, and nothing that the service may have made of it. */
-  async #signPolicy({ order, typedData }: PolicyAsked, wanted: NewAgent): Promise<string> {
+  async #signPolicy({ order, typedData }: SignatureRequest, wanted: NewAgent): Promise<string> {
     if (
       !isDeepStrictEqual(order, orderOf(wanted, order)) ||
       Number(typedData.domain.chainId) !== this.#chainId

@@ -10,7 +10,7 @@ export type Answer<T> =
   /** Nobody was there, or somebody else: nothing was done, and asking again would not help. */
   | { kind: "elsewhere"; problem: Problem; isConnected: boolean };
 
-export interface Asked {
+export interface ServiceRequest {
   method: string;
   path: string;
   body: object | undefined;
@@ -45,7 +45,7 @@ const GATEWAY = new Set([408, 429, 502, 503, 504]);
 export async function ask<T>(
   fetch: typeof globalThis.fetch,
   baseUrl: string,
-  { method, path, body, headers, signal, member, isKnown = false }: Asked,
+  { method, path, body, headers, signal, member, isKnown = false }: ServiceRequest,
 ): Promise<Answer<T>> {
   if (!URL.canParse(baseUrl) || !/^https?:$/.test(new URL(baseUrl).protocol))
     return notReached(baseUrl, "it is no http:// or https:// URL");

@@ -46,7 +46,7 @@ export async function verifyAccountSignature(
   const late = new Promise<SignatureVerdict>((resolve) => {
     timer = setTimeout(() => resolve("unavailable"), timeoutMs);
   });
-  return Promise.race([askChain(chain, { address, hash, signature }), late]).finally(() =>
+  return Promise.race([readFromChain(chain, { address, hash, signature }), late]).finally(() =>
     clearTimeout(timer),
   );
 }
@@ -60,7 +60,7 @@ export const verifyAccountMessage = (
 
 const ERC6492_SUFFIX = "6492649264926492649264926492649264926492649264926492649264926492";
 
-async function askChain(
+async function readFromChain(
   { client }: ChainClient,
   args: { address: Address; hash: Hex; signature: Hex },
 ): Promise<SignatureVerdict> {

@@ -16,8 +16,8 @@ export class Announcements {
   #isClosed = false;
   #timer: NodeJS.Timeout | undefined;
   /** The last word, or the attempt to hear one. */
-  #heardMs = 0;
-  #hasHeard = false;
+  #receivedMs = 0;
+  #hasReceived = false;
   /** Between two blocks, as they come. */
   #usualMs: number;
 
@@ -28,19 +28,19 @@ export class Announcements {
   }
 
   /** Words come, as far as can be known; an end that has been silent for too long is given up for the next. */
-  stillHears(): boolean {
+  isReceiving(): boolean {
     const patienceMs = this.#isSubscribed
       ? Math.max(this.#usualMs * SILENT_BLOCKS, 2_000)
       : SUBSCRIBED_WITHIN_MS;
-    if (performance.now() - this.#heardMs > patienceMs) this.#giveUp(this.#socket);
+    if (performance.now() - this.#receivedMs > patienceMs) this.#giveUp(this.#socket);
     return this.#isSubscribed;
   }
 
   open(): void {
     const url = this.#urls[this.#at % this.#urls.length];
     if (this.#isClosed || url === undefined) return;
-    this.#heardMs = performance.now();
-    this.#hasHeard = false;
+    this.#receivedMs = performance.now();
+    this.#hasReceived = false;
     void this.#listen(url);
   }
 
@@ -86,11 +86,11 @@ export class Announcements {
     if (word === "subscribed") this.#isSubscribed = true;
     else if (word === "refused") return this.#giveUp(this.#socket);
     else if (word !== undefined) {
-      if (this.#hasHeard) this.#usualMs = (this.#usualMs + now - this.#heardMs) / 2;
-      this.#hasHeard = true;
+      if (this.#hasReceived) this.#usualMs = (this.#usualMs + now - this.#receivedMs) / 2;
+      this.#hasReceived = true;
       this.#onNumber(word);
     }
-    this.#heardMs = now;
+    this.#receivedMs = now;
   }
 }
 

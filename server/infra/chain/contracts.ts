@@ -87,11 +87,11 @@ type DomainCheck = { ok: true } | { ok: false; expected: Hex; actual: Hex | unde
  */
 export async function checkTokenDomain({ network, rpc }: ChainClient): Promise<DomainCheck> {
   const expected = domainSeparator({ domain: tokenDomainOf(network) });
-  const actual = await askDomain(rpc, network.usdc.address);
+  const actual = await readDomain(rpc, network.usdc.address);
   return actual === expected ? { ok: true } : { ok: false, expected, actual };
 }
 
-async function askDomain(rpc: ChainClient["rpc"], token: Address): Promise<Hex | undefined> {
+async function readDomain(rpc: ChainClient["rpc"], token: Address): Promise<Hex | undefined> {
   try {
     const call = { to: token, data: DOMAIN_SEPARATOR };
     const answer = await rpc.call<Hex>("eth_call", [call, "latest"]);

@@ -3,7 +3,7 @@ import type { Hex } from "viem";
 import { TIMINGS } from "../../core/timings.ts";
 import { Announcements } from "./announcements.ts";
 import { classifyChainError } from "./errors.ts";
-import { Rhythm } from "./rhythm.ts";
+import { BlockSchedule } from "./block-schedule.ts";
 import type { ChainRpc, Question } from "./rpc.ts";
 
 export interface Head {
@@ -25,10 +25,10 @@ interface BlockHeader {
 }
 
 /** What somebody wants to know with each new block: asked in the same request as the block. */
-export type Rider = () => {
+export type PiggybackRead = () => {
   questions: readonly Question[];
   /** Told before the block is. */
-  hear(answers: readonly PromiseSettledResult<unknown>[]): void;
+  receive(answers: readonly PromiseSettledResult<unknown>[]): void;
 };
 
 /** Longer without an answer than this, and nothing new is signed. */
@@ -62,16 +62,16 @@ const LATEST: Question = { method: "eth_getBlockByNumber", params: ["latest", fa
  */
 export class HeadWatcher {
   readonly #rpc: ChainRpc;
-  readonly #saidMs: number;
+  readonly #configuredMs: number;
   readonly #idleMs: number;
   readonly #fastMs: number;
   readonly #stuckMs: number;
   readonly #listeners = new Set<(head: Head) => void>();
-  readonly #riders = new Set<Rider>();
+  readonly #piggybackReads = new Set<PiggybackRead>();
   readonly #announcements: Announcements | undefined;
-  readonly #rhythm: Rhythm;
+  readonly #schedule: BlockSchedule;
   /** When which block was first heard of; believed once the block is seen. */
-  readonly #words = new Map<bigint, number>();
+  readonly #callbacks = new Map<bigint, number>();
   #head: Head | undefined;
   #timer: NodeJS.Timeout | undefined;
   #polling: Promise<Head> | undefined;
@@ -89,7 +89,7 @@ export class HeadWatcher {
   /** Since when somebody wants new blocks: those before are of no interest. */
   #wantedMs = Number.NEGATIVE_INFINITY;
   #learned = 0;
-  #rideFromMs = Number.NEGATIVE_INFINITY;
+  #piggybackFromMs = Number.NEGATIVE_INFINITY;
   #lastFailed = false;
   #closed = false;
   /** The number that was announced and not seen yet, and how often it was asked for. */
@@ -103,12 +103,14 @@ export class HeadWatcher {
   ) {
     this.#rpc = rpc;
     this.#idleMs = idleHeadMs;
-    this.#saidMs = blockTimeMs;
+    this.#configuredMs = blockTimeMs;
     this.#stuckMs = Math.max(blockTimeMs * 10, stuckHeadMs);
     this.#fastMs = Math.min(Math.max(blockTimeMs / 5, 40), 400);
-    this.#rhythm = new Rhythm(blockTimeMs);
+    this.#schedule = new BlockSchedule(blockTimeMs);
     if (wsUrls.length > 0)
-      this.#announcements = new Announcements(wsUrls, blockTimeMs, (number) => this.hear(number));
+      this.#announcements = new Announcements(wsUrls, blockTimeMs, (number) =>
+        this.receive(number),
+      );
   }
 
   get head(): Head | undefined {
@@ -122,17 +124,17 @@ export class HeadWatcher {
 
   /** A new block is heard of without asking. */
   get isAnnounced(): boolean {
-    return this.#announcements?.stillHears() === true;
+    return this.#announcements?.isReceiving() === true;
   }
 
   /** Between two blocks: as they come, where they come regularly, else as the network is said to make them. */
   get blockTimeMs(): number {
-    return this.#rhythm.intervalMs ?? this.#saidMs;
+    return this.#schedule.intervalMs ?? this.#configuredMs;
   }
 
   /** When the first block after this moment is due, where blocks come regularly. */
   nextDueMs(afterMs: number): number | undefined {
-    return this.#rhythm.nextDue(afterMs);
+    return this.#schedule.nextDue(afterMs);
   }
 
   onHead(listener: (head: Head) => void): () => void {
@@ -141,14 +143,16 @@ export class HeadWatcher {
   }
 
   /** From now on, what it wants to know is asked with each block that is looked for. */
-  ride(rider: Rider): () => void {
-    this.#riders.add(rider);
-    return () => void this.#riders.delete(rider);
+  addPiggybackRead(piggybackRead: PiggybackRead): () => void {
+    this.#piggybackReads.add(piggybackRead);
+    return () => void this.#piggybackReads.delete(piggybackRead);
   }
 
   /** The newest block there may be by now: of those that came since the head was asked for, only the rhythm tells. */
   get reckonedNumber(): bigint {
-    return (this.#head?.number ?? 0n) + this.#rhythm.countBetween(this.#knownMs, performance.now());
+    return (
+      (this.#head?.number ?? 0n) + this.#schedule.countBetween(this.#knownMs, performance.now())
+    );
   }
 
   /** The head, as long as no newer one is due. */
@@ -164,11 +168,11 @@ export class HeadWatcher {
     if (this.#interest === 1) {
       this.#wantedMs = performance.now();
       const isTimely = !this.#lastFailed && this.nextDueMs(this.#wantedMs) !== undefined;
-      this.#schedule(isTimely ? this.#delay() : 0);
+      this.#lookIn(isTimely ? this.#delay() : 0);
     }
     return once(() => {
       this.#interest -= 1;
-      if (this.#interest === 0 && !this.#polling) this.#schedule(this.#delay());
+      if (this.#interest === 0 && !this.#polling) this.#lookIn(this.#delay());
     });
   }
 
@@ -177,7 +181,7 @@ export class HeadWatcher {
     const count = (by: number): void => {
       this.#promises += by;
       // What is waited for is another moment now.
-      if (this.#interest > 0 && !this.#polling) this.#schedule(this.#delay());
+      if (this.#interest > 0 && !this.#polling) this.#lookIn(this.#delay());
     };
     count(1);
     return once(() => count(-1));
@@ -185,7 +189,7 @@ export class HeadWatcher {
 
   start(): void {
     this.#announcements?.open();
-    this.#schedule(0);
+    this.#lookIn(0);
   }
 
   close(): void {
@@ -206,10 +210,10 @@ export class HeadWatcher {
   }
 
   /** Somebody says that there is such a block. */
-  hear(number: bigint): void {
-    if (!this.#words.has(number)) this.#words.set(number, performance.now());
-    const [oldest] = this.#words.keys();
-    if (this.#words.size > WORDS && oldest !== undefined) this.#words.delete(oldest);
+  receive(number: bigint): void {
+    if (!this.#callbacks.has(number)) this.#callbacks.set(number, performance.now());
+    const [oldest] = this.#callbacks.keys();
+    if (this.#callbacks.size > WORDS && oldest !== undefined) this.#callbacks.delete(oldest);
     if (this.#interest === 0 || (this.#head && number <= this.#head.number)) return;
     if (this.#announced && number <= this.#announced.number) return;
     this.#announced = { number, asked: 0 };
@@ -272,8 +276,10 @@ export class HeadWatcher {
 
   /** The newest block, and what the riders want to know, in one request. */
   async #ask(askedMs: number, rides: boolean): Promise<BlockHeader> {
-    const isTogether = rides && askedMs >= this.#rideFromMs;
-    const asked = isTogether ? [...this.#riders].map((rider) => rider()) : [];
+    const isTogether = rides && askedMs >= this.#piggybackFromMs;
+    const asked = isTogether
+      ? [...this.#piggybackReads].map((piggybackRead) => piggybackRead())
+      : [];
     const questions = asked.flatMap((each) => each.questions);
     if (questions.length === 0) return this.#rpc.call<BlockHeader>(LATEST.method, LATEST.params);
     const [block, ...answers] = await this.#rpc
@@ -281,12 +287,12 @@ export class HeadWatcher {
       .catch((): PromiseSettledResult<unknown>[] => []);
     if (block?.status !== "fulfilled") {
       // What else was asked may be the reason.
-      this.#rideFromMs = performance.now() + RIDE_AGAIN_MS;
+      this.#piggybackFromMs = performance.now() + RIDE_AGAIN_MS;
       return this.#rpc.call<BlockHeader>(LATEST.method, LATEST.params);
     }
     // Nobody is told less than a later question has told them.
     if (askedMs >= this.#knownMs)
-      for (const each of asked) each.hear(answers.splice(0, each.questions.length));
+      for (const each of asked) each.receive(answers.splice(0, each.questions.length));
     return block.value as BlockHeader;
   }
 
@@ -295,23 +301,23 @@ export class HeadWatcher {
    * of the question counts and not of its answer, which says how far away the endpoint is.
    */
   #learn(head: Head, leftMs: number, lateMs: number): void {
-    for (const [number, ms] of this.#words) {
+    for (const [number, ms] of this.#callbacks) {
       if (number > head.number) continue;
-      this.#words.delete(number);
-      this.#rhythm.saw(number, ms, 0);
+      this.#callbacks.delete(number);
+      this.#schedule.saw(number, ms, 0);
     }
-    this.#rhythm.saw(head.number, leftMs, lateMs);
+    this.#schedule.saw(head.number, leftMs, lateMs);
     if (this.#interest > 0) this.#learned += 1;
   }
 
-  /** By the rhythm, there is no newer one yet. */
+  /** By the schedule, there is no newer one yet. */
   #isNewest(): boolean {
     const head = this.#head;
-    const dueMs = head && this.#rhythm.dueOf(head.number + 1n);
-    return dueMs !== undefined && performance.now() < this.#rhythm.askAt(dueMs);
+    const dueMs = head && this.#schedule.dueOf(head.number + 1n);
+    return dueMs !== undefined && performance.now() < this.#schedule.askAt(dueMs);
   }
 
-  #schedule(delayMs: number): void {
+  #lookIn(delayMs: number): void {
     if (this.#closed) return;
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => this.#look(), delayMs);
@@ -327,9 +333,9 @@ export class HeadWatcher {
     // A failure is remembered in `healthy`; whoever needs the chain asks that.
     (stepMs === undefined && !isOverdue ? this.#share(true) : this.#another(true))
       .catch(() => undefined)
-      .finally(() => this.#schedule(this.#delay()));
-    if (stepMs !== undefined) this.#schedule(stepMs);
-    else if (mayAsk && this.#interest > 0) this.#schedule(this.#patienceMs);
+      .finally(() => this.#lookIn(this.#delay()));
+    if (stepMs !== undefined) this.#lookIn(stepMs);
+    else if (mayAsk && this.#interest > 0) this.#lookIn(this.#patienceMs);
   }
 
   /** A question that hangs for longer is asked again beside it. */
@@ -355,7 +361,7 @@ export class HeadWatcher {
     if (stepMs !== undefined) return this.#afterAsked(stepMs);
     const isUnknown = isTold && dueMs === undefined;
     return isUnknown
-      ? Math.min(Math.max(this.#saidMs * 2, this.#fastMs), this.#idleMs)
+      ? Math.min(Math.max(this.#configuredMs * 2, this.#fastMs), this.#idleMs)
       : this.#fastMs;
   }
 
@@ -375,19 +381,19 @@ export class HeadWatcher {
       const isDue = now >= this.#askFrom(dueMs, isTold) - AT_ONCE_MS && now < dueMs + DUE_FOR_MS;
       return isDue ? Math.max(DUE_POLL_MS, leastMs) : undefined;
     }
-    const isLearning = !isTold && (this.#learned < LEARNING_BLOCKS || this.#rhythm.isLost);
+    const isLearning = !isTold && (this.#learned < LEARNING_BLOCKS || this.#schedule.isLost);
     return isLearning ? Math.max(Math.min(this.#fastMs, LEARNING_MS), leastMs) : undefined;
   }
 
   #askFrom(dueMs: number, isTold: boolean): number {
-    return isTold ? dueMs + GRACE_MS : this.#rhythm.askAt(dueMs);
+    return isTold ? dueMs + GRACE_MS : this.#schedule.askAt(dueMs);
   }
 
   /** When the block after the head is due; undefined where it may come at any time. */
   #nextDue(isTold: boolean): number | undefined {
-    const nextMs = this.#head && this.#rhythm.dueOf(this.#head.number + 1n);
-    if (nextMs === undefined || (this.#rhythm.isLost && !isTold)) return undefined;
-    return Math.max(nextMs, this.#rhythm.nextDue(this.#wantedMs) ?? nextMs);
+    const nextMs = this.#head && this.#schedule.dueOf(this.#head.number + 1n);
+    if (nextMs === undefined || (this.#schedule.isLost && !isTold)) return undefined;
+    return Math.max(nextMs, this.#schedule.nextDue(this.#wantedMs) ?? nextMs);
   }
 }
 

@@ -40,7 +40,7 @@ export function createChainClient(
   const client = createPublicClient({
     chain: viemChain,
     transport: custom(
-      { request: (asked: Asked) => askAsViem(rpc, network, asked) },
+      { request: (asked: RpcRequest) => callForViem(rpc, network, asked) },
       { key: "rpc", name: "ChainRpc", retryCount: 0 },
     ),
     cacheTime: 0,
@@ -49,16 +49,16 @@ export function createChainClient(
   return { network, viemChain, rpc, client };
 }
 
-interface Asked {
+interface RpcRequest {
   method: string;
   params?: unknown[];
 }
 
 /** A node's refusal in the class viem reads reverts from. The URL may carry a key: the network's id stands for it. */
-async function askAsViem(
+async function callForViem(
   rpc: ChainRpc,
   network: NetworkConfig,
-  { method, params = [] }: Asked,
+  { method, params = [] }: RpcRequest,
 ): Promise<unknown> {
   try {
     return await rpc.call(method, params);

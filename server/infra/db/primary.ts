@@ -8,7 +8,7 @@ import { Client, type ClientConfig } from "pg";
 
 /** Other servers may still say that they are newer. */
 const OTHERS_MS = 250;
-const ASK_MS = 1_500;
+const QUERY_TIMEOUT_MS = 1_500;
 const ANSWER_MS = 5_000;
 /** A crowd of new connections asks once. */
 const FRESH_MS = 500;
@@ -43,7 +43,7 @@ const WHAT_ARE_YOU = `
          ${RAISED}`;
 const ONLY_WHETHER = `SELECT pg_is_in_recovery() AS standby, NULL AS system, NULL AS timeline, ${RAISED}`;
 /** No such function, or not for this role. */
-const NOT_TOLD = new Set(["42883", "42501", "0A000"]);
+const UNKNOWN = new Set(["42883", "42501", "0A000"]);
 /** A statement that writes met a server that only reads: it was the primary, and is not any more. */
 const READ_ONLY = "25006";
 
@@ -108,7 +108,7 @@ class Servers {
     const [only] = this.#urls;
     if (only !== undefined && this.#urls.length === 1) return only;
     if (!this.#asked || performance.now() - this.#asked.atMs > FRESH_MS)
-      this.#asked = { atMs: performance.now(), place: this.#ask(config) };
+      this.#asked = { atMs: performance.now(), place: this.#query(config) };
     return this.#asked.place;
   }
 
@@ -131,7 +131,7 @@ class Servers {
     if (this.#urls.length === 1) return;
     this.#clients += 1;
     this.#watch ??= setInterval(() => {
-      this.#ask(config).catch(() => undefined);
+      this.#query(config).catch(() => undefined);
     }, WATCH_MS).unref();
     client.once("end", () => {
       this.#clients -= 1;
@@ -141,7 +141,7 @@ class Servers {
     });
   }
 
-  async #ask(config: PrimaryConfig): Promise<string> {
+  async #query(config: PrimaryConfig): Promise<string> {
     const answers: (Identity & { url: string })[] = [];
     const reasons: string[] = [];
     const ask = async (url: string): Promise<void> => {
@@ -185,9 +185,13 @@ function serversOf(urls: string[]): Servers {
 
 async function whatIs(config: PrimaryConfig, url: string): Promise<Identity> {
   const { urls: _urls, ...rest } = config;
-  const client = new Client({ ...rest, connectionString: url, connectionTimeoutMillis: ASK_MS });
+  const client = new Client({
+    ...rest,
+    connectionString: url,
+    connectionTimeoutMillis: QUERY_TIMEOUT_MS,
+  });
   client.on("error", () => undefined);
-  const late = setTimeout(() => destroy(client, "it did not answer"), ASK_MS);
+  const late = setTimeout(() => destroy(client, "it did not answer"), QUERY_TIMEOUT_MS);
   try {
     await client.connect();
     return await identify(client);
@@ -206,7 +210,7 @@ async function identify(client: Pick<Client, "query">): Promise<Identity> {
   try {
     return await ask(WHAT_ARE_YOU);
   } catch (error) {
-    if (!NOT_TOLD.has((error as { code?: string }).code ?? "")) throw error;
+    if (!UNKNOWN.has((error as { code?: string }).code ?? "")) throw error;
     return ask(ONLY_WHETHER);
   }
 }

@@ -138,7 +138,7 @@ export async function readDurability(sql: Sql): Promise<Durability> {
 }
 
 /** For `/api/ready`. Every replica sees the same: none is less ready than another for it. */
-export function sayDurability({ waitsForStandby, waiting }: Durability): string {
+export function describeDurability({ waitsForStandby, waiting }: Durability): string {
   if (waiting > 0)
     return `degraded: ${waiting} commits wait for a standby, and none confirms them (synchronous_standby_names)`;
   return waitsForStandby ? "answers; every commit waits for a standby" : "answers";

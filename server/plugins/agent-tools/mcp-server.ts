@@ -80,7 +80,7 @@ function createMcpServer(caller: McpCaller): Server {
   server.setRequestHandler("tools/call", async ({ params }, context) => {
     const tool = AGENT_TOOLS.find((candidate) => candidate.name === params.name);
     if (!tool) throw invalid(`There is no tool "${params.name}"`);
-    return whileTelling(context, () => run(tool, params.arguments ?? {}, { caller, context }));
+    return whileReporting(context, () => run(tool, params.arguments ?? {}, { caller, context }));
   });
   offerResources(server, caller);
   server.setRequestHandler("prompts/list", () => ({
@@ -141,7 +141,7 @@ function decode(text: string): string | undefined {
 }
 
 /** To a client that gave a token for it: a sign of life while the call runs. */
-async function whileTelling<T>({ mcpReq }: ServerContext, work: () => Promise<T>): Promise<T> {
+async function whileReporting<T>({ mcpReq }: ServerContext, work: () => Promise<T>): Promise<T> {
   const progressToken = mcpReq._meta?.progressToken;
   if (progressToken === undefined) return work();
   let progress = 0;
@@ -166,13 +166,13 @@ async function run(
   const { idempotencyKey: given, ...rest } = args;
   if (given !== undefined && (typeof given !== "string" || !tool.pays))
     throw invalid("idempotencyKey is a string, and only for tools that pay");
-  const asked = askedHuman(context);
+  const asked = elicitedFromUser(context);
   const { status, body, idempotencyKey } = await caller.callApi(
     tool.toCall(asked.isWanted ? { ...rest, ...asked.approval } : rest),
     { idempotencyKey: given, id: context.mcpReq.id, pays: tool.pays },
   );
   const mayAsk = tool.pays && body["approvable"] === true && rest["requestApproval"] === undefined;
-  if (mayAsk && asked.canAsk) return askHuman(body);
+  if (mayAsk && asked.canAsk) return elicitFromUser(body);
   // An answer that names a key of its own (an open request for approval) is to be repeated with that one.
   const answer = idempotencyKey === undefined ? body : { idempotencyKey, ...body };
   const uri = idempotencyKey && `${ANSWER_URI}${encodeURIComponent(idempotencyKey)}`;
@@ -185,7 +185,7 @@ async function run(
  * says what its client can do and brings the answer itself, to whichever replica it comes. Before it a client says so once,
  * in a handshake of which a server without sessions knows nothing: such a client is not asked, and hears the refusal.
  */
-function askedHuman({ mcpReq }: ServerContext) {
+function elicitedFromUser({ mcpReq }: ServerContext) {
   const envelope = mcpReq.envelope as Record<string, unknown> | undefined;
   const can = envelope?.[CLIENT_CAPABILITIES_META_KEY];
   const answered = mcpReq.inputResponses?.["approval"];
@@ -201,7 +201,7 @@ function askedHuman({ mcpReq }: ServerContext) {
   };
 }
 
-function askHuman({ detail }: Record<string, unknown>): InputRequiredResult {
+function elicitFromUser({ detail }: Record<string, unknown>): InputRequiredResult {
   return inputRequired({
     inputRequests: {
       approval: inputRequired.elicit({

@@ -23,12 +23,12 @@ import { findOrder, type PreparedWallet } from "../orders/store.ts";
 import { writeAllowlist } from "./allowlist.ts";
 import {
   changeAgent,
-  inOwnersTurn,
+  withOwnerLock,
   payeeFacts,
   writeAudit,
   ownAgent,
-  useOrAsk,
-  type HeldAgent,
+  useOrderOrRequest,
+  type LockedAgent,
   type OwnerCall,
 } from "./change.ts";
 import { readAllowlist, readChange, refuseField, rulesInForce, rulesOnWire } from "./rules.ts";
@@ -87,12 +87,12 @@ export async function createAgent(
       };
       // Given way to newer ones, or swept: what was signed is for a wallet that is no more.
       if (signed && !prepared) throw new SignatureNeeded(draft, "policy_changed");
-      await useOrAsk(tx, call, signed, draft);
+      await useOrderOrRequest(tx, call, signed, draft);
       if (!signed) throw new Error("an agent needs its owner's signature");
       const policy = { signed, rules };
       return insertAll(tx, call, { id, network, wallet, policy, ...wanted });
     });
-  return call.orders.answering(call.owner, () => inOwnersTurn(call, signed, work));
+  return call.orders.answering(call.owner, () => withOwnerLock(call, signed, work));
 }
 
 type NewAgentRules = Omit<NewAgent, "id" | "ownerId" | "network" | "walletAddress">;
@@ -218,7 +218,7 @@ export async function editAgent(
 }
 
 async function writeRules(
-  { tx, agent, audit }: Pick<HeldAgent, "tx" | "agent" | "audit">,
+  { tx, agent, audit }: Pick<LockedAgent, "tx" | "agent" | "audit">,
   change: AgentChange,
 ): Promise<AgentRow> {
   if (Object.keys(change).length === 0) return agent;

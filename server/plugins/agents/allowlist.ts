@@ -2,7 +2,7 @@ import type { Address } from "viem";
 import { ApiError } from "../../errors.ts";
 import type { Payee } from "../../core/rules.ts";
 import { type AddAllowlistBody, type AllowlistInput, MAX_ALLOWLIST } from "../../schemas/agents.ts";
-import { changeAgent, payeeFacts, type HeldAgent, type OwnerCall } from "./change.ts";
+import { changeAgent, payeeFacts, type LockedAgent, type OwnerCall } from "./change.ts";
 import {
   payeeOnWire,
   readAddress,
@@ -38,7 +38,7 @@ export async function replaceAllowlist(
 
 /** After it was permitted. */
 export async function writeAllowlist(
-  { tx, agent, audit, order }: HeldAgent,
+  { tx, agent, audit, order }: LockedAgent,
   change: AllowlistChange,
 ): Promise<void> {
   if (isEmpty(change)) return;

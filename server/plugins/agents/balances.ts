@@ -8,7 +8,7 @@ import { uintOf } from "../../core/abi.ts";
 import { readMany } from "../../infra/chain/contracts.ts";
 import type { ChainClient } from "../../infra/chain/index.ts";
 import type { WalletFacts } from "../guardrails/available.ts";
-import type { WalletAsked } from "../guardrails/wallet-store.ts";
+import type { WalletQuery } from "../guardrails/wallet-store.ts";
 import type { AgentDetail, NetworkBalance as WireBalance } from "../../schemas/agents.ts";
 import type { AgentRow } from "./store.ts";
 import { allowanceCall, SPENDERS } from "../../schemes/index.ts";
@@ -78,7 +78,7 @@ export function readWalletsBy(deps: {
   networks: readonly NetworkFacts[];
   balances: ReadAllBalances;
   gasHold(chainId: number): Promise<bigint>;
-  facts(asked: readonly WalletAsked[]): Promise<Map<string, WalletFacts>>;
+  facts(asked: readonly WalletQuery[]): Promise<Map<string, WalletFacts>>;
 }): ReadWallets {
   return async (agents) => {
     const [balances, holds] = await Promise.all([
@@ -89,7 +89,7 @@ export function readWalletsBy(deps: {
         ),
       ).then((each) => new Map<string, bigint | undefined>(each)),
     ]);
-    const asked = agents.flatMap((agent): WalletAsked[] => {
+    const asked = agents.flatMap((agent): WalletQuery[] => {
       const place = balances
         .get(agent.walletAddress)
         ?.find(({ network }) => network.id === agent.network);

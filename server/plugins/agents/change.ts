@@ -25,7 +25,7 @@ import { findAgent, lockAgent, type AgentRow } from "./store.ts";
 /** Who asks for a change, and in which request. */
 export interface OwnerCall {
   prisma: PrismaClient;
-  inTurn: FastifyInstance["inTurn"];
+  withAgentLock: FastifyInstance["withAgentLock"];
   orders: OwnerOrders;
   custody: Custody;
   owner: OrderOwner;
@@ -36,7 +36,7 @@ export interface OwnerCall {
 
 export const ownerCall = (request: FastifyRequest): OwnerCall => ({
   prisma: request.server.prisma,
-  inTurn: (agentId, work) => request.server.inTurn(agentId, work),
+  withAgentLock: (agentId, work) => request.server.withAgentLock(agentId, work),
   orders: request.server.ownerOrders,
   custody: request.server.custody,
   owner: request.owner,
@@ -68,7 +68,7 @@ export async function ownAgent(
 }
 
 /** The agent as it is held by the transaction, and what may be done to it. */
-export interface HeldAgent {
+export interface LockedAgent {
   tx: Db;
   agent: AgentRow;
   /** The digest of the order that the owner's wallet signed for this request. */
@@ -90,14 +90,14 @@ export interface HeldAgent {
 export async function changeAgent<T>(
   call: OwnerCall,
   agentId: string,
-  work: (held: HeldAgent) => Promise<T>,
+  work: (held: LockedAgent) => Promise<T>,
   kind: "AgentPolicy" | "IssueKey" = "AgentPolicy",
 ): Promise<T> {
   const signed = await signedFor(call, agentId, kind);
-  const inTurn = <R>(work: () => Promise<R>) =>
-    inOwnersTurn(call, signed, () => call.inTurn(agentId, work));
+  const withAgentLock = <R>(work: () => Promise<R>) =>
+    withOwnerLock(call, signed, () => call.withAgentLock(agentId, work));
   return call.orders.answering(call.owner, () =>
-    inTurn(() =>
+    withAgentLock(() =>
       call.prisma.$transaction(async (tx) => {
         const agent = await lockAgent(tx, call.owner.id, agentId);
         if (!agent) throw agentNotFound();
@@ -126,11 +126,11 @@ export async function changeAgent<T>(
  * What takes room of the owner's day waits here for what took some before it, and not with a connection to the database
  * in its hand. Nothing else waits for it.
  */
-export const inOwnersTurn = <T>(
-  { inTurn, owner }: Pick<OwnerCall, "inTurn" | "owner">,
+export const withOwnerLock = <T>(
+  { withAgentLock, owner }: Pick<OwnerCall, "withAgentLock" | "owner">,
   signed: SignedOrder | undefined,
   work: () => Promise<T>,
-): Promise<T> => (signed === undefined ? work() : inTurn(owner.id, work));
+): Promise<T> => (signed === undefined ? work() : withAgentLock(owner.id, work));
 
 /** CAIP-2 of an EVM chain. */
 export const chainIdOf = (network: string): number => Number(network.split(":")[1]);
@@ -167,7 +167,7 @@ async function permitRules(
     return rulesDigest(current) === rulesDigest(wanted) ? "renames" : "tightens";
   }
   const version = (await latestVersion(tx, agent.id)) + 1;
-  await useOrAsk(tx, call, signed, {
+  await useOrderOrRequest(tx, call, signed, {
     ...factsOf(agent),
     kind: "AgentPolicy",
     version,
@@ -199,7 +199,7 @@ async function permitKey(
   const { agent, signed, label, expiresAt } = args;
   const expiresAtSeconds = secondsOf(expiresAt);
   const { id: agentId, walletAddress } = agent;
-  await useOrAsk(tx, call, signed, {
+  await useOrderOrRequest(tx, call, signed, {
     ...factsOf(agent),
     kind: "IssueKey",
     version: null,
@@ -209,7 +209,7 @@ async function permitKey(
 
 const factsOf = (agent: AgentRow) => ({ agentId: agent.id, chainId: chainIdOf(agent.network) });
 
-export async function useOrAsk<K extends OrderKind>(
+export async function useOrderOrRequest<K extends OrderKind>(
   tx: Db,
   call: Pick<OwnerCall, "orders" | "owner">,
   signed: SignedOrder | undefined,

@@ -11,7 +11,7 @@ import { ApiError } from "../../errors.ts";
 import type { ApiKeyInfo } from "../../schemas/agents.ts";
 import { newId } from "../../core/ids.ts";
 import { createApiKey } from "../auth/api-keys.ts";
-import { changeAgent, type HeldAgent, type OwnerCall } from "./change.ts";
+import { changeAgent, type LockedAgent, type OwnerCall } from "./change.ts";
 import { readLabel, readTime, refuseField } from "./rules.ts";
 
 export interface IssuedKey {
@@ -30,7 +30,7 @@ export async function createKey(
     throw refuseField("validation_failed", "body.label", "is how a connection is called");
   const expiresAt =
     typeof body.expiresAt === "string" ? readTime(body.expiresAt, "body.expiresAt") : null;
-  const work = async ({ tx, audit, permitKey }: HeldAgent) => {
+  const work = async ({ tx, audit, permitKey }: LockedAgent) => {
     // The database's clock judges, as it will when the key is used.
     if (expiresAt !== null && expiresAt <= (await databaseNow(tx)))
       throw refuseField("validation_failed", "body.expiresAt", "must be in the future");
@@ -49,7 +49,7 @@ export async function rotateKey(
   keyId: string,
   graceSeconds: number,
 ): Promise<IssuedKey & { previous: ApiKeyRow }> {
-  const work = async ({ tx, audit, permitKey }: HeldAgent) => {
+  const work = async ({ tx, audit, permitKey }: LockedAgent) => {
     const old = await existing(tx, agentId, keyId);
     if (old.revokedAt || old.expired || old.rotatedToId !== null) {
       const why = old.revokedAt ? "revoked" : old.expired ? "expired" : "rotated";

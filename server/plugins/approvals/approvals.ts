@@ -11,7 +11,7 @@ import { formatAtomic } from "../../core/money.ts";
 import { approvalOrder, APPROVAL_SECONDS } from "../../core/orders.ts";
 import { databaseNow, secondsAfter, type Db, type PrismaClient } from "../../infra/db/prisma.ts";
 import type { AgentApproval, Approval, ApprovalRequired } from "../../schemas/approvals.ts";
-import { inOwnersTurn, useOrAsk, writeAudit, type OwnerCall } from "../agents/change.ts";
+import { withOwnerLock, useOrderOrRequest, writeAudit, type OwnerCall } from "../agents/change.ts";
 import { lockAgent } from "../agents/store.ts";
 import { orderNotSigned } from "../orders/orders.ts";
 import {
@@ -39,7 +39,7 @@ export type ApprovalAsk = Omit<NewApproval, "id" | "ownerId" | "expiresAt">;
 
 export interface ApprovalsDeps {
   prisma: PrismaClient;
-  inTurn<T>(agentId: string, work: () => Promise<T>): Promise<T>;
+  withAgentLock<T>(agentId: string, work: () => Promise<T>): Promise<T>;
   networkOf(chainId: number): string;
 }
 
@@ -81,7 +81,7 @@ export class Approvals {
 
   async #open(asked: ApprovalAsk): Promise<ApprovalRow> {
     const { agentId } = asked;
-    return this.#deps.inTurn(agentId, () =>
+    return this.#deps.withAgentLock(agentId, () =>
       this.#deps.prisma.$transaction(async (tx) => {
         const ownerId = await lockedOwner(tx, agentId);
         const known = await approvalsOfCall(tx, asked);
@@ -116,7 +116,7 @@ export class Approvals {
         // The same signature again: its answer was lost.
         if (signed && held.permitNonce === signed.digest) return;
         if (held.state !== "open") throw closed(held);
-        await useOrAsk(tx, call, signed, {
+        await useOrderOrRequest(tx, call, signed, {
           kind: "ApprovePayment",
           agentId,
           chainId: held.chainId,
@@ -146,7 +146,7 @@ export class Approvals {
         const after = { ...this.#auditFacts(held), orderNonce: signed.order.nonce };
         await writeAudit(tx, call, agentId, { action: "approval.granted", before: null, after });
       });
-    const row = await call.orders.answering(call.owner, () => inOwnersTurn(call, signed, work));
+    const row = await call.orders.answering(call.owner, () => withOwnerLock(call, signed, work));
     return this.view(row);
   }
 
@@ -172,7 +172,7 @@ export class Approvals {
     decide: (tx: Db, held: ApprovalRow) => Promise<void>,
   ): Promise<ApprovalRow> {
     const where = { id, ownerId: call.owner.id };
-    return call.inTurn(agentId, () =>
+    return call.withAgentLock(agentId, () =>
       call.prisma.$transaction(async (tx) => {
         const agent = await lockAgent(tx, call.owner.id, agentId);
         const held = await findApproval(tx, where);

@@ -17,7 +17,7 @@ export default fp(
       "approvals",
       new Approvals({
         prisma: app.prisma,
-        inTurn: (agentId, work) => app.inTurn(agentId, work),
+        withAgentLock: (agentId, work) => app.withAgentLock(agentId, work),
         networkOf: (chainId) => app.chains.byChainId(chainId)?.network.id ?? `eip155:${chainId}`,
       }),
     );

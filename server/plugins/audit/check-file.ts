@@ -3,10 +3,10 @@ import { createReadStream } from "node:fs";
 import { createInterface } from "node:readline";
 import { readLine, verifyChain, type ChainHead, type ChainRow, type Verdict } from "./verify.ts";
 
-export type Say = (line: string) => void;
+export type Print = (line: string) => void;
 
 /** False where the chain does not hold. */
-export async function verifyFile(path: string, noted: ChainHead[], say: Say): Promise<boolean> {
+export async function verifyFile(path: string, noted: ChainHead[], say: Print): Promise<boolean> {
   const unreadable: number[] = [];
   async function* rows(): AsyncGenerator<ChainRow> {
     let number = 0;
@@ -24,7 +24,7 @@ export async function verifyFile(path: string, noted: ChainHead[], say: Say): Pr
   return false;
 }
 
-export function report(whose: string, verdict: Verdict, say: Say): boolean {
+export function report(whose: string, verdict: Verdict, say: Print): boolean {
   if (!verdict.ok) say(`FAILED ${whose}: entry ${verdict.seq} ${verdict.why}`);
   else {
     const { head, signatures, byContract } = verdict;

@@ -13,14 +13,14 @@ import { createPrisma, type Db } from "../../infra/db/prisma.ts";
 import { ConfigError, loadConfig } from "../../config.ts";
 import { ownersWithAudit, readChain, readHead as readOwnersHead } from "./store.ts";
 import { readOperatorHead, readOperators } from "./operators.ts";
-import { readHead, report, verifyFile, type Say } from "./check-file.ts";
+import { readHead, report, verifyFile, type Print } from "./check-file.ts";
 import { verifyChain, verifyOperators, type ChainHead } from "./verify.ts";
 
 /** Reports each chain; false when one does not hold. */
 export async function verifyDatabase(
   db: Db,
   { owner, noted }: { owner: string | undefined; noted: ChainHead[] },
-  say: Say,
+  say: Print,
 ): Promise<boolean> {
   const owners = await ownersWithAudit(db, owner);
   if (owner !== undefined && owners.length === 0) {
@@ -39,7 +39,11 @@ export async function verifyDatabase(
   return isWhole;
 }
 
-export async function verifyOperatorChain(db: Db, noted: ChainHead[], say: Say): Promise<boolean> {
+export async function verifyOperatorChain(
+  db: Db,
+  noted: ChainHead[],
+  say: Print,
+): Promise<boolean> {
   const head = await readOperatorHead(db);
   return report("operators", await verifyOperators(readOperators(db), [head, ...noted]), say);
 }

@@ -101,7 +101,7 @@ export interface Verified {
   judge(payment: PaymentFacts): { covered: true } | { covered: false; why: string };
 }
 
-interface Asked {
+interface CoverRequest {
   agentId: string;
   authorization: Authorization;
   cover: Cover;
@@ -125,7 +125,7 @@ export class Covers {
   }
 
   /** The wallet, if the owner's signature covers this; throws otherwise, and then nothing was signed. */
-  async check({ agentId, authorization, cover }: Asked): Promise<Sealed> {
+  async check({ agentId, authorization, cover }: CoverRequest): Promise<Sealed> {
     const site = (cover.kind === "withdrawal" ? undefined : cover.site) ?? "";
     const paidAt = { agentId, payee: authorization.to.toLowerCase(), site };
     const loaded = await this.load(paidAt);
@@ -145,7 +145,7 @@ export class Covers {
    * held to them), and the allowance: what is wanted, and no more than a day's, which must be enough for it.
    */
   async checkAllowance(
-    { agentId, authorization, cover }: Asked,
+    { agentId, authorization, cover }: CoverRequest,
     wanted: { value: bigint; deadline: bigint },
   ): Promise<{ wallet: Sealed; value: bigint }> {
     if (cover.kind !== "policy")

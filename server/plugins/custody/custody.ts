@@ -8,9 +8,9 @@ import { ApiError } from "../../errors.ts";
 import type { Db } from "../../infra/db/prisma.ts";
 import type { Cover } from "./covers.ts";
 import { CustodyError, NotSignedFor, type SealedWallet } from "./envelope.ts";
-import type { HeldWallet, KeyVault, NewRules, Resealed, SiteAsked } from "./key-vault.ts";
+import type { HeldWallet, KeyVault, NewRules, Resealed, SiteSignInRequest } from "./key-vault.ts";
 import { lockWallet, updateSeal } from "./store.ts";
-import type { MoveWord, Owner } from "./words.ts";
+import type { SignedMove, Owner } from "./seal-changes.ts";
 
 export interface Deps {
   /** In this process, or in another. */
@@ -19,7 +19,7 @@ export interface Deps {
   alarm(about: { agentId: string; error: Error }): void;
 }
 
-type Asked<Name extends keyof KeyVault> = Parameters<KeyVault[Name]>;
+type VaultArguments<Name extends keyof KeyVault> = Parameters<KeyVault[Name]>;
 
 export class Custody {
   readonly #deps: Deps;
@@ -34,7 +34,10 @@ export class Custody {
   }
 
   /** A wallet that was made for an order, sealed for it now that it is signed. */
-  async adopt(wallet: Asked<"adopt">[0], first: Asked<"adopt">[1]): Promise<Resealed> {
+  async adopt(
+    wallet: VaultArguments<"adopt">[0],
+    first: VaultArguments<"adopt">[1],
+  ): Promise<Resealed> {
     const { agentId, owner } = wallet;
     return this.#ringing(agentId, () =>
       this.#deps.vault.adopt({ ...wallet, owner: ownerOf(owner) }, first),
@@ -72,7 +75,7 @@ export class Custody {
   async reown(
     tx: Db,
     { agentId, from, to }: { agentId: string; from: Owner; to: Owner },
-    rules: { current: RulesInForce; wanted: RulesInForce; signed: MoveWord },
+    rules: { current: RulesInForce; wanted: RulesInForce; signed: SignedMove },
   ): Promise<void> {
     const wallet = await held(tx, agentId, from);
     await this.#ringing(agentId, async () => {
@@ -89,22 +92,22 @@ export class Custody {
   }
 
   /** Lets the contract that a payment goes through take money of this wallet. */
-  signAllowance(...asked: Asked<"signAllowance">): Promise<SignedAuthorization> {
+  signAllowance(...asked: VaultArguments<"signAllowance">): Promise<SignedAuthorization> {
     return this.#ringing(asked[0], () => this.#deps.vault.signAllowance(...asked));
   }
 
   /** Takes such an allowance back. */
-  signRevocation(...asked: Asked<"signRevocation">): Promise<SignedAuthorization> {
+  signRevocation(...asked: VaultArguments<"signRevocation">): Promise<SignedAuthorization> {
     return this.#deps.vault.signRevocation(...asked);
   }
 
   /** Makes an unused authorization of this wallet worthless. */
-  signCancel(...asked: Asked<"signCancel">): Promise<Hex> {
+  signCancel(...asked: VaultArguments<"signCancel">): Promise<Hex> {
     return this.#deps.vault.signCancel(...asked);
   }
 
   /** Tells a site which wallet is asking, and nothing else. */
-  signIn(asked: SiteAsked): Promise<SIWxPayload | undefined> {
+  signIn(asked: SiteSignInRequest): Promise<SIWxPayload | undefined> {
     return this.#ringing(asked.agentId, () => this.#deps.vault.signIn(asked));
   }
 

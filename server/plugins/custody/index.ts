@@ -10,7 +10,7 @@ import { RemoteVault } from "./remote-vault.ts";
 import type { SecretBox } from "./secret-box.ts";
 import { sharedSecret } from "./shared-secret.ts";
 import { findServiceSecret, keepServiceSecret, kidsOfSecrets } from "./secrets-store.ts";
-import { kidsInUse, tellOwner } from "./store.ts";
+import { kidsInUse, notifyOwner } from "./store.ts";
 import { vaultHere } from "./wiring.ts";
 
 declare module "fastify" {
@@ -76,7 +76,7 @@ export default fp(
             { err: error, agentId },
             "a payment is not covered by its owner's signature",
           );
-          tellOwner(app.pool, agentId).catch((failure: unknown) =>
+          notifyOwner(app.pool, agentId).catch((failure: unknown) =>
             app.log.error({ err: failure, agentId }, "the owner was not told of an alarm"),
           );
         },

@@ -11,8 +11,8 @@ import type { AllowanceWanted } from "../../schemes/index.ts";
 import type { Cover } from "./covers.ts";
 import type { Seal, SealedWallet, WalletName } from "./envelope.ts";
 import type { SecretBox } from "./secret-box.ts";
-import type { SignInAsked } from "./sign-in.ts";
-import type { MoveWord, Owner, SignedWord } from "./words.ts";
+import type { SignInRequest } from "./sign-in.ts";
+import type { SignedMove, Owner, SignedOrderDocument } from "./seal-changes.ts";
 
 export interface Resealed {
   seal: Seal;
@@ -25,7 +25,7 @@ export type HeldWallet = WalletName & SealedWallet;
 export interface NewRules {
   current: RulesInForce;
   wanted: RulesInForce;
-  signed: SignedWord<"AgentPolicy"> | undefined;
+  signed: SignedOrderDocument<"AgentPolicy"> | undefined;
 }
 
 export interface KeyNames {
@@ -34,7 +34,7 @@ export interface KeyNames {
   kids: string[];
 }
 
-export type SiteAsked = Omit<SignInAsked, "networks" | "url"> & { url: string };
+export type SiteSignInRequest = Omit<SignInRequest, "networks" | "url"> & { url: string };
 
 /**
  * All that is ever asked of the keys. In this process, or over a socket of another (remote-vault.ts): what is refused is
@@ -44,13 +44,13 @@ export interface KeyVault extends SecretBox {
   createWallet(agentId: string, owner: Owner): Promise<{ address: Address; sealed: SealedWallet }>;
   adopt(
     wallet: { agentId: string; address: Address; sealed: SealedWallet; owner: Owner },
-    first: { signed: SignedWord<"AgentPolicy">; rules: RulesInForce },
+    first: { signed: SignedOrderDocument<"AgentPolicy">; rules: RulesInForce },
   ): Promise<Resealed>;
   reseal(wallet: HeldWallet, rules: NewRules): Promise<Resealed>;
   reown(
     wallet: HeldWallet,
     to: Owner,
-    rules: { current: RulesInForce; wanted: RulesInForce; signed: MoveWord },
+    rules: { current: RulesInForce; wanted: RulesInForce; signed: SignedMove },
   ): Promise<Resealed>;
   signAuthorization(agentId: string, authorization: Authorization, cover: Cover): Promise<Hex>;
   signAllowance(
@@ -67,7 +67,7 @@ export interface KeyVault extends SecretBox {
     agentId: string,
     key: Omit<SettlementKey, "from"> & Pick<Authorization, "terms">,
   ): Promise<Hex>;
-  signIn(asked: SiteAsked): Promise<SIWxPayload | undefined>;
+  signIn(asked: SiteSignInRequest): Promise<SIWxPayload | undefined>;
   /** The names of the master keys it has; throws where it cannot use the active one now. */
   keyNames(): Promise<KeyNames>;
 }

@@ -10,7 +10,7 @@ import { keysUnavailable } from "../../infra/kms.ts";
 import { NoAnswer, type UnixCalls } from "../../infra/unix-calls.ts";
 import { paymentSchemeOf } from "../../schemes/index.ts";
 import type { Cover } from "./covers.ts";
-import type { KeyNames, KeyVault, SiteAsked } from "./key-vault.ts";
+import type { KeyNames, KeyVault, SiteSignInRequest } from "./key-vault.ts";
 import { errorOf, isAnswer, isResult } from "./vault-calls.ts";
 
 export interface RemoteVaultOptions {
@@ -20,14 +20,14 @@ export interface RemoteVaultOptions {
   onTrouble(reason: string): void;
 }
 
-type Asked<Name extends keyof KeyVault> = Parameters<KeyVault[Name]>;
+type VaultArguments<Name extends keyof KeyVault> = Parameters<KeyVault[Name]>;
 type Answered<Name extends keyof KeyVault> = Awaited<ReturnType<KeyVault[Name]>>;
 
-const TELL_AGAIN_MS = 10_000;
+const REPORT_AGAIN_MS = 10_000;
 
 export class RemoteVault implements KeyVault {
   readonly #options: RemoteVaultOptions;
-  #toldAtMs = Number.NEGATIVE_INFINITY;
+  #reportedAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: RemoteVaultOptions) {
     this.#options = options;
@@ -41,27 +41,27 @@ export class RemoteVault implements KeyVault {
     return this.#ask("keyNames");
   }
 
-  seal(...asked: Asked<"seal">): Promise<Uint8Array> {
+  seal(...asked: VaultArguments<"seal">): Promise<Uint8Array> {
     return this.#ask("seal", ...asked);
   }
 
-  open(...asked: Asked<"open">): Promise<Uint8Array> {
+  open(...asked: VaultArguments<"open">): Promise<Uint8Array> {
     return this.#ask("open", ...asked);
   }
 
-  createWallet(...asked: Asked<"createWallet">): Promise<Answered<"createWallet">> {
+  createWallet(...asked: VaultArguments<"createWallet">): Promise<Answered<"createWallet">> {
     return this.#ask("createWallet", ...asked);
   }
 
-  adopt(...asked: Asked<"adopt">): Promise<Answered<"adopt">> {
+  adopt(...asked: VaultArguments<"adopt">): Promise<Answered<"adopt">> {
     return this.#ask("adopt", ...asked);
   }
 
-  reseal(...asked: Asked<"reseal">): Promise<Answered<"reseal">> {
+  reseal(...asked: VaultArguments<"reseal">): Promise<Answered<"reseal">> {
     return this.#ask("reseal", ...asked);
   }
 
-  reown(...asked: Asked<"reown">): Promise<Answered<"reown">> {
+  reown(...asked: VaultArguments<"reown">): Promise<Answered<"reown">> {
     return this.#ask("reown", ...asked);
   }
 
@@ -84,19 +84,19 @@ export class RemoteVault implements KeyVault {
     return signature;
   }
 
-  signAllowance(...asked: Asked<"signAllowance">): Promise<SignedAuthorization> {
+  signAllowance(...asked: VaultArguments<"signAllowance">): Promise<SignedAuthorization> {
     return this.#ask("signAllowance", ...asked);
   }
 
-  signRevocation(...asked: Asked<"signRevocation">): Promise<SignedAuthorization> {
+  signRevocation(...asked: VaultArguments<"signRevocation">): Promise<SignedAuthorization> {
     return this.#ask("signRevocation", ...asked);
   }
 
-  signCancel(...asked: Asked<"signCancel">): Promise<Hex> {
+  signCancel(...asked: VaultArguments<"signCancel">): Promise<Hex> {
     return this.#ask("signCancel", ...asked);
   }
 
-  async signIn(asked: SiteAsked): Promise<SIWxPayload | undefined> {
+  async signIn(asked: SiteSignInRequest): Promise<SIWxPayload | undefined> {
     // A stranger's JSON goes as text: the frames have words of their own.
     const challenge = JSON.stringify(asked.challenge ?? null);
     return (await this.#ask("signIn", { ...asked, challenge })) ?? undefined;
@@ -104,7 +104,7 @@ export class RemoteVault implements KeyVault {
 
   async #ask<Name extends keyof KeyVault>(
     name: Name,
-    ...args: Asked<Name>
+    ...args: VaultArguments<Name>
   ): Promise<Answered<Name>> {
     let answer: unknown;
     try {
@@ -121,8 +121,8 @@ export class RemoteVault implements KeyVault {
 
   #away(reason: string, cause?: Error): ApiError {
     const now = performance.now();
-    if (now - this.#toldAtMs > TELL_AGAIN_MS) {
-      this.#toldAtMs = now;
+    if (now - this.#reportedAtMs > REPORT_AGAIN_MS) {
+      this.#reportedAtMs = now;
       this.#options.onTrouble(reason);
     }
     return keysUnavailable(cause ?? new Error(reason));

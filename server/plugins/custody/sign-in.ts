@@ -13,7 +13,7 @@ import { getAddress, hashMessage, type Address, type Hex } from "viem";
 import { isRecord } from "../../core/foreign-text.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 
-export interface SignInAsked {
+export interface SignInRequest {
   agentId: string;
   /** What is fetched: its origin is who is told. */
   url: URL;
@@ -34,7 +34,7 @@ const VALID_MS = 5 * 60_000;
 
 /** What would be signed; undefined: the site asks for something else, and gets no signature. */
 export function readChallenge(
-  { url, challenge, networks }: Pick<SignInAsked, "url" | "challenge" | "networks">,
+  { url, challenge, networks }: Pick<SignInRequest, "url" | "challenge" | "networks">,
   now: Date,
 ): SignInFacts | undefined {
   if (!isRecord(challenge) || !isRecord(challenge["info"])) return undefined;

@@ -230,7 +230,7 @@ export async function findSecond(db: Db, agentId: string): Promise<SignedDocumen
 }
 
 /** The owner of the agent's row is told. */
-export async function tellOwner(sql: Sql, agentId: string): Promise<void> {
+export async function notifyOwner(sql: Sql, agentId: string): Promise<void> {
   // SQL: the event is written by the function every other one is.
   await sql.query(
     "SELECT purser_emit(a.owner_id, 'alarm', a.id, a.id) FROM agents a WHERE a.id = $1",

@@ -31,9 +31,16 @@ import {
 import type { SIWxPayload } from "@x402/extensions/sign-in-with-x";
 import type { Cover, Covers, PaidAt, Sealed } from "./covers.ts";
 import { createSecretBox, type SecretBox } from "./secret-box.ts";
-import type { HeldWallet, KeyNames, KeyVault, NewRules, Resealed, SiteAsked } from "./key-vault.ts";
+import type {
+  HeldWallet,
+  KeyNames,
+  KeyVault,
+  NewRules,
+  Resealed,
+  SiteSignInRequest,
+} from "./key-vault.ts";
 import { readChallenge, signInOf } from "./sign-in.ts";
-import type { MoveWord, Owner, SignedWord, Words } from "./words.ts";
+import type { SignedMove, Owner, SignedOrderDocument, SealChanges } from "./seal-changes.ts";
 
 /** The curve: secp256k1, native where it can be. */
 export interface Curve {
@@ -52,7 +59,7 @@ export interface VaultDeps {
   /** Has this payee collected a payment of this agent at this site? */
   hasPaid(paidAt: PaidAt): Promise<boolean>;
   /** Undefined where whoever asks is this process, and has verified what changes a seal. */
-  words?: Words | undefined;
+  words?: SealChanges | undefined;
 }
 
 /** Signs for agents' wallets, with the keys at hand. The token's domain is always from our own table. */
@@ -98,7 +105,7 @@ export class Vault implements KeyVault {
 
   async adopt(
     wallet: { agentId: string; address: Address; sealed: SealedWallet; owner: Owner },
-    { signed, rules }: { signed: SignedWord<"AgentPolicy">; rules: RulesInForce },
+    { signed, rules }: { signed: SignedOrderDocument<"AgentPolicy">; rules: RulesInForce },
   ): Promise<Resealed> {
     const { agentId, address, sealed, owner } = wallet;
     const name = { agentId, address, ...unsigned(owner) };
@@ -135,7 +142,7 @@ export class Vault implements KeyVault {
   async reown(
     wallet: HeldWallet,
     to: Owner,
-    rules: { current: RulesInForce; wanted: RulesInForce; signed: MoveWord },
+    rules: { current: RulesInForce; wanted: RulesInForce; signed: SignedMove },
   ): Promise<Resealed> {
     const { current, wanted, signed } = rules;
     if (rulesDigest(current) !== wallet.rulesDigest || loosens(current, wanted))
@@ -155,7 +162,7 @@ export class Vault implements KeyVault {
   /** Rules are the policy that was just signed, or narrower. */
   async #assertWithin(
     wallet: WalletName,
-    signed: SignedWord<"AgentPolicy">,
+    signed: SignedOrderDocument<"AgentPolicy">,
     wanted: RulesInForce,
   ): Promise<void> {
     const { words } = this.#deps;
@@ -240,7 +247,7 @@ export class Vault implements KeyVault {
    * Tells a site which wallet is asking, and nothing else: only where this wallet has paid, and may pay still by the
    * owner's policy. Undefined where the site's challenge is not one that is answered.
    */
-  async signIn(asked: SiteAsked): Promise<SIWxPayload | undefined> {
+  async signIn(asked: SiteSignInRequest): Promise<SIWxPayload | undefined> {
     const { agentId, payee, challenge } = asked;
     const url = new URL(asked.url);
     const { networks } = this.#deps;

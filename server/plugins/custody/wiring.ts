@@ -14,7 +14,7 @@ import {
 import { Covers, type CoversDeps } from "./covers.ts";
 import { KeyRing } from "./envelope.ts";
 import { Vault } from "./vault.ts";
-import { Words } from "./words.ts";
+import { SealChanges } from "./seal-changes.ts";
 
 type Parts = Pick<FastifyInstance, "config" | "pool" | "prisma" | "chains" | "kms">;
 
@@ -44,7 +44,7 @@ export function vaultHere(app: Parts, { believes }: { believes: boolean }): Vaul
     hasPaid: (paidAt) => hasPaidAt(prisma, paidAt),
     words: believes
       ? undefined
-      : new Words({
+      : new SealChanges({
           ...orders,
           findPolicy: (agentId, digest) => findPolicy(prisma, agentId, digest),
           nowSeconds: () => BigInt(Math.floor(Date.now() / 1_000)),

@@ -11,15 +11,15 @@ import type { SignedAuthorization } from "../../core/authorization.ts";
 import { readPayment } from "../../schemes/index.ts";
 import {
   refuse,
-  type Desk,
-  type Groundwork,
+  type CheckContext,
+  type PayerApproval,
   type Refusal,
   type Diagnosis,
   type Payment,
   type ReadPayment,
 } from "../../schemes/scheme.ts";
 import { unwrapSignature, type Deployment } from "../../core/signatures.ts";
-import type { GroundworkTrouble } from "./groundwork.ts";
+import type { PayerApprovalProblem } from "./payer-approval.ts";
 
 export interface Rehearsed {
   readonly goesThrough: boolean;
@@ -37,9 +37,9 @@ export interface PaymentReads {
   /** The payer's own transaction and then the transfer, as one block would run them. */
   rehearseAfter(
     chainId: number,
-    groundwork: Groundwork,
+    payerApproval: PayerApproval,
     authorization: SignedAuthorization,
-  ): Promise<GroundworkTrouble>;
+  ): Promise<PayerApprovalProblem>;
   hasCode(chainId: number, address: Address): Promise<boolean>;
   /** ERC-1271. */
   acceptsSignature(chainId: number, wallet: Address, digest: Hex, signature: Hex): Promise<boolean>;
@@ -51,7 +51,7 @@ export interface Approved {
   /** With the signature as it is relayed: what was rehearsed is what is sent. */
   readonly authorization: SignedAuthorization;
   /** Goes through only after this transaction of the payer's. */
-  readonly groundwork?: Groundwork;
+  readonly payerApproval?: PayerApproval;
 }
 export type CheckResult = Approved | Refusal;
 
@@ -74,7 +74,7 @@ export class PaymentChecker {
   }
 
   /** Shape only: what `settle` needs to find out whether it has seen this payment. */
-  read(body: unknown, purpose: Desk["purpose"]): ReadPayment {
+  read(body: unknown, purpose: CheckContext["purpose"]): ReadPayment {
     const { networks, relayers } = this.#deps;
     return readPayment(body, networks, { purpose, relayers });
   }
@@ -105,10 +105,11 @@ export class PaymentChecker {
     if (alone.goesThrough) return { isValid: true, payment, authorization };
     if (hasCode) return this.#checkWallet(payment, digest);
     const failure = scheme.explainFailure(payment, { ...diagnosis, revert: alone.revert });
-    const groundwork = failure.reason === scheme.reasonUnprepared && scheme.groundwork?.(payment);
-    if (!groundwork) return failure;
-    const trouble = await this.#deps.reads.rehearseAfter(chainId, groundwork, authorization);
-    if (!trouble) return { isValid: true, payment, authorization, groundwork };
+    const payerApproval =
+      failure.reason === scheme.reasonUnprepared && scheme.payerApproval?.(payment);
+    if (!payerApproval) return failure;
+    const trouble = await this.#deps.reads.rehearseAfter(chainId, payerApproval, authorization);
+    if (!trouble) return { isValid: true, payment, authorization, payerApproval };
     return "why" in trouble
       ? refuse("erc20_approval_broadcast_failed", payment.payer, trouble.why)
       : failure;

@@ -100,7 +100,7 @@ export class Facilitator {
       answer = verifyAnswer(refuse("unexpected_verify_error"));
     }
     this.#observe("verify", answer.isValid ? "valid" : answer.invalidReason, startedMs);
-    if (!answer.isValid) this.#tellRefusal("verify", body, answer.invalidReason);
+    if (!answer.isValid) this.#reportRefusal("verify", body, answer.invalidReason);
     return answer;
   }
 
@@ -124,12 +124,12 @@ export class Facilitator {
     }
     this.#observe("settle", answer.success ? "settled" : answer.errorReason, startedMs);
     if (!answer.success && answer.paymentId === undefined)
-      this.#tellRefusal("settle", body, answer.errorReason);
+      this.#reportRefusal("settle", body, answer.errorReason);
     return answer;
   }
 
   /** The same with what became of the payment's extensions: the value of EXTENSION-RESPONSES, if there is any. */
-  async settleTelling(
+  async settleWithExtensions(
     body: unknown,
     options: SettleOptions = {},
   ): Promise<{ answer: SettleAnswer; extensions: string | undefined }> {
@@ -174,7 +174,7 @@ export class Facilitator {
     };
   }
 
-  #tellRefusal(what: "verify" | "settle", body: unknown, reason = "unknown"): void {
+  #reportRefusal(what: "verify" | "settle", body: unknown, reason = "unknown"): void {
     for (const listen of this.#deps.refusalListeners) listen(what, body, reason);
   }
 
@@ -183,7 +183,7 @@ export class Facilitator {
   }
 
   /** For our own paywall: the same checks and the same engine, without a detour through HTTP. */
-  feeFreeInProcessClient(): FacilitatorClient {
+  inProcessClient(): FacilitatorClient {
     const body = (paymentPayload: { x402Version: number }, paymentRequirements: unknown) => ({
       x402Version: paymentPayload.x402Version,
       paymentPayload,
@@ -192,7 +192,7 @@ export class Facilitator {
     return {
       verify: (payload, requirements) => this.verify(body(payload, requirements)),
       settle: async (payload, requirements) => {
-        const { answer } = await this.settleTelling(body(payload, requirements));
+        const { answer } = await this.settleWithExtensions(body(payload, requirements));
         return { ...answer, network: answer.network as `${string}:${string}` };
       },
       getSupported: async () => {

@@ -3,9 +3,9 @@ import { setTimeout as sleep } from "node:timers/promises";
 import fp from "fastify-plugin";
 import stats, { tallyOutcome, type Tally } from "./stats.ts";
 import { Counter, Histogram, type Registry } from "prom-client";
-import { GroundworkLayer, GroundworkReads } from "./groundwork.ts";
+import { PayerApprovalSubmitter, PayerApprovalReads } from "./payer-approval.ts";
 import { ChainPaymentReads } from "./rehearsal.ts";
-import { settlementTelling } from "./store.ts";
+import { successClaims } from "./store.ts";
 import { acceptInGroups } from "../settlement/accept.ts";
 import { PaymentChecker, type PaymentReads } from "./check.ts";
 import {
@@ -65,7 +65,11 @@ export default fp(
                 payments: new ChainPaymentReads(chain.rpc, app.config.gasCapPerItem, () =>
                   app.settlement.extraCalls(chain.network.chainId),
                 ),
-                groundwork: new GroundworkReads(chain.rpc, chain.network, app.config.gasCapPerItem),
+                payerApproval: new PayerApprovalReads(
+                  chain.rpc,
+                  chain.network,
+                  app.config.gasCapPerItem,
+                ),
               },
             ] as const,
         ),
@@ -77,14 +81,14 @@ export default fp(
     const settler = new Settler({
       checker,
       settlement: app.settlement,
-      store: settlementTelling(app.pool),
+      store: successClaims(app.pool),
       accept: acceptInGroups({
         // One statement, which is its own transaction; what it cannot say is accepted after it, each by itself.
         acceptAll: (requests) => app.settlement.acceptAll(app.pool, requests),
         find: (key) => app.settlement.findByAuthorization(key),
       }),
       admit: (payer) => app.countFor("payer", payer),
-      groundwork: new GroundworkLayer({
+      payerApproval: new PayerApprovalSubmitter({
         chainOf: (chainId) => app.chains.byChainId(chainId),
         sleep: (ms) => sleep(ms),
         patienceMs: app.config.timings.approvalWaitMs,
@@ -120,7 +124,10 @@ export default fp(
 
 /** One reader per chain behind the checker's one interface. */
 function readsOf(
-  entries: (readonly [number, { payments: ChainPaymentReads; groundwork: GroundworkReads }])[],
+  entries: (readonly [
+    number,
+    { payments: ChainPaymentReads; payerApproval: PayerApprovalReads },
+  ])[],
 ): PaymentReads {
   const byChain = new Map(entries);
   const of = (chainId: number) => {
@@ -133,8 +140,8 @@ function readsOf(
     rehearse: (chainId, authorization) => on(chainId).rehearse(authorization),
     rehearseAlone: (chainId, authorization) => on(chainId).rehearseAlone(authorization),
     diagnose: (chainId, authorization) => on(chainId).diagnose(authorization),
-    rehearseAfter: (chainId, groundwork, authorization) =>
-      of(chainId).groundwork.rehearse(groundwork, authorization),
+    rehearseAfter: (chainId, payerApproval, authorization) =>
+      of(chainId).payerApproval.rehearse(payerApproval, authorization),
     hasCode: (chainId, address) => on(chainId).hasCode(address),
     acceptsSignature: (chainId, wallet, digest, signature) =>
       on(chainId).acceptsSignature(wallet, digest, signature),
@@ -214,7 +221,7 @@ const paymentRoutes: FastifyPluginAsyncTypebox = async (app) => {
       const idempotencyKey = Array.isArray(header) ? header.join(",") : header;
       if (idempotencyKey !== undefined && !IDEMPOTENCY_KEY.test(idempotencyKey))
         throw new ApiError("idempotency_key_invalid");
-      const { answer, extensions } = await app.facilitator.settleTelling(request.body, {
+      const { answer, extensions } = await app.facilitator.settleWithExtensions(request.body, {
         idempotencyKey,
         credential: request.headers.authorization,
         merchant: request.caller?.kind === "merchant" ? request.caller.id : undefined,

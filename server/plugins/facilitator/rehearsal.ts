@@ -37,7 +37,7 @@ export class ChainPaymentReads {
   readonly #gasCapPerItem: bigint;
   readonly #rehearsals: Coalescer<Rehearsal, boolean>;
   readonly #diagnoses: Coalescer<SignedAuthorization, Diagnosis>;
-  readonly #companion: () => ExtraCalls | undefined;
+  readonly #extraCalls: () => ExtraCalls | undefined;
   readonly #wallets = new Set<Address>();
 
   /** `companion`: what else is to be asked with a rehearsal. */
@@ -48,7 +48,7 @@ export class ChainPaymentReads {
   ) {
     this.#rpc = rpc;
     this.#gasCapPerItem = gasCapPerItem;
-    this.#companion = companion;
+    this.#extraCalls = companion;
     this.#rehearsals = new Coalescer((items) => this.#rehearseTogether(items), COALESCED);
     this.#diagnoses = new Coalescer((items) => this.#diagnoseTogether(items), COALESCED);
   }
@@ -109,7 +109,7 @@ export class ChainPaymentReads {
     const receivers = new Set(authorizations.map(({ to }) => to));
     const shown = authorizations.filter(({ from, to }) => from !== to && receivers.has(from));
     const balances = shown.map(({ asset, from }) => ({ target: asset, data: balanceOf(from) }));
-    const along = this.#companion();
+    const along = this.#extraCalls();
     const asked = along?.calls ?? [];
     const results = await this.#callOrGiveUp([...asked, ...balances, ...transfers]);
     if (!results) return authorizations.map(() => false);

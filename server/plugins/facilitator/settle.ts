@@ -19,11 +19,11 @@ import type {
 import { BurstHold, callerProof, isAskable, isLikeFirst, type CallerProof } from "./admission.ts";
 import { gasRefusal, names, notSettled, protocolReason, refusal, settled } from "./answers.ts";
 import type { Approved, CheckResult, PaymentChecker } from "./check.ts";
-import type { GroundworkLayer } from "./groundwork.ts";
+import type { PayerApprovalSubmitter } from "./payer-approval.ts";
 import {
   networkNameOf,
   refuse,
-  type Groundwork,
+  type PayerApproval,
   type Refusal,
   type Payment,
 } from "../../schemes/scheme.ts";
@@ -42,21 +42,21 @@ export interface SettleOptions {
 }
 
 /** Single statements on the settlement's row. */
-export interface TellingStore {
+export interface SuccessClaims {
   find(key: SettlementKey): Promise<SettlementRow | undefined>;
   /** Marks success as told; true if it was not told before. */
   claimSuccess(row: SettlementRow): Promise<boolean>;
-  wasTold(row: SettlementRow): Promise<boolean>;
+  wasReturned(row: SettlementRow): Promise<boolean>;
 }
 
 export interface SettlerDeps {
   checker: PaymentChecker;
   settlement: Settlement;
-  store: TellingStore;
+  store: SuccessClaims;
   accept(request: SettlementRequest): Promise<Accepted>;
   /** Throws `rate_limited`. */
   admit(payer: string): void | Promise<void>;
-  groundwork: Pick<GroundworkLayer, "lay">;
+  payerApproval: Pick<PayerApprovalSubmitter, "submit">;
   settleWaitMs: number;
   /** How long payments of one burst may wait for each other: a small part of a block. */
   maxHoldMs: number;
@@ -117,11 +117,11 @@ export class Settler {
     await this.#deps.admit(payment.authorization.from);
     const { sender: lane } = payment.scheme.planTransfer(checked.authorization);
     await this.#deps.settlement.assertAvailable(chainId, { kind: "facilitated", lane });
-    if (checked.groundwork) {
+    if (checked.payerApproval) {
       // Blocks pass: no batch waits for it.
       arrived();
       rehearsedBlock = undefined;
-      checked = await this.#afterGroundwork(checked, checked.groundwork);
+      checked = await this.#afterPayerApproval(checked, checked.payerApproval);
       if (!checked.isValid) return this.#refuse(request, checked);
     }
     let accepted;
@@ -168,10 +168,10 @@ export class Settler {
   }
 
   /** In half the time a caller waits: the other half is the payment's. */
-  #afterGroundwork(approved: Approved, groundwork: Groundwork): Promise<CheckResult> {
-    const { checker, groundwork: layer, settleWaitMs } = this.#deps;
+  #afterPayerApproval(approved: Approved, payerApproval: PayerApproval): Promise<CheckResult> {
+    const { checker, payerApproval: layer, settleWaitMs } = this.#deps;
     const check = () => checker.checkPayment(approved.payment);
-    return layer.lay({ ...approved, groundwork }, check, settleWaitMs / 2);
+    return layer.submit({ ...approved, payerApproval }, check, settleWaitMs / 2);
   }
 
   /**
@@ -186,7 +186,7 @@ export class Settler {
   ): Promise<SettlementRow | undefined> {
     if (!known.mayTryAgain || !isLikeFirst(known, proof)) return undefined;
     const checked = await this.#deps.checker.checkPayment(payment);
-    if (!checked.isValid || checked.groundwork) return undefined;
+    if (!checked.isValid || checked.payerApproval) return undefined;
     await this.#deps.admit(payment.authorization.from);
     const { chainId } = payment.network;
     const { sender: lane } = payment.scheme.planTransfer(checked.authorization);
@@ -287,7 +287,7 @@ export class Settler {
     if (proof.callerKeyHash) return true;
     const standBackUntil = isFirst ? 0 : settledAt.getTime() + STAND_BACK_MS;
     while (Date.now() < standBackUntil) {
-      if (await store.wasTold(row)) return false;
+      if (await store.wasReturned(row)) return false;
       await this.#deps.sleep(LOOK_EVERY_MS);
     }
     return !options.isGone?.() && (await store.claimSuccess(row));

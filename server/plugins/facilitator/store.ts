@@ -1,5 +1,5 @@
 /** The database of the facilitator: who was told of which settlement, and what it did for others. */
-import type { TellingStore } from "./settle.ts";
+import type { SuccessClaims } from "./settle.ts";
 import type { SettlementKey } from "../../core/authorization.ts";
 import { Coalescer } from "../../core/shared-answers.ts";
 import type { Sql } from "../../infra/db/pool.ts";
@@ -29,7 +29,7 @@ const parts = ({ from, chainId, asset, nonce }: SettlementKey) =>
 const columns = (keys: readonly SettlementKey[]): string[][] =>
   [0, 1, 2, 3].map((column) => keys.map((key) => parts(key)[column] ?? ""));
 
-export function settlementTelling(sql: Sql): TellingStore {
+export function successClaims(sql: Sql): SuccessClaims {
   const known = new Coalescer<SettlementKey, string | undefined>(async (keys) => {
     // SQL: every settle asks it; one statement for all who ask together, and what it asks for is next to nothing, because
     // next to nothing is known.
@@ -65,7 +65,7 @@ export function settlementTelling(sql: Sql): TellingStore {
       return id === undefined ? undefined : findSettlement(sql, id);
     },
     claimSuccess: ({ id }) => claims.ask(id),
-    async wasTold({ id }) {
+    async wasReturned({ id }) {
       // SQL: as the claim.
       const { rows } = await sql.query<{ told: boolean }>(
         "SELECT success_told_at IS NOT NULL AS told FROM settlements WHERE id = $1",

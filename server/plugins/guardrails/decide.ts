@@ -6,7 +6,7 @@ import { denialError } from "./explain.ts";
 import { evaluate, policyOf, remainingOf } from "./explain.ts";
 import type {
   DenialCode,
-  HeldKey,
+  KeyInUse,
   Release,
   ReserveRequest,
   ReserveResult,
@@ -53,7 +53,7 @@ export class Guardrails {
       case "replay":
       case "running":
       case "key_reused":
-        return heldKey(row.outcome, row);
+        return keyInUse(row.outcome, row);
       case "canceled":
         return { kind: "canceled" };
       case "unauthorized": {
@@ -150,7 +150,7 @@ export function clocksApart(
   });
 }
 
-/** The books hold this chain's agents: the limits may lack what was paid (plugins/books/hold.ts). */
+/** The books hold this chain's agents: the limits may lack what was paid (plugins/reconciliation/hold.ts). */
 export const behindTheChain = (): ApiError =>
   new ApiError("chain_unavailable", {
     detail:
@@ -158,10 +158,10 @@ export const behindTheChain = (): ApiError =>
   });
 
 /** Both functions that reserve look the key up again under the agent's lock, and say so in these words. */
-export function heldKey(
+export function keyInUse(
   outcome: "replay" | "running" | "key_reused",
   row: { paymentId: string | null; statusCode: number | null; response: string | null },
-): HeldKey {
+): KeyInUse {
   switch (outcome) {
     case "replay":
       return {

@@ -5,7 +5,7 @@ import { LOCK_TIMEOUT, sqlState } from "../../infra/db/pool.ts";
 import { readLimits, readOutstanding } from "./store.ts";
 import { reserve } from "./store.ts";
 import { Guardrails } from "./decide.ts";
-import { agentBusy, Turns } from "./turns.ts";
+import { agentBusy, AgentLock } from "./agent-lock.ts";
 import type { Limits } from "./types.ts";
 import type { ErrorCode } from "../../errors.ts";
 import { DENIAL_CODES } from "./rules/index.ts";
@@ -19,7 +19,7 @@ declare module "fastify" {
   interface FastifyInstance {
     guardrails: Guardrails;
     /** For a statement that locks the agent's row: one at a time, or `agent_busy`. */
-    inTurn<T>(agentId: string, work: () => Promise<T>): Promise<T>;
+    withAgentLock<T>(agentId: string, work: () => Promise<T>): Promise<T>;
     limits: {
       /** With `payees`, those of single payees too, as far as they have any. */
       of(agentId: string, also?: { payees: boolean }): Promise<Limits | undefined>;
@@ -55,15 +55,15 @@ const PAYING: readonly ErrorCode[] = [
 /** Money leaves an agent's wallet only through routes that declare it, and those only past this. */
 export default fp(
   async (app) => {
-    const turns = new Turns();
+    const agentLock = new AgentLock();
     const denials = new Counter({
       name: "purser_denials_total",
       help: "Payments of agents that a guardrail refused, by error code",
       labelNames: ["code"],
       registers: [app.metrics],
     });
-    const inTurn: FastifyInstance["inTurn"] = (agentId, work) =>
-      turns.take(agentId, () =>
+    const withAgentLock: FastifyInstance["withAgentLock"] = (agentId, work) =>
+      agentLock.take(agentId, () =>
         work().catch((error: unknown) => {
           throw sqlState(error) === LOCK_TIMEOUT ? agentBusy(error) : error;
         }),
@@ -75,12 +75,12 @@ export default fp(
         reserve: (request) =>
           request.dryRun
             ? reserve(app.pool, request)
-            : inTurn(request.agentId, () => reserve(app.pool, request)),
+            : withAgentLock(request.agentId, () => reserve(app.pool, request)),
         denied: (code) => denials.inc({ code }),
         log: app.log,
       }),
     );
-    app.decorate("inTurn", inTurn);
+    app.decorate("withAgentLock", withAgentLock);
     app.decorate("limits", {
       of: async (agentId, also) => (await readLimits(app.pool, [agentId], also)).get(agentId),
       ofMany: (agentIds) => readLimits(app.pool, agentIds),

@@ -106,10 +106,10 @@ export type ReserveResult =
       /** The owner may let this one payment pass. */
       liftable: boolean;
     }
-  | HeldKey;
+  | KeyInUse;
 
 /** The Idempotency-Key has been taken meanwhile, and by which request. */
-export type HeldKey =
+export type KeyInUse =
   | { kind: "replay"; statusCode: number; response: string | null; paymentId: string | null }
   | { kind: "in_progress"; paymentId: string | null }
   | { kind: "key_reused" }

@@ -4,7 +4,7 @@ import type { Sql } from "../../infra/db/pool.ts";
 import type { WalletFacts } from "./available.ts";
 import { readFacts } from "./rules/index.ts";
 
-export interface WalletAsked {
+export interface WalletQuery {
   agentId: string;
   chainId: number;
   asset: Address;
@@ -15,7 +15,7 @@ export interface WalletAsked {
 /** By agent, as a decision would see its wallet now. */
 export async function readWallets(
   sql: Sql,
-  asked: readonly WalletAsked[],
+  asked: readonly WalletQuery[],
   floorAtomic: bigint,
 ): Promise<Map<string, WalletFacts>> {
   const { rows } = await sql.query<{

@@ -14,13 +14,13 @@ import { formatAtomic } from "../../core/money.ts";
 declare module "fastify" {
   interface FastifyInstance {
     /** The listings as a paid fetch meets them. */
-    listingBook: ListingBook;
+    listingRegistry: ListingRegistry;
   }
 }
 
 export default fp(
   async (app) => {
-    app.decorate("listingBook", new ListingBook(app.prisma));
+    app.decorate("listingBook", new ListingRegistry(app.prisma));
   },
   { name: "listing-book" },
 );
@@ -44,7 +44,7 @@ export interface ListingPins {
   requirement: Record<string, unknown>;
 }
 
-export class ListingBook {
+export class ListingRegistry {
   readonly #prisma: PrismaClient;
   constructor(prisma: PrismaClient) {
     this.#prisma = prisma;

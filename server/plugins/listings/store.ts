@@ -1,7 +1,7 @@
 /** Listings in Postgres: what is offered, at which pinned terms, and when it is probed next. */
 import { isDeepStrictEqual } from "node:util";
 import type { Terms } from "./index.ts";
-import { plainListing, type ListingWords } from "./words.ts";
+import { plainListing, type ListingText } from "./listing-text.ts";
 import type { PageRequest, Place } from "../../core/paging.ts";
 import {
   atomicOf,
@@ -153,7 +153,7 @@ const stored = (row: NewListingRow, now: Date) => {
 };
 
 /** The words a probe saw, as columns; what is undefined stays as it is. */
-export function wordsOf(words: Partial<ListingWords>) {
+export function wordsOf(words: Partial<ListingText>) {
   const { extensions, requirement, ...texts } = plainListing(words);
   return {
     ...texts,

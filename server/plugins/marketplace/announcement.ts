@@ -18,7 +18,7 @@ export interface Nomination {
 }
 
 /** The protocol's words for what became of an announcement (`EXTENSION-RESPONSES`). */
-export type Told =
+export type AnnouncementResult =
   | { status: "success" | "processing" }
   | { status: "rejected"; rejectedReason: string };
 

@@ -9,13 +9,13 @@ import { newId } from "../../core/ids.ts";
 import { parseAtomic } from "../../core/money.ts";
 import { findNetwork, type NetworkFacts } from "../../core/networks.ts";
 import { readPage, toPage, type PageOf } from "../../core/paging.ts";
-import { readAnnouncement, type Told } from "./announcement.ts";
+import { readAnnouncement, type AnnouncementResult } from "./announcement.ts";
 import { assertControl, type ControlReader } from "./control.ts";
 import { nominate } from "./nominations-store.ts";
 import { readCeiling, readListingUrl, readMaxPriceFilter, readName } from "./wire.ts";
 import { nextProbeInMs, type Prober } from "./round.ts";
 import type { ProbedTerms } from "../listings/index.ts";
-import { plainListing } from "../listings/words.ts";
+import { plainListing } from "../listings/listing-text.ts";
 
 /** An endpoint of our own, listed from the first start. */
 export interface BuiltIn {
@@ -189,7 +189,7 @@ export class Listings {
   }
 
   /** What becomes of the announcement in a settle that succeeded; undefined where there is none. */
-  async announced(body: unknown, payer: string): Promise<Told | undefined> {
+  async announced(body: unknown, payer: string): Promise<AnnouncementResult | undefined> {
     const { prisma, networks } = this.#deps;
     const read = readAnnouncement(body, payer, networks);
     if (read.kind === "none") return undefined;

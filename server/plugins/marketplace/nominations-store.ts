@@ -7,7 +7,7 @@ import {
   type Db,
   type Prisma,
 } from "../../infra/db/prisma.ts";
-import type { Nomination, Told } from "./announcement.ts";
+import type { Nomination, AnnouncementResult } from "./announcement.ts";
 
 /** In 24 hours. One payment of a millionth is enough for a nomination, so it is counted who sends them. */
 export const QUOTAS = { payer: 20, payee: 20, host: 50, waiting: 1_000 };
@@ -16,10 +16,13 @@ const QUOTA_HOURS = 24;
 export const MAX_PER_PAYEE = 50;
 const WAITING_DAYS = 3;
 
-const rejected = (rejectedReason: string): Told => ({ status: "rejected", rejectedReason });
+const rejected = (rejectedReason: string): AnnouncementResult => ({
+  status: "rejected",
+  rejectedReason,
+});
 
 /** A known endpoint is left as it is, whatever the payment says of it. */
-export async function nominate(db: Db, nomination: Nomination): Promise<Told> {
+export async function nominate(db: Db, nomination: Nomination): Promise<AnnouncementResult> {
   const { url, host, payTo, payer, network } = nomination;
   const known = await db.listing.findFirst({
     where: { url, method: "GET", payTo, network },
@@ -40,7 +43,7 @@ export async function nominate(db: Db, nomination: Nomination): Promise<Told> {
   return PROCESSING;
 }
 
-const PROCESSING: Told = { status: "processing" };
+const PROCESSING: AnnouncementResult = { status: "processing" };
 
 async function overQuota(
   db: Db,

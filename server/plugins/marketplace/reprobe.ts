@@ -3,7 +3,7 @@ import { ApiError } from "../../errors.ts";
 import { decimalOf, secondsAfter, type Db, type PrismaClient } from "../../infra/db/prisma.ts";
 import { type ListingRow, reviseListing, rowOf, wordsOf } from "../listings/store.ts";
 import { compareTerms, type ProbedTerms } from "../listings/index.ts";
-import type { ListingWords } from "../listings/words.ts";
+import type { ListingText } from "../listings/listing-text.ts";
 import { assertControl, type ControlReader } from "./control.ts";
 import { nameOf, nextProbeInMs, probeRound, type Prober, type RoundLimits } from "./round.ts";
 
@@ -124,7 +124,7 @@ export async function claimDueListings(
 export async function recordGoodProbe(
   prisma: PrismaClient,
   id: string,
-  seen: { priceAtomic: bigint; words: Partial<ListingWords>; nextProbeInMs: number },
+  seen: { priceAtomic: bigint; words: Partial<ListingText>; nextProbeInMs: number },
 ): Promise<void> {
   await reviseListing(prisma, id, ({ status }, now) => ({
     status: status === "paused" ? status : "active",

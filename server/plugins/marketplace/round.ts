@@ -5,7 +5,7 @@
  */
 import { plainWords } from "../../core/foreign-text.ts";
 import type { ProbedTerms } from "../listings/index.ts";
-import { LONGEST } from "../listings/words.ts";
+import { LONGEST } from "../listings/listing-text.ts";
 
 /** A probe carries no body; `payTo` and `network` name the only terms that count. */
 export interface ProbeRequest {

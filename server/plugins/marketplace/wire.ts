@@ -2,7 +2,7 @@
 import { ApiError } from "../../errors.ts";
 import { plainWords } from "../../core/foreign-text.ts";
 import { parsePayable, formatAtomic } from "../../core/money.ts";
-import { LONGEST } from "../listings/words.ts";
+import { LONGEST } from "../listings/listing-text.ts";
 import { getAddress } from "viem";
 import type { ListingRow } from "../listings/store.ts";
 import type { DiscoveryItemWire, ListingWire } from "../../schemas/listings.ts";

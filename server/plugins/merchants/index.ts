@@ -1,7 +1,7 @@
 /** The merchant's place: whoever signs in with the wallet that is paid sees what was settled to it, and gives it back. */
 import fp from "fastify-plugin";
 import { ApiError } from "../../errors.ts";
-import { Turns } from "../guardrails/turns.ts";
+import { AgentLock } from "../guardrails/agent-lock.ts";
 import routes from "./routes.ts";
 import { databaseSeconds, makeRefund, type RefundFault } from "./refund-store.ts";
 import { Refunds } from "./refunds.ts";
@@ -29,7 +29,7 @@ const HAND_OVER_MS = 10_000;
 export default fp(
   async (app) => {
     const faults: typeof app.refundFaults = {};
-    const turns = new Turns({ maxWaiting: 200, maxWaitMs: 10_000 });
+    const turns = new AgentLock({ maxWaiting: 200, maxWaitMs: 10_000 });
     app.decorate("refundFaults", faults);
     app.decorate(
       "refunds",

@@ -1,6 +1,6 @@
 /** Deliveries as they wait in Postgres: who is next, and what became of each. */
 import { inTransaction, type Pool, type Sql } from "../../infra/db/pool.ts";
-import { delayAfter, DISABLE, restAfter, type Outcome, type Told } from "./message.ts";
+import { delayAfter, DISABLE, restAfter, type Outcome, type WebhookEvent } from "./message.ts";
 
 /** Took what they were told last; never were told anything; failed last. */
 export type Targets = "trusted" | "new" | "failing";
@@ -27,7 +27,7 @@ export interface Claimed {
   url: string;
   /** Sealed, the newest first. */
   secrets: Uint8Array[];
-  told: Told;
+  told: WebhookEvent;
 }
 
 export interface ClaimedBatch {

@@ -4,7 +4,7 @@ import { newId } from "../../core/ids.ts";
 import { ApiError } from "../../errors.ts";
 import { databaseNow, hoursBefore, secondsAfter, type Db } from "../../infra/db/prisma.ts";
 import { NOBODY, noteAudit, type AuditAction } from "../audit/store.ts";
-import type { MailContent } from "./mail-words.ts";
+import type { MailContent } from "./mail-texts.ts";
 
 /** Confirmations in a day: anybody with a wallet can name anybody's address. */
 export const CONFIRMATIONS = { perOwner: 5, perMailbox: 3, inAll: 2_000 };
@@ -74,7 +74,7 @@ export async function nameAddress(
     before?.pendingAddress === wanted.address &&
     before.stoppedAt === null &&
     (wanted.digest ?? wanted.urgent) !== undefined;
-  const isNew = !isSettingOnly && (await askToConfirm(tx, owner, wanted.address, now));
+  const isNew = !isSettingOnly && (await requestConfirmation(tx, owner, wanted.address, now));
   const restart = { address: null, confirmedAt: null, ...FRESH };
   const row = await tx.emailAddress.upsert({
     where: { ownerId: owner.id },
@@ -102,7 +102,12 @@ const FRESH = {
 };
 
 /** False: one is on its way already. Throws where too many were asked for. */
-async function askToConfirm(tx: Db, owner: Owner, address: string, now: Date): Promise<boolean> {
+async function requestConfirmation(
+  tx: Db,
+  owner: Owner,
+  address: string,
+  now: Date,
+): Promise<boolean> {
   const mailbox = mailboxOf(address);
   const today = { kind: "confirmation", createdAt: { gt: hoursBefore(now, DAY_HOURS) } };
   const isUnderway = await tx.mail.count({

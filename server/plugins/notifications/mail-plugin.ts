@@ -18,7 +18,7 @@ import {
   settleMail,
   type ClaimedMail,
 } from "./mail-store.ts";
-import { letterOf } from "./mail-words.ts";
+import { letterOf } from "./mail-texts.ts";
 
 declare module "fastify" {
   interface FastifyInstance {

@@ -3,7 +3,7 @@ import { getAddress } from "viem";
 import { databaseNow, hoursBefore, secondsAfter, type Db } from "../../infra/db/prisma.ts";
 import { findEmail, mailRow, nextDigest, stopAddress } from "./mail-address-store.ts";
 import type { MailOutcome } from "./mail-server.ts";
-import type { MailContent, Told } from "./mail-words.ts";
+import type { MailContent, MailBatch } from "./mail-texts.ts";
 
 export const URGENT_PER_HOUR = 4;
 const MAX_ITEMS = 20;
@@ -75,11 +75,11 @@ async function take(
   tx: Db,
   ownerId: string,
   { isUrgent, most }: { isUrgent: boolean; most: number },
-): Promise<Told> {
+): Promise<MailBatch> {
   // SQL: what waits is counted, summed and taken in one statement.
-  const rows = await tx.$queryRaw<{ told: Told }[]>`
+  const rows = await tx.$queryRaw<{ told: MailBatch }[]>`
     SELECT purser_mail_take(${ownerId}, ${isUrgent}, ${MAX_ITEMS}::integer, ${most}::integer) AS told`;
-  return (rows[0] as { told: Told }).told;
+  return (rows[0] as { told: MailBatch }).told;
 }
 
 export interface ClaimedMail {

@@ -1,7 +1,7 @@
 /** One delivery as Standard Webhooks says it, what an answer to it means, and when it is tried again. */
 import { createHmac, randomBytes } from "node:crypto";
 
-export interface Told {
+export interface WebhookEvent {
   /** `ntf_...`: the webhook-id. */
   id: string;
   type: string;
@@ -16,7 +16,7 @@ export const newSecret = (): string => PREFIX + randomBytes(SECRET_BYTES).toStri
 export const hintOf = (secret: string): string => `…${secret.replace(/=+$/, "").slice(-4)}`;
 
 /** The same bytes each time it is told. */
-export const bodyOf = ({ type, createdAt, data }: Told): string =>
+export const bodyOf = ({ type, createdAt, data }: WebhookEvent): string =>
   JSON.stringify({ type, timestamp: createdAt.toISOString(), data });
 
 /** Signed with every secret that is good at this moment, the newest first. */

@@ -22,7 +22,7 @@ import {
   type ConnectionRow,
 } from "../auth/connections.ts";
 import { acceptEmptyJson } from "../http/index.ts";
-import { allow, askConsent, deny } from "./consent.ts";
+import { allow, readConsentRequest, deny } from "./consent.ts";
 import { placeOfRedirect } from "./redirects.ts";
 
 /** What the web app's consent page and list of connections call. */
@@ -50,7 +50,9 @@ export const consentRoutes: FastifyPluginAsyncTypebox = async (app) => {
       },
     },
     async (request, reply) =>
-      reply.code(201).send(await askConsent(app, request.owner, request.body, issuerFor(request))),
+      reply
+        .code(201)
+        .send(await readConsentRequest(app, request.owner, request.body, issuerFor(request))),
   );
 
   app.post(

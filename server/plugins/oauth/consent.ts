@@ -4,7 +4,7 @@ import { newId } from "../../core/ids.ts";
 import { ApiError } from "../../errors.ts";
 import { secondsAfter } from "../../infra/db/prisma.ts";
 import type { ConsentRequest } from "../../schemas/oauth.ts";
-import { changeAgent, type HeldAgent, type OwnerCall } from "../agents/change.ts";
+import { changeAgent, type LockedAgent, type OwnerCall } from "../agents/change.ts";
 import { insertConnection } from "../auth/connections.ts";
 import { CODE_PREFIX, createSecret, hashSecret } from "../auth/secrets.ts";
 import {
@@ -37,7 +37,7 @@ const MAX_STATE = 1_000;
 type Parameters = Partial<Record<string, unknown>>;
 
 /** Opens a consent for this session. Until program and address are known to belong together nothing is answered to it. */
-export async function askConsent(
+export async function readConsentRequest(
   app: FastifyInstance,
   owner: FastifyRequest["owner"],
   given: Parameters,
@@ -161,7 +161,7 @@ export async function allow(
   agentId: string,
 ): Promise<string> {
   const asked = { requestId, sessionId, ownerId: call.owner.id };
-  const work = async ({ tx, audit, permitKey }: HeldAgent) => {
+  const work = async ({ tx, audit, permitKey }: LockedAgent) => {
     const request = await findOpenRequest(tx, asked);
     if (!request) throw requestOver();
     const expiresAt = keyEnd(request);

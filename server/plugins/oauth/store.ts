@@ -104,14 +104,14 @@ export async function insertRequest(tx: Db, request: NewRequest): Promise<Reques
   return { ...request, createdAt, expiresAt };
 }
 
-interface Asked {
+interface AuthorizationRequest {
   requestId: string;
   ownerId: string;
   /** Whoever else is signed in as this owner did not see this consent. */
   sessionId: string;
 }
 
-const openAt = ({ requestId, ownerId, sessionId }: Asked, now: Date) => ({
+const openAt = ({ requestId, ownerId, sessionId }: AuthorizationRequest, now: Date) => ({
   id: requestId,
   ownerId,
   sessionId,
@@ -120,7 +120,10 @@ const openAt = ({ requestId, ownerId, sessionId }: Asked, now: Date) => ({
 });
 
 /** One that is this session's, and was never answered. */
-export async function findOpenRequest(db: Db, asked: Asked): Promise<RequestRow | undefined> {
+export async function findOpenRequest(
+  db: Db,
+  asked: AuthorizationRequest,
+): Promise<RequestRow | undefined> {
   const found = await db.oauthRequest.findFirst({ where: openAt(asked, await databaseNow(db)) });
   return found ?? undefined;
 }
@@ -128,7 +131,7 @@ export async function findOpenRequest(db: Db, asked: Asked): Promise<RequestRow 
 /** Answers it, once: of two who try, one gets true. */
 export async function decideRequest(
   tx: Db,
-  asked: Asked,
+  asked: AuthorizationRequest,
   granted?: { keyId: string; codeHash: Buffer },
 ): Promise<boolean> {
   const now = await databaseNow(tx);

@@ -17,14 +17,14 @@ import type {
 import type { Settlement } from "../settlement/types.ts";
 import type { ApprovalRequired } from "../../schemas/approvals.ts";
 import type { PayFlow } from "./pay.ts";
-import type { Asked, NotReserved, PayOrder, Settled } from "./pay-order.ts";
+import type { ApprovalRequested, NotReserved, PaymentPlan, Settled } from "./payment-plan.ts";
 import { plainWords } from "../../core/foreign-text.ts";
 import { formatAtomic } from "../../core/money.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { TOKEN_SCHEME } from "../../schemes/index.ts";
 import type { Fields, Scheme } from "../../schemes/scheme.ts";
 import type { Answer } from "./idempotency.ts";
-import { heldToNumber, numberOf, refusalOf, type PrescribedDeps } from "./prescribed.ts";
+import { withSellerNonce, numberOf, refusalOf, type SellerNonceDeps } from "./seller-nonce.ts";
 
 /** The agent that pays, as authentication found it. */
 export interface Payer {
@@ -85,7 +85,7 @@ export interface WalletBalance {
 
 export const MAX_VALID_SECONDS = 120;
 
-interface AgentReserveDeps extends PrescribedDeps {
+interface AgentReserveDeps extends SellerNonceDeps {
   settlement: Pick<Settlement, "assertAvailable" | "gasHold">;
   minPaymentAtomic: bigint;
   balances: {
@@ -117,7 +117,7 @@ export class AgentReserve {
         remainingAtomic: bigint;
       }
     | NotReserved
-    | Asked
+    | ApprovalRequested
   > {
     const { payer, chainId, to, amountAtomic, scheme = TOKEN_SCHEME, extra = {} } = request;
     const [asked] = await Promise.all([
@@ -134,7 +134,7 @@ export class AgentReserve {
       },
     );
     if (reserved.kind === "denied") {
-      const error = heldToNumber(request, reserved.error);
+      const error = withSellerNonce(request, reserved.error);
       const liftable = reserved.liftable && error === reserved.error;
       if (liftable && request.requestApproval)
         return { kind: "asked", body: await this.#ask(request, reserved) };
@@ -199,7 +199,7 @@ export class AgentReserve {
   /** The verdict a payment would get now; nothing is reserved, signed or written. */
   async evaluate(request: PayRequest): Promise<Verdict> {
     const verdict = await this.#deps.guardrails.evaluate(await this.#withBalance(request));
-    const error = verdict.error && heldToNumber(request, verdict.error);
+    const error = verdict.error && withSellerNonce(request, verdict.error);
     if (error === verdict.error) return verdict;
     const trace = verdict.trace.map((step) => ({ ...step }));
     for (const step of trace) delete step.liftable;
@@ -298,7 +298,7 @@ export class Spend {
     return this.#deps.flow.run(request.idempotency, async () => this.#order(request));
   }
 
-  #order(request: Spending): PayOrder {
+  #order(request: Spending): PaymentPlan {
     const { agentReserve, flow } = this.#deps;
     const agentId = request.payer.id;
     return {

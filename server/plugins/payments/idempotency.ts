@@ -41,7 +41,7 @@ interface StoredError {
 }
 
 /** All that is kept of an answer that cost nothing: enough to tell that there was one, too little to fill a disk. */
-export interface FreeAnswer {
+export interface FreeResponse {
   status: number;
   bytes: number;
   sha256: string;
@@ -49,7 +49,7 @@ export interface FreeAnswer {
 
 export type Lookup =
   | { kind: "new" }
-  | { kind: "free"; freeAnswer: FreeAnswer }
+  | { kind: "free"; freeResponse: FreeResponse }
   | { kind: "answered"; answer: Answer }
   | { kind: "running"; paymentId: string | null; heard: unknown; ageSeconds: number };
 
@@ -73,8 +73,8 @@ export class Idempotency {
       const heard = response === null ? undefined : parseExact(response);
       return { kind: "running", paymentId, heard, ageSeconds };
     }
-    const freeAnswer = freeAnswerIn(response);
-    if (freeAnswer) return { kind: "free", freeAnswer };
+    const freeResponse = freeAnswerIn(response);
+    if (freeResponse) return { kind: "free", freeResponse };
     return { kind: "answered", answer: this.replay(row.statusCode, response, paymentId) };
   }
 
@@ -82,8 +82,8 @@ export class Idempotency {
   replay(statusCode: number, text: string | null, paymentId: string | null): Answer {
     if (text === null) throw answerForgotten(paymentId);
     // It took the key meanwhile.
-    const freeAnswer = freeAnswerIn(text);
-    if (freeAnswer) throw notKept(freeAnswer);
+    const freeResponse = freeAnswerIn(text);
+    if (freeResponse) throw notKept(freeResponse);
     const body = parseMembers(text);
     if (statusCode >= 400) {
       const { code, detail, extra } = body as unknown as Omit<StoredError, "extra"> & {
@@ -130,16 +130,16 @@ export class Idempotency {
   }
 
   /** For a request that reserved nothing, so nothing took the key yet. Where somebody has it by now, it is his. */
-  async keepUnpaid(
+  async keepFreeResponse(
     ref: IdempotencyRef | undefined,
     body: Record<string, unknown>,
-    freeAnswer: FreeAnswer | undefined,
+    freeResponse: FreeResponse | undefined,
     isClaimed = false,
   ): Promise<Answer> {
     const answer = { statusCode: 200, body, replayed: false };
     // A call without a key asks again.
     if (ref?.joins) return answer;
-    const kept = freeAnswer ? { ...answer, body: { freeAnswer } } : answer;
+    const kept = freeResponse ? { ...answer, body: { freeResponse } } : answer;
     if (ref !== undefined && (isClaimed || (await this.#store.insert(ref))))
       await this.keep(ref, kept);
     return answer;
@@ -156,15 +156,15 @@ export class Idempotency {
 }
 
 /** Such an answer is short, and begins with it. */
-const freeAnswerIn = (response: string | null): FreeAnswer | undefined =>
+const freeAnswerIn = (response: string | null): FreeResponse | undefined =>
   response?.startsWith('{"freeAnswer":') === true
-    ? (JSON.parse(response) as { freeAnswer: FreeAnswer }).freeAnswer
+    ? (JSON.parse(response) as { freeResponse: FreeResponse }).freeResponse
     : undefined;
 
-export const notKept = (freeAnswer: FreeAnswer, detail?: string): ApiError =>
+export const notKept = (freeResponse: FreeResponse, detail?: string): ApiError =>
   new ApiError("answer_not_kept", {
     ...(detail === undefined ? {} : { detail }),
-    extra: { freeAnswer, paid: false },
+    extra: { freeResponse, paid: false },
   });
 
 /** A request that may have acted, and whose answer went with the process that asked. */

@@ -33,7 +33,7 @@ import {
   type Answer,
 } from "./idempotency.ts";
 import { INTERMEDIARY, Joining, type Intermediary } from "./joining.ts";
-import { cancelCall, findEarlier, forgetTold, markTold } from "./joining-store.ts";
+import { cancelCall, findEarlier, forgetDelivered, markDelivered } from "./joining-store.ts";
 import {
   blockedLastDay,
   overviewAgents,
@@ -115,7 +115,7 @@ function decoratePaying(app: FastifyInstance): void {
   const agentReserve = new AgentReserve({
     settlement: {
       assertAvailable: async (chainId, options) => {
-        await app.books.assertCurrent(chainId);
+        await app.reconciliation.assertCurrent(chainId);
         await settlement.assertAvailable(chainId, options);
       },
       gasHold: (chainId) => settlement.gasHold(chainId),
@@ -134,13 +134,13 @@ function decoratePaying(app: FastifyInstance): void {
   const joining = new Joining(
     {
       earlier: (ref) => findEarlier(pool, ref),
-      told: markTold(pool),
+      told: markDelivered(pool),
     },
     (error) => app.log.warn({ err: error }, "an answer was told, and that is not written down"),
   );
   app.decorate("joining", joining);
   app.decorate("cancelCall", (agentId, call) =>
-    app.inTurn(agentId, () => cancelCall(pool, agentId, call)),
+    app.withAgentLock(agentId, () => cancelCall(pool, agentId, call)),
   );
   app.decorate("intermediaries", new Map<string, Intermediary>());
   app.decorate("storedFetch", (subjectId, key, room) =>
@@ -170,7 +170,7 @@ function decoratePaying(app: FastifyInstance): void {
     store: {
       find: (key) => findPayment(pool, key),
       markUnknown: markUnknownInGroups(pool),
-      voidUnsigned: (args) => app.inTurn(args.agentId, () => voidUnsigned(pool, args)),
+      voidUnsigned: (args) => app.withAgentLock(args.agentId, () => voidUnsigned(pool, args)),
       staleReservations: (args) => staleReservations(pool, args),
     },
     settleWaitMs: app.config.settleWaitMs,
@@ -260,7 +260,7 @@ function decorateReading(app: FastifyInstance): void {
         buckets: (query) => paymentBuckets(app.prisma, query),
         blocked: (ids) => blockedLastDay(app.prisma, ids),
         balances: app.walletBalances,
-        ledger: (ownerId) => app.books.stateFor(ownerId),
+        ledger: (ownerId) => app.reconciliation.stateFor(ownerId),
         gas: (ownerId) => gasBudgetsOf(app, ownerId),
         networks: app.chains.all.map(({ network }) => network.id),
       },
@@ -323,7 +323,7 @@ const housekeeping = fp(
         void (await app.payments.sweepUnsigned({ olderThanSeconds: UNSIGNED_SAFE_SECONDS })),
       { cron: "* * * * *", atStart: true },
     );
-    app.jobs.addTask("forget-told-answers", () => forgetTold(app.pool), {
+    app.jobs.addTask("forget-told-answers", () => forgetDelivered(app.pool), {
       cron: "* * * * *",
     });
   },

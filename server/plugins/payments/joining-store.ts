@@ -20,7 +20,7 @@ export async function findEarlier(sql: Sql, ref: IdempotencyRef): Promise<Earlie
 const GROUPS = { maxBatch: 64, maxInFlight: 2 };
 
 /** Answers that are heard at the same time are marked together; one that somebody marks just now needs no second mark. */
-export function markTold(sql: Sql): JoiningStore["told"] {
+export function markDelivered(sql: Sql): JoiningStore["told"] {
   const groups = new Coalescer<Parameters<JoiningStore["told"]>[0], void>(async (told) => {
     // SQL: beside every answer of a call without a key, in groups.
     await sql.query({
@@ -61,7 +61,7 @@ export async function cancelCall(sql: Sql, agentId: string, call: string): Promi
 }
 
 /** Bytes of answers that are kept to be joined only, of calls without a key. */
-export async function unheardBytes(
+export async function undeliveredBytes(
   sql: Sql,
   agentId: string,
 ): Promise<{ bytes: number; releaseInSeconds: number }> {
@@ -86,7 +86,7 @@ const isOver = (row: "k" | "o"): string =>
  * An answer that nobody can ask for by a key is kept until no call can join it any more: one that was there before it was
  * told may take minutes until it looks. One that an MCP client has heard is told again by its key, like any other.
  */
-export async function forgetTold(sql: Sql): Promise<void> {
+export async function forgetDelivered(sql: Sql): Promise<void> {
   for (;;) {
     // SQL: by batches, of which Prisma knows nothing.
     const { rowCount } = await sql.query(

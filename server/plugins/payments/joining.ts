@@ -7,7 +7,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { parseExact } from "../../core/exact-json.ts";
 import type { IdempotencyRef, JoiningCall } from "../guardrails/types.ts";
 import { inProgress, joinedError, type Answer, type Idempotency } from "./idempotency.ts";
-import type { Delivered, PaymentKey, PayOrder } from "./pay-order.ts";
+import type { Delivered, PaymentKey, PaymentPlan } from "./payment-plan.ts";
 import type { PaymentRow } from "./store.ts";
 
 /** A caller who makes our own call for somebody else and tells him the answer: the MCP server. */
@@ -29,7 +29,7 @@ export const INTERMEDIARY = "purser-intermediary";
 export interface EarlierCall {
   key: string;
   /** How long ago its answer was heard by somebody; null: not yet. */
-  toldAgoMs: number | null;
+  deliveredAgoMs: number | null;
   /** It ended just now: whoever heard it may not have been written down yet. */
   isFresh: boolean;
 }
@@ -53,7 +53,7 @@ export class Joining {
   readonly #store: JoiningStore;
   readonly #warn: (error: unknown) => void;
   readonly #marking = new Map<string, Promise<void>>();
-  readonly #toldAtMs = new Map<string, number>();
+  readonly #deliveredAtMs = new Map<string, number>();
 
   constructor(store: JoiningStore, warn: (error: unknown) => void) {
     this.#store = store;
@@ -65,17 +65,17 @@ export class Joining {
     for (let turn = 0; ; turn += 1) {
       const row = await this.#store.earlier(ref);
       if (!row) return undefined;
-      const { toldAgoMs } = row;
+      const { deliveredAgoMs } = row;
       const marking = this.#marking.get(row.key);
-      if (marking && toldAgoMs === null) {
+      if (marking && deliveredAgoMs === null) {
         await marking;
         this.#marking.delete(row.key);
         continue;
       }
-      if (toldAgoMs !== null) {
+      if (deliveredAgoMs !== null) {
         // By another process: at the latest then, however long a connection was waited for before the database said so.
         const toldAtMs =
-          this.#toldAtMs.get(row.key) ?? performance.now() - toldAgoMs - TOLERANCE_MS;
+          this.#deliveredAtMs.get(row.key) ?? performance.now() - deliveredAgoMs - TOLERANCE_MS;
         if (toldAtMs > joins.cameAtMs) return row.key;
         joins.heard = row.key;
         return undefined;
@@ -91,7 +91,7 @@ export class Joining {
     const key = ref.joins?.answeredBy;
     if (key === undefined) return;
     const atMs = performance.now();
-    this.#toldAtMs.set(key, atMs);
+    this.#deliveredAtMs.set(key, atMs);
     const marking = this.#store
       .told({ ref, key, atMs })
       .catch(this.#warn)
@@ -99,9 +99,9 @@ export class Joining {
         if (this.#marking.get(key) === marking) this.#marking.delete(key);
       });
     this.#marking.set(key, marking);
-    for (const [old, toldAtMs] of this.#toldAtMs) {
+    for (const [old, toldAtMs] of this.#deliveredAtMs) {
       if (atMs - toldAtMs < REMEMBERED_MS) break;
-      this.#toldAtMs.delete(old);
+      this.#deliveredAtMs.delete(old);
     }
   }
 
@@ -115,18 +115,18 @@ export class Joining {
 const FIRST_LOOK_MS = 60;
 const LAST_LOOK_MS = 1_000;
 
-interface HearingDeps {
+interface EarlierCallDeps {
   idempotency: Pick<Idempotency, "look" | "replay" | "responseOf">;
   store: { find(key: PaymentKey): Promise<PaymentRow | undefined> };
   /** Releases what a dead process reserved and did not sign. */
   voidAbandoned(key: PaymentKey): Promise<boolean>;
-  tell(key: PaymentKey, order: PayOrder, delivered: Delivered): Promise<Answer>;
+  tell(key: PaymentKey, order: PaymentPlan, delivered: Delivered): Promise<Answer>;
 }
 
 /** Waits for the end of an earlier call and tells it. Undefined: nothing moved by it, so it is no answer to this one. */
-export async function hearEarlier(
-  deps: HearingDeps,
-  call: { held: IdempotencyRef; joins: JoiningCall; prepare: () => Promise<PayOrder> },
+export async function awaitEarlierCall(
+  deps: EarlierCallDeps,
+  call: { held: IdempotencyRef; joins: JoiningCall; prepare: () => Promise<PaymentPlan> },
 ): Promise<Answer | undefined> {
   const { idempotency, store } = deps;
   const { held, joins, prepare } = call;

@@ -18,8 +18,8 @@ import {
   type Answer,
   type Idempotency,
 } from "./idempotency.ts";
-import { hearEarlier, type Joining } from "./joining.ts";
-import type { Delivered, PaymentKey, PayOrder, Reservation, Settled } from "./pay-order.ts";
+import { awaitEarlierCall, type Joining } from "./joining.ts";
+import type { Delivered, PaymentKey, PaymentPlan, Reservation, Settled } from "./payment-plan.ts";
 import type { PaymentRow } from "./store.ts";
 
 /** The points between the steps at which a crash test kills the process. */
@@ -79,15 +79,15 @@ export class PayFlow {
   /** `prepare` runs only if there is no answer yet: one that exists is told even while the chain is down. */
   async run(
     idempotency: IdempotencyRef | undefined,
-    prepare: () => Promise<PayOrder>,
+    prepare: () => Promise<PaymentPlan>,
   ): Promise<Answer> {
     if (idempotency?.joins) return this.#joinOrPay(idempotency, idempotency.joins, prepare);
     const found = await this.#deps.idempotency.lookup(idempotency);
     if (found.kind === "answered") return found.answer;
     const order = await prepare();
     if (found.kind === "free") {
-      if (!order.repeatFree) throw notKept(found.freeAnswer);
-      const body = await order.repeatFree(found.freeAnswer);
+      if (!order.returnFreeResponse) throw notKept(found.freeResponse);
+      const body = await order.returnFreeResponse(found.freeResponse);
       return { statusCode: 200, body, replayed: false };
     }
     if (found.kind === "running") {
@@ -95,7 +95,7 @@ export class PayFlow {
       if (payment) {
         const key = { agentId: order.agentId, paymentId: payment.id };
         const delivered = await order.resume(payment, found.heard, idempotency);
-        return this.#tell(key, idempotency, delivered, { replayed: true, order });
+        return this.#finish(key, idempotency, delivered, { replayed: true, order });
       }
     }
     return this.#pay(order, idempotency);
@@ -105,10 +105,10 @@ export class PayFlow {
   async #joinOrPay(
     ref: IdempotencyRef,
     joins: JoiningCall,
-    prepare: () => Promise<PayOrder>,
+    prepare: () => Promise<PaymentPlan>,
   ): Promise<Answer> {
-    let prepared: Promise<PayOrder> | undefined;
-    const prepareOnce = (): Promise<PayOrder> => (prepared ??= prepare());
+    let prepared: Promise<PaymentPlan> | undefined;
+    const prepareOnce = (): Promise<PaymentPlan> => (prepared ??= prepare());
     for (;;) {
       const earlier = await this.#deps.joining.earlier(ref, joins);
       if (earlier === undefined) {
@@ -121,13 +121,13 @@ export class PayFlow {
         continue;
       }
       const held = { ...ref, key: earlier, joins: undefined };
-      const answer = await hearEarlier(
+      const answer = await awaitEarlierCall(
         {
           idempotency: this.#deps.idempotency,
           store: this.#deps.store,
           voidAbandoned: (key) => this.#voidAbandoned(key),
           tell: (key, order, delivered) =>
-            this.#tell(key, held, delivered, { replayed: true, order }),
+            this.#finish(key, held, delivered, { replayed: true, order }),
         },
         { held, joins, prepare: prepareOnce },
       );
@@ -135,7 +135,7 @@ export class PayFlow {
     }
   }
 
-  async #pay(order: PayOrder, idempotency: IdempotencyRef | undefined): Promise<Answer> {
+  async #pay(order: PaymentPlan, idempotency: IdempotencyRef | undefined): Promise<Answer> {
     if (idempotency?.isCanceled?.()) throw canceled();
     const reserved = await this.#reserve(order, idempotency);
     switch (reserved.kind) {
@@ -143,12 +143,12 @@ export class PayFlow {
         const signed = await this.#signAndSubmit(order, reserved, idempotency);
         const key = { agentId: order.agentId, paymentId: reserved.paymentId };
         const delivered = await reserved.deliver(signed);
-        return this.#tell(key, idempotency, delivered, { replayed: false, order });
+        return this.#finish(key, idempotency, delivered, { replayed: false, order });
       }
       case "unpaid": {
-        const { body, freeAnswer } = reserved;
-        const isClaimed = order.asksOnce !== undefined;
-        return this.#deps.idempotency.keepUnpaid(idempotency, body, freeAnswer, isClaimed);
+        const { body, freeResponse } = reserved;
+        const isClaimed = order.isSentOnce !== undefined;
+        return this.#deps.idempotency.keepFreeResponse(idempotency, body, freeResponse, isClaimed);
       }
       case "told":
         return { statusCode: 200, body: reserved.body, replayed: false };
@@ -218,17 +218,20 @@ export class PayFlow {
     return released;
   }
 
-  async #reserve(order: PayOrder, idempotency: IdempotencyRef | undefined): Promise<Reservation> {
-    const { asksOnce } = order;
+  async #reserve(
+    order: PaymentPlan,
+    idempotency: IdempotencyRef | undefined,
+  ): Promise<Reservation> {
+    const { isSentOnce } = order;
     // Without a key of the caller's there is none to take: an identical call joins this one only once it has reserved.
-    if (!asksOnce || idempotency === undefined || idempotency.joins) return order.reserve();
+    if (!isSentOnce || idempotency === undefined || idempotency.joins) return order.reserve();
     if (!(await this.#deps.idempotency.claim(idempotency))) throw inProgress(null);
     try {
       return await order.reserve();
     } catch (error) {
       // Of a fault nobody knows how far it came: the key stays taken, and is lost after a while.
       if (error instanceof ApiError)
-        await (asksOnce.mayHaveActed(error)
+        await (isSentOnce.mayHaveActed(error)
           ? // A stored answer never asks to be repeated: that would hear the same again.
             this.#deps.idempotency.keepError(
               idempotency,
@@ -249,12 +252,12 @@ export class PayFlow {
    * payment decides; there is never a second one. Undefined: nothing was signed, and the key is free again.
    */
   async #takeOver(
-    order: PayOrder,
+    order: PaymentPlan,
     { paymentId, ageSeconds }: { paymentId: string | null; ageSeconds: number },
     idempotency: IdempotencyRef | undefined,
   ): Promise<PaymentRow | undefined> {
-    if (paymentId === null && order.asksOnce)
-      throw ageSeconds * 1000 > order.asksOnce.longestMs ? answerLost() : inProgress(null);
+    if (paymentId === null && order.isSentOnce)
+      throw ageSeconds * 1000 > order.isSentOnce.longestMs ? answerLost() : inProgress(null);
     if (paymentId === null) {
       // Nothing was to be paid, and the process died before it stored the answer.
       await this.#deps.idempotency.release(idempotency);
@@ -280,7 +283,7 @@ export class PayFlow {
    * makes the payment submitted, and fails if the reservation is gone: until then nothing leaves us.
    */
   async #signAndSubmit(
-    { agentId, kind, relay }: PayOrder,
+    { agentId, kind, relay }: PaymentPlan,
     { paymentId, authorization, cover }: Extract<Reservation, { kind: "reserved" }>,
     idempotency: IdempotencyRef | undefined,
   ): Promise<SignedAuthorization> {
@@ -334,11 +337,11 @@ export class PayFlow {
     }
   }
 
-  async #tell(
+  async #finish(
     key: PaymentKey,
     idempotency: IdempotencyRef | undefined,
     delivered: Delivered,
-    { replayed, order }: { replayed: boolean; order: PayOrder },
+    { replayed, order }: { replayed: boolean; order: PaymentPlan },
   ): Promise<Answer> {
     // What our engine relays is told again from the ledger; no answer of it is kept for who has no key.
     const kept = idempotency?.joins && order.relay ? undefined : idempotency;

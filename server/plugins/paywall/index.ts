@@ -43,7 +43,7 @@ export default fp(
       if (route.config?.paywall) route.config = { ...route.config, answerHeaders: TOLD };
     });
     await app.register(paywall, {
-      facilitator: app.facilitator.feeFreeInProcessClient(),
+      facilitator: app.facilitator.inProcessClient(),
       networks: config.networks,
       payTo,
       schemes: SCHEMES,

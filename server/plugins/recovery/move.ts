@@ -12,7 +12,7 @@ import { noteAudit } from "../audit/store.ts";
 import { revokeConnectionsOf } from "../auth/connections.ts";
 import { revokeSecondSessions } from "../auth/sessions.ts";
 import type { Custody } from "../custody/custody.ts";
-import type { MoveWord } from "../custody/words.ts";
+import type { SignedMove } from "../custody/seal-changes.ts";
 import { ensureOwner, secondWalletOf, type SecondWallet } from "../owners/store.ts";
 import { orderNotSigned, SignatureNeeded, type Draft, type SignedOrder } from "../orders/orders.ts";
 import type { RecoveryCall } from "./second.ts";
@@ -89,7 +89,7 @@ async function assertSecondSigned(
 async function moveAgent(
   tx: Db,
   { custody, owner }: MoveCall,
-  { agentId, second, word }: { agentId: string; second: SecondWallet; word: MoveWord },
+  { agentId, second, word }: { agentId: string; second: SecondWallet; word: SignedMove },
 ): Promise<void> {
   const agent = await findAgent(tx, owner.id, agentId);
   if (!agent) throw new Error(`agent ${agentId} is held, and gone`);

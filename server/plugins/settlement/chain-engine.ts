@@ -4,7 +4,7 @@ import { accountsOf, gasHoldOf, PLAIN_GAS } from "../../core/gas.ts";
 import { memoFor } from "../../core/shared-answers.ts";
 import { ApiError } from "../../errors.ts";
 import { classifyChainError } from "../../infra/chain/errors.ts";
-import type { LanesElsewhere } from "../../infra/siblings.ts";
+import type { LanesElsewhere } from "../../infra/worker-messages.ts";
 import { type EngineContext, ExpectedPayments } from "./context.ts";
 import { Lane } from "./lane.ts";
 import { ChainStatus } from "./chain-status.ts";

@@ -16,7 +16,7 @@ import { ApiError } from "../../errors.ts";
 import type { HeadWatcher } from "../../infra/chain/heads.ts";
 import type { ChainRpc } from "../../infra/chain/rpc.ts";
 import { Listener } from "../../infra/db/listener.ts";
-import type { LanesElsewhere } from "../../infra/siblings.ts";
+import type { LanesElsewhere } from "../../infra/worker-messages.ts";
 import type { Pool, Sql } from "../../infra/db/pool.ts";
 import { SilenceWatch } from "../../infra/db/silence.ts";
 import { traced } from "../../infra/tracing.ts";

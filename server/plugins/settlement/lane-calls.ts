@@ -1,5 +1,5 @@
 /** How the lanes hear of work: in this process, in another one of this command, or in another replica. */
-import type { LanesElsewhere } from "../../infra/siblings.ts";
+import type { LanesElsewhere } from "../../infra/worker-messages.ts";
 import type { Pool } from "../../infra/db/pool.ts";
 import type { ChainEngine } from "./chain-engine.ts";
 import type { EngineLog } from "./context.ts";

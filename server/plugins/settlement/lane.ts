@@ -128,7 +128,7 @@ export class Lane {
       if (tracker.slots.size > 0 && tracker.idleMs >= patienceMs) look();
     }, LOOK_EVERY_MS);
     const stopHeads = ctx.heads.onHead(look);
-    const stopRiding = ctx.heads.ride(tracker.piggybackRead);
+    const stopRiding = ctx.heads.addPiggybackRead(tracker.piggybackRead);
     try {
       const nextNonce = await this.#resume(lease, tracker, storedNonce);
       this.#tracker = tracker;

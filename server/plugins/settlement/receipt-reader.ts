@@ -4,7 +4,7 @@
  */
 import type { Hex } from "viem";
 import type { RpcReceipt } from "../../infra/chain/contracts.ts";
-import type { Head, Rider } from "../../infra/chain/heads.ts";
+import type { Head, PiggybackRead } from "../../infra/chain/heads.ts";
 import type { Question } from "../../infra/chain/rpc.ts";
 import type { EngineContext } from "./context.ts";
 import { isReceiptOf } from "./receipts.ts";
@@ -67,11 +67,11 @@ export class ReceiptReader {
   }
 
   /** Asked with each block that is looked for, so that a block and what it holds of ours come in one answer. */
-  readonly piggybackRead: Rider = () => {
+  readonly piggybackRead: PiggybackRead = () => {
     const hashes = this.#unread().flatMap(({ attempts }) => attempts.at(-1)?.hash ?? []);
     return {
       questions: hashes.map(receiptQuestion),
-      hear: (answers) => {
+      receive: (answers) => {
         const read = hashes.flatMap((hash, index) => {
           const receipt = answered(answers[index], hash);
           return receipt === undefined ? [] : [[hash, receipt] as const];

@@ -71,7 +71,7 @@ export function provenBy(
     const { from, asset, nonce } = item;
     const proven = { from, asset, nonce, proof, isFinal };
     const scheme = schemeOf(item);
-    const fate = scheme.fateIn(shown, item);
+    const fate = scheme.outcomeIn(shown, item);
     if (fate === "paid")
       outcomes.push({ status: "settled", ...proven, ...amountIn(scheme.chargedIn?.(shown, item)) });
     else if (fate === "canceled" && !isFinal) outcomes.push({ status: "held", ...proven });
@@ -134,7 +134,7 @@ export function measure(
 
 /** What a transaction says of one authorization; undefined while it is in no block, or not deep enough to be told. */
 export interface Finding {
-  fate: ReturnType<ReturnType<typeof schemeOf>["fateIn"]>;
+  fate: ReturnType<ReturnType<typeof schemeOf>["outcomeIn"]>;
   receipt: RpcReceipt;
   blockNumber: bigint;
   isFinal: boolean;
@@ -155,7 +155,7 @@ export async function findingIn(
   if (depth < ctx.network.inclusionDepth) return undefined;
   const scheme = schemeOf(expected);
   return {
-    fate: scheme.fateIn(receipt, expected),
+    fate: scheme.outcomeIn(receipt, expected),
     receipt,
     blockNumber,
     isFinal: depth >= ctx.network.confirmations,

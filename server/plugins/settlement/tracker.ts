@@ -6,7 +6,7 @@ import type { LocalAccount } from "viem";
 import type { FinalTransaction, Lease, StoredTransaction } from "./lane-store.ts";
 import { alarmOf, UnseenBlocks, type EngineContext } from "./context.ts";
 import type { RpcReceipt } from "../../infra/chain/contracts.ts";
-import type { Head, Rider } from "../../infra/chain/heads.ts";
+import type { Head, PiggybackRead } from "../../infra/chain/heads.ts";
 import { ReceiptReader } from "./receipt-reader.ts";
 import { slotOf, type Slot } from "./slot.ts";
 import { attributeFailure } from "./attribute-failure.ts";
@@ -65,7 +65,7 @@ export class Tracker {
   }
 
   /** What is asked with each block that is looked for. */
-  get piggybackRead(): Rider {
+  get piggybackRead(): PiggybackRead {
     return this.#receiptReader.piggybackRead;
   }
 
@@ -100,7 +100,7 @@ export class Tracker {
   async hear({ shown }: Slot): Promise<void> {
     if (!shown) return;
     this.#late = 0;
-    this.#deps.ctx.heads.hear(BigInt(shown.blockNumber));
+    this.#deps.ctx.heads.receive(BigInt(shown.blockNumber));
     await this.reconcile();
   }
 

@@ -29,7 +29,7 @@ export default fp(
         readBalance: (chainId, wallet) => app.agentReserve.readBalance(chainId, wallet),
         outstanding: (args) => app.limits.outstanding(args),
         reserve: (request) =>
-          app.inTurn(request.agentId, () => reserveWithdrawal(app.pool, request)),
+          app.withAgentLock(request.agentId, () => reserveWithdrawal(app.pool, request)),
         now: () => databaseSeconds(app.pool),
         log: app.log,
         networks: app.chains.all.map(({ network }) => network),

@@ -11,12 +11,12 @@ import { newId } from "../../core/ids.ts";
 import { formatAtomic, parsePayable } from "../../core/money.ts";
 import { findNetwork, type NetworkFacts } from "../../core/networks.ts";
 import { refuseField } from "../agents/rules.ts";
-import { clocksApart, heldKey } from "../guardrails/decide.ts";
+import { clocksApart, keyInUse } from "../guardrails/decide.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
 import { MAX_VALID_SECONDS, readPayee, type WalletBalance } from "../payments/spend-request.ts";
 import type { Answer } from "../payments/idempotency.ts";
 import type { PayFlow } from "../payments/pay.ts";
-import type { Reservation, Settled } from "../payments/pay-order.ts";
+import type { Reservation, Settled } from "../payments/payment-plan.ts";
 import { gasExhausted } from "../settlement/gas-store.ts";
 import type { Settlement } from "../settlement/types.ts";
 import { MAX_ORDER_SECONDS, typedDataOf } from "../../core/orders.ts";
@@ -231,7 +231,7 @@ export class Withdrawals {
       case "replay":
       case "running":
       case "key_reused":
-        return heldKey(row.outcome, row);
+        return keyInUse(row.outcome, row);
       case "replayed":
         throw new ApiError("withdrawal_replayed");
       case "expired":

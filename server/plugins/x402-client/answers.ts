@@ -5,13 +5,13 @@ import { formatAtomic } from "../../core/money.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { ApiError } from "../../errors.ts";
 import type { Verdict } from "../guardrails/types.ts";
-import { LONGEST } from "../listings/words.ts";
+import { LONGEST } from "../listings/listing-text.ts";
 import { presentEvidence, type KeptEvidence } from "../payments/evidence.ts";
 import { isBrokenOff, isRedirect, presentSeen, readReceipt, type Seen } from "./content.ts";
-import type { ChosenTerms, ReadOffer } from "./choosing.ts";
+import type { ChosenTerms, ReadOffer } from "./offer-rank.ts";
 import type { Offer } from "./offer.ts";
 import type { TargetRequest } from "./request.ts";
-import { explained, quotedReasons, toldOffers } from "./weighing.ts";
+import { explained, quotedReasons, offersForAnswer } from "./offer-choice.ts";
 
 export interface PaidFacts {
   network: string;
@@ -216,7 +216,7 @@ export function dryRunBody(
     remaining: formatAtomic(verdict.remainingAtomic),
     price: formatAtomic(chosen.amountAtomic),
     requirement: checkedTerms(chosen),
-    offers: toldOffers(offers, networks, chosen),
+    offers: offersForAnswer(offers, networks, chosen),
     ...untrusted({ ...describedBy(offer, chosen), ...(reasons.length > 0 && { reasons }) }),
     verdict: {
       allowed: verdict.allowed,

@@ -17,7 +17,7 @@ import type { OfferedTerms } from "./offer.ts";
 import type { TargetRequest } from "./request.ts";
 
 /** The request that was answered: a challenge is for it, or for nothing. */
-type AskedFor = Pick<TargetRequest, "url" | "body">;
+type RequestedCharge = Pick<TargetRequest, "url" | "body">;
 
 /** Its credential is longer by a half, and servers refuse 16 KiB of headers. */
 const MAX_CHALLENGE_BYTES = 6 * 1024;
@@ -51,7 +51,7 @@ export interface ChallengeFault {
 /** The terms of all its Payment challenges, payable or with the reason why not; none where it has no such challenge. */
 export function readCharges(
   header: OutboundResponse["headers"][string],
-  asked: AskedFor,
+  asked: RequestedCharge,
   nowMs: number,
 ): OfferedTerms[] {
   const text = [header ?? []].flat().join(", ");
@@ -166,7 +166,7 @@ function readCharge(params: Params): OfferedTerms {
 /** For this request, and now. */
 function whyNotFor(
   challenge: PaymentChallenge,
-  asked: AskedFor,
+  asked: RequestedCharge,
   nowMs: number,
 ): ChallengeFault | undefined {
   const { realm, expires, digest } = challenge;

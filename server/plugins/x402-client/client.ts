@@ -10,20 +10,20 @@ import type { ListingPins, ProbedTerms } from "../listings/index.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { askedApproval, type PayRequest } from "../payments/agent-payments.ts";
 import { offeredFor } from "../payments/evidence.ts";
-import { inProgress, notKept, type Answer, type FreeAnswer } from "../payments/idempotency.ts";
-import type { PayOrder, Reservation } from "../payments/pay-order.ts";
-import type { ChosenTerms } from "./choosing.ts";
+import { inProgress, notKept, type Answer, type FreeResponse } from "../payments/idempotency.ts";
+import type { PaymentPlan, Reservation } from "../payments/payment-plan.ts";
+import type { ChosenTerms } from "./offer-rank.ts";
 import {
-  askTarget,
+  requestTarget,
   offerOf,
   probeTarget,
-  type Asked,
+  type TargetResponse,
   type Offer,
   type ProbeOptions,
 } from "./offer.ts";
 import { deliver, isOver, resumeDelivery } from "./deliver.ts";
 import {
-  askingOnce,
+  sentOnce,
   assertOneTarget,
   isSafe,
   prepare,
@@ -36,9 +36,9 @@ import {
 import { dryRunBody, freeBody } from "./answers.ts";
 import { CacheTurn } from "./cache.ts";
 import { LedgerEntry } from "./ledger.ts";
-import { choosePayable, refusalOf, weigh, type Payable } from "./weighing.ts";
+import { choosePayable, refusalOf, weigh, type Payable } from "./offer-choice.ts";
 import { readableTarget, ToolTarget } from "./tool-call.ts";
-import { forNothing, onceItIsPaid, signIn, toldFromCache, type Job } from "./unpaid.ts";
+import { freeResponse, onceItIsPaid, signIn, cachedResponse, type Job } from "./free-response.ts";
 
 const FRESH_MS = 2_000;
 export class X402Client {
@@ -55,7 +55,7 @@ export class X402Client {
     let entry: LedgerEntry | undefined;
     let turn: CacheTurn | undefined;
     const tool = input.mcp && new ToolTarget((request) => this.#deps.ask(request), input.mcp);
-    const prepared = async (): Promise<PayOrder> => {
+    const prepared = async (): Promise<PaymentPlan> => {
       const { listingId } = input;
       const { listings } = this.#deps;
       const listing = listingId === undefined ? undefined : await listings.forFetch(listingId);
@@ -107,7 +107,7 @@ export class X402Client {
     return probeTarget(this.#deps, url, options);
   }
 
-  #order(job: Job): PayOrder {
+  #order(job: Job): PaymentPlan {
     const { caller, target, deps } = job;
     return {
       agentId: caller.id,
@@ -123,8 +123,8 @@ export class X402Client {
         await job.entry.begun();
         return resumeDelivery(deps, { target, caller, payment, heard, idempotency: ref });
       },
-      ...(!isSafe(target) && { asksOnce: askingOnce(target, caller.lease) }),
-      repeatFree: (freeAnswer) => this.#repeatFree(job, freeAnswer),
+      ...(!isSafe(target) && { isSentOnce: sentOnce(target, caller.lease) }),
+      returnFreeResponse: (freeAnswer) => this.#returnFreeResponse(job, freeAnswer),
     };
   }
 
@@ -134,19 +134,19 @@ export class X402Client {
     const { entry, deps } = job;
     const isQuote = input.dryRun === true;
     await this.#assertMayAsk(job);
-    const cached = await toldFromCache(job);
+    const cached = await cachedResponse(job);
     if (cached) return cached;
     // While the target thinks.
     const room = !isQuote && caller.idempotency && entry.assertRoomToKeep(caller.idempotency);
     if (room) room.catch(() => undefined);
     const balanceFor = this.#readBalanceAhead(caller);
     const asked = isQuote
-      ? await this.#askForQuote(job)
-      : await askTarget((request) => deps.ask(request), target).catch((error: unknown) =>
+      ? await this.#requestQuote(job)
+      : await requestTarget((request) => deps.ask(request), target).catch((error: unknown) =>
           this.#refused(job, error),
         );
     await entry.begun();
-    if (asked.kind === "free") return forNothing(job, asked.seen);
+    if (asked.kind === "free") return freeResponse(job, asked.seen);
     const { offer } = asked;
     const { choice, refusal } = await this.#choose(job, offer);
     const requestFor = (terms: ChosenTerms, offered?: unknown): PayRequest => ({
@@ -172,9 +172,10 @@ export class X402Client {
     // The target asks to be paid: it has not acted yet.
     if (!isSafe(target) && !caller.idempotency?.joins) await deps.flow.release(caller.idempotency);
     const reserved = await this.#deps.agentReserve.reserve(request).catch((error: unknown) => {
-      throw error instanceof ApiError ? weighed.toldWith(error) : error;
+      throw error instanceof ApiError ? weighed.withOffers(error) : error;
     });
-    if (reserved.kind === "denied") return { ...reserved, error: weighed.toldWith(reserved.error) };
+    if (reserved.kind === "denied")
+      return { ...reserved, error: weighed.withOffers(reserved.error) };
     if (reserved.kind !== "reserved") return reserved;
     const { paymentId, remainingAtomic } = reserved;
     return {
@@ -228,10 +229,10 @@ export class X402Client {
    * A quote asks with GET or HEAD only, or reads a list of tools. What a listing sells by another method is not asked at all: its own probe, which
    * its host agreed to, has seen the terms.
    */
-  async #askForQuote(job: Job): Promise<Asked> {
+  async #requestQuote(job: Job): Promise<TargetResponse> {
     const { listing, target, deps } = job;
     if (isSafe(target) || target.mcp)
-      return askTarget((request) => deps.ask(request), target).catch((error: unknown) =>
+      return requestTarget((request) => deps.ask(request), target).catch((error: unknown) =>
         this.#refused(job, error),
       );
     const offer = listing && offerOf(listing);
@@ -240,11 +241,11 @@ export class X402Client {
   }
 
   /** Of a free answer only a digest is kept. Asking again does no harm with GET; nothing is ever paid by such a key. */
-  async #repeatFree(job: Job, freeAnswer: FreeAnswer): Promise<Record<string, unknown>> {
+  async #returnFreeResponse(job: Job, freeAnswer: FreeResponse): Promise<Record<string, unknown>> {
     const { caller, target, deps, entry } = job;
     if (!isSafe(target)) throw notKept(freeAnswer);
     await this.#assertMayAsk(job);
-    const asked = await askTarget((request) => deps.ask(request), target);
+    const asked = await requestTarget((request) => deps.ask(request), target);
     await entry.begun();
     if (asked.kind === "offer")
       throw notKept(

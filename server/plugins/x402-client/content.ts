@@ -43,7 +43,7 @@ export function seenOf(response: OutboundResponse): Seen {
   const refusal = status === 402 ? readRefusal(headers["payment-required"]) : "";
   return {
     status,
-    headers: headersToTell(headers),
+    headers: returnedHeaders(headers),
     ...readContent(response),
     ...(contentEncoding === undefined ? {} : { contentEncoding: plainWords(contentEncoding, 100) }),
     truncated: truncated !== undefined,
@@ -82,13 +82,13 @@ export const isBrokenOff = ({ truncatedBy }: Pick<Seen, "truncatedBy">): boolean
 export const isRedirect = (status: number): boolean =>
   status >= 300 && status < 400 && status !== 304;
 
-const TOLD_HEADERS = ["content-type", "location", "link", "retry-after", "etag"] as const;
+const RETURNED_HEADERS = ["content-type", "location", "link", "retry-after", "etag"] as const;
 /** A part of a link would be another link: what is longer is left out. */
 const MAX_HEADER_LENGTH = 4_096;
 
-function headersToTell(headers: Headers): Record<string, string> {
+function returnedHeaders(headers: Headers): Record<string, string> {
   const told: Record<string, string> = {};
-  for (const name of TOLD_HEADERS) {
+  for (const name of RETURNED_HEADERS) {
     const value = headers[name];
     const text = Array.isArray(value) ? value.join(", ") : value;
     if (text === undefined || text.length > MAX_HEADER_LENGTH) continue;

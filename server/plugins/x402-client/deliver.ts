@@ -1,11 +1,11 @@
 /** From a signed authorization to its end: show it to the seller, and confirm it on chain, or have it taken back. */
-import { notePaid } from "./unpaid.ts";
+import { notePaid } from "./free-response.ts";
 import type { Hex } from "viem";
 import type { SignedAuthorization } from "../../core/authorization.ts";
 import { isRecord } from "../../core/foreign-text.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
 import { inProgress } from "../payments/idempotency.ts";
-import type { Delivered, PaymentKey } from "../payments/pay-order.ts";
+import type { Delivered, PaymentKey } from "../payments/payment-plan.ts";
 import type { PaymentRow } from "../payments/store.ts";
 import {
   deliveredMembers,
@@ -18,7 +18,7 @@ import { evidenceOf, keepEvidence } from "./evidence.ts";
 import { isBrokenOff, keptForm, readReceipt, seenAgain, type Seen } from "./content.ts";
 import { acceptedAgain, type Offer, type OfferedTerms } from "./offer.ts";
 import { paymentSchemeOf } from "../../schemes/index.ts";
-import { cancel, endOf, recover, returningAt } from "./taking-back.ts";
+import { cancel, endOf, recoverFunds, returningAt } from "./recover-funds.ts";
 import { proofHeaders, showAtMostTwice, showProof, type Shown } from "./proof.ts";
 import {
   isSafe,
@@ -257,7 +257,7 @@ async function takeBack(
 ): Promise<Delivered> {
   const { key, authorization, facts, noted } = job;
   const [recovered] = await Promise.all([
-    recover(deps, { key, authorization, facts, failure }),
+    recoverFunds(deps, { key, authorization, facts, failure }),
     noted,
   ]);
   await deps.fault("confirmed");

@@ -4,8 +4,8 @@ import { databaseNow, type Db } from "../../infra/db/prisma.ts";
 import { traced } from "../../infra/tracing.ts";
 import { notePaidSite } from "../custody/store.ts";
 import { hasSite } from "../agents/payees-store.ts";
-import { unheardBytes } from "../payments/joining-store.ts";
-import type { PaymentKey } from "../payments/pay-order.ts";
+import { undeliveredBytes } from "../payments/joining-store.ts";
+import type { PaymentKey } from "../payments/payment-plan.ts";
 import { X402Client } from "./client.ts";
 import type { DeliveryRecord, FetchFault } from "./request.ts";
 import { budgetFor, FetchBudget } from "./budget.ts";
@@ -54,12 +54,12 @@ export default fp(
         },
         remainingOf: (agentId) => app.remainingOf(agentId),
         networkOf: (chainId) => app.networkOf(chainId),
-        listings: app.listingBook,
+        listings: app.listingRegistry,
         ledger: {
           begin: (start) => beginFetch(app.prisma, start),
           end: (key, end) => endFetch(app.prisma, key, end),
           kept: (agentId) => keptLastDay(app.prisma, agentId),
-          unheard: (agentId) => unheardBytes(app.pool, agentId),
+          unheard: (agentId) => undeliveredBytes(app.pool, agentId),
         },
         cache: {
           look: (key, ages) => lookOrClaim(app.pool, key, ages),

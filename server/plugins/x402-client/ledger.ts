@@ -18,18 +18,18 @@ export interface FetchLedger {
 /** Answers that were paid for are kept for a repeat with their key: so many bytes of one agent in 24 hours. */
 export const KEPT_BYTES_PER_DAY = 64 * 1024 * 1024;
 
-type Ask = (request: OutboundRequest) => Promise<OutboundResponse>;
+type FetchRequest = (request: OutboundRequest) => Promise<OutboundResponse>;
 
 export class LedgerEntry {
   readonly #ledger: FetchLedger;
   readonly #start: FetchStart;
   readonly #begun: Promise<string>;
-  readonly #ask: Ask;
+  readonly #ask: FetchRequest;
   readonly #lease: Lease;
   #status: number | null = null;
   #bytes = 0;
 
-  constructor(ledger: FetchLedger, start: FetchStart, ask: Ask, lease: Lease) {
+  constructor(ledger: FetchLedger, start: FetchStart, ask: FetchRequest, lease: Lease) {
     this.#ledger = ledger;
     this.#start = start;
     this.#ask = ask;
@@ -45,7 +45,7 @@ export class LedgerEntry {
   }
 
   /** Asks the target, within the agent's share of memory, and counts what comes. */
-  ask: Ask = async (request) => {
+  ask: FetchRequest = async (request) => {
     this.#status = null;
     const mayRead = (bytes: number): boolean => {
       this.#bytes += bytes;

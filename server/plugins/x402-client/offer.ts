@@ -13,7 +13,7 @@ import { OutboundError } from "../../infra/outbound/guard.ts";
 import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
 import { ApiError } from "../../errors.ts";
 import { sellersAnswer } from "./answers.ts";
-import { chooseTerms, termsOf } from "./choosing.ts";
+import { chooseTerms, termsOf } from "./offer-rank.ts";
 import { isRedirect, seenOf, type Seen } from "./content.ts";
 import { chargeAgain, readCharges, type ChallengeFault } from "./challenge.ts";
 import type { TargetRequest, ClientDeps, PaymentTerms } from "./request.ts";
@@ -135,12 +135,12 @@ export function readTerms(entry: unknown, x402Version: 1 | 2): OfferedTerms | un
 
 /** One request to the target before anything was signed, and what its answer means. */
 
-export type Asked = { kind: "free"; seen: Seen } | { kind: "offer"; offer: Offer };
+export type TargetResponse = { kind: "free"; seen: Seen } | { kind: "offer"; offer: Offer };
 
-export async function askTarget(
+export async function requestTarget(
   ask: (request: OutboundRequest) => Promise<OutboundResponse>,
   target: TargetRequest,
-): Promise<Asked> {
+): Promise<TargetResponse> {
   const response = await ask(target).catch((error: unknown) => {
     throw error instanceof OutboundError ? upstreamError(error) : error;
   });
@@ -211,7 +211,7 @@ export async function probeTarget(
     throw new ApiError("url_blocked", { detail: "This is not a URL that can be fetched" });
   const url = new URL(source);
   url.hash = "";
-  const asked = await askTarget((request) => deps.ask({ ...request, maxBytes: PROBE_BYTES }), {
+  const asked = await requestTarget((request) => deps.ask({ ...request, maxBytes: PROBE_BYTES }), {
     url,
     method: options.method,
     headers: {},

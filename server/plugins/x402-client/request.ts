@@ -7,15 +7,15 @@ import {
 } from "../../infra/outbound/outbound.ts";
 import type { SIWxPayload } from "@x402/extensions/sign-in-with-x";
 import type { PaidAt } from "../custody/covers.ts";
-import type { SignInAsked } from "../custody/sign-in.ts";
+import type { SignInRequest } from "../custody/sign-in.ts";
 import { OutboundError } from "../../infra/outbound/guard.ts";
-import type { ListingBook, ListingPins } from "../listings/index.ts";
+import type { ListingRegistry, ListingPins } from "../listings/index.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
 import type { AgentReserve, Payer } from "../payments/agent-payments.ts";
 import type { KeptEvidence } from "../payments/evidence.ts";
 import type { PayFlow } from "../payments/pay.ts";
-import type { PaymentKey } from "../payments/pay-order.ts";
+import type { PaymentKey } from "../payments/payment-plan.ts";
 import type { Authorization, SettlementKey } from "../../core/authorization.ts";
 import type { Settlement } from "../settlement/types.ts";
 import type { AnswerCache } from "./cache.ts";
@@ -99,7 +99,7 @@ export interface ClientDeps {
     key: Omit<SettlementKey, "from"> & Pick<Authorization, "terms">,
   ): Promise<Hex>;
   /** The wallet's word that it has paid at this site before; undefined where there is none to give. */
-  signIn(asked: Omit<SignInAsked, "networks">): Promise<SIWxPayload | undefined>;
+  signIn(asked: Omit<SignInRequest, "networks">): Promise<SIWxPayload | undefined>;
   /** This site takes such a word for what was paid there now. */
   /** What is not settled yet replaces nothing that is. */
   notePaidSite(paidAt: PaidAt, paymentId: string, how: { isSettled: boolean }): Promise<void>;
@@ -109,7 +109,7 @@ export interface ClientDeps {
   recordEvidence(key: PaymentKey, evidence: KeptEvidence): Promise<void>;
   remainingOf(agentId: string): Promise<bigint>;
   networkOf(chainId: number): string;
-  listings: Pick<ListingBook, "forFetch" | "flag" | "countUse">;
+  listings: Pick<ListingRegistry, "forFetch" | "flag" | "countUse">;
   ledger: FetchLedger;
   cache: AnswerCache;
   /** How much of an answer is passed on. */
@@ -134,7 +134,7 @@ const BODYLESS = new Set(["GET", "HEAD"]);
 export const isSafe = ({ method }: Pick<TargetRequest, "method">): boolean => BODYLESS.has(method);
 
 /** What the time before a payment may take beside the target's answers. */
-const ASKING_SPARE_MS = 30_000;
+const SPARE_MS_FOR_REQUEST = 30_000;
 /** The target may have got the request, and its answer is lost: not sent again by the same key. */
 const ANSWER_LOST: ReadonlySet<string> = new Set([
   "upstream_timeout",
@@ -149,12 +149,12 @@ const mayHaveActed = ({ code, cause }: ApiError): boolean =>
  * Of a request that must not be sent twice: which errors leave it open whether it arrived, and when nobody waits for it
  * any more. An answer that found no room is one; that there is no room to pay is said after the target asked to be paid.
  */
-export const askingOnce = (
+export const sentOnce = (
   { timeoutMs }: Pick<TargetRequest, "timeoutMs">,
   lease: Pick<Lease, "refusal">,
 ) => ({
   mayHaveActed: (error: ApiError) => error === lease.refusal || mayHaveActed(error),
-  longestMs: 2 * timeoutMs + ASKING_SPARE_MS,
+  longestMs: 2 * timeoutMs + SPARE_MS_FOR_REQUEST,
 });
 
 const NOT_FOR_TOOLS = "is not for a tool (`mcp`)";

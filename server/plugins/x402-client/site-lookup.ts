@@ -9,7 +9,7 @@ import { SiteLookup, SiteLookupBody } from "../../schemas/x402-fetch.ts";
 import { ownAgent } from "../agents/change.ts";
 import { entriesOf } from "../agents/payees-store.ts";
 import { refuseField } from "../agents/rules.ts";
-import { LONGEST } from "../listings/words.ts";
+import { LONGEST } from "../listings/listing-text.ts";
 
 const siteLookup: FastifyPluginAsyncTypebox = async (app) => {
   app.post(

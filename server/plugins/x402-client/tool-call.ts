@@ -10,7 +10,13 @@ import { OutboundError, type OutboundFailure } from "../../infra/outbound/guard.
 import { DEFAULT_TIMEOUT_MS, type OutboundResponse } from "../../infra/outbound/outbound.ts";
 import { ApiError } from "../../errors.ts";
 import { isRedirect } from "./content.ts";
-import { isStream, McpLine, unusable, type Ask, type Exchange } from "./mcp-line.ts";
+import {
+  isStream,
+  McpConnection,
+  unusable,
+  type McpRequestOptions,
+  type Exchange,
+} from "./mcp-connection.ts";
 
 export interface ToolCall {
   tool: string;
@@ -32,16 +38,16 @@ const TOOL_FAILED = 500;
 const MAX_PAGES = 8;
 
 export class ToolTarget {
-  readonly #line: McpLine;
+  readonly #line: McpConnection;
   readonly #call: ToolCall;
 
-  constructor(ask: Ask, call: ToolCall) {
-    this.#line = new McpLine(ask);
+  constructor(ask: McpRequestOptions, call: ToolCall) {
+    this.#line = new McpConnection(ask);
     this.#call = call;
   }
 
   /** Calls the tool. A proof among the headers goes where MCP has it. */
-  ask: Ask = async ({ headers = {}, ...request }) => {
+  ask: McpRequestOptions = async ({ headers = {}, ...request }) => {
     const { "payment-signature": v2, "x-payment": v1, ...rest } = headers;
     const shown = v2 ?? v1;
     const proof = shown === undefined ? undefined : decodePaymentSignatureHeader(shown);
@@ -54,7 +60,7 @@ export class ToolTarget {
   };
 
   /** The terms it announces in the list of tools. Calling it to hear them would be the action itself, if it is free. */
-  quote: Ask = async (request) => {
+  quote: McpRequestOptions = async (request) => {
     const deadlineMs = performance.now() + (request.timeoutMs ?? DEFAULT_TIMEOUT_MS);
     let cursor: unknown;
     for (let page = 0; page < MAX_PAGES; page += 1) {

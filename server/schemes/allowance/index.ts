@@ -94,7 +94,7 @@ export const allowance: Relaying = {
     return taken === undefined ? undefined : taken > countOf(ref);
   },
   // Whoever relayed it: the token says what was approved, and in the block in which the count moved that was this one.
-  fateIn: ({ logs }, expected) => (logs.some(isApproved(expected)) ? "paid" : "untouched"),
+  outcomeIn: ({ logs }, expected) => (logs.some(isApproved(expected)) ? "paid" : "untouched"),
   isNamedInLogs: false,
   traceOf: ({ asset, from }) => `${asset} ${from} allowance`.toLowerCase(),
   endFilter: ({ asset, from, to }) => ({

@@ -10,7 +10,7 @@ import {
   contradiction,
   findServed,
   invalid,
-  readAsked,
+  readSellerTerms,
   refuse,
   type Scheme,
   type TransferPlan,
@@ -28,7 +28,7 @@ import {
   cancelDigest,
   transferDigest,
   endFilter,
-  fateIn,
+  outcomeIn,
   explainRevert,
   REASON_EXPIRED,
   REASON_USED,
@@ -62,7 +62,7 @@ export const exactEip3009: Scheme<ExactPayment> = {
     const word = uintOf(answer);
     return word === undefined ? undefined : word !== 0n;
   },
-  fateIn: ({ logs }, expected) => fateIn(logs, expected),
+  outcomeIn: ({ logs }, expected) => outcomeIn(logs, expected),
   isNamedInLogs: true,
   traceOf: () => undefined,
   endFilter,
@@ -176,7 +176,7 @@ function readExactPayment(
   const network = findServed(version, networkName, networks);
   if (!network) return refuse("invalid_network", payer);
 
-  const asked = readAsked(parts);
+  const asked = readSellerTerms(parts);
   if ("reason" in asked) return { ...asked, ...(payer && { payer }) };
   const { asset, payTo, amountAtomic } = asked;
   const signed = readAuthorization(authorization);

@@ -16,7 +16,7 @@ import type { Authorization, AuthorizationRef, Nonce } from "../../core/authoriz
 import { keccak } from "../../core/keccak.ts";
 import { type NetworkFacts, type TokenDomain, tokenDomainOf } from "../../core/networks.ts";
 import { LastKnown } from "../../core/shared-answers.ts";
-import type { Reason, AuthorizationFate, ExpectedTransfer, RevertMeaning } from "../scheme.ts";
+import type { Reason, AuthorizationOutcome, ExpectedTransfer, RevertMeaning } from "../scheme.ts";
 
 const TYPE_HASH = keccak(
   Buffer.from(
@@ -180,7 +180,10 @@ function logsOf(logs: readonly RpcLog[], asset: string): TokenLogs {
  * system logs native moves under the same event. A nonce may also have been used by a different
  * authorization of the same signer, so the transfer that follows must be the expected one.
  */
-export function fateIn(logs: readonly RpcLog[], expected: ExpectedTransfer): AuthorizationFate {
+export function outcomeIn(
+  logs: readonly RpcLog[],
+  expected: ExpectedTransfer,
+): AuthorizationOutcome {
   const from = topicOf(expected.from);
   const { own, usedAt, canceled } = logsOf(logs, expected.asset.toLowerCase());
   const key = keyOf(from, expected.nonce);

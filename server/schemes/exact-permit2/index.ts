@@ -11,7 +11,7 @@ import {
 } from "../permit2/onchain.ts";
 import { permit2Parts, TRANSFER_METHOD } from "../permit2/parts.ts";
 import { authorizePermit2, whyNotThroughPermit2 } from "../permit2/paying.ts";
-import { fateIn, unreadIn } from "../permit2/traces.ts";
+import { outcomeIn, unreadIn } from "../permit2/traces.ts";
 import {
   checkPayee,
   checkSponsoring,
@@ -29,7 +29,7 @@ export const exactPermit2: Scheme<Permit2Payment> = {
   }),
   name: "exact",
 
-  read: (parts, desk) =>
+  read: (parts, checkContext) =>
     readPermit2Payment(
       {
         scheme: exactPermit2,
@@ -41,7 +41,7 @@ export const exactPermit2: Scheme<Permit2Payment> = {
         terms: (_spending, permit) => ({ scheme: "exact-permit2", ...(permit && { permit }) }),
       },
       parts,
-      desk,
+      checkContext,
     ),
   checkFirst: (payment, nowSeconds) => {
     const { spending, amountAtomic, acceptedMismatch } = payment;
@@ -54,7 +54,7 @@ export const exactPermit2: Scheme<Permit2Payment> = {
   },
   checkTerms: checkSponsoring,
 
-  fateIn: (shown, expected) => fateIn(shown, expected, EXACT_PROXY),
+  outcomeIn: (shown, expected) => outcomeIn(shown, expected, EXACT_PROXY),
   unreadIn: (shown, expected) =>
     unreadIn(shown, expected, EXACT_PROXY, expected.value).filter((one) => one === expected.value),
 

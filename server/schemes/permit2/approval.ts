@@ -16,7 +16,7 @@ import { addressWord, selectorDigits } from "../../core/abi.ts";
 import { isRecord } from "../../core/foreign-text.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { parseEcdsa, recoverSigner } from "../../core/signatures.ts";
-import { refuse, type Groundwork, type PresentedParts, type Refusal } from "../scheme.ts";
+import { refuse, type PayerApproval, type PresentedParts, type Refusal } from "../scheme.ts";
 import { PERMIT2 } from "./onchain.ts";
 
 export const APPROVAL_EXTENSION = "erc20ApprovalGasSponsoring";
@@ -75,7 +75,7 @@ const APPROVE = `0x${selectorDigits("approve(address,uint256)")}`;
 const ARGUMENT = 64;
 
 /** Pure: what the chain has to say of it (nonce, price, funds) is asked where it is rehearsed. */
-export function checkApproval(approval: Approval, bound: Bound): Refusal | Groundwork {
+export function checkApproval(approval: Approval, bound: Bound): Refusal | PayerApproval {
   const { payer } = bound;
   if (!approval.isWellFormed) return refuse("invalid_erc20_approval_extension_format", payer);
   if (approval.from !== bound.from) return refuse("erc20_approval_from_mismatch", payer);

@@ -15,7 +15,7 @@ import {
 import {
   examinePermit2,
   explainPermit2Failure,
-  groundworkOf,
+  payerApprovalOf,
   hasPermit2Payload,
   permit2Extensions,
   type Permit2Payment,
@@ -42,7 +42,7 @@ export function permit2Parts(own: {
     supportedExtensions: permit2Extensions,
     recognizes: hasPermit2Payload,
     examine: examinePermit2,
-    groundwork: groundworkOf,
+    payerApproval: payerApprovalOf,
     diagnosisCalls: (ref) => diagnosisCalls(own.proxy, ref),
     explainFailure: (payment, found) => explainPermit2Failure(payment, found, revert),
     reasonSignature: "invalid_permit2_signature",

@@ -14,13 +14,13 @@ import {
   contradiction,
   findServed,
   invalid,
-  readAsked,
+  readSellerTerms,
   refuse,
-  type Asked,
-  type Desk,
+  type SellerTerms,
+  type CheckContext,
   type Diagnosis,
   type Fields,
-  type Groundwork,
+  type PayerApproval,
   type Payment,
   type PresentedParts,
   type Reason,
@@ -39,7 +39,7 @@ export interface Permit2Payment extends Payment {
   readonly sponsoring: Sponsoring | undefined;
   /** Where the token's permit came too, that one is used. */
   readonly approval: Approval | undefined;
-  readonly purpose: Desk["purpose"];
+  readonly purpose: CheckContext["purpose"];
 }
 
 /** The token's permit as the payload has it: read, and not believed yet. */
@@ -61,7 +61,7 @@ export interface Reading {
   own(
     witness: Fields,
     signed: { maximum: bigint },
-    asked: Asked,
+    asked: SellerTerms,
   ): { upto: Spending["upto"]; value: bigint } | Refusal;
   terms(spending: Spending, permit: TokenPermit | undefined): Authorization["terms"];
 }
@@ -72,7 +72,7 @@ export const hasPermit2Payload = ({ version, payload }: PresentedParts): boolean
 export function readPermit2Payment(
   reading: Reading,
   parts: PresentedParts,
-  { networks, purpose }: Desk,
+  { networks, purpose }: CheckContext,
 ): { readonly isValid: true; readonly payment: Permit2Payment } | Refusal {
   const { scheme, proxy } = reading;
   const { version, accepted, payload, requirements } = parts;
@@ -87,7 +87,7 @@ export function readPermit2Payment(
     return refuse(reading.reasonNetwork, payer);
   const network = findServed(version, networkName, networks);
   if (!network) return refuse("invalid_network", payer);
-  const asked = readAsked(parts, reading.mayChargeNothing);
+  const asked = readSellerTerms(parts, reading.mayChargeNothing);
   if ("reason" in asked) return { ...asked, ...(payer && { payer }) };
   const signed = readSigned(fields);
   if ("reason" in signed) return { ...signed, ...(payer && { payer }) };
@@ -302,14 +302,14 @@ export function checkSponsoring(
   return undefined;
 }
 
-const readGroundwork = (payment: Permit2Payment): Groundwork | Refusal | undefined => {
+const readGroundwork = (payment: Permit2Payment): PayerApproval | Refusal | undefined => {
   const { payer, authorization, spending, approval, network } = payment;
   const { from, asset } = authorization;
   const bound = { payer, from, asset, chainId: network.chainId, amount: spending.maximum };
   return approval && checkApproval(approval, bound);
 };
 
-export function groundworkOf(payment: Permit2Payment): Groundwork | undefined {
+export function payerApprovalOf(payment: Permit2Payment): PayerApproval | undefined {
   const groundwork = readGroundwork(payment);
   return groundwork && "raw" in groundwork ? groundwork : undefined;
 }

@@ -12,7 +12,7 @@ import {
 } from "../../core/abi.ts";
 import type { SchemeTerms } from "../../core/authorization.ts";
 import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
-import type { AuthorizationFate, ExpectedTransfer, SentCall, Shown } from "../scheme.ts";
+import type { AuthorizationOutcome, ExpectedTransfer, SentCall, Shown } from "../scheme.ts";
 import { EXACT_PROXY, nonceOf, PERMIT2, storedNonce, UPTO_PROXY, type Proxy } from "./onchain.ts";
 
 const PERMIT_WORDS = 5;
@@ -40,12 +40,12 @@ export const endFilter = ({ asset, from, to }: ExpectedTransfer) => ({
  * other would leave the same trace, and the trace is there: the token's transfer, then the proxy's word. Whatever else
  * a transaction did with the nonce shows in the contract's state, not here.
  */
-export function fateIn(
+export function outcomeIn(
   shown: Shown,
   expected: ExpectedTransfer,
   proxy: Proxy,
   atMost?: bigint,
-): AuthorizationFate {
+): AuthorizationOutcome {
   if (paidIn(shown, expected, proxy, atMost) !== undefined) return "paid";
   const nonce = nonceOf(expected);
   const isGivenUp = shown.logs.some(

@@ -15,7 +15,7 @@ import {
 } from "../permit2/onchain.ts";
 import { permit2Parts, TRANSFER_METHOD } from "../permit2/parts.ts";
 import { authorizePermit2, readFacilitator, whyNotThroughPermit2 } from "../permit2/paying.ts";
-import { fateIn, paidIn, unreadIn } from "../permit2/traces.ts";
+import { outcomeIn, paidIn, unreadIn } from "../permit2/traces.ts";
 import {
   checkPayee,
   checkSponsoring,
@@ -35,7 +35,7 @@ export const upto: Scheme<Permit2Payment> = {
   name: "upto",
   isMetered: true,
 
-  read: (parts, desk) => {
+  read: (parts, checkContext) => {
     if (!hasUptoPayload(parts)) return refuse("unsupported_payload_type");
     return readPermit2Payment(
       {
@@ -43,16 +43,16 @@ export const upto: Scheme<Permit2Payment> = {
         proxy: UPTO_PROXY,
         reasonScheme: "invalid_upto_evm_scheme",
         reasonNetwork: "invalid_upto_evm_network_mismatch",
-        mayChargeNothing: desk.purpose === "settle",
+        mayChargeNothing: checkContext.purpose === "settle",
         own: (witness, { maximum }, asked) => {
           const facilitator = parseAddress(witness["facilitator"]);
           if (!facilitator.ok)
             return invalid(`permit2Authorization.witness.facilitator ${facilitator.reason}.`);
-          const isOurs = desk.relayers.some(
+          const isOurs = checkContext.relayers.some(
             (address) => address.toLowerCase() === facilitator.address,
           );
           // Checked against the maximum, as is a payment of which nothing was used; settled with what was used.
-          const isCharged = desk.purpose === "settle" && asked.amountAtomic > 0n;
+          const isCharged = checkContext.purpose === "settle" && asked.amountAtomic > 0n;
           const value = isCharged ? asked.amountAtomic : maximum;
           return { upto: { facilitator: facilitator.address, amount: value, isOurs }, value };
         },
@@ -64,7 +64,7 @@ export const upto: Scheme<Permit2Payment> = {
         }),
       },
       parts,
-      desk,
+      checkContext,
     );
   },
   checkFirst: (payment, nowSeconds) => {
@@ -85,7 +85,7 @@ export const upto: Scheme<Permit2Payment> = {
     return refuse("invalid_upto_evm_payload_settlement_exceeds_amount", payer);
   },
 
-  fateIn: (shown, expected) => fateIn(shown, expected, UPTO_PROXY, openAmount(expected)),
+  outcomeIn: (shown, expected) => outcomeIn(shown, expected, UPTO_PROXY, openAmount(expected)),
   chargedIn: (shown, expected) => paidIn(shown, expected, UPTO_PROXY, openAmount(expected)),
   unreadIn: (shown, expected) => {
     const most = openAmount(expected);

@@ -4,15 +4,15 @@ import { encodeSIWxHeader, SIGN_IN_WITH_X } from "@x402/extensions/sign-in-with-
 import { siteOf } from "../../core/site.ts";
 import { ApiError } from "../../errors.ts";
 import type { ListingPins } from "../listings/index.ts";
-import type { FreeAnswer } from "../payments/idempotency.ts";
-import type { Reservation } from "../payments/pay-order.ts";
+import type { FreeResponse } from "../payments/idempotency.ts";
+import type { Reservation } from "../payments/payment-plan.ts";
 import { freeBody, freeQuoteBody } from "./answers.ts";
 import type { CacheTurn } from "./cache.ts";
 import type { Seen } from "./content.ts";
 import type { LedgerEntry } from "./ledger.ts";
-import type { ChosenTerms } from "./choosing.ts";
+import type { ChosenTerms } from "./offer-rank.ts";
 import type { SignedJob } from "./deliver.ts";
-import { askTarget, type Offer } from "./offer.ts";
+import { requestTarget, type Offer } from "./offer.ts";
 import {
   isSafe,
   type ClientDeps,
@@ -36,7 +36,7 @@ export type Job = Prepared & {
 const CLAIM_SPARE_MS = 30_000;
 
 /** Paid for already: costs nothing, asks nobody. While another call of this agent pays for the same, it is waited for. */
-export async function toldFromCache({
+export async function cachedResponse({
   turn,
   input,
   target,
@@ -76,11 +76,12 @@ export async function signIn(
   });
   if (!payload) return undefined;
   const headers = { ...target.headers, [SIGN_IN_WITH_X]: encodeSIWxHeader(payload) };
-  const answered = await askTarget((request) => deps.ask(request), { ...target, headers }).catch(
-    (error: unknown) => {
-      if (!isSafe(target) || !isUpstream(error)) throw error;
-    },
-  );
+  const answered = await requestTarget((request) => deps.ask(request), {
+    ...target,
+    headers,
+  }).catch((error: unknown) => {
+    if (!isSafe(target) || !isUpstream(error)) throw error;
+  });
   if (answered?.kind !== "free" || isRefused(answered.seen, target)) return undefined;
   const { seen } = answered;
   const remaining = await deps.remainingOf(caller.id);
@@ -89,7 +90,7 @@ export async function signIn(
   // What acted over there is not done again by the same key.
   return isSafe(target)
     ? { kind: "told", body }
-    : { kind: "unpaid", body, freeAnswer: digestOf(seen) };
+    : { kind: "unpaid", body, freeResponse: digestOf(seen) };
 }
 
 const isRefused = ({ status }: Seen, target: Prepared["target"]): boolean =>
@@ -99,7 +100,7 @@ const isRefused = ({ status }: Seen, target: Prepared["target"]): boolean =>
 const isUpstream = (error: unknown): boolean =>
   error instanceof ApiError && error.code.startsWith("upstream_");
 
-export async function forNothing(
+export async function freeResponse(
   { caller, target, input, deps }: Job,
   seen: Seen,
 ): Promise<Reservation> {
@@ -108,13 +109,13 @@ export async function forNothing(
   if (input.dryRun === true)
     return { kind: "unpaid", body: freeQuoteBody(target, seen, { remaining, maxBytes }) };
   const body = freeBody(target, seen, remaining);
-  return { kind: "unpaid", body, freeAnswer: digestOf(seen) };
+  return { kind: "unpaid", body, freeResponse: digestOf(seen) };
 }
 
 const offersSignIn = ({ extensions }: Offer): boolean => extensions?.[SIGN_IN_WITH_X] !== undefined;
 
 /** What is kept of an answer that cost nothing. */
-const digestOf = ({ status, bytes, text, dataBase64 }: Seen): FreeAnswer => ({
+const digestOf = ({ status, bytes, text, dataBase64 }: Seen): FreeResponse => ({
   status,
   bytes,
   sha256: createHash("sha256")

@@ -8,7 +8,7 @@ import type { MetricObjectWithValues, MetricValue, Registry } from "prom-client"
 import type { Role } from "../core/worker-settings.ts";
 import { NotReady } from "./readiness.ts";
 
-export type Told = MetricObjectWithValues<MetricValue<string>>[];
+export type MetricsSnapshot = MetricObjectWithValues<MetricValue<string>>[];
 
 export type ToPrimary =
   /** `here`: it hears from now on. */
@@ -17,7 +17,7 @@ export type ToPrimary =
   | { say: "work"; chainId: number }
   | { say: "expecting"; chainId: number; isExpected: boolean }
   | { say: "scrape"; id: number }
-  | { say: "told"; id: number; metrics: Told };
+  | { say: "told"; id: number; metrics: MetricsSnapshot };
 
 export type ToChild =
   | { say: "begin"; role: Role; name: string; world?: object | undefined }
@@ -30,7 +30,7 @@ export type ToChild =
   | { say: "stop"; isAnnounced: boolean };
 
 /** Nobody hears when the other end is gone: then this process ends as well. */
-export function tellPrimary(message: ToPrimary): void {
+export function sendToPrimary(message: ToPrimary): void {
   if (process.connected) process.send?.(message, () => undefined);
 }
 
@@ -75,34 +75,34 @@ export default fp(
       });
       return;
     }
-    const hears = listen(app);
+    const listener = listen(app);
     const scrapes = new Map<number, (text: string) => void>();
     let lastScrape = 0;
     // Never there yet: not ready at once.
     let lanesGoneMs = Number.NEGATIVE_INFINITY;
     app.decorate("siblings", {
       lanes: role === "lanes" ? undefined : lanesElsewhere(),
-      onWork: (hear) => hears("work", ({ chainId }) => hear(chainId)),
+      onWork: (hear) => listener("work", ({ chainId }) => hear(chainId)),
       onExpecting: (hear) =>
-        hears("expecting", ({ chainId, isExpected, by }) => hear(chainId, isExpected, by)),
+        listener("expecting", ({ chainId, isExpected, by }) => hear(chainId, isExpected, by)),
       async scrape() {
         const id = (lastScrape += 1);
         const text = new Promise<string>((resolve, reject) => {
           scrapes.set(id, resolve);
           setTimeout(() => reject(new Error("the metrics were not gathered")), SCRAPE_MS).unref();
         });
-        tellPrimary({ say: "scrape", id });
+        sendToPrimary({ say: "scrape", id });
         return text.finally(() => scrapes.delete(id));
       },
     });
-    hears("scraped", ({ id, text }) => scrapes.get(id)?.(text));
-    hears("collect", ({ id }) => {
+    listener("scraped", ({ id, text }) => scrapes.get(id)?.(text));
+    listener("collect", ({ id }) => {
       void tellable(app.metrics, role)
-        .then((metrics) => tellPrimary({ say: "told", id, metrics }))
+        .then((metrics) => sendToPrimary({ say: "told", id, metrics }))
         .catch((error: unknown) => app.log.warn({ err: error }, "metrics could not be read"));
     });
     if (role === "lanes") return;
-    hears("lanes", ({ areUp }) => {
+    listener("lanes", ({ areUp }) => {
       lanesGoneMs = areUp ? Number.POSITIVE_INFINITY : performance.now();
     });
     app.readiness.add("lanes", async () => {
@@ -121,9 +121,9 @@ function lanesElsewhere(): LanesElsewhere {
       const now = performance.now();
       if (now - (announcedAtMs.get(chainId) ?? -ANNOUNCE_EVERY_MS) < ANNOUNCE_EVERY_MS) return;
       announcedAtMs.set(chainId, now);
-      tellPrimary({ say: "work", chainId });
+      sendToPrimary({ say: "work", chainId });
     },
-    expecting: (chainId, isExpected) => tellPrimary({ say: "expecting", chainId, isExpected }),
+    expecting: (chainId, isExpected) => sendToPrimary({ say: "expecting", chainId, isExpected }),
   };
 }
 
@@ -153,7 +153,7 @@ const OF_EACH = new Set([
 const MOST =
   /^(purser_build_info|purser_head_\w+|nodejs_eventloop_lag_\w+|process_start_time_seconds)$/;
 
-async function tellable(registry: Registry, role: Role): Promise<Told> {
+async function tellable(registry: Registry, role: Role): Promise<MetricsSnapshot> {
   const metrics = registry
     .getMetricsAsArray()
     .filter(
@@ -163,10 +163,10 @@ async function tellable(registry: Registry, role: Role): Promise<Told> {
         !name.startsWith("purser_") ||
         OF_EACH.has(name),
     );
-  const told: Told = [];
+  const told: MetricsSnapshot = [];
   // One after the other, in their order: some set what those after them say.
   for (const metric of metrics) {
-    const read = await (metric as unknown as { get(): Promise<Told[number]> }).get();
+    const read = await (metric as unknown as { get(): Promise<MetricsSnapshot[number]> }).get();
     told.push(MOST.test(read.name) ? { ...read, aggregator: "max" } : read);
   }
   return told;

@@ -6,7 +6,7 @@ import { ApiError } from "../../errors.ts";
 import type { Scheme } from "../../schemes/scheme.ts";
 import type { ReserveRequest, TargetRefusal } from "../guardrails/types.ts";
 
-export interface PrescribedDeps {
+export interface SellerNonceDeps {
   /** Whether the chain has this authorization already, used or canceled. */
   isEnded(chainId: number, ref: AuthorizationRef): Promise<boolean>;
 }
@@ -29,7 +29,7 @@ export const numberOf = (
 
 /** Our own rows are asked under the agent's lock. They may be forgotten one day; the chain never forgets. */
 export async function refusalOf(
-  deps: PrescribedDeps,
+  deps: SellerNonceDeps,
   { nonce, chainId, asset, payer, refusal }: Numbered,
 ): Promise<TargetRefusal | undefined> {
   if (refusal !== undefined || nonce === undefined) return refusal;
@@ -52,7 +52,7 @@ function whyNotNumbered({ nonce, scheme }: Numbering): string | undefined {
 }
 
 /** A denial of it: told as one that the owner may lift only where an order could be good for it. */
-export function heldToNumber(request: Numbering, denial: ApiError): ApiError {
+export function withSellerNonce(request: Numbering, denial: ApiError): ApiError {
   const why = whyNotNumbered(request);
   if (why === undefined || denial.extra["approvable"] !== true) return denial;
   const { code, message, headers, extra } = denial;

@@ -10,16 +10,16 @@ import { classifyChainError } from "../../infra/chain/errors.ts";
 import { readNativeBalance, readNonce, tagOf } from "../../infra/chain/contracts.ts";
 import type { ChainRpc } from "../../infra/chain/rpc.ts";
 import { schemeOf } from "../../schemes/index.ts";
-import { refuse, type Groundwork, type Refusal } from "../../schemes/scheme.ts";
+import { refuse, type PayerApproval, type Refusal } from "../../schemes/scheme.ts";
 import type { Approved, CheckResult } from "./check.ts";
 
 /** Why the network would not take it; undefined where it would, and the payment would follow. */
-export type GroundworkTrouble = { readonly why: string } | { readonly fails: true } | undefined;
+export type PayerApprovalProblem = { readonly why: string } | { readonly fails: true } | undefined;
 
 const UNITS_PER_ATOMIC = 10n ** 12n;
 const unreadable = { why: "The network does not say what an approval would do." };
 
-export class GroundworkReads {
+export class PayerApprovalReads {
   readonly #rpc: Pick<ChainRpc, "call">;
   readonly #network: NetworkFacts;
   readonly #gasCapPerItem: bigint;
@@ -31,15 +31,15 @@ export class GroundworkReads {
   }
 
   async rehearse(
-    groundwork: Groundwork,
+    payerApproval: PayerApproval,
     authorization: SignedAuthorization,
-  ): Promise<GroundworkTrouble> {
-    const { from, nonce, gas, maxFeeWei } = groundwork;
+  ): Promise<PayerApprovalProblem> {
+    const { from, nonce, gas, maxFeeWei } = payerApproval;
     const [expected, balanceWei, block, goesThrough] = await Promise.all([
       readNonce(this.#rpc, from, "latest"),
       readNativeBalance(this.#rpc, from),
       this.#rpc.call<{ baseFeePerGas?: Hex } | null>("eth_getBlockByNumber", ["latest", false]),
-      this.#simulate(groundwork, authorization),
+      this.#simulate(payerApproval, authorization),
     ]);
     if (nonce !== expected)
       return { why: `The approval has nonce ${nonce}; its payer is at ${expected}.` };
@@ -65,7 +65,7 @@ export class GroundworkReads {
 
   /** Both as one block would run them. Undefined where the node knows no such question. */
   async #simulate(
-    { from, call, gas }: Groundwork,
+    { from, call, gas }: PayerApproval,
     authorization: SignedAuthorization,
   ): Promise<boolean | undefined> {
     const plan = schemeOf(authorization).planTransfer(authorization);
@@ -111,7 +111,7 @@ const MOST_BLOCKS = 4;
 /** Looks at the payment after the payer's nonce has passed: a backend behind the others may answer first. */
 const LOOKS = 5;
 
-export class GroundworkLayer {
+export class PayerApprovalSubmitter {
   readonly #deps: LayingDeps;
   #waiting = 0;
 
@@ -120,8 +120,8 @@ export class GroundworkLayer {
   }
 
   /** `check` says what the chain would do with the payment; the answer is its last word, or why it was not asked. */
-  async lay(
-    { payment, groundwork }: Approved & { groundwork: Groundwork },
+  async submit(
+    { payment, payerApproval }: Approved & { payerApproval: PayerApproval },
     check: () => Promise<CheckResult>,
     timeoutMs: number,
   ): Promise<CheckResult> {
@@ -133,10 +133,10 @@ export class GroundworkLayer {
       return failed("Too many approvals are on their way at this moment. Try again.");
     this.#waiting += 1;
     try {
-      const refused = await this.#send(chain, groundwork.raw);
+      const refused = await this.#send(chain, payerApproval.raw);
       if (refused !== undefined) return failed(refused);
       const patienceMs = Math.max(chain.network.blockTimeMs * MOST_BLOCKS, this.#deps.patienceMs);
-      const passed = await this.#nonceToPass(chain, groundwork, Math.min(timeoutMs, patienceMs));
+      const passed = await this.#nonceToPass(chain, payerApproval, Math.min(timeoutMs, patienceMs));
       if (!passed)
         return failed(
           "The approval was sent and is in no block yet. Nothing of the payment was: post the same settle again.",
@@ -182,7 +182,7 @@ export class GroundworkLayer {
   ): Promise<CheckResult> {
     for (let look = 1; ; look += 1) {
       const checked = await check();
-      if (checked.isValid && !checked.groundwork) return checked;
+      if (checked.isValid && !checked.payerApproval) return checked;
       if (look === LOOKS)
         return checked.isValid ? refuse("erc20_approval_tx_failed", payer) : checked;
       await this.#pause(chain);

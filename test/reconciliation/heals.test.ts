@@ -297,7 +297,7 @@ t.test("what a late node had not logged is found, by another process too", async
   const next = await testApp(t, {
     chain: { ...chain, rpcUrl: proxy.url },
     database: ctx.database,
-    timings: { ...BOOK_TIMINGS, booksLookBackMs: 0 },
+    timings: { ...BOOK_TIMINGS, reconcileLookBackMs: 0 },
   });
   const received = async () =>
     (
@@ -338,7 +338,7 @@ t.test(
 
 t.test("a moment without logs, and another one later, are not one long absence", async (t) => {
   const { ctx, proxy } = await newAgent();
-  ctx.config.timings.booksAbsentMs = 150;
+  ctx.config.timings.reconcileAbsentMs = 150;
   await sendToSelf(ctx);
   await readBooks(ctx);
   for (const amount of [1_000n, 2_000n]) {
@@ -352,7 +352,7 @@ t.test("a moment without logs, and another one later, are not one long absence",
     await readBooks(ctx);
     proxy.reset();
     // As long as one absence would have to last.
-    await new Promise((resolve) => setTimeout(resolve, 2 * ctx.config.timings.booksAbsentMs));
+    await new Promise((resolve) => setTimeout(resolve, 2 * ctx.config.timings.reconcileAbsentMs));
     await readBooks(ctx);
   }
   const kinds = (await differences(ctx)).map(({ kind }) => kind);
@@ -377,7 +377,7 @@ t.test("a span that cannot end rings once, however far the chain grows meanwhile
       ? { do: "answer", result: [] }
       : { do: "pass" };
   };
-  ctx.config.timings.booksAbsentMs = 0;
+  ctx.config.timings.reconcileAbsentMs = 0;
   for (let look = 0; look < 5; look += 1) {
     await chain.testClient.mine({ blocks: 1 });
     await readBooks(ctx).catch(() => undefined);

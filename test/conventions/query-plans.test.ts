@@ -5,7 +5,7 @@ import t from "tap";
 import { forgetOldRows } from "../../server/infra/retention.ts";
 import { createPool, inTransaction, PATIENCE, type Sql } from "../../server/infra/db/pool.ts";
 import { acceptSettlements } from "../../server/plugins/settlement/accept.ts";
-import { settlementTelling } from "../../server/plugins/facilitator/store.ts";
+import { successClaims } from "../../server/plugins/facilitator/store.ts";
 import { acquireLease } from "../../server/plugins/settlement/lane-store.ts";
 import { claim } from "../../server/plugins/settlement/queue-store.ts";
 import { toRow } from "../../server/plugins/settlement/store.ts";
@@ -110,7 +110,7 @@ t.test("what a connection prepared while a table was small still reads its own r
   const database = await databaseWithPlans(t);
   const pool = createPool(database.url, { maxConnections: 1, patience: PATIENCE.money });
   t.teardown(() => pool.end());
-  const telling = settlementTelling(pool);
+  const telling = successClaims(pool);
   const [first, ...others] = strangers(BURST);
   if (!first) throw new Error("no stranger");
   const accepted = await acceptSettlements(database.pool, [first]);
@@ -176,7 +176,7 @@ t.test(
     const room = { batchable: 4, ownSolo: 0, thirdPartySolo: 0 };
     const claimed = await writesOf((sql) => claim(sql, lease, room));
     const told = await writesOf((sql) => {
-      const telling = settlementTelling(sql);
+      const telling = successClaims(sql);
       return Promise.all(claimed.map((record) => telling.claimSuccess(toRow(record))));
     });
     t.same(told, Array(4).fill(true));

@@ -3,7 +3,7 @@ import { isRecord } from "../../core/foreign-text.ts";
 import { nameOf, type Letter, type Line, type Link } from "./mail-layout.ts";
 
 /** As purser_mail_take answers it. */
-export interface Told {
+export interface MailBatch {
   count: number;
   from: string | null;
   to: string | null;
@@ -18,10 +18,10 @@ export interface Told {
   }[];
   /** Groups for which there was no place, and how often they happened. */
   leftOut: { groups: number; count: number };
-  items: ToldItem[];
+  items: MailItem[];
 }
 
-export interface ToldItem {
+export interface MailItem {
   type: string;
   agentId: string | null;
   agentName: string | null;
@@ -33,7 +33,7 @@ export interface ToldItem {
 export type MailContent =
   | { kind: "confirmation"; owner: string }
   | { kind: "address"; owner: string; change: "asked" | "moved" | "removed" | "away" }
-  | { kind: "urgent" | "digest"; owner: string; told: Told };
+  | { kind: "urgent" | "digest"; owner: string; told: MailBatch };
 
 export interface Place {
   /** Without a slash at its end. */
@@ -104,7 +104,7 @@ function addressChanged(
 }
 
 function report(
-  { kind, owner, told }: { kind: "urgent" | "digest"; owner: string; told: Told },
+  { kind, owner, told }: { kind: "urgent" | "digest"; owner: string; told: MailBatch },
   place: Place,
 ): Letter {
   const isUrgent = kind === "urgent";
@@ -143,7 +143,7 @@ function report(
   };
 }
 
-const leftOut = ({ leftOut: { groups, count } }: Told): Line[] =>
+const leftOut = ({ leftOut: { groups, count } }: MailBatch): Line[] =>
   groups === 0
     ? []
     : [
@@ -153,7 +153,7 @@ const leftOut = ({ leftOut: { groups, count } }: Told): Line[] =>
       ];
 
 const minute = (iso: string): string => `${iso.slice(0, 16).replace("T", " ")} UTC`;
-const span = ({ from, to }: Told): string =>
+const span = ({ from, to }: MailBatch): string =>
   from === null || to === null ? "Lately" : `From ${minute(from)} to ${minute(to)}`;
 const plural = (count: number, noun: string): string =>
   `${count} ${noun === "more" || count === 1 ? noun : `${noun}s`}`;
@@ -185,7 +185,7 @@ const GROUPS: Readonly<Record<string, readonly [one: string, many: string]>> = {
 };
 
 function groupLine(
-  { type, agentId, agentName, count, amount }: Told["groups"][0],
+  { type, agentId, agentName, count, amount }: MailBatch["groups"][0],
   place: Place,
 ): Line {
   const [one, many] = GROUPS[type] ?? [type, type];
@@ -219,7 +219,7 @@ const LIMITS: Readonly<Record<string, string>> = {
 const isCorrected = (data: unknown): boolean => isRecord(data) && data["corrected"] === true;
 
 /** One sentence for each type; amounts and limits are our own facts, names are the owner's. */
-function headline({ type, agentName, data }: ToldItem): string {
+function headline({ type, agentName, data }: MailItem): string {
   const who = nameOf(agentName, "An agent");
   const amount = `${fact(data, "amount")} USDC`;
   const sentences: Readonly<Record<string, string>> = {
@@ -266,7 +266,7 @@ const QUOTES = {
 } as const;
 
 /** The title of a mail about one thing has said it already. */
-function itemLine(item: ToldItem, place: Place, isTitled: boolean): Line {
+function itemLine(item: MailItem, place: Place, isTitled: boolean): Line {
   const foreign = isRecord(item.data) ? item.data["thirdParty"] : undefined;
   const quotes = Object.entries(QUOTES).flatMap(([name, what]) => {
     const words = isRecord(foreign) ? foreign[name] : undefined;
@@ -282,7 +282,7 @@ function itemLine(item: ToldItem, place: Place, isTitled: boolean): Line {
 const ID = /^[A-Za-z0-9_-]{1,64}$/;
 
 /** What tightens is one press away; what loosens has no link. */
-function linksOf({ type, agentId, subjectId }: ToldItem, place: Place): Link[] {
+function linksOf({ type, agentId, subjectId }: MailItem, place: Place): Link[] {
   const links: Link[] = [];
   const add = (label: string, path: string): void =>
     void links.push({ label, url: link(place, path) });

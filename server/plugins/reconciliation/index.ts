@@ -21,12 +21,12 @@ import { schemeOf } from "../../schemes/index.ts";
 import type { LedgerState } from "../../schemas/overview.ts";
 import { finalizeSettlements } from "../settlement/store.ts";
 import { isOurTransaction } from "../settlement/transaction-store.ts";
-import { keyOf, unexplainedIn, type BookRow, type Finding } from "./compare.ts";
-import { agrees, heal, Patience, type HealDeps } from "./heal.ts";
+import { keyOf, unexplainedIn, type LedgerRow, type Finding } from "./compare.ts";
+import { agrees, repair, Patience, type RepairDeps } from "./repair.ts";
 import { onPromotion } from "../../infra/db/primary.ts";
 import { RestoreHold } from "./hold.ts";
 import { readLanes } from "./lanes.ts";
-import { BookReader } from "./reader.ts";
+import { Reconciler } from "./reader.ts";
 import * as cursors from "./cursor-store.ts";
 import * as holds from "./hold-store.ts";
 import { readState, showToOperators } from "./state.ts";
@@ -34,7 +34,7 @@ import * as store from "./store.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
-    books: {
+    reconciliation: {
       /** Reads and compares what is new of a chain now; true when more waits. */
       read(chainId: number): Promise<boolean>;
       /** Where the books stand, with the differences that concern this owner. */
@@ -58,15 +58,15 @@ const BREATH_MS = 20;
 /** One call per endpoint and pass would ask for the same receipt again for each payment of a batch. */
 const MAX_RECEIPTS = 2_000;
 
-interface Book {
-  reader: BookReader;
+interface ChainReconciliation {
+  reader: Reconciler;
   hold: RestoreHold;
   key: cursors.CursorKey;
   pollMs: () => number;
   rest: (waitMs: number) => Promise<void>;
 }
 
-async function pass({ reader, hold }: Book): Promise<boolean> {
+async function pass({ reader, hold }: ChainReconciliation): Promise<boolean> {
   try {
     return await reader.pass();
   } finally {
@@ -82,38 +82,40 @@ export default fp(
     const closing = new AbortController();
     const patience = new Patience(timings);
     const loops: Promise<void>[] = [];
-    const books = new Map<number, Book>();
-    for (const chain of app.chains.all) books.set(chain.network.chainId, open(chain));
+    const reconciliation = new Map<number, ChainReconciliation>();
+    for (const chain of app.chains.all) reconciliation.set(chain.network.chainId, open(chain));
 
     const networks = app.chains.all.map(({ network }) => network);
     app.decorate("books", {
       read: async (chainId: number) => {
-        const book = books.get(chainId);
+        const book = reconciliation.get(chainId);
         return book !== undefined && pass(book);
       },
-      assertCurrent: async (chainId: number) => books.get(chainId)?.hold.assertOver(),
+      assertCurrent: async (chainId: number) => reconciliation.get(chainId)?.hold.assertOver(),
       stateFor: (ownerId: string) => readState(app.prisma, networks, ownerId),
     });
     showToOperators(app);
     // Before the engine starts: its first transaction would hide the sign. A chain that is silent now is
     // asked again by the first payment.
-    const looked = [...books.values()].map(({ hold }) => hold.assertOver().catch(() => undefined));
+    const looked = [...reconciliation.values()].map(({ hold }) =>
+      hold.assertOver().catch(() => undefined),
+    );
     await Promise.race([
       Promise.all(looked),
-      delay(timings.booksFirstLookMs, undefined, { ref: false }),
+      delay(timings.reconcileFirstMs, undefined, { ref: false }),
     ]);
     inBackground(app, () => {
-      for (const [chainId, book] of books) loops.push(loop(chainId, book));
+      for (const [chainId, book] of reconciliation) loops.push(loop(chainId, book));
     });
     app.addHook("preClose", async () => {
       closing.abort();
       await Promise.all(loops);
       // Another replica need not wait for the lease to lapse.
-      for (const { key } of books.values())
+      for (const { key } of reconciliation.values())
         await cursors.releaseCursor(app.prisma, key, owner).catch(() => undefined);
     });
 
-    function open(chain: ChainClient): Book {
+    function open(chain: ChainClient): ChainReconciliation {
       const { network, client, rpc } = chain;
       const { chainId } = network;
       const log = app.log.child({ part: "books", network: network.id });
@@ -126,7 +128,7 @@ export default fp(
         return found;
       };
       const proofSeconds = (network.confirmations * network.blockTimeMs + PROOF_MS) / 1_000;
-      const healing: HealDeps = {
+      const healing: RepairDeps = {
         ...key,
         receipt: (hash) => readReceipt(rpc, hash),
         shown: (hash, row) => readShown(rpc, hash, row),
@@ -139,15 +141,15 @@ export default fp(
         mayHaveMade: (transfer) => store.findMakers(app.pool, key, transfer, proofSeconds),
         found: (payment) => store.insertFound(app.pool, { ...payment, ...key }),
         note: (finding) => store.insertDifference(app.prisma, chainId, finding),
-        healed: (finding) => store.healDifference(app.prisma, chainId, finding),
+        repaired: (finding) => store.closeDifference(app.prisma, chainId, finding),
         patience,
         log,
       };
       const rows = (keys: readonly { from: string; nonce: string }[]) =>
         store.readRows(app.pool, key, keys);
-      const heals = (finding: Finding) => heal(healing, finding);
+      const heals = (finding: Finding) => repair(healing, finding);
       const wallets = knownWallets();
-      const reader = new BookReader({
+      const reader = new Reconciler({
         confirmations: network.confirmations,
         head: () => {
           receipts.clear();
@@ -164,23 +166,23 @@ export default fp(
         rows,
         claims: (range) => store.readClaims(app.prisma, key, range),
         unshown: async (claims) => {
-          const missing: BookRow[] = [];
+          const missing: LedgerRow[] = [];
           for (const row of claims) {
             if (receipts.size > MAX_RECEIPTS) receipts.clear();
             const told = row.txHash === null ? null : await receipt(row.txHash);
             const found = told && (await withSent(rpc, told, row));
             const authorization = { chainId, ...row };
-            if (!found || schemeOf(authorization).fateIn(found, authorization) !== "paid")
+            if (!found || schemeOf(authorization).outcomeIn(found, authorization) !== "paid")
               missing.push(row);
             else patience.forget(`payment_not_on_chain:${keyOf(row)}`);
           }
           return missing;
         },
-        heal: heals,
+        repair: heals,
         lease: (firstBlock) =>
           cursors.leaseCursor(app.prisma, key, {
             owner,
-            leaseSeconds: timings.booksLeaseMs / 1_000,
+            leaseSeconds: timings.reconcileLeaseMs / 1_000,
             firstBlock,
           }),
         rewind: (args) => cursors.rewindCursor(app.prisma, key, { owner, ...args }),
@@ -202,13 +204,13 @@ export default fp(
           }));
         },
         recheck: async () => {
-          await store.healExplained(app.pool, chainId);
+          await store.closeExplained(app.pool, chainId);
           for (const open of await store.readOpenOnRows(app.prisma, chainId)) {
             const [from = "", ...rest] = open.key.split(":");
             const nonce = rest.join(":");
             const row = await healing.row({ from, nonce });
             const finding = { ...open, ...(row && { row }) };
-            if (await agrees(healing, finding)) await healing.healed(finding);
+            if (await agrees(healing, finding)) await healing.repaired(finding);
           }
         },
         lanes: (finalBlock) =>
@@ -221,7 +223,7 @@ export default fp(
               receipt,
               withSent: (told, row) => withSent(rpc, told, row),
               rows,
-              heal: heals,
+              repair: heals,
               patience,
             },
             finalBlock,
@@ -229,7 +231,10 @@ export default fp(
         patience,
         log,
       });
-      const blockMs = Math.max(Math.min(network.blockTimeMs, MAX_POLL_MS), timings.booksRoundMs);
+      const blockMs = Math.max(
+        Math.min(network.blockTimeMs, MAX_POLL_MS),
+        timings.reconcileRoundMs,
+      );
       const mostMs = Math.max(MAX_POLL_MS, blockMs);
       // Many wallets cost several queries a look: then it looks less often.
       const pollMs = () =>
@@ -276,7 +281,7 @@ export default fp(
       };
     }
 
-    async function loop(chainId: number, book: Book): Promise<void> {
+    async function loop(chainId: number, book: ChainReconciliation): Promise<void> {
       let waitMs = 0;
       while (!closing.signal.aborted) {
         try {

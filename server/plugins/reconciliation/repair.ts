@@ -12,21 +12,21 @@ import { schemeOf } from "../../schemes/index.ts";
 import { amountIn, proofOf } from "../settlement/receipts.ts";
 import type { ProvenOutcome } from "../settlement/store.ts";
 import { REASON_CANCELED } from "../settlement/types.ts";
-import { isUnexplained, type BookRow, type DifferenceKind, type Finding } from "./compare.ts";
+import { isUnexplained, type LedgerRow, type DifferenceKind, type Finding } from "./compare.ts";
 
-export interface HealDeps {
+export interface RepairDeps {
   chainId: number;
   asset: Address;
   receipt(hash: Hex): Promise<RpcReceipt | null>;
   /** The same with all that is needed to judge this row by it. */
-  shown(hash: Hex, row: BookRow): Promise<RpcReceipt | null>;
+  shown(hash: Hex, row: LedgerRow): Promise<RpcReceipt | null>;
   /** Each endpoint's receipt of its own, and how many must say "none" before there is none. */
-  allShown(hash: Hex, row: BookRow): Promise<Witnesses<RpcReceipt | null>>;
+  allShown(hash: Hex, row: LedgerRow): Promise<Witnesses<RpcReceipt | null>>;
   blockTime(block: bigint): Promise<Date | undefined>;
   isOurs(hash: Hex): Promise<boolean>;
   finalize(outcomes: readonly ProvenOutcome[]): Promise<unknown>;
   /** The row as it is now. */
-  row(authorization: { from: string; nonce: string }): Promise<BookRow | undefined>;
+  row(authorization: { from: string; nonce: string }): Promise<LedgerRow | undefined>;
   found(payment: {
     agentId: string;
     payer: Address;
@@ -43,7 +43,7 @@ export interface HealDeps {
   mayHaveMade(transfer: TransferLog): Promise<{ isOpen: boolean }[]>;
   /** True when it was not known before. */
   note(finding: Finding): Promise<boolean>;
-  healed(finding: Pick<Finding, "kind" | "key">): Promise<void>;
+  repaired(finding: Pick<Finding, "kind" | "key">): Promise<void>;
   patience: Patience;
   log: {
     warn(fields: object, message: string): void;
@@ -90,16 +90,16 @@ export const MEANING: Record<DifferenceKind, string> = {
     "a nonce of the relayer was used by a transaction that is not ours: a second signer has its key, or the database was restored",
 };
 
-export type Healing = "done" | "wait";
+export type Repair = "done" | "wait";
 
-const WAITS: Partial<Record<DifferenceKind, "booksOpenMs" | "booksAbsentMs">> = {
-  payment_open: "booksOpenMs",
-  cancel_open: "booksOpenMs",
-  payment_not_on_chain: "booksAbsentMs",
+const WAITS: Partial<Record<DifferenceKind, "reconcileOpenMs" | "reconcileAbsentMs">> = {
+  payment_open: "reconcileOpenMs",
+  cancel_open: "reconcileOpenMs",
+  payment_not_on_chain: "reconcileAbsentMs",
 };
 
 /** "wait": nothing can be said yet, so the block it is in does not count as read. */
-export async function heal(deps: HealDeps, finding: Finding): Promise<Healing> {
+export async function repair(deps: RepairDeps, finding: Finding): Promise<Repair> {
   const { kind, key } = finding;
   const wait = WAITS[kind];
   if (wait && !deps.patience.isOver(`${kind}:${key}`, deps.patience.timings[wait])) return "wait";
@@ -110,15 +110,15 @@ export async function heal(deps: HealDeps, finding: Finding): Promise<Healing> {
   // The engine may have been faster while the proof was read.
   if (await agrees(deps, finding)) return "done";
   const isNew = await deps.note(finding);
-  const isHealed = (await proven()) || (await agrees(deps, finding));
-  if (isHealed) await deps.healed(finding);
-  if (isNew) tell(deps, finding, isHealed);
+  const isRepaired = (await proven()) || (await agrees(deps, finding));
+  if (isRepaired) await deps.repaired(finding);
+  if (isNew) tell(deps, finding, isRepaired);
   return "done";
 }
 
 /** Whether the row, as it is now, says what the chain says. */
 export async function agrees(
-  deps: Pick<HealDeps, "row">,
+  deps: Pick<RepairDeps, "row">,
   { kind, row, txHash }: Pick<Finding, "kind" | "row" | "txHash">,
 ): Promise<boolean> {
   if (!row) return false;
@@ -137,7 +137,11 @@ export async function agrees(
   }
 }
 
-function tell(deps: Pick<HealDeps, "log" | "chainId">, finding: Finding, isHealed: boolean): void {
+function tell(
+  deps: Pick<RepairDeps, "log" | "chainId">,
+  finding: Finding,
+  isRepaired: boolean,
+): void {
   const { kind, key, agentId, txHash, blockNumber, row, detail } = finding;
   const level = kind === "payment_open" || kind === "cancel_open" ? "warn" : "error";
   deps.log[level](
@@ -148,7 +152,7 @@ function tell(deps: Pick<HealDeps, "log" | "chainId">, finding: Finding, isHeale
       txHash,
       blockNumber: String(blockNumber),
       settlement: row?.id,
-      healed: isHealed,
+      repaired: isRepaired,
       ...detail,
     },
     `the ledger differed from the chain: ${MEANING[kind]}`,
@@ -158,7 +162,7 @@ function tell(deps: Pick<HealDeps, "log" | "chainId">, finding: Finding, isHeale
 /** What to do; true when ledger and chain agree after it, false when the row has to be asked. */
 type Proven = "wait" | "fine" | (() => Promise<boolean>);
 
-async function prove(deps: HealDeps, finding: Finding): Promise<Proven> {
+async function prove(deps: RepairDeps, finding: Finding): Promise<Proven> {
   const { kind, row, txHash } = finding;
   switch (kind) {
     case "payment_open":
@@ -180,18 +184,18 @@ async function prove(deps: HealDeps, finding: Finding): Promise<Proven> {
   }
 }
 
-const authorizationOf = (row: BookRow, chainId: number) => ({
+const authorizationOf = (row: LedgerRow, chainId: number) => ({
   ...row,
   chainId,
   validAfter: 0n,
   validBefore: 0n,
 });
 
-async function provePaid(deps: HealDeps, row: BookRow, txHash: Hex): Promise<Proven> {
+async function provePaid(deps: RepairDeps, row: LedgerRow, txHash: Hex): Promise<Proven> {
   const receipt = await deps.shown(txHash, row);
   const authorization = authorizationOf(row, deps.chainId);
   const scheme = schemeOf(authorization);
-  const fate = receipt && scheme.fateIn(receipt, authorization);
+  const fate = receipt && scheme.outcomeIn(receipt, authorization);
   if (!receipt || (fate !== "paid" && fate !== "canceled")) return "wait";
   const { from, asset, nonce } = row;
   const base = { from, asset, nonce, proof: proofOf(receipt), isFinal: true };
@@ -216,12 +220,12 @@ async function provePaid(deps: HealDeps, row: BookRow, txHash: Hex): Promise<Pro
 }
 
 /** Whether this row's own transaction shows the payment: one endpoint may show it, all must miss it. */
-async function proveAbsent(deps: HealDeps, row: BookRow): Promise<Proven> {
+async function proveAbsent(deps: RepairDeps, row: LedgerRow): Promise<Proven> {
   const { txHash, blockNumber, blockHash, from, asset, nonce } = row;
   if (txHash === null || blockNumber === null) return "fine";
   const authorization = authorizationOf(row, deps.chainId);
   const isShown = (receipt: RpcReceipt | null): boolean =>
-    receipt !== null && schemeOf(authorization).fateIn(receipt, authorization) === "paid";
+    receipt !== null && schemeOf(authorization).outcomeIn(receipt, authorization) === "paid";
   const { answers, needed } = await deps.allShown(txHash, row);
   // Then it is the logs that lack it.
   if (answers.some(isShown)) return "wait";
@@ -239,7 +243,7 @@ async function proveAbsent(deps: HealDeps, row: BookRow): Promise<Proven> {
 }
 
 /** Lists of logs come in several answers, which may know different blocks: the receipt tells what belongs together. */
-async function proveUnexplained(deps: HealDeps, { transfer }: Finding): Promise<Proven> {
+async function proveUnexplained(deps: RepairDeps, { transfer }: Finding): Promise<Proven> {
   const receipt = transfer && (await deps.receipt(transfer.txHash));
   if (!receipt || !isUnexplained(transfer, readReceiptLogs(receipt, deps.asset))) return "wait";
   const makers = await deps.mayHaveMade(transfer);
@@ -249,14 +253,15 @@ async function proveUnexplained(deps: HealDeps, { transfer }: Finding): Promise<
   return makers.length > 0 ? "fine" : async () => false;
 }
 
-async function proveOther(deps: HealDeps, row: BookRow, txHash: Hex): Promise<Proven> {
+async function proveOther(deps: RepairDeps, row: LedgerRow, txHash: Hex): Promise<Proven> {
   const receipt = await deps.shown(txHash, row);
   const authorization = authorizationOf(row, deps.chainId);
-  if (!receipt || schemeOf(authorization).fateIn(receipt, authorization) === "paid") return "wait";
+  if (!receipt || schemeOf(authorization).outcomeIn(receipt, authorization) === "paid")
+    return "wait";
   return async () => false;
 }
 
-async function proveUnknown(deps: HealDeps, finding: Finding): Promise<Proven> {
+async function proveUnknown(deps: RepairDeps, finding: Finding): Promise<Proven> {
   const { agentId, transfer, txHash, nonce } = finding;
   if (agentId === null || !transfer || !txHash || !nonce) return "wait";
   const at = await deps.blockTime(transfer.blockNumber);

@@ -13,7 +13,7 @@ import {
 } from "../../infra/outbound/outbound.ts";
 import { VERSION } from "../../infra/version.ts";
 
-export type Ask = (request: OutboundRequest) => Promise<OutboundResponse>;
+export type McpRequestOptions = (request: OutboundRequest) => Promise<OutboundResponse>;
 
 /** A response of JSON-RPC to one request of ours, its numbers as they were written. */
 export interface Reply {
@@ -42,15 +42,15 @@ const END_MS = 5_000;
 const NOT_OF_REVISION: ReadonlySet<number> = new Set([401, 402, 403, 429]);
 const TYPES = { accept: "application/json, text/event-stream", "content-type": "application/json" };
 
-export class McpLine {
-  readonly #ask: Ask;
+export class McpConnection {
+  readonly #ask: McpRequestOptions;
   #nextId = 1;
   #session: { url: string | URL; headers: Record<string, string> } | undefined;
   /** Of what is sent from now on; undefined before the line is open. */
   #headers: Record<string, string> | undefined;
   #isStateless = false;
 
-  constructor(ask: Ask) {
+  constructor(ask: McpRequestOptions) {
     this.#ask = ask;
   }
 

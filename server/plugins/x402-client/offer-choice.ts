@@ -19,9 +19,9 @@ import {
   type ChosenTerms,
   type OfferRefusal,
   type ReadOffer,
-} from "./choosing.ts";
+} from "./offer-rank.ts";
 import type { Offer } from "./offer.ts";
-import type { Job } from "./unpaid.ts";
+import type { Job } from "./free-response.ts";
 
 export type Payable = Extract<Choice, { ok: true }>;
 
@@ -53,7 +53,7 @@ export function choosePayable(
       detail:
         "The target accepts nothing this wallet can pay (`offers`, and `thirdParty.reasons`, which quote it). Nothing was paid.",
       extra: {
-        offers: toldOffers(choice.offers, networks),
+        offers: offersForAnswer(choice.offers, networks),
         thirdParty: { untrusted: true, reasons: quotedReasons(choice.offers) },
       },
     });
@@ -77,7 +77,7 @@ export interface Weighed {
   /** What was found of it, where it was asked about. */
   verdict?: Verdict;
   /** A refusal of the chosen one, beside what became of the others. */
-  toldWith(error: ApiError): ApiError;
+  withOffers(error: ApiError): ApiError;
 }
 
 /**
@@ -116,18 +116,18 @@ export async function weigh(
       ? await lookAt(ranked, { verdictOn, explains })
       : new Map<Candidate, Verdict>();
   const passed = ranked.find((candidate) => found.get(candidate)?.allowed);
-  const asksOwner = input.requestApproval === true;
-  const liftable = asksOwner ? ranked.find(({ refused }) => refused?.approvable) : undefined;
+  const requestsApproval = input.requestApproval === true;
+  const liftable = requestsApproval ? ranked.find(({ refused }) => refused?.approvable) : undefined;
   const chosen = passed ?? liftable ?? ranked[0];
   const verdict = found.get(chosen);
   return {
     chosen,
     ...(verdict && { verdict }),
-    toldWith(error) {
+    withOffers(error) {
       if (offers.length < 2) return error;
       chosen.refused = refusalOf(error);
       const { code, message: detail, headers, extra } = error;
-      const told = { ...extra, offers: toldOffers(offers, networks, chosen.payable) };
+      const told = { ...extra, offers: offersForAnswer(offers, networks, chosen.payable) };
       return new ApiError(code, { detail, headers, cause: error, extra: told });
     },
   };
@@ -167,7 +167,7 @@ export const refusalOf = ({ code, message, extra }: ApiError): OfferRefusal => (
 });
 
 /** The offers as they are told: only what was read and checked, null for the rest. */
-export function toldOffers(
+export function offersForAnswer(
   offers: readonly ReadOffer[],
   networks: readonly NetworkFacts[],
   chosen?: ChosenTerms,

@@ -8,7 +8,7 @@ import type { SignedAuthorization } from "../../core/authorization.ts";
 import { formatAtomic } from "../../core/money.ts";
 import { ApiError, type ErrorCode } from "../../errors.ts";
 import { paymentSchemeOf } from "../../schemes/index.ts";
-import type { Delivered, PaymentKey } from "../payments/pay-order.ts";
+import type { Delivered, PaymentKey } from "../payments/payment-plan.ts";
 import type { CancelOutcome } from "../settlement/types.ts";
 import { sellersAnswer, unknownError, type PaidFacts } from "./answers.ts";
 import type { Shown } from "./proof.ts";
@@ -21,7 +21,7 @@ interface FailedPayment {
   failure: Extract<Shown, { kind: "failed" }>;
 }
 
-export async function recover(
+export async function recoverFunds(
   deps: Pick<ClientDeps, "settlement" | "signCancel" | "settleWaitMs" | "log">,
   failed: FailedPayment,
 ): Promise<Exclude<Delivered, { kind: "done" }>> {

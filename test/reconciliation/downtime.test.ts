@@ -4,8 +4,13 @@ import t from "tap";
 import { Client } from "pg";
 import type { Address } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
-import { RestoreHold, SOME_BLOCK } from "../../server/plugins/books/hold.ts";
-import { beginHold, liftHold, placeHold, readHold } from "../../server/plugins/books/hold-store.ts";
+import { RestoreHold, SOME_BLOCK } from "../../server/plugins/reconciliation/hold.ts";
+import {
+  beginHold,
+  liftHold,
+  placeHold,
+  readHold,
+} from "../../server/plugins/reconciliation/hold-store.ts";
 import { lowerNextNonce } from "../../server/plugins/settlement/lane-store.ts";
 import { post, signedPayment } from "../facilitator/payments.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
@@ -56,7 +61,7 @@ t.test("a long downtime leaves no gap", { timeout: 300_000 }, async (t) => {
   let passes = 0;
   let isMore = true;
   while (isMore) {
-    isMore = await app.books.read(chain.chainId);
+    isMore = await app.reconciliation.read(chain.chainId);
     passes += 1;
     if (passes > 50) throw new Error("it does not come to an end");
   }
@@ -238,7 +243,7 @@ t.test("a hold is a row: every replica's, whenever it starts, and whoever began 
     $$ BEGIN RAISE EXCEPTION 'no lease'; END; $$`);
   await pool.query(`CREATE TRIGGER no_lease BEFORE UPDATE OF lease_owner ON ledger_cursors
     FOR EACH ROW EXECUTE FUNCTION no_lease()`);
-  await t.rejects(first.app.books.read(chainId), /no lease/);
+  await t.rejects(first.app.reconciliation.read(chainId), /no lease/);
   await pool.query("DROP FUNCTION no_lease CASCADE");
   t.match(
     (await spend(first, "1")).json(),

@@ -13,7 +13,7 @@ import { insertApiKey, revokeApiKeys } from "../../server/plugins/auth/api-keys.
 import { insertSession } from "../../server/plugins/auth/sessions.ts";
 import { unsigned } from "../../server/plugins/custody/envelope.ts";
 import { insertWallet } from "../../server/plugins/custody/store.ts";
-import { leaseCursor } from "../../server/plugins/books/cursor-store.ts";
+import { leaseCursor } from "../../server/plugins/reconciliation/cursor-store.ts";
 import { ensureOwner, insertNonce } from "../../server/plugins/owners/store.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 

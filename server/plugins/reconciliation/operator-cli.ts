@@ -16,7 +16,7 @@ import { createPool } from "../../infra/db/pool.ts";
 import { createPrisma, type PrismaClient } from "../../infra/db/prisma.ts";
 import { actAsOperator, lastOperatorActs, type OperatorEntry } from "../audit/operators.ts";
 import { readAgainFrom } from "./cursor-store.ts";
-import { healByHand } from "./store.ts";
+import { closeByHand } from "./store.ts";
 
 const OPTIONS = {
   network: { type: "string" },
@@ -29,18 +29,18 @@ const OPTIONS = {
 } as const;
 
 type Values = ReturnType<typeof parseArgs<{ options: typeof OPTIONS }>>["values"];
-type Say = (line: string) => void;
+type Print = (line: string) => void;
 interface Work {
   prisma: PrismaClient;
   config: Config;
   values: Values;
-  say: Say;
+  say: Print;
 }
 
 const wrong = (problem: string): ConfigError => new ConfigError([problem]);
 
 /** Undoes what was done where it was only asked what that would be. */
-class OnlyAsked extends Error {}
+class ReadOnly extends Error {}
 
 const COMMANDS: Readonly<Record<string, (work: Work) => Promise<void>>> = {
   async log({ prisma, values, say }) {
@@ -56,13 +56,13 @@ const COMMANDS: Readonly<Record<string, (work: Work) => Promise<void>>> = {
     if (kind === undefined) throw wrong("heal-difference needs --kind, as the alarm named it");
     const why = whyOf(values);
     await prisma.$transaction(async (tx) => {
-      const healed = await healByHand(tx, { chainId: network.chainId, kind, key });
+      const healed = await closeByHand(tx, { chainId: network.chainId, kind, key });
       if (healed.length === 0) throw wrong(`no ${kind} is open on ${network.id}`);
       for (const each of healed)
         say(`${kind} ${each.key}${each.agentId ? ` (${each.agentId})` : ""}`);
       const what = { network: network.id, kind, keys: healed.map((each) => each.key), why };
       await actAsOperator(tx, config, "ledger.difference_healed", what);
-      if (values["dry-run"]) throw new OnlyAsked();
+      if (values["dry-run"]) throw new ReadOnly();
       say(`${healed.length} healed.`);
     });
   },
@@ -84,7 +84,7 @@ const COMMANDS: Readonly<Record<string, (work: Work) => Promise<void>>> = {
       const what = { network: network.id, fromBlock: from, wasAt: before.toString(), why };
       await actAsOperator(tx, config, "ledger.read_again", what);
       say(`${network.id}: reading again from block ${from} (was at ${before}).`);
-      if (values["dry-run"]) throw new OnlyAsked();
+      if (values["dry-run"]) throw new ReadOnly();
     });
   },
 };
@@ -113,7 +113,7 @@ export function lineOf({ seq, at, who, action, what }: OperatorEntry): string {
 export async function operate(
   args: string[],
   environment: Record<string, string | undefined>,
-  say: Say,
+  say: Print,
 ): Promise<void> {
   const { values, positionals } = parseArgs({ args, allowPositionals: true, options: OPTIONS });
   const run = COMMANDS[positionals[0] ?? ""];
@@ -129,7 +129,7 @@ export async function operate(
   try {
     await run({ prisma, config, values, say });
   } catch (error) {
-    if (!(error instanceof OnlyAsked)) throw error;
+    if (!(error instanceof ReadOnly)) throw error;
     say("Nothing was changed (--dry-run).");
   } finally {
     await prisma.$disconnect();

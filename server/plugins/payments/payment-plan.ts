@@ -2,9 +2,9 @@
 import type { Authorization, SignedAuthorization } from "../../core/authorization.ts";
 import type { ApiError } from "../../errors.ts";
 import type { Cover } from "../custody/covers.ts";
-import type { HeldKey, IdempotencyRef } from "../guardrails/types.ts";
+import type { KeyInUse, IdempotencyRef } from "../guardrails/types.ts";
 import type { SettlementOutcome } from "../settlement/types.ts";
-import type { FreeAnswer } from "./idempotency.ts";
+import type { FreeResponse } from "./idempotency.ts";
 import type { PaymentRow } from "./store.ts";
 
 export interface PaymentKey {
@@ -13,7 +13,7 @@ export interface PaymentKey {
 }
 
 /** What each kind of payment does its own way. */
-export interface PayOrder {
+export interface PaymentPlan {
   agentId: string;
   kind: "spend" | "x402" | "withdrawal";
   /** True: our engine relays it. False: it is handed to a seller and only watched. */
@@ -31,9 +31,9 @@ export interface PayOrder {
    * Reserving asks somebody who may act on it, and must not be asked twice: the key is taken before. `mayHaveActed`: of an
    * error in it, which is then this key's answer; `longestMs`: after that its process has died.
    */
-  asksOnce?: { mayHaveActed(error: ApiError): boolean; longestMs: number };
+  isSentOnce?: { mayHaveActed(error: ApiError): boolean; longestMs: number };
   /** The key's answer cost nothing, and was not kept: asks again where that does no harm; never pays. */
-  repeatFree?(freeAnswer: FreeAnswer): Promise<Record<string, unknown>>;
+  returnFreeResponse?(freeResponse: FreeResponse): Promise<Record<string, unknown>>;
 }
 
 export type Reservation =
@@ -48,19 +48,19 @@ export type Reservation =
       deliver(authorization: SignedAuthorization): Promise<Delivered>;
     }
   /** There was nothing to pay. */
-  | { kind: "unpaid"; body: Record<string, unknown>; freeAnswer?: FreeAnswer }
+  | { kind: "unpaid"; body: Record<string, unknown>; freeResponse?: FreeResponse }
   /** It costs nothing now, and the key is left alone: the same call may have to pay later. */
   | { kind: "told"; body: Record<string, unknown> }
   | NotReserved
-  | Asked;
+  | ApprovalRequested;
 
 /** Denied, and the owner is asked: an answer that is not kept, for the same call may pay once it is allowed. */
-export interface Asked {
+export interface ApprovalRequested {
   kind: "asked";
   body: Record<string, unknown>;
 }
 
-export type NotReserved = { kind: "denied"; error: ApiError } | HeldKey;
+export type NotReserved = { kind: "denied"; error: ApiError } | KeyInUse;
 
 /** How it ended. Unknown is no end: it is not kept, and the same key hears more once the chain has proved it. */
 export type Delivered = (

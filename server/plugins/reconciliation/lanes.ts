@@ -6,8 +6,8 @@ import type { Hex } from "viem";
 import type { RpcReceipt } from "../../infra/chain/contracts.ts";
 import type { Db } from "../../infra/db/prisma.ts";
 import { schemeOf } from "../../schemes/index.ts";
-import { keyOf, kindOfPaid, notOnChain, type BookRow, type Finding } from "./compare.ts";
-import type { Healing, Patience } from "./heal.ts";
+import { keyOf, kindOfPaid, notOnChain, type LedgerRow, type Finding } from "./compare.ts";
+import type { Repair, Patience } from "./repair.ts";
 
 export interface LaneDeps {
   chainId: number;
@@ -16,9 +16,9 @@ export interface LaneDeps {
   nonceAt(address: string, block: bigint): Promise<bigint>;
   receipt(hash: Hex): Promise<RpcReceipt | null>;
   /** With what the transaction called, where the row's scheme needs it. */
-  withSent(receipt: RpcReceipt, row: BookRow): Promise<RpcReceipt | null>;
-  rows(authorizations: readonly { from: string; nonce: string }[]): Promise<Map<string, BookRow>>;
-  heal(finding: Finding): Promise<Healing>;
+  withSent(receipt: RpcReceipt, row: LedgerRow): Promise<RpcReceipt | null>;
+  rows(authorizations: readonly { from: string; nonce: string }[]): Promise<Map<string, LedgerRow>>;
+  repair(finding: Finding): Promise<Repair>;
   patience: Patience;
 }
 
@@ -105,7 +105,7 @@ async function follow(
     const receipt = receipts.get(nonce);
     if (tx && receipt) return (await judge(deps, tx.items, receipt)) === "wait";
     // Its row may be committed a moment after its block, and a receipt may be late: an absence must last.
-    if (!deps.patience.isOver(`${address}:${nonce}`, deps.patience.timings.booksAbsentMs))
+    if (!deps.patience.isOver(`${address}:${nonce}`, deps.patience.timings.reconcileAbsentMs))
       return true;
     deps.patience.forget(`${address}:${nonce}`);
     strange.push(nonce);
@@ -135,7 +135,7 @@ async function ring(
   const [first] = strange;
   const last = strange.at(-1);
   if (first === undefined || last === undefined) return;
-  await deps.heal({
+  await deps.repair({
     kind: "relayer_nonce",
     key: `${address}:${first}`,
     agentId: null,
@@ -150,21 +150,21 @@ async function judge(
   deps: LaneDeps,
   items: readonly { fromAddress: string; asset: string; nonce: string }[],
   receipt: RpcReceipt,
-): Promise<Healing> {
+): Promise<Repair> {
   const rows = await deps.rows(items.map(({ fromAddress: from, nonce }) => ({ from, nonce })));
-  let told: Healing = "done";
+  let told: Repair = "done";
   for (const item of items) {
     const row = rows.get(keyOf({ from: item.fromAddress, nonce: item.nonce }));
     const shown = row && (await deps.withSent(receipt, row));
     const finding = row && shown && findingOf(deps.chainId, row, shown);
-    if (finding && (await deps.heal(finding)) === "wait") told = "wait";
+    if (finding && (await deps.repair(finding)) === "wait") told = "wait";
   }
   return told;
 }
 
-function findingOf(chainId: number, row: BookRow, receipt: RpcReceipt): Finding | undefined {
+function findingOf(chainId: number, row: LedgerRow, receipt: RpcReceipt): Finding | undefined {
   const authorization = { chainId, ...row };
-  const fate = schemeOf(authorization).fateIn(receipt, authorization);
+  const fate = schemeOf(authorization).outcomeIn(receipt, authorization);
   const { transactionHash: txHash, blockHash } = receipt;
   const blockNumber = BigInt(receipt.blockNumber);
   if (fate === "untouched")

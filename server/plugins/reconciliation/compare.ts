@@ -6,7 +6,7 @@ import type { EndLog, TransferLog, WalletLog } from "../../infra/chain/wallet-lo
 import type { SettlementKind, SettlementStatus } from "../settlement/types.ts";
 
 /** What a settlement's row says. */
-export interface BookRow {
+export interface LedgerRow {
   id: string;
   kind: SettlementKind;
   agentId: string | null;
@@ -44,7 +44,7 @@ export interface Finding {
   agentId: string | null;
   blockNumber: bigint;
   txHash: Hex | null;
-  row?: BookRow;
+  row?: LedgerRow;
   transfer?: TransferLog;
   nonce?: Nonce;
   terms?: SchemeTerms;
@@ -91,9 +91,9 @@ export function compareSpan(args: {
   logs: readonly WalletLog[];
   wallets: ReadonlyMap<Address, string>;
   /** Rows of the authorizations in the logs, by their key. */
-  rows: ReadonlyMap<string, BookRow>;
+  rows: ReadonlyMap<string, LedgerRow>;
   /** Agents' rows that say they were settled in this span. */
-  claims: readonly BookRow[];
+  claims: readonly LedgerRow[];
 }): Finding[] {
   const { logs, wallets, rows, claims } = args;
   const { transferOf, unexplained } = matchTransfers(logs, wallets);
@@ -121,7 +121,7 @@ export function compareSpan(args: {
     ];
   });
   // Relayed through somebody's contract: its calls say nothing, and the settlement that was proven otherwise does.
-  const isOf = (row: BookRow) => (transfer: TransferLog) =>
+  const isOf = (row: LedgerRow) => (transfer: TransferLog) =>
     !schemeOf(row).isNamedInLogs &&
     transfer.txHash === row.txHash &&
     transfer.from === row.from &&
@@ -145,7 +145,7 @@ export function compareSpan(args: {
 
 function kindOfUse(
   log: EndLog,
-  row: BookRow | undefined,
+  row: LedgerRow | undefined,
   transfer: TransferLog | undefined,
 ): DifferenceKind | undefined {
   if (!row) return "payment_unknown";
@@ -154,7 +154,7 @@ function kindOfUse(
 }
 
 /** Of a maximum anything may have been charged, as long as the row does not say what was. */
-function isAmountOf(row: BookRow, amount: bigint): boolean {
+function isAmountOf(row: LedgerRow, amount: bigint): boolean {
   const { status, terms, value } = row;
   return status !== "settled" && terms !== null && "maximum" in terms
     ? amount <= BigInt(terms.maximum)
@@ -163,7 +163,7 @@ function isAmountOf(row: BookRow, amount: bigint): boolean {
 
 /** The chain paid exactly this row's authorization, here. */
 export function kindOfPaid(
-  row: BookRow,
+  row: LedgerRow,
   place: { txHash: Hex; blockHash: Hex },
 ): DifferenceKind | undefined {
   switch (row.status) {
@@ -177,12 +177,12 @@ export function kindOfPaid(
   }
 }
 
-function kindOfCancel(row: BookRow | undefined): DifferenceKind | undefined {
+function kindOfCancel(row: LedgerRow | undefined): DifferenceKind | undefined {
   if (!row) return "cancel_unknown";
   return row.status === "queued" || row.status === "submitted" ? "cancel_open" : undefined;
 }
 
-export const notOnChain = (row: BookRow): Finding => ({
+export const notOnChain = (row: LedgerRow): Finding => ({
   kind: "payment_not_on_chain",
   key: keyOf(row),
   agentId: row.agentId,

@@ -9,8 +9,8 @@
 import type { Address, Hex } from "viem";
 import type { BlockFacts, WalletLog } from "../../infra/chain/wallet-logs.ts";
 import { checkBalances, LOOK_BACK, type BalanceDeps } from "./balances.ts";
-import { compareSpan, notOnChain, type BookRow, type Finding } from "./compare.ts";
-import type { Healing, Patience } from "./heal.ts";
+import { compareSpan, notOnChain, type LedgerRow, type Finding } from "./compare.ts";
+import type { Repair, Patience } from "./repair.ts";
 import type { LanesRead } from "./lanes.ts";
 import type { Cursor, IncomingRow, SpanRead } from "./cursor-store.ts";
 
@@ -25,11 +25,11 @@ export interface ReaderDeps extends Pick<BalanceDeps, "balancesAt" | "knownBalan
   }): Promise<WalletLog[]>;
   /** Every agent's wallet, and whose it is. */
   wallets(): Promise<ReadonlyMap<Address, string>>;
-  rows(authorizations: readonly { from: string; nonce: string }[]): Promise<Map<string, BookRow>>;
-  claims(range: { from: bigint; to: bigint; limit: number }): Promise<BookRow[]>;
+  rows(authorizations: readonly { from: string; nonce: string }[]): Promise<Map<string, LedgerRow>>;
+  claims(range: { from: bigint; to: bigint; limit: number }): Promise<LedgerRow[]>;
   /** Which of these strangers' payments their own transactions do not show. */
-  unshown(claims: readonly BookRow[]): Promise<BookRow[]>;
-  heal(finding: Finding): Promise<Healing>;
+  unshown(claims: readonly LedgerRow[]): Promise<LedgerRow[]>;
+  repair(finding: Finding): Promise<Repair>;
   lease(firstBlock: bigint): Promise<Cursor | undefined>;
   rewind(args: { nextBlock: bigint; readBefore: bigint }): Promise<void>;
   store(span: SpanRead): Promise<boolean>;
@@ -55,7 +55,7 @@ const MAX_RANGES_PER_PASS = 20;
 /** Rows of one span that are held against the chain at once. */
 const MAX_CLAIMS = 10_000;
 
-export class BookReader {
+export class Reconciler {
   readonly #deps: ReaderDeps;
   readonly #balanceDeps: BalanceDeps;
   #range = RANGE;
@@ -95,7 +95,7 @@ export class BookReader {
     }
     if (next <= safe) return true;
     if (performance.now() >= this.#lookBackAtMs) await this.#lookBack(safe);
-    if (performance.now() - this.#recheckedMs > this.#deps.patience.timings.booksRecheckMs) {
+    if (performance.now() - this.#recheckedMs > this.#deps.patience.timings.reconcileRecheckMs) {
       this.#recheckedMs = performance.now();
       await this.#deps.recheck();
     }
@@ -128,7 +128,7 @@ export class BookReader {
       return from;
     }
     const findings = await this.#findings(wallets, logs, claims);
-    const cut = await this.#healAll(findings);
+    const cut = await this.#repairAll(findings);
     // Up to the block before the first that nothing can be said of yet.
     if (cut !== undefined) to = cut - 1n < to ? cut - 1n : to;
     if (to < from) return undefined;
@@ -172,9 +172,9 @@ export class BookReader {
   async #findings(
     wallets: ReadonlyMap<Address, string>,
     logs: readonly WalletLog[],
-    claims: readonly BookRow[],
+    claims: readonly LedgerRow[],
   ): Promise<Finding[]> {
-    const isOurs = (row: BookRow): boolean => wallets.has(row.from);
+    const isOurs = (row: LedgerRow): boolean => wallets.has(row.from);
     const strangers = claims.filter((row) => !isOurs(row));
     const [rows, unshown] = await Promise.all([
       this.#deps.rows(logs.flatMap((log) => (log.event === "transfer" ? [] : [log]))),
@@ -185,11 +185,11 @@ export class BookReader {
   }
 
   /** The first block of which something cannot be said yet. */
-  async #healAll(findings: readonly Finding[]): Promise<bigint | undefined> {
+  async #repairAll(findings: readonly Finding[]): Promise<bigint | undefined> {
     let cut: bigint | undefined;
     for (const finding of findings) {
       const { blockNumber } = finding;
-      if ((await this.#deps.heal(finding)) === "done") continue;
+      if ((await this.#deps.repair(finding)) === "done") continue;
       if (cut === undefined || blockNumber < cut) cut = blockNumber;
     }
     return cut;
@@ -215,7 +215,7 @@ export class BookReader {
     // With its whole transaction: the use of an authorization and its transfer explain each other.
     const ofTheirs = new Set(unseen.map(({ txHash }) => txHash));
     const together = logs.filter(({ txHash }) => ofTheirs.has(txHash));
-    const cut = await this.#healAll(await this.#findings(wallets, together, []));
+    const cut = await this.#repairAll(await this.#findings(wallets, together, []));
     const arrived = unseen.flatMap((log) => {
       const agentId = log.event === "transfer" && wallets.get(log.to);
       return agentId ? [{ ...log, agentId }] : [];
@@ -230,7 +230,7 @@ export class BookReader {
     // What nothing can be said of yet is looked at again.
     const isDone = (log: WalletLog): boolean => cut === undefined || log.blockNumber < cut;
     this.#shown = new Set(logs.filter(isDone).map(placeOf));
-    this.#lookBackAtMs = performance.now() + this.#deps.patience.timings.booksLookBackMs;
+    this.#lookBackAtMs = performance.now() + this.#deps.patience.timings.reconcileLookBackMs;
   }
 
   async #incoming(
@@ -255,7 +255,7 @@ export class BookReader {
   async #takeBack(from: bigint, to: bigint, logs: readonly WalletLog[]): Promise<void> {
     const seen = new Set(logs.map(placeOf));
     for (const finding of await this.#deps.goneIncoming({ from, to, seen }))
-      await this.#deps.heal(finding);
+      await this.#deps.repair(finding);
   }
 
   /** Where to read on; undefined when the cursor went back because the last block read is not there any more. */
@@ -265,7 +265,7 @@ export class BookReader {
     if (lastHash === null || last < 0n) return nextBlock;
     if (last > safe) {
       // A node that lags, or a chain that began anew: lagging ends.
-      if (!this.#deps.patience.isOver("behind", 2 * this.#deps.patience.timings.booksAbsentMs))
+      if (!this.#deps.patience.isOver("behind", 2 * this.#deps.patience.timings.reconcileAbsentMs))
         return nextBlock;
     } else {
       this.#deps.patience.forget("behind");

@@ -261,7 +261,7 @@ t.test("Permit2 in the books", async (t) => {
     );
     t.match(await paymentOf(id), { status: "submitted" }, "and it is not called anything");
 
-    ctx.config.timings.booksRecheckMs = 0;
+    ctx.config.timings.reconcileRecheckMs = 0;
     // Where it is proven in the end, its transfer is explained.
     const block = await chain.publicClient.getBlock({ blockNumber: used });
     const row = await app.settlement.find(id);

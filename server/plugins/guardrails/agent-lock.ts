@@ -4,34 +4,34 @@
  */
 import { ApiError } from "../../errors.ts";
 
-export interface TurnsOptions {
+export interface AgentLockOptions {
   /** Of one agent: who comes when so many wait is refused at once. */
   maxWaiting: number;
   maxWaitMs: number;
 }
 
-const BOUNDS: TurnsOptions = { maxWaiting: 200, maxWaitMs: 4_000 };
+const BOUNDS: AgentLockOptions = { maxWaiting: 200, maxWaitMs: 4_000 };
 
-export class Turns {
-  readonly #options: TurnsOptions;
+export class AgentLock {
+  readonly #options: AgentLockOptions;
   /** Agents whose turn somebody has, and who waits for it. */
   readonly #taken = new Map<string, Set<() => void>>();
 
-  constructor(options: TurnsOptions = BOUNDS) {
+  constructor(options: AgentLockOptions = BOUNDS) {
     this.#options = options;
   }
 
   /** Throws `agent_busy` when the turn does not come in time: `work` was not begun, so nothing happened. */
   async take<T>(agentId: string, work: () => Promise<T>): Promise<T> {
-    await this.#turn(agentId);
+    await this.#acquire(agentId);
     try {
       return await work();
     } finally {
-      this.#pass(agentId);
+      this.#release(agentId);
     }
   }
 
-  #turn(agentId: string): Promise<void> | undefined {
+  #acquire(agentId: string): Promise<void> | undefined {
     const waiting = this.#taken.get(agentId);
     if (!waiting) {
       this.#taken.set(agentId, new Set());
@@ -51,7 +51,7 @@ export class Turns {
     });
   }
 
-  #pass(agentId: string): void {
+  #release(agentId: string): void {
     const waiting = this.#taken.get(agentId);
     const [next] = waiting ?? [];
     if (!waiting || !next) {

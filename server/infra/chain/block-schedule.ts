@@ -34,8 +34,8 @@ interface Seen {
  * never early: the moment of the one that was seen soonest is that of all, and asking a little before it finds out
  * whether it is sooner still.
  */
-export class Rhythm {
-  readonly #saidMs: number;
+export class BlockSchedule {
+  readonly #configuredMs: number;
   readonly #longestMs: number;
   #seen: readonly Seen[] = [];
   /** Of these the measures were taken: it is asked for far more often than blocks come. */
@@ -45,9 +45,9 @@ export class Rhythm {
   /** So many of the last ones came certainly late. */
   #lateOnes = 0;
 
-  constructor(saidMs: number) {
-    this.#saidMs = saidMs;
-    this.#longestMs = saidMs * 8;
+  constructor(configuredMs: number) {
+    this.#configuredMs = configuredMs;
+    this.#longestMs = configuredMs * 8;
   }
 
   /** `lateMs`: how long it may have been there before it was seen. */
@@ -132,14 +132,16 @@ export class Rhythm {
   #take(seen: readonly Seen[]): Measures | undefined {
     const last = seen.at(-1);
     if (!last || seen.length < ENOUGH) return undefined;
-    const sights = seen.map(({ number, ms, lateMs }) => ({
+    const observations = seen.map(({ number, ms, lateMs }) => ({
       x: Number(number - last.number),
       ms,
       lateMs,
     }));
-    const intervalMs = agrees(sights, this.#saidMs) ? this.#saidMs : slope(sights);
+    const intervalMs = agrees(observations, this.#configuredMs)
+      ? this.#configuredMs
+      : slope(observations);
     if (intervalMs < SHORTEST_MS || intervalMs > this.#longestMs) return undefined;
-    const phases = sights.map(({ x, ms }) => ms - x * intervalMs).sort((a, b) => a - b);
+    const phases = observations.map(({ x, ms }) => ms - x * intervalMs).sort((a, b) => a - b);
     const [phaseMs = 0] = phases;
     const latestMs = phases[phases.length - 1 - Math.floor(phases.length / SOME_LATE)] ?? phaseMs;
     // As irregular as this, and there is none.
@@ -149,7 +151,7 @@ export class Rhythm {
 }
 
 /** A block that was seen. */
-interface Sight {
+interface BlockObservation {
   /** Its number, counted from that of the newest. */
   x: number;
   ms: number;
@@ -157,17 +159,17 @@ interface Sight {
 }
 
 /** Whether they may have come one each so many milliseconds: all but the few that a chain is late with now and then. */
-function agrees(sights: readonly Sight[], intervalMs: number): boolean {
-  const latestMs = Math.min(...sights.map(({ x, ms }) => ms - x * intervalMs));
-  const isLate = ({ x, ms, lateMs }: Sight): boolean =>
+function agrees(observations: readonly BlockObservation[], intervalMs: number): boolean {
+  const latestMs = Math.min(...observations.map(({ x, ms }) => ms - x * intervalMs));
+  const isLate = ({ x, ms, lateMs }: BlockObservation): boolean =>
     ms - lateMs - x * intervalMs > latestMs + LEAD_MS;
-  return sights.filter(isLate).length <= sights.length / SOME_LATE;
+  return observations.filter(isLate).length <= observations.length / SOME_LATE;
 }
 
 /** The distance at which they are nearest to when they came, without the few that came late. */
-function slope(sights: readonly Sight[]): number {
-  const kept = [...sights];
-  for (let spared = Math.floor(sights.length / SOME_LATE); ; spared -= 1) {
+function slope(observations: readonly BlockObservation[]): number {
+  const kept = [...observations];
+  for (let spared = Math.floor(observations.length / SOME_LATE); ; spared -= 1) {
     const { intervalMs, startMs } = line(kept);
     if (spared === 0) return intervalMs;
     const certainMs = kept.map(({ x, ms, lateMs }) => ms - lateMs - startMs - x * intervalMs);
@@ -178,8 +180,8 @@ function slope(sights: readonly Sight[]): number {
 }
 
 /** By least squares; those whose moment is known better count for more. */
-function line(sights: readonly Sight[]): { intervalMs: number; startMs: number } {
-  const weighed = sights.map(({ x, ms, lateMs }) => ({
+function line(observations: readonly BlockObservation[]): { intervalMs: number; startMs: number } {
+  const weighed = observations.map(({ x, ms, lateMs }) => ({
     x,
     y: ms - lateMs / 2,
     weight: 1 / (lateMs + LEAD_MS) ** 2,

@@ -5,7 +5,7 @@ import { newId } from "../../core/ids.ts";
 import { toJsonb } from "../../core/foreign-text.ts";
 import type { Sql } from "../../infra/db/pool.ts";
 import { atomicOf, databaseNow, jsonOf, secondsAfter, type Db } from "../../infra/db/prisma.ts";
-import { keyOf, type BookRow, type Finding } from "./compare.ts";
+import { keyOf, type LedgerRow, type Finding } from "./compare.ts";
 import type { CursorKey } from "./cursor-store.ts";
 
 const idOf = ({ chainId, asset }: CursorKey) => ({ chainId: BigInt(chainId), asset });
@@ -28,13 +28,13 @@ const ROW = {
 
 type StoredRow = Awaited<ReturnType<typeof claimsIn>>[number];
 
-function toBookRow(stored: StoredRow): BookRow {
+function toLedgerRow(stored: StoredRow): LedgerRow {
   const { fromAddress, toAddress, value, ...row } = stored;
   return {
     from: fromAddress as Address,
     to: toAddress as Address,
     value: atomicOf(value),
-    ...(row as Omit<BookRow, "from" | "to" | "value">),
+    ...(row as Omit<LedgerRow, "from" | "to" | "value">),
   };
 }
 
@@ -56,8 +56,8 @@ export async function readClaims(
   db: Db,
   key: CursorKey,
   range: { from: bigint; to: bigint; limit: number },
-): Promise<BookRow[]> {
-  return (await claimsIn(db, key, range)).map(toBookRow);
+): Promise<LedgerRow[]> {
+  return (await claimsIn(db, key, range)).map(toLedgerRow);
 }
 
 /** Settlements by their authorization. */
@@ -65,10 +65,10 @@ export async function readRows(
   sql: Sql,
   { chainId, asset }: CursorKey,
   authorizations: readonly { from: string; nonce: string }[],
-): Promise<Map<string, BookRow>> {
+): Promise<Map<string, LedgerRow>> {
   if (authorizations.length === 0) return new Map();
   // SQL: a join with the list of keys; Prisma would write them out as hundreds of ORs.
-  const { rows } = await sql.query<BookRow>({
+  const { rows } = await sql.query<LedgerRow>({
     // LIMIT: by its key, whatever the planner believes of the table.
     name: "book-rows",
     text: `SELECT s.id, s.kind, s.agent_id AS "agentId", s.from_address AS "from", s.to_address AS "to", s.asset, s.value,
@@ -120,7 +120,7 @@ export async function findMakers(
 }
 
 /** Transfers that nothing explained, and payments do that were proven later: as many as there are. */
-export async function healExplained(sql: Sql, chainId: number): Promise<void> {
+export async function closeExplained(sql: Sql, chainId: number): Promise<void> {
   // SQL: differences counted against the payments that are in their transactions.
   await sql.query(
     `UPDATE ledger_differences d SET healed_at = clock_timestamp()
@@ -213,7 +213,7 @@ export async function insertDifference(
   return count === 1;
 }
 
-export async function healDifference(
+export async function closeDifference(
   db: Db,
   chainId: number,
   { kind, key }: Pick<Finding, "kind" | "key">,
@@ -225,7 +225,7 @@ export async function healDifference(
 }
 
 /** What a person has looked at and calls over. Answers what that was. */
-export async function healByHand(
+export async function closeByHand(
   db: Db,
   of: { chainId: number; kind: string; key: string | undefined },
 ): Promise<{ key: string; agentId: string | null }[]> {

@@ -5,7 +5,7 @@
 import type { Address } from "viem";
 import type { WalletLog } from "../../infra/chain/wallet-logs.ts";
 import { changesOf, type Finding } from "./compare.ts";
-import type { Healing, Patience } from "./heal.ts";
+import type { Repair, Patience } from "./repair.ts";
 
 export interface BalanceDeps {
   balancesAt(wallets: readonly Address[], block: bigint): Promise<Map<Address, bigint> | undefined>;
@@ -14,7 +14,7 @@ export interface BalanceDeps {
     wallets: readonly Address[],
   ): Promise<Map<string, { atomic: bigint; blockNumber: bigint }>>;
   logs(wallets: readonly Address[], from: bigint, until: bigint): Promise<WalletLog[]>;
-  heal(finding: Finding): Promise<Healing>;
+  repair(finding: Finding): Promise<Repair>;
   /** Logs that came late are looked for by then. */
   lookBackWithin(ms: number): void;
   patience: Patience;
@@ -68,11 +68,11 @@ export async function checkBalances(
   }
   // Their waiting runs side by side, and ends together.
   const isOver = short.map(({ wallet }) =>
-    patience.isOver(`balance:${wallet}`, patience.timings.booksAbsentMs),
+    patience.isOver(`balance:${wallet}`, patience.timings.reconcileAbsentMs),
   );
   if (isOver.includes(false)) return undefined;
   for (const { wallet, expected } of short) {
-    await deps.heal({
+    await deps.repair({
       kind: "balance_short",
       // Where the cursor stands: a span that cannot end grows with the chain, and is one difference all the same.
       key: `${wallet}:${from}`,

@@ -5,7 +5,7 @@ import type { NetworkFacts } from "../../core/networks.ts";
 import type { PrismaClient } from "../../infra/db/prisma.ts";
 import type { LedgerState } from "../../schemas/overview.ts";
 import { readCursors } from "./cursor-store.ts";
-import { MEANING } from "./heal.ts";
+import { MEANING } from "./repair.ts";
 import { countOpenDifferences, readOpenDifferences } from "./store.ts";
 
 const NOWHERE = { asOfBlock: null, asOf: null };

@@ -4,7 +4,7 @@
  */
 import { plainJson, plainWords } from "../../core/foreign-text.ts";
 
-export interface ListingWords {
+export interface ListingText {
   name: string;
   description: string;
   category: string;
@@ -23,9 +23,9 @@ const MAX_REQUIREMENT_BYTES = 8 * 1024;
 const orNull = (text: string): string | null => (text === "" ? null : text);
 
 /** Whatever of these is given, as it may be kept; everything else as it is. */
-export function plainListing<T extends Partial<ListingWords>>(facts: T): T {
+export function plainListing<T extends Partial<ListingText>>(facts: T): T {
   const { name, description, category, mimeType, sample, extensions, requirement } = facts;
-  const plain: Partial<ListingWords> = {};
+  const plain: Partial<ListingText> = {};
   if (name !== undefined) plain.name = plainWords(name, LONGEST.name);
   if (description !== undefined) plain.description = plainWords(description, LONGEST.description);
   if (category !== undefined) plain.category = plainWords(category, LONGEST.category);

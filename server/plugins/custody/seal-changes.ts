@@ -22,7 +22,7 @@ export interface Owner {
 }
 
 /** An order with its signature, as the module of orders has verified it. */
-export interface SignedWord<K extends OrderKind> {
+export interface SignedOrderDocument<K extends OrderKind> {
   chainId: number;
   order: Orders[K];
   digest: Hex;
@@ -30,11 +30,11 @@ export interface SignedWord<K extends OrderKind> {
 }
 
 /** A move is signed by both wallets. */
-export interface MoveWord extends SignedWord<"MoveOwner"> {
+export interface SignedMove extends SignedOrderDocument<"MoveOwner"> {
   secondSignature: Hex;
 }
 
-export interface WordsDeps {
+export interface SealChangesDeps {
   isSigned(
     owner: { address: Address; chainId: number },
     signed: { hash: Hex; signature: Hex },
@@ -48,17 +48,17 @@ export interface WordsDeps {
 const CLOCKS_SECONDS = 60n;
 const REMEMBERED = 1_000;
 
-export class Words {
-  readonly #deps: WordsDeps;
+export class SealChanges {
+  readonly #deps: SealChangesDeps;
   /** A move asks the same of each agent, and a contract's word takes its chain's time. */
   readonly #valid = new Set<string>();
 
-  constructor(deps: WordsDeps) {
+  constructor(deps: SealChangesDeps) {
     this.#deps = deps;
   }
 
   /** The rules its owner signed for this wallet: later ones than those that are sealed. */
-  async policy(wallet: WalletName, word: SignedWord<"AgentPolicy">): Promise<Rules> {
+  async policy(wallet: WalletName, word: SignedOrderDocument<"AgentPolicy">): Promise<Rules> {
     const { agentId } = wallet;
     const fail = (what: string) => new NotSignedFor(`agent ${agentId}: ${what}`);
     const order = this.#read("AgentPolicy", word, agentId);
@@ -72,7 +72,7 @@ export class Words {
   }
 
   /** The owner of this wallet, and the second wallet it named, both want it to be that one's. */
-  async move(wallet: WalletName, to: Owner, word: MoveWord): Promise<void> {
+  async move(wallet: WalletName, to: Owner, word: SignedMove): Promise<void> {
     const { agentId, ownerAddress, ownerChainId } = wallet;
     const fail = (what: string) => new NotSignedFor(`agent ${agentId}: ${what}`);
     const order = this.#read("MoveOwner", word, agentId);
@@ -97,7 +97,7 @@ export class Words {
   }
 
   /** As it has its digest, and in time. */
-  #read<K extends OrderKind>(kind: K, word: SignedWord<K>, agentId: string): Orders[K] {
+  #read<K extends OrderKind>(kind: K, word: SignedOrderDocument<K>, agentId: string): Orders[K] {
     const order = readOrder(kind, word.order);
     if (!order || orderDigest(kind, order, word.chainId) !== word.digest)
       throw new NotSignedFor(`agent ${agentId}: the order is not what its digest says`);

@@ -22,10 +22,10 @@ export interface BookWorld extends TestApp {
 const NEVER_MS = 3_600_000;
 /** The books are read when the test says so, and an absence lasts as long as the test says (`untilRead`, `readInVain`). */
 export const BOOK_TIMINGS = {
-  booksRoundMs: NEVER_MS,
-  booksOpenMs: NEVER_MS,
-  booksAbsentMs: NEVER_MS,
-  booksLookBackMs: NEVER_MS,
+  reconcileRoundMs: NEVER_MS,
+  reconcileOpenMs: NEVER_MS,
+  reconcileAbsentMs: NEVER_MS,
+  reconcileLookBackMs: NEVER_MS,
   watchRoundMs: 50,
 } as const satisfies Partial<Timings>;
 
@@ -54,7 +54,7 @@ export async function readBooks({ app, chain }: Pick<TestApp, "app" | "chain">):
     .of(chain.chainId)
     .heads.refresh()
     .catch(() => undefined);
-  while (await app.books.read(chain.chainId));
+  while (await app.reconciliation.read(chain.chainId));
 }
 
 export const spend = (
@@ -227,12 +227,12 @@ async function longAbsent(
   { config: { timings } }: TestApp,
   read: () => Promise<void>,
 ): Promise<void> {
-  const { booksAbsentMs } = timings;
-  timings.booksAbsentMs = 0;
+  const { reconcileAbsentMs } = timings;
+  timings.reconcileAbsentMs = 0;
   try {
     await read();
   } finally {
-    timings.booksAbsentMs = booksAbsentMs;
+    timings.reconcileAbsentMs = reconcileAbsentMs;
   }
 }
 
