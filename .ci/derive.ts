@@ -1,6 +1,6 @@
 // `npm run derive`: writes what others install and the server says first: the types of the clients, for TypeScript and for
 // Python, from its schemas, the plugin's skill from /skill.md, the script that checks an audit from the service's own
-// check, and the version of the database's functions. With --check it only compares.
+// check, the version of the database's functions, and pages of docs/reference. With --check it only compares.
 import { execFileSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -12,6 +12,7 @@ import { AgentApproval, ApprovalRequired } from "../server/schemas/approvals.ts"
 import { Listing } from "../server/schemas/listings.ts";
 import { AgentSelf, Payment, SpendAnswer, SpendRequest } from "../server/schemas/payments.ts";
 import { X402FetchAnswer, X402FetchRequest } from "../server/schemas/x402-fetch.ts";
+import { REFERENCE_PAGES } from "./reference-pages.ts";
 
 const ROOT = fileURLToPath(new URL("../", import.meta.url));
 const TYPESCRIPT = "packages/purser/src/types.ts";
@@ -186,11 +187,12 @@ const skill = skillMarkdown({
   demoPath: `/api/${local?.slug}-stats`,
 });
 
-const formatted = execFileSync(
-  `${ROOT}node_modules/.bin/oxfmt`,
-  ["--stdin-filepath", `${ROOT}${TYPESCRIPT}`],
-  { cwd: ROOT, input: typescript, encoding: "utf8" },
-);
+const formatted = (file: string, input: string): string =>
+  execFileSync(`${ROOT}node_modules/.bin/oxfmt`, ["--stdin-filepath", `${ROOT}${file}`], {
+    cwd: ROOT,
+    input,
+    encoding: "utf8",
+  });
 
 /** A build that changes a function has a higher version: then no older build replaces it (server/infra/db/functions.ts). */
 const VERSION = "prisma/functions/version.json";
@@ -230,10 +232,13 @@ const audit = await build({
 
 for (const [file, text] of [
   [VERSION, `${JSON.stringify(version, null, 2)}\n`],
-  [TYPESCRIPT, formatted],
+  [TYPESCRIPT, formatted(TYPESCRIPT, typescript)],
   [PYTHON, python],
   [SKILL, skill],
   [AUDIT, audit.outputFiles[0]?.text ?? ""],
+  ...Object.entries(REFERENCE_PAGES).map(
+    ([page, text]) => [page, formatted(page, text())] as const,
+  ),
 ] as const) {
   if (!process.argv.includes("--check")) writeFileSync(`${ROOT}${file}`, text);
   else if (readFileSync(`${ROOT}${file}`, "utf8") !== text) {

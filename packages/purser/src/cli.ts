@@ -8,7 +8,7 @@ import { type Env, readSettings } from "./settings.ts";
 import type { FetchResult, X402FetchRequest } from "./types.ts";
 import { VERSION } from "./version.ts";
 
-const USAGE = `purser ${VERSION}: pay from an agent's wallet
+export const USAGE = `purser ${VERSION}: pay from an agent's wallet
 
   purser me
   purser spend <recipient> <amount> [--memo TEXT] [--network ID]
