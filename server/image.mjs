@@ -21,10 +21,11 @@ const FILES = [
   "prisma/migrations",
   "prisma/functions",
   "web/dist",
+  "docs/.vitepress/dist",
   "packages/paywall/src/assets",
 ];
 /** What build.mjs leaves out because it has files of its own, as far as it is no part of the embedded world. */
-const PACKAGES = ["secp256k1", "pino", "@fastify/swagger-ui"];
+const PACKAGES = ["secp256k1", "pino"];
 const FONTS = ["geist", "geist-mono"];
 /** Of no use where it runs: types, maps, what native code was compiled from. */
 const LEFT_OUT =

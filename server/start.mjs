@@ -2,6 +2,7 @@
 // there; then the server itself runs in this same process, so that signals and kills behave simply.
 import { spawn } from "node:child_process";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 import {
   BootstrapError,
   checkNode,
@@ -33,12 +34,22 @@ try {
     const compiled = new URL("dist/main.js", import.meta.url).href;
     const { main } = await import(compiled);
     await main();
+    if (!BUILT) buildDocs();
   }
 } catch (error) {
   if (!(error instanceof BootstrapError)) throw error;
   if (error.details) console.error(error.details);
   console.error(`Purser could not start: ${error.message}`);
   process.exit(1);
+}
+
+/** In a process of its own that gives way to everything else: the service is up already. */
+function buildDocs() {
+  const script = fileURLToPath(new URL("local/build-docs.mjs", import.meta.url));
+  const child = spawn(process.execPath, [script], { cwd: ROOT, stdio: "ignore" });
+  child.on("error", (error) => console.error(error.message));
+  child.unref();
+  process.on("exit", () => child.kill());
 }
 
 /** `npm run dev`: the server restarts and the web app reloads when their sources change. */

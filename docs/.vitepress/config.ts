@@ -81,14 +81,12 @@ export default defineConfig({
   base: "/docs/",
   lang: "en",
   cleanUrls: true,
+  metaChunk: true,
   rewrites: { "decisions/README.md": "decisions/index.md" },
   head: [["link", { rel: "icon", href: "/favicon.svg", type: "image/svg+xml" }]],
   themeConfig: {
     logo: { src: "/favicon.svg", alt: "" },
-    nav: [
-      { text: "API", link: "/reference/api/" },
-      { text: "Open the app", link: "/", target: "_self" },
-    ],
+    nav: [{ text: "API", link: "/reference/api" }],
     sidebar: sidebar(),
     outline: [2, 3],
     search: { provider: "local" },
@@ -104,7 +102,9 @@ export default defineConfig({
           fg: "var(--vp-c-text-1)",
           transparent: true,
         });
-        return `<figure class="diagram">${svg}</figure>`;
+        // Its style sheet loads a font from elsewhere; theme/style.css has the colours.
+        const drawing = svg.replace(/<style>[^]*?<\/style>/, "");
+        return `<figure class="diagram" v-pre>${drawing}</figure>`;
       };
     },
   },

@@ -148,6 +148,35 @@ export async function ensureWebBuild(say) {
 }
 
 /**
+ * The documentation site. Nothing waits for it: `npm start` builds it when the service listens already.
+ * @param {(line: string) => void} say
+ */
+export async function ensureDocsBuild(say) {
+  const docs = join(ROOT, "docs");
+  const site = join(docs, ".vitepress");
+  const vitepress = join(ROOT, "node_modules", "vitepress", "bin", "vitepress.js");
+  if (!existsSync(vitepress)) return;
+  const pages = filesUnder(docs).filter((file) => !/\/(\.vitepress|node_modules)\//.test(file));
+  const hash = hashOfSeen("docs", [
+    ...pages,
+    join(site, "config.ts"),
+    ...filesUnder(join(site, "theme")),
+    join(ROOT, "package-lock.json"),
+  ]);
+  if (existsSync(join(site, "dist", "index.html")) && readStamp("docs") === hash) return;
+  say("Building the documentation...");
+  const env = { NODE_ENV: "production" };
+  await run(
+    process.execPath,
+    [vitepress, "build"],
+    "the documentation could not be built",
+    env,
+    docs,
+  );
+  writeStamp("docs", hash);
+}
+
+/**
  * `npx purser` in this checkout runs what was built; the server takes its part from the sources.
  * @param {(line: string) => void} say
  */

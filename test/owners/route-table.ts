@@ -65,7 +65,7 @@ export const ROUTES: Record<string, RouteRow> = {
   "GET /metrics": PUBLIC("404 not_found"),
   "GET /openapi.json": PUBLIC(),
   "GET /docs": PUBLIC(),
-  "GET /docs/*": { ...PUBLIC(), path: "/docs/static/swagger-ui.css" },
+  "GET /docs/*": { ...PUBLIC(), path: "/docs/" },
   "GET /skill.md": PUBLIC(),
   "GET /llms.txt": PUBLIC(),
   "GET /api/tools/openai": PUBLIC(),

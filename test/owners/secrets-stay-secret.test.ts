@@ -126,7 +126,7 @@ t.test("over a full run", async (t) => {
       "/api/ready",
       "/api/x402/supported",
       "/api/owner/balance",
-      "/docs/json",
+      "/docs/",
       "/skill.md",
     ])
       t.equal((await ask({ url: path, headers: mine })).statusCode, 200, path);

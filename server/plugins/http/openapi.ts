@@ -1,7 +1,6 @@
-/** The OpenAPI document of the routes, served as JSON and rendered. What it says is in document.ts. */
-import Fastify, { type FastifyInstance, type RouteOptions } from "fastify";
+/** The OpenAPI document of the routes, as JSON. What it says is in document.ts. */
+import type { FastifyInstance, RouteOptions } from "fastify";
 import fp from "fastify-plugin";
-import { memoFor } from "../../core/shared-answers.ts";
 import { VERSION } from "../../infra/version.ts";
 import { openApiDocument } from "./document.ts";
 import type { DeclaredRoute } from "./refusals.ts";
@@ -19,8 +18,8 @@ declare module "fastify" {
     hide?: boolean;
   }
   interface FastifyInstance {
-    /** The OpenAPI document; what renders it asks for it by this name. */
-    swagger(): object;
+    /** The OpenAPI document. */
+    openApi(): object;
     /** Every route that is in the document. */
     documentedRoutes: readonly DeclaredRoute[];
   }
@@ -39,14 +38,13 @@ export default fp(
       { config: { auth: "public" }, schema: { hide: true } },
       async (_request, reply) => {
         // It never changes, and most processes are never asked.
-        text ??= JSON.stringify(app.swagger());
+        text ??= JSON.stringify(app.openApi());
         return reply
           .header("access-control-allow-origin", "*")
           .type("application/json; charset=utf-8")
           .send(text);
       },
     );
-    await app.register(renderedDocs);
   },
   { name: "openapi" },
 );
@@ -68,65 +66,10 @@ const describeRoutes = fp(
     const { publicUrl } = app.config;
     const cookieName = sessionCookieName(publicUrl.startsWith("https:"));
     let document: object | undefined;
-    app.decorate("swagger", () => {
+    app.decorate("openApi", () => {
       document ??= openApiDocument({ version: VERSION, publicUrl, cookieName }, documented());
       return document;
     });
   },
   { name: "documented" },
 );
-
-/**
- * What renders the document has a hundred files, and most processes are never asked for it: it is an app of its own,
- * made when the first one asks. What it answers goes out as any answer of ours.
- */
-async function renderedDocs(scope: FastifyInstance): Promise<void> {
-  const pages = memoFor(Number.POSITIVE_INFINITY, () => renderer(scope));
-  const open = { config: { auth: "public" }, schema: { hide: true } } as const;
-  for (const url of [PAGE, `${PAGE}/*`])
-    scope.get(url, open, async (request, reply) => {
-      const { url: asked, method } = request;
-      const answer = await (await pages()).inject({ method: method as "GET", url: asked });
-      // It knows what its answers are; of the rest (its age, its length, its rules) ours is told.
-      for (const name of ["content-type", "location", "etag", "cache-control", "last-modified"])
-        if (answer.headers[name] !== undefined) reply.header(name, answer.headers[name]);
-      return reply.code(answer.statusCode).send(answer.rawPayload);
-    });
-  // Its page sets inline styles, so it alone gets a wider style rule.
-  scope.addHook("onSend", async (_request, reply) => {
-    const policy = reply.getHeader("content-security-policy");
-    if (typeof policy === "string")
-      reply.header(
-        "content-security-policy",
-        policy.replace("style-src 'self'", "style-src 'self' 'unsafe-inline'"),
-      );
-  });
-}
-
-const PAGE = "/docs";
-
-async function renderer(app: FastifyInstance): Promise<FastifyInstance> {
-  const { default: swaggerUi } = await import("@fastify/swagger-ui");
-  const pages = Fastify({ routerOptions: { ignoreTrailingSlash: true } });
-  await pages.register(
-    fp(async (own) => void own.decorate("swagger", () => app.swagger()), {
-      name: "@fastify/swagger",
-    }),
-  );
-  await pages.register(swaggerUi, {
-    routePrefix: PAGE,
-    indexPrefix: "",
-    staticCSP: false,
-    // So it writes the YAML itself.
-    transformSpecification: (document) => document,
-    transformSpecificationClone: false,
-    uiConfig: {
-      deepLinking: true,
-      docExpansion: "list",
-      defaultModelsExpandDepth: -1,
-      persistAuthorization: false,
-    },
-  });
-  await pages.ready();
-  return pages;
-}

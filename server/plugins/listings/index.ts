@@ -20,7 +20,7 @@ declare module "fastify" {
 
 export default fp(
   async (app) => {
-    app.decorate("listingBook", new ListingRegistry(app.prisma));
+    app.decorate("listingRegistry", new ListingRegistry(app.prisma));
   },
   { name: "listing-book" },
 );

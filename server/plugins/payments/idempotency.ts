@@ -49,7 +49,7 @@ export interface FreeResponse {
 
 export type Lookup =
   | { kind: "new" }
-  | { kind: "free"; freeResponse: FreeResponse }
+  | { kind: "free"; freeAnswer: FreeResponse }
   | { kind: "answered"; answer: Answer }
   | { kind: "running"; paymentId: string | null; heard: unknown; ageSeconds: number };
 
@@ -73,8 +73,8 @@ export class Idempotency {
       const heard = response === null ? undefined : parseExact(response);
       return { kind: "running", paymentId, heard, ageSeconds };
     }
-    const freeResponse = freeAnswerIn(response);
-    if (freeResponse) return { kind: "free", freeResponse };
+    const freeAnswer = freeAnswerIn(response);
+    if (freeAnswer) return { kind: "free", freeAnswer };
     return { kind: "answered", answer: this.replay(row.statusCode, response, paymentId) };
   }
 
@@ -82,8 +82,8 @@ export class Idempotency {
   replay(statusCode: number, text: string | null, paymentId: string | null): Answer {
     if (text === null) throw answerForgotten(paymentId);
     // It took the key meanwhile.
-    const freeResponse = freeAnswerIn(text);
-    if (freeResponse) throw notKept(freeResponse);
+    const freeAnswer = freeAnswerIn(text);
+    if (freeAnswer) throw notKept(freeAnswer);
     const body = parseMembers(text);
     if (statusCode >= 400) {
       const { code, detail, extra } = body as unknown as Omit<StoredError, "extra"> & {
@@ -133,13 +133,13 @@ export class Idempotency {
   async keepFreeResponse(
     ref: IdempotencyRef | undefined,
     body: Record<string, unknown>,
-    freeResponse: FreeResponse | undefined,
+    freeAnswer: FreeResponse | undefined,
     isClaimed = false,
   ): Promise<Answer> {
     const answer = { statusCode: 200, body, replayed: false };
     // A call without a key asks again.
     if (ref?.joins) return answer;
-    const kept = freeResponse ? { ...answer, body: { freeResponse } } : answer;
+    const kept = freeAnswer ? { ...answer, body: { freeAnswer } } : answer;
     if (ref !== undefined && (isClaimed || (await this.#store.insert(ref))))
       await this.keep(ref, kept);
     return answer;
@@ -158,13 +158,13 @@ export class Idempotency {
 /** Such an answer is short, and begins with it. */
 const freeAnswerIn = (response: string | null): FreeResponse | undefined =>
   response?.startsWith('{"freeAnswer":') === true
-    ? (JSON.parse(response) as { freeResponse: FreeResponse }).freeResponse
+    ? (JSON.parse(response) as { freeAnswer: FreeResponse }).freeAnswer
     : undefined;
 
-export const notKept = (freeResponse: FreeResponse, detail?: string): ApiError =>
+export const notKept = (freeAnswer: FreeResponse, detail?: string): ApiError =>
   new ApiError("answer_not_kept", {
     ...(detail === undefined ? {} : { detail }),
-    extra: { freeResponse, paid: false },
+    extra: { freeAnswer, paid: false },
   });
 
 /** A request that may have acted, and whose answer went with the process that asked. */

@@ -8,7 +8,7 @@ export async function findEarlier(sql: Sql, ref: IdempotencyRef): Promise<Earlie
   // SQL: the first look of every call that pays without a key; prepared.
   const { rows } = await sql.query<EarlierCall>({
     name: "joinable-call",
-    text: `SELECT j.key, (extract(epoch FROM statement_timestamp() - j.told_at) * 1000)::float8 AS "toldAgoMs",
+    text: `SELECT j.key, (extract(epoch FROM statement_timestamp() - j.told_at) * 1000)::float8 AS "deliveredAgoMs",
                   NOT p.outstanding AND GREATEST(j.updated_at, p.settled_at) > statement_timestamp() - interval '2 seconds'
                     AS "isFresh"
              FROM purser_joinable($1, $2, $3) j JOIN payments p ON p.agent_id = $1 AND p.id = j.payment_id`,

@@ -86,8 +86,8 @@ export class PayFlow {
     if (found.kind === "answered") return found.answer;
     const order = await prepare();
     if (found.kind === "free") {
-      if (!order.returnFreeResponse) throw notKept(found.freeResponse);
-      const body = await order.returnFreeResponse(found.freeResponse);
+      if (!order.returnFreeResponse) throw notKept(found.freeAnswer);
+      const body = await order.returnFreeResponse(found.freeAnswer);
       return { statusCode: 200, body, replayed: false };
     }
     if (found.kind === "running") {
@@ -146,9 +146,9 @@ export class PayFlow {
         return this.#finish(key, idempotency, delivered, { replayed: false, order });
       }
       case "unpaid": {
-        const { body, freeResponse } = reserved;
+        const { body, freeAnswer } = reserved;
         const isClaimed = order.isSentOnce !== undefined;
-        return this.#deps.idempotency.keepFreeResponse(idempotency, body, freeResponse, isClaimed);
+        return this.#deps.idempotency.keepFreeResponse(idempotency, body, freeAnswer, isClaimed);
       }
       case "told":
         return { statusCode: 200, body: reserved.body, replayed: false };

@@ -33,7 +33,7 @@ export interface PaymentPlan {
    */
   isSentOnce?: { mayHaveActed(error: ApiError): boolean; longestMs: number };
   /** The key's answer cost nothing, and was not kept: asks again where that does no harm; never pays. */
-  returnFreeResponse?(freeResponse: FreeResponse): Promise<Record<string, unknown>>;
+  returnFreeResponse?(freeAnswer: FreeResponse): Promise<Record<string, unknown>>;
 }
 
 export type Reservation =
@@ -48,7 +48,7 @@ export type Reservation =
       deliver(authorization: SignedAuthorization): Promise<Delivered>;
     }
   /** There was nothing to pay. */
-  | { kind: "unpaid"; body: Record<string, unknown>; freeResponse?: FreeResponse }
+  | { kind: "unpaid"; body: Record<string, unknown>; freeAnswer?: FreeResponse }
   /** It costs nothing now, and the key is left alone: the same call may have to pay later. */
   | { kind: "told"; body: Record<string, unknown> }
   | NotReserved

@@ -86,7 +86,7 @@ export default fp(
     for (const chain of app.chains.all) reconciliation.set(chain.network.chainId, open(chain));
 
     const networks = app.chains.all.map(({ network }) => network);
-    app.decorate("books", {
+    app.decorate("reconciliation", {
       read: async (chainId: number) => {
         const book = reconciliation.get(chainId);
         return book !== undefined && pass(book);
@@ -118,7 +118,7 @@ export default fp(
     function open(chain: ChainClient): ChainReconciliation {
       const { network, client, rpc } = chain;
       const { chainId } = network;
-      const log = app.log.child({ part: "books", network: network.id });
+      const log = app.log.child({ part: "reconciliation", network: network.id });
       const key = { chainId, asset: network.usdc.address.toLowerCase() as Address };
       const receipts = new Map<Hex, RpcReceipt>();
       const known = new walletLogs.SentCalls();
@@ -295,5 +295,5 @@ export default fp(
       }
     }
   },
-  { name: "books" },
+  { name: "reconciliation" },
 );

@@ -90,7 +90,7 @@ export async function signIn(
   // What acted over there is not done again by the same key.
   return isSafe(target)
     ? { kind: "told", body }
-    : { kind: "unpaid", body, freeResponse: digestOf(seen) };
+    : { kind: "unpaid", body, freeAnswer: digestOf(seen) };
 }
 
 const isRefused = ({ status }: Seen, target: Prepared["target"]): boolean =>
@@ -109,7 +109,7 @@ export async function freeResponse(
   if (input.dryRun === true)
     return { kind: "unpaid", body: freeQuoteBody(target, seen, { remaining, maxBytes }) };
   const body = freeBody(target, seen, remaining);
-  return { kind: "unpaid", body, freeResponse: digestOf(seen) };
+  return { kind: "unpaid", body, freeAnswer: digestOf(seen) };
 }
 
 const offersSignIn = ({ extensions }: Offer): boolean => extensions?.[SIGN_IN_WITH_X] !== undefined;

@@ -1,0 +1,73 @@
+/** The documentation at /docs/: the site that `npm run docs` builds from the folder docs. */
+import { createHash } from "node:crypto";
+import { existsSync, readFileSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import fastifyStatic from "@fastify/static";
+import fp from "fastify-plugin";
+import type { FastifyReply } from "fastify";
+import { ApiError } from "../../errors.ts";
+
+const SITE = fileURLToPath(new URL("../../../docs/.vitepress/dist/", import.meta.url));
+const ONE_YEAR_SECONDS = 31_536_000;
+
+/** `npm start` builds the site after the service listens, so it may appear later. */
+const NOT_BUILT = `<!doctype html><html lang="en"><meta charset="utf-8"><title>Purser documentation</title>
+<meta http-equiv="refresh" content="5">
+<h1>Documentation</h1><p>The pages are not built yet. <code>npm start</code> builds them in its first minute; <code>npm run docs</code> does it now.</p>
+<p>Meanwhile: <a href="/openapi.json">the OpenAPI document</a>, <a href="/skill.md">the page for agents</a>.</p></html>`;
+
+export default fp(
+  async (app) => {
+    // Nothing is remembered: the site may be built, and built again, while this runs.
+    const send = (reply: FastifyReply, path: string): FastifyReply => {
+      if (!existsSync(join(SITE, "index.html")))
+        return reply
+          .type("text/html; charset=utf-8")
+          .header("cache-control", "no-store")
+          .send(NOT_BUILT);
+      const file = fileOf(path);
+      if (file === undefined) throw new ApiError("not_found");
+      const isHashed = file.startsWith("assets/");
+      reply.header(
+        "cache-control",
+        isHashed ? `public, max-age=${ONE_YEAR_SECONDS}, immutable` : "no-cache",
+      );
+      if (file.endsWith(".html")) allowInline(reply, readFileSync(join(SITE, file), "utf8"));
+      return reply.sendFile(file);
+    };
+    await app.register(async (scope) => {
+      await scope.register(fastifyStatic, { root: SITE, serve: false, cacheControl: false });
+      const open = { config: { auth: "public" }, schema: { hide: true } } as const;
+      scope.get("/docs", open, (_request, reply) => send(reply, ""));
+      scope.get<{ Params: { "*": string } }>("/docs/*", open, (request, reply) =>
+        send(reply, request.params["*"]),
+      );
+    });
+  },
+  { name: "docs", dependencies: ["http"] },
+);
+
+/** A page is asked for without its ending. Undefined for what is no file of the site. */
+function fileOf(path: string): string | undefined {
+  const isOfSite = (file: string): boolean => {
+    const place = join(SITE, file);
+    return place.startsWith(SITE) && statSync(place, { throwIfNoEntry: false })?.isFile() === true;
+  };
+  if (path.includes("\0")) return undefined;
+  return [path, `${path}.html`, join(path, "index.html")].find(isOfSite);
+}
+
+/** Only the small scripts that are in this page; and styles in it, because the colours of code are attributes. */
+function allowInline(reply: FastifyReply, page: string): void {
+  const hashes = [...page.matchAll(/<script[^>]*>([^<]+)<\/script>/g)].map(
+    ([, text = ""]) => `'sha256-${createHash("sha256").update(text).digest("base64")}'`,
+  );
+  const policy = String(reply.getHeader("content-security-policy") ?? "");
+  reply.header(
+    "content-security-policy",
+    policy
+      .replace("script-src 'self'", ["script-src 'self'", ...hashes].join(" "))
+      .replace("style-src 'self'", "style-src 'self' 'unsafe-inline'"),
+  );
+}
