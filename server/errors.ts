@@ -67,11 +67,11 @@ export const ERRORS = {
   payee_limit_exceeded: define(403, "Daily limit of this payee exceeded", WAIT, true),
   per_payment_limit_exceeded: define(403, "Per-payment limit exceeded", LESS),
   payee_per_payment_limit_exceeded: define(403, "Per-payment limit of this payee exceeded", LESS),
-  payee_expired: define(403, "Payee has expired", "Ask the owner to list it for longer."),
+  payee_expired: define(403, "Payee has expired", "Ask the owner to extend this payee."),
   amount_below_floor: define(
     403,
     "Amount below the floor",
-    "The payment is smaller than what is worth its gas here. Pay more at once.",
+    "The payment is smaller than its gas costs. Pay a larger amount at once.",
   ),
   recipient_not_allowed: define(
     403,
@@ -80,8 +80,8 @@ export const ERRORS = {
   ),
   site_payee_changed: define(
     403,
-    "The site asks for another payee",
-    "Do not pay it another way. Ask the owner to look at the payment and to sign the new address, if the site is right.",
+    "The site names another payee",
+    "Do not pay it in another way. Ask the owner to check the site and to sign the new address.",
   ),
   payee_bound_to_site: define(
     403,
@@ -103,7 +103,7 @@ export const ERRORS = {
   challenge_already_used: define(
     403,
     "Payment challenge used before",
-    "The seller asks with a challenge that a payment of this wallet has answered. Nothing was signed. Ask the seller again for a new one; if it repeats itself, choose another.",
+    "A payment of this wallet has already answered this challenge. Nothing was signed. Request a new challenge; if the seller repeats it, choose another seller.",
   ),
   url_blocked: define(403, "URL not allowed", "Only public http(s) addresses can be fetched."),
   proof_of_control_required: define(
@@ -114,7 +114,7 @@ export const ERRORS = {
   origin_not_allowed: define(
     403,
     "Origin not allowed",
-    "Call this route from the web app's own origin; a fetch: only from the sites the owner allowed.",
+    "Call this route from the web app's own origin. A fetch may only go to sites that the owner allowed.",
   ),
 
   owner_signature_required: define(
@@ -126,7 +126,7 @@ export const ERRORS = {
   program_refused: define(
     422,
     "Program not known",
-    "Remove the server in the program and add it again, so that it registers anew. Grant nothing to a program that cannot say who it is.",
+    "Remove the server in the program and add it again, so that it registers again.",
   ),
   return_address_refused: define(
     422,
@@ -137,7 +137,7 @@ export const ERRORS = {
   merchant_not_admitted: define(
     403,
     "Merchant not admitted",
-    "This facilitator settles only for merchants its operator admitted. Ask the operator to add your address to MERCHANTS.",
+    "This facilitator settles only for merchants that its operator admitted. Ask the operator to add your address to MERCHANTS.",
   ),
 
   second_wallet_only_tightens: define(
@@ -146,9 +146,18 @@ export const ERRORS = {
     "The owner's second wallet may tighten rules, stop agents and withdraw to the owner's address. Sign in with the owner's wallet for the rest.",
   ),
 
-  approval_declined: define(403, "Declined by the owner", "Do not ask again, nor pay otherwise."),
-  approval_closed: define(409, "The approval is not open", "It was decided, or it is over."),
-  too_many_approvals: define(429, "Too many approvals", "Wait for `approvalIds` to end.", true),
+  approval_declined: define(
+    403,
+    "Declined by the owner",
+    "Do not ask again, and do not pay in another way.",
+  ),
+  approval_closed: define(409, "The approval is not open", "Already decided or expired."),
+  too_many_approvals: define(
+    429,
+    "Too many approvals",
+    "Wait until the requests in `approvalIds` are decided or expire.",
+    true,
+  ),
 
   not_found: define(404, "Not found", "Check the path and the id."),
   method_not_allowed: define(405, "Method not allowed", "Use a method of the Allow header."),
@@ -156,19 +165,19 @@ export const ERRORS = {
   idempotency_in_progress: define(409, "Still running", "Retry with the same key soon.", true),
   call_canceled: define(
     409,
-    "Canceled by its caller",
-    "It was canceled before anything was signed, and nothing was paid. Call again to pay.",
+    "Cancelled by the caller",
+    "The call was cancelled before anything was signed. Nothing was paid. Call again to pay.",
     true,
   ),
   answer_not_kept: define(
     409,
     "The answer was not kept",
-    "This request was answered before; of a free answer only `freeAnswer` is kept, of a paid one `paymentId`. Use a new key to ask again.",
+    "This request was answered before, and the answer was not kept: only `freeAnswer` of a free one, `paymentId` of a paid one. Use a new key to fetch it again.",
   ),
   duplicate_settlement: define(
     409,
     "Payment already settled",
-    "This authorization was settled before; see `txHash`.",
+    "This authorization was settled before. See `txHash`.",
   ),
   withdrawal_replayed: define(409, "Withdrawal order used", "Prepare and sign a new order."),
   settlement_not_final: define(
@@ -180,12 +189,12 @@ export const ERRORS = {
   not_refundable: define(
     409,
     "Nothing to refund",
-    "The payment was not settled, or all of it was refunded; `refundable` is what is left.",
+    "The payment was not settled, or it was refunded in full. `refundable` is what is left.",
   ),
   refund_changed: define(
     409,
     "Another refund came first",
-    "What was signed is no longer the next refund of this settlement; nothing was sent for it. Look at its refunds, then ask without `authorization` again.",
+    "Another refund of this settlement came first. Nothing was sent. Read its refunds, then send the request without `authorization` again.",
   ),
   agent_has_funds: define(
     409,
@@ -195,7 +204,7 @@ export const ERRORS = {
   listing_not_active: define(
     409,
     "Listing is not active",
-    "The seller's endpoint is paused or failing; choose another.",
+    "The seller's endpoint is paused or failing. Choose another.",
   ),
   listing_quota_exceeded: define(
     409,
@@ -215,19 +224,19 @@ export const ERRORS = {
   policy_changed: define(
     409,
     "The rules changed meanwhile",
-    "What was signed is not what this request would do now. Sign the newer `typedData`, then send the same request with it.",
+    "The rules changed after you signed. Sign the newer `typedData`, then send the same request with it.",
   ),
   order_used: define(
     409,
     "Order already used",
-    "What it says was done. Send the request without `authorization` for a new order.",
+    "This order was carried out before. Send the request without `authorization` to get a new order.",
   ),
   email_not_available: define(
     409,
     "No e-mail here",
     "This service is not set up to send e-mail (SMTP_URL). Use a webhook, or ask the operator.",
   ),
-  conflict: define(409, "Conflict", "The resource changed or exists already; reload and retry."),
+  conflict: define(409, "Conflict", "The resource changed or exists already. Reload and retry."),
 
   request_timeout: define(
     408,
@@ -257,7 +266,7 @@ export const ERRORS = {
   invalid_address: define(
     422,
     "Invalid address",
-    "Use a 20-byte 0x address; a mixed-case one must have a right checksum.",
+    "Use a 20-byte 0x address. In mixed case its checksum must be right.",
   ),
   idempotency_key_reused: define(
     422,
@@ -279,82 +288,82 @@ export const ERRORS = {
   fetch_capacity: define(
     429,
     "Too many fetches at once",
-    "Wait `Retry-After` seconds and repeat; nothing was paid. `scope` says whether the agent, its owner or the service is full.",
+    "Wait `Retry-After` seconds and repeat. Nothing was paid. `scope` says whether the agent, its owner or the service is at its limit.",
     true,
   ),
   fetch_quota_exceeded: define(
     429,
-    "Too much is kept for this agent",
+    "Too many kept answers for this agent",
     "Paid answers are kept for a repeat with their key, up to a quota of bytes in 24 hours. Wait `Retry-After` seconds, or fetch without an Idempotency-Key. Nothing was paid.",
     true,
   ),
   gas_budget_exhausted: define(
     429,
     "Gas budget used up",
-    "Whoever pays for this payment's gas has used up what a day allows. It refills evenly: wait until `availableAt`. Nothing was signed.",
+    "The gas budget for this payment is used up for now. It refills evenly: wait until `availableAt`. Nothing was signed.",
     true,
   ),
   rate_limited: define(429, "Too many requests", "Wait `Retry-After` seconds.", true),
 
   headers_too_large: define(431, "Headers too large", "Send at most 16 KiB of headers."),
 
-  internal_error: define(500, "Internal error", "Our fault. Quote the request id.", true),
+  internal_error: define(500, "Internal error", "This is our fault. Report the request id.", true),
 
   upstream_error: define(
     502,
     "Target failed",
-    "The target could not be reached or answered unusably; nothing was paid.",
+    "The target could not be reached, or its answer was unusable. Nothing was paid.",
     true,
   ),
   upstream_invalid_402: define(
     502,
     "Target's 402 is not valid",
-    "The target asks for payment in a form that is not x402; nothing was paid.",
+    "The target asks for payment in a form that is not x402. Nothing was paid.",
   ),
   price_not_announced: define(
     422,
     "Price not announced",
-    "This MCP server does not say in its list of tools what the tool costs, and calling a tool to hear it would be the action itself if it is free. Nothing was called. Call it with `maxAmount`: more is not paid.",
+    "This MCP server does not list the price of the tool, and calling a free tool would run it. Nothing was called. Call it with `maxAmount` to set the most you pay.",
   ),
   upstream_redirect: define(
     502,
     "Target redirects",
-    "Redirects are not followed; use the final URL (`thirdParty.headers.location`), if you trust it. Nothing was paid.",
+    "Redirects are not followed. Use the final URL (`thirdParty.headers.location`) if you trust it. Nothing was paid.",
   ),
   paid_upstream_failed: define(
     502,
     "Paid, but not delivered",
-    "The payment settled (`txHash`) but the target failed: `thirdParty` is what it answered. Do not pay again; contact the seller.",
+    "The payment settled (`txHash`), but the target failed. `thirdParty` is its answer. Do not pay again; contact the seller.",
   ),
   settlement_failed: define(
     502,
     "Settlement failed",
-    "The payment provably did not happen; the budget is free again.",
+    "The payment did not happen, and that is proven. The budget is free again.",
     true,
   ),
 
   chain_unavailable: define(
     503,
     "Chain unavailable",
-    "The chain cannot be reached, costs too much now, or takes nothing in; nothing was signed. Retry later.",
+    "The chain cannot be reached, costs too much now, or accepts no transactions. Nothing was signed. Retry later.",
     true,
   ),
   policy_not_signed: define(
     503,
     "Not covered by the owner's signature",
-    "What our books say of this agent is not what its owner signed. Nothing was signed; the owner and the operator were told. Do not retry.",
+    "Stored rules do not match the owner's signature; payment blocked. Nothing was signed. The owner and the operator were notified. Do not retry.",
   ),
   keys_unavailable: define(
     503,
     "Keys unavailable",
-    "What keeps the wallets' keys cannot be reached, or is too busy. Nothing was signed, and nothing stays reserved. Retry later.",
+    "The key store cannot be reached, or is too busy. Nothing was signed, and nothing stays reserved. Retry later.",
     true,
   ),
   relayer_unfunded: define(503, "Relayer has no gas", "Nothing was signed. Retry later.", true),
   agent_busy: define(
     503,
     "Agent busy",
-    "Too much is going on with this agent's budget at once; nothing was reserved. Wait `Retry-After` seconds.",
+    "Too many requests change this agent's budget at once. Nothing was reserved. Wait `Retry-After` seconds.",
     true,
   ),
   service_unavailable: define(
@@ -367,13 +376,13 @@ export const ERRORS = {
   upstream_timeout: define(
     504,
     "Target timed out",
-    "The target did not answer in time; see `paid` and `paymentId`.",
+    "The target did not answer in time. See `paid` and `paymentId`.",
     true,
   ),
   payment_status_unknown: define(
     504,
     "Payment status unknown",
-    "The payment was signed and its outcome is not known yet. Repeat the very same call, with its Idempotency-Key if it had one, or read `paymentId`.",
+    "The payment was signed, and its outcome is not known yet. Repeat the same call, with its Idempotency-Key if it had one, or read `paymentId`.",
     true,
   ),
 } as const satisfies Record<string, ErrorDefinition>;

@@ -202,12 +202,13 @@ export const CONFIGURATION: Record<string, Record<string, ConfigurationKey>> = {
     OTEL_SDK_DISABLED: { meaning: "`true` turns traces off." },
   },
   "Secrets from files": {
-    DATABASE_URL_FILE: { meaning: "The file that holds `DATABASE_URL`." },
+    DATABASE_URL_FILE: {
+      meaning: "The file that holds `DATABASE_URL`. In the same way: `RPC_URL_<chainId>_FILE`.",
+    },
     METRICS_TOKEN_FILE: { meaning: "The file that holds `METRICS_TOKEN`." },
     SMTP_URL_FILE: { meaning: "The file that holds `SMTP_URL`." },
     MASTER_KEYS_FILE: { meaning: "The file that holds `MASTER_KEYS`." },
     RELAYER_PRIVATE_KEYS_FILE: { meaning: "The file that holds `RELAYER_PRIVATE_KEYS`." },
     FACILITATOR_API_KEYS_FILE: { meaning: "The file that holds `FACILITATOR_API_KEYS`." },
-    "RPC_URL_<chainId>_FILE": { meaning: "The file that holds `RPC_URL_<chainId>`." },
   },
 };

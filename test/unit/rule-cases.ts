@@ -67,13 +67,13 @@ export const FAULTS: {
     rule: "target",
     code: "challenge_already_used",
     wrong: { refusal: "challenge_already_used" },
-    words: /answered by a payment before/,
+    words: /already answered this challenge/,
   },
   {
     rule: "max_amount",
     code: "price_exceeds_max",
     wrong: { maxAmount: USDC - 1n },
-    words: /^1 USDC asked, maxAmount is 0\.999999 USDC\.$/,
+    words: /^1 USDC requested; maxAmount is 0\.999999 USDC\.$/,
   },
   {
     rule: "allowlist",
@@ -103,19 +103,19 @@ export const FAULTS: {
     rule: "payee_expiry",
     code: "payee_expired",
     wrong: { payeeExpired: true },
-    words: /place on the allowlist has expired/,
+    words: /entry on the allowlist has expired/,
   },
   {
     rule: "per_payment_limit",
     code: "per_payment_limit_exceeded",
     wrong: { perPaymentLimit: USDC - 1n },
-    words: /^1 USDC asked, one payment may be 0\.999999 USDC\.$/,
+    words: /^1 USDC requested; the per-payment limit is 0\.999999 USDC\.$/,
   },
   {
     rule: "payee_per_payment_limit",
     code: "payee_per_payment_limit_exceeded",
     wrong: { payeePerPaymentLimit: USDC - 1n },
-    words: /^1 USDC asked, one payment to this recipient may be 0\.999999 USDC\.$/,
+    words: /^1 USDC requested; the limit for one payment to this recipient is 0\.999999 USDC\.$/,
   },
   {
     rule: "payments_per_hour",
@@ -128,37 +128,38 @@ export const FAULTS: {
     code: "payee_limit_exceeded",
     wrong: { payeeLimit: 2n * USDC - 1n },
     words:
-      /^1 USDC asked, 1 USDC of 1\.999999 USDC used in the last 24 hours for this recipient\.$/,
+      /^1 USDC requested; 1 USDC of 1\.999999 USDC used in the last 24 hours for this recipient\.$/,
   },
   {
     rule: "daily_limit",
     code: "daily_limit_exceeded",
     wrong: { limit: 5n * USDC - 1n },
-    words: /^1 USDC asked, 4 USDC of 4\.999999 USDC used in the last 24 hours\.$/,
+    words: /^1 USDC requested; 4 USDC of 4\.999999 USDC used in the last 24 hours\.$/,
   },
   {
     rule: "weekly_limit",
     code: "weekly_limit_exceeded",
     wrong: { weeklyLimit: 9n * USDC - 1n },
-    words: /^1 USDC asked, 8 USDC of 8\.999999 USDC used in the last 7 days\.$/,
+    words: /^1 USDC requested; 8 USDC of 8\.999999 USDC used in the last 7 days\.$/,
   },
   {
     rule: "monthly_limit",
     code: "monthly_limit_exceeded",
     wrong: { monthlyLimit: 20n * USDC - 1n },
-    words: /^1 USDC asked, 19 USDC of 19\.999999 USDC used in the last 30 days\.$/,
+    words: /^1 USDC requested; 19 USDC of 19\.999999 USDC used in the last 30 days\.$/,
   },
   {
     rule: "balance",
     code: "insufficient_funds",
     wrong: { balance: 2n * USDC - 1n },
-    words: /^1 USDC asked, the wallet holds 1\.999999 USDC, of which 1 USDC is promised already\.$/,
+    words:
+      /^1 USDC requested; the wallet holds 1\.999999 USDC, of which 1 USDC is already reserved\.$/,
   },
   {
     rule: "floor",
     code: "amount_below_floor",
     wrong: { floor: USDC + 1n },
-    words: /^1 USDC asked, less than 1\.000001 USDC is not worth its gas\.$/,
+    words: /^1 USDC requested; the smallest payment is 1\.000001 USDC\.$/,
   },
   {
     rule: "gas",

@@ -58,7 +58,7 @@ t.test("telling people, in the app", async (t) => {
   let secret = "";
 
   await step("nobody to be told yet, and where to begin", async () => {
-    await page.getByText("Nothing was told yet").waitFor();
+    await page.getByText("No notifications yet").waitFor();
     await picture(page, "empty", true);
     await page.getByRole("link", { name: "Webhooks", exact: true }).click();
     await page.getByText("No webhooks").waitFor();

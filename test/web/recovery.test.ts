@@ -20,7 +20,7 @@ t.test("the second wallet", async (t) => {
   await t.test("is named in the settings", async () => {
     await signInWithDemoWallet(page);
     await page.getByLabel("Address of your second wallet").fill(second.address);
-    await page.getByRole("button", { name: "Sign and name it" }).click();
+    await page.getByRole("button", { name: "Add recovery wallet" }).click();
     await page.getByText("Make it the owner").waitFor();
     await page.getByText(second.address).waitFor();
     const shots = process.env["SCREENSHOTS"];
@@ -32,7 +32,7 @@ t.test("the second wallet", async (t) => {
     const wallet = await injectWallet(own, second, { chainId: world.chain.chainId });
     await t.test("nobody else's", async () => {
       await own.goto(`${world.baseUrl}/agents`);
-      await own.getByRole("button", { name: "I am the second wallet of an owner" }).click();
+      await own.getByRole("button", { name: "Use a recovery wallet" }).click();
       await own.getByRole("button", { name: /Test Wallet/ }).click();
       await own.getByLabel("The owner's address").fill("0x12");
       await own.getByRole("button", { name: "Sign in", exact: true }).click();
@@ -77,7 +77,7 @@ t.test("the second wallet", async (t) => {
   });
 
   await t.test("is taken back, and its session with it", async (t) => {
-    await page.getByRole("button", { name: "Take it back" }).click();
+    await page.getByRole("button", { name: "Revoke" }).click();
     await page.getByLabel("Address of your second wallet").waitFor();
     t.equal(await page.getByText(second.address).count(), 0);
     const { rows } = await world.database.pool.query(
@@ -93,7 +93,7 @@ t.test("the second wallet", async (t) => {
     await both.getByRole("button", { name: /Test Wallet/ }).click();
     await both.getByRole("button", { name: "Sign in", exact: true }).click();
     await both.getByLabel("Address of your second wallet").fill(second.address);
-    await both.getByRole("button", { name: "Sign and name it" }).click();
+    await both.getByRole("button", { name: "Add recovery wallet" }).click();
     await both.getByRole("button", { name: "Sign with the first wallet" }).click();
     await both.getByText("Signed with the first wallet. Now choose").waitFor();
     await wallet.switchAccount(both, second);

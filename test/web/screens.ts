@@ -34,7 +34,7 @@ export const PUBLIC_SCREENS: Screen[] = [
     name: "sign-in-second",
     path: "/agents",
     ready: "Built in, for this local world only",
-    act: (page) => page.getByRole("button", { name: "I am the second wallet" }).click(),
+    act: (page) => page.getByRole("button", { name: "Use a recovery wallet" }).click(),
   },
   { name: "marketplace", path: "/marketplace", ready: /statistics/i },
   { name: "facilitator", path: "/facilitator", ready: "Relayers" },

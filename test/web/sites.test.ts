@@ -82,7 +82,7 @@ t.test("a website as a payee", async (t) => {
     const dialog = page.getByRole("dialog");
     await dialog.getByLabel("Address of a paid page").fill("https://127.0.0.1:9");
     await dialog.getByRole("button", { name: "Ask the site" }).click();
-    await dialog.getByText("The site told no price").waitFor();
+    await dialog.getByText("This page is not asking for payment").waitFor();
     await dialog.getByLabel("Address of a paid page").fill(seller.url);
     await dialog.getByLabel("Address of a paid page").press("Enter");
     await dialog.getByText(seller.origin, { exact: true }).waitFor();

@@ -330,7 +330,7 @@ t.test("the whole story", async (t) => {
     const second = testAccount(56);
     await page.getByRole("link", { name: "Settings" }).click();
     await page.getByLabel("Address of your second wallet").fill(second.address);
-    await page.getByRole("button", { name: "Sign and name it" }).click();
+    await page.getByRole("button", { name: "Add recovery wallet" }).click();
     await page.getByText("Make it the owner").waitFor();
     await openAgent();
     const opened = await openPage(t, world.browser, { reducedMotion: "reduce" });

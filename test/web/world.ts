@@ -56,7 +56,7 @@ export async function signInWithDemoWallet(page: Page): Promise<void> {
 /** With an injected wallet, which an owner named as the second one. */
 export async function signInAsSecond(page: Page, url: string, owner: string): Promise<void> {
   await page.goto(url);
-  await page.getByRole("button", { name: "I am the second wallet of an owner" }).click();
+  await page.getByRole("button", { name: "Use a recovery wallet" }).click();
   await page.getByLabel("The owner's address").fill(owner);
   await page.getByRole("button", { name: /Test Wallet/ }).click();
   await page.getByRole("button", { name: "Sign in", exact: true }).click();

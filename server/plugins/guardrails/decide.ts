@@ -146,7 +146,7 @@ export function clocksApart(
   const { agentId, chainId } = about;
   log.error({ agentId, chainId }, "the database's clock and the chain's are far apart");
   return new ApiError("chain_unavailable", {
-    detail: "The chain's clock and this service's are too far apart; nothing was signed.",
+    detail: "The chain's clock and this service's clock are too far apart. Nothing was signed.",
   });
 }
 
@@ -154,7 +154,7 @@ export function clocksApart(
 export const behindTheChain = (): ApiError =>
   new ApiError("chain_unavailable", {
     detail:
-      "This database is older than the chain. Agents pay again when the ledger has caught up; nothing was signed.",
+      "This database is older than the chain. Agents can pay again when the ledger has caught up. Nothing was signed.",
   });
 
 /** Both functions that reserve look the key up again under the agent's lock, and say so in these words. */

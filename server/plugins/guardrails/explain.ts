@@ -35,7 +35,7 @@ export function evaluate(snapshot: Snapshot): Evaluation {
       trace.push({
         rule: rule.name,
         passed: null,
-        detail: "Not looked at: an earlier rule refused.",
+        detail: "Not checked: an earlier rule refused.",
       });
       continue;
     }

@@ -65,7 +65,7 @@ export function toApiError(error: FastifyError | ApiError): ApiError {
   if (isDatabaseUnavailable(error)) return new ApiError("service_unavailable", { cause: error });
   return new ApiError("internal_error", {
     cause: error,
-    detail: "Something went wrong on our side. Quote the request id.",
+    detail: "Something went wrong on our side. Report the request id.",
   });
 }
 

@@ -42,7 +42,7 @@ export const allowlist = {
   field: {
     name: "allowlist",
     label: "Who may be paid",
-    help: "Everybody else is refused. An empty list pays nobody.",
+    help: "Everybody else is refused. Add at least one payee, or the agent cannot pay.",
   },
 } as const satisfies Rule<AllowlistFacts, Codes>;
 

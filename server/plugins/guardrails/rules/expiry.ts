@@ -14,6 +14,6 @@ export const expiry = {
   field: {
     name: "expiresAt",
     label: "Expires",
-    help: "From then on the agent pays nothing",
+    help: "The agent cannot pay after this time",
   },
 } as const satisfies Rule<ExpiryFacts, "agent_expired">;

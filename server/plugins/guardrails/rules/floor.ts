@@ -14,7 +14,7 @@ export const floor = {
       ? null
       : {
           refusal: requested < floor ? "amount_below_floor" : null,
-          detail: `${usdc(requested)} asked, less than ${usdc(floor)} is not worth its gas.`,
+          detail: `${usdc(requested)} requested; the smallest payment is ${usdc(floor)}.`,
         },
   // The operator's, and no time makes it fit.
   advise: () => ({ extra: { nextReleaseAt: null, availableAt: null } }),

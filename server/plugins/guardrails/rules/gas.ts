@@ -29,7 +29,7 @@ export const gas = {
     if (gasHold === undefined) return null;
     return {
       refusal: null,
-      detail: `Its gas costs about ${formatGas(gasHold)} USDC, which is there.`,
+      detail: `Its gas costs about ${formatGas(gasHold)} USDC, which is available.`,
     };
   },
   policy: ({ gasShort, gasLimit = 0n, gasLeft = 0n, gasHeld = 0n }) => {

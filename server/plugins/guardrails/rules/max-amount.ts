@@ -14,6 +14,6 @@ export const maxAmount = {
       ? null
       : {
           refusal: requested > maxAmount ? "price_exceeds_max" : null,
-          detail: `${usdc(requested)} asked, maxAmount is ${usdc(maxAmount)}.`,
+          detail: `${usdc(requested)} requested; maxAmount is ${usdc(maxAmount)}.`,
         },
 } as const satisfies Rule<MaxAmountFacts, "price_exceeds_max">;

@@ -17,15 +17,15 @@ export const payeeExpiry = {
       : payeeExpired
         ? {
             refusal: "payee_expired",
-            detail: "The recipient's place on the allowlist has expired.",
+            detail: "The recipient's entry on the allowlist has expired.",
           }
-        : { refusal: null, detail: "The recipient's place on the allowlist has not expired." },
+        : { refusal: null, detail: "The recipient's entry on the allowlist has not expired." },
   liftable: true,
   field: {
     name: "expiresAt",
     of: "payee",
     label: "Until",
-    help: "Optional. From then on this payee is paid nothing",
+    help: "Optional. This payee cannot be paid after this time",
   },
 } as const satisfies Rule<PayeeExpiryFacts, "payee_expired">;
 
@@ -42,7 +42,7 @@ export const payeePerPaymentLimit = {
       ? null
       : {
           refusal: requested > limit ? "payee_per_payment_limit_exceeded" : null,
-          detail: `${usdc(requested)} asked, one payment to this recipient may be ${usdc(limit)}.`,
+          detail: `${usdc(requested)} requested; the limit for one payment to this recipient is ${usdc(limit)}.`,
         },
   policy: ({ payeePerPaymentLimit }) => {
     if (payeePerPaymentLimit === undefined) return null;

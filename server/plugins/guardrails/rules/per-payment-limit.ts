@@ -14,7 +14,7 @@ export const perPaymentLimit = {
       ? null
       : {
           refusal: requested > perPaymentLimit ? "per_payment_limit_exceeded" : null,
-          detail: `${usdc(requested)} asked, one payment may be ${usdc(perPaymentLimit)}.`,
+          detail: `${usdc(requested)} requested; the per-payment limit is ${usdc(perPaymentLimit)}.`,
         },
   most: ({ perPaymentLimit }) => perPaymentLimit,
   policy: ({ perPaymentLimit }) => {

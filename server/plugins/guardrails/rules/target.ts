@@ -26,7 +26,7 @@ export const target = {
       case "listing_mismatch":
         return { refusal, detail: "The live terms differ from the listing." };
       case "challenge_already_used":
-        return { refusal, detail: "The seller's challenge was answered by a payment before." };
+        return { refusal, detail: "A payment has already answered this challenge." };
       case "origin_not_allowed":
         return { refusal, detail: notAmongSites(site) };
       default:
@@ -43,7 +43,7 @@ export const target = {
   field: {
     name: "fetch",
     label: "Where it may fetch",
-    help: "Anywhere, or only on the sites of its payees, free answers included",
+    help: "Any site, or only the sites of its payees, also for free answers",
   },
 } as const satisfies Rule<TargetFacts, TargetCode>;
 

@@ -71,7 +71,7 @@ export function windowRule<Name extends string, Code extends ErrorCode, Facts ex
         refusal: spent + reserved + asked(facts) > limit ? rule.code : null,
         detail: rule.counts
           ? `${words(spent + reserved)} of ${text(limit)} made in ${rule.during}.`
-          : `${words(asked(facts))} asked, ${words(spent + reserved)} of ${words(limit)} used in ${rule.during}.`,
+          : `${words(asked(facts))} requested; ${words(spent + reserved)} of ${words(limit)} used in ${rule.during}.`,
       };
     },
     most(facts: Facts): bigint | null {

@@ -17,7 +17,7 @@ export default function NotificationsScreen(): ReactNode {
   if (part !== undefined && part !== "email" && part !== "webhooks") return <NotFoundScreen />;
   return (
     <>
-      <PageHeader title="Notifications" lead="What your agents do, told where you are." />
+      <PageHeader title="Notifications" lead="Alerts about your agents." />
       <Stack gap={5}>
         <Tabs
           label="Notifications"

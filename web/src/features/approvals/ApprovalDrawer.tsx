@@ -125,7 +125,7 @@ function Decide({ approval }: { approval: Approval }): ReactNode {
             refuse.mutate();
           }}
         >
-          {isOpen ? "Decline" : "Take it back"}
+          {isOpen ? "Decline" : "Revoke"}
         </Button>
       </Row>
     </Stack>

@@ -42,7 +42,7 @@ export function Happened({ agentName }: { agentName: (id: string) => string }): 
         <Skeleton shape="row" count={5} />
       </QueryStatus>
       {query.isSuccess && items.length === 0 && (
-        <EmptyState title={type === "" ? "Nothing was told yet" : "Nothing of this kind"}>
+        <EmptyState title={type === "" ? "No notifications yet" : "Nothing of this kind"}>
           {type === "" ? (
             <>
               Confirm an <Link to="/notifications/email">e-mail address</Link>, or add a{" "}

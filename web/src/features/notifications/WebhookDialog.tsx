@@ -126,7 +126,7 @@ function WebhookForm({ webhook, onCreated, onCancel }: FormProps): ReactNode {
             setDescription(event.currentTarget.value);
           }}
         />
-        <p className={styles.legend}>What it is told</p>
+        <p className={styles.legend}>Events to send</p>
         <Checkbox
           label="Everything, also what is added later"
           checked={isAll}
@@ -136,7 +136,7 @@ function WebhookForm({ webhook, onCreated, onCancel }: FormProps): ReactNode {
         />
         {!isAll && (
           <TypeChoice
-            label="What it is told"
+            label="Events to send"
             names={WEBHOOK_NAMES}
             chosen={types}
             onChange={setTypes}

@@ -41,7 +41,7 @@ const WORDS: Record<string, StatusWords> = {
   voided: {
     label: "Voided",
     tone: "neutral",
-    meaning: "Provably never to happen. The budget is free again.",
+    meaning: "Cancelled; not paid. The budget is free again.",
   },
   blocked: {
     label: "Blocked",

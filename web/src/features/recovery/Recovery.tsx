@@ -107,7 +107,7 @@ function NameSecond({
         )}
         <Row>
           <Button type="submit" pending={name.isPending && "Look at your wallet…"}>
-            Sign and name it
+            Add recovery wallet
           </Button>
           {current !== null && (
             <Button
@@ -116,7 +116,7 @@ function NameSecond({
                 name.mutate({ connection, address: null });
               }}
             >
-              Take it back
+              Revoke
             </Button>
           )}
         </Row>

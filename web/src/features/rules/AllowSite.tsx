@@ -89,7 +89,7 @@ function AskSite({ agentId, onPick }: AllowSiteProps): ReactNode {
           </Button>
         </Row>
       </form>
-      {ask.error && <ErrorNotice title="The site told no price" error={ask.error} />}
+      {ask.error && <ErrorNotice title="This page is not asking for payment" error={ask.error} />}
       {ask.data && <Found found={ask.data} onPick={onPick} />}
     </Stack>
   );

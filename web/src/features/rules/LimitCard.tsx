@@ -40,7 +40,7 @@ export function LimitCard({ agent }: { agent: Agent }): ReactNode {
               )
             ) : (
               <>
-                Next amount is free again <TimeUntil iso={window.nextReleaseAt} />
+                The limit starts to free up <TimeUntil iso={window.nextReleaseAt} />
               </>
             )}
           </li>

@@ -48,7 +48,7 @@ export function SaveRules({
                   ? second === null
                     ? "This allows more than before, so your wallet signs it."
                     : "This allows more than before: it takes the owner's own wallet."
-                  : "This allows no more than before: it holds at once, without your wallet."}
+                  : "Tighter limits apply immediately, without your wallet."}
               </Muted>
             </p>
           )}

@@ -61,9 +61,7 @@ export function SignIn({
             setSecondOf(secondOf === undefined ? "" : undefined);
           }}
         >
-          {secondOf === undefined
-            ? "I am the second wallet of an owner"
-            : "Sign in for myself instead"}
+          {secondOf === undefined ? "Use a recovery wallet" : "Sign in for myself instead"}
         </Button>
       </Row>
     </Stack>
