@@ -30,7 +30,7 @@ export async function examine(
     config = loadConfig(environment);
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
-    const todo = "The server would not start; the README's table has every key.";
+    const todo = "The server would not start; docs/reference/configuration.md has every key.";
     return error.problems.map((problem) => wrong("configuration", problem, todo));
   }
   if (config.databaseUrl === undefined)
