@@ -1,5 +1,5 @@
 #!/bin/bash
-# A copy of the primary that follows it. To take over: `pg_ctl promote`, and point DATABASE_URL here (docs/operations.md).
+# A copy of the primary that follows it. To take over: `pg_ctl promote`, and point DATABASE_URL here (docs/operations/standby.md).
 set -euo pipefail
 if [ ! -s "$PGDATA/PG_VERSION" ]; then
   PGPASSWORD=$(cat /run/secrets/replication_password)

@@ -259,7 +259,7 @@ async function differences(prisma: PrismaClient): Promise<Finding> {
   return wrong(
     "ledger",
     named.join(", "),
-    "docs/operations.md (What rings) says what each means; npm run operator -- heal-difference ends what was looked at.",
+    "docs/operations/differences.md explains each kind; npm run operator -- heal-difference closes one that a person has checked.",
   );
 }
 

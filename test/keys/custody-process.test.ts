@@ -400,11 +400,11 @@ async function run(
   return { code, output };
 }
 
-/** The role of docs/operations.md, to the letter: what it does not grant, custody must not need. */
+/** The role of docs/operations/custody-process.md, to the letter: what it does not grant, custody must not need. */
 async function grantAsDocumented(): Promise<string> {
-  const text = readFileSync(join(ROOT, "docs/operations.md"), "utf8");
+  const text = readFileSync(join(ROOT, "docs/operations/custody-process.md"), "utf8");
   const [, sql] = /```sql\n(CREATE ROLE purser_custody[^`]*)```/.exec(text) ?? [];
-  if (sql === undefined) throw new Error("docs/operations.md grants nothing");
+  if (sql === undefined) throw new Error("docs/operations/custody-process.md grants nothing");
   const password = randomBytes(12).toString("hex");
   await database.pool.query(
     sql.replaceAll("purser_custody", role).replaceAll("<password>", password),

@@ -79,7 +79,7 @@ async function pgbouncer(t: Test, url: string, settings: string[] = []): Promise
   return target.href;
 }
 
-/** As docs/operations.md says. */
+/** As docs/operations/pooler.md says. */
 const ROLE_SETTINGS = [
   "timezone = 'UTC'",
   "statement_timeout = '5s'",

@@ -383,7 +383,7 @@ t.test("rows that were lost come back, however they were lost", async (t) => {
   await ctx.database.pool.query("DELETE FROM settlements");
   await ctx.database.pool.query("DELETE FROM payments");
   await ctx.database.pool.query("UPDATE agents SET window_sum = 0");
-  // Reading again from a block is one statement (docs/operations.md).
+  // Reading again from a block is one statement (docs/operations/ledger-and-chain.md).
   await ctx.database.pool.query("UPDATE ledger_cursors SET next_block = $1, last_hash = NULL", [
     rows[0]?.next_block,
   ]);

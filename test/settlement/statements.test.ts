@@ -1,4 +1,4 @@
-// Goal: a settlement asks no more of the database than docs/speed.md says: a statement more, or a transaction of several, is seen.
+// Goal: a settlement asks no more of the database than docs/explanation/speed-how.md says: a statement more, or a transaction of several, is seen.
 import type { PoolClient } from "pg";
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";

@@ -327,7 +327,7 @@ t.test(
     t.same(
       [1, 2, 4, 8].map((workers) => connectionsInAll({ workers })),
       [49, 69, 79, 119],
-      "as docs/operations.md says",
+      "as docs/operations/all-cores.md says",
     );
     t.equal(shareOf(1_000, { role: "whole", workers: 1 }), 1_000);
     t.equal(shareOf(1_000, { role: "accepting", workers: 2 }), 590);

@@ -22,7 +22,7 @@ export interface LedgerRow {
   blockHash: Hex | null;
 }
 
-/** How ledger and chain may differ; docs/operations.md says what each means and what to do. */
+/** How ledger and chain may differ. docs/operations/differences.md says what each kind means and what to do. */
 export type DifferenceKind =
   | "payment_open"
   | "payment_not_settled"
