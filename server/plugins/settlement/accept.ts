@@ -1,4 +1,4 @@
-/** Hands signed payments that are ready at the same moment to the engine in one transaction: ours, and strangers'. */
+/** Gives signed payments that are ready at the same moment to the engine in one transaction: agents' and third parties'. */
 import { setTimeout as sleep } from "node:timers/promises";
 import type { SettlementKey } from "../../core/authorization.ts";
 import { Coalescer } from "../../core/shared-answers.ts";
@@ -28,7 +28,7 @@ export interface Accepting {
 
 /** As many as share a transaction: the first of a burst are on their way while the last are written. */
 const GROUPS = { maxBatch: MAX_BATCH, maxInFlight: 2 };
-/** After a lost answer, what was asked may still be under way. */
+/** After a lost answer, the statement may still be running. */
 const LOOK_AFTER_MS = [0, 500, 1_500];
 
 type Accept = (request: SettlementRequest) => Promise<Accepted>;
@@ -46,7 +46,7 @@ export function acceptInGroups(accepting: Accepting): Accept {
     GROUPS,
   );
   return async (request) => {
-    // Of whoever asks: its group runs in the name of one of them.
+    // The trace of the caller: its group runs in the name of one of them.
     const traceparent = traceHere();
     const result = await traced("settlement.persist", { "purser.payment_id": request.id }, () =>
       groups.ask(traceparent === null ? request : Object.assign({}, request, { traceparent })),
@@ -88,7 +88,7 @@ async function acceptGroup(
   }
 }
 
-/** What the rows say after an answer was lost. Nobody asks again: that could be a second time. */
+/** Reads the rows after an answer was lost. The statement is not repeated: that could be a second time. */
 async function lookFor(
   accepting: Accepting,
   request: SettlementRequest,

@@ -1,4 +1,4 @@
-/** Who is to blame for what had no effect in a mined transaction: who goes alone next time, and who for a day. */
+/** Which payment caused a failure in a mined transaction: which is sent alone next time, and which payer for a day. */
 import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
 import type { RpcReceipt } from "../../infra/chain/contracts.ts";
 import type { EngineContext } from "./context.ts";
@@ -8,7 +8,7 @@ import type { ProvenOutcome } from "./store.ts";
 export interface FailureAttribution {
   /** Nonces of the authorizations that failed by their own doing. */
   faults: string[];
-  /** Payers that are not trusted in company for a while. */
+  /** Payers that are not sent in a batch for a while. */
   offenders: string[];
 }
 
@@ -16,8 +16,8 @@ const NOBODY: FailureAttribution = { faults: [], offenders: [] };
 
 /**
  * - Used or canceled by somebody else meanwhile: nobody's fault, and no gas worth a word.
- * - The gas ran out: whoever has code at its address burnt it; where nobody has, all are suspects.
- * - Nothing in a batch had an effect, and gas was left: the token's doing (it was paused, say), not theirs.
+ * - The gas ran out: a payer with code at its address burnt it; where no payer has code, all are suspects.
+ * - Nothing in a batch had an effect, and gas was left: the token caused it (it was paused, for example), not the payers.
  * - Some had no effect among others that had: their own doing. Through our batcher each has a bound of gas of its own,
  *   which no simulation knows: who has no code there goes alone, where the bound is another, and is held in no doubt.
  */

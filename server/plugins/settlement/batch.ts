@@ -14,11 +14,11 @@ import { type SettlementRecord, toRow } from "./store.ts";
 export const MAX_BATCH = 100;
 /** Nodes keep sixteen executable transactions of one account for sure. */
 export const MAX_IN_FLIGHT = 16;
-/** Of these places, strangers' payments that travel alone take no more than so many, ... */
+/** Of these places, third-party payments that are sent alone take no more than so many, ... */
 export const SOLO_PLACES = 4;
-/** ... and all strangers' together leave this many to withdrawals and agents. */
+/** ... and all third-party payments together leave this many to withdrawals and agents. */
 export const KEPT_PLACES = 1;
-/** Given up this often, a stranger's payment has failed. */
+/** A third-party payment that was given up this often has failed. */
 export const MAX_GIVEN_UP = 4;
 
 /** What an agent's cancellation uses at the very most. */
@@ -32,9 +32,9 @@ export interface BatchItem extends CarriedItem {
   call: ContractCall;
   gas: bigint;
   /**
-   * Travels alone, with a gas limit of its own: a payer with code runs what strangers wrote, which may burn
+   * Sent alone, with a gas limit of its own: a payer with code runs third-party code, which may burn
    * all gas it is given and starve its neighbours; and what did harm in a batch is not trusted in another.
-   * That a payer has code the chain says, when the batch is weeded: its signature may look like a key's.
+   * Preflight reads from the chain whether a payer has code: its signature may look like a key's.
    */
   solo: boolean;
   /** Looked at by the contract it calls: then it is simulated as it is sent, and not through Multicall3. */
@@ -43,7 +43,7 @@ export interface BatchItem extends CarriedItem {
   trace?: string | undefined;
 }
 
-/** A stranger's: agents' keys are ours, and there is no code behind them. */
+/** A third party's payment. Agents' keys are ours, and there is no code behind them. */
 export const isThirdParty = ({ record }: BatchItem): boolean => record.agent_id === null;
 
 export function toBatchItem(record: SettlementRecord, gasCapPerItem: bigint): BatchItem {

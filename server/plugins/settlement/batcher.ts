@@ -1,5 +1,5 @@
 /**
- * Whether our batcher stands on this chain. It is believed by its code and an answer, and asked again in the simulation of
+ * Whether our batcher is deployed on this chain. Its code and an answer prove it, and it is called again in the simulation of
  * each batch: a transaction to an account without code succeeds, and does nothing.
  */
 import type { Address } from "viem";
@@ -63,7 +63,7 @@ export class Batcher {
       if (found === "ours") this.#isWarned = false;
       else this.#warn(WORDS[found]);
     } catch {
-      // Who does not answer says nothing of it; the engine tells of the endpoint itself.
+      // No answer proves nothing; the engine reports the endpoint itself.
     }
   }
 

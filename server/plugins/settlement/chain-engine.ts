@@ -25,7 +25,7 @@ export interface ChainEngineDeps {
 /** What it has become since is caught up with where a transaction is priced again. */
 const TIP_FRESH_MS = 30_000;
 const QUEUE_FRESH_MS = 250;
-/** Work that waits longer than this, or than so many blocks, says that nothing moves: no more is taken. */
+/** When work waits longer than this, or than so many blocks, nothing moves: no more is accepted. */
 const STANDSTILL_MS = 30_000;
 const STANDSTILL_BLOCKS = 15;
 const CLASSES: Record<SettlementKind, number> = {
@@ -122,7 +122,7 @@ export class ChainEngine {
     return over;
   }
 
-  /** Throws unless the chain answers and a relayer can pay: asked before anything is signed. */
+  /** Throws unless the chain answers and a relayer can pay. Call it before anything is signed. */
   async assertAvailable({ kind, lane }: Availability): Promise<void> {
     const { ctx } = this;
     const closed = (detail: string, cause?: unknown): ApiError =>

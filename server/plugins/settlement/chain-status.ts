@@ -1,6 +1,6 @@
 /**
- * Whether the token works and what the relayers have. It is wanted with each payment, and each payment asks the chain
- * something anyway: there it travels along, and is asked by itself only where nothing told it lately.
+ * Whether the token works, and the relayers' gas balances. Each payment needs both, and each payment calls the chain
+ * anyway: the reads are added to that call, and made alone only when nothing read them lately.
  */
 import {
   addressWord,
@@ -45,14 +45,14 @@ export class ChainStatus {
     ];
   }
 
-  /** To be asked by Multicall3 of the newest state, before anything that changes it; undefined where it is known. */
+  /** Calls to add to a Multicall3 of the newest state, before anything that changes it. Undefined when the status is fresh. */
   extraCalls(): ExtraCalls | undefined {
     const readMs = performance.now();
     if (readMs - this.#known.readMs <= this.#deps.timings.chainStatusExtraCallsMs) return undefined;
     return { calls: this.#calls, hear: (results) => void this.#keep(results, readMs) };
   }
 
-  /** A proxy without code says nothing, to everything. Failures to ask are not kept. */
+  /** A proxy without code answers nothing to every call. Failed reads are not kept. */
   async tokenAnswers(): Promise<boolean> {
     if (performance.now() - this.#known.readMs <= this.#deps.timings.chainStatusFreshMs)
       return this.#known.tokenAnswers;
@@ -75,7 +75,7 @@ export class ChainStatus {
     if (readMs < this.#known.readMs) return tokenAnswers;
     this.#known = { readMs, tokenAnswers };
     for (const [index, lane] of this.#deps.lanes.entries()) {
-      // A lane whose coins are not told is asked about by itself.
+      // A lane whose balance is missing reads it itself.
       const wei = uintOf(balances[index]);
       if (wei !== undefined) lane.noteBalance(wei);
     }

@@ -1,4 +1,4 @@
-/** What a lane has claimed and not sent yet: in whose order, in what company, and when it may leave. */
+/** What a lane has claimed and not sent yet: in which order, in which batch, and when it may be sent. */
 import {
   type BatchItem,
   gasLimitOf,
@@ -23,7 +23,7 @@ export interface CollectorDeps {
 }
 
 const MAX_CLAIM = 500;
-/** A batch waits so much of a block for company, ... */
+/** A batch waits so much of a block for more payments, ... */
 const PATIENCE = 0.4;
 /** ... and leaves so long before the next block, beside what it takes to look at it, to sign and to send it. */
 const SPARE_MS = 60;
@@ -64,7 +64,7 @@ export class Collector {
     return rows.length;
   }
 
-  /** What need not wait for company, and may leave: it travels alone anyway, or it is a full batch. */
+  /** What may be sent at once: a payment that is sent alone anyway, or a full batch. */
   takeReady(): BatchItem[] | undefined {
     const solo = this.#items.find((item) => item.solo && this.#mayLeave([item]));
     if (solo) return this.#take([solo]);
@@ -112,7 +112,7 @@ export class Collector {
   }
 
   #nextBatch(): BatchItem[] {
-    // Of two that leave the same trace, nobody could tell later which one was paid.
+    // Of two that leave the same trace on the chain, it would be unknown later which one was paid.
     const traces = new Set<string>();
     const isFirst = ({ trace }: BatchItem): boolean =>
       trace === undefined || (!traces.has(trace) && traces.add(trace) !== undefined);
@@ -146,7 +146,7 @@ export class Collector {
 }
 
 /**
- * When company is no longer waited for: after a part of a block, and in time for the next block in any case. What is
+ * When a batch stops waiting for more payments: after a part of a block, and in time for the next block. What is
  * too late for that one has the next.
  */
 export function leaveBy(

@@ -29,7 +29,7 @@ export interface EngineMeter {
   settled(count: number, gasUsed: bigint): void;
   /** What the gas of one transaction cost, in USDC, by what it carried. */
   paid(kind: SettlementKind | "none", usdc: number): void;
-  /** From accepted to told, of one authorization. */
+  /** Time from acceptance to the reported result, of one authorization. */
   timeToResult(ms: number): void;
   /** From accepted to its first place in a block, of one authorization. */
   landed(kind: SettlementKind, ms: number): void;
@@ -38,7 +38,7 @@ export interface EngineMeter {
   moved(kind: SettlementKind, usdc: number): void;
   /** What payments wait for, no node shows. */
   unseen(): void;
-  /** An end that was told here was not so. */
+  /** An outcome that was reported here was wrong. */
   corrected(kind: string): void;
   repriced(): void;
   resent(): void;
@@ -52,9 +52,9 @@ export type FaultPoint =
   | "persisted"
   | "broadcast"
   | "mined"
-  /** In a block that is deep enough to be told: just before that is written. */
+  /** In a block that is deep enough to report: just before that is written. */
   | "before-final-write"
-  /** It was written, and callers hear it; the block may still be taken back. */
+  /** It was written and reported to callers; a reorganisation may still take the block back. */
   | "told"
   /** Deep enough to be final: just before that is written. */
   | "before-final"
@@ -140,7 +140,7 @@ export class UnseenBlocks {
 }
 
 /**
- * The block a decision is read at, by its own header: as many blocks deep as said, and `behind` more where
+ * The block that a decision reads at, by its own header: `depth` blocks deep, and `behind` more where
  * nodes have not been able to answer about newer ones.
  */
 export async function blockAt(

@@ -14,7 +14,7 @@ import { amountIn, authorizationOf, findingIn, proofOf, proveByTransaction } fro
 const WATCH_ADDRESS = "0x0000000000000000000000000000000000000000";
 const MAX_ROWS = 1_000;
 const AT_ONCE = 8;
-/** Behind a load balancer some nodes lag: what they do not know yet is asked of an older block. */
+/** Behind a load balancer some nodes lag: what they do not know yet is read at an older block. */
 const MAX_BEHIND_MS = 60_000;
 
 export class ExternalRelays {
@@ -104,7 +104,7 @@ export class ExternalRelays {
     );
   }
 
-  /** What others' transactions paid, once more, where a block may have been taken back since it was told. */
+  /** Checks again what other parties' transactions paid, because a reorganisation may have taken the block back. */
   async #followToFinality(): Promise<void> {
     const ctx = this.#ctx;
     const { confirmations, chainId } = ctx.network;
@@ -129,7 +129,7 @@ export class ExternalRelays {
     });
   }
 
-  /** One by one: a row that nothing can be said of, or that throws, is put off and holds up no other. */
+  /** One by one: a row without a result, or one that throws, is postponed and delays no other. */
   async #each(
     records: readonly SettlementRecord[],
     prove: (record: SettlementRecord) => Promise<ProvenOutcome | undefined>,
@@ -154,7 +154,7 @@ export class ExternalRelays {
     await Promise.all(Array.from({ length: AT_ONCE }, work));
   }
 
-  /** For one authorization, now; `txHash` is where somebody says it was used. */
+  /** For one authorization, now. `txHash` is a hint where it was used. */
   async look(id: string, txHash?: string): Promise<void> {
     const ctx = this.#ctx;
     const { record, outcome } =
@@ -167,7 +167,7 @@ export class ExternalRelays {
     } else if (record) await this.check([record]);
   }
 
-  /** Looks for one authorization now and with each new block, until told to stop. */
+  /** Searches for one authorization now and with each new block, until it is stopped. */
   follow(id: string, txHash: string | undefined): () => void {
     const { heads, log } = this.#ctx;
     let busy = false;

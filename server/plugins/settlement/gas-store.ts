@@ -1,4 +1,4 @@
-/** The accounts that pay for gas, as rows: their limits, what is left of them, and refusals for want of it. */
+/** The accounts that pay for gas, as rows: their limits, what is left, and refusals when nothing is left. */
 import { DatabaseError } from "pg";
 import { CANCELS, type GasLimits } from "../../core/gas.ts";
 import { ApiError } from "../../errors.ts";
@@ -42,7 +42,7 @@ export async function readGasAccounts(
   return rows;
 }
 
-/** What the database refused for want of gas, by the ids of the settlements; nothing where it refused for another reason. */
+/** Settlements that the database refused because their gas budget is used up, by id. Undefined for every other refusal. */
 export function gasRefusals(error: unknown): Map<string, ApiError> {
   if (!(error instanceof DatabaseError) || error.code !== GAS_EXHAUSTED) return new Map();
   const refused = JSON.parse(error.detail ?? "[]") as {
@@ -93,7 +93,7 @@ export function gasExhausted(args: { short: string; availableAt: Date | null }):
 
 export type CancelDecision = { decision: "cancel" | "lapse"; validBefore: bigint };
 
-/** Marks an agent's own, not yet submitted x402 authorization for cancelling, or says that it is left to lapse. */
+/** Marks an agent's own, not yet submitted x402 authorization for cancellation, or returns that it is left to expire. */
 export async function wantCancel(
   sql: Sql,
   key: { from: string; chainId: number; asset: string; nonce: string },

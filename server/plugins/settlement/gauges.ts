@@ -1,6 +1,6 @@
 /**
- * What waits, by how much, and how far the gas money goes: for whoever watches. Each gauge reads for itself when it is
- * asked, and a scrape never fails, or waits for a node, because something is away: the last value stays.
+ * How much work waits, and how far the gas money goes, as metrics. Each gauge reads for itself when it is
+ * scraped. A scrape never fails or waits because a node is away: the last value stays.
  */
 import { Gauge, type Registry } from "prom-client";
 import type { Sql } from "../../infra/db/pool.ts";
@@ -90,7 +90,7 @@ export function watchWork(registry: Registry, engine: RunningEngine): void {
         help: countHelp,
         labelNames,
         registers: [],
-        // Both in one reading; the registry asks in the order of registration.
+        // Both in one read; the registry collects in the order of registration.
         async collect() {
           for (const [chainId, { ctx }] of engine.chains) {
             const work = await read(ctx.pool, chainId).catch(() => new Map<string, Waiting>());

@@ -14,7 +14,7 @@ import { readRelayers, type Relayer } from "./relayer-signer.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
-    /** The engine that moves all money: accepts signed authorizations and tells what became of them. */
+    /** The engine that moves all money: it accepts signed authorizations and reports their outcomes. */
     settlement: Settlement;
     /** The accounts that pay gas. */
     relayers: readonly Relayer[];
@@ -63,7 +63,7 @@ export default fp(
     for (const [, chain] of engine.chains) {
       app.readiness.add(`relayer:${chain.ctx.network.id}`, async () => {
         await chain.assertAvailable({}).catch((error: unknown) => {
-          // Its sentence is written for callers: fit for strangers.
+          // Its sentence is written for callers, so third parties may read it.
           throw error instanceof ApiError ? new NotReady(error.message) : error;
         });
         return `${chain.lanes.length} funded ${chain.lanes.length === 1 ? "lane" : "lanes"}`;
@@ -170,7 +170,7 @@ function engineMeters(registry: Registry): (network: string) => EngineMeter {
   };
 }
 
-/** Of the shares, as the database has them: every replica tells the same. Whose accounts are in them a query tells. */
+/** The shares as the database has them: every replica reports the same. docs/operations/gas-accounts.md has the query for single accounts. */
 function watchGas(registry: Registry, engine: RunningEngine): void {
   const gauges: [string, string, (share: GasAccount) => number][] = [
     [

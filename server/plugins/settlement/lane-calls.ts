@@ -1,4 +1,4 @@
-/** How the lanes hear of work: in this process, in another one of this command, or in another replica. */
+/** How lanes are notified of work: from this process, from another process of this command, or from another replica. */
 import type { LanesElsewhere } from "../../infra/worker-messages.ts";
 import type { Pool } from "../../infra/db/pool.ts";
 import type { ChainEngine } from "./chain-engine.ts";
@@ -26,7 +26,7 @@ export class LaneCalls {
     this.#deps = deps;
   }
 
-  /** Work is about to be committed: here, or by the process that says so. */
+  /** Work is about to be committed, here or in the process that announces it. */
   wake(chainId: number): void {
     const { chains, lanesElsewhere } = this.#deps;
     if (lanesElsewhere) return lanesElsewhere.announce(chainId);

@@ -24,7 +24,7 @@ export interface StoredAttempt {
   attempt: number;
   /** `work` does what the transaction is for; `void` only uses up its nonce. */
   purpose: "work" | "void";
-  /** What a node last said of it: "taken", or the class of its refusal. */
+  /** The node's last answer to it: "taken", or the class of its refusal. */
   answer: string | undefined;
   raw: Hex;
   maxFeeWei: bigint;
@@ -53,7 +53,7 @@ export interface Inclusion {
 /** One authorization a transaction carries, with what must move for it to count as paid. */
 export interface CarriedItem extends ExpectedTransfer {
   action: ItemAction;
-  /** Of the trace it was asked for in. */
+  /** The trace of the request that caused it. */
   traceparent?: string | null;
 }
 
@@ -178,7 +178,7 @@ export async function persistAttempt(
   return rowCount === 1;
 }
 
-/** What a node last said of these bytes: "taken", or the class of its refusal. */
+/** The node's last answer to these bytes: "taken", or the class of its refusal. */
 export async function noteAnswer(sql: Sql, hash: string, answer: string): Promise<void> {
   await sql.query({
     name: "attempt-answer",
@@ -246,7 +246,7 @@ export interface FinalTransaction {
   blockNumber: bigint;
   blockHash: string;
   gasUsed?: bigint;
-  /** In units of core/gas.ts: what its receipt says it cost. Nothing was bought where another took its nonce. */
+  /** The cost by its receipt, in units of core/gas.ts. Zero where another transaction took its nonce. */
   gasCost?: bigint;
   /** Nonces of authorizations that had no effect by their own doing, and payers to be wary of. */
   faults?: readonly string[];

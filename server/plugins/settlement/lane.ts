@@ -122,7 +122,7 @@ export class Lane {
         );
       });
     };
-    // With each block, and where none comes or is heard of.
+    // With each block, and also when no block arrives.
     const looking = setInterval(() => {
       const patienceMs = Math.max(ctx.heads.blockTimeMs * LOOK_AFTER_BLOCKS, LOOK_EVERY_MS);
       if (tracker.slots.size > 0 && tracker.idleMs >= patienceMs) look();
@@ -179,7 +179,7 @@ export class Lane {
     let release: (() => void) | undefined;
     try {
       while (this.#active) {
-        // New heads are wanted as long as anything is followed: also to see it deep enough.
+        // New heads are needed as long as anything is followed, also to see it become deep enough.
         if (sender.inFlight > 0 || tracker.slots.size > 0) release ??= ctx.heads.want();
         else {
           release?.();

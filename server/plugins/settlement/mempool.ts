@@ -1,7 +1,7 @@
 /**
  * Gets one lane's transactions into a block: sends and re-sends stored bytes, re-prices what a mempool took
  * and blocks pass over, gives up what nodes refuse for good, and fills nonces the chain has lost. Whatever a
- * node says here proves nothing: only receipts do, and those the tracker reads.
+ * node answers here proves nothing: only receipts do, and the tracker reads those.
  */
 import type { LocalAccount } from "viem";
 import {
@@ -40,7 +40,7 @@ const RESEND_AFTER_BLOCKS = 3;
 const REFUSALS = 3;
 const TRANSFER_GAS = 21_000n;
 const MAX_FILLERS = 64;
-/** Whoever waited for a block was told to stop: nothing is known of the send by that. */
+/** The wait for a block was stopped: nothing is known about the send. */
 const GIVEN_UP = Symbol("given up");
 
 /**
@@ -71,7 +71,7 @@ export class Mempool {
 
   /**
    * The same, and does not come back before they are in a block, where the endpoint answers that way. Its receipt is
-   * kept as what the endpoint showed; whoever learns of it otherwise ends the waiting.
+   * kept as what the endpoint showed. When the block is known from elsewhere, the wait ends.
    */
   sendAndWait(slot: Slot): Promise<void> {
     const { ctx } = this.#deps;
@@ -136,7 +136,7 @@ export class Mempool {
 
   /**
    * Unmined: re-send after a while (it may have been dropped). Re-price when blocks pass over what a mempool
-   * took, or when it is told that it offers too little. Paying more for what is refused for good would be
+   * took, or when a node answers that it offers too little. Paying more for what is refused for good would be
    * refused again, and dearer: that nonce is given up.
    */
   async nudge(slot: Slot, isNext: boolean, progressBlock: bigint): Promise<void> {
@@ -149,7 +149,7 @@ export class Mempool {
     const tooCheap = head.baseFeeWei > last.maxFeeWei;
     const isPassedOver =
       last.answer === "taken" && isNext && head.number - since >= (tooCheap ? 1n : STUCK_BLOCKS);
-    // Once per block: a node that says so to everything does not drive the price.
+    // Once per block: a node that answers so to everything does not drive the price.
     const isTooLow = slot.underpriced && head.number > slot.sentAtBlock;
     if ((isPassedOver || isTooLow) && (await this.#reprice(slot, last))) return;
     const resendAfterMs = slot.refusals

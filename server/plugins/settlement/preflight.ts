@@ -28,7 +28,7 @@ export interface PreflightResult {
   refused: RefusedItem[];
   /** To be tried again, each by itself. */
   alone: BatchItem[];
-  /** The token says yes to everything and does nothing: nobody may be sent now. */
+  /** The token accepts every call and does nothing: nothing may be sent now. */
   isTokenDead: boolean;
   /** Our batcher, where it answered in the very simulation that these passed. */
   batcher?: Address | undefined;
@@ -48,8 +48,8 @@ export interface PreflightTerms {
 }
 
 /**
- * In one round: an `eth_call` that says which would fail, and one that says which payers have code. A
- * payer's code may change with any block, so its absence is asked for each batch and never remembered.
+ * One round: an `eth_call` that shows which payments would fail, and one that shows which payers have code. A
+ * payer's code may change with any block, so its absence is read for each batch and never remembered.
  * Of those whose rehearsal still holds only one is simulated: it shows that the token moves money.
  */
 export async function preflight(
@@ -118,7 +118,7 @@ interface RehearsedItems {
 const NONE_REHEARSED: RehearsedItems = { items: new Set(), owed: new Map() };
 
 /**
- * Strangers' payments that were rehearsed at the block that is still the newest: asked again, the chain would say the same.
+ * Third-party payments that were rehearsed at the block that is still the newest: the same call would return the same.
  * Each was rehearsed by itself, so who pays several must have the sum of them; and nothing is believed that was ever refused.
  */
 async function stillRehearsed(
@@ -164,7 +164,7 @@ function preflightRest(
   return rest.length === 0 ? NOTHING : preflight(ctx, rest, terms);
 }
 
-/** The relayer's affair, or the endpoint's: it says nothing of the payments. */
+/** A fault of the relayer or of the endpoint: it proves nothing about the payments. */
 export function isInfrastructureError(error: unknown): boolean {
   const { kind } = classifyChainError(error);
   return kind === "unreachable" || kind === "insufficient_gas_money" || kind === "fee_too_low";

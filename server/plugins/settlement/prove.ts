@@ -1,6 +1,6 @@
 /**
  * Decides about authorizations that did not go through: proven facts become outcomes, the rest waits. Our own
- * transactions are asked first. What is not there (a receipt, a log, a nonce) proves nothing, ever.
+ * transactions are read first. What is absent (a receipt, a log, a nonce) never proves anything.
  */
 import type { BlockHeader } from "../../infra/chain/contracts.ts";
 import type { Caller } from "../../infra/chain/rpc.ts";
@@ -25,7 +25,7 @@ export type Proof = { outcome: ProvenOutcome } | { retryAfterMs: number };
 
 /**
  * What is proven of rows that are claimed and whose simulation was refused. They are in no live
- * transaction. `refusedBy` repeats the simulation at one endpoint, and says which of them it refuses.
+ * transaction. `refusedBy` repeats the simulation at one endpoint, and returns which of them it refuses.
  */
 export async function proveRefused(
   ctx: EngineContext,
@@ -55,8 +55,8 @@ export async function proveRefused(
 }
 
 /**
- * A refusal of something unused. Who may be told "failed" for good?
- * - Facilitated work: always. We will not relay it again unless its caller asks anew, and no budget of ours
+ * A refusal of an unused authorization. When is "failed" final?
+ * - Facilitated work: always. We do not relay it again unless its caller requests it again, and no budget of ours
  *   hangs on it. Its signature may be public: a payment that somebody makes of it later corrects the row.
  * - Spends and withdrawals: only before their first transaction was stored to be sent. Until then their
  *   signature has never left this database. From then on it may stand in public calldata, also of a

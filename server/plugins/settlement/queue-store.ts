@@ -3,7 +3,7 @@ import type { Sql } from "../../infra/db/pool.ts";
 import type { Lease } from "./lane-store.ts";
 import { recordColumns, type SettlementRecord } from "./store.ts";
 
-/** Claims of leases that are over are void: whoever claimed them can no longer persist anything. */
+/** Claims of expired leases are void: their process can no longer persist anything. */
 export async function voidLapsedClaims(sql: Sql, chainId: number): Promise<number> {
   const { rowCount } = await sql.query({
     name: "claims-lapsed",
@@ -20,7 +20,7 @@ export async function voidLapsedClaims(sql: Sql, chainId: number): Promise<numbe
 export interface ClaimRoom {
   /** What may share transactions. */
   batchable: number;
-  /** Agents' rows that travel alone, and strangers'. */
+  /** Agents' rows that are sent alone. */
   ownSolo: number;
   thirdPartySolo: number;
 }
@@ -35,7 +35,7 @@ const READY = `${WAITING} AND next_attempt_at <= clock_timestamp() AND EXISTS (S
 const BOUND = `${QUEUED} AND only_lane = $2 AND next_attempt_at <= clock_timestamp() AND EXISTS (SELECT 1 FROM lane)`;
 
 /**
- * Withdrawals, then agents' payments, then strangers', each by its turn. Five scans of two indexes, each of
+ * Withdrawals, then agents' payments, then third parties', each in its order. Five scans of two indexes, each of
  * which ends when it has its share: the length of the queue costs nothing.
  */
 export async function claim(sql: Sql, lease: Lease, room: ClaimRoom): Promise<SettlementRecord[]> {
@@ -94,7 +94,7 @@ export interface Backlog {
   pendingSeconds: Map<string, number>;
 }
 
-/** How long work has been waiting. What travels alone, or was put off, says nothing of the lanes. */
+/** How long work has been waiting. Rows that are sent alone or were postponed do not count: they say nothing about the lanes. */
 export async function readBacklog(sql: Sql, chainId: number): Promise<Backlog> {
   const { rows } = await sql.query<{
     class: number | null;

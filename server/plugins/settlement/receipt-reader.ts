@@ -1,5 +1,5 @@
 /**
- * What the chain says of one lane's transactions, asked for in as few requests as there can be: with the block itself
+ * Reads the receipts of one lane's transactions in as few requests as possible: with the block itself
  * where it is looked for, all together where not, and not at all where an endpoint answers a send with its receipt.
  */
 import type { Hex } from "viem";
@@ -10,11 +10,11 @@ import type { EngineContext } from "./context.ts";
 import { isReceiptOf } from "./receipts.ts";
 import type { Slot } from "./slot.ts";
 
-/** The block is there, and the endpoint that waits for it gets so long to say so. */
+/** The block is there. The endpoint that waits for it has this long to answer. */
 const GRACE_MS = 40;
 /** An answer that came with the newest block is good for this long. */
 const FRESH_MS = 50;
-/** Without a receipt for so many blocks, a transaction's nonce is asked for as well. */
+/** Without a receipt for so many blocks, the lane's nonce is read as well. */
 const OVERDUE_BLOCKS = 1.5;
 
 const receiptQuestion = (hash: Hex): Question => ({
@@ -28,7 +28,7 @@ export interface ReceiptReaderDeps {
   slots: ReadonlyMap<bigint, Slot>;
   /** There is a nonce below all of ours that nothing uses. */
   isGapped: () => boolean;
-  /** A receipt came with a block, or it is time to ask for one. */
+  /** A receipt came with a block, or it is time to request one. */
   lookAgain: () => void;
   /** Its block passed, and the endpoint that was to answer its send did not. */
   onPassedOver: (slot: Slot) => void;
@@ -39,14 +39,14 @@ export interface Reading {
   undecided: ReadonlySet<Slot>;
   /** The newest block, in which or below which the receipts are. */
   head: Head;
-  /** The lane's next nonce, where it was asked for and told. */
+  /** The lane's next nonce, where it was requested and answered. */
   next: bigint | undefined;
 }
 
 const isOfHead = ({ blockHash, blockNumber }: RpcReceipt, head: Head): boolean =>
   blockHash === head.hash && BigInt(blockNumber) === head.number;
 
-/** Null where there is none yet; undefined where nothing was said, or nothing that is a receipt of this. */
+/** Null: there is no receipt yet. Undefined: no answer, or not a receipt of this transaction. */
 function answered(
   answer: PromiseSettledResult<unknown> | undefined,
   hash: Hex,
@@ -109,7 +109,7 @@ export class ReceiptReader {
       : undefined;
   }
 
-  /** What is in no block yet, and of which no endpoint is about to tell. */
+  /** Transactions that are in no block yet, and for which no endpoint holds an open answer. */
   #unread(): Slot[] {
     return [...this.#deps.slots.values()].filter(
       (slot) => !slot.mined && !slot.waiting && !slot.shown && slot.lastSentMs > 0,
@@ -118,8 +118,8 @@ export class ReceiptReader {
 
   /**
    * All receipts in one request, and the next nonce beside them where something is overdue. What came with the block
-   * is not asked again. A receipt counts where its block is one that our endpoints have: the newest by number and hash,
-   * or an older one. What cannot be said of yet, or was answered with an error, is `undecided` and nothing else.
+   * is not requested again. A receipt counts when its block is one that our endpoints have: the newest by number and hash,
+   * or an older one. Everything else is `undecided`: no answer yet, or an error.
    */
   async read(open: readonly Slot[], head: Head): Promise<Reading> {
     const { ctx, lane } = this.#deps;
@@ -139,7 +139,7 @@ export class ReceiptReader {
       else {
         const isLate = this.#isOverdue(slot);
         isOverdue ||= isLate;
-        // Sent after this block was made: it cannot be in it, and its endpoint has nothing to tell yet.
+        // Sent after this block was made: it cannot be in it, and its endpoint has no answer yet.
         if (slot.waiting && !isLate && head.number <= slot.sentAtBlock) continue;
         if (slot.waiting && now - head.seenAtMs < GRACE_MS) this.#lookAfterGrace();
         else if (!hashes.every((hash) => known?.has(hash)))
@@ -174,7 +174,7 @@ export class ReceiptReader {
     };
   }
 
-  /** It should have been in a block by now, or there is something about it that only its nonce tells. */
+  /** It should have been in a block by now, or only the lane's nonce can show what happened to it. */
   #isOverdue(slot: Slot): boolean {
     return (
       slot.mined ||

@@ -55,7 +55,7 @@ export const stateProof = ({ number, hash, timestampSeconds }: BlockHeader): End
 });
 
 /**
- * What one receipt proves of everything its transaction carried. A payment is told as soon as it is in a
+ * What one receipt proves about everything its transaction carried. A payment is reported as soon as it is in a
  * block; a cancellation frees money, and waits until nothing can undo it.
  */
 export function provenBy(
@@ -90,7 +90,7 @@ export function provenBy(
 export const amountIn = (charged: bigint | undefined): { amount?: string } =>
   charged === undefined ? {} : { amount: charged.toString() };
 
-/** In units of core/gas.ts. A node that does not tell the price is believed to have taken all that was offered. */
+/** In units of core/gas.ts. Where a node does not return the price, the offered maximum counts. */
 export function gasCostOf(
   { network }: Pick<EngineContext, "network">,
   { attempts }: Pick<StoredTransaction, "attempts">,
@@ -102,7 +102,7 @@ export function gasCostOf(
   return costOf(wei, network.nativePriceAtomic);
 }
 
-/** Once for each transaction, when its outcome is first told. */
+/** Once for each transaction, when its outcome is first reported. */
 export function measure(
   ctx: EngineContext,
   slot: Pick<StoredTransaction, "items" | "attempts"> & { batch: readonly BatchItem[] | undefined },
@@ -132,7 +132,7 @@ export function measure(
     );
 }
 
-/** What a transaction says of one authorization; undefined while it is in no block, or not deep enough to be told. */
+/** What a transaction proves about one authorization. Undefined while it is in no block, or not deep enough to report. */
 export interface Finding {
   fate: ReturnType<ReturnType<typeof schemeOf>["outcomeIn"]>;
   receipt: RpcReceipt;
@@ -179,7 +179,7 @@ export async function findingOfOurs(
 }
 
 /**
- * A stranger names the transaction that used an authorization. The name is only where to look: its receipt,
+ * A third party names the transaction that used an authorization. The hash is only a hint: its receipt,
  * from our own node, either shows exactly our transfer or proves nothing.
  */
 export async function proveByTransaction(
@@ -210,7 +210,7 @@ export interface Placed {
 
 /**
  * How far the walk from block to block has come: upwards from where ours was signed, and downwards, since a
- * second signer may have taken the nonce before that. Kept between rounds by whoever searches.
+ * second signer may have taken the nonce before that. The caller keeps it between rounds.
  */
 export interface NonceSearch {
   nonce: bigint;
@@ -222,7 +222,7 @@ const BLOCKS_PER_ROUND = 16n;
 
 /**
  * The transaction that took a nonce of the sender, up to the block `to`. Only a block's body names one: a
- * nonce that counts as used does not say by what. Halves the range where the node still has the states, and
+ * nonce that counts as used does not show by what. Halves the range where the node still has the states, and
  * walks it block by block over several rounds where not.
  */
 async function findReplacement(

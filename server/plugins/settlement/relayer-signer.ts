@@ -1,4 +1,4 @@
-/** The accounts that pay gas: with keys of this process, or of a KMS, which signs digests and tells only public keys. */
+/** The accounts that pay gas: with keys of this process, or of a KMS, which signs digests and returns only public keys. */
 import { createPublicKey } from "node:crypto";
 import {
   getAddress,
@@ -20,7 +20,7 @@ import { keysUnavailable, type Kms } from "../../infra/kms.ts";
 
 export type Relayer = LocalAccount;
 
-/** In the order of the configuration. A KMS is asked for each public key, so it must be there at the start. */
+/** In the order of the configuration. The KMS is called for each public key, so it must be available at the start. */
 export async function readRelayers(
   { relayerPrivateKeys, relayerKmsKeys }: { relayerPrivateKeys: Hex[]; relayerKmsKeys: string[] },
   kms: Pick<Kms, "publicKey" | "sign">,

@@ -1,5 +1,5 @@
 /**
- * Turns queued rows into transactions: collect for a moment, weed by simulation, sign, persist, send.
+ * Turns queued rows into transactions: collect for a moment, preflight by simulation, sign, persist, send.
  * Nothing is sent that is not stored first.
  */
 import type { Address, LocalAccount } from "viem";
@@ -49,7 +49,7 @@ export interface SenderDeps {
   /** False when the lane cannot pay this much more gas. */
   canPay: (wei: bigint) => Promise<boolean>;
   isActive: () => boolean;
-  /** Something is on its way: new heads are wanted. */
+  /** Something is in flight: new heads are needed. */
   onDispatch: () => void;
   /** What this process believes of the lease or of the stored state is wrong: read it again. */
   onDoubt: (reason: string) => void;
@@ -113,7 +113,7 @@ export class Sender {
         const sent = this.#sendReady();
         if (!hadBatchable || sent > 0) oldestMs = now;
         if (collector.isEmpty && claimed === 0) return;
-        // Nobody is coming, and nothing is under way in whose company it could have been: one payment leaves at once.
+        // No payment is expected, and none is in flight that it could have joined: a single payment is sent at once.
         const isLone = collector.isLone && this.inFlight === 0;
         const isQuiet = (isLone || now - newestMs >= quietMs) && this.#deps.expected.count === 0;
         // A withdrawal waits one quiet moment, whatever else comes in.
@@ -133,7 +133,7 @@ export class Sender {
     }
   }
 
-  /** Gas costs more than the operator wants to pay: nothing is sent until it is cheaper. */
+  /** Gas costs more than the operator's cap: nothing is sent until it is cheaper. */
   get isGasTooExpensive(): boolean {
     const { heads, feeCaps } = this.#deps.ctx;
     return (heads.head?.baseFeeWei ?? 0n) > feeCaps.maxFeeWei;
@@ -144,7 +144,7 @@ export class Sender {
     await this.#tail;
   }
 
-  /** Sends everything that need not wait for company: full batches, and what travels alone anyway. */
+  /** Sends everything that need not wait: full batches, and payments that are sent alone anyway. */
   #sendReady(): number {
     let sent = 0;
     for (;;) {

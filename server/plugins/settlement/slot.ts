@@ -24,7 +24,7 @@ export interface Slot extends StoredTransaction {
   shown: RpcReceipt | undefined;
   /** As claimed; missing for transactions taken over from an earlier holder of the lease. */
   batch: BatchItem[] | undefined;
-  /** Where somebody asked for it in a trace. */
+  /** Set when the request was traced. */
   trace: TransactionTrace | undefined;
 }
 

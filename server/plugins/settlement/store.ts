@@ -33,7 +33,7 @@ export interface SettlementRecord {
   block_number: bigint | null;
   by_other: boolean;
   attempts: number;
-  /** 0 withdrawals, 1 agents' payments, 2 strangers'. */
+  /** 0 withdrawals, 1 agents' payments, 2 third parties'. */
   class: number;
   turn: Date;
   solo: boolean;
@@ -204,7 +204,7 @@ export async function findByAuthorization(
 export type EndProof =
   /** The transaction's logs show it. */
   | { kind: "receipt"; tx: string; block: string; blockHash: string }
-  /** The contract says so at this block. */
+  /** The contract's state at this block shows it. */
   | { kind: "state"; block: string; blockHash: string; timestamp: string }
   /** The contract refused the call as of this block, and nobody here sends it again. */
   | { kind: "refusal"; block: string; blockHash: string };
@@ -212,7 +212,7 @@ export type EndProof =
 /**
  * A proven outcome of one authorization, as the database function takes it. A row that has ended already is
  * corrected where the proof contradicts its end. "open": a reorganisation took the end back that the
- * transaction in `proof` had brought about. "held": proven, and told only when it is final.
+ * transaction in `proof` had caused. "held": proven, and reported only when it is final.
  */
 export interface ProvenOutcome {
   from: string;
@@ -229,7 +229,7 @@ export interface ProvenOutcome {
   message?: string;
 }
 
-/** One statement: of all who ask at the same time one puts it back, alone and with one try. */
+/** One statement: of all concurrent callers one puts it back, to be sent alone and once. */
 export async function tryAgain(sql: Sql, key: SettlementKey): Promise<SettlementRow | undefined> {
   const { rows } = await sql.query<SettlementRecord>(
     `UPDATE settlements

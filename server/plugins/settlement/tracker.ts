@@ -15,7 +15,7 @@ import type { FinalizeResult } from "./store.ts";
 import { TransactionTrace } from "./transaction-trace.ts";
 import { depthOf, gasCostOf, measure, provenBy, takenByOther } from "./receipts.ts";
 
-/** So many sends at once are left open until their block; one of them tells of a block for all. */
+/** So many sends at once stay open until their block; one of them announces the block for all. */
 const MAX_WAITING = 4;
 /** Asked after its block so often in a row, an endpoint that should have answered is not left to wait any more. */
 const MAX_LATE = 3;
@@ -64,7 +64,7 @@ export class Tracker {
     });
   }
 
-  /** What is asked with each block that is looked for. */
+  /** Read together with each block. */
   get piggybackRead(): PiggybackRead {
     return this.#receiptReader.piggybackRead;
   }
@@ -84,12 +84,12 @@ export class Tracker {
     return slot;
   }
 
-  /** Sends the newest stored bytes. Whatever the node says, only a receipt will prove anything. */
+  /** Sends the newest stored bytes. Only a receipt proves anything; the node's answer does not. */
   send(slot: Slot): Promise<void> {
     return this.#mempool.send(slot);
   }
 
-  /** The same, and hears of its block by the answer, where the endpoint answers that way. */
+  /** The same, and the answer announces its block where the endpoint supports that. */
   async sendAndWait(slot: Slot): Promise<void> {
     const waiting = [...this.slots.values()].filter((each) => each.waiting).length;
     if (waiting < MAX_WAITING && this.#deps.ctx.rpc.mayWait) await this.#mempool.sendAndWait(slot);
@@ -144,7 +144,7 @@ export class Tracker {
     const waiting = next === undefined ? [] : decided.filter((slot) => !passed.includes(slot));
     // A reorganisation can take a transaction out of the chain again.
     for (const slot of waiting) slot.mined = false;
-    // What cannot be looked at now (a block the node has lost, say) holds up nothing that still needs a block.
+    // What cannot be read now (a block that the node has lost, for example) delays nothing that still needs a block.
     const looks = await Promise.allSettled([
       ...passed.map((slot) => this.#check(slot, head, receipts.get(slot))),
       this.#followIncluded(head),
@@ -205,7 +205,7 @@ export class Tracker {
     }
   }
 
-  /** Somebody else told of it first. */
+  /** Another process reported it first. */
   #endWaiting(slot: Slot): void {
     if (!slot.waiting) return;
     slot.waiting.abort();
@@ -223,7 +223,7 @@ export class Tracker {
     return undefined;
   }
 
-  /** Callers hear of it when it is deep enough for that; the ledger once more when it is final. Often both are one. */
+  /** Callers get the result when it is deep enough; the ledger is written once more when it is final. Often both happen at once. */
   async #tell(slot: Slot, receipt: RpcReceipt, isFinal: boolean): Promise<void> {
     const { ctx, lease } = this.#deps;
     const isFirst = slot.included === undefined;
@@ -276,7 +276,7 @@ export class Tracker {
         byBlock.set(blockNumber, [...(byBlock.get(blockNumber) ?? []), slot]);
       }
     for (const [number, slots] of byBlock) {
-      // A node that has lost it may say so with an error.
+      // A node that has lost it may answer with an error.
       const header = await ctx.reads.readHeader(ctx.rpc, number).catch(() => undefined);
       const isFinal = depthOf(head.number, number) >= ctx.network.confirmations;
       if (header) this.#unseen.seen(`block ${number}`);
@@ -299,7 +299,7 @@ export class Tracker {
     }
   }
 
-  /** Taken back: it may be mined again, and is sent again from its stored bytes. What was told is corrected. */
+  /** Taken back by a reorganisation: it is sent again from its stored bytes and may be mined again. The reported result is corrected. */
   async #reopen(slot: Slot, number: bigint, blockHash: string): Promise<void> {
     const { ctx, lease } = this.#deps;
     if (ctx.rpc.endpoints > 1) {

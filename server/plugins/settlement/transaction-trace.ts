@@ -1,7 +1,7 @@
 /**
- * What a lane's transaction tells in traces. One payment's transaction is a part of that payment's trace. A batch has a
+ * The spans of a lane's transaction. A single payment's transaction is a part of that payment's trace. A batch has a
  * trace of its own, linked with those of the payments it carries; in each of theirs a span with its end links back.
- * The lane may run in another process than the one that was asked: the traces come with the rows.
+ * The lane may run in another process than the request: the trace ids come with the rows.
  */
 import type { RpcReceipt } from "../../infra/chain/contracts.ts";
 import { openSpan, recordSpan, type OpenSpan } from "../../infra/tracing.ts";
@@ -25,7 +25,7 @@ export class TransactionTrace {
     this.#payments = payments;
   }
 
-  /** Undefined where nobody asked for any of these in a trace. */
+  /** Undefined when none of these requests was traced. */
   static begin(
     ctx: Pick<EngineContext, "network">,
     lane: string,
@@ -117,7 +117,7 @@ const placeOf = (receipt: RpcReceipt) => ({
   "purser.block": Number(receipt.blockNumber),
 });
 
-/** An end that was found on the chain, whoever brought it about. */
+/** An outcome that was found on the chain, whoever caused it. */
 export function traceProven({ traceparent }: SettlementRecord, outcome: ProvenOutcome): void {
   if (traceparent === null) return;
   const { status, proof } = outcome;

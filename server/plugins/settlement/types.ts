@@ -1,4 +1,4 @@
-/** The words of the settlement engine: one signed authorization in, one proven outcome out. */
+/** The types of the settlement engine: one signed authorization in, one proven outcome out. */
 import type { Hex } from "viem";
 import type { CallResult, ContractCall } from "../../core/abi.ts";
 import type { SettlementKey, SignedAuthorization } from "../../core/authorization.ts";
@@ -32,13 +32,13 @@ export interface SettlementRequest {
   bodyHash?: Uint8Array;
   /** The head when it was accepted; the engine fills it in. A use at or before it is somebody else's. */
   acceptedBlock?: bigint;
-  /** The newest block when its rehearsal was asked for, which went well; none where it was not rehearsed. */
+  /** The newest block when its successful rehearsal began. Undefined where it was not rehearsed. */
   rehearsedBlock?: bigint;
-  /** The credential of the merchant who asks; strangers have none. */
+  /** The credential of the merchant. Third parties have none. */
   merchant?: string;
   /** Who pays for its gas, and what is set aside: the engine fills it in for facilitated work and refunds. */
   gas?: { accounts: readonly string[]; hold: bigint };
-  /** Of the trace it is asked for in, where traces are configured. */
+  /** The trace of the request, where traces are configured. */
   traceparent?: string;
 }
 
@@ -70,12 +70,12 @@ export interface SettlementRow {
   settledAt: Date | null;
   /** Its end is deep enough in the chain that no reorganisation takes it back. */
   isFinal: boolean;
-  /** A stranger's payment that was refused in flight, and was not tried again yet. */
+  /** A third-party payment that was refused in flight, and was not tried again yet. */
   mayTryAgain: boolean;
   traceparent: string | null;
 }
 
-/** Pending means unknown: it may still happen, and only the chain can say. */
+/** Pending means unknown: it may still happen, and only the chain decides. */
 export type SettlementOutcome =
   | {
       status: "settled";
@@ -111,7 +111,7 @@ export const REASON_CANCELED = "authorization_canceled";
 export interface WaitOptions {
   /** Reads the chain at once, and again with each block, instead of waiting for the watch to come by. */
   look?: boolean;
-  /** A transaction somebody says it was. Only a hint: its receipt has to prove it. */
+  /** A transaction that a caller names. Only a hint: its receipt has to prove it. */
   txHash?: Hex;
 }
 
@@ -120,7 +120,7 @@ export interface Availability {
   lane?: string | undefined;
 }
 
-/** What the engine wants to know of the newest state, for whoever asks Multicall3 something anyway. */
+/** What the engine needs to know of the newest state, for callers that make a Multicall3 call anyway. */
 export interface ExtraCalls {
   /** To stand before all that changes anything. */
   calls: readonly ContractCall[];
@@ -134,7 +134,7 @@ export interface Settlement {
    * account that may send it, where the payment names one.
    */
   assertAvailable(chainId: number, options?: Availability): Promise<void>;
-  /** What `assertAvailable` will want to know, to be asked along; undefined where it is known. */
+  /** The reads that `assertAvailable` needs, to be added to another call. Undefined when they are fresh. */
   extraCalls(chainId: number): ExtraCalls | undefined;
   /**
    * A payment of this chain is being checked and may be accepted soon: a lane keeps a batch that is not
@@ -149,7 +149,7 @@ export interface Settlement {
   gasAccounts(chainId: number, accounts: readonly string[]): Promise<GasAccount[]>;
   /**
    * Inside the caller's transaction. An authorization that is already known is returned as it is; one that
-   * was only watched is attached when the new request wants it relayed.
+   * was only watched is attached when the new request has it relayed.
    */
   accept(sql: Sql, request: SettlementRequest): Promise<Accepted>;
   /** The same for many at once, by as few statements as possible; answers in their order. */

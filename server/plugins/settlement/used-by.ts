@@ -1,5 +1,5 @@
 /**
- * By whom an authorization was used: our own transactions first, then what the chain logs and what its contract says.
+ * Finds who used an authorization: our own transactions first, then the chain's logs and the contract's state.
  * What is not there (a receipt, a log) proves nothing, ever.
  */
 import type { BlockHeader } from "../../infra/chain/contracts.ts";
@@ -20,8 +20,8 @@ import { keyOf, type ProvenOutcome, type SettlementRecord } from "./store.ts";
 import { REASON_CANCELED } from "./types.ts";
 
 /**
- * An authorization counts as used: by whom? Anyone may relay one, so another's transaction that moved
- * exactly this is a settlement. Nothing when that cannot be said yet.
+ * An authorization is used: by whom? Anyone may relay one, so another party's transaction that moved
+ * exactly this is a settlement. Undefined when it is not known yet.
  */
 export async function explainUse(
   ctx: EngineContext,
@@ -50,7 +50,7 @@ export async function explainUse(
   return found && outcomeOfUse(record, found, !(await isOurs(ctx, found)));
 }
 
-/** What unlocks a resource. A refund unlocks nothing: whoever relayed it, and when, the payer has the money back. */
+/** Kinds that unlock a resource. A refund unlocks nothing: whoever relayed it, the payer has the money back. */
 const mayBeReplay = ({ kind, agent_id }: SettlementRecord): boolean =>
   agent_id === null && kind !== "refund";
 
@@ -59,7 +59,7 @@ const isOurs = (ctx: EngineContext, { receipt }: Finding): Promise<boolean> =>
 
 /**
  * The block in which it came to be used, by the contract's state before and after. Undefined where a node has
- * forgotten the states: then only the logs can tell.
+ * forgotten the states: then only the logs can show it.
  */
 async function placeOfUse(
   ctx: EngineContext,
@@ -89,7 +89,7 @@ async function placeOfUse(
 }
 
 /**
- * What this one block, all of whose receipts were read, says of it. Where no transaction in it shows the payment, nor its
+ * The evidence of this one block, all of whose receipts were read. Where no transaction in it shows the payment, nor its
  * trace, something else used the nonce up; that is final when the block is.
  */
 async function outcomeAt(
@@ -122,7 +122,7 @@ async function outcomeAt(
   }
   if (!isWhole) return undefined;
   // A wallet of ours signed this once, and its contract moves nothing else by it: money that left this way was this, or
-  // one of those it looks like. Of none nobody could say that it did not happen.
+  // one of those it looks like. For none of them is it proven that it did not happen.
   const isAgents = record.agent_id !== null && scheme.unreadIn !== undefined;
   const share = isAgents ? await shareOf(ctx, record, block.number, unread) : undefined;
   if (share) return outcomeOfUse(record, share, true);
@@ -145,8 +145,8 @@ async function outcomeAt(
 }
 
 /**
- * Of traces that cannot be told apart, the one that is taken for this payment's: only where as many payments of ours
- * were used in that block. The smallest is then the smallest maximum's, and so on, whoever of them is asked first.
+ * Of traces that look the same, the one that counts as this payment's: only when as many payments of ours
+ * were used in that block. The smallest trace then belongs to the smallest maximum, and so on, in whatever order they are checked.
  */
 async function shareOf(
   ctx: EngineContext,
@@ -262,7 +262,7 @@ async function searchUse(
     const range = { from: low, to: high };
     for (const hash of await ctx.reads.findAuthorizationUse(ctx.rpc, authorization, range)) {
       const found = await findingIn(ctx, hash, authorization, head);
-      // Not deep enough to be told, or a log without its transaction: it is looked at again.
+      // Not deep enough to report, or a log without its transaction: it is checked again.
       if (!found) return undefined;
       if (found.fate !== "untouched") return found;
     }

@@ -107,7 +107,7 @@ export class Waiters {
         for (const waiter of this.#byId.get(row.id) ?? []) waiter.resolve(outcome);
       }
     } catch (error) {
-      // The next round asks again, and every wait ends with a query of its own.
+      // The next round queries again, and every wait ends with a query of its own.
       this.#deps.onTrouble(error);
     }
   }
@@ -145,7 +145,7 @@ function outcomeOfWord(word: OutcomeNotice): SettlementOutcome {
   });
 }
 
-/** What a settlement's row says became of it. */
+/** The outcome that a settlement's row holds. */
 
 type OutcomeFields = Pick<
   SettlementRow,

@@ -16,7 +16,7 @@ export async function saveSearch(
 }
 
 /**
- * Looked at again after a while, which grows with each time nothing could be said of it. A search that is
+ * Checked again after a delay that grows with each check without a result. A search that is
  * under way goes on at once, unless it broke.
  */
 export async function postponeLook(
@@ -41,7 +41,7 @@ const columnsOf = (record: SettlementRecord) => [
 ];
 const text = (value: bigint | null): string | null => (value === null ? null : String(value));
 
-/** This one and those that would leave the same trace: open, or told as paid in this block. By what may move. */
+/** This one and those that would leave the same trace: open, or reported as paid in this block. Ordered by the amount that may move. */
 export async function usesAlike(
   sql: Sql,
   record: SettlementRecord,
