@@ -1,10 +1,10 @@
-/** What stands before a settlement: who asks for it, and the wait of a burst. */
+/** What comes before a settlement: the caller's proof, and the wait of a burst. */
 import { createHash } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { SettlementRow } from "../settlement/types.ts";
 
 /**
- * Who asks to settle, as far as a retry must prove it: by the Idempotency-Key header, which the seller sets. Nothing
+ * Identifies the caller of a settle for its retries, by the Idempotency-Key header that the seller sets. Nothing
  * inside the payload proves anything: the payer wrote it, its `payment-identifier` included.
  */
 export interface CallerProof {
@@ -37,7 +37,7 @@ export const isLikeFirst = (row: SettlementRow, proof: CallerProof): boolean =>
     : isEqual(row.callerKeyHash, proof.callerKeyHash) && isEqual(row.bodyHash, proof.bodyHash);
 
 /**
- * May anyone hear of success? Signatures of spends and withdrawals are public once they are on chain, and
+ * May any caller get this success? Signatures of spends and withdrawals are public once they are on chain, and
  * so is an agent's payment that another facilitator relayed: shown here, they prove nothing.
  */
 export const isAskable = (row: SettlementRow): boolean =>

@@ -2,7 +2,7 @@
  * The one checker of payments: `verify` answers with its verdict, `settle` acts on it.
  *
  * An ordinary account's payment costs one chain read, shared with the payments checked at the same
- * time. Everything else (smart wallets, and finding out why a transfer would fail) asks for more.
+ * time. Everything else (smart wallets, and finding out why a transfer would fail) takes more calls.
  */
 import type { Address, Hex } from "viem";
 import { formatAtomic } from "../../core/money.ts";
@@ -23,15 +23,15 @@ import type { PayerApprovalProblem } from "./payer-approval.ts";
 
 export interface Rehearsed {
   readonly goesThrough: boolean;
-  /** What the token said against it, where it said anything. */
+  /** The token's revert text, where there is one. */
   readonly revert: string | undefined;
 }
 
-/** What the checker asks the chain. All of it is bounded in time and gas. */
+/** The checker's calls to the chain. All of them are bounded in time and gas. */
 export interface PaymentReads {
   /** Would the token move the money now? Shared with payments checked at the same time. */
   rehearse(chainId: number, authorization: SignedAuthorization): Promise<boolean>;
-  /** The same, alone and under the gas cap; makes the payer's wallet first where the signature says how. */
+  /** The same, alone and under the gas cap; deploys the payer's wallet first where the signature carries its deployment. */
   rehearseAlone(chainId: number, authorization: SignedAuthorization): Promise<Rehearsed>;
   diagnose(chainId: number, authorization: SignedAuthorization): Promise<Diagnosis>;
   /** The payer's own transaction and then the transfer, as one block would run them. */
@@ -134,7 +134,7 @@ export class PaymentChecker {
     );
   }
 
-  /** Only the network's own USDC is settled; the code says what is wrong with another asset. */
+  /** Only the network's own USDC is settled; the code names what is wrong with another asset. */
   async #checkAsset(payment: Payment): Promise<Refusal | undefined> {
     const { network, payer } = payment;
     const { asset } = payment.authorization;
@@ -167,10 +167,10 @@ export class PaymentChecker {
     const refusal = this.#checkTerms(payment) ?? (await this.#checkAsset(payment));
     if (refusal) return refusal;
     const deployment = isDeployed ? undefined : parts.deployment;
-    // A factory is a stranger's code: what settle would not call, verify does not call valid.
+    // A factory is third-party code: what settle would not call, verify does not call valid.
     if (deployment && !this.#deps.mayDeploy(deployment))
       return refuse("eip6492_factory_not_allowed", payment.payer);
-    // A wallet that is to be made first keeps its envelope, which says how.
+    // A wallet that must be deployed first keeps its envelope, which holds the deployment.
     const authorization = signed(payment, deployment ? (payment.signature as Hex) : parts.inner);
     const { goesThrough, revert } = await reads.rehearseAlone(chainId, authorization);
     if (goesThrough) return { isValid: true, payment, authorization };

@@ -118,7 +118,7 @@ export class Facilitator {
       // A limit is about the caller, not the payment: the one outcome that is an HTTP status.
       if (error instanceof ApiError && error.code === "rate_limited") throw error;
       this.#deps.onFault(error, "settle");
-      // What a house error says is fit for strangers; any other message is not.
+      // The text of our own errors is safe for third parties; any other message is not.
       const message = error instanceof ApiError ? error.message : undefined;
       answer = notSettled({ network: networkNameOf(body) }, "unexpected_settle_error", { message });
     }
@@ -157,7 +157,7 @@ export class Facilitator {
     };
   }
 
-  /** State and hash only: who paid whom is the chain's to tell, and an agent's own affairs are not here. */
+  /** State and hash only: the chain shows who paid whom, and an agent's private data is not here. */
   async payment(id: string): Promise<SettlementState | undefined> {
     const row = await this.#deps.find(id);
     if (!row || (row.kind !== "facilitated" && !(row.kind === "x402" && row.relay)))

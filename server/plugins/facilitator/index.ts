@@ -33,7 +33,7 @@ declare module "fastify" {
     /** Verifies and settles x402 payments, for paid APIs and for our own paywall. */
     facilitator: Facilitator;
     /**
-     * Hears the body of every settle that succeeded, and who paid. What it answers, by extension, is told to the
+     * Receives the body of every settle that succeeded, and the payer. Its results, by extension, are returned to the
      * caller, if it comes in time; what it throws is logged: an extension neither delays nor fails a payment.
      */
     onFacilitated(listener: ExtensionListener): void;
@@ -83,7 +83,7 @@ export default fp(
       settlement: app.settlement,
       store: successClaims(app.pool),
       accept: acceptInGroups({
-        // One statement, which is its own transaction; what it cannot say is accepted after it, each by itself.
+        // One statement, which is its own transaction; what it does not answer is accepted after it, one by one.
         acceptAll: (requests) => app.settlement.acceptAll(app.pool, requests),
         find: (key) => app.settlement.findByAuthorization(key),
       }),

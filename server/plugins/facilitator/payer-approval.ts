@@ -104,7 +104,7 @@ export interface LayingDeps {
 /** Requests that wait for an approval at one time. */
 const MAX_WAITING = 16;
 /**
- * What is in no block by then is not waited for: it was made to be slow, or the chain is, and others want its place.
+ * What is in no block by then is not waited for: it was made to be slow, or the chain is, and others need its place.
  * The payment can be posted again.
  */
 const MOST_BLOCKS = 4;
@@ -119,7 +119,7 @@ export class PayerApprovalSubmitter {
     this.#deps = deps;
   }
 
-  /** `check` says what the chain would do with the payment; the answer is its last word, or why it was not asked. */
+  /** `check` simulates the payment on the chain; the result is its answer, or why it was not called. */
   async submit(
     { payment, payerApproval }: Approved & { payerApproval: PayerApproval },
     check: () => Promise<CheckResult>,

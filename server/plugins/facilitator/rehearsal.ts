@@ -1,4 +1,4 @@
-/** What the payment checker asks one chain, in as few calls as possible. */
+/** The payment checker's reads of one chain, in as few calls as possible. */
 import type { Address, Hex } from "viem";
 import { uintOf, type CallResult, type ContractCall } from "../../core/abi.ts";
 import type { SignedAuthorization } from "../../core/authorization.ts";
@@ -40,7 +40,7 @@ export class ChainPaymentReads {
   readonly #extraCalls: () => ExtraCalls | undefined;
   readonly #wallets = new Set<Address>();
 
-  /** `companion`: what else is to be asked with a rehearsal. */
+  /** `extraCalls`: what else is read with a rehearsal. */
   constructor(
     rpc: Pick<ChainRpc, "call">,
     gasCapPerItem: bigint,
@@ -65,7 +65,7 @@ export class ChainPaymentReads {
     const { deployment, sender } = plan;
     const calls = plan.calls();
     if (sender !== undefined) {
-      // In company it would be Multicall3 that calls.
+      // In a batch Multicall3 would be the caller.
       const gas = this.#gasCapPerItem + OVERHEAD_GAS;
       const { success, data } = await callAs(this.#rpc, sender, calls[0], { gas });
       return { goesThrough: success, revert: success ? undefined : revertReason(data) };
@@ -92,7 +92,7 @@ export class ChainPaymentReads {
   }
 
   async #rehearseTogether(rehearsals: Rehearsal[]): Promise<boolean[]> {
-    // The same payment asked twice is one transfer: a second would fail after the first.
+    // The same payment twice is one transfer: a second would fail after the first.
     const places = new Map<string, number>();
     const transfers: ContractCall[] = [];
     const placeOf = rehearsals.map(({ calls }) => {

@@ -2,7 +2,7 @@
  * Settles a payment exactly once and reports success to one caller.
  *
  * The authorization is the key: the first request creates or attaches the settlement, every other finds it. The
- * statement that does so says which request was the first. Only a request like the first gets success: with its key as
+ * statement that does so decides which request was the first. Only a request like the first gets success: with its key as
  * often as it comes, without a key at most once.
  */
 import { newId } from "../../core/ids.ts";
@@ -37,14 +37,14 @@ export interface SettleOptions {
   /** The merchant whose key came with the request: its gas is its own. */
   merchant?: string | undefined;
   timeoutMs?: number;
-  /** The caller hung up: success must not be told to nobody. */
+  /** The caller hung up: success must not be claimed for nobody. */
   isGone?: () => boolean;
 }
 
 /** Single statements on the settlement's row. */
 export interface SuccessClaims {
   find(key: SettlementKey): Promise<SettlementRow | undefined>;
-  /** Marks success as told; true if it was not told before. */
+  /** Marks success as returned; true if it was not returned before. */
   claimSuccess(row: SettlementRow): Promise<boolean>;
   wasReturned(row: SettlementRow): Promise<boolean>;
 }
@@ -103,7 +103,7 @@ export class Settler {
       arrived();
       return this.#repeat(request, known);
     }
-    // Before it is asked for: the state that answers is that of this block, or of a newer one.
+    // Read before the call: the state that answers is that of this block, or of a newer one.
     let rehearsedBlock = this.#deps.settlement.newestBlock(chainId);
     let checked = await this.#burst.during(() =>
       traced("facilitator.check", {}, () => this.#deps.checker.checkPayment(payment)),
@@ -131,7 +131,7 @@ export class Settler {
       const refused = gasRefusal(payment, error);
       if (refused) return refused;
       if (!(error instanceof AcceptanceUnknown)) throw error;
-      // It may be relayed yet: posted again, it is told what became of it.
+      // It may still be relayed: post it again to get the outcome.
       this.#deps.onFault(error);
       return notSettled(names(payment, error), "settlement_pending");
     } finally {
@@ -176,8 +176,8 @@ export class Settler {
 
   /**
    * Refused in flight, because the token was paused or the payer blocked or out of money, and the chain would
-   * take it now: its own caller may have it tried once more. The same row goes back to the queue, so whoever
-   * asks at the same time makes no second one.
+   * take it now: its own caller may have it tried once more. The same row goes back to the queue, so a concurrent
+   * request makes no second one.
    */
   async #tryAgain(
     payment: Payment,
@@ -307,6 +307,6 @@ interface Following extends SettleRequest {
   isFirst: boolean;
 }
 
-/** An agent's own payment in a seller's hands, which nobody has asked us to relay yet. */
+/** An agent's own payment that a seller holds, and that nobody has sent us to relay yet. */
 const isUnclaimedByUs = (row: SettlementRow): boolean =>
   row.kind === "x402" && !row.relay && (row.status === "queued" || row.status === "submitted");

@@ -17,7 +17,7 @@ declare module "fastify" {
 }
 
 const HAND_OVER_MS = 2_000;
-/** Anyone may ask: the answer is computed at most this often, whoever asks. */
+/** Anyone may read it, so it is computed at most this often. */
 const STATS_KEPT_MS = 2_000;
 const ALL_TIME_KEPT_MS = 30_000;
 const RECENT = 20;

@@ -1,4 +1,4 @@
-/** The database of the facilitator: who was told of which settlement, and what it did for others. */
+/** The facilitator's database: which success was returned to whom, and statistics. */
 import type { SuccessClaims } from "./settle.ts";
 import type { SettlementKey } from "../../core/authorization.ts";
 import { Coalescer } from "../../core/shared-answers.ts";
@@ -16,8 +16,8 @@ import {
 } from "../../infra/db/prisma.ts";
 
 /*
- * Which settlements are known, and who was told of their success. Each answer is one statement, so that
- * replicas agree by the row itself; callers that ask at the same time share it.
+ * Which settlements are known, and to whom their success was returned. Each answer is one statement, so that
+ * replicas agree by the row itself; concurrent callers share it.
  */
 
 const SHARED = { maxBatch: 100, maxInFlight: 2 };
@@ -31,7 +31,7 @@ const columns = (keys: readonly SettlementKey[]): string[][] =>
 
 export function successClaims(sql: Sql): SuccessClaims {
   const known = new Coalescer<SettlementKey, string | undefined>(async (keys) => {
-    // SQL: every settle asks it; one statement for all who ask together, and what it asks for is next to nothing, because
+    // SQL: every settle runs it; one statement for all concurrent callers, and it reads as little as possible, because
     // next to nothing is known.
     const { rows } = await sql.query<{ id: string; place: bigint }>({
       name: "settlements-by-keys",
@@ -46,9 +46,9 @@ export function successClaims(sql: Sql): SuccessClaims {
   }, ONE_AT_A_TIME);
 
   const claims = new Coalescer<string, boolean>(async (ids) => {
-    // SQL: claims for all who ask together. By an index Postgres looks ids up in their order, in whichever they are asked
+    // SQL: claims for all concurrent callers. By an index Postgres looks ids up in their order, in whichever order they come
     // for, so two who claim the same rows do not wait for each other in a circle.
-    // The same payment twice in one statement is told once: the first of them has it.
+    // The same payment twice in one statement: only the first of them gets success.
     const { rows } = await sql.query<{ id: string }>({
       name: "settlements-told",
       text: `UPDATE settlements SET success_told_at = clock_timestamp()
@@ -78,7 +78,7 @@ export function successClaims(sql: Sql): SuccessClaims {
 
 /** What the facilitator did for others: from its settlements, its transactions and its counts. */
 
-/** Settlements that somebody asked this facilitator for; in SQL below as `kind = ... OR ...`. */
+/** Settlements that were requested from this facilitator; in SQL below as `kind = ... OR ...`. */
 const FACILITATED: Prisma.SettlementWhereInput = {
   OR: [{ kind: "facilitated" }, { kind: "x402", relay: true }],
 };

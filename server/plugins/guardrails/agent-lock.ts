@@ -14,14 +14,14 @@ const BOUNDS: AgentLockOptions = { maxWaiting: 200, maxWaitMs: 4_000 };
 
 export class AgentLock {
   readonly #options: AgentLockOptions;
-  /** Agents whose turn somebody has, and who waits for it. */
+  /** Agents whose lock is taken, and the callers that wait for it. */
   readonly #taken = new Map<string, Set<() => void>>();
 
   constructor(options: AgentLockOptions = BOUNDS) {
     this.#options = options;
   }
 
-  /** Throws `agent_busy` when the turn does not come in time: `work` was not begun, so nothing happened. */
+  /** Throws `agent_busy` when the lock is not free in time: `work` was not begun, so nothing happened. */
   async take<T>(agentId: string, work: () => Promise<T>): Promise<T> {
     await this.#acquire(agentId);
     try {

@@ -127,7 +127,7 @@ export class Guardrails {
   }
 }
 
-/** What did not pass, or was not looked at, says when it will, where a time opens it. */
+/** A rule that did not pass, or was not checked, shows when it will pass, where time opens it. */
 function withTime(verdict: RuleVerdict, releases: readonly Release[]): RuleVerdict {
   const release = releases.find(({ rule }) => rule === verdict.rule);
   if (verdict.passed === true || release === undefined) return verdict;
@@ -150,14 +150,14 @@ export function clocksApart(
   });
 }
 
-/** The books hold this chain's agents: the limits may lack what was paid (plugins/reconciliation/hold.ts). */
+/** Reconciliation holds the payments of this chain's agents: the limits may lack what was paid (plugins/reconciliation/hold.ts). */
 export const behindTheChain = (): ApiError =>
   new ApiError("chain_unavailable", {
     detail:
       "This database is older than the chain. Agents can pay again when the ledger has caught up. Nothing was signed.",
   });
 
-/** Both functions that reserve look the key up again under the agent's lock, and say so in these words. */
+/** Both functions that reserve look the key up again under the agent's lock, and answer with these values. */
 export function keyInUse(
   outcome: "replay" | "running" | "key_reused",
   row: { paymentId: string | null; statusCode: number | null; response: string | null },

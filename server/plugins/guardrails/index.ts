@@ -13,7 +13,7 @@ import { UndeclaredAuth } from "../http/index.ts";
 
 declare module "fastify" {
   interface FastifyContextConfig {
-    /** A route that pays from an agent's wallet says so; it then needs an agent's or owner's credential. */
+    /** A route that pays from an agent's wallet declares it; it then needs an agent's or owner's credential. */
     guardrails?: { kind: "spend" | "x402" };
   }
   interface FastifyInstance {

@@ -83,7 +83,7 @@ export async function reserve(
 }
 
 /**
- * A call that asks its target before it pays takes its key without the agent's row, and perhaps after we had looked for
+ * A call that requests its target before it pays takes its key without the agent's row, and perhaps after we had looked for
  * it: then nothing was written here, and the next look finds whose it is.
  */
 async function decide(sql: Sql, request: string, looks = 5): Promise<RawRow | undefined> {
@@ -100,7 +100,7 @@ const includes = (codes: readonly string[], code: string | null): boolean =>
 
 const NO_TIMES: ReleaseTimes = { nextReleaseAt: null, availableAt: null, releases: [] };
 
-/** Only who was refused by such a limit asks, after the agent's row is free again; kept with the refusal. */
+/** Read only after a refusal by such a limit, when the agent's row is free again; kept with the refusal. */
 async function readReleaseTimes(
   sql: Sql,
   request: Pick<ReserveRequest, "agentId" | "amountAtomic" | "to" | "site">,

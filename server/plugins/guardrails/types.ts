@@ -1,4 +1,4 @@
-/** The words of the guardrails: what is asked, what is known, what is decided. */
+/** The types of the guardrails: what is requested, what is known, what is decided. */
 import { createHash } from "node:crypto";
 import type { Address } from "viem";
 import type { Nonce } from "../../core/authorization.ts";
@@ -46,7 +46,7 @@ export interface Policy extends PolicyNumbers {
   requested: string;
 }
 
-/** What was wrong with the target before a rule was asked. */
+/** What was wrong with the target before any rule was checked. */
 export interface TargetRefusal {
   code: TargetCode;
   detail?: string;
@@ -79,7 +79,7 @@ export interface ReserveRequest {
   requestId: string | null;
   /** As of a block, whose time is compared with the database's clock. */
   balance: { atomic: bigint; blockNumber: bigint; timestampSeconds?: bigint };
-  /** Where the wallet is funded: told with insufficient_funds. */
+  /** Where the wallet is funded: returned with insufficient_funds. */
   walletAddress: Address;
   /** What its gas may cost, set aside with it, and the least amount that is worth it (units of core/gas.ts; atomic). */
   gas?: { hold: bigint; floorAtomic: bigint };
@@ -113,7 +113,7 @@ export type KeyInUse =
   | { kind: "replay"; statusCode: number; response: string | null; paymentId: string | null }
   | { kind: "in_progress"; paymentId: string | null }
   | { kind: "key_reused" }
-  /** No key, but the call that asks: its caller waits no longer. */
+  /** No key, but the call itself: its caller waits no longer. */
   | { kind: "canceled" };
 
 /** A dry run: the verdict of every rule, nothing written. */
@@ -146,7 +146,7 @@ export interface Limits extends WindowLimits {
   weekly: WindowLimits | null;
   monthly: WindowLimits | null;
   hourly: WindowLimits | null;
-  /** Empty where they were not asked for. */
+  /** Empty where they were not requested. */
   payees: PayeeLimits;
 }
 
@@ -167,13 +167,13 @@ export interface IdempotencyRef {
   room?: () => Promise<void>;
 }
 
-/** A call without a key of its own joins an earlier one like it whose answer nobody heard (docs/decisions/0025). */
+/** A call without a key joins an earlier one like it whose answer was not delivered (docs/decisions/0025). */
 export interface JoiningCall {
   /** On this process' monotonic clock. */
   cameAtMs: number;
   /** Whoever called is gone: there is no use in waiting for him. */
   isGone: () => boolean;
-  /** The key of an earlier answer that was heard before this call came. */
+  /** The key of an earlier answer that was delivered before this call came. */
   heard?: string;
   /** Once it has its answer: the key that is kept under, its own or that of the call it joined. */
   answeredBy?: string;

@@ -48,7 +48,7 @@ export interface PayRequest {
   refusal?: TargetRefusal;
   /** Where the payee prescribes it (MPP): nobody else's is taken, and one that was used before is refused. */
   nonce?: Hex;
-  /** How it is paid, and what the seller says of that; a spend moves the token itself. */
+  /** How it is paid, and the seller's terms; a spend moves the token itself. */
   scheme?: Scheme;
   extra?: Fields;
   /** At most MAX_VALID_SECONDS; counted from the database's now. */
@@ -59,13 +59,13 @@ export interface PayRequest {
   listingId?: string;
   requirement?: unknown;
   idempotency?: IdempotencyRef;
-  /** The owner is asked where a rule denies that a person can lift. */
+  /** The owner is asked when a rule denies that an approval can lift. */
   requestApproval?: { reason: string | null };
   /** The wallet's balance, where the caller began to read it before; read when needed otherwise. */
   balance?: Promise<WalletBalance | undefined>;
 }
 
-/** What an agent's call says beside what it pays: no part of what makes two calls the same. */
+/** What an agent's call carries beside its payment. It does not decide whether two calls are the same. */
 export interface PayingBody {
   requestApproval?: boolean;
   reason?: string;
@@ -157,7 +157,7 @@ export class AgentReserve {
         amountAtomic,
         validAfter: 0n,
         validBefore: reserved.validBeforeSeconds,
-        // An approval's order allows one authorization, whatever its row says: the one its digest numbers.
+        // An approval's order allows one authorization, whatever its row holds: the one whose nonce is its digest.
         nonce: approval?.nonce ?? (asked.nonce.slice(-66) as Hex),
         extra,
       }),
@@ -265,14 +265,14 @@ function withoutBalance(
   };
 }
 
-/** Its payment, and of a refusal which one; the words of it quote what strangers said. */
+/** Its payment, and the code of a refusal. The text is left out because it quotes third parties. */
 const decisionOf = (decided: ReserveResult): TraceAttributes => ({
   ...("paymentId" in decided &&
     decided.paymentId !== null && { "purser.payment_id": decided.paymentId }),
   ...(decided.kind === "denied" && { "purser.refusal": decided.error.code }),
 });
 
-/** What an owner reads before signing hides nothing: agents repeat what strangers told them. */
+/** What an owner reads before signing hides no characters: agents repeat third-party text. */
 const shownWords = (text: string | null | undefined): string | null =>
   plainWords(text, 280) || null;
 

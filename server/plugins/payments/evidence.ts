@@ -1,7 +1,7 @@
 /**
  * What a seller signed of a payment (the extension offer-and-receipt): its offer in the 402, its receipt beside the answer.
  * Checked against what was paid, and kept. Nothing is fetched to check it, and nothing fails because it is bad: the chain
- * proves the payment, this only says what the seller has put its name to.
+ * proves the payment; this only shows what the seller signed.
  */
 import { KeyObject } from "node:crypto";
 import {
@@ -24,7 +24,7 @@ import type { PaymentEvidence } from "../../schemas/payments.ts";
 
 /** What was paid, as the chain and our own rows have it. */
 export interface PaidFor {
-  /** The URL that was asked; of a tool what its server calls it. */
+  /** The URL that was requested, or the name of the tool at its server. */
   url: URL;
   wallet: Address;
   /** Every name of its network, in both versions of the protocol. */
@@ -38,12 +38,12 @@ export interface PaidFor {
   toMs: number;
 }
 
-/** One signed thing and what was found of it; all that a stranger wrote is in `signed` and `key`. */
+/** One signed document and what was found about it. Third-party text is only in `signed` and `key`. */
 export interface KeptPiece {
   verified: boolean;
   why?: string;
   format?: "eip712" | "jws";
-  /** Of the signature or its key, where one can be told. */
+  /** The signer of the signature or its key, where it is known. */
   signer?: Address;
   /** A receipt's own. */
   issuedAt?: number;
@@ -154,7 +154,7 @@ async function examineReceipt(signed: unknown, paid: PaidFor): Promise<KeptPiece
   if (!paid.networkNames.some((name) => name === network)) wrong.push("network");
   if (!isSame(payer, paid.wallet)) wrong.push("payer");
   if (!isSameUrl(resourceUrl, paid.url)) wrong.push("resourceUrl");
-  // A seller may leave it out; then the time says of which payment it is.
+  // A seller may leave it out; then the time shows which payment it belongs to.
   const namesOne = transaction !== undefined && transaction !== "";
   if (namesOne && named !== paid.txHash) wrong.push("transaction");
   if (wrong.length > 0) return refused(piece, `Its ${listed(wrong)} not that of the payment.`);
@@ -218,7 +218,7 @@ async function checkSignature(
     piece = signedBy({ ...piece, ...(signer && { signer }) }, payTo);
     return { piece, claims: claims as Record<string, unknown> };
   } catch {
-    // Whatever the libraries say of it quotes it.
+    // The messages of the libraries quote it.
     return { piece: refused(piece, "Its signature does not fit what it says.") };
   }
 }

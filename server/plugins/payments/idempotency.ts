@@ -1,4 +1,4 @@
-/** The first lookup of a request that moves money: was it asked before, and what was the answer? */
+/** The first lookup of a request that moves money: was it sent before, and what was the answer? */
 import { type ExactJson, parseExact, parseMembers, stringifyExact } from "../../core/exact-json.ts";
 import { ApiError, type ErrorCode } from "../../errors.ts";
 import type { Sql } from "../../infra/db/pool.ts";
@@ -16,18 +16,18 @@ export interface IdempotencyStore {
   release(ref: IdempotencyRef): Promise<void>;
 }
 
-/** What the caller hears. A replayed one carries `Idempotent-Replayed: true`. */
+/** The answer for the caller. A replayed one carries `Idempotent-Replayed: true`. */
 export interface Answer {
   statusCode: number;
   body: Record<string, unknown>;
-  /** The body as it is kept, and told again byte for byte; without it the body is written anew. */
+  /** The body as it is kept, and returned again byte for byte; without it the body is written anew. */
   text?: string;
   replayed: boolean;
-  /** Replayed to a call without a key, which did not ask for it: the body says so too. */
+  /** Replayed to a call without a key, which did not expect it: the body says so too. */
   joined?: true;
 }
 
-/** What a call that joined an earlier one hears beside the answer, in words a model follows. */
+/** A sentence for a call that joined an earlier one, in words that a model follows. */
 export const JOINED = {
   replayed: true,
   next: "This is the answer of your earlier identical call, which never reached you; nothing was paid now. To buy it again, repeat the call with an Idempotency-Key of your own.",
@@ -40,7 +40,7 @@ interface StoredError {
   extra: Record<string, unknown>;
 }
 
-/** All that is kept of an answer that cost nothing: enough to tell that there was one, too little to fill a disk. */
+/** All that is kept of a free answer: enough to know that there was one, too little to fill a disk. */
 export interface FreeResponse {
   status: number;
   bytes: number;
@@ -78,7 +78,7 @@ export class Idempotency {
     return { kind: "answered", answer: this.replay(row.statusCode, response, paymentId) };
   }
 
-  /** A stored answer, told again; a stored error is thrown again. */
+  /** A stored answer, returned again; a stored error is thrown again. */
   replay(statusCode: number, text: string | null, paymentId: string | null): Answer {
     if (text === null) throw answerForgotten(paymentId);
     // It took the key meanwhile.
@@ -117,7 +117,7 @@ export class Idempotency {
     return { ...answer, text };
   }
 
-  /** What came of a request that has no answer yet, for whoever has to bring it to its end. */
+  /** The state of a request that has no answer yet, for the code that has to finish it. */
   async note(ref: IdempotencyRef | undefined, heard: Record<string, unknown>): Promise<void> {
     if (ref !== undefined) await this.#store.note(ref, stringifyExact(heard));
   }
@@ -137,7 +137,7 @@ export class Idempotency {
     isClaimed = false,
   ): Promise<Answer> {
     const answer = { statusCode: 200, body, replayed: false };
-    // A call without a key asks again.
+    // A call without a key is requested again.
     if (ref?.joins) return answer;
     const kept = freeAnswer ? { ...answer, body: { freeAnswer } } : answer;
     if (ref !== undefined && (isClaimed || (await this.#store.insert(ref))))
@@ -167,7 +167,7 @@ export const notKept = (freeAnswer: FreeResponse, detail?: string): ApiError =>
     extra: { freeAnswer, paid: false },
   });
 
-/** A request that may have acted, and whose answer went with the process that asked. */
+/** A request that may have had an effect, and whose answer was lost with the process. */
 export const answerLost = (): ApiError =>
   new ApiError("answer_not_kept", {
     detail:
@@ -175,7 +175,7 @@ export const answerLost = (): ApiError =>
     extra: { paid: false },
   });
 
-/** Of a call without a key of the caller's, whose answer was told once: the payment's row is what is left. */
+/** For a call without a key whose answer was delivered once: only the payment's row is left. */
 const answerForgotten = (paymentId: string | null): ApiError =>
   new ApiError("answer_not_kept", {
     detail:
@@ -190,7 +190,7 @@ export function keyReused(): ApiError {
 /** Nothing was signed, and nobody waits for it any more. */
 export const canceled = (cause?: unknown): ApiError => new ApiError("call_canceled", { cause });
 
-/** An error that a call without a key hears of an earlier one. */
+/** An error of an earlier call, for a call without a key. */
 export function joinedError(error: unknown): unknown {
   if (!(error instanceof ApiError)) return error;
   const { code, message: detail, extra, headers, cause } = error;
@@ -276,7 +276,7 @@ export async function completeKey(
   );
 }
 
-/** Before the final answer, and never over it: the first thing heard stays. */
+/** Before the final answer, and never over it: the first response of the target stays. */
 export async function noteOnKey(sql: Sql, ref: IdempotencyRef, heard: string): Promise<void> {
   // SQL: as above, while the payment's proof is waited for.
   await sql.query(

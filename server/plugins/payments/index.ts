@@ -93,7 +93,7 @@ declare module "fastify" {
     }): Promise<IdempotencyRef | undefined>;
   }
   interface FastifyReply {
-    /** Sends an answer, marked when it is a stored one told again. */
+    /** Sends an answer, marked when it is a stored one returned again. */
     sendAnswer(answer: Answer): FastifyReply;
   }
 }
@@ -221,7 +221,7 @@ function decorateKeys(app: FastifyInstance): void {
     const cameAtMs = between?.cameAtMs ?? performance.now() - reply.elapsedTime;
     const joins = { cameAtMs, isGone: between?.isGone ?? (() => reply.raw.destroyed) };
     if (approval && approval.isKnown) {
-      // Unless it was paid for without the approval, and nobody has heard of that.
+      // Unless it was paid without the approval, and that answer was not delivered yet.
       if ((await app.joining.earlier(ref, joins)) === undefined) return ref;
       // The approval's key is for the approved payment alone.
       ref.key = ownKey();
@@ -234,7 +234,7 @@ function decorateKeys(app: FastifyInstance): void {
   });
   app.decorateReply("sendAnswer", function sendAnswer(this: FastifyReply, answer: Answer) {
     if (answer.replayed) this.header("idempotent-replayed", "true");
-    // As text: no serializer in between may round a number, and what is told again is told to the letter.
+    // As text: no serializer in between may round a number, and a repeated answer has the same bytes.
     const { statusCode, body, text, joined } = answer;
     return this.header("cache-control", "no-store")
       .type("application/json; charset=utf-8")
@@ -314,7 +314,7 @@ async function gasBudgetsOf(app: FastifyInstance, ownerId: string): Promise<Over
 /** Longer than any request that could still sign (its transaction would be refused anyway). */
 const UNSIGNED_SAFE_SECONDS = 60;
 
-/** Releases what died halfway, and what was kept only until it was told. */
+/** Releases calls that died halfway, and answers that were kept only until they were delivered. */
 const housekeeping = fp(
   async (app) => {
     app.jobs.addTask(

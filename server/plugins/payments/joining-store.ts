@@ -1,4 +1,4 @@
-/** What is remembered of calls without a key: which may be joined, which were heard, which canceled. */
+/** What is kept of calls without a key: which may be joined, which were delivered, which cancelled. */
 import { Coalescer } from "../../core/shared-answers.ts";
 import type { Sql } from "../../infra/db/pool.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
@@ -19,7 +19,7 @@ export async function findEarlier(sql: Sql, ref: IdempotencyRef): Promise<Earlie
 
 const GROUPS = { maxBatch: 64, maxInFlight: 2 };
 
-/** Answers that are heard at the same time are marked together; one that somebody marks just now needs no second mark. */
+/** Answers that are delivered at the same time are marked together; one that is being marked needs no second mark. */
 export function markDelivered(sql: Sql): JoiningStore["told"] {
   const groups = new Coalescer<Parameters<JoiningStore["told"]>[0], void>(async (told) => {
     // SQL: beside every answer of a call without a key, in groups.
@@ -54,7 +54,7 @@ export function markDelivered(sql: Sql): JoiningStore["told"] {
   };
 }
 
-/** Stops what is not signed yet, whichever process runs it, and takes back that it was heard. */
+/** Stops what is not signed yet, in whichever process, and undoes the mark that it was delivered. */
 export async function cancelCall(sql: Sql, agentId: string, call: string): Promise<void> {
   // SQL: one function under the agent's lock.
   await sql.query("SELECT purser_cancel_call($1, $2)", [agentId, call]);
@@ -83,8 +83,8 @@ const isOver = (row: "k" | "o"): string =>
      AND ${row}.updated_at < now() - interval '11 minutes'`;
 
 /**
- * An answer that nobody can ask for by a key is kept until no call can join it any more: one that was there before it was
- * told may take minutes until it looks. One that an MCP client has heard is told again by its key, like any other.
+ * An answer without a key is kept until no call can join it any more: one that was ready before it was
+ * delivered may take minutes to be requested. One that was delivered to an MCP client is returned again by its key, like any other.
  */
 export async function forgetDelivered(sql: Sql): Promise<void> {
   for (;;) {

@@ -1,7 +1,7 @@
 /**
  * Calls that come without a key (docs/decisions/0025): which earlier one an identical call joins, and when an answer
- * counts as heard. An answer is heard when the last of it has gone into a connection that was open, and no cancellation
- * says otherwise. A mark that is lost makes the next identical call a replay, never a second payment.
+ * counts as delivered. An answer is delivered when its last byte was written to an open connection, and no cancellation
+ * followed. A lost mark makes the next identical call a replay, never a second payment.
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import { parseExact } from "../../core/exact-json.ts";
@@ -10,14 +10,14 @@ import { inProgress, joinedError, type Answer, type Idempotency } from "./idempo
 import type { Delivered, PaymentKey, PaymentPlan } from "./payment-plan.ts";
 import type { PaymentRow } from "./store.ts";
 
-/** A caller who makes our own call for somebody else and tells him the answer: the MCP server. */
+/** A caller that makes our own call for somebody else and passes the answer on: the MCP server. */
 export interface Intermediary {
   /** What a cancellation names. */
   call: string;
   cameAtMs: number;
   isGone: () => boolean;
   isCanceled: () => boolean;
-  /** Set by the call: what is told when the intermediary's own answer is heard. */
+  /** Set by the call: run when the intermediary's own answer is delivered. */
   ref?: IdempotencyRef;
   /** Runs it once the intermediary's own answer has left, or can leave no more. */
   whenSent(run: () => void): void;
@@ -28,9 +28,9 @@ export const INTERMEDIARY = "purser-intermediary";
 
 export interface EarlierCall {
   key: string;
-  /** How long ago its answer was heard by somebody; null: not yet. */
+  /** How long ago its answer was delivered; null: not yet. */
   deliveredAgoMs: number | null;
-  /** It ended just now: whoever heard it may not have been written down yet. */
+  /** It ended just now: its delivery may not be stored yet. */
   isFresh: boolean;
 }
 
@@ -39,11 +39,11 @@ export interface JoiningStore {
   told(args: { ref: IdempotencyRef; key: string; atMs: number }): Promise<void>;
 }
 
-/** How long the mark of an answer that another process told may take to be seen here. */
+/** How long the mark of an answer that another process delivered may take to be visible here. */
 const MARK_PAUSES_MS = [20, 40, 80, 120, 240];
 /**
  * Between an answer's last byte and the mark of another process for it; a client that pays the same again takes longer to
- * read the answer and to ask.
+ * read the answer and to send a request.
  */
 const TOLERANCE_MS = 20;
 /** A mark of this process is compared with its own clock for so long. */
@@ -73,7 +73,7 @@ export class Joining {
         continue;
       }
       if (deliveredAgoMs !== null) {
-        // By another process: at the latest then, however long a connection was waited for before the database said so.
+        // By another process: at the latest then, however long the database connection took.
         const toldAtMs =
           this.#deliveredAtMs.get(row.key) ?? performance.now() - deliveredAgoMs - TOLERANCE_MS;
         if (toldAtMs > joins.cameAtMs) return row.key;
@@ -123,7 +123,7 @@ interface EarlierCallDeps {
   tell(key: PaymentKey, order: PaymentPlan, delivered: Delivered): Promise<Answer>;
 }
 
-/** Waits for the end of an earlier call and tells it. Undefined: nothing moved by it, so it is no answer to this one. */
+/** Waits for the end of an earlier call and returns it. Undefined: it moved nothing, so it does not answer this call. */
 export async function awaitEarlierCall(
   deps: EarlierCallDeps,
   call: { held: IdempotencyRef; joins: JoiningCall; prepare: () => Promise<PaymentPlan> },
@@ -144,7 +144,7 @@ export async function awaitEarlierCall(
     }
     const order = await prepare();
     if (order.isOver(payment) && payment.status === "reserved") {
-      // Else another call has released it, or it was signed after all: the next look says which.
+      // Else another call has released it, or it was signed after all: the next check shows which.
       if (await deps.voidAbandoned(key)) return undefined;
     } else if (order.isOver(payment)) {
       const response = await idempotency.responseOf(held, row);

@@ -225,7 +225,7 @@ interface SelfRow {
   keyExpiresAt: Date | null;
 }
 
-/** An agent together with the key that asks. */
+/** An agent together with the key of the request. */
 export async function findSelf(
   db: Db,
   args: { agentId: string; apiKeyId: string },

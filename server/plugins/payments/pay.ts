@@ -1,6 +1,6 @@
 /**
  * The one flow of money out of a wallet, the same for a spend, a fetch and a withdrawal: look the
- * idempotency key up; answered is told again, running is resumed by its payment's state, new is reserved,
+ * idempotency key up; an answered one is returned again, a running one is resumed by its payment's state, a new one is reserved,
  * signed and submitted; then it is delivered, and the answer kept.
  */
 import type { Hex } from "viem";
@@ -71,12 +71,12 @@ export class PayFlow {
     this.#deps = deps;
   }
 
-  /** What a request that waits for its payment's proof has heard; a later one with its key begins there. */
+  /** What a request that waits for its payment's proof has received; a later one with its key begins there. */
   note(idempotency: IdempotencyRef | undefined, heard: Record<string, unknown>): Promise<void> {
     return this.#deps.idempotency.note(idempotency, heard);
   }
 
-  /** `prepare` runs only if there is no answer yet: one that exists is told even while the chain is down. */
+  /** `prepare` runs only if there is no answer yet: one that exists is returned even while the chain is down. */
   async run(
     idempotency: IdempotencyRef | undefined,
     prepare: () => Promise<PaymentPlan>,
@@ -101,7 +101,7 @@ export class PayFlow {
     return this.#pay(order, idempotency);
   }
 
-  /** Without a key of the caller's: joins an earlier call whose answer nobody heard, or pays. */
+  /** Without a key: joins an earlier call whose answer was not delivered, or pays. */
   async #joinOrPay(
     ref: IdempotencyRef,
     joins: JoiningCall,
@@ -343,7 +343,7 @@ export class PayFlow {
     delivered: Delivered,
     { replayed, order }: { replayed: boolean; order: PaymentPlan },
   ): Promise<Answer> {
-    // What our engine relays is told again from the ledger; no answer of it is kept for who has no key.
+    // What our engine relays is returned again from the ledger; no answer is kept for callers without a key.
     const kept = idempotency?.joins && order.relay ? undefined : idempotency;
     const joins = idempotency?.joins;
     if (delivered.kind === "done") {

@@ -23,16 +23,16 @@ export interface PaymentPlan {
   /** Whether the request that made this payment has ended without an answer to keep. */
   isOver(payment: PaymentRow): boolean;
   /**
-   * Brings to its end what an earlier request began; nothing new is signed. `heard`: what it had noted, with its key: `ref`
+   * Finishes what an earlier request began; nothing new is signed. `heard`: what it had stored, with its key: `ref`
    * names the row, which is not the caller's own where he joins the call of another.
    */
   resume(payment: PaymentRow, heard: unknown, ref: IdempotencyRef | undefined): Promise<Delivered>;
   /**
-   * Reserving asks somebody who may act on it, and must not be asked twice: the key is taken before. `mayHaveActed`: of an
+   * Reserving calls a target that may have an effect, and must not be called twice: the key is taken before. `mayHaveActed`: of an
    * error in it, which is then this key's answer; `longestMs`: after that its process has died.
    */
   isSentOnce?: { mayHaveActed(error: ApiError): boolean; longestMs: number };
-  /** The key's answer cost nothing, and was not kept: asks again where that does no harm; never pays. */
+  /** The key's answer was free and was not kept: requests it again where that does no harm; never pays. */
   returnFreeResponse?(freeAnswer: FreeResponse): Promise<Record<string, unknown>>;
 }
 
@@ -54,7 +54,7 @@ export type Reservation =
   | NotReserved
   | ApprovalRequested;
 
-/** Denied, and the owner is asked: an answer that is not kept, for the same call may pay once it is allowed. */
+/** Denied, and the owner was asked: this answer is not kept, because the same call may pay once it is allowed. */
 export interface ApprovalRequested {
   kind: "asked";
   body: Record<string, unknown>;
@@ -62,7 +62,7 @@ export interface ApprovalRequested {
 
 export type NotReserved = { kind: "denied"; error: ApiError } | KeyInUse;
 
-/** How it ended. Unknown is no end: it is not kept, and the same key hears more once the chain has proved it. */
+/** The outcome. Unknown is not final: it is not kept, and the same key gets the outcome once the chain has proved it. */
 export type Delivered = (
   | { kind: "done"; body: Record<string, unknown> }
   | { kind: "failed" | "unknown"; error: ApiError }

@@ -27,7 +27,7 @@ export const numberOf = (
     ? { nonce: `${noncePrefix ?? ""}0x${randomBytes(32).toString("hex")}` }
     : { nonce, prescribed: true };
 
-/** Our own rows are asked under the agent's lock. They may be forgotten one day; the chain never forgets. */
+/** Our own rows are read under the agent's lock. They may be deleted one day; the chain keeps its records. */
 export async function refusalOf(
   deps: SellerNonceDeps,
   { nonce, chainId, asset, payer, refusal }: Numbered,
@@ -51,7 +51,7 @@ function whyNotNumbered({ nonce, scheme }: Numbering): string | undefined {
   return undefined;
 }
 
-/** A denial of it: told as one that the owner may lift only where an order could be good for it. */
+/** A denial is reported as approvable only where an order could allow it. */
 export function withSellerNonce(request: Numbering, denial: ApiError): ApiError {
   const why = whyNotNumbered(request);
   if (why === undefined || denial.extra["approvable"] !== true) return denial;

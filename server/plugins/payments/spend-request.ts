@@ -9,7 +9,7 @@ import type { PayRequest } from "./agent-payments.ts";
 
 export { MAX_VALID_SECONDS, type WalletBalance } from "./agent-payments.ts";
 
-/** Reads what an agent wrote, or says which field is wrong and why. */
+/** Reads an agent's request, or throws which field is wrong and why. */
 export function readSpend(
   body: SpendRequest,
   wallet: { walletAddress: Address; network: NetworkFacts },

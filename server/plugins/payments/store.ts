@@ -96,7 +96,7 @@ export async function findPayments(
 
 type Stored = Prisma.PaymentGetPayload<object>;
 
-/** Beside each payment: whose it is, and which key asked for it (a key is no foreign key of a payment). */
+/** Beside each payment: its owner's agent, and the key that requested it (a key is no foreign key of a payment). */
 async function withNames(db: Db, payments: readonly Stored[]): Promise<PaymentRow[]> {
   if (payments.length === 0) return [];
   const ids = (list: readonly (string | null)[]) => ({

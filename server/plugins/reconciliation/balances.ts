@@ -1,6 +1,6 @@
 /**
  * Whether the transfers lead from each wallet's last balance to the one it has. A log may come later than its block:
- * where they do not fit, what was read before is read again, before anybody is told.
+ * where they do not match, what was read before is read again, before anything is reported.
  */
 import type { Address } from "viem";
 import type { WalletLog } from "../../infra/chain/wallet-logs.ts";
@@ -22,12 +22,12 @@ export interface BalanceDeps {
 
 /** Nodes keep the state of about this many blocks. */
 const STATE_BLOCKS = 64n;
-/** What came in within so many blocks is looked for again and again, whoever read it first. */
+/** Incoming transfers of the last so many blocks are read again and again, whichever process read them first. */
 export const LOOK_BACK = 1_000n;
-/** Sooner, where a wallet holds more than its logs say. */
+/** Sooner, where a wallet holds more than its logs show. */
 const LOOK_SOON_MS = 5_000;
 
-/** New balances of the wallets that moved; undefined while a wallet holds less than its transfers say. */
+/** New balances of the wallets that moved; undefined while a wallet holds less than its transfers show. */
 export async function checkBalances(
   deps: BalanceDeps,
   span: {
@@ -60,7 +60,7 @@ export async function checkBalances(
     const before = known.get(wallet);
     if (!before) continue;
     const expected = before.atomic + (late.get(wallet) ?? 0n) + (changes.get(wallet) ?? 0n);
-    // More than the logs say: something came in that a late node has not logged yet.
+    // More than the logs show: something came in that a late node has not logged yet.
     if (holds(wallet) > expected) deps.lookBackWithin(LOOK_SOON_MS);
     if (holds(wallet) < expected) short.push({ wallet, expected });
     // What lasted before is over: the next time counts from its own beginning.

@@ -1,11 +1,11 @@
-/** What the chain says of a span of blocks, against what the rows say: pure, and the same whoever asks. */
+/** Compares the chain's records of a span of blocks with the rows: pure functions. */
 import type { Address, Hex } from "viem";
 import type { Nonce, SchemeTerms } from "../../core/authorization.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import type { EndLog, TransferLog, WalletLog } from "../../infra/chain/wallet-logs.ts";
 import type { SettlementKind, SettlementStatus } from "../settlement/types.ts";
 
-/** What a settlement's row says. */
+/** The claim of a settlement's row. */
 export interface LedgerRow {
   id: string;
   kind: SettlementKind;
@@ -92,7 +92,7 @@ export function compareSpan(args: {
   wallets: ReadonlyMap<Address, string>;
   /** Rows of the authorizations in the logs, by their key. */
   rows: ReadonlyMap<string, LedgerRow>;
-  /** Agents' rows that say they were settled in this span. */
+  /** Agents' rows that claim to be settled in this span. */
   claims: readonly LedgerRow[];
 }): Finding[] {
   const { logs, wallets, rows, claims } = args;
@@ -120,7 +120,7 @@ export function compareSpan(args: {
       },
     ];
   });
-  // Relayed through somebody's contract: its calls say nothing, and the settlement that was proven otherwise does.
+  // Relayed through another contract: its calls prove nothing, but the settlement that was proven in another way does.
   const isOf = (row: LedgerRow) => (transfer: TransferLog) =>
     !schemeOf(row).isNamedInLogs &&
     transfer.txHash === row.txHash &&
@@ -153,7 +153,7 @@ function kindOfUse(
   return kindOfPaid(row, log);
 }
 
-/** Of a maximum anything may have been charged, as long as the row does not say what was. */
+/** Any part of a maximum may have been charged, as long as the row does not hold the amount. */
 function isAmountOf(row: LedgerRow, amount: bigint): boolean {
   const { status, terms, value } = row;
   return status !== "settled" && terms !== null && "maximum" in terms

@@ -73,7 +73,7 @@ export interface SpanRead {
 
 /**
  * The transfers and the cursor move in one transaction, and only under the lease: nothing is missed
- * or told twice, whoever reads next. False when the lease was lost meanwhile.
+ * or reported twice, whichever process reads next. False when the lease was lost meanwhile.
  */
 export async function storeSpan(
   prisma: PrismaClient,
@@ -220,7 +220,7 @@ export async function readNextBlock(db: Db, key: CursorKey): Promise<bigint | un
   return cursor?.nextBlock;
 }
 
-/** Per chain: where the books stand. */
+/** Per chain: the state of reconciliation. */
 export async function readCursors(
   db: Db,
 ): Promise<Map<number, { asOfBlock: bigint | null; asOf: Date | null }>> {

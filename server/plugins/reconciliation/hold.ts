@@ -1,6 +1,6 @@
 /**
  * After a restore, or a failover to a standby that was behind, the window lacks what was paid since. A relayer whose nonce on chain is beyond
- * what this database ever gave out is the sign of it: agents pay nothing until the books have read up to the
+ * what this database ever gave out is the sign of it: agents cannot pay until reconciliation has read up to the
  * block of that moment. In ordinary life the sign is never there: a nonce is stored before it is used.
  *
  * The hold is a row, so it is every replica's, those that start meanwhile included. Whoever sees the sign writes it; the
@@ -20,7 +20,7 @@ export interface LaneSign {
 export interface HoldRow {
   untilBlock: bigint | null;
   generation: bigint;
-  /** The block the books read next. */
+  /** The block that reconciliation reads next. */
   nextBlock: bigint;
 }
 
@@ -39,7 +39,7 @@ export interface HoldDeps {
   begin(untilBlock: bigint, used: readonly { address: string; used: bigint }[]): Promise<void>;
   /** The next two only in the generation that was read. */
   place(generation: bigint, untilBlock: bigint): Promise<void>;
-  /** And only when the books have read past it. */
+  /** And only when reconciliation has read past it. */
   lift(generation: bigint): Promise<boolean>;
   log: { warn(fields: object, message: string): void };
 }
@@ -50,7 +50,7 @@ const isBeyond = ({ nextNonce, lookedNonce }: LaneSign, used: bigint): boolean =
 export class RestoreHold {
   readonly #deps: HoldDeps;
   #looking: Promise<void> | undefined;
-  /** Grows with each promotion: a look that began before one says nothing. */
+  /** Grows with each promotion: a check that began before one proves nothing. */
   #era = 0;
   /** The era in which the lanes were compared with the chain. */
   #compared = -1;

@@ -1,6 +1,6 @@
 /**
- * The books: what the chain says of our wallets and relayers, held against the rows. Before payments, which
- * tell owners where the books stand; it reads payments and settlements as rows, and corrects them by the
+ * Reconciliation: compares the chain's records of our wallets and relayers with the rows. Registered before payments, which
+ * show owners its state; it reads payments and settlements as rows, and corrects them by the
  * functions of the settlement engine.
  */
 import { setTimeout as delay } from "node:timers/promises";
@@ -37,7 +37,7 @@ declare module "fastify" {
     reconciliation: {
       /** Reads and compares what is new of a chain now; true when more waits. */
       read(chainId: number): Promise<boolean>;
-      /** Where the books stand, with the differences that concern this owner. */
+      /** The state of reconciliation, with the differences that concern this owner. */
       stateFor(ownerId: string): Promise<LedgerState[]>;
       /** Throws `chain_unavailable` while this database may lack payments that count. */
       assertCurrent(chainId: number): Promise<void>;
@@ -53,9 +53,9 @@ const explained =
 /** From the deadline at a final block: what the engine has for the rounds in which it proves what became of a payment. */
 const PROOF_MS = 60_000;
 const MAX_POLL_MS = 10_000;
-/** Between two passes of a long catch-up: other work has its turn. */
+/** Between two passes of a long catch-up, so that other work runs. */
 const BREATH_MS = 20;
-/** One call per endpoint and pass would ask for the same receipt again for each payment of a batch. */
+/** One call per endpoint and pass would read the same receipt again for each payment of a batch. */
 const MAX_RECEIPTS = 2_000;
 
 interface ChainReconciliation {
@@ -96,7 +96,7 @@ export default fp(
     });
     showToOperators(app);
     // Before the engine starts: its first transaction would hide the sign. A chain that is silent now is
-    // asked again by the first payment.
+    // read again by the first payment.
     const looked = [...reconciliation.values()].map(({ hold }) =>
       hold.assertOver().catch(() => undefined),
     );
@@ -253,7 +253,7 @@ export default fp(
         lift: (generation) => holds.liftHold(app.prisma, key, generation),
         log,
       });
-      // Without a wallet there is nothing but what strangers pay: it looks seldom, until there is one.
+      // Without a wallet there are only third-party payments: it reads seldom, until there is one.
       const rest = async (waitMs: number): Promise<void> => {
         const untilMs = performance.now() + waitMs;
         for (;;) {

@@ -26,7 +26,7 @@ export interface LaneDeps {
 const MAX_NONCES = 100n;
 const AT_ONCE = 8;
 
-/** waiting: nothing can be said of a nonce yet; more: go on at once. */
+/** waiting: a nonce has no result yet; more: go on at once. */
 export type LanesRead = "done" | "waiting" | "more";
 
 export async function readLanes(deps: LaneDeps, finalBlock: bigint): Promise<LanesRead> {
@@ -72,7 +72,7 @@ async function firstOwn(
   return first && first.nonce < used ? first.nonce : used;
 }
 
-/** The first nonce of which nothing can be said yet. */
+/** The first nonce without a result yet. */
 async function follow(
   deps: LaneDeps,
   {
@@ -145,7 +145,7 @@ async function ring(
   });
 }
 
-/** Whether the rows say what this receipt shows of everything its transaction carried. */
+/** Whether the rows agree with this receipt about everything its transaction carried. */
 async function judge(
   deps: LaneDeps,
   items: readonly { fromAddress: string; asset: string; nonce: string }[],

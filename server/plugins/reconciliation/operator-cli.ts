@@ -4,7 +4,7 @@
  *   log [--last 20]                                                  who did what
  *   heal-difference --network <id> --kind <kind> [--key <key>] --why <text>
  *                                                                    a difference somebody has looked at is over
- *   read-again --network <id> --from-block <number> --why <text>    the books read the chain once more from there
+ *   read-again --network <id> --from-block <number> --why <text>    reconciliation reads the chain once more from there
  *
  * `--dry-run` says what would be done. OPERATOR in the environment names you beside the system's user and host.
  */
@@ -39,7 +39,7 @@ interface Work {
 
 const wrong = (problem: string): ConfigError => new ConfigError([problem]);
 
-/** Undoes what was done where it was only asked what that would be. */
+/** Rolls back after a dry run. */
 class ReadOnly extends Error {}
 
 const COMMANDS: Readonly<Record<string, (work: Work) => Promise<void>>> = {

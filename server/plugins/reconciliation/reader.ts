@@ -1,9 +1,9 @@
 /**
  * Reads a chain block by block as it becomes final, and holds the rows against it. One replica at a time per
- * chain; the cursor lives in Postgres, so downtime of any length leaves no gap and nothing is told twice.
+ * chain; the cursor is in Postgres, so downtime of any length leaves no gap and nothing is reported twice.
  *
  * An answer without logs proves nothing. A span counts as read when its last block was the same before and
- * after, when every row that says it was settled in it is shown by a log or a receipt, and when the transfers
+ * after, when every row that claims to be settled in it is shown by a log or a receipt, and when the transfers
  * lead from each wallet's last balance to the one it has.
  */
 import type { Address, Hex } from "viem";
@@ -27,7 +27,7 @@ export interface ReaderDeps extends Pick<BalanceDeps, "balancesAt" | "knownBalan
   wallets(): Promise<ReadonlyMap<Address, string>>;
   rows(authorizations: readonly { from: string; nonce: string }[]): Promise<Map<string, LedgerRow>>;
   claims(range: { from: bigint; to: bigint; limit: number }): Promise<LedgerRow[]>;
-  /** Which of these strangers' payments their own transactions do not show. */
+  /** Which of these third-party payments their own transactions do not show. */
   unshown(claims: readonly LedgerRow[]): Promise<LedgerRow[]>;
   repair(finding: Finding): Promise<Repair>;
   lease(firstBlock: bigint): Promise<Cursor | undefined>;
@@ -38,7 +38,7 @@ export interface ReaderDeps extends Pick<BalanceDeps, "balancesAt" | "knownBalan
   /** Once more, for logs that came late. */
   addIncoming(rows: readonly IncomingRow[]): Promise<void>;
   goneIncoming(span: { from: bigint; to: bigint; seen: ReadonlySet<string> }): Promise<Finding[]>;
-  /** What the relayers' nonces say, as of a final block. */
+  /** The relayers' nonces, as of a final block. */
   lanes(finalBlock: bigint): Promise<LanesRead>;
   /** Whether rows that differed have come to agree by themselves. */
   recheck(): Promise<void>;
@@ -129,7 +129,7 @@ export class Reconciler {
     }
     const findings = await this.#findings(wallets, logs, claims);
     const cut = await this.#repairAll(findings);
-    // Up to the block before the first that nothing can be said of yet.
+    // Up to the block before the first one without a result.
     if (cut !== undefined) to = cut - 1n < to ? cut - 1n : to;
     if (to < from) return undefined;
     logs = logs.filter(({ blockNumber }) => blockNumber <= to);
@@ -184,7 +184,7 @@ export class Reconciler {
     return [...found, ...unshown.map(notOnChain)];
   }
 
-  /** The first block of which something cannot be said yet. */
+  /** The first block that has something without a result. */
   async #repairAll(findings: readonly Finding[]): Promise<bigint | undefined> {
     let cut: bigint | undefined;
     for (const finding of findings) {
@@ -227,7 +227,7 @@ export class Reconciler {
       const late = arrived.filter((log) => !recorded.has(placeOf(log)));
       await this.#deps.addIncoming(await this.#incoming(wallets, late));
     }
-    // What nothing can be said of yet is looked at again.
+    // What has no result yet is checked again.
     const isDone = (log: WalletLog): boolean => cut === undefined || log.blockNumber < cut;
     this.#shown = new Set(logs.filter(isDone).map(placeOf));
     this.#lookBackAtMs = performance.now() + this.#deps.patience.timings.reconcileLookBackMs;

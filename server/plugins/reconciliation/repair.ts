@@ -1,6 +1,6 @@
 /**
- * What is done about a difference: proof is read once more, the row is corrected or written, and whoever
- * watches is told. What only absence shows is believed late, and by as many endpoints as there are.
+ * What is done about a difference: proof is read once more, the row is corrected or written, and
+ * operators are alerted. What only absence shows counts late, and only when all endpoints agree.
  */
 import type { Timings } from "../../core/timings.ts";
 import type { Address, Hex } from "viem";
@@ -20,7 +20,7 @@ export interface RepairDeps {
   receipt(hash: Hex): Promise<RpcReceipt | null>;
   /** The same with all that is needed to judge this row by it. */
   shown(hash: Hex, row: LedgerRow): Promise<RpcReceipt | null>;
-  /** Each endpoint's receipt of its own, and how many must say "none" before there is none. */
+  /** Each endpoint's own receipt, and how many must answer "none" before there is none. */
   allShown(hash: Hex, row: LedgerRow): Promise<Witnesses<RpcReceipt | null>>;
   blockTime(block: bigint): Promise<Date | undefined>;
   isOurs(hash: Hex): Promise<boolean>;
@@ -98,7 +98,7 @@ const WAITS: Partial<Record<DifferenceKind, "reconcileOpenMs" | "reconcileAbsent
   payment_not_on_chain: "reconcileAbsentMs",
 };
 
-/** "wait": nothing can be said yet, so the block it is in does not count as read. */
+/** "wait": there is no result yet, so its block does not count as read. */
 export async function repair(deps: RepairDeps, finding: Finding): Promise<Repair> {
   const { kind, key } = finding;
   const wait = WAITS[kind];
@@ -116,7 +116,7 @@ export async function repair(deps: RepairDeps, finding: Finding): Promise<Repair
   return "done";
 }
 
-/** Whether the row, as it is now, says what the chain says. */
+/** Whether the row, as it is now, agrees with the chain. */
 export async function agrees(
   deps: Pick<RepairDeps, "row">,
   { kind, row, txHash }: Pick<Finding, "kind" | "row" | "txHash">,
@@ -159,7 +159,7 @@ function tell(
   );
 }
 
-/** What to do; true when ledger and chain agree after it, false when the row has to be asked. */
+/** What to do; true when ledger and chain agree after it, false when the row has to be read again. */
 type Proven = "wait" | "fine" | (() => Promise<boolean>);
 
 async function prove(deps: RepairDeps, finding: Finding): Promise<Proven> {
@@ -179,7 +179,7 @@ async function prove(deps: RepairDeps, finding: Finding): Promise<Proven> {
     case "payment_other":
       return row && txHash ? proveOther(deps, row, txHash) : "wait";
     default:
-      // The rows are as they should be: what is wrong is outside, and only a person can say it is over.
+      // The rows are right: what is wrong is outside, and only a person can close it.
       return async () => kind === "incoming_gone";
   }
 }
@@ -242,13 +242,13 @@ async function proveAbsent(deps: RepairDeps, row: LedgerRow): Promise<Proven> {
   };
 }
 
-/** Lists of logs come in several answers, which may know different blocks: the receipt tells what belongs together. */
+/** Lists of logs come in several answers, which may know different blocks: the receipt shows what belongs together. */
 async function proveUnexplained(deps: RepairDeps, { transfer }: Finding): Promise<Proven> {
   const receipt = transfer && (await deps.receipt(transfer.txHash));
   if (!receipt || !isUnexplained(transfer, readReceiptLogs(receipt, deps.asset))) return "wait";
   const makers = await deps.mayHaveMade(transfer);
-  // The engine asks the contract which of them it was. Where that cannot be said by the time they have run out, the
-  // transfer is a difference: the books of all other wallets must go on.
+  // The engine reads from the contract which of them it was. Where that is not known when they have expired, the
+  // transfer is a difference: reconciliation of all other wallets must go on.
   if (makers.some(({ isOpen }) => isOpen)) return "wait";
   return makers.length > 0 ? "fine" : async () => false;
 }

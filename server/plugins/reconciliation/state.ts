@@ -1,4 +1,4 @@
-/** Where the books of each network stand, as owners and operators are told. */
+/** The state of each network's reconciliation, for owners and operators. */
 import type { FastifyInstance } from "fastify";
 import { Gauge } from "prom-client";
 import type { NetworkFacts } from "../../core/networks.ts";
@@ -41,7 +41,7 @@ export async function readState(
 
 /**
  * For operators. A difference does not make a replica unready: all replicas see the same one, and no
- * payment gets safer by taking them all out of the load balancer. It is told in the words, and it rings.
+ * payment gets safer by taking them all out of the load balancer. The text reports it, and an alert fires.
  */
 export function showToOperators(app: FastifyInstance): void {
   for (const { network } of app.chains.all)

@@ -1,4 +1,4 @@
-/** The rows beside the chain: what settlements say, differences, and payments found on chain. */
+/** The rows that are compared with the chain: claims of settlements, differences, and payments found on chain. */
 import type { Address, Hex } from "viem";
 import type { Nonce, SchemeTerms } from "../../core/authorization.ts";
 import { newId } from "../../core/ids.ts";
@@ -51,7 +51,7 @@ const claimsIn = (db: Db, key: CursorKey, range: { from: bigint; to: bigint; lim
     take: range.limit,
   });
 
-/** Rows that say they were settled in these blocks. */
+/** Rows that claim to be settled in these blocks. */
 export async function readClaims(
   db: Db,
   key: CursorKey,

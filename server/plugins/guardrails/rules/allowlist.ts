@@ -4,9 +4,9 @@ import type { Rule } from "./rule.ts";
 export interface AllowlistFacts {
   /** The payee is on the agent's list, for everywhere or for the site of the fetch. */
   allowed: boolean;
-  /** Of a fetch, where what follows is said of it. */
+  /** Set for a fetch. */
   site?: string;
-  /** Whom the list expects at the site, and who asks to be paid there instead. */
+  /** The payee that the list expects at the site, and the payee that the site names instead. */
   expectedPayee?: string;
   seenPayee?: string;
   /** Where the payee may be paid instead: some of its sites. */
@@ -46,7 +46,7 @@ export const allowlist = {
   },
 } as const satisfies Rule<AllowlistFacts, Codes>;
 
-/** A site that asks for another address than the owner signed: what the owner needs to sign the new one. */
+/** A site that names another address than the owner signed: what the owner needs to sign the new one. */
 export function siteChange({ allowed, site, expectedPayee, seenPayee }: AllowlistFacts) {
   if (allowed || site === undefined || !expectedPayee || !seenPayee) return undefined;
   return { site, expectedPayee: getAddress(expectedPayee), seenPayee: getAddress(seenPayee) };

@@ -2,7 +2,7 @@ import { usdc, type Rule } from "./rule.ts";
 
 export interface FloorFacts {
   requested: bigint;
-  /** Missing where an earlier rule refused: it is asked after them. */
+  /** Missing where an earlier rule refused, because it is checked after them. */
   floor?: bigint | null;
 }
 

@@ -1,7 +1,7 @@
 import { formatGas } from "../../../core/gas.ts";
 import type { Rule } from "./rule.ts";
 
-/** Missing where an earlier rule refused: it is asked last. Amounts in units of core/gas.ts. */
+/** Missing where an earlier rule refused, because it is checked last. Amounts in units of core/gas.ts. */
 export interface GasFacts {
   /** Whose budget is used up: the owner's own, or the one all agents share. */
   gasShort?: string;

@@ -1,4 +1,4 @@
-/** What the owner may say of one payee on the list, beside that it may be paid. */
+/** The terms that an owner may set for one payee. */
 import { formatAtomic } from "../../../core/money.ts";
 import { usdc, type Rule } from "./rule.ts";
 import { usedIf, windowRule } from "./windows.ts";

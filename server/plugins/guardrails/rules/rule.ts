@@ -7,17 +7,17 @@ export interface Rule<Facts, Code extends ErrorCode = ErrorCode> {
   name: string;
   /** The refusals it gives. Status, title and the general advice for each are in server/errors.ts. */
   codes: readonly Code[];
-  /** Null: it was not asked for (no limit per payment, no maxAmount). */
+  /** Null: not set (no limit per payment, no maxAmount). */
   check(facts: Facts): Finding<Code> | null;
   /** The largest payment it lets pass, where the amount matters; null: no limit is set. */
   most?(facts: Facts): bigint | null;
-  /** The numbers it judges by; without it those of the daily limit are told. */
+  /** The numbers it decides by; without it those of the daily limit are reported. */
   policy?(facts: Facts): PolicyNumbers | null;
   /** Where the general advice of the code does not fit this refusal, or numbers go with it. */
   advise?(facts: Facts, moment: Moment): Advice;
   /** The owner may let one payment pass all the same (plugins/approvals). */
   liftable?: true;
-  /** A limit of a time: in purser_limits under the rule's name, and a refusal says when it ends. */
+  /** A limit over time: in purser_limits under the rule's name, and a refusal shows when it ends. */
   rolling?: true;
   /** Where the owner sets it; a rule of the request or of the chain has none. */
   field?: FormField;
@@ -39,7 +39,7 @@ export interface PolicyNumbers {
   remaining: string;
 }
 
-/** What the database said beside the facts, and whose wallet it is. */
+/** What the database returned beside the facts, and the wallet. */
 export interface Moment {
   /** When the same amount will fit; null: never. */
   availableAt: Date | null;

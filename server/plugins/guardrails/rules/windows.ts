@@ -52,7 +52,7 @@ interface WindowRule<Name extends string, Code extends ErrorCode, Facts> {
   field: FormField;
 }
 
-/** A rule whose window is rolling: what is used and what is asked must not pass the limit together. */
+/** A rule with a sliding window: the used and the requested amount together must not exceed the limit. */
 export function windowRule<Name extends string, Code extends ErrorCode, Facts extends Requested>(
   rule: WindowRule<Name, Code, Facts>,
 ) {
@@ -125,7 +125,7 @@ export const dailyLimit = windowRule({
   field: { name: "dailyLimit", label: "Daily limit", help: "In any 24 hours, rolling" },
 });
 
-/** What a rule without numbers of its own tells. */
+/** The policy that a rule without numbers of its own reports. */
 export const dailyNumbers = (facts: DailyLimitFacts): PolicyNumbers =>
   numbersOf(facts, "24h", formatAtomic);
 
