@@ -365,7 +365,7 @@ var Authority = class {
     const isSame = holds(facts, after) && isListed;
     return isSame && version === "1" && after["status"] === "active" ? void 0 : OTHER;
   }
-  /** A change is what the policy right before it says, or it only tightens what was in force. */
+  /** A change equals the policy right before it, or it only tightens what was in force. */
   #changeFault(body, order) {
     const { action, agentId, before, after } = body;
     const agent = this.#agents.get(agentId ?? "");

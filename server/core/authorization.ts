@@ -36,7 +36,7 @@ export type SchemeTerms =
  */
 export type Nonce = Hex | `permit2:${Hex}` | `eip2612:${Hex}`;
 
-/** An authorization as far as the chain must know it to say whether it is used. */
+/** An authorization as far as the chain needs it to show whether it is used. */
 export interface AuthorizationRef {
   asset: string;
   from: string;

@@ -5,7 +5,7 @@
 import type { Address, Hex } from "viem";
 import { selectorDigits, uintWord, type ContractCall } from "./abi.ts";
 
-/** The same on each network, whoever deploys it. A test holds both against the artifact. */
+/** The same on each network, whoever deploys it. A test compares both with the artifact. */
 export const BATCHER_ADDRESS: Address = "0x081B89b0623cFA348f21E8052F010d6Deb952CAa";
 /** keccak256 of the code that runs there. */
 export const BATCHER_CODE_HASH: Hex =

@@ -11,7 +11,7 @@ const IPV6_SITE_BITS = 64;
 export const addressBucket = (text: string): string =>
   buckets.get(text) ?? buckets.keep(text, bucketOf(text));
 
-/** Whoever asks often is looked up, not read again. */
+/** Frequent callers are looked up, not read again. */
 const buckets = new LastKnown<string>(4_096);
 
 function bucketOf(text: string): string {
@@ -29,7 +29,7 @@ export function isLoopbackHost(host: string): boolean {
   return ipaddr.isValid(name) && ipaddr.process(name).range() === "loopback";
 }
 
-/** Which connections may say whom they speak for (`X-Forwarded-For`). */
+/** Which connections may name the client that they forward for (`X-Forwarded-For`). */
 export type Trust = false | string[] | ((address: string, hop: number) => boolean);
 
 /** Names Fastify knows beside addresses. */

@@ -8,7 +8,7 @@ import { randomBytes } from "node:crypto";
 export class ExactJson {
   readonly text: string;
 
-  /** `text` must be JSON: whoever makes one has parsed it. */
+  /** `text` must be JSON: the caller has parsed it. */
   constructor(text: string) {
     this.text = text;
   }
@@ -26,7 +26,7 @@ const NUMBER = /-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/y;
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
 
-/** As JSON.parse, but a number that a double would not tell again in the same digits is an ExactJson. */
+/** As JSON.parse, but a number whose digits a double would not keep is an ExactJson. */
 export function parseExact(text: string): unknown {
   const plain: unknown = JSON.parse(text);
   const mark = newMark();

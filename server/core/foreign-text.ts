@@ -1,4 +1,4 @@
-/** What a stranger wrote: JSON, addresses, and words to be quoted. */
+/** Third-party input: JSON, addresses, and text to quote. */
 import type { Address } from "viem";
 import { checksummedAddress } from "./keccak.ts";
 import { isRecord, isTooDeep, MAX_JSON_DEPTH } from "../../packages/paywall/src/foreign-json.ts";
@@ -12,7 +12,7 @@ export {
   readForeignJson,
 } from "../../packages/paywall/src/foreign-json.ts";
 
-/** JSON as Postgres takes it: strangers' text may hold NUL, which jsonb refuses. */
+/** JSON as Postgres takes it: third-party text may hold NUL, which jsonb refuses. */
 export function toJsonb(value: unknown): string {
   return JSON.stringify(clean(value)) ?? "null";
 }
@@ -41,8 +41,8 @@ const UNSEEN =
 const BLANKS = /[\p{Cc}\p{Z}]+/gu;
 
 /**
- * A stranger's words as one line of plain, visible text in NFC, at most `maxLength` code points. Whatever a seller, an
- * owner of a listing or a payer wrote goes through here before it is kept or told to anyone.
+ * Third-party text as one line of plain, visible text in NFC, at most `maxLength` code points. All text that a seller, an
+ * owner of a listing or a payer wrote goes through here before it is kept or returned.
  */
 export function plainWords(text: unknown, maxLength: number): string {
   if (typeof text !== "string") return "";
@@ -55,7 +55,7 @@ export function plainWords(text: unknown, maxLength: number): string {
   return Array.from(visible.replaceAll(/ {2,}/g, " ").trim()).slice(0, maxLength).join("").trim();
 }
 
-/** The same for a stranger's JSON, names and values. Undefined: more than `maxBytes`, or too deep to look through. */
+/** The same for third-party JSON, names and values. Undefined: more than `maxBytes`, or too deep. */
 export function plainJson(value: unknown, maxBytes: number): unknown {
   if (isTooDeep(value, MAX_JSON_DEPTH)) return undefined;
   const plain = (part: unknown): unknown => {
@@ -90,10 +90,10 @@ export function parseAddress(text: unknown): ParsedAddress {
   return { ok: true, address: lower };
 }
 
-/** Numbers and strings say the same thing in what a stranger wrote; an object says nothing we could compare. */
+/** Numbers and strings mean the same in third-party input; an object cannot be compared. */
 export const plainText = (value: unknown): string | undefined =>
   typeof value === "string" || typeof value === "number" ? String(value) : undefined;
 
-/** A stranger's text in a sentence of ours: short, and quoted. */
+/** Third-party text in a sentence of ours: short, and quoted. */
 export const quoted = (value: unknown): string =>
   JSON.stringify((plainText(value) ?? typeof value).slice(0, 80));

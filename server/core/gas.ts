@@ -7,14 +7,14 @@ import { formatAtomic, parseDecimal } from "./money.ts";
 
 /** USDC per day: the four shares are the network's whole budget; the others bound one of those who use them. */
 export const GAS_BUDGET = {
-  /** Payments that nobody we know asked us to settle. */
+  /** Payments of third parties without a known credential. */
   strangers: "100",
   /** Those of merchants with a key of ours. */
   merchants: "100",
   /** Agents' spends, fetches and cancellations. */
   agents: "100",
   withdrawals: "50",
-  /** One stranger's wallet; one stranger's shop; one merchant's key. */
+  /** One third-party payer; one third-party payee; one merchant's key. */
   payer: "10",
   payee: "50",
   merchant: "50",
@@ -31,13 +31,13 @@ export const CANCELS = "cancels";
 /** By the first part of an account's name; a gas limit of zero lets nothing through. */
 export type GasLimits = Readonly<Record<GasBudgetName | typeof CANCELS, bigint>>;
 
-/** A plain key's transfer or cancellation, alone in its transaction: dearer than in company. */
+/** A plain key's transfer or cancellation, alone in its transaction: more expensive than in a batch. */
 export const PLAIN_GAS = 90_000n;
 const UNITS_PER_ATOMIC = 10n ** 12n;
 
 export const unitsOf = (atomic: bigint): bigint => atomic * UNITS_PER_ATOMIC;
 
-/** Rounded up: what was used is never told as nothing. */
+/** Rounded up: a used amount is never shown as nothing. */
 export const formatGas = (units: bigint): string =>
   formatAtomic(units > 0n ? (units + UNITS_PER_ATOMIC - 1n) / UNITS_PER_ATOMIC : 0n);
 
@@ -73,7 +73,7 @@ export const accountsOf = (payment: {
     ? [`payee:${payment.to.toLowerCase()}`, `payer:${payment.from.toLowerCase()}`, "strangers"]
     : [`merchant:${payment.merchant}`, "merchants"];
 
-/** `strangers=5,payer=0.5`: what an operator changes of the table, for one network. */
+/** `strangers=5,payer=0.5`: an operator's changes to the table, for one network. */
 export function readGasBudget(
   key: string,
   text: string | undefined,

@@ -8,7 +8,7 @@ export interface KeySettings {
   relayerPrivateKeys: `0x${string}`[];
   /** Of accounts that pay gas and whose keys a KMS holds. */
   relayerKmsKeys: string[];
-  /** How long an unwrapped data key may be kept that a KMS was asked for; 0: not at all. */
+  /** How long a data key that a KMS unwrapped may be kept; 0: not at all. */
   kmsCacheMs: number;
   /** The socket of the process that holds the master keys. */
   custodySocket: string | undefined;

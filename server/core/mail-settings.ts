@@ -6,7 +6,7 @@ export interface MailSettings {
   port: number;
   /** TLS from the first byte (smtps://). */
   isSecure: boolean;
-  /** STARTTLS is demanded before anything else is said. */
+  /** STARTTLS is required before anything else is sent. */
   needsTls: boolean;
   /** A server on this machine is spoken to as it is. */
   isLoopback: boolean;
@@ -28,7 +28,7 @@ type ParsedEmail = { ok: true; address: string } | { ok: false; reason: string }
 
 /**
  * One plain address (RFC 5321 without quotes, comments and literals), its domain in lower case. What is odder than that
- * is mostly an attempt to say more than an address in a header.
+ * is mostly an attempt to put more than an address into a header.
  */
 export function parseEmail(text: string): ParsedEmail {
   const at = text.lastIndexOf("@");

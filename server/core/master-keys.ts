@@ -43,7 +43,7 @@ export function readMasterKeys(
       problems.push(
         `MASTER_KEYS: key "${kid}" has ${key.length} bytes instead of 32 (${MASTER_KEY_HINT})`,
       );
-    // 32 random bytes hold about 30 distinct values; patterns, words and examples hold few.
+    // 32 random bytes hold about 30 distinct values; patterns and examples hold few.
     else if (new Set(key).size < 20 || isSequence(key) || isText(key))
       problems.push(
         `MASTER_KEYS: key "${kid}" looks like an example, not random (${MASTER_KEY_HINT})`,

@@ -1,4 +1,4 @@
-/** Who may settle here: whoever shows a key of the operator's, accounts it admitted as merchants, or everybody. */
+/** Who may settle here: callers with a key of the operator's, accounts it admitted as merchants, or everybody. */
 import { listed } from "./network-settings.ts";
 
 /** `0x...`, or `eip155:<chain>:0x...` for a contract account; in lower case. */
@@ -31,7 +31,7 @@ export function readFacilitatorAccess(
   };
 }
 
-/** Whether strangers are kept out: who may settle was named, and nobody said that all may beside them. */
+/** Whether third parties are refused: callers are configured, and FACILITATOR_OPEN is not set. */
 export const isClosed = (access: FacilitatorAccess): boolean =>
   !access.facilitatorOpen && access.facilitatorApiKeys.length + access.merchants.length > 0;
 

@@ -1,4 +1,4 @@
-/** The networks an operator has configured: facts of the table, with what the environment says of each. */
+/** The networks that an operator configured: facts of the table, with the environment's settings for each. */
 import { type GasBudgetName, readGasBudget } from "./gas.ts";
 import type { Address } from "viem";
 import { parseAddress } from "./foreign-text.ts";
@@ -18,7 +18,7 @@ export const listed = (text: string | undefined): string[] =>
 export interface NetworkConfig extends NetworkFacts {
   /** In order of preference. Empty only for the local chain, before the local world has started. */
   rpcUrls: string[];
-  /** Of these, new blocks are heard; everything is asked of `rpcUrls` all the same. */
+  /** These announce new blocks; everything is still read from `rpcUrls`. */
   wsUrls: string[];
   /** Per day, in units of core/gas.ts. */
   gasBudget: Readonly<Record<GasBudgetName, bigint>>;
@@ -26,7 +26,7 @@ export interface NetworkConfig extends NetworkFacts {
   nativePriceAtomic: bigint;
 }
 
-/** NETWORKS, and what the environment says of each; what is wrong with it is added to `problems`. */
+/** NETWORKS, and the environment's settings for each; what is wrong is added to `problems`. */
 export function readNetworks(
   ids: readonly string[],
   environment: Record<string, string | undefined>,
@@ -68,7 +68,7 @@ export function readNetworks(
       return given === undefined ? fallback : Number(given);
     };
     const confirmations = depthOf("CONFIRMATIONS", facts.confirmations);
-    // What is final is told: never later.
+    // What is final is reported: never later.
     const inclusionDepth = Math.min(
       depthOf("INCLUSION_DEPTH", facts.inclusionDepth),
       confirmations,

@@ -7,14 +7,14 @@ import {
   type PaymentNetwork,
 } from "../../packages/paywall/src/networks.ts";
 
-/** A chain Purser knows: what the paywall says of it, and how the engine treats it. */
+/** A chain that Purser knows: the paywall's facts, and how the engine treats it. */
 export interface NetworkFacts extends PaymentNetwork {
   readonly chainId: number;
   /** Short name used in paths such as `/api/arc-stats`. */
   readonly slug: string;
   readonly blockTimeMs: number;
   /**
-   * Blocks that must include a transaction (its own counts) before its success is told: one where a
+   * Blocks that must include a transaction (its own counts) before its success is returned: one where a
    * sequencer or a committee makes blocks that stay. Ethereum and Polygon lose single blocks now and then
    * in ordinary operation, so there a second one must stand on it.
    */
@@ -26,13 +26,13 @@ export interface NetworkFacts extends PaymentNetwork {
   readonly maxTipGwei: number;
   /**
    * USDC for one coin, where that is known without asking anybody: 1 on Arc. A test network's coin is worth nothing:
-   * 1 stands for it, so that gas is rationed there too. Elsewhere the operator says (NATIVE_PRICE_<chainId>).
+   * 1 stands for it, so that gas is rationed there too. Elsewhere the operator sets it (NATIVE_PRICE_<chainId>).
    */
   readonly nativePrice: "1" | undefined;
   readonly testnet: boolean;
-  /** Where our batcher may stand; whether it does is asked of the chain. */
+  /** Where our batcher may be deployed; the chain is read to see whether it is. */
   readonly batcher: Address | undefined;
-  /** Whether a payer's own approval of Permit2 is sent for it ahead of its payment: the operator says. */
+  /** Whether a payer's own approval of Permit2 is sent before its payment: the operator decides. */
   readonly sendsApprovals: boolean;
 }
 
@@ -44,7 +44,7 @@ export interface TokenDomain {
   readonly verifyingContract: Address;
 }
 
-/** Always from our own table, never from what a seller says. */
+/** Always from our own table, never from a seller. */
 export const tokenDomainOf = ({ chainId, usdc }: NetworkFacts): TokenDomain => ({
   name: usdc.name,
   version: usdc.version,

@@ -238,7 +238,7 @@ export const policyOrder = (facts: PolicyFacts): AgentPolicyOrder => ({
   deadline: String(facts.deadlineSeconds),
 });
 
-/** The rules a policy says. */
+/** The rules of a policy. */
 export const rulesOfPolicy = (order: AgentPolicyOrder): Rules => ({
   dailyLimitAtomic: BigInt(order.dailyLimit),
   weeklyLimitAtomic: fromWire(order.weeklyLimit),

@@ -40,7 +40,7 @@ export function readPage(query: { limit?: string; cursor?: string }): PageReques
   return { limit, after };
 }
 
-/** Makes a page from up to `limit + 1` rows: the extra one only says that there is more. */
+/** Makes a page from up to `limit + 1` rows: the extra one only shows that there is more. */
 export function toPage<Row extends Place, Item>(
   rows: readonly Row[],
   limit: number,

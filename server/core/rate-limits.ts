@@ -1,5 +1,5 @@
 /**
- * How often anybody may ask: the one table of limits, and the bucket they are counted in.
+ * How often a caller may send requests: the one table of limits, and the bucket they are counted in.
  *
  * A bucket holds `perMinute` requests and refills evenly (GCRA: one number, the time at which it is full again), so
  * nobody gains by waiting for the turn of a minute.
@@ -17,7 +17,7 @@ const shared = (perMinute: number): RateLimit => ({ perMinute, isShared: true })
 export const RATE_LIMITS = {
   /** Whoever shows no credential, by address. */
   address: own(3_000),
-  /** Credentials that are not proven yet, by address, before the database is asked about them. */
+  /** Credentials that are not proven yet, by address, before the database is read. */
   unproven: own(300),
   agent: own(6_000),
   session: own(3_000),

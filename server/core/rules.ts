@@ -32,7 +32,7 @@ export interface RulesInForce extends Rules {
   status: "active" | "paused" | "archived";
 }
 
-/** A payee is listed once for each site, and once for everywhere: what tells two entries apart. */
+/** A payee is listed once for each site, and once for everywhere: the key of an entry. */
 export const payeeKey = ({ address, site }: Pick<Payee, "address" | "site">): string =>
   `${address} ${site}`;
 
@@ -50,7 +50,7 @@ function termsAt(payees: readonly Payee[]): (place: Place) => Payee | undefined 
 const sitesOf = (payees: readonly Payee[]): Set<string> =>
   new Set(payees.map(({ site }) => site).filter((site) => site !== ""));
 
-/** Bytes that are the same exactly when the rules are, whatever names and labels say. */
+/** Bytes that are the same exactly when the rules are, whatever the names and labels. */
 export function rulesDigest(rules: RulesInForce): Hex {
   const payees = sortPayees(rules.payees).map((payee) => [
     payee.address,

@@ -38,7 +38,7 @@ export function withSecretFiles(environment: Environment, problems: string[]): E
     if (typeof content === "string") read[key] = content;
     else problems.push(`${name} names a file that ${content.trouble}`);
   }
-  // Not a copy: whoever reads keys by their names sees which are asked for.
+  // Not a copy: a reader of keys by name sees which are read.
   return Object.assign(Object.create(environment) as Environment, read);
 }
 

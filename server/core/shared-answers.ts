@@ -1,8 +1,8 @@
-/** One answer for many who ask: at the same moment, shortly after one another, or whenever it is always the same. */
+/** One answer for many callers: at the same moment, shortly after one another, or for ever when it never changes. */
 
 /**
- * Gathers what is asked at the same time into one call. Idle, an item leaves at once: nothing waits for
- * company. Under load, what arrives while calls are under way leaves together with the next one.
+ * Gathers concurrent requests into one call. When idle, an item is sent at once: nothing waits for
+ * others. Under load, items that arrive while calls are under way are sent together with the next one.
  */
 export interface CoalescerOptions {
   maxBatch: number;
@@ -65,7 +65,7 @@ export class Coalescer<Item, Result> {
 
 /**
  * What never changes for its key, for those that came last. Strangers choose the keys: it stays small whatever they send,
- * and whoever fills it costs others time, not truth.
+ * and filling it costs others time, not correctness.
  */
 export class LastKnown<Value> {
   readonly #most: number;

@@ -131,7 +131,7 @@ export function signerOf(digest: Uint8Array, signature: EcdsaSignature): Address
 }
 
 /**
- * A signature as key services answer it: DER, s high or low, and without the bit that tells the signer. Undefined where
+ * A signature as key services return it: DER, s high or low, and without the bit that identifies the signer. Undefined where
  * it is none of this address over this digest.
  */
 export function fromDer(der: Uint8Array, digest: Uint8Array, address: Address): Hex | undefined {

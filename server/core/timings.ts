@@ -1,6 +1,6 @@
 /**
  * How long the service waits where nobody configures it: leases, rounds, retries, patience. One set for each app, at
- * `config.timings`; tests pass shorter ones instead of waiting. What time it is, the database says.
+ * `config.timings`; tests pass shorter ones instead of waiting. The time of day comes from the database.
  */
 export interface Timings {
   /** For how long a process that holds a relayer's lane may be silent before another takes the lane. */
@@ -38,7 +38,7 @@ export interface Timings {
   deadTokenRestMs: number;
   /** What is known of the token and of the relayers' coins is believed for this long. */
   chainStatusFreshMs: number;
-  /** What is older than this is asked along with a payment: then it is fresh as long as its payment needs. */
+  /** What is older than this is read again together with a payment, so that it is fresh for that payment. */
   chainStatusExtraCallsMs: number;
   /** What a relayer was seen to hold is believed for this long. */
   balanceFreshMs: number;
@@ -49,15 +49,15 @@ export interface Timings {
   watchRoundMs: number;
   /** How often new blocks are looked for while nobody waits for one. */
   idleHeadMs: number;
-  /** A head that stands still for this long, or for ten blocks if that is longer, makes another endpoint be asked. */
+  /** When the head stands still for this long, or for ten blocks if that is longer, another endpoint is tried. */
   stuckHeadMs: number;
-  /** For how long a process that reads the books may be silent before another does it. */
+  /** How long the process that reconciles may be silent before another takes over. */
   reconcileLeaseMs: number;
   /** A start waits this long for the first look at whether the database is older than the chain. */
   reconcileFirstMs: number;
-  /** The books are read with each block, but not more often than this. */
+  /** Reconciliation reads with each block, but not more often than this. */
   reconcileRoundMs: number;
-  /** The engine writes what its own transactions did: it has this long before the books do it. */
+  /** The engine writes the outcomes of its own transactions: it has this long before reconciliation does it. */
   reconcileOpenMs: number;
   /** Receipts and logs may be late: an absence must last this long. */
   reconcileAbsentMs: number;
@@ -67,7 +67,7 @@ export interface Timings {
   reconcileRecheckMs: number;
   /** For the look-up, the connection, and the last byte of what is read. A claim holds longer: deliveries-store.ts. */
   webhookTimeoutMs: number;
-  /** How often a process looks for webhooks to tell. Facts do not wake anybody: a word to the queue would be one row that all of them lock. */
+  /** How often a process looks for webhook deliveries that are due. Events wake nobody: a job would be one row that all of them lock. */
   webhookLookMs: number;
   /** How often a round looks for more, while some are under way. */
   webhookRefillMs: number;
@@ -77,7 +77,7 @@ export const TIMINGS: Readonly<Timings> = {
   laneLeaseMs: 5_000,
   laneRenewMs: 1_200,
   laneRetryMs: 700,
-  // A contract owner's chain may be asked, or a KMS.
+  // A contract owner's chain may be called, or a KMS.
   custodyAnswerMs: 5_000,
   custodyReachMs: 2_000,
   chainRecheckMs: 5_000,

@@ -1,10 +1,10 @@
-/** Where traces go, by the names every OpenTelemetry SDK reads. What is not asked for here, the SDK reads itself. */
+/** Where traces go, by the names that every OpenTelemetry SDK reads. The SDK reads the other names itself. */
 
 export interface TracingSettings {
   /** Takes OTLP over HTTP, as JSON. */
   tracesUrl: string;
   serviceName: string;
-  /** What an exporter sends to prove itself; never to be told. */
+  /** The exporter's credentials; never to be shown. */
   headers: string | undefined;
 }
 

@@ -3,7 +3,7 @@ import { availableParallelism, totalmem } from "node:os";
 
 /**
  * `whole`: everything in one process. Where there are several, `accepting` ones answer requests, and one has the `lanes`:
- * it alone sends transactions, runs the jobs and reads the books, and it listens to nobody.
+ * it alone sends transactions, runs the jobs and reconciles, and it listens on no port.
  */
 export type Role = "whole" | "accepting" | "lanes";
 
@@ -44,7 +44,7 @@ export function readWorkers(
 }
 
 export interface Connections {
-  /** What a person clicks, what agents ask, and the engine do not take each other's. */
+  /** A person's clicks, agents' requests and the engine do not take each other's. */
   money: number;
   prisma: number;
   engine: number;

@@ -104,7 +104,7 @@ export async function lockAgent(
   ownerId: string,
   agentId: string,
 ): Promise<AgentRow | undefined> {
-  // SQL: a row lock, which Prisma has no word for.
+  // SQL: a row lock, which Prisma does not have.
   await tx.$queryRaw`SELECT 1 FROM agents WHERE id = ${agentId} AND owner_id = ${ownerId} FOR UPDATE`;
   return findAgent(tx, ownerId, agentId);
 }

@@ -1,5 +1,5 @@
 /**
- * Does an entry say what its owner's signature permits? Every order is used once, for the action of its kind, and the
+ * Checks that the owner's signature permits an entry. Every order is used once, for the action of its kind, and the
  * rules of each agent are followed from entry to entry. Pure, as verify.ts is.
  */
 import { formatAtomic, parseDecimal } from "../../core/money.ts";
@@ -196,7 +196,7 @@ export class Authority {
     return isSame && version === "1" && after["status"] === "active" ? undefined : OTHER;
   }
 
-  /** A change is what the policy right before it says, or it only tightens what was in force. */
+  /** A change equals the policy right before it, or it only tightens what was in force. */
   #changeFault(body: EntryBody, order: Signed | undefined): string | undefined {
     const { action, agentId, before, after } = body;
     const agent = this.#agents.get(agentId ?? "");
@@ -383,7 +383,7 @@ const countsRemovals = ({ action, before, after }: EntryBody): boolean =>
   after?.["order"] === undefined &&
   [after?.["removed"], after?.["changed"]].some((count) => Number.isSafeInteger(count));
 
-/** The entry says this change and the order it was signed with; it may count the payees and not name them. */
+/** The entry has this change and its signed order; it may count the payees and not name them. */
 function saysChange(body: EntryBody, change: PayeeChange, digest: string): boolean {
   const { before, after } = body;
   const isSame =

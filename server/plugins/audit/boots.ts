@@ -17,7 +17,7 @@ const OF_ONE_REPLICA = new Set(["HOST", "PORT", "OPERATOR", "WORKERS"]);
 /** 8 MB each, of WebAssembly: once that much of glibc's was freed, each of its arenas would keep twice as much for good. */
 const COST = { costFactor: 2 ** 13, blockSize: 8, parallelism: 1, hashLength: 16 };
 
-/** What the service reads of its environment: asked of the one who reads it. */
+/** The keys that the service reads of its environment: taken from the reader itself. */
 function keysSet(environment: Environment): Map<string, string> {
   const set = new Map<string, string>();
   const watched = new Proxy(environment, {
@@ -29,7 +29,7 @@ function keysSet(environment: Environment): Map<string, string> {
     },
   });
   loadConfig(watched);
-  // What stands in files is read by their names; what it says is what counts.
+  // Secrets in files are read by their names; their content counts.
   for (const [key, value] of Object.entries(withSecretFiles(environment, [])))
     if (value !== undefined) set.set(key, value);
   return set;
@@ -59,7 +59,7 @@ export async function noteBoot(
     return scrypt({ ...COST, password, salt: Buffer.from(salt, "hex"), outputType: "hex" });
   };
   const set = Object.fromEntries(keysSet(environment));
-  // The usual start: one hash tells that all is as it was.
+  // The usual start: one hash shows that nothing changed.
   const whole = await slowHash(JSON.stringify(sorted(set)));
   if (before?.whole === whole && before.version === VERSION) return [];
   const values: Record<string, string> = {};

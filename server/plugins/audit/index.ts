@@ -86,8 +86,8 @@ export const viewEntry = ({ seq, hash, entry, createdAt }: AuditRow) => ({
 });
 
 /**
- * Authority that was asked for and denied: a signature that is not the owner's, on the owner's session, and a session
- * on somebody else's agent. Noted after the answer: whether an agent is there must not be told by the time it takes.
+ * Denied authority: a signature that is not the owner's, on the owner's session, and a session
+ * on somebody else's agent. Noted after the answer: the time of an answer must not reveal whether an agent exists.
  */
 const noteRefusals: FastifyPluginAsyncTypebox = fp(async (app) => {
   const refused = new WeakMap<FastifyRequest, string>();
@@ -113,7 +113,7 @@ const noteRefusals: FastifyPluginAsyncTypebox = fp(async (app) => {
     const actor = (owner.second ?? owner).address;
     const common = { actor, before: null, after: asked, requestId };
     if (code === "invalid_signature") {
-      // An entry about an agent is found by whoever owns it: none is written about another's.
+      // An entry about an agent belongs to its owner: none is written about another owner's agent.
       const isOwn = agentId !== null && (await findOwnerOf(app.prisma, agentId)) === owner.id;
       await noteAudit(app.prisma, {
         ...common,

@@ -37,7 +37,7 @@ export async function actAsOperator(
 
 /** Nobody else adds an entry until this transaction ends. */
 export async function lockOperators(tx: Db): Promise<void> {
-  // SQL: what is locked has to be there; Prisma would ask first.
+  // SQL: the locked row has to exist; Prisma would read it first.
   await tx.$queryRaw`INSERT INTO operator_head DEFAULT VALUES ON CONFLICT DO NOTHING`;
   // SQL: a row lock.
   await tx.$queryRaw`SELECT seq FROM operator_head FOR UPDATE`;

@@ -1,4 +1,4 @@
-/** The audit's rows: what a transaction says, and one unbroken chain of it for each owner. */
+/** The audit's rows: the entries of a transaction, and one unbroken chain for each owner. */
 import { typedDataOf, type OrderKind } from "../../core/orders.ts";
 import { newId } from "../../core/ids.ts";
 import type { PageRequest, Place } from "../../core/paging.ts";
@@ -21,7 +21,7 @@ export interface AuditNote {
   proof?: Proof;
 }
 
-/** A `.refused` one is kept a few times an hour only: strangers can cause it. */
+/** A `.refused` one is kept a few times an hour only: third parties can cause it. */
 export type AuditAction =
   | "session.created"
   | "session.ended"

@@ -1,13 +1,13 @@
 /**
- * Does a chain of entries hold together, and did the owner sign what it says was signed? Pure, so that rows of the
- * database and lines of an export are judged alike. docs/how-to/check-an-audit.md says the same to strangers.
+ * Checks that a chain of entries is unbroken, and that the owner signed its orders. Pure, so that rows of the
+ * database and lines of an export are checked alike. docs/how-to/check-an-audit.md explains it to others.
  */
 import { createHash } from "node:crypto";
 import { hashMessage, recoverAddress, type Hex } from "viem";
 import { ORDER_TYPES, orderDigest, readOrder, type OrderKind } from "../../core/orders.ts";
 import { Authority, type Signed } from "./authority.ts";
 
-/** What an entry's text says. */
+/** The parsed text of an entry. */
 export interface EntryBody {
   seq: number;
   id: string;
@@ -97,7 +97,7 @@ export async function verifyChain(
   return cutFault(head, noted) ?? { ok: true, head, signatures, byContract, ownerId };
 }
 
-/** What operators did: no signatures, so that the chain says only that nothing was changed or taken away since. */
+/** What operators did: no signatures, so the chain proves only that nothing was changed or removed since. */
 export async function verifyOperators(
   rows: AsyncIterable<ChainRow> | Iterable<ChainRow>,
   noted: readonly ChainHead[] = [],
@@ -159,7 +159,7 @@ function readBody(text: string): EntryBody | undefined {
   }
 }
 
-/** What finds an entry must say what the entry says, or the entry is found where it does not belong. */
+/** The columns that find an entry must equal its text, or the entry would be found where it does not belong. */
 function bodyFault(
   { seq, columns }: ChainRow,
   body: EntryBody,
@@ -207,7 +207,7 @@ async function signersFault(
     return "it was not signed by both wallets";
   for (const { signer, chainId, signature } of signers) {
     counted.signatures += 1;
-    // Only its chain can say what a contract accepts, and only for then; the service asked it when it was signed.
+    // Only its chain can show what a contract accepts, and only for that moment; the service called it when it was signed.
     if (chainId !== 0) counted.byContract += 1;
     else if ((await recovered(signed.digest as Hex, signature)) !== signer)
       return `its signature is not that of ${signer}`;

@@ -1,4 +1,4 @@
-/** AES-256-GCM of one secret, bound to a name; and the errors of whoever opens them. */
+/** AES-256-GCM of one secret, bound to a name; and the errors of opening one. */
 import { randomBytes, createCipheriv, createDecipheriv } from "node:crypto";
 
 const ALGORITHM = "aes-256-gcm";
@@ -11,7 +11,7 @@ export class CustodyError extends Error {
   override name = "CustodyError";
 }
 
-/** The owner's signature does not cover it, as far as our own books can be believed: an alarm. */
+/** The owner's signature does not cover it, by our own rows: an alarm. */
 export class NotSignedFor extends CustodyError {}
 
 /** nonce | tag | ciphertext */

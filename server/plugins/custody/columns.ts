@@ -19,7 +19,7 @@ const text = (value: bigint | null): string => (value === null ? "" : String(val
 const timeText = (seconds: bigint | null): string =>
   seconds === null ? "" : `${String(seconds)}.000000`;
 
-/** What the statement of store.ts says of an agent's columns. */
+/** An agent's columns, as the statement of store.ts returns them. */
 export const columnsText = (network: string, rules: RulesInForce): string =>
   [
     network,
@@ -41,7 +41,7 @@ export const payeeText = (payee: Payee): string =>
     timeText(payee.expiresAtSeconds),
   ].join("|");
 
-/** Columns say what was verified, or nothing is signed. */
+/** Columns equal what was verified, or nothing is signed. */
 export function assertSameColumns(loaded: LoadedWallet, verified: Verified, paidAt: PaidAt): void {
   const address = paidAt.payee as Address;
   const known =
@@ -54,7 +54,7 @@ export function assertSameColumns(loaded: LoadedWallet, verified: Verified, paid
   if (loaded.latestVersion !== verified.version) throw fail("its policy is not the latest one");
 }
 
-/** The books agree with one another, so this is no forgery: the rules changed after it was decided. */
+/** The rows agree with one another, so this is no forgery: the rules changed after the decision. */
 export function assertCovered(
   { nowSeconds }: LoadedWallet,
   verified: Verified,

@@ -1,6 +1,6 @@
 /**
  * Is this payment covered by what the owner signed? Asked before each signature, of the documents themselves: columns of
- * the database are believed only as far as they say the same. What was verified once is remembered by its digests, so
+ * the database count only as far as they agree. What was verified once is remembered by its digests, so
  * that a payment costs one shared statement.
  */
 import type { Address, Hex } from "viem";
@@ -37,7 +37,7 @@ import {
   type WalletName,
 } from "./envelope.ts";
 
-/** By whose word: the policy in force (`site`: where an x402 payment goes), an approval of this one, a withdrawal's order. */
+/** What covers it: the policy in force (`site`: where an x402 payment goes), an approval of this payment, a withdrawal's order. */
 export type Cover =
   | { kind: "policy"; site?: string }
   | { kind: "approval"; approvalId: string; site?: string }
@@ -49,7 +49,7 @@ export interface Sealed extends WalletName, SealedWallet {
 
 /** A wallet with the columns a decision used, as one snapshot of the database. */
 export interface LoadedWallet extends Sealed {
-  /** `columnsText` and `payeeText` of what the rows say now. */
+  /** `columnsText` and `payeeText` of the present rows. */
   columns: string;
   payeeColumns: string | null;
   latestVersion: number | null;
@@ -142,7 +142,7 @@ export class Covers {
 
   /**
    * The wallet, if the policy in force covers this payment, which it must (an approval lifts limits, and an allowance is
-   * held to them), and the allowance: what is wanted, and no more than a day's, which must be enough for it.
+   * held to them), and the allowance: the requested amount, and no more than a day's limit, which must be enough for it.
    */
   async checkAllowance(
     { agentId, authorization, cover }: CoverRequest,
@@ -258,7 +258,7 @@ export class Covers {
   ): Promise<Orders[K] | undefined> {
     const order = readOrder(kind, document as Orders[K]);
     if (!order || orderDigest(kind, order, chainId) !== digest) return undefined;
-    // A contract was asked before its digest was sealed, which none but this service does; it may answer otherwise today.
+    // A contract was called before its digest was sealed, which only this service does; it may answer differently today.
     if (wallet.ownerChainId !== 0 && kind === "AgentPolicy") return order;
     return (await this.#isSigned(wallet, { hash: digest, signature })) ? order : undefined;
   }
@@ -344,7 +344,7 @@ export class Covers {
       order.asset.toLowerCase() === authorization.asset.toLowerCase() &&
       BigInt(order.maxAmount) >= authorization.value &&
       order.site === (cover.site ?? "") &&
-      // One order, one authorization: what its row says of being used decides nothing, the token's contract does.
+      // One order, one authorization: the token's contract decides whether it was used, not its row.
       authorization.nonce.toLowerCase() === found?.digest &&
       authorization.validBefore <= BigInt(order.deadline) &&
       found?.chainId === authorization.chainId;

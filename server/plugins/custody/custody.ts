@@ -1,4 +1,4 @@
-/** What the modules ask of the agents' wallets: seals change in their transactions, and what does not fit rings. */
+/** The modules' interface to the agents' wallets: seals change in their transactions, and a mismatch raises an alarm. */
 import { isKeysUnavailable } from "../../infra/kms.ts";
 import type { SIWxPayload } from "@x402/extensions/sign-in-with-x";
 import type { Address, Hex } from "viem";
@@ -15,7 +15,7 @@ import type { SignedMove, Owner } from "./seal-changes.ts";
 export interface Deps {
   /** In this process, or in another. */
   vault: KeyVault;
-  /** Our books and the owner's signatures do not agree: rings, and tells the owner. Never fails. */
+  /** Stored rules do not match the owner's signatures: raises an alarm, and notifies the owner. Never fails. */
   alarm(about: { agentId: string; error: Error }): void;
 }
 
@@ -46,7 +46,7 @@ export class Custody {
 
   /**
    * Seals the wallet for other rules, in the transaction that writes them and holds the agent's row. Narrower ones need
-   * nothing but that; others need the policy the owner just signed. Where the books were tampered with, a narrowing only
+   * nothing but that; others need the policy the owner just signed. Where rows were tampered with, a narrowing only
    * leaves the wallet as it is: it opens for nothing then, until the owner signs again.
    */
   async reseal(

@@ -88,7 +88,7 @@ export default fp(
       const isMissing = (kid: string): boolean => !configured.has(kid);
       if ((await kidsInUse(app.prisma)).some(isMissing))
         throw new NotReady("wallets are under a master key that is not configured");
-      // These cost no money: the service goes on without them, and says so.
+      // These cost no money: the service goes on without them, and reports it.
       if ((await kidsOfSecrets(app.prisma)).some(isMissing))
         return "degraded: secrets of webhooks or of the service are under a master key that is not configured";
       return "every master key that is needed is configured";

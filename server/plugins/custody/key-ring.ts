@@ -22,7 +22,7 @@ export interface KeyRingOptions {
   cacheMs?: number;
 }
 
-/** A KMS tells altered bytes from other answers; the same of ours. */
+/** A KMS distinguishes altered bytes from other failures; so does this. */
 const WRAPPED_BYTES = 60;
 const CACHED = 10_000;
 
@@ -166,7 +166,7 @@ class DataKeys {
     if (!known) return;
     this.#keys.delete(place);
     clearTimeout(known.timer);
-    // Whoever waits for it takes a copy first: they asked before this.
+    // Callers that wait for it take a copy first: they called before this.
     void known.key.then((key) => setImmediate(() => key.fill(0))).catch(() => undefined);
   }
 

@@ -1,4 +1,4 @@
-/** All that is ever asked of the agents' keys, wherever they are. */
+/** The complete interface to the agents' keys, wherever they are. */
 import type { SIWxPayload } from "@x402/extensions/sign-in-with-x";
 import type { Address, Hex } from "viem";
 import type {
@@ -37,7 +37,7 @@ export interface KeyNames {
 export type SiteSignInRequest = Omit<SignInRequest, "networks" | "url"> & { url: string };
 
 /**
- * All that is ever asked of the keys. In this process, or over a socket of another (remote-vault.ts): what is refused is
+ * The complete interface to the keys. In this process, or over a socket of another (remote-vault.ts): a refusal is
  * an ApiError, a NotSignedFor (an alarm) or another CustodyError, and then nothing was signed.
  */
 export interface KeyVault extends SecretBox {

@@ -3,7 +3,7 @@
  *
  * 1. Add the new key to MASTER_KEYS everywhere (keep the old one) and restart the replicas.
  * 2. Point MASTER_KEY_ACTIVE at it, and run this with the same environment. Stop and repeat at will.
- * 3. When it says that none are left under the old key, take the old key out of MASTER_KEYS.
+ * 3. When it reports that none are left under the old key, remove the old key from MASTER_KEYS.
  *
  * The same from the environment to a KMS and back. Where custody is a process of its own: with that process' environment,
  * and a DATABASE_URL that may write.
@@ -76,7 +76,7 @@ export interface RotationProgress {
 }
 
 export const ROTATION_BATCH = 200;
-/** A KMS that is asked for two hundred answers takes its time. */
+/** Two hundred calls to a KMS take a while. */
 const BATCH_TIME = { timeout: 30_000 };
 
 /**

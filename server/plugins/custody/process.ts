@@ -20,7 +20,7 @@ import type { KeyVault } from "./key-vault.ts";
 import { answerOf, assertCall, type Answer } from "./vault-calls.ts";
 import { vaultHere } from "./wiring.ts";
 
-/** As many as the database is asked for side by side, and a burst that waits. */
+/** As many as the database runs side by side, and a burst that waits. */
 const AT_ONCE = 128;
 const WAITING = 1_024;
 
@@ -37,7 +37,7 @@ export async function startCustody(config: Config): Promise<CustodyProcess> {
     for (const part of [metrics, kms, db, chains]) await app.register(part);
     await app.ready();
     const vault = vaultHere(app, { believes: false });
-    // A master key that cannot be used is told now, not at the first payment.
+    // A master key that cannot be used is reported now, not at the first payment.
     await vault.keyNames();
     const served = await serveCalls({
       path,

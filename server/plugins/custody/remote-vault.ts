@@ -1,4 +1,4 @@
-/** The keys of another process (process.ts), asked over its socket. Whatever goes wrong in between, nothing was signed. */
+/** The keys of another process (process.ts), called over its socket. When anything fails in between, nothing was signed. */
 import type { SIWxPayload } from "@x402/extensions/sign-in-with-x";
 import type { Hex } from "viem";
 import type { Authorization, SignedAuthorization } from "../../core/authorization.ts";
@@ -97,7 +97,7 @@ export class RemoteVault implements KeyVault {
   }
 
   async signIn(asked: SiteSignInRequest): Promise<SIWxPayload | undefined> {
-    // A stranger's JSON goes as text: the frames have words of their own.
+    // Third-party JSON goes as text: the frames have types of their own.
     const challenge = JSON.stringify(asked.challenge ?? null);
     return (await this.#ask("signIn", { ...asked, challenge })) ?? undefined;
   }

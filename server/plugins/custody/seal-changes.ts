@@ -1,5 +1,5 @@
 /**
- * What lets a seal change, checked by custody itself where it does not take the word of whoever asks (a process of its
+ * What allows a seal to change, checked by custody itself where it does not trust the caller (a process of its
  * own): the owner's signature over the new policy, or over the move to the second wallet. Narrowing needs neither.
  */
 import type { Address, Hex } from "viem";
@@ -50,7 +50,7 @@ const REMEMBERED = 1_000;
 
 export class SealChanges {
   readonly #deps: SealChangesDeps;
-  /** A move asks the same of each agent, and a contract's word takes its chain's time. */
+  /** A move checks the same for each agent, and a contract's signature takes a call to its chain. */
   readonly #valid = new Set<string>();
 
   constructor(deps: SealChangesDeps) {
@@ -71,7 +71,7 @@ export class SealChanges {
     return rulesOfPolicy(order);
   }
 
-  /** The owner of this wallet, and the second wallet it named, both want it to be that one's. */
+  /** The owner of this wallet, and the recovery wallet that it named, both signed the move. */
   async move(wallet: WalletName, to: Owner, word: SignedMove): Promise<void> {
     const { agentId, ownerAddress, ownerChainId } = wallet;
     const fail = (what: string) => new NotSignedFor(`agent ${agentId}: ${what}`);

@@ -3,7 +3,7 @@ import { CustodyError, decrypt, encrypt, KEY_BYTES, NotSignedFor } from "./boxes
 import type { Bound, KeyRing } from "./key-ring.ts";
 
 /**
- * Small secrets that the service itself must read again (those of webhooks), sealed for the database. The purpose says
+ * Small secrets that the service itself must read again (those of webhooks), sealed for the database. The purpose shows
  * whose it is and what for, and nothing opens under another. Promises, since a key may be somewhere else than here.
  */
 export interface SecretBox {
@@ -59,7 +59,7 @@ export function createSecretBox(ring: KeyRing): SecretBox {
           key.fill(0);
         }
       } catch (error) {
-        // A KMS that cannot be reached says nothing of the secret.
+        // A KMS that cannot be reached proves nothing about the secret.
         if (error instanceof Error && error.name === "ApiError") throw error;
         throw new CustodyError(
           `a sealed secret does not open as "${purpose}": it was altered, or sealed for something else`,

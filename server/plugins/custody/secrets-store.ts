@@ -2,7 +2,7 @@ import type { Sql } from "../../infra/db/pool.ts";
 import type { Db } from "../../infra/db/prisma.ts";
 import { kidOfSealed } from "./secret-box.ts";
 
-/** A secret that replicas share and that nobody outside needs: the first who asks makes it. */
+/** A secret that replicas share and that nobody outside needs: the first caller makes it. */
 export async function findServiceSecret(
   sql: Sql,
   purpose: string,

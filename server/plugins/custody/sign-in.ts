@@ -1,6 +1,6 @@
 /**
  * The one message an agent's wallet signs that moves nothing: "I am the wallet that paid you" (sign-in-with-x, EIP-4361).
- * Every line of it is ours or bounded: the origin is the one we ask, the address is the agent's, the chain one of ours,
+ * Every line of it is ours or bounded: the origin is the one we request, the address is the agent's, the chain one of ours,
  * and it is worthless after some minutes. It is hashed as EIP-191 text, which no token takes for an authorization.
  */
 import {
@@ -15,7 +15,7 @@ import type { NetworkFacts } from "../../core/networks.ts";
 
 export interface SignInRequest {
   agentId: string;
-  /** What is fetched: its origin is who is told. */
+  /** The URL of the fetch: the message is for its origin. */
   url: URL;
   /** Who is paid there. */
   payee: Address;
@@ -32,7 +32,7 @@ const STATEMENT = /^[\x20-\x7e]{1,200}$/;
 const CLOCKS_MS = 5 * 60_000;
 const VALID_MS = 5 * 60_000;
 
-/** What would be signed; undefined: the site asks for something else, and gets no signature. */
+/** The message to sign; undefined: the site requests something else, and gets no signature. */
 export function readChallenge(
   { url, challenge, networks }: Pick<SignInRequest, "url" | "challenge" | "networks">,
   now: Date,
@@ -86,7 +86,7 @@ function timeOf(text: unknown): number | undefined {
   return Number.isNaN(time) ? undefined : time;
 }
 
-/** The digest of the message, and the message with its signature as the site wants it. */
+/** The digest of the message, and the message with its signature in the site's format. */
 export function signInOf(
   facts: SignInFacts,
   address: Address,

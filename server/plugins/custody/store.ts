@@ -36,7 +36,7 @@ export async function lockWallet(
 ): Promise<
   (SealedWallet & Omit<Seal, "ownerAddress" | "ownerChainId"> & { address: Address }) | undefined
 > {
-  // SQL: a row lock, which Prisma has no word for.
+  // SQL: a row lock, which Prisma does not have.
   await tx.$queryRaw`SELECT 1 FROM agent_wallets WHERE agent_id = ${agentId} FOR UPDATE`;
   const row = await tx.agentWallet.findUnique({ where: { agentId } });
   if (row === null) return undefined;
@@ -85,7 +85,7 @@ const FROM = `
      WHERE e.agent_id = w.agent_id AND e.address = ask.payee AND e.site IN ('', ask.site)
      ORDER BY e.site DESC LIMIT 1) l ON true`;
 
-/** Read anew for each signature; signatures that are wanted together share a statement. */
+/** Read anew for each signature; concurrent signatures share a statement. */
 export function walletsOf(sql: Sql): (asked: PaidAt) => Promise<LoadedWallet | undefined> {
   const lookups = new Coalescer<PaidAt, LoadedWallet | undefined>(async (asked) => {
     // SQL: once per payment, between reserving and signing; prepared, and for all who sign together.
@@ -229,7 +229,7 @@ export async function findSecond(db: Db, agentId: string): Promise<SignedDocumen
   };
 }
 
-/** The owner of the agent's row is told. */
+/** Notifies the owner of the agent's row. */
 export async function notifyOwner(sql: Sql, agentId: string): Promise<void> {
   // SQL: the event is written by the function every other one is.
   await sql.query(
@@ -290,7 +290,7 @@ export async function kidsInUse(db: Db): Promise<string[]> {
   return rows.map(({ kid }) => kid);
 }
 
-/** The payment that was noted of this site has settled: by the ledger, whatever the note says. */
+/** The payment that was noted for this site has settled, by the ledger and not by the note. */
 export async function hasPaidAt(db: Db, { agentId, payee, site }: PaidAt): Promise<boolean> {
   const noted = await db.paidSite.findUnique({
     where: { agentId_site_payee: { agentId, site, payee } },

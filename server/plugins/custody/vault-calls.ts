@@ -1,5 +1,5 @@
 /**
- * What the service and the custody process say to one another. Each side holds what it hears to these schemas: an object
+ * The messages between the service and the custody process. Each side validates what it receives with these schemas: an object
  * where a name belongs would be a filter for the database, and garbage for a signature would be stored as one.
  */
 import { Type, type TSchema } from "typebox";
@@ -17,7 +17,7 @@ const Hex = Type.String({ pattern: "^0x([0-9a-fA-F]{2})*$" });
 const Signature = Type.String({ pattern: "^0x[0-9a-fA-F]{130}$" });
 const Text = Type.String();
 const ChainId = Type.Integer({ minimum: 0 });
-/** The frames know whole numbers and bytes; JSON Schema has no word for either. */
+/** The frames know whole numbers and bytes; JSON Schema has no type for either. */
 const Whole = Type.Refine(Type.Unknown(), (value) => typeof value === "bigint");
 const Bytes = Type.Refine(
   Type.Unknown(),
@@ -91,7 +91,7 @@ const Purpose = Type.String({ maxLength: 200 });
 
 type Method = keyof KeyVault;
 
-/** What is asked, and what is answered. */
+/** Requests and answers. */
 const CALLS: Record<Method, { args: TSchema[]; result: TSchema }> = {
   keyNames: { args: [], result: Type.Object({ active: Name, kids: Type.Array(Name) }) },
   seal: { args: [Purpose, Bytes], result: Bytes },

@@ -58,7 +58,7 @@ export interface VaultDeps {
   covers: Covers;
   /** Has this payee collected a payment of this agent at this site? */
   hasPaid(paidAt: PaidAt): Promise<boolean>;
-  /** Undefined where whoever asks is this process, and has verified what changes a seal. */
+  /** Undefined where the caller is this process, which has verified the change of a seal. */
   words?: SealChanges | undefined;
 }
 
@@ -193,7 +193,7 @@ export class Vault implements KeyVault {
 
   /**
    * Lets the contract that a payment goes through take money of this wallet: only together with such a payment, which is
-   * checked as for its own signature, and for no more than the limits the owner signed, whatever was asked for.
+   * checked as for its own signature, and for no more than the limits that the owner signed, whatever was requested.
    */
   async signAllowance(
     agentId: string,
@@ -214,7 +214,7 @@ export class Vault implements KeyVault {
     return this.#signPermit(wallet, { ...wanted, value, network, owner, spender });
   }
 
-  /** Takes such an allowance back: that needs nobody's word. */
+  /** Takes such an allowance back: that needs no signature of the owner. */
   async signRevocation(
     agentId: string,
     key: Pick<SettlementKey, "chainId" | "asset">,
@@ -231,7 +231,7 @@ export class Vault implements KeyVault {
     return { ...allowanceOf(wanted), signature: await this.#sign(wallet, permitDigest(wanted)) };
   }
 
-  /** Makes an unused authorization of this wallet worthless: that needs nobody's word. */
+  /** Cancels an unused authorization of this wallet: that needs no signature of the owner. */
   async signCancel(
     agentId: string,
     key: Omit<SettlementKey, "from"> & Pick<Authorization, "terms">,

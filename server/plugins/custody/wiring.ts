@@ -18,7 +18,7 @@ import { SealChanges } from "./seal-changes.ts";
 
 type Parts = Pick<FastifyInstance, "config" | "pool" | "prisma" | "chains" | "kms">;
 
-/** `believes`: whoever asks is this process, which has verified the owner's signature over what changes a seal. */
+/** `believes`: the caller is this process, which has verified the owner's signature over the change of a seal. */
 export function vaultHere(app: Parts, { believes }: { believes: boolean }): Vault {
   const { config, pool, prisma, chains, kms } = app;
   const isSigned = (...asked: Parameters<CoversDeps["isSigned"]>) =>

@@ -263,7 +263,7 @@ export async function reviseListing(
   revise: (before: { status: string; nextProbeAt: Date }, now: Date) => Prisma.ListingUpdateInput,
 ): Promise<void> {
   await prisma.$transaction(async (tx) => {
-    // SQL: a row lock, which Prisma has no word for.
+    // SQL: a row lock, which Prisma does not have.
     await tx.$queryRaw`SELECT 1 FROM listings WHERE id = ${id} FOR UPDATE`;
     const before = await tx.listing.findUnique({
       where: { id },

@@ -1,13 +1,13 @@
 /**
  * A seller that settles here may announce its endpoint in the payment's `bazaar` extension. The payer relays that
- * text, so nothing of it is used but where to look: it nominates a URL, which our own probe then asks.
+ * text, so only its URL is used: it nominates the URL, which our own probe then requests.
  */
 import type { PaymentPayload, PaymentRequirements } from "@x402/core/types";
 import { extractDiscoveryInfo } from "@x402/extensions/bazaar";
 import { isRecord } from "../../core/foreign-text.ts";
 import { type NetworkFacts, findNetwork } from "../../core/networks.ts";
 
-/** Where a settled payment says its seller is, and whom it paid. */
+/** The seller's URL of a settled payment, and its payee. */
 export interface Nomination {
   url: string;
   host: string;
@@ -17,7 +17,7 @@ export interface Nomination {
   network: string;
 }
 
-/** The protocol's words for what became of an announcement (`EXTENSION-RESPONSES`). */
+/** The protocol's result of an announcement (`EXTENSION-RESPONSES`). */
 export type AnnouncementResult =
   | { status: "success" | "processing" }
   | { status: "rejected"; rejectedReason: string };
@@ -42,7 +42,7 @@ export function readAnnouncement(
   if (!isAnnounced(payload, requirements)) return { kind: "none" };
   let found: ReturnType<typeof extractDiscoveryInfo>;
   try {
-    // Without its validation: that compiles a stranger's JSON schema into code in our process.
+    // Without its validation: that compiles a third party's JSON schema into code in our process.
     found = extractDiscoveryInfo(payload, requirements, false);
   } catch {
     return refused("The announcement does not have the shape of the bazaar extension.");
@@ -85,7 +85,7 @@ function isAnnounced(payload: PaymentPayload, requirements: Requirements): boole
     : isRecord(extensions) && extensions["bazaar"] !== undefined;
 }
 
-/** The same place: what a probe asks and what the 402 says it is for must agree in host and path. */
+/** The same place: the URL of a probe and the resource of its 402 must agree in host and path. */
 export function isSamePlace(url: string, other: string): boolean {
   if (!URL.canParse(other)) return false;
   const left = new URL(url);

@@ -1,6 +1,6 @@
 /**
  * Proof that who lists an endpoint controls its host: a file there names the owner's address. Without it we send
- * nothing but GET without a body, because whatever is more could do something to somebody who never asked for it.
+ * only GET without a body, because more could have an effect on somebody who never agreed to it.
  */
 import { isRecord, parseAddress, readForeignJson } from "../../core/foreign-text.ts";
 import { ApiError } from "../../errors.ts";

@@ -49,7 +49,7 @@ export default fp(
       "listings-probe",
       async () => {
         await refreshBuiltIns();
-        // Side by side: what strangers nominate takes no time from what is listed.
+        // Side by side: nominations take no time from listings.
         await Promise.all([app.reprobeListings(), app.probeNominations()]);
         await forgetDeadAnnouncements(prisma);
         await forgetNominations(prisma);

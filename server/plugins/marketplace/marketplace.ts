@@ -36,13 +36,13 @@ export interface Deps {
   networks: readonly NetworkFacts[];
 }
 
-/** Who asks: listings are the owner's, and proof of control names its address. */
+/** The caller: listings belong to the owner, and proof of control names its address. */
 export interface Lister {
   id: string;
   address: string;
 }
 
-/** Each listing is asked again for as long as it exists, so there are not too many of them. */
+/** Each listing is probed again as long as it exists, so their number is limited. */
 export const LISTING_QUOTAS = { owner: 50, host: 200 };
 /** A person waits for it, and a slow seller shall have its chance. */
 const FIRST_PROBE_MS = 10_000;
@@ -155,7 +155,7 @@ export class Listings {
     this.#builtIns.push(builtIn);
   }
 
-  /** Lists our own endpoints at the terms they ask now; the same from every replica. */
+  /** Lists our own endpoints at their present terms; the same from every replica. */
   async refreshBuiltIns(): Promise<void> {
     for (const builtIn of this.#builtIns) {
       const required = await builtIn.terms();

@@ -1,4 +1,4 @@
-/** Nominated URLs: taken within quotas, asked in turn, and then listed or refused. */
+/** Nominated URLs: taken within quotas, probed in order, and then listed or refused. */
 import { newId } from "../../core/ids.ts";
 import {
   databaseNow,
@@ -21,7 +21,7 @@ const rejected = (rejectedReason: string): AnnouncementResult => ({
   rejectedReason,
 });
 
-/** A known endpoint is left as it is, whatever the payment says of it. */
+/** A known endpoint stays as it is, whatever the payment announces. */
 export async function nominate(db: Db, nomination: Nomination): Promise<AnnouncementResult> {
   const { url, host, payTo, payer, network } = nomination;
   const known = await db.listing.findFirst({
@@ -62,7 +62,7 @@ async function overQuota(
   ]);
   if (ofPayer >= QUOTAS.payer) return `This payer nominated ${QUOTAS.payer} URLs today.`;
   if (ofPayee >= QUOTAS.payee) return `This payee was nominated ${QUOTAS.payee} times today.`;
-  // A stranger cannot use up a host's quota for the payee that is known to sell there.
+  // A third party cannot use up a host's quota for the payee that is known to sell there.
   if (isProven === 0 && ofHost >= QUOTAS.host)
     return `This host was nominated ${QUOTAS.host} times today.`;
   if (listed >= MAX_PER_PAYEE) return `This payee has ${MAX_PER_PAYEE} announced listings.`;

@@ -1,4 +1,4 @@
-/** From a nominated URL to a listing: the seller's own live 402 says what it is called, sells and costs. */
+/** From a nominated URL to a listing: name, description and price come from the seller's own live 402. */
 import { newId } from "../../core/ids.ts";
 import { ApiError } from "../../errors.ts";
 import type { PrismaClient } from "../../infra/db/prisma.ts";
@@ -23,7 +23,7 @@ const TRIES = 3;
 const NEXT_TRY_SECONDS = 120;
 const LEASE_MS = 120_000;
 
-/** Asks what waits, within the time of one round; answers how many it asked. */
+/** Probes what waits, within the time of one round; returns how many. */
 export function probeNominations(deps: Deps, limits?: RoundLimits): Promise<number> {
   return probeRound(
     {
@@ -60,7 +60,7 @@ async function settleNomination(
   await endNomination(prisma, id, { status: "listed" });
 }
 
-/** In our words: what the seller's server wrote is not repeated in our headers. */
+/** Our own text: the seller's text is not repeated in our headers. */
 const refusalOf = (code: string): string =>
   code === "unsupported_payment_requirements"
     ? "The URL's own 402 does not ask for a payment to this payee on this network."

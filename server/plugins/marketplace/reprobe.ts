@@ -39,7 +39,7 @@ export async function reprobe(deps: Deps, listing: ListingRow): Promise<void> {
     await mayProbe(deps, listing);
     live = await deps.probe(listing.url, { method: listing.method });
   } catch (error) {
-    // Only what the probe says of the seller counts against it; our own faults are the job's to retry.
+    // Only the seller's own failure counts against it; the job retries our own faults.
     if (!(error instanceof ApiError) || error.code === "internal_error") throw error;
     const failures = listing.failures + 1;
     await recordBadProbe(prisma, listing.id, {

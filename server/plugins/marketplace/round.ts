@@ -1,6 +1,6 @@
 /**
- * A round of probes of hosts that strangers chose. Each probe and the whole round have a time they may take, a host is
- * asked one thing at a time, and one that lets us wait is not asked again in the same round: so a tarpit costs its own
+ * A round of probes of hosts that third parties chose. Each probe and the whole round have a time limit, a host is
+ * probed once at a time, and one that lets us wait is not probed again in the same round: so a tarpit costs its own
  * share and nobody else's.
  */
 import { plainWords } from "../../core/foreign-text.ts";
@@ -14,7 +14,7 @@ export interface ProbeRequest {
   payTo?: string;
   network?: string;
 }
-/** Asks the URL without paying; throws the ApiError that says why its 402 is none. */
+/** Requests the URL without paying; throws the ApiError that explains why its answer is no valid 402. */
 export type Prober = (url: string, request: ProbeRequest) => Promise<ProbedTerms>;
 
 const MINUTE_MS = 60_000;
@@ -90,7 +90,7 @@ export async function probeRound<T extends { host: string }>(
     const busy = [...running.keys()];
     const items = free > 0 ? await work.claim(free, [...closed, ...busy]) : [];
     for (const item of items) begin(item);
-    // Hosts that were busy when it was asked for more may be free by now.
+    // Hosts that were busy at the last look may be free by now.
     if (items.length === 0 && busy.length === 0) break;
     if (running.size > 0 && items.length < Math.max(free, 1)) await Promise.race(running.values());
   }

@@ -2,7 +2,7 @@
 import { inTransaction, type Pool, type Sql } from "../../infra/db/pool.ts";
 import { delayAfter, DISABLE, restAfter, type Outcome, type WebhookEvent } from "./message.ts";
 
-/** Took what they were told last; never were told anything; failed last. */
+/** Accepted their last delivery; never had one; failed their last one. */
 export type Targets = "trusted" | "new" | "failing";
 
 export interface ClaimRequest {
@@ -21,7 +21,7 @@ export interface Claimed {
   ownerId: string;
   deliveryId: string;
   webhookId: string;
-  /** Which claim of it this is: whoever lost it writes nothing. */
+  /** The number of this claim: a process that lost it writes nothing. */
   claims: bigint;
   attempts: number;
   url: string;
@@ -119,7 +119,7 @@ export async function claimDue(sql: Sql, request: ClaimRequest): Promise<Claimed
   ]);
   const claimed = rows.flatMap((row) => (row.ownerId === null ? [] : [toClaimed(row)]));
   const [{ owners, last } = { owners: 0n, last: null }] = rows;
-  // No place is left: whoever was served last is where the next turn begins.
+  // No place is left: the next round begins after the one served last.
   if (claimed.length >= limit)
     return {
       claimed,
@@ -147,11 +147,11 @@ function toClaimed(row: ClaimRow): Claimed {
 }
 
 /**
- * Whether anybody is to be told now. The newest first: those are no backlog of a target that rests, of which so many are
+ * Whether any delivery is due. The newest first: those are no backlog of a resting target, of which so many are
  * looked at. What hides behind more of them waits for the next minute's round.
  */
 export async function isAnyDue(sql: Sql): Promise<boolean> {
-  // SQL: the database's clock; asked twice a second by each replica.
+  // SQL: the database's clock; read twice a second by each replica.
   const { rows } = await sql.query<{ due: boolean }>(
     `SELECT EXISTS (
        SELECT 1 FROM (SELECT d.webhook_id FROM webhook_deliveries d
@@ -241,9 +241,9 @@ async function writeFailed(
   return rowCount === 1 && delaySeconds !== undefined ? "failed" : "given_up";
 }
 
-/** Its owner is told of it by whatever else the owner listens to. */
+/** Its owner is notified over the other channels. */
 async function disable(sql: Sql, { webhookId, ownerId }: Claimed, reason: string): Promise<void> {
-  // SQL: the end of the webhook, of what waits for it, and the word of it in one transaction.
+  // SQL: the end of the webhook, of its open deliveries, and the notification of it in one transaction.
   await sql.query(
     `UPDATE webhooks SET status = 'disabled', disabled_reason = left($2, 300) WHERE id = $1`,
     [webhookId, reason],

@@ -66,7 +66,7 @@ export class Deliveries {
     return this.#draining !== undefined;
   }
 
-  /** Until nothing is due. Whoever asks again meanwhile waits for the same. */
+  /** Until nothing is due. A concurrent call waits for the same. */
   drain(): Promise<void> {
     this.#draining ??= this.#drain().finally(() => (this.#draining = undefined));
     return this.#draining;
@@ -83,7 +83,7 @@ export class Deliveries {
     const endMs = performance.now() + ROUND_MS;
     try {
       while (!this.#isStopping && performance.now() < endMs) {
-        // What ended while it was asked may have made room, or a target trusted: then nothing due means nothing yet.
+        // A delivery that ended meanwhile may have made room: then nothing due means nothing yet.
         const wasIdle = this.#running().length === 0;
         const claimed = await Promise.all(this.#lanes.map((lane) => this.#fill(lane)));
         if (claimed.includes(true)) continue;

@@ -1,4 +1,4 @@
-/** Telling people: webhooks (docs/how-to/receive-webhooks.md), e-mail, and what waits to be told. */
+/** Notifications: webhooks (docs/how-to/receive-webhooks.md), e-mail, and what waits for delivery. */
 import type { FastifyInstance } from "fastify";
 import fp from "fastify-plugin";
 import { Counter, Gauge } from "prom-client";
@@ -90,7 +90,7 @@ export default fp(
   { name: "notifications" },
 );
 
-/** Due and not claimed means that nobody delivers, or that whoever does has no place left: then this replica helps. */
+/** Due and not claimed means that no process delivers, or that it is full: then this replica helps. */
 function lookForNews(app: FastifyInstance, deliveries: Deliveries): void {
   let isLooking = false;
   const look = async (): Promise<void> => {

@@ -8,7 +8,7 @@ import type { MailContent } from "./mail-texts.ts";
 
 /** Confirmations in a day: anybody with a wallet can name anybody's address. */
 export const CONFIRMATIONS = { perOwner: 5, perMailbox: 3, inAll: 2_000 };
-/** A second click asks for no second mail. */
+/** A second click sends no second mail. */
 const SAME_REQUEST_SECONDS = 60;
 const DAY_HOURS = 24;
 /** One naming at a time, so that those who count do not count each other's too late. */
@@ -45,7 +45,7 @@ export function nextDigest(now: Date, digest: string): Date {
 
 /**
  * Settings of the confirmed address change at once. Another address waits for its confirmation, and what is sent goes to
- * the old one until then, which hears of it.
+ * the old one until then, and is notified.
  */
 export async function nameAddress(
   tx: Db,
@@ -53,7 +53,7 @@ export async function nameAddress(
   wanted: Wanted,
   usual: readonly string[],
 ): Promise<EmailRow> {
-  // SQL: an advisory lock, which Prisma has no word for.
+  // SQL: an advisory lock, which Prisma does not have.
   await tx.$executeRaw`SELECT pg_advisory_xact_lock(${NAMING_LOCK})`;
   const now = await databaseNow(tx);
   const before = await findEmail(tx, owner.id);
@@ -69,7 +69,7 @@ export async function nameAddress(
       where: { ownerId: owner.id },
       data: { ...settings, pendingAddress: null },
     });
-  // Who changes what is sent to an address that is to be confirmed does not ask for another mail.
+  // A change of settings for an unconfirmed address sends no other mail.
   const isSettingOnly =
     before?.pendingAddress === wanted.address &&
     before.stoppedAt === null &&
@@ -101,7 +101,7 @@ const FRESH = {
   lastError: null,
 };
 
-/** False: one is on its way already. Throws where too many were asked for. */
+/** False: one is on its way already. Throws when too many were requested. */
 async function requestConfirmation(
   tx: Db,
   owner: Owner,
@@ -185,7 +185,7 @@ export async function removeAddress(tx: Db, owner: Owner): Promise<void> {
   if (row.address !== null && row.stoppedAt === null) await tell(tx, owner, row.address, "removed");
 }
 
-/** By the token of a mail alone: whoever reads the mailbox may stop it. False where the token is unknown. */
+/** By the token of a mail alone: the reader of the mailbox may stop it. False where the token is unknown. */
 export async function unsubscribe(
   tx: Db,
   tokenHash: Uint8Array<ArrayBuffer>,
@@ -221,7 +221,7 @@ export async function stopAddress(
   await note(tx, by, "email.stopped", { address, reason });
 }
 
-/** What would have been told there; a mail about the address itself is told all the same. */
+/** Deletes what waited for that address; a mail about the address itself is still sent. */
 async function forgetWaiting(tx: Db, ownerId: string): Promise<void> {
   await tx.mailWaiting.deleteMany({ where: { ownerId } });
   await tx.mail.deleteMany({

@@ -1,4 +1,4 @@
-/** A mail as plain text and as simple HTML: the same words, no picture, nothing fetched, readable in any reader. */
+/** A mail as plain text and as simple HTML: the same text, no picture, nothing loaded, readable in any program. */
 import { escapeHtml, plainWords } from "../../core/foreign-text.ts";
 
 export interface Link {
@@ -8,7 +8,7 @@ export interface Link {
 }
 
 export interface Line {
-  /** Our own words, with names in them that owners chose. */
+  /** Our own text, with names in it that owners chose. */
   text: string;
   /** What others wrote, each under a name of ours. */
   quotes?: readonly (readonly [what: string, words: string])[];
@@ -33,7 +33,7 @@ const MAX_QUOTE = 160;
 export const nameOf = (text: unknown, otherwise: string): string =>
   harmless(plainWords(text, MAX_NAME)) || otherwise;
 
-/** Mail programs make links of whatever looks like one: words of others must not become one of them. */
+/** Mail programs turn text into links: third-party text must not become one. */
 function harmless(words: string): string {
   return words
     .replaceAll("://", "[:]//")
@@ -65,7 +65,7 @@ const INK = "#1a1d21";
 const QUIET = "#565d66";
 const ACCENT = "#0b5fce";
 
-/** Colours are told for light and dark readers alike; what a reader does with them is its own. */
+/** Colours work in light and dark programs alike. */
 export function asHtml({ subject, title, lead, lines, action, foot }: Letter): string {
   const paragraphs = lead.map((text) => `<p style="margin:0 0 16px">${escapeHtml(text)}</p>`);
   const items = lines.map((line) => `<li style="margin:0 0 14px">${htmlOfLine(line)}</li>`);

@@ -1,4 +1,4 @@
-/** E-mail: the mails that are due are made every minute, and sent by the queue for strangers. */
+/** E-mail: due mails are made every minute, and sent by the queue for outside hosts. */
 import { setTimeout as delay } from "node:timers/promises";
 import { Counter } from "prom-client";
 import type { FastifyInstance } from "fastify";

@@ -129,13 +129,13 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   }
 };
 
-/** RFC 8058. The token is who asks: a mail program has no session, and sends a form. */
+/** RFC 8058. The token identifies the caller: a mail program has no session, and sends a form. */
 const unsubscribing: FastifyPluginAsyncTypebox = async (app) => {
   const tags = ["owners: notifications"];
   app.addContentTypeParser(
     ["application/x-www-form-urlencoded", "multipart/form-data"],
     { parseAs: "buffer", bodyLimit: LONGEST_FORM },
-    // Nothing of it is read: that it was posted is all it says.
+    // The body is not read: the POST itself is the request.
     (_request, _body, done) => done(null, undefined),
   );
 

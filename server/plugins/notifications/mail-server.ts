@@ -1,4 +1,4 @@
-/** Hands one mail to the SMTP server, and tells apart whose fault it is when that fails. */
+/** Hands one mail to the SMTP server, and decides whose fault a failure is. */
 import { createTransport, type Transporter } from "nodemailer";
 import type { MailSettings } from "../../core/mail-settings.ts";
 import { plainWords } from "../../core/foreign-text.ts";
@@ -18,7 +18,7 @@ export interface OutgoingMail {
 
 /**
  * `refused`: the server will never take this mail for this address (5xx). `later`: it may take it another time (4xx).
- * `trouble`: the server itself cannot be used now, which says nothing of the address. In the last two the mail may have
+ * `trouble`: the server itself cannot be used now, which proves nothing about the address. In the last two the mail may have
  * been taken all the same: what is sent again carries the same Message-ID.
  */
 export type MailOutcome =
@@ -33,7 +33,7 @@ export interface MailServer {
 const PATIENCE = { stepMs: 10_000, wholeMs: 30_000 };
 const MAX_REASON = 200;
 
-/** How the server is spoken to; also for whoever only looks whether it is there. */
+/** The connection to the server; the doctor uses it too. */
 export function transportOf(settings: MailSettings, patience = PATIENCE): Transporter {
   const { host, port, user, password } = settings;
   return createTransport({
@@ -98,7 +98,7 @@ interface SmtpError {
   message?: string;
 }
 
-/** Only what the server says of the recipient or of the message is about them; the rest is between it and us. */
+/** Only answers about the recipient or the message are about them; the rest is between the server and us. */
 function outcomeOf(error: unknown, hide: Hide): MailOutcome {
   const { code, command, responseCode = 0, message } = (error ?? {}) as SmtpError;
   const reason = plainWords(hide(message ?? "no reason was given"), MAX_REASON);

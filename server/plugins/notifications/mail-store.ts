@@ -9,7 +9,7 @@ export const URGENT_PER_HOUR = 4;
 const MAX_ITEMS = 20;
 /** In one mail. What is more comes in the next one, at once: a statement has its five seconds. */
 const MOST_IN_A_MAIL = 20_000;
-/** Longer than one attempt can last: then whoever claimed it is dead. */
+/** Longer than one attempt can last: then the process that claimed it is dead. */
 const LEASE_SECONDS = 120;
 const GIVE_UP_HOURS = 24;
 const BACKOFF_SECONDS = [60, 120, 300, 600, 900, 1800, 3600] as const;
@@ -37,7 +37,7 @@ export async function makeMails(
   ownerId: string,
   most: number = MOST_IN_A_MAIL,
 ): Promise<number> {
-  // SQL: a row lock that whoever makes this owner's mails already keeps us out of.
+  // SQL: skips an owner whose row is locked because its mails are being made.
   const locked = await tx.$queryRaw<unknown[]>`
     SELECT 1 FROM email_addresses WHERE owner_id = ${ownerId} FOR NO KEY UPDATE SKIP LOCKED`;
   const row = await findEmail(tx, ownerId);
@@ -136,7 +136,7 @@ const fateOf = (mail: ClaimedMail, outcome: MailOutcome, now: Date) => {
   return mail.createdAt <= hoursBefore(now, GIVE_UP_HOURS) ? "given_up" : "waiting";
 };
 
-/** What became of an attempt, and what that says of the address. Answers the mail's status. */
+/** The result of an attempt, and its meaning for the address. Returns the mail's status. */
 export async function settleMail(
   tx: Db,
   mail: ClaimedMail,
@@ -166,7 +166,7 @@ export async function settleMail(
       },
       data: { refusals: 0, failingSince: null, lastError: null },
     });
-  // Our own server's trouble says nothing of the address.
+  // A failure of our own server proves nothing about the address.
   else if (status === "refused" || (status === "given_up" && outcome.kind === "later"))
     await noteRefusal(tx, { ownerId, address, lastError }, now);
   return status;

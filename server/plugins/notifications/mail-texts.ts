@@ -1,4 +1,4 @@
-/** What a mail says: which of our words for what happened, and which links. */
+/** The text of a mail: our sentence for each event, and the links. */
 import { isRecord } from "../../core/foreign-text.ts";
 import { nameOf, type Letter, type Line, type Link } from "./mail-layout.ts";
 
@@ -117,7 +117,7 @@ function report(
       ? headline(first)
       : `${told.count} things need your attention`
     : "What your agents did";
-  // A digest counts everything, and tells the newest of what is no plain payment.
+  // A digest counts everything, and lists the newest events that are not plain payments.
   const lines = isUrgent
     ? items
     : [...told.groups.map((group) => groupLine(group, place)), ...leftOut(told), ...items];
@@ -203,7 +203,7 @@ function groupLine(
   };
 }
 
-/** Numbers, codes and addresses of our own: what has another shape is not told. */
+/** Numbers, codes and addresses of our own: other shapes are left out. */
 const FACT = /^[\w.:-]{1,60}$/;
 function fact(data: unknown, name: string): string {
   const value = isRecord(data) ? data[name] : undefined;
@@ -265,7 +265,7 @@ const QUOTES = {
   errorMessage: "Message",
 } as const;
 
-/** The title of a mail about one thing has said it already. */
+/** The title of a mail about one event already has it. */
 function itemLine(item: MailItem, place: Place, isTitled: boolean): Line {
   const foreign = isRecord(item.data) ? item.data["thirdParty"] : undefined;
   const quotes = Object.entries(QUOTES).flatMap(([name, what]) => {

@@ -1,4 +1,4 @@
-/** One delivery as Standard Webhooks says it, what an answer to it means, and when it is tried again. */
+/** One delivery in the format of Standard Webhooks, the meaning of an answer, and when it is tried again. */
 import { createHmac, randomBytes } from "node:crypto";
 
 export interface WebhookEvent {
@@ -15,7 +15,7 @@ const PREFIX = "whsec_";
 export const newSecret = (): string => PREFIX + randomBytes(SECRET_BYTES).toString("base64");
 export const hintOf = (secret: string): string => `…${secret.replace(/=+$/, "").slice(-4)}`;
 
-/** The same bytes each time it is told. */
+/** The same bytes in each attempt. */
 export const bodyOf = ({ type, createdAt, data }: WebhookEvent): string =>
   JSON.stringify({ type, timestamp: createdAt.toISOString(), data });
 
@@ -40,10 +40,10 @@ export function headersOf(
 
 export type Outcome =
   | { kind: "delivered"; status: number }
-  /** `isGone`: the target asks for no more. */
+  /** `isGone`: the target wants no more deliveries. */
   | { kind: "failed"; status: number | null; error: string; isGone: boolean };
 
-/** Only a status of success is one, whatever else was said. */
+/** Only a status of success counts, whatever the body. */
 export function readAnswer(status: number): Outcome {
   if (status >= 200 && status < 300) return { kind: "delivered", status };
   const failed = { kind: "failed", status } as const;
@@ -86,5 +86,5 @@ const LONGEST_REST_SECONDS = 5 * MINUTE;
 export const restAfter = (failures: number): number =>
   Math.min(2 ** Math.min(failures, 10), LONGEST_REST_SECONDS);
 
-/** Both: a burst fails often in a moment, and what is seldom told fails seldom. */
+/** Both conditions: a burst fails often in a moment, and rare events fail seldom. */
 export const DISABLE = { failures: 10, hours: 23 };

@@ -119,7 +119,7 @@ export async function writeSecrets(
   });
 }
 
-/** Seen no more, and told nothing more. Its deliveries may be very many: the sweep takes them, and then the row. */
+/** No longer shown, and nothing is delivered. Its deliveries may be very many: the sweep deletes them, and then the row. */
 export async function deleteWebhook(tx: Db, id: string): Promise<void> {
   await tx.webhook.update({ where: { id }, data: { status: "deleted", disabledReason: null } });
 }
@@ -133,7 +133,7 @@ export async function lockSealedOtherwise(tx: Db, kid: string): Promise<WebhookR
   return tx.webhook.findMany({ where: { id: { in: rows.map(({ id }) => id) } } });
 }
 
-/** To this one webhook alone, whatever it wants to hear otherwise. */
+/** To this one webhook alone, whatever events it subscribed to. */
 export async function insertTest(tx: Db, webhook: WebhookRow): Promise<DeliveryRow> {
   const { id: webhookId, ownerId } = webhook;
   const createdAt = await databaseNow(tx);

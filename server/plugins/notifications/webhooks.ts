@@ -91,7 +91,7 @@ export class Webhooks {
     });
   }
 
-  /** Both are good for a while, so that whoever verifies can change over without losing anything. */
+  /** Both are valid for a while, so that the receiver can change over without losing anything. */
   async rotateSecret(
     caller: Caller,
     id: string,
@@ -102,7 +102,7 @@ export class Webhooks {
     return this.#changing(caller, async (tx) => {
       const before = await this.#own(tx, caller, id);
       const now = await databaseNow(tx);
-      // Under one master key, so that one column says what opens both.
+      // Under one master key, so that one column names what opens both.
       const previousSecret = graceHours === 0 ? null : await this.#again(id, before.secret);
       const after = await store.writeSecrets(
         tx,
@@ -185,7 +185,7 @@ export class Webhooks {
     try {
       return await this.seal(id, await this.open(id, sealed));
     } catch (error) {
-      // Keys that are away for now say nothing of what they sealed.
+      // Keys that are unavailable for now prove nothing about what they sealed.
       if (isKeysUnavailable(error)) throw error;
       this.#deps.trouble(error, id);
       return null;

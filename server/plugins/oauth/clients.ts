@@ -1,4 +1,4 @@
-/** Programs: what they say of themselves when they register (RFC 7591), or in the document that their id is the address of. */
+/** Programs: their metadata when they register (RFC 7591), or in the document whose address is their id. */
 import { isRecord, plainWords, readForeignJson } from "../../core/foreign-text.ts";
 import { ApiError } from "../../errors.ts";
 import type { OutboundResponse } from "../../infra/outbound/outbound.ts";
@@ -15,7 +15,7 @@ const MAX_REDIRECTS = 10;
 const MAX_NAME = 60;
 const MAX_ID = 500;
 
-/** What a program says of itself; throws what is wrong with it. */
+/** A program's metadata; throws what is wrong with it. */
 export function readMetadata(metadata: Record<string, unknown>): Omit<Client, "id"> {
   const { redirect_uris: uris, grant_types: grants, response_types: responses } = metadata;
   if (!Array.isArray(uris) || uris.length === 0 || uris.length > MAX_REDIRECTS)
@@ -54,7 +54,7 @@ export function assertDocumentUrl(clientId: string, isHttpAllowed: boolean): URL
   return url;
 }
 
-/** What the document says, if it speaks of itself: another id would let one program pass for another. */
+/** The document's metadata, if its id is its own address: another id would let one program pass for another. */
 export function readDocument(clientId: string, answer: OutboundResponse): Client {
   const type = String(answer.headers["content-type"] ?? "");
   const read =
@@ -78,7 +78,7 @@ export function readDocument(clientId: string, answer: OutboundResponse): Client
   }
 }
 
-/** One sentence for whatever went wrong on the way: it must not tell what is in our network. */
+/** One sentence for every failure on the way: it must not reveal what is in our network. */
 export const UNREADABLE = "The program's description could not be read at its address.";
 
 export const refused = (detail: string): ApiError => new ApiError("program_refused", { detail });

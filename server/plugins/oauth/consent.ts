@@ -1,4 +1,4 @@
-/** The owner's side: what a program asks for, shown to one session, and answered with the owner's wallet or not at all. */
+/** The owner's side: a program's request, shown to one session, and answered only with the owner's wallet. */
 import type { FastifyInstance, FastifyRequest } from "fastify";
 import { newId } from "../../core/ids.ts";
 import { ApiError } from "../../errors.ts";
@@ -82,7 +82,7 @@ export async function readConsentRequest(
   return viewRequest(row);
 }
 
-/** What is wrong with the rest of the request, in OAuth's words. */
+/** What is wrong with the rest of the request, as an OAuth error. */
 function whyNot(
   text: (name: string) => string | undefined,
   resource: string,
@@ -131,7 +131,7 @@ async function clientOf(app: FastifyInstance, clientId: string | undefined): Pro
   return client;
 }
 
-/** To the second, as an order says it, and the same however often it is asked. */
+/** To the second, as in an order, and the same for each call. */
 const keyEnd = ({ createdAt }: RequestRow): Date =>
   new Date(Math.floor(secondsAfter(createdAt, CONNECTION_SECONDS).getTime() / 1000) * 1000);
 
@@ -190,7 +190,7 @@ export async function deny(call: OwnerCall, answer: Answer): Promise<string> {
   return redirectTo(redirectUri, { error: "access_denied", state, iss: issuer });
 }
 
-/** Somebody else's, another session's, answered, or too late: all the same to whoever asks. */
+/** Another owner's, another session's, answered, or too late: the answer is the same. */
 const requestOver = (): ApiError =>
   new ApiError("not_found", {
     detail: "This request is not open any more. Start again in the program that wants to connect.",

@@ -1,4 +1,4 @@
-/** What goes wrong at OAuth's own endpoints is said in OAuth's words (RFC 6749 section 5.2, RFC 7591 section 3.2.2). */
+/** Errors of OAuth's own endpoints have OAuth's format (RFC 6749 section 5.2, RFC 7591 section 3.2.2). */
 import type { FastifyError, FastifyReply, FastifyRequest } from "fastify";
 import type { ApiError } from "../../errors.ts";
 import { problemBody, sendProblem, toApiError } from "../http/errors.ts";

@@ -35,7 +35,7 @@ const authorizationServer = (issuer: string) => ({
   service_documentation: `${issuer}/developers`,
 });
 
-/** Clients of several years ask at several places; the answer is one. */
+/** Clients of several years read several addresses; the answer is the same. */
 const RESOURCE_PATHS = ["/.well-known/oauth-protected-resource", RESOURCE_METADATA_PATH];
 const SERVER_PATHS = [
   "/.well-known/oauth-authorization-server",

@@ -59,7 +59,7 @@ const withoutPort = (text: string): string | undefined =>
     ? text.replace(/^(http:\/\/(?:127\.0\.0\.1|\[::1\]|localhost))(?::[0-9]{1,5})?/, "$1")
     : undefined;
 
-/** As a person is told it, and as the wallet shows it. */
+/** As a person sees it, and as the wallet shows it. */
 export function placeOfRedirect(redirectUri: string): string {
   const url = new URL(redirectUri);
   if (url.protocol === "https:") return url.host;
@@ -67,7 +67,7 @@ export function placeOfRedirect(redirectUri: string): string {
   return `${url.protocol}// app`;
 }
 
-/** The answer, on its way back. What the address says already stays as it is. */
+/** The redirect with the answer. Parameters that the address already has stay. */
 export function redirectTo(
   redirectUri: string,
   parameters: Readonly<Record<string, string | null>>,

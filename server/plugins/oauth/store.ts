@@ -147,7 +147,7 @@ export async function decideRequest(
   return count === 1;
 }
 
-/** The code of this program, for this address, by whoever knows what the challenge was made of; once, and in time. */
+/** The code of this program, for this address, with the verifier of its challenge; once, and in time. */
 export async function useCode(
   tx: Db,
   shown: {

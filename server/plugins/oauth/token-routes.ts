@@ -23,7 +23,7 @@ const problems = { "4xx": OauthProblem, "5xx": OauthProblem };
 
 /**
  * What programs call. Strangers all of them, until what they show is proven. They find these in the documents of OAuth
- * and are refused in its words, so the API's own description leaves them out.
+ * and are refused with its errors, so the API's own description leaves them out.
  */
 export const tokenRoutes: FastifyPluginAsyncTypebox = async (app) => {
   const config = { auth: "public" } as const;
@@ -109,7 +109,7 @@ export const tokenRoutes: FastifyPluginAsyncTypebox = async (app) => {
           const call = { prisma: app.prisma, requestId: request.id };
           await app.proveCredential(request, token, {
             look: () => revoke(call, { token, clientId }),
-            // It says nothing of what was shown, so it is counted whatever it was.
+            // The answer reveals nothing about the token, so every call is counted.
             isProven: () => false,
           });
           return {};
@@ -170,7 +170,7 @@ function readForms(app: Parameters<FastifyPluginAsyncTypebox>[0]): void {
   });
 }
 
-/** OAuth 2.1 no longer asks for it, OAuth 2.0 does; without a value it is as if it were not there (RFC 6749 section 3.2). */
+/** OAuth 2.1 no longer requires it, OAuth 2.0 does; an empty value counts as absent (RFC 6749 section 3.2). */
 function redirectUriOf({ redirect_uri: shown }: Record<string, unknown>): string | undefined {
   return typeof shown === "string" && shown !== "" ? shown : undefined;
 }

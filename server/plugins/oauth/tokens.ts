@@ -22,7 +22,7 @@ interface TokenCall {
   requestId: string;
 }
 
-/** Why, in the audit: a program never says it. */
+/** The reason for the audit: the program does not send one. */
 type Reason = "code used twice" | "refresh token used twice" | "asked by the program";
 
 const badGrant = () =>

@@ -2,7 +2,7 @@ import type { Db } from "../../infra/db/prisma.ts";
 
 /** One naming or move of an owner at a time. Whatever only refers to the owner's row goes on. */
 export async function lockOwner(tx: Db, ownerId: string): Promise<boolean> {
-  // SQL: a row lock, which Prisma has no word for.
+  // SQL: a row lock, which Prisma does not have.
   const rows = await tx.$queryRaw<
     unknown[]
   >`SELECT 1 FROM owners WHERE id = ${ownerId} FOR NO KEY UPDATE`;

@@ -22,7 +22,7 @@ export interface PaidFacts {
   txHash: Hex | null;
   /** What was signed, where less may be charged. */
   most?: { scheme: string; maximumAtomic: bigint };
-  /** The target says that it charges nothing; until then it still could. */
+  /** The target reports that it charges nothing; until the deadline it still could. */
   chargeableUntil?: Date;
   /** What the seller signed. */
   evidence?: KeptEvidence;
@@ -79,7 +79,7 @@ export function paidBody(
   };
 }
 
-/** What the seller said of it afterwards: the amount, of a maximum; and what it signed. */
+/** The seller's report afterwards: the charged amount of a maximum, and its signed receipt. */
 function receiptOf({ most, txHash, amountAtomic, evidence }: PaidFacts): Body {
   const charged = most && {
     scheme: most.scheme,
@@ -115,7 +115,7 @@ function noteOn({ status, truncatedBy }: Seen): { note?: string } {
   return truncatedBy === undefined ? {} : { note: CUT[truncatedBy] };
 }
 
-/** A quote tells terms, not content: of an answer that is no 402 only that it was none. */
+/** A quote returns terms, not content: for an answer that is no 402 only that fact. */
 export function freeQuoteBody(
   target: TargetRequest,
   { status }: Pick<Seen, "status">,
@@ -144,7 +144,7 @@ export function freeQuoteBody(
   };
 }
 
-/** What strangers wrote stands apart from our own words, and says so. */
+/** Third-party text is kept apart from our own text, and marked. */
 export const untrusted = (words: Body): { thirdParty: Body } => ({
   thirdParty: { untrusted: true, ...words },
 });

@@ -1,4 +1,4 @@
-/** Answers an agent has paid for and wants told again for a while: its own only, so many bytes, for a day at most. */
+/** Answers that an agent paid for, kept for repeats: its own only, up to a quota of bytes, for a day at most. */
 import { randomUUID } from "node:crypto";
 import type { Sql } from "../../infra/db/pool.ts";
 import { databaseNow, hoursBefore, type Db } from "../../infra/db/prisma.ts";
@@ -14,7 +14,7 @@ export type Looked =
   | { kind: "claimed"; claim: string }
   /** Somebody else fetches it. */
   | { kind: "busy" }
-  /** The agent is paused or has expired: nothing is told out of a cache. */
+  /** The agent is paused or has expired: nothing is returned from the cache. */
   | { kind: "none" };
 
 interface LookedRow {
@@ -25,7 +25,7 @@ interface LookedRow {
   paymentId: string | null;
 }
 
-/** A fresh answer; or else whoever asks first fetches it, for all who ask meanwhile on any replica. */
+/** A fresh answer; or else the first caller fetches it for all concurrent callers on any replica. */
 export async function lookOrClaim(
   sql: Sql,
   { agentId, key }: CacheKey,

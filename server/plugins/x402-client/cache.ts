@@ -1,7 +1,7 @@
 /**
- * `maxAge`: a GET this agent paid for a short while ago is told again, and not paid again. The key is all that we send of
+ * `maxAge`: a GET that this agent paid for a short while ago is returned again, and not paid again. The key is all that we send of
  * what the caller chose (method, URL, forwarded headers), so whatever the target's Vary names is in it. The target's
- * Cache-Control is not asked: the answer is the agent's, who paid for it, and is told to nobody else.
+ * Cache-Control is not read: the answer belongs to the agent that paid for it, and is returned to nobody else.
  */
 import { createHash } from "node:crypto";
 import { formatAtomic } from "../../core/money.ts";

@@ -1,7 +1,7 @@
 /**
  * What a 402 asks for in `WWW-Authenticate: Payment` (MPP), as terms like any other. A seller chooses much here, the
- * nonce of the authorization among it: whatever is not plainly a charge of this request, in words we can repeat, is
- * refused with its reason, and stays among the terms so that the reason is told.
+ * also the nonce of the authorization. A challenge that is not plainly a charge for this request is
+ * refused with its reason, and stays among the terms so that the reason is reported.
  */
 import { createHash } from "node:crypto";
 import {
@@ -23,7 +23,7 @@ type RequestedCharge = Pick<TargetRequest, "url" | "body">;
 const MAX_CHALLENGE_BYTES = 6 * 1024;
 const MAX_HEADER_BYTES = 32 * 1024;
 const MAX_CHALLENGES = 64;
-/** What settles it wants some seconds of life in it. */
+/** Settling it takes some seconds of its validity. */
 const MIN_LIFE_SECONDS = 10;
 const CREDENTIAL_HEADERS: ReadonlySet<string> = new Set(["authorization", "payment-authorization"]);
 
@@ -106,7 +106,7 @@ const refused = (code: ChallengeFault["code"], quoting: string): OfferedTerms =>
   refused: faultOf(code, quoting),
 });
 
-/** What the challenge itself says, whenever and wherever it is read. Amount and addresses are judged as all terms' are. */
+/** Checks of the challenge itself. Amount and addresses are checked like those of all terms. */
 function readCharge(params: Params): OfferedTerms {
   const { method, intent, id, realm, request, expires, digest, header, opaque } = params;
   if (method !== CHARGE.method || intent !== CHARGE.intent)
@@ -183,7 +183,7 @@ function whyNotFor(
   return undefined;
 }
 
-/** The host that was asked, or a domain it is in; sellers behind a port write it with and without. */
+/** The host of the request, or a domain that contains it; sellers behind a port write it with and without the port. */
 function isOf(realm: string, { hostname, host, origin }: URL): boolean {
   const name = realm.toLowerCase();
   return (
@@ -219,7 +219,7 @@ function readChallenges(text: string): { params: Params; why?: string }[] | unde
       if (scheme === "") return undefined;
       found.push({ isPayment: scheme.toLowerCase() === "payment", params: {} });
       parameter = rest === undefined ? null : PARAMETER.exec(rest);
-      // Credentials of other schemes may be one word.
+      // Credentials of other schemes may be a single token.
       if (!parameter) continue;
     }
     const current = found.at(-1);

@@ -1,5 +1,5 @@
 /**
- * x402-fetch: asks a target, pays what it demands within the agent's guardrails, and answers with
+ * x402-fetch: requests a target, pays its price within the agent's guardrails, and answers with
  * the data and a receipt the chain has confirmed. One request, at most one payment.
  */
 import type { Address } from "viem";
@@ -51,7 +51,7 @@ export class X402Client {
   async fetch(input: FetchInput, caller: FetchCaller): Promise<Answer> {
     assertOneTarget(input);
     const idempotency = input.dryRun === true ? undefined : caller.idempotency;
-    // Undefined where an answer is told again: then nothing leaves us.
+    // Undefined where a stored answer is returned: then no request is sent.
     let entry: LedgerEntry | undefined;
     let turn: CacheTurn | undefined;
     const tool = input.mcp && new ToolTarget((request) => this.#deps.ask(request), input.mcp);
@@ -72,7 +72,7 @@ export class X402Client {
       return answer;
     } catch (error) {
       await entry?.failed(error).catch(
-        // What the caller hears is worth more than a line about it.
+        // The caller's answer matters more than a row about it.
         (err: unknown) => this.#deps.log.warn({ err }, "a fetch's end is not in the ledger"),
       );
       throw error;
@@ -102,7 +102,7 @@ export class X402Client {
     return new LedgerEntry(this.#deps.ledger, start, toolAsk ?? ask, caller.lease);
   }
 
-  /** What a URL asks for, parsed and validated; nothing is paid. */
+  /** A URL's offer, parsed and validated; nothing is paid. */
   probe(url: string, options: ProbeOptions): Promise<ProbedTerms> {
     return probeTarget(this.#deps, url, options);
   }
@@ -116,7 +116,7 @@ export class X402Client {
       reserve: () => this.#reserve(job),
       isOver: (payment) => isOver(payment, target, this.#deps.settleWaitMs),
       resume: async (payment, heard, ref) => {
-        // It is signed already: that there is no room now says nothing about what was paid.
+        // It is signed already: missing room now does not change what was paid.
         await caller.lease.reserve().catch(() => {
           throw inProgress(payment.id);
         });
@@ -169,7 +169,7 @@ export class X402Client {
     if (signedIn) return signedIn;
     await room;
     await caller.lease.reserve();
-    // The target asks to be paid: it has not acted yet.
+    // The target asks for payment: it has had no effect yet.
     if (!isSafe(target) && !caller.idempotency?.joins) await deps.flow.release(caller.idempotency);
     const reserved = await this.#deps.agentReserve.reserve(request).catch((error: unknown) => {
       throw error instanceof ApiError ? weighed.withOffers(error) : error;
@@ -204,7 +204,7 @@ export class X402Client {
     };
   }
 
-  /** An agent that is confined to its sites asks nothing of others: not a price, not a free answer, not a name's address. */
+  /** An agent that is confined to its sites sends nothing to others: not for a price, a free answer, or a DNS lookup. */
   async #assertMayAsk(job: Job): Promise<void> {
     const { caller, target } = job;
     if (caller.fetch === "any" || (await this.#deps.hasSite(caller.id, siteOf(target.url)))) return;
@@ -212,13 +212,13 @@ export class X402Client {
   }
 
   /**
-   * Most targets that answer want to be paid on the agent's own network: its balance is read while the
+   * Most targets want payment on the agent's own network: its balance is read while the
    * target thinks. One read too long ago is not used.
    */
   #readBalanceAhead(caller: FetchCaller) {
     const own = this.#deps.networks.find(({ id }) => id === caller.network);
     const startedMs = performance.now();
-    // Whoever needs it and finds none reads it again, and hears what is wrong.
+    // A caller that needs it and finds none reads it again, and gets the error.
     const early =
       own && this.#deps.agentReserve.readBalance(own.chainId, caller).catch(() => undefined);
     return (network: NetworkFacts) =>
@@ -226,7 +226,7 @@ export class X402Client {
   }
 
   /**
-   * A quote asks with GET or HEAD only, or reads a list of tools. What a listing sells by another method is not asked at all: its own probe, which
+   * A quote sends GET or HEAD only, or reads a list of tools. A listing with another method is not requested at all: its own probe, which
    * its host agreed to, has seen the terms.
    */
   async #requestQuote(job: Job): Promise<TargetResponse> {
@@ -323,7 +323,7 @@ function payRequest(
     chainId: chosen.network.chainId,
     asset: chosen.asset,
     to: chosen.payTo,
-    // Of the very URL that is asked, before and with the proof; no redirect is followed.
+    // The same URL before and with the proof; no redirect is followed.
     site: siteOf(target.url),
     amountAtomic: chosen.amountAtomic,
     maxAmountAtomic,

@@ -16,7 +16,7 @@ import type { OutboundResponse } from "../../infra/outbound/outbound.ts";
 
 type Headers = OutboundResponse["headers"];
 
-/** All that an agent hears of one answer; it can be kept as JSON, and told later. */
+/** All that an agent gets of one answer; it can be kept as JSON, and returned later. */
 export interface Seen {
   status: number;
   headers: Record<string, string>;
@@ -31,9 +31,9 @@ export interface Seen {
   truncated: boolean;
   truncatedBy?: NonNullable<OutboundResponse["truncated"]>;
   bytes: number;
-  /** What the seller says of the payment. */
+  /** The seller's report of the payment. */
   paymentResponse?: unknown;
-  /** Of a 402: why, in its words. */
+  /** For a 402: the seller's reason. */
   refusal?: string;
 }
 
@@ -62,7 +62,7 @@ export function presentSeen(seen: Seen): Record<string, unknown> {
   return { ...about, ...(isJson === true ? { data: new ExactJson(text) } : { text }) };
 }
 
-/** As it is kept. `data` says only whether the text is JSON, in a way that the build before this one reads as well. */
+/** As it is kept. `data` shows only whether the text is JSON, in a form that the build before this one reads as well. */
 export const keptForm = ({ isJson, ...seen }: Seen): Kept =>
   seen.text === undefined ? seen : { ...seen, data: isJson === true ? null : "" };
 
@@ -153,7 +153,7 @@ function readType(contentType: string): { mediaType: string; charset: string | u
 }
 
 /**
- * A byte order mark says more than a header, and is no part of the text. Text that is not in its charset stays bytes
+ * A byte order mark overrides the header, and is no part of the text. Text that is not in its charset stays bytes
  * rather than becoming replacement characters; so does what is in a charset nobody knows, unless it is UTF-8.
  */
 function decodeText(body: Buffer, charset: string | undefined, isCut: boolean): string | undefined {
@@ -197,7 +197,7 @@ function decoderOf(label: string) {
 }
 
 /**
- * Reads PAYMENT-RESPONSE: what the seller claims about the payment. It is never proof: the chain says
+ * Reads PAYMENT-RESPONSE: what the seller claims about the payment. It is never proof: the chain shows
  * whether an authorization was used, and by which transaction.
  */
 const MAX_CLAIM_BYTES = 8 * 1024;
@@ -211,14 +211,14 @@ function readPaymentResponse(headers: Headers): unknown {
   return plainJson(claimed.value, MAX_CLAIM_BYTES);
 }
 
-/** The same in MPP's words. */
+/** The same in MPP's fields. */
 function readPaymentReceipt(header: string | string[] | undefined): unknown {
   if (typeof header !== "string" || header.length > 2 * MAX_CLAIM_BYTES) return undefined;
   const claimed = fromBase64Url(header);
   return isRecord(claimed) ? plainJson(claimed, MAX_CLAIM_BYTES) : undefined;
 }
 
-/** Version 2 says it in the header; in version 1 it is part of the body. */
+/** Version 2 has it in the header; version 1 in the body. */
 function readRefusal(header: string | string[] | undefined): string {
   if (typeof header !== "string") return "";
   const read = readForeignJson(() => decodePaymentRequiredHeader(header));
@@ -228,22 +228,22 @@ function readRefusal(header: string | string[] | undefined): string {
 export interface ClaimedReceipt {
   /** Where to look first. */
   txHash?: Hex;
-  /** Why the seller's facilitator did not settle, if it says so. */
+  /** Why the seller's facilitator did not settle, if the seller reports it. */
   reason?: string;
-  /** What it says it charged, in atomic units: told only where less than a maximum may be. */
+  /** The reported charge in atomic units, only where it may be less than a maximum. */
   charged?: bigint;
 }
 
 export function readReceipt({ paymentResponse }: Pick<Seen, "paymentResponse">): ClaimedReceipt {
   if (!isRecord(paymentResponse)) return {};
-  // MPP says `reference`.
+  // MPP calls it `reference`.
   const { reference, transaction = reference, errorReason, amount } = paymentResponse;
   const charged = parseAtomic(amount);
   return {
     ...(charged !== undefined && { charged }),
     ...(typeof transaction === "string" &&
       /^0x[0-9a-fA-F]{64}$/.test(transaction) && { txHash: transaction.toLowerCase() as Hex }),
-    // It ends up in a sentence of ours: only the protocol's kind of words.
+    // It becomes part of our sentence: only codes as the protocol has them.
     ...(typeof errorReason === "string" &&
       /^[\w .:-]{1,120}$/.test(errorReason) && { reason: errorReason }),
   };

@@ -40,11 +40,11 @@ export interface SignedJob {
   authorization: SignedAuthorization;
   facts: Omit<PaidFacts, "txHash">;
   remainingAtomic: bigint;
-  /** Another request may ask for this answer again. */
+  /** Another request may need this answer again. */
   idempotency: IdempotencyRef | undefined;
   /** Whoever has paid is let in by signature there (`sign-in-with-x`), as far as is known. */
   signsIn: boolean;
-  /** While the chain is asked; done before anybody is told. */
+  /** Runs while the chain is read; done before the answer is returned. */
   noted?: Promise<void> | undefined;
   /** After an answer that was paid for; what fails here costs the answer nothing. */
   paid?: (seen: Seen) => Promise<void>;
@@ -65,7 +65,7 @@ export async function deliver(deps: ClientDeps, job: SignedJob): Promise<Deliver
   const show = (target: TargetRequest) => showProof((asked) => deps.ask(asked), target, proof);
   const shown = await showAtMostTwice(show, job.target, SECOND_TRY_MS);
   await deps.fault("answered");
-  // Whoever has to bring this to its end begins with the seller's answer, and asks for no other.
+  // A later run that finishes this begins with the seller's answer, and requests no other.
   const noted =
     shown.seen &&
     deps.flow
@@ -88,7 +88,7 @@ function conclude(deps: ClientDeps, job: SignedJob, shown: Shown): Promise<Deliv
 
 /**
  * A payment that an earlier request signed. What the seller answered it then is its answer. Without one, the same proof
- * is shown once more where that can do nothing twice; what may have acted is not sent again, and the chain says the rest.
+ * is sent once more where that can have no effect twice; what may have had an effect is not sent again, and the chain decides the rest.
  */
 export async function resumeDelivery(
   deps: ClientDeps,
@@ -151,13 +151,13 @@ export function isOver(
   return payment.delivered !== null || payment.ageSeconds * 1000 > longestMs;
 }
 
-/** What the seller says about the payment only tells where to look: the chain decides. */
+/** The seller's report about the payment is only a hint: the chain decides. */
 async function confirm(deps: ClientDeps, job: SignedJob, seen: Seen): Promise<Delivered> {
   const { key, idempotency } = job;
   const receipt = readReceipt(seen);
   const isForNothing = receipt.charged === 0n && paymentSchemeOf(job.authorization).isMetered;
   const [outcome] = await Promise.all([
-    // The receipt only says where to look, or that there is nothing to wait for.
+    // The receipt is only a hint where to look, or that there is nothing to wait for.
     deps.settlement.wait(key.paymentId, isForNothing ? 0 : deps.settleWaitMs, {
       look: true,
       txHash: receipt.txHash,
@@ -197,7 +197,7 @@ const recordLast = async (deps: ClientDeps, job: SignedJob, seen: Seen): Promise
   if (job.idempotency || isBrokenOff(seen)) await recordDelivered(deps, job, seen);
 };
 
-/** Null: provably not paid. "uncharged": the seller says it charges nothing of the maximum, which it still could. */
+/** Null: proven not paid. "uncharged": the seller reports that it charges nothing of the maximum, which it still could. */
 async function handedOver(
   deps: ClientDeps,
   job: SignedJob,

@@ -34,7 +34,7 @@ export interface FetchEnd {
   signedIn?: boolean;
 }
 
-/** Long and unlike a word: as keys and tokens in paths are. */
+/** Long and unlike a word, as keys and tokens in paths are. */
 const LIKE_A_SECRET = /^(?=.*\d)[\w.:~%+=-]{20,}$|^.{65,}$/;
 
 /** Where it went, without what may be secret: no query, and no segment that looks like a key. */

@@ -1,4 +1,4 @@
-/** Answers that cost nothing: what is free, what was paid for before, what the wallet's word is enough for. */
+/** Free responses: free content, content that was paid for before, and content for which the wallet's signature is enough. */
 import { createHash } from "node:crypto";
 import { encodeSIWxHeader, SIGN_IN_WITH_X } from "@x402/extensions/sign-in-with-x";
 import { siteOf } from "../../core/site.ts";
@@ -26,7 +26,7 @@ export type Job = Prepared & {
   caller: FetchCaller;
   listing: ListingPins | undefined;
   entry: LedgerEntry;
-  /** Where it may be told again, or is to be kept. */
+  /** Where it may be returned again, or is kept. */
   turn: CacheTurn | undefined;
   /** This job's way to the target: counted, and within the agent's share of memory. */
   deps: ClientDeps;
@@ -35,7 +35,7 @@ export type Job = Prepared & {
 /** What a fetch may take beside its target's answers and the chain: a second showing, room in memory, the database. */
 const CLAIM_SPARE_MS = 30_000;
 
-/** Paid for already: costs nothing, asks nobody. While another call of this agent pays for the same, it is waited for. */
+/** Paid for already: free, and no request is sent. While another call of this agent pays for the same, it waits for that one. */
 export async function cachedResponse({
   turn,
   input,
@@ -66,12 +66,12 @@ export async function signIn(
   offer: Offer,
   { payTo: payee }: ChosenTerms,
 ): Promise<Reservation | undefined> {
-  // A tool has no place for such a word.
+  // A tool has no field for such a signature.
   if (!offersSignIn(offer) || target.mcp) return undefined;
   const challenge = offer.extensions?.[SIGN_IN_WITH_X];
   const asked = { agentId: caller.id, url: target.url, payee, challenge };
   const payload = await deps.signIn(asked).catch((err: unknown) => {
-    // Whether it may be paid instead is decided, and said, where it is paid.
+    // Whether it may be paid instead is decided where it is paid.
     deps.log.warn({ err, agentId: caller.id }, "not signed in");
   });
   if (!payload) return undefined;
@@ -123,7 +123,7 @@ const digestOf = ({ status, bytes, text, dataBase64 }: Seen): FreeResponse => ({
     .digest("hex"),
 });
 
-/** What a payment is good for later: told again, counted, signed for. */
+/** What a payment allows later: a cached answer, a count, a sign-in. */
 export const onceItIsPaid = (
   { target, listing, turn, deps }: Job,
   { paymentId, offer }: { paymentId: string; offer: Offer },
@@ -141,7 +141,7 @@ export const onceItIsPaid = (
   },
 });
 
-/** Where this wallet has paid, or will have. What settles later counts then: whoever signs in asks the ledger. */
+/** Sites where this wallet has paid, or will have. What settles later counts then: a sign-in reads the ledger. */
 export async function notePaid(
   deps: ClientDeps,
   { key, target, facts, signsIn }: SignedJob,

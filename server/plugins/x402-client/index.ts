@@ -16,7 +16,7 @@ import siteLookup from "./site-lookup.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
-    /** Fetches what may cost money, and asks what it would cost. */
+    /** Fetches URLs that may cost money, and reads their prices. */
     x402Client: X402Client;
     /** What fetches may hold of this process' memory. */
     fetchBudget: FetchBudget;

@@ -1,4 +1,4 @@
-/** One fetch in the ledger of requests: begun before the target is asked, ended when it is known what came of it. */
+/** One fetch in the ledger of requests: begun before the request is sent, ended when its result is known. */
 import { stringifyExact } from "../../core/exact-json.ts";
 import { ApiError } from "../../errors.ts";
 import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
@@ -11,7 +11,7 @@ export interface FetchLedger {
   begin(start: FetchStart): Promise<string>;
   end(key: { agentId: string; id: string }, end: FetchEnd): Promise<void>;
   kept(agentId: string): Promise<{ bytes: number; releaseInSeconds: number }>;
-  /** Of answers that are kept only until they are told. */
+  /** Answers that are kept only until they are delivered. */
   unheard(agentId: string): Promise<{ bytes: number; releaseInSeconds: number }>;
 }
 
@@ -35,7 +35,7 @@ export class LedgerEntry {
     this.#ask = ask;
     this.#lease = lease;
     this.#begun = ledger.begin(start);
-    // Whoever asks `begun` hears it; the target is asked meanwhile.
+    // `begun` rejects with it; the target is requested meanwhile.
     this.#begun.catch(() => undefined);
   }
 
@@ -108,7 +108,7 @@ export class LedgerEntry {
   }
 }
 
-/** Counted for a day. What is kept only until it is told is counted while it is there. */
+/** Counted for a day. Answers that are kept only until delivery count while they are there. */
 const isKept = (ref: IdempotencyRef | undefined): boolean =>
   ref !== undefined && (!ref.joins || ref.call !== undefined);
 

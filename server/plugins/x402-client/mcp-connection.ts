@@ -77,7 +77,7 @@ export class McpConnection {
     return this.#send(timed(), method, params);
   }
 
-  /** Servers keep sessions until they are told: best effort, waited for by nobody. */
+  /** Servers keep sessions until a DELETE: best effort, nothing waits for it. */
   end(): void {
     const session = this.#session;
     if (!session) return;
@@ -87,7 +87,7 @@ export class McpConnection {
     );
   }
 
-  /** Answers what the server said instead of opening it. */
+  /** Returns the server's answer instead of opening it. */
   async #open(timed: () => OutboundRequest): Promise<OutboundResponse | undefined> {
     if (this.#headers) return undefined;
     const request = timed();
@@ -97,7 +97,7 @@ export class McpConnection {
       clientInfo: CLIENT,
     });
     const { status } = response;
-    // A server that knows no handshake (any more) says so in its own protocol.
+    // A server that knows no handshake (any more) answers so in its own protocol.
     if (reply?.error && !NOT_OF_REVISION.has(status)) {
       this.#isStateless = true;
       this.#headers = { "mcp-protocol-version": WITHOUT_HANDSHAKE };

@@ -1,6 +1,6 @@
 /**
  * Of several offers that could be paid, which one policy and balance allow: looked at one by one in rank, read-only. The one
- * that is chosen is reserved afterwards, where the guardrails decide again; and what became of the others is told.
+ * that is chosen is reserved afterwards, where the guardrails decide again; the results of the others are returned.
  */
 import { getAddress } from "viem";
 import { parseAddress } from "../../core/foreign-text.ts";
@@ -38,7 +38,7 @@ export function choosePayable(
     wallet: caller.walletAddress,
     preferredNetwork: caller.network,
   };
-  // In our words, unlike the other reasons.
+  // Our own text, unlike the other reasons.
   const breaches: string[] = [];
   const breach = (chosen: ChosenTerms): string | undefined => {
     const verdict = listing && compareTerms(listing, termsOf(target.url, chosen));
@@ -72,9 +72,9 @@ const MAX_WEIGHED = 16;
 const TOO_MANY = `Only the first ${MAX_WEIGHED} in rank are looked at.`;
 
 export interface Weighed {
-  /** The first that passed; else the one whose denial is told. */
+  /** The first that passed; else the one whose denial is returned. */
   chosen: Candidate;
-  /** What was found of it, where it was asked about. */
+  /** The result of its check, where it was checked. */
   verdict?: Verdict;
   /** A refusal of the chosen one, beside what became of the others. */
   withOffers(error: ApiError): ApiError;
@@ -82,8 +82,8 @@ export interface Weighed {
 
 /**
  * The first in rank that policy and balance allow, now. A single one is left to the guardrails alone: that costs no round
- * trip. Where none passes, the cheapest is the one whose denial is told; or the cheapest that a person can lift, where the
- * owner would be asked. Notes at each other offer why it was refused.
+ * trip. Where none passes, the denial of the cheapest is returned; or of the cheapest that an approval can lift, where the
+ * owner would be asked. Each other offer gets the reason of its refusal.
  */
 export async function weigh(
   { input, caller, deps }: Job,
@@ -133,7 +133,7 @@ export async function weigh(
   };
 }
 
-/** A payment needs only the first that passes; whoever wants it explained, all. */
+/** A payment needs only the first that passes; an explanation needs all. */
 async function lookAt(
   ranked: Payable["ranked"],
   {
@@ -166,7 +166,7 @@ export const refusalOf = ({ code, message, extra }: ApiError): OfferRefusal => (
   ...(extra["approvable"] === true && { approvable: true }),
 });
 
-/** The offers as they are told: only what was read and checked, null for the rest. */
+/** The offers as they are returned: only what was read and checked, null for the rest. */
 export function offersForAnswer(
   offers: readonly ReadOffer[],
   networks: readonly NetworkFacts[],
@@ -203,7 +203,7 @@ export function explained(offers: readonly ReadOffer[], chosen: ChosenTerms): st
   });
 }
 
-/** The reasons that quote the seller: strangers' words, to be told apart from ours. */
+/** The reasons that quote the seller: third-party text, kept apart from ours. */
 export const quotedReasons = (offers: readonly ReadOffer[]): string[] =>
   offers.flatMap(({ place, quoting }) =>
     quoting === undefined ? [] : offers.length > 1 ? `Offer ${place}: ${quoting}` : quoting,

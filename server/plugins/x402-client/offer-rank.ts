@@ -1,6 +1,6 @@
 /**
  * Ranks what a seller accepts: the entries of a scheme we speak, in our USDC on a configured network, to a payee that
- * makes sense, cheapest first. A pure decision; whether policy and balance allow it is asked after (weighing.ts).
+ * makes sense, cheapest first. A pure decision; policy and balance are checked after it (offer-choice.ts).
  */
 import type { Address } from "viem";
 import { parseAddress, quoted } from "../../core/foreign-text.ts";
@@ -22,12 +22,12 @@ export interface ChosenTerms {
   amountAtomic: bigint;
   /** The amount is the most that may be charged; what was used is. */
   isMaximum?: true;
-  /** How long the authorization may live: never longer than the seller asks, or than we allow. */
+  /** How long the authorization is valid: never longer than the seller requests, or than we allow. */
   validForSeconds: number;
   terms: OfferedTerms;
 }
 
-/** Why an offer is not the one that is paid, in our words. */
+/** Why an offer is not the one that is paid, in our own text. */
 export interface OfferRefusal {
   code: string;
   detail: string;
@@ -42,7 +42,7 @@ export interface ReadOffer {
   terms: OfferedTerms;
   payable?: ChosenTerms;
   refused?: OfferRefusal;
-  /** The refusal again, with the seller's words in it. */
+  /** The refusal again, with the seller's text in it. */
   quoting?: string;
 }
 
@@ -55,15 +55,15 @@ export type Choice = { offers: ReadOffer[] } & (
 
 export interface ChooseOptions {
   networks: readonly NetworkFacts[];
-  /** The agent's own wallet: paying oneself is never what a seller honestly asks. */
+  /** The agent's own wallet: an honest seller never asks an agent to pay itself. */
   wallet: Address | undefined;
   /** Among equal prices the agent's own network wins. */
   preferredNetwork: string | undefined;
-  /** Further conditions, for example the pins of a listing: answers, in our words, why an entry is not acceptable. */
+  /** Further conditions, for example the pins of a listing: returns, in our own text, why an entry is not acceptable. */
   refuse?: (chosen: ChosenTerms) => string | undefined;
 }
 
-/** The cheapest that is ours to pay; nobody has been asked yet whether it may be paid. */
+/** The cheapest that we can pay; the guardrails have not decided yet. */
 export function chooseTerms(offer: Offer, options: ChooseOptions): Choice {
   const offers = offer.accepts.map((terms, index): ReadOffer => {
     const read = readEntry(terms, options);
@@ -117,7 +117,7 @@ interface Unpayable {
   quoting?: string;
 }
 
-/** What a scheme of one name says of a contract that is not its token. */
+/** The answer of a scheme for a contract that is not its token. */
 const GATEWAY = "GatewayWalletBatched";
 
 /** The entry in our types, or why it cannot be paid. */
@@ -164,7 +164,7 @@ function readEntry(terms: OfferedTerms, options: ChooseOptions): ChosenTerms | U
   };
 }
 
-/** What would be paid, in the words a listing pins. */
+/** What would be paid, in the fields that a listing pins. */
 export const termsOf = (url: URL, chosen: ChosenTerms): Terms => ({
   host: url.host,
   payTo: chosen.payTo,

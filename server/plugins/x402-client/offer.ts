@@ -1,6 +1,6 @@
 /**
- * What a target asks for: asking it, reading its answer, and the price alone for a listing.
- * Everything it says was written by a stranger: whatever does not parse is said to be invalid, and nothing of it is
+ * A target's offer: requesting it, reading its 402, and only the price for a listing.
+ * Everything in it is third-party text: what does not parse is invalid, and nothing of it is
  * used beyond the fields checked.
  */
 import { decodePaymentRequiredHeader } from "@x402/core/http";
@@ -18,7 +18,7 @@ import { isRedirect, seenOf, type Seen } from "./content.ts";
 import { chargeAgain, readCharges, type ChallengeFault } from "./challenge.ts";
 import type { TargetRequest, ClientDeps, PaymentTerms } from "./request.ts";
 
-/** One entry of `accepts`, in the words of version 2; or what one challenge of MPP asks for, in the same words. */
+/** One entry of `accepts`, in the fields of version 2; or one challenge of MPP, in the same fields. */
 export interface OfferedTerms {
   protocol: "x402" | "mpp";
   scheme: string;
@@ -46,7 +46,7 @@ export interface Offer {
   accepts: OfferedTerms[];
   resource: Record<string, unknown> | undefined;
   extensions: Record<string, unknown> | undefined;
-  /** What the seller says is wrong, if it says so. */
+  /** The seller's error text, if there is one. */
   error: string | undefined;
 }
 
@@ -156,7 +156,7 @@ export async function requestTarget(
   return { kind: "offer", offer: parsed.offer };
 }
 
-/** What it asks for in both protocols, x402 first: among equal terms the first is paid. */
+/** Its terms in both protocols, x402 first: among equal terms the first is paid. */
 function readAnswer({ headers, body }: OutboundResponse, target: TargetRequest): ParsedOffer {
   const parsed = parseOffer(headers["payment-required"], body);
   const charges = readCharges(headers["www-authenticate"], target, Date.now());

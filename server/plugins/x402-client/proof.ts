@@ -117,7 +117,7 @@ export async function showProof(
   }
 }
 
-/** A redirect is an answer like others: what was bought may lie elsewhere, and whoever paid decides whether to go there. */
+/** A redirect is an answer like others: the content may be elsewhere, and the agent decides whether to go there. */
 function judge(seen: Seen): Shown {
   const { status, bytes, truncatedBy } = seen;
   const failed = (how: "refused" | "rejected" | "timeout" | "broken", why: string): Shown => ({

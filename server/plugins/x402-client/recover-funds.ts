@@ -1,7 +1,7 @@
 /**
- * The seller failed after the proof went out. Whether it was paid is the chain's to say: if the
+ * The seller failed after the proof went out. The chain decides whether it was paid: if the
  * authorization is unused it is canceled there, so that the budget returns and the seller cannot
- * collect later; what nobody can cancel for its payer is waited for. If it was used, the agent hears that it paid for nothing.
+ * collect later; what cannot be cancelled is waited for. If it was used, the agent gets an error that it paid for nothing.
  */
 import type { Hex } from "viem";
 import type { SignedAuthorization } from "../../core/authorization.ts";
@@ -125,7 +125,7 @@ export const endOf = ({ validBefore }: SignedAuthorization): Date =>
 const isUncancelable = (authorization: SignedAuthorization): boolean =>
   paymentSchemeOf(authorization).cancelDigest === undefined;
 
-/** What nobody can cancel for its payer: the chain says whether it was used, and else its end is waited for. */
+/** What cannot be cancelled: the chain shows whether it was used, and else its deadline is waited for. */
 async function lookOnce(
   deps: Pick<ClientDeps, "settlement" | "settleWaitMs">,
   key: PaymentKey,

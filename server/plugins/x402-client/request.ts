@@ -1,4 +1,4 @@
-/** What an agent asks for, made the request that goes to the target; and what the client needs from the house. */
+/** Turns an agent's request into the request to the target; and the client's dependencies. */
 import type { Hex } from "viem";
 import {
   DEFAULT_TIMEOUT_MS,
@@ -47,7 +47,7 @@ export interface FetchCaller extends Payer {
   ownerId: string;
   /** The agent's own network, preferred among equal prices. */
   network: string;
-  /** sites: only its payees' sites are asked for anything. */
+  /** sites: requests go only to its payees' sites. */
   fetch: "any" | "sites";
   requestId: string | null;
   idempotency?: IdempotencyRef;
@@ -98,9 +98,9 @@ export interface ClientDeps {
     agentId: string,
     key: Omit<SettlementKey, "from"> & Pick<Authorization, "terms">,
   ): Promise<Hex>;
-  /** The wallet's word that it has paid at this site before; undefined where there is none to give. */
+  /** The wallet's signature that it has paid at this site before; undefined where it has not. */
   signIn(asked: Omit<SignInRequest, "networks">): Promise<SIWxPayload | undefined>;
-  /** This site takes such a word for what was paid there now. */
+  /** This site accepts such a signature for what was paid there now. */
   /** What is not settled yet replaces nothing that is. */
   notePaidSite(paidAt: PaidAt, paymentId: string, how: { isSettled: boolean }): Promise<void>;
   /** Is this origin one of the agent's sites now? */
@@ -147,7 +147,7 @@ const mayHaveActed = ({ code, cause }: ApiError): boolean =>
 
 /**
  * Of a request that must not be sent twice: which errors leave it open whether it arrived, and when nobody waits for it
- * any more. An answer that found no room is one; that there is no room to pay is said after the target asked to be paid.
+ * any more. An answer that found no room is one; that there is no room to pay is returned after the target asked to be paid.
  */
 export const sentOnce = (
   { timeoutMs }: Pick<TargetRequest, "timeoutMs">,
@@ -253,7 +253,7 @@ const LEFT_OUT = new Set([
     content-encoding accept-encoding host http2-settings max-forwards`),
   // Credentials: an agent's secrets, the key of this service among them, stay here.
   ...words("authorization cookie cookie2 set-cookie idempotency-key"),
-  // Who asks, as only a proxy may say it.
+  // The caller's address, as only a proxy may set it.
   ...words("forwarded via x-real-ip true-client-ip cf-connecting-ip"),
 ]);
 const LEFT_OUT_PREFIXES = [

@@ -27,7 +27,7 @@ const FETCHING = [
 const routes: FastifyPluginAsyncTypebox = async (app) => {
   keepJsonText(app);
 
-  /** The share of memory is held while the fetch runs, whoever hung up, and then until its answer has left us. */
+  /** The share of memory is held while the fetch runs, even when the caller hung up, and then until its answer was sent. */
   async function fetched(
     reply: FastifyReply,
     input: FetchInput,

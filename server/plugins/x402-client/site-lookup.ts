@@ -1,4 +1,4 @@
-/** An owner pastes a URL; the site is asked what it sells, as a quote asks, so that its payee can be signed for. */
+/** An owner pastes a URL; its offer is read as for a quote, so that the owner can sign its payee. */
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { getAddress } from "viem";
 import { plainWords } from "../../core/foreign-text.ts";

@@ -26,13 +26,13 @@ export interface ToolCall {
 /** As the protocol names them. */
 const PAYMENT = "x402/payment";
 const PAYMENT_RESPONSE = "x402/payment-response";
-/** What our paywall tells of a tool's price in `tools/list`; the protocol has no word for it yet. */
+/** Our paywall's field for a tool's price in `tools/list`; the protocol has no field for it yet. */
 const PAYMENT_REQUIRED = "x402/payment-required";
-/** What the transport says is not the caller's to say. */
+/** Headers of the transport are not the caller's to set. */
 export const isOfTransport = (header: string): boolean =>
   /^(mcp-.*|accept|content-type|last-event-id)$/i.test(header);
 
-/** What a tool that failed is in the words of HTTP. */
+/** The HTTP status that stands for a failed tool. */
 const TOOL_FAILED = 500;
 /** Lists longer than this are not looked through. */
 const MAX_PAGES = 8;
@@ -59,7 +59,7 @@ export class ToolTarget {
     return inHttp(exchange, proof !== undefined);
   };
 
-  /** The terms it announces in the list of tools. Calling it to hear them would be the action itself, if it is free. */
+  /** The terms that it announces in the list of tools. Calling a free tool to learn them would run it. */
   quote: McpRequestOptions = async (request) => {
     const deadlineMs = performance.now() + (request.timeoutMs ?? DEFAULT_TIMEOUT_MS);
     let cursor: unknown;
@@ -95,7 +95,7 @@ function announced({ _meta }: Record<string, unknown>, response: OutboundRespons
   return inWords(response, 402, required, termsHeader(required));
 }
 
-/** What came, as HTTP would have told it. */
+/** The result, in the form of an HTTP response. */
 function inHttp(exchange: Exchange, isPaid: boolean): OutboundResponse {
   const { response, reply } = exchange;
   const { status } = response;
@@ -106,7 +106,7 @@ function inHttp(exchange: Exchange, isPaid: boolean): OutboundResponse {
   if (terms) return inWords(response, 402, terms, { ...termsHeader(terms), ...claim });
   if (error) return inWords(response, status >= 400 ? status : TOOL_FAILED, error);
   const { isError, resultType = "complete" } = result as Record<string, unknown>;
-  // A tool that asks for more (a person's answer, say) has not done what it was asked.
+  // A tool that requests more input (a person's answer, for example) has not done its work.
   const isDone = isError !== true && resultType === "complete" && status < 300;
   return inWords(response, isDone ? 200 : TOOL_FAILED, result, claim);
 }
@@ -122,7 +122,7 @@ function withoutReply(exchange: Exchange, isPaid: boolean): OutboundResponse {
   // Of a stream nobody knows whether any of it is the answer.
   if (truncated !== undefined && status < 300 && isStream(response))
     throw new OutboundError(CUT[truncated]);
-  // As far as it came; whoever asked judges it as any other answer that is not whole.
+  // As far as it came; the caller treats it as any other incomplete answer.
   if (truncated !== undefined && status < 300 && response.body.length > 0) return response;
   if (status >= 400 || (isRedirect(status) && !isPaid)) return response;
   throw unusable(exchange);
@@ -157,7 +157,7 @@ const termsHeader = (terms: Record<string, unknown>): Record<string, string> =>
 
 const inHeader = (value: unknown): string => Buffer.from(stringifyExact(value)).toString("base64");
 
-/** Some sellers tell of a failed settlement beside the terms. */
+/** Some sellers report a failed settlement beside the terms. */
 function claimOf(result: unknown): Record<string, string> {
   if (!isRecord(result)) return {};
   const places = [result["_meta"], result["structuredContent"]];
@@ -177,7 +177,7 @@ const inWords = (
   body: Buffer.from(stringifyExact(said)),
 });
 
-/** For the owner: which tool of the server, where the URL alone would not say it. */
+/** For the owner: which tool of the server, because the URL alone does not show it. */
 export function readableTarget(url: URL, mcp: ToolCall | undefined): string {
   return mcp ? `${url.href}#${encodeURIComponent(plainWords(mcp.tool, 128))}` : url.href;
 }
