@@ -1,18 +1,22 @@
-// The pages of docs/reference that are written from code: configuration, error codes, the command line.
+// The pages of docs/reference that are written from code: configuration, error codes, webhook events, the command line.
 import { CONFIGURATION } from "../server/core/configuration-keys.ts";
 import { NETWORKS } from "../server/core/networks.ts";
 import { ERRORS } from "../server/errors.ts";
+import { NOTIFICATION_MEANINGS } from "../server/schemas/notifications.ts";
 import { USAGE } from "../packages/purser/src/cli.ts";
 
 const NOTE = "<!-- Written by `npm run derive`. Change the code instead. -->";
 
 const cell = (text: string): string => text.replaceAll("|", "\\|");
 
+/** `RPC_URL_<chainId>` is #rpc_url_chainid. */
+const anchorOf = (key: string): string => key.toLowerCase().replaceAll(/[<>]/g, "");
+
 function configuration(): string {
   const sections = Object.entries(CONFIGURATION).map(([title, keys]) => {
     const rows = Object.entries(keys).map(
       ([key, { default: value, meaning }]) =>
-        `| \`${key}\` | ${cell(meaning)} | ${value === undefined ? "" : cell(value)} |`,
+        `| <a id="${anchorOf(key)}"></a>\`${key}\` | ${cell(meaning)} | ${value === undefined ? "" : cell(value)} |`,
     );
     return `## ${title}\n\n| key | meaning | default |\n| --- | --- | --- |\n${rows.join("\n")}`;
   });
@@ -57,6 +61,22 @@ ${sections.join("\n\n")}
 `;
 }
 
+const events = (): string => `# Webhook events
+
+${NOTE}
+
+The types of messages that a [webhook](../how-to/receive-webhooks.md) receives. \`"*"\` subscribes to all of them, and to types that come later.
+
+| type | sent when |
+| --- | --- |
+${Object.entries(NOTIFICATION_MEANINGS)
+  .map(([type, meaning]) => `| <a id="${type}"></a>\`${type}\` | ${cell(meaning)} |`)
+  .join("\n")}
+
+Messages about what moved no money, and \`agent.funded\`, are limited to 200 an hour for each type and agent. Corrections are not limited.
+\`GET /api/notifications\` lists the messages of the last 30 days. What no webhook or e-mail address subscribes to creates no message.
+`;
+
 const commandLine = (): string => `# Command line
 
 ${NOTE}
@@ -71,5 +91,6 @@ ${USAGE}
 export const REFERENCE_PAGES: Record<string, () => string> = {
   "docs/reference/configuration.md": configuration,
   "docs/reference/errors.md": errors,
+  "docs/reference/events.md": events,
   "docs/reference/cli.md": commandLine,
 };

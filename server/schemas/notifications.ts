@@ -30,6 +30,38 @@ export const NOTIFICATION_TYPES = [
 ] as const;
 export type NotificationTypeName = (typeof NOTIFICATION_TYPES)[number];
 
+/** When each is sent, for docs/reference/events.md. */
+export const NOTIFICATION_MEANINGS: Readonly<Record<NotificationTypeName, string>> = {
+  "payment.settled": "An agent paid.",
+  "payment.failed":
+    'A reorganisation took back, for good, a payment that was reported as paid, or with `kind: "incoming"` one that was reported as received. `corrected` is always set.',
+  "payment.blocked": "A rule refused a payment of an agent.",
+  "payment.undelivered": "An agent paid, and the seller failed to deliver.",
+  "approval.requested": "An agent asks its owner to allow one payment.",
+  "approval.granted": "The owner signed the approval.",
+  "approval.declined": "The owner declined the approval.",
+  "approval.expired": "The approval expired.",
+  "agent.limit_reached":
+    "An agent used 80 % or 100 % (`percent`) of a limit (`window`: `24h`, `7d`, `30d`). It is sent again after the use fell below 70 %, or a window later.",
+  "agent.low_balance": "The wallet of an agent holds less than a tenth of its daily limit.",
+  "agent.funded": "The wallet of an agent received money.",
+  "policy.changed":
+    "An agent was created, changed, paused or archived, or its payees or the owner's recovery wallet changed.",
+  "key.created": "A key or connection that can act for an agent was created.",
+  "key.revoked": "A key or connection of an agent was revoked.",
+  "session.created": "Somebody signed in as the owner.",
+  "withdrawal.settled": "A withdrawal that the owner ordered was paid.",
+  "listing.flagged": "The endpoint of a listing asks for other terms than the listing has.",
+  "settlement.settled":
+    "For merchants: a payment to your address settled, named by its `nonce` and `payer`. `corrected` is set if it was reported otherwise before.",
+  "settlement.failed":
+    "For merchants: a payment to your address failed. `corrected` is set if it was reported otherwise before.",
+  "refund.settled": "For merchants: a refund that you signed was paid.",
+  "refund.failed": "For merchants: a refund that you signed failed.",
+  "webhook.test": "You requested a test message.",
+  "webhook.disabled": "Another webhook of yours was disabled.",
+};
+
 const typeExample = { examples: ["payment.settled"] };
 export const NotificationType = Type.String({
   pattern: "^[a-z]+\\.[a-z_]+$",

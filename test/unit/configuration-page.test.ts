@@ -29,6 +29,18 @@ t.test("every key that is read is documented, and no other", async (t) => {
   t.same(documented.toSorted(), keysRead());
 });
 
+t.test("a documented default is the default", async (t) => {
+  const defaults = Object.values(CONFIGURATION)
+    .flatMap((section) => Object.entries(section))
+    .flatMap(([key, { default: text = "" }]): [string, string][] => {
+      const value = text.replace(/, at most .*/, "");
+      return /^[\w.:/]+$/.test(value) ? [[key.replace("<chainId>", "5042002"), value]] : [];
+    });
+  t.ok(defaults.length > 15, `${defaults.length} defaults`);
+  for (const [key, value] of defaults) t.same(loadConfig({ [key]: value }), loadConfig({}), key);
+  t.notSame(loadConfig({ PORT: "3001" }), loadConfig({}), "another value is noticed");
+});
+
 for (const file of [".env.example", "docker-compose.yml"]) {
   t.test(`${file} sets only keys that are read`, async (t) => {
     const known = new Set([...keysRead(), "POSTGRES_USER", "POSTGRES_DB", "POSTGRES_PASSWORD"]);

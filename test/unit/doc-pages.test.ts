@@ -1,11 +1,18 @@
 // Goal: a page of the documentation leads nobody nowhere: dead links, unknown headings, pages that nobody links to, code that is gone, and pages too long to read are found.
 import t from "tap";
 import { faultsOf, readPages } from "../../docs/check-pages.mjs";
+import { AGENT_PAGES } from "../../server/plugins/meta/skill.ts";
 
 t.test("the pages", async (t) => {
   const pages = readPages();
   t.ok(pages.size > 80, `${pages.size} pages`);
   t.same(faultsOf(pages), []);
+});
+
+t.test("the pages that /llms.txt names", async (t) => {
+  const pages = readPages();
+  for (const [path, title] of Object.entries(AGENT_PAGES))
+    t.ok(pages.get(`docs/${path}.md`)?.startsWith(`# ${title}\n`), path);
 });
 
 t.test("each kind of fault is found", async (t) => {
