@@ -19,6 +19,8 @@ const WATCH = process.argv.includes("--watch");
 const BUILT = process.argv.includes("--built");
 /** @param {string} line */
 const say = (line) => console.log(line);
+/** A service that stops sooner, as those of most tests do, builds no documentation. */
+const DOCS_AFTER_MS = 5_000;
 
 try {
   checkNode();
@@ -43,13 +45,20 @@ try {
   process.exit(1);
 }
 
-/** In a process of its own that gives way to everything else: the service is up already. */
+/** In a process of its own with low priority, after the first requests: the site is no reason to wait for the service. */
 function buildDocs() {
   const script = fileURLToPath(new URL("local/build-docs.mjs", import.meta.url));
-  const child = spawn(process.execPath, [script], { cwd: ROOT, stdio: "ignore" });
-  child.on("error", (error) => console.error(error.message));
-  child.unref();
-  process.on("exit", () => child.kill());
+  const start = () => {
+    // It ends when this pipe closes, also where this process is killed.
+    const child = spawn(process.execPath, [script], {
+      cwd: ROOT,
+      stdio: ["pipe", "ignore", "inherit"],
+    });
+    child.on("error", (error) => console.error(error.message));
+    child.unref();
+    /** @type {import("node:net").Socket} */ (child.stdin).unref();
+  };
+  setTimeout(start, DOCS_AFTER_MS).unref();
 }
 
 /** `npm run dev`: the server restarts and the web app reloads when their sources change. */

@@ -47,8 +47,7 @@ export function checkNode() {
  * @param {(line: string) => void} say
  * @param {((say: (line: string) => void) => Promise<void>)[]} steps
  */
-export async function prepare(say, steps) {
-  const folder = join(ROOT, ".tmp");
+export async function prepare(say, steps, folder = join(ROOT, ".tmp")) {
   mkdirSync(folder, { recursive: true });
   let lock = lockDataDir(folder);
   while (!("release" in lock)) {
@@ -148,15 +147,20 @@ export async function ensureWebBuild(say) {
 }
 
 /**
- * The documentation site. Nothing waits for it: `npm start` builds it when the service listens already.
+ * Builds the documentation site. It has a lock of its own, because it takes long at low priority and nothing else waits for it.
  * @param {(line: string) => void} say
  */
-export async function ensureDocsBuild(say) {
+export const prepareDocs = (say) => prepare(say, [ensureDocsBuild], join(ROOT, ".tmp", "docs"));
+
+/** @param {(line: string) => void} say */
+async function ensureDocsBuild(say) {
   const docs = join(ROOT, "docs");
   const site = join(docs, ".vitepress");
   const vitepress = join(ROOT, "node_modules", "vitepress", "bin", "vitepress.js");
   if (!existsSync(vitepress)) return;
-  const pages = filesUnder(docs).filter((file) => !/\/(\.vitepress|node_modules)\//.test(file));
+  const pages = filesUnder(docs).filter(
+    (file) => !/\/(\.vitepress|node_modules)\//.test(file.slice(docs.length)),
+  );
   const hash = hashOfSeen("docs", [
     ...pages,
     join(site, "config.ts"),

@@ -1,6 +1,17 @@
-// Builds the documentation after `npm start`, at the lowest priority. Nothing depends on it.
+// Builds the documentation after `npm start`, with low priority. Nothing depends on it: a failure is one line in the log.
 import { constants, setPriority } from "node:os";
-import { ensureDocsBuild, prepare } from "./bootstrap.mjs";
+import { BootstrapError, prepareDocs } from "./bootstrap.mjs";
 
 setPriority(constants.priority.PRIORITY_LOW);
-await prepare(() => undefined, [ensureDocsBuild]);
+// The service holds the other end. A tool that runs for us is stopped as by a signal.
+process.stdin
+  .on("close", () => process.kill(process.pid, "SIGTERM"))
+  .resume()
+  .unref();
+try {
+  await prepareDocs(() => undefined);
+} catch (error) {
+  if (!(error instanceof BootstrapError)) throw error;
+  console.error(`${error.message}\n${error.details}`);
+  process.exitCode = 1;
+}

@@ -1,6 +1,7 @@
 /** The documentation at /docs/: the site that `npm run docs` builds from the folder docs. */
 import { createHash } from "node:crypto";
-import { existsSync, readFileSync, statSync } from "node:fs";
+import { existsSync, statSync } from "node:fs";
+import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import fastifyStatic from "@fastify/static";
@@ -17,10 +18,13 @@ const NOT_BUILT = `<!doctype html><html lang="en"><meta charset="utf-8"><title>P
 <h1>Documentation</h1><p>The pages are not built yet. <code>npm start</code> builds them in its first minute; <code>npm run docs</code> does it now.</p>
 <p>Meanwhile: <a href="/openapi.json">the OpenAPI document</a>, <a href="/skill.md">the page for agents</a>.</p></html>`;
 
+/** Addresses that earlier versions answered. */
+const MOVED = { "/docs": "/docs/", "/docs/json": "/openapi.json", "/docs/yaml": "/openapi.json" };
+
 export default fp(
   async (app) => {
-    // Nothing is remembered: the site may be built, and built again, while this runs.
-    const send = (reply: FastifyReply, path: string): FastifyReply => {
+    // No list of files is kept: the site may be built, and built again, while the service runs.
+    const send = async (reply: FastifyReply, path: string): Promise<FastifyReply> => {
       if (!existsSync(join(SITE, "index.html")))
         return reply
           .type("text/html; charset=utf-8")
@@ -33,13 +37,19 @@ export default fp(
         "cache-control",
         isHashed ? `public, max-age=${ONE_YEAR_SECONDS}, immutable` : "no-cache",
       );
-      if (file.endsWith(".html")) allowInline(reply, readFileSync(join(SITE, file), "utf8"));
+      if (file.endsWith(".html")) await allowInlineScripts(reply, join(SITE, file));
       return reply.sendFile(file);
     };
     await app.register(async (scope) => {
-      await scope.register(fastifyStatic, { root: SITE, serve: false, cacheControl: false });
+      await scope.register(fastifyStatic, {
+        root: SITE,
+        serve: false,
+        cacheControl: false,
+        preCompressed: true,
+      });
       const open = { config: { auth: "public" }, schema: { hide: true } } as const;
-      scope.get("/docs", open, (_request, reply) => send(reply, ""));
+      for (const [from, to] of Object.entries(MOVED))
+        scope.get(from, open, (_request, reply) => reply.redirect(to, 308));
       scope.get<{ Params: { "*": string } }>("/docs/*", open, (request, reply) =>
         send(reply, request.params["*"]),
       );
@@ -48,7 +58,7 @@ export default fp(
   { name: "docs", dependencies: ["http"] },
 );
 
-/** A page is asked for without its ending. Undefined for what is no file of the site. */
+/** A page's address has no ending. Undefined for a path that is no file of the site. */
 function fileOf(path: string): string | undefined {
   const isOfSite = (file: string): boolean => {
     const place = join(SITE, file);
@@ -58,16 +68,15 @@ function fileOf(path: string): string | undefined {
   return [path, `${path}.html`, join(path, "index.html")].find(isOfSite);
 }
 
-/** Only the small scripts that are in this page; and styles in it, because the colours of code are attributes. */
-function allowInline(reply: FastifyReply, page: string): void {
+/** Only the small scripts of this page: each by its hash. */
+async function allowInlineScripts(reply: FastifyReply, place: string): Promise<void> {
+  const page = await readFile(place, "utf8");
   const hashes = [...page.matchAll(/<script[^>]*>([^<]+)<\/script>/g)].map(
     ([, text = ""]) => `'sha256-${createHash("sha256").update(text).digest("base64")}'`,
   );
   const policy = String(reply.getHeader("content-security-policy") ?? "");
   reply.header(
     "content-security-policy",
-    policy
-      .replace("script-src 'self'", ["script-src 'self'", ...hashes].join(" "))
-      .replace("style-src 'self'", "style-src 'self' 'unsafe-inline'"),
+    policy.replace("script-src 'self'", ["script-src 'self'", ...hashes].join(" ")),
   );
 }
