@@ -7,20 +7,20 @@ import { USAGE } from "../packages/purser/src/cli.ts";
 
 const NOTE = "<!-- Written by `npm run derive`. Change the code instead. -->";
 
-const cell = (text: string): string => text.replaceAll("|", "\\|");
-
-/** `RPC_URL_<chainId>` is #rpc_url_chainid. */
-const anchorOf = (key: string): string => key.toLowerCase().replaceAll(/[<>]/g, "");
+/** The outline beside the page shows sections, not each of a hundred entries. */
+const SECTIONS_ONLY = "---\noutline: 2\n---";
 
 function configuration(): string {
   const sections = Object.entries(CONFIGURATION).map(([title, keys]) => {
-    const rows = Object.entries(keys).map(
+    const entries = Object.entries(keys).map(
       ([key, { default: value, meaning }]) =>
-        `| <a id="${anchorOf(key)}"></a>\`${key}\` | ${cell(meaning)} | ${value === undefined ? "" : cell(value)} |`,
+        `### \`${key}\`\n\n${meaning}${value === undefined ? "" : `\n\nDefault: ${value}`}`,
     );
-    return `## ${title}\n\n| key | meaning | default |\n| --- | --- | --- |\n${rows.join("\n")}`;
+    return `## ${title}\n\n${entries.join("\n\n")}`;
   });
-  return `# Configuration
+  return `${SECTIONS_ONLY}
+
+# Configuration
 
 ${NOTE}
 
@@ -34,23 +34,22 @@ Known networks: ${NETWORKS.map(({ name }) => name).join(", ")}.
 `;
 }
 
-/** Statuses in the order of a table of contents; a code's anchor is the code. */
+/** By status; each code is a heading, so its anchor is the code. */
 function errors(): string {
   const byStatus = new Map<number, string[]>();
   for (const [code, { status, title, help, retryable }] of Object.entries(ERRORS)) {
-    const lines = byStatus.get(status) ?? [];
-    lines.push(
-      `| <a id="${code}"></a>\`${code}\` | ${cell(title)} | ${cell(help)} | ${retryable ? "yes" : "no"} |`,
+    const entries = byStatus.get(status) ?? [];
+    entries.push(
+      `### \`${code}\`\n\n**${title}.** ${help}\n\nRetry the same: ${retryable ? "yes" : "no"}`,
     );
-    byStatus.set(status, lines);
+    byStatus.set(status, entries);
   }
   const sections = [...byStatus]
     .toSorted(([a], [b]) => a - b)
-    .map(
-      ([status, lines]) =>
-        `## ${status}\n\n| code | title | what to do | retry the same |\n| --- | --- | --- | --- |\n${lines.join("\n")}`,
-    );
-  return `# Error codes
+    .map(([status, entries]) => `## ${status}\n\n${entries.join("\n\n")}`);
+  return `${SECTIONS_ONLY}
+
+# Error codes
 
 ${NOTE}
 

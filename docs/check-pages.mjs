@@ -35,7 +35,7 @@ export function faultsOf(pages, exists = (path) => existsSync(join(ROOT, path)))
       Buffer.byteLength(squeezed(text)) > MOST_BYTES
     )
       faults.push(`${page}: longer than ${MOST_BYTES} bytes`);
-    const prose = text.replaceAll(/^```[\s\S]*?^```/gm, "");
+    const prose = withoutFences(text);
     for (const [, path = ""] of prose.matchAll(/`([^`\n]+)`/g)) {
       const [, folder] = PATH.exec(path) ?? [];
       if (folder === undefined || !(exists(folder) || exists(join("test", folder)))) continue;
@@ -51,7 +51,7 @@ export function faultsOf(pages, exists = (path) => existsSync(join(ROOT, path)))
       if (!exists(target)) faults.push(`${page}: dead link ${link}`);
       else if (pages.has(target)) {
         if (target !== page) linked.add(target);
-        if (anchor && !anchorsOf(pages.get(target) ?? "").has(anchor))
+        if (anchor && !anchorsOf(withoutFences(pages.get(target) ?? "")).has(anchor))
           faults.push(`${page}: no heading for ${link}`);
       }
     }
@@ -61,18 +61,23 @@ export function faultsOf(pages, exists = (path) => existsSync(join(ROOT, path)))
   return faults;
 }
 
+/** @param {string} text */
+const withoutFences = (text) => text.replaceAll(/^```[\s\S]*?^```/gm, "");
+
 /** Tables are padded for those who edit them. @param {string} text */
 const squeezed = (text) => text.replaceAll(/ {2,}/g, " ").replaceAll(/-{4,}/g, "---");
 
+/** As the forges make a heading's anchor; the site makes the same ones. @param {string} title */
+export const anchorOf = (title) =>
+  title
+    .replaceAll(/[^\p{L}\p{N}\s_-]/gu, "")
+    .trim()
+    .toLowerCase()
+    .replaceAll(/\s/g, "-");
+
 /** @param {string} text */
 function anchorsOf(text) {
-  const headings = [...text.matchAll(/^#+ (.+)$/gm)].map(([, title = ""]) =>
-    title
-      .replaceAll(/[^\p{L}\p{N}\s_-]/gu, "")
-      .trim()
-      .toLowerCase()
-      .replaceAll(" ", "-"),
-  );
+  const headings = [...text.matchAll(/^#+ (.+)$/gm)].map(([, title = ""]) => anchorOf(title));
   return new Set([...headings, ...[...text.matchAll(/<a id="([^"]+)">/g)].map(([, id]) => id)]);
 }
 

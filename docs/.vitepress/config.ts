@@ -5,6 +5,7 @@ import { fileURLToPath } from "node:url";
 import { renderMermaidSVG } from "beautiful-mermaid";
 import { createCssVariablesTheme } from "shiki";
 import { defineConfig, type DefaultTheme } from "vitepress";
+import { anchorOf } from "../check-pages.mjs";
 import { faultsOfSite, precompress } from "../check-site.mjs";
 
 const DOCS = fileURLToPath(new URL("..", import.meta.url));
@@ -113,6 +114,7 @@ export default defineConfig({
   },
   markdown: {
     theme: createCssVariablesTheme({ name: "purser" }),
+    anchor: { slugify: anchorOf },
     codeTransformers: [
       {
         // A class for a colour instead of a style attribute.

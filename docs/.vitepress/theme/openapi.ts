@@ -11,10 +11,11 @@ export interface Schema {
   required?: string[];
   description?: string;
   title?: string;
+  examples?: unknown[];
 }
 
 interface Content {
-  content?: Record<string, { schema?: Schema }>;
+  content?: Record<string, { schema?: Schema; example?: unknown }>;
 }
 interface Parameter {
   $ref?: string;
@@ -58,6 +59,8 @@ export interface Operation {
   description: string;
   parameters: Field[];
   body: Field[];
+  /** A body that the route takes, as JSON; empty where it takes none. */
+  example: string;
   answers: { status: string; fields: Field[]; type: string }[];
   refusals: { status: string; codes: string[] }[];
 }
@@ -102,6 +105,30 @@ export function readTags(document: OpenApi): Tag[] {
       fields: fieldsOf(member, depth + 1),
     }));
   };
+  /** What the schema itself gives as an example; else the required fields, each with its own. */
+  const exampleOf = (raw: Schema, name = "", depth = 0): unknown => {
+    const schema = find(raw);
+    const given = raw.examples?.[0] ?? schema.examples?.[0] ?? schema.const ?? schema.enum?.[0];
+    if (given !== undefined) return given;
+    const [variant] = variantsOf(schema);
+    if (variant) return exampleOf(variant, name, depth);
+    const [type] = [schema.type ?? "object"].flat();
+    if (type === "array")
+      return depth > MOST_DEPTH ? [] : [exampleOf(schema.items ?? {}, name, depth + 1)];
+    if (type === "object")
+      return Object.fromEntries(
+        (depth > MOST_DEPTH ? [] : (schema.required ?? [])).map((field) => [
+          field,
+          exampleOf(schema.properties?.[field] ?? {}, field, depth + 1),
+        ]),
+      );
+    return { string: `<${name}>`, integer: 1, number: 1, boolean: true }[type ?? ""] ?? null;
+  };
+  const exampleIn = ({ content = {} }: Content): string => {
+    const [first] = Object.values(content);
+    if (first === undefined) return "";
+    return JSON.stringify(first.example ?? exampleOf(first.schema ?? {}), null, 2);
+  };
   const schemaIn = ({ content = {} }: Content): Schema => Object.values(content)[0]?.schema ?? {};
   const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
     Object.entries(methods).map(([method, raw]) => {
@@ -123,6 +150,7 @@ export function readTags(document: OpenApi): Tag[] {
           fields: [],
         })),
         body: fieldsOf(schemaIn(raw.requestBody ?? {})),
+        example: exampleIn(raw.requestBody ?? {}),
         answers: all
           .filter(({ answer }) => answer["x-codes"] === undefined)
           .map(({ status, answer }) => ({

@@ -19,7 +19,7 @@ const NOT_BUILT = `<!doctype html><html lang="en"><meta charset="utf-8"><title>P
 <p>Meanwhile: <a href="/openapi.json">the OpenAPI document</a>, <a href="/skill.md">the page for agents</a>.</p></html>`;
 
 /** Addresses that earlier versions answered. */
-const MOVED = { "/docs": "/docs/", "/docs/json": "/openapi.json", "/docs/yaml": "/openapi.json" };
+const MOVED = ["/docs/json", "/docs/yaml"];
 
 export default fp(
   async (app) => {
@@ -48,8 +48,12 @@ export default fp(
         preCompressed: true,
       });
       const open = { config: { auth: "public" }, schema: { hide: true } } as const;
-      for (const [from, to] of Object.entries(MOVED))
-        scope.get(from, open, (_request, reply) => reply.redirect(to, 308));
+      // The router takes both addresses for one; the site's own scripts know the second alone.
+      scope.get("/docs", open, (request, reply) =>
+        request.url.split("?", 1)[0] === "/docs" ? reply.redirect("/docs/", 308) : send(reply, ""),
+      );
+      for (const url of MOVED)
+        scope.get(url, open, (_request, reply) => reply.redirect("/openapi.json", 308));
       scope.get<{ Params: { "*": string } }>("/docs/*", open, (request, reply) =>
         send(reply, request.params["*"]),
       );
