@@ -4,7 +4,7 @@ import { execFile } from "node:child_process";
 import { promisify } from "node:util";
 import { Validator } from "@seriousme/openapi-schema-validator";
 import t from "tap";
-import { ensureDocsBuild, prepare } from "../../server/local/bootstrap.mjs";
+import { prepareDocs } from "../../server/local/bootstrap.mjs";
 import { ERRORS } from "../../server/errors.ts";
 import { agentWorld } from "./world.ts";
 
@@ -44,7 +44,7 @@ t.test("the OpenAPI document is valid and names every route and error code", asy
 });
 
 t.test("the documentation opens, and runs no script but its own", async (t) => {
-  await prepare((line) => t.comment(line), [ensureDocsBuild]);
+  await prepareDocs((line) => t.comment(line));
   const page = await app.inject("/docs/");
   t.equal(page.statusCode, 200);
   const policy = String(page.headers["content-security-policy"]);

@@ -15,7 +15,7 @@ import { join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { once } from "node:events";
 import t from "tap";
-import { ensureDocsBuild, ensureServerBuild, prepare } from "../../server/local/bootstrap.mjs";
+import { ensureServerBuild, prepare, prepareDocs } from "../../server/local/bootstrap.mjs";
 import { freePort } from "../../server/local/free-port.ts";
 import { testEnvironment } from "../helpers/app.ts";
 import { testChain } from "../helpers/chain.ts";
@@ -31,7 +31,8 @@ const MOST_MEGABYTES = 384;
 /** `nobody`, where we are root and may become somebody. */
 const NOBODY = process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {};
 
-await prepare((line) => t.comment(line), [ensureServerBuild, ensureDocsBuild]);
+await prepare((line) => t.comment(line), [ensureServerBuild]);
+await prepareDocs((line) => t.comment(line));
 const folder = mkdtempSync(join(tmpdir(), "purser-image-"));
 t.teardown(() => rmSync(folder, { recursive: true, force: true }));
 execFileSync(process.execPath, [join(ROOT, "server/image.mjs"), folder]);
