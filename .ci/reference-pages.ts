@@ -15,8 +15,8 @@ const SECTIONS_ONLY = "---\noutline: 2\n---";
 function configuration(): string {
   const sections = Object.entries(CONFIGURATION).map(([title, keys]) => {
     const entries = Object.entries(keys).map(
-      ([key, { default: value, meaning }]) =>
-        `### \`${key}\`\n\n${meaning}${value === undefined ? "" : `\n\nDefault: ${value}`}`,
+      ([key, { default: value, meaning, form }]) =>
+        `### \`${key}\`\n\n${meaning}${form === undefined ? "" : ` Must be ${form}.`}${value === undefined ? "" : `\n\nDefault: ${value}`}`,
     );
     return `## ${title}\n\n${entries.join("\n\n")}`;
   });

@@ -4,6 +4,7 @@
  */
 import { Type, type Static } from "typebox";
 import { Value } from "typebox/value";
+import { formOf } from "./core/configuration-keys.ts";
 import { isLoopbackHost, readTrust, type Trust } from "./core/client-address.ts";
 import { readDatabase, type DatabaseSettings } from "./core/database-settings.ts";
 import { readKeySettings, type KeySettings, type Part } from "./core/key-settings.ts";
@@ -287,11 +288,9 @@ function readEnv(environment: Record<string, string | undefined>, problems: stri
     if (value !== undefined && value !== "") picked[key] = value;
   }
   const env = Value.Default(EnvSchema, picked) as Env;
-  for (const error of Value.Errors(EnvSchema, env)) {
-    const key = error.instancePath.slice(1);
-    // A secret's value is never echoed; the key and the rule are enough.
-    problems.push(`${key} ${error.message}`);
-  }
+  const wrong = new Set(Value.Errors(EnvSchema, env).map((error) => error.instancePath.slice(1)));
+  // A secret's value is never echoed; the key and the form are enough.
+  for (const key of wrong) problems.push(`${key} must be ${formOf(key) ?? "valid"}`);
   return env;
 }
 

@@ -6,16 +6,26 @@ export interface ConfigurationKey {
   /** Without a default, the key is unset. */
   default?: string;
   meaning: string;
+  /** The end of "must be ...", for the page and for the list of problems at the start. */
+  form?: string;
 }
 
 export const CONFIGURATION: Record<string, Record<string, ConfigurationKey>> = {
   "The service": {
     PURSER_MODE: {
+      form: "local or production",
       meaning:
-        "`local` or `production`. Unset, the service is local while everything is embedded and `HOST` is loopback, else it is production. `NODE_ENV` decides nothing.",
+        "Unset, the service is local while everything is embedded and `HOST` is loopback, else it is production. `NODE_ENV` decides nothing.",
     },
-    HOST: { default: "127.0.0.1", meaning: "The address to listen on." },
-    PORT: { default: "3000", meaning: "The port to listen on." },
+    HOST: {
+      default: "127.0.0.1",
+      meaning: "The address to listen on.",
+    },
+    PORT: {
+      form: "a whole number up to 65535",
+      default: "3000",
+      meaning: "The port to listen on.",
+    },
     PUBLIC_URL: {
       meaning: "The base URL that clients see. https in production, unless it is loopback.",
     },
@@ -25,34 +35,52 @@ export const CONFIGURATION: Record<string, Record<string, ConfigurationKey>> = {
       meaning:
         "Processes that accept requests. Above 1 one more has the lanes, and one starts them. See [all cores](../operations/all-cores.md).",
     },
-    LOG_LEVEL: { default: "info", meaning: "A pino level." },
+    LOG_LEVEL: {
+      form: "one of fatal, error, warn, info, debug, trace, silent",
+      default: "info",
+      meaning: "A pino level.",
+    },
     METRICS_TOKEN: {
+      form: "at least 16 characters long",
       meaning: "Opens `/metrics` to its bearer. In production `/metrics` is closed without it.",
     },
     OPERATOR: {
+      form: "1 to 100 printable ASCII characters",
       meaning:
         "Who operates. It is recorded with what a command or a changed configuration does, beside the system's user and host.",
     },
   },
   Database: {
     DATABASE_URL: {
+      form: "a postgres:// URL",
       default: "the embedded Postgres",
       meaning:
         "An external Postgres. Several hosts (`postgres://user:word@one,other/name`) are a primary and its standbys.",
     },
     DATABASE_DIRECT_URL: {
+      form: "a postgres:// URL",
       meaning: "Postgres itself, where `DATABASE_URL` leads to a transaction pooler.",
     },
-    RETAIN_BLOCKED_DAYS: { default: "90", meaning: "Days that refusals are kept." },
+    RETAIN_BLOCKED_DAYS: {
+      form: "a whole number of days from 1 to 99999",
+      default: "90",
+      meaning: "Days that refusals are kept.",
+    },
     RETAIN_BYTES_DAYS: {
+      form: "a whole number of days from 1 to 99999",
       default: "30",
       meaning: "Days that signed bytes of final transactions are kept.",
     },
     RETAIN_FACILITATED_DAYS: {
+      form: "a whole number of days from 1 to 99999",
       default: "90",
       meaning: "Days that settlements of third parties are kept.",
     },
-    RETAIN_STATISTICS_DAYS: { default: "400", meaning: "Days that hourly counts are kept." },
+    RETAIN_STATISTICS_DAYS: {
+      form: "a whole number of days from 1 to 99999",
+      default: "400",
+      meaning: "Days that hourly counts are kept.",
+    },
   },
   Chains: {
     NETWORKS: {
@@ -88,6 +116,7 @@ export const CONFIGURATION: Record<string, Record<string, ConfigurationKey>> = {
       meaning: "USDC for one coin that pays gas. Required on other networks.",
     },
     ERC6492_FACTORIES: {
+      form: "0x addresses, comma separated",
       meaning: "Factories whose wallets may settle before they are deployed.",
     },
   },
@@ -108,6 +137,7 @@ export const CONFIGURATION: Record<string, Record<string, ConfigurationKey>> = {
         "Accounts that pay gas whose keys are in AWS KMS (`ECC_SECG_P256K1`), by id or ARN; beside or instead of `RELAYER_PRIVATE_KEYS`.",
     },
     KMS_CACHE_SECONDS: {
+      form: "a whole number of seconds up to 999",
       default: "60",
       meaning:
         "How long a data key that the KMS opened may be used. 0: the KMS is called for each signature.",
@@ -119,26 +149,33 @@ export const CONFIGURATION: Record<string, Record<string, ConfigurationKey>> = {
   },
   "Agents and fetches": {
     FETCH_MAX_BYTES: {
+      form: "a whole number of bytes from 10000 to 67108864",
       default: "5242880, at most 67108864",
       meaning:
         "How much of a target's answer x402-fetch returns, in bytes. More comes as `truncated: true`.",
     },
     FETCH_PRIVATE_ORIGINS: { meaning: "Private origins that x402-fetch may reach." },
     MIN_PAYMENT: {
+      form: "an amount of USDC with at most 6 decimals, such as 0.0001",
       default: "0.0001",
       meaning:
         "USDC. Smaller payments are refused, because their gas costs more. Withdrawals may be any amount.",
     },
     FORCED_CANCELS_PER_DAY: {
+      form: "a whole number up to 999999",
       default: "5",
       meaning:
         "Cancellations that one payee may cause for one owner in a day. After that, authorizations are left to expire.",
     },
-    DEMO_PAY_TO: { meaning: "The address that the demo endpoint is paid at." },
+    DEMO_PAY_TO: {
+      form: "a 0x address",
+      meaning: "The address that the demo endpoint is paid at.",
+    },
   },
   Facilitator: {
     FACILITATOR_API_KEYS: { meaning: "If set, verify and settle need `Authorization: Bearer`." },
     FACILITATOR_OPEN: {
+      form: "true or false",
       default: "false",
       meaning:
         "`true`: third parties may settle, with or without such keys, from the gas budget that is set aside for them.",
@@ -153,6 +190,7 @@ export const CONFIGURATION: Record<string, Record<string, ConfigurationKey>> = {
         "`true`: a payer's own approval of Permit2 is sent before its payment, at its own gas.",
     },
     SETTLE_WAIT_MS: {
+      form: "a whole number of milliseconds up to 25000",
       default: "20000",
       meaning: "The longest wait for a block before a settle answers `settlement_pending`.",
     },
@@ -160,7 +198,11 @@ export const CONFIGURATION: Record<string, Record<string, ConfigurationKey>> = {
       default: "the table in `server/core/gas.ts`",
       meaning: "`name=USDC per day,...`: who may cause how much gas.",
     },
-    GAS_CAP_PER_ITEM: { default: "300000", meaning: "Gas units that one payment may use." },
+    GAS_CAP_PER_ITEM: {
+      form: "a whole number of gas units from 10000 to 999999999",
+      default: "300000",
+      meaning: "Gas units that one payment may use.",
+    },
   },
   "Limits on requests": {
     RATE_LIMITS: {
@@ -168,10 +210,12 @@ export const CONFIGURATION: Record<string, Record<string, ConfigurationKey>> = {
       meaning: "`name=requests per minute,...`",
     },
     REQUEST_TIMEOUT_MS: {
+      form: "a whole number of milliseconds from 100 to 999999",
       default: "30000",
       meaning: "How long a request may take to arrive, and a reader may take nothing.",
     },
     CONNECTIONS_PER_ADDRESS: {
+      form: "a whole number from 1 to 99999",
       default: "1000",
       meaning: "Connections that one address may hold. A proxy in front is one address.",
     },
@@ -212,3 +256,12 @@ export const CONFIGURATION: Record<string, Record<string, ConfigurationKey>> = {
     FACILITATOR_API_KEYS_FILE: { meaning: "The file that holds `FACILITATOR_API_KEYS`." },
   },
 };
+
+const FORMS = new Map(
+  Object.values(CONFIGURATION)
+    .flatMap((section) => Object.entries(section))
+    .map(([key, { form }]) => [key, form]),
+);
+
+/** How a value of this key looks. */
+export const formOf = (key: string): string | undefined => FORMS.get(key);

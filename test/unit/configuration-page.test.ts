@@ -2,7 +2,7 @@
 import { readFileSync } from "node:fs";
 import t from "tap";
 import { loadConfig } from "../../server/config.ts";
-import { CONFIGURATION } from "../../server/core/configuration-keys.ts";
+import { CONFIGURATION, formOf } from "../../server/core/configuration-keys.ts";
 
 const textOf = (file: string): string =>
   readFileSync(new URL(`../../${file}`, import.meta.url), "utf8");
@@ -39,6 +39,18 @@ t.test("a documented default is the default", async (t) => {
   t.ok(defaults.length > 15, `${defaults.length} defaults`);
   for (const [key, value] of defaults) t.same(loadConfig({ [key]: value }), loadConfig({}), key);
   t.notSame(loadConfig({ PORT: "3001" }), loadConfig({}), "another value is noticed");
+});
+
+t.test("a value that does not fit is one sentence with the key and the form", async (t) => {
+  for (const key of Object.values(CONFIGURATION).flatMap((section) => Object.keys(section))) {
+    if (formOf(key) === undefined) continue;
+    const value = key === "METRICS_TOKEN" ? "short" : "\u0000".repeat(101);
+    t.throws(
+      () => loadConfig({ [key]: value }),
+      { message: `  - ${key} must be ${formOf(key)}` },
+      key,
+    );
+  }
 });
 
 for (const file of [".env.example", "docker-compose.yml"]) {
