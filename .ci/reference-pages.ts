@@ -71,7 +71,7 @@ The types of messages that a [webhook](../how-to/receive-webhooks.md) receives. 
 | type | sent when |
 | --- | --- |
 ${Object.entries(NOTIFICATION_MEANINGS)
-  .map(([type, meaning]) => `| <a id="${type}"></a>\`${type}\` | ${cell(meaning)} |`)
+  .map(([type, meaning]) => `| <a id="${type}"></a>\`${type}\` | ${meaning} |`)
   .join("\n")}
 
 Messages about what moved no money, and \`agent.funded\`, are limited to 200 an hour for each type and agent. Corrections are not limited.
