@@ -61,11 +61,11 @@ t.test("money goes to the server and back without a change", async (t) => {
 t.test("what an agent can pay now is said with its reason, and never guessed", async (t) => {
   const words = (available: string | null, boundBy: Limits["boundBy"], status = "active") =>
     availableNow({ status, limits: { available, boundBy } } as Agent);
-  t.equal(words("0.039", "weekly_limit"), "Can pay 0.039 USDC now, held back by the weekly limit");
-  t.equal(words("1234.5", "balance"), "Can pay 1,234.50 USDC now, held back by the balance");
-  t.equal(words("0", "balance"), "Pays nothing now: held back by the balance");
-  t.equal(words("0", "status", "paused"), "Pays nothing now: paused");
-  t.equal(words(null, null), "What it can pay is not known just now");
+  t.equal(words("0.039", "weekly_limit"), "Can pay 0.039 USDC now, capped by the weekly limit");
+  t.equal(words("1234.5", "balance"), "Can pay 1,234.50 USDC now, capped by the balance");
+  t.equal(words("0", "balance"), "Cannot pay now: capped by the balance");
+  t.equal(words("0", "status", "paused"), "Cannot pay now: paused");
+  t.equal(words(null, null), "The amount it can pay is not known right now");
 });
 
 t.test("addresses: any case that is right passes, a wrong checksum does not", async (t) => {

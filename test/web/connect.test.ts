@@ -89,7 +89,7 @@ t.test("a new agent, made on the way, and no first key left over", async (t) => 
     const { page, faults } = await world.open(t, asked.pathname + asked.search);
     await signInWithDemoWallet(page);
     await page
-      .getByRole("radio", { name: "Can pay 4.999 USDC now, held back by the daily limit" })
+      .getByRole("radio", { name: "Can pay 4.999 USDC now, capped by the daily limit" })
       .waitFor();
     await page.getByRole("button", { name: "New agent" }).click();
     await page.getByLabel("Name").fill("made-on-the-way");
@@ -181,7 +181,7 @@ t.test("an address that the program did not register is shown, never gone to", a
   });
   const { page } = await world.open(t, `/oauth/authorize?${query.toString()}`);
   await signInWithDemoWallet(page);
-  await page.getByRole("heading", { name: "Nothing can be connected" }).waitFor();
+  await page.getByRole("heading", { name: "This program cannot be connected" }).waitFor();
   await page.getByText("did not register this address of evil.example").waitFor();
   await picture(page, "consent-refused", true);
   t.ok(page.url().startsWith(world.baseUrl), "the browser stayed");

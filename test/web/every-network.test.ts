@@ -97,7 +97,7 @@ t.test("the overview says whether the ledger equals the chain, or what differs",
   const { page } = await world.open(t, "/agents");
   await signInWithDemoWallet(page);
   await page
-    .getByText(/Ledger equals chain as of block [\d,]+ on Arc Testnet, [\d,]+ on Arc/)
+    .getByText(/The ledger matches the chain as of block [\d,]+ on Arc Testnet, [\d,]+ on Arc/)
     .waitFor();
   const stolen = await stealFrom(world, agent.walletAddress, 500_000n);
   for (const [size, width, height] of [
@@ -109,11 +109,11 @@ t.test("the overview says whether the ledger equals the chain, or what differs",
       await signInWithDemoWallet(other);
       // The books are patient with what no authorization explains, and this machine may be busy.
       await other
-        .getByText(/Ledger and chain differ on Arc Testnet, as of block/)
+        .getByText(/The ledger differs from the chain on Arc Testnet, as of block/)
         .waitFor({ timeout: 100_000 });
       await other.getByText("its key may be stolen").waitFor();
       await other.getByText(stolen.slice(0, 8)).waitFor();
-      await other.getByText(/Ledger equals chain as of block [\d,]+ on Arc$/).waitFor();
+      await other.getByText(/The ledger matches the chain as of block [\d,]+ on Arc$/).waitFor();
       if (folder !== undefined)
         await other.screenshot({ path: `${folder}/ledger-${size}-${colorScheme}.png` });
       t.ok(

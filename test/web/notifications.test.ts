@@ -176,7 +176,7 @@ t.test("telling people, in the app", async (t) => {
       reason: "See https://evil.example <b>now</b>",
     });
     t.equal(asked.status, 202);
-    await page.getByRole("link", { name: "What happened" }).click();
+    await page.getByRole("link", { name: "History" }).click();
     await page.getByText("research-agent paid 2.50 USDC").waitFor();
     await page.getByText("research-agent asks you to allow 1.25 USDC").waitFor();
     await until(() => heard.some(({ body }) => body.includes('"payment.settled"')), 20_000);
@@ -214,7 +214,7 @@ t.test("telling people, in the app", async (t) => {
     await picture(page, "pause-link", true);
     t.match(await agentRow(), { status: "active" });
     await press.click();
-    await page.getByText("Paused: this agent pays nobody.").waitFor();
+    await page.getByText("Paused: this agent cannot pay.").waitFor();
     t.match(await agentRow(), { status: "paused" });
     t.notMatch(page.url(), "do=");
   });

@@ -36,7 +36,7 @@ t.test("the second wallet", async (t) => {
       await own.getByRole("button", { name: /Test Wallet/ }).click();
       await own.getByLabel("The owner's address").fill("0x12");
       await own.getByRole("button", { name: "Sign in", exact: true }).click();
-      await own.getByText("The owner's address: Not an address").waitFor();
+      await own.getByText("The owner's address: An address is 0x").waitFor();
       t.notOk(wallet.requests.some(({ method }) => method === "personal_sign"));
       await own.getByLabel("The owner's address").fill(testAccount(58).address);
       await own.getByRole("button", { name: "Try again" }).click();
@@ -57,7 +57,7 @@ t.test("the second wallet", async (t) => {
     await own.getByRole("button", { name: "Save changes" }).click();
     await own.getByText("The rules are saved and in force.").waitFor();
     await own.getByRole("button", { name: "Pause", exact: true }).click();
-    await own.getByText("Paused: this agent pays nobody.").waitFor();
+    await own.getByText("Paused: this agent cannot pay.").waitFor();
     await own.getByRole("button", { name: "Resume", exact: true }).click();
     await own.getByText("Sign in with the owner's wallet for the rest.").last().waitFor();
 

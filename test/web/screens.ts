@@ -38,9 +38,9 @@ export const PUBLIC_SCREENS: Screen[] = [
   },
   { name: "marketplace", path: "/marketplace", ready: /statistics/i },
   { name: "facilitator", path: "/facilitator", ready: "Relayers" },
-  { name: "developers", path: "/developers", ready: "Over MCP" },
+  { name: "developers", path: "/developers", ready: "Connect over MCP" },
   { name: "errors", path: "/developers/errors#invalid_amount", ready: "daily_limit_exceeded" },
-  { name: "not-found", path: "/nowhere", ready: "Nothing is here" },
+  { name: "not-found", path: "/nowhere", ready: "Page not found" },
 ];
 
 /** Fills the demo owner's account and names what can be seen in it. */
@@ -217,7 +217,7 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
     {
       name: "consent-refused",
       path: `${consent}&scope=a&scope=b`,
-      ready: "Nothing can be connected",
+      ready: "This program cannot be connected",
     },
     { name: "agent-keys", path: `${base}/keys`, ready: "Rotate" },
     {
@@ -244,7 +244,7 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
       },
     },
     { name: "agent-audit", path: `${base}/audit`, ready: /created/i },
-    { name: "approvals", path: "/approvals", ready: "Asked by your agents" },
+    { name: "approvals", path: "/approvals", ready: "Requests from your agents" },
     {
       name: "approval",
       path: `/approvals?approval=${String(asked.body.approvalId)}`,

@@ -100,7 +100,7 @@ t.test("the whole story", async (t) => {
         location.href,
     );
     t.notMatch(kept, apiKey.slice(7), "the key is in no storage and no address");
-    await canPay("0.00", "held back by the balance");
+    await canPay("0.00", "capped by the balance");
   });
 
   await step("the faucet funds it, and so does the owner's own wallet", async () => {
@@ -114,7 +114,7 @@ t.test("the whole story", async (t) => {
     await page.getByText("Settled.").waitFor();
     await page.keyboard.press("Escape");
     await page.getByText("120.50 USDC").first().waitFor();
-    await canPay("4.00", "held back by the limit per payment");
+    await canPay("4.00", "capped by the limit per payment");
   });
 
   await step("the agent's spend appears live, without a reload", async (t) => {
@@ -131,7 +131,7 @@ t.test("the whole story", async (t) => {
       .filter({ hasText: "Settled" });
     await row.waitFor();
     await page.getByText("3.00 of 5.00 USDC in the last 24 h").waitFor();
-    await canPay("2.00", "held back by the daily limit");
+    await canPay("2.00", "capped by the daily limit");
     const minted = page.getByRole("listitem").filter({ hasText: "+100.00" });
     t.match(await minted.innerText(), "Newly minted", "the faucet's money comes from nobody");
     t.equal(await page.evaluate(() => (globalThis as { marker?: number }).marker), marker);
@@ -337,11 +337,11 @@ t.test("the whole story", async (t) => {
     const wallet = await injectWallet(opened.page, second, { chainId: chain.chainId });
     await signInAsSecond(opened.page, page.url(), DEMO_OWNER.address);
     await opened.page.getByRole("button", { name: "Pause", exact: true }).click();
-    await page.getByText("Paused: this agent pays nobody.").waitFor();
+    await page.getByText("Paused: this agent cannot pay.").waitFor();
     t.equal(wallet.windows(), 0, "stopping takes no order");
     await canPay("0.00", "paused");
     await opened.page.getByRole("link", { name: "Agents", exact: true }).first().click();
-    await opened.page.getByText("Pays nothing now: paused").waitFor();
+    await opened.page.getByText("Cannot pay now: paused").waitFor();
     await page.getByRole("button", { name: "Resume", exact: true }).click();
     await confirmWithDemoWallet(page, "paused", "active");
     await page.getByText("research-agent can pay again.").waitFor();
@@ -380,7 +380,7 @@ t.test("the whole story", async (t) => {
 
   await step("pausing stops the agent; withdrawing works all the same", async (t) => {
     await page.getByRole("button", { name: "Pause", exact: true }).click();
-    await page.getByText("Paused: this agent pays nobody.").waitFor();
+    await page.getByText("Paused: this agent cannot pay.").waitFor();
     await page.getByRole("link", { name: "Withdraw" }).click();
     t.equal(
       await page.getByRole("button", { name: "Archive agent…" }).isDisabled(),

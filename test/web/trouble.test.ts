@@ -80,7 +80,7 @@ t.test("trouble", async (t) => {
     "a page opened by its address begins at its top, and reloads where it was",
     async (t) => {
       const { page, faults } = await world.open(t, "/developers", { width: 360, height: 740 });
-      await page.getByText("Over MCP").waitFor();
+      await page.getByText("Connect over MCP").waitFor();
       await page.evaluate("scrollTo(0, 400)");
       await page.reload();
       await page.waitForFunction(() => scrollY === 400);
@@ -137,10 +137,10 @@ t.test("trouble", async (t) => {
       await page.reload();
     };
     await change("hash = sha256(hash)");
-    await page.getByText(/Entry \d+ is not the one this browser saw before/).waitFor();
+    await page.getByText(/Entry \d+ differs from the one this browser checked before/).waitFor();
     await page.evaluate("localStorage.clear()");
     await page.reload();
-    await page.getByText(/Entry \d+ does not have the hash of its text/).waitFor();
+    await page.getByText(/Entry \d+ does not match its own hash/).waitFor();
     await change("hash = sha256(prev_hash || convert_to(body, 'UTF8'))");
     await page.getByText(/Verified up to entry \d+/).waitFor();
   });
@@ -238,9 +238,9 @@ t.test("trouble", async (t) => {
 
   await t.test("what does not exist says so", async (t) => {
     const { page } = await signedIn("/agents/agt_nobody");
-    await page.getByRole("heading", { name: "No such agent" }).waitFor();
+    await page.getByRole("heading", { name: "Agent not found" }).waitFor();
     await page.goto(`${world.baseUrl}/no/such/place`);
-    await page.getByRole("heading", { name: "Nothing is here" }).waitFor();
+    await page.getByRole("heading", { name: "Page not found" }).waitFor();
     t.pass("both");
   });
 });

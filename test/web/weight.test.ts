@@ -44,7 +44,7 @@ t.test("weight and speed", async (t) => {
       for (const [path, text] of [
         ["/", "Arc Testnet, block"],
         ["/agents", "Sign in with your wallet"],
-        ["/developers", "Over MCP"],
+        ["/developers", "Connect over MCP"],
       ] as const) {
         const { page } = await world.open(t, "/theme.js");
         const { bytes, names } = await scriptsUntil(page, world.baseUrl + path, text);

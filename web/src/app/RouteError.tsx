@@ -12,18 +12,20 @@ const isStaleChunk = (error: unknown): boolean =>
 
 export function RouteError(): ReactNode {
   const error = useRouteError();
-  useDocumentTitle("Something broke");
+  useDocumentTitle("Something went wrong");
   return (
     <main className={styles.broken}>
       <Stack gap={4}>
         <Logo />
         <h1>
-          {isStaleChunk(error) ? "This page could not be loaded" : "Something broke on this page"}
+          {isStaleChunk(error)
+            ? "This page could not be loaded"
+            : "Something went wrong on this page"}
         </h1>
         <p role="alert">
           {isStaleChunk(error)
-            ? "Purser was updated, or cannot be reached just now. Reloading brings the current version."
-            : "The fault is ours. Your agents and their money are not affected by it."}
+            ? "Purser was updated or cannot be reached. Reload to get the current version."
+            : "This is an error in Purser. Your agents and their money are not affected."}
         </p>
         <Row>
           <Button

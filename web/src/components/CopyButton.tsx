@@ -45,7 +45,7 @@ export function CopyButton({
     if (isDone) onCopied?.();
   };
   const said =
-    state === "done" ? "Copied" : state === "failed" ? "Copying is not allowed here" : "";
+    state === "done" ? "Copied" : state === "failed" ? "This browser does not allow copying" : "";
   return (
     <>
       <Button

@@ -28,7 +28,7 @@ export function LinkAction(props: LinkActionProps): ReactNode {
             {confirm}
           </Button>
           <Button variant="ghost" onClick={onLeave}>
-            Leave it as it is
+            Keep as it is
           </Button>
         </Row>
       </Stack>

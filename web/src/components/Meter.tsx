@@ -43,7 +43,7 @@ export function Meter({
           <span className={styles.pendingText}>+ {formatUsdc(reserved)} reserved</span>
         )}
         {isFull && limit > 0n && <span className={styles.fullText}>at the limit</span>}
-        {limit === 0n && <span className={styles.fullText}>spends nothing</span>}
+        {limit === 0n && <span className={styles.fullText}>cannot spend</span>}
       </p>
     </div>
   );

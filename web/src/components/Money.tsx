@@ -16,7 +16,7 @@ export function Money({ amount, size, unit = true, className }: MoneyProps): Rea
     return (
       <span
         className={[styles.money, className].filter(Boolean).join(" ")}
-        title="The chain cannot be read just now"
+        title="The chain cannot be read right now"
       >
         <span aria-hidden="true">–</span>
         <span className="sr-only">unknown</span>

@@ -20,8 +20,9 @@ export type AddressCheck = { ok: true; address: `0x${string}` } | { ok: false; r
 export async function checkAddress(text: string): Promise<AddressCheck> {
   const trimmed = text.trim();
   if (!SHAPE.test(trimmed))
-    return { ok: false, reason: "Not an address: 0x and 40 hexadecimal digits are needed." };
-  if (/^0x0{40}$/.test(trimmed)) return { ok: false, reason: "The zero address cannot be paid." };
+    return { ok: false, reason: "An address is 0x followed by 40 hexadecimal digits." };
+  if (/^0x0{40}$/.test(trimmed))
+    return { ok: false, reason: "The zero address cannot receive payments." };
   const { checksum } = await import("./checksum.ts");
   const address = checksum(trimmed);
   const digits = trimmed.slice(2);
@@ -29,7 +30,7 @@ export async function checkAddress(text: string): Promise<AddressCheck> {
   if (!isOneCase && address !== trimmed) {
     return {
       ok: false,
-      reason: "The checksum does not match: a character is wrong or has the wrong case.",
+      reason: "The checksum does not match: a character is wrong or in the wrong case.",
     };
   }
   return { ok: true, address };

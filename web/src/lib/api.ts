@@ -67,7 +67,9 @@ async function problemFrom(response: Response): Promise<ApiError> {
     status: response.status,
     code: text(problem.code) ?? `http_${response.status}`,
     detail:
-      text(problem.detail) ?? text(problem.error) ?? `The server answered ${response.status}.`,
+      text(problem.detail) ??
+      text(problem.error) ??
+      `The server returned status ${response.status}.`,
     suggestion: text(problem.suggestion),
     requestId: text(problem.requestId) ?? requestId,
     problem,
@@ -98,7 +100,7 @@ export async function send(
       status: 0,
       code: "unreachable",
       detail: "Purser cannot be reached.",
-      suggestion: "Check your connection, or whether the service is running, then try again.",
+      suggestion: "Check your connection and that the service is running, then try again.",
       cause,
     });
   }

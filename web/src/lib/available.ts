@@ -6,14 +6,14 @@ type Rule = NonNullable<Limits["boundBy"]>;
 
 const REASONS: Record<Exclude<Rule, "status">, string> = {
   expiry: "expired",
-  allowlist: "nobody may be paid yet",
-  per_payment_limit: "held back by the limit per payment",
-  payments_per_hour: "held back by the limit of payments per hour",
-  daily_limit: "held back by the daily limit",
-  weekly_limit: "held back by the weekly limit",
-  monthly_limit: "held back by the monthly limit",
-  balance: "held back by the balance",
-  floor: "less is left than the smallest payment",
+  allowlist: "no payee is allowed yet",
+  per_payment_limit: "capped by the limit per payment",
+  payments_per_hour: "capped by the limit of payments per hour",
+  daily_limit: "capped by the daily limit",
+  weekly_limit: "capped by the weekly limit",
+  monthly_limit: "capped by the monthly limit",
+  balance: "capped by the balance",
+  floor: "less is left than the smallest possible payment",
   gas: "the gas budget is used up",
 };
 
@@ -21,14 +21,14 @@ type Stands = Pick<Agent, "status" | "limits">;
 
 /** Why it is not more. */
 export function heldBackBy({ status, limits: { boundBy } }: Stands): string {
-  if (boundBy === null) return "not known just now";
+  if (boundBy === null) return "not known right now";
   return boundBy === "status" ? status : REASONS[boundBy];
 }
 
 export function availableNow(agent: Stands): string {
   const { available } = agent.limits;
   const reason = heldBackBy(agent);
-  if (available === null) return `What it can pay is ${reason}`;
-  if (atomic(available) === 0n) return `Pays nothing now: ${reason}`;
+  if (available === null) return `The amount it can pay is ${reason}`;
+  if (atomic(available) === 0n) return `Cannot pay now: ${reason}`;
   return `Can pay ${formatUsdc(available)} USDC now, ${reason}`;
 }

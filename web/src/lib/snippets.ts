@@ -26,8 +26,8 @@ export const fetchPaid = (base: string, key: string, request: Record<string, unk
 
 /** The first steps of an agent, in the order they make sense. */
 export const agentSteps = (base: string, key: string, demoUrl: string): Snippet[] => [
-  { title: "Know your limits", code: whoAmI(base, key) },
-  { title: "Ask for the price first", code: fetchPaid(base, key, { url: demoUrl, dryRun: true }) },
+  { title: "Read your limits", code: whoAmI(base, key) },
+  { title: "Check the price first", code: fetchPaid(base, key, { url: demoUrl, dryRun: true }) },
   {
     title: "Fetch a paid API",
     code: `curl ${base}/api/agents/x402-fetch${HEADERS(key, JSON_TYPE, FRESH_KEY)}${body({ url: demoUrl, maxAmount: "0.01" })}`,
@@ -43,10 +43,10 @@ export const agentSteps = (base: string, key: string, demoUrl: string): Snippet[
 ];
 
 export const firstCurls = (base: string, key: string, demoUrl: string): string =>
-  `# Who am I, and what may I spend?
+  `# Read your balance and limits
 ${whoAmI(base, key)}
 
-# Fetch a paid API; Purser pays if the rules allow it
+# Fetch a paid API; Purser pays if your rules allow it
 ${fetchPaid(base, key, { url: demoUrl })}`;
 
 export const typescriptCall = (base: string, key: string, demoUrl: string): string =>

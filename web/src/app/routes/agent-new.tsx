@@ -18,7 +18,10 @@ export default function NewAgentScreen(): ReactNode {
   if (!created) {
     return (
       <>
-        <PageHeader title="New agent" lead="A wallet of its own, and the rules it cannot break." />
+        <PageHeader
+          title="New agent"
+          lead="An agent has its own wallet and spending rules that it cannot exceed."
+        />
         <WithRuleWords>
           {(words) => (
             <CreateAgent
@@ -40,7 +43,7 @@ export default function NewAgentScreen(): ReactNode {
     <>
       <PageHeader
         title={`${created.agent.name} is ready`}
-        lead="Give it this key. Then send USDC to its address, and it can pay."
+        lead="Give the agent this key and send USDC to its address. Then it can pay."
       />
       <Section title="API key">
         <KeyReveal
@@ -58,7 +61,7 @@ export default function NewAgentScreen(): ReactNode {
         onCancel={() => blocker.reset?.()}
         onConfirm={() => blocker.proceed?.()}
       >
-        The key cannot be shown again. You could create another one on the agent&rsquo;s page.
+        The key cannot be shown again. You can create another one on the agent&rsquo;s page.
       </ConfirmDialog>
     </>
   );

@@ -12,7 +12,7 @@ export default function AgentWithdrawScreen(): ReactNode {
     <Stack gap={5}>
       {agent.status === "archived" && (
         <Note>
-          This agent is archived. What still arrives at its address can be withdrawn here.
+          This agent is archived. You can still withdraw USDC that arrives at its address.
         </Note>
       )}
       <Withdraw key={agent.id} agent={agent} owner={address} />

@@ -35,7 +35,7 @@ export default function AgentScreen(): ReactNode {
         above={above}
         what="the agent"
         failed="The agent could not be loaded"
-        missing="No such agent"
+        missing="Agent not found"
         missingLead="It does not exist, or it belongs to another account."
       />
     );
@@ -63,7 +63,7 @@ export default function AgentScreen(): ReactNode {
         )}
         <Tighten agent={agent} />
         {agent.status === "paused" && (
-          <Note tone="warn">Paused: this agent pays nobody. Withdrawing works all the same.</Note>
+          <Note tone="warn">Paused: this agent cannot pay. You can still withdraw.</Note>
         )}
         <div className={styles.summary}>
           <BalanceCard agent={agent} />

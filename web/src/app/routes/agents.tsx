@@ -34,8 +34,8 @@ export default function AgentsScreen(): ReactNode {
         </QueryStatus>
         {agents.data?.length === 0 && (
           <EmptyState title="No agents yet" action={create}>
-            An agent is a wallet with rules: how much it may spend in 24 hours, how much at once,
-            and whom it may pay. Creating one takes a minute and moves no money.
+            An agent is a wallet with rules: how much it may spend in 24 hours, how much per
+            payment, and whom it may pay. Creating one takes a minute and moves no money.
           </EmptyState>
         )}
         {agents.data && agents.data.length > 0 && (

@@ -5,7 +5,7 @@ import { Approvals } from "../../features/approvals/Approvals.tsx";
 export default function ApprovalsScreen(): ReactNode {
   return (
     <>
-      <PageHeader title="Approvals" lead="One payment at a time, by your signature." />
+      <PageHeader title="Approvals" lead="Payments that your agents need your permission for." />
       <Approvals />
     </>
   );

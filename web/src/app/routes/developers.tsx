@@ -22,7 +22,10 @@ export default function DevelopersScreen(): ReactNode {
   const demoUrl = `${base}${network?.demoPath ?? "/api/arc-stats"}`;
   return (
     <>
-      <PageHeader title="Developers" lead="One key, a handful of calls." />
+      <PageHeader
+        title="Developers"
+        lead="Give your agent a key and call the API, MCP or the command line."
+      />
       <Stack gap={5}>
         <Row>
           {DOCUMENTS.map(({ href, label }) => (
@@ -32,27 +35,28 @@ export default function DevelopersScreen(): ReactNode {
           ))}
           <LinkButton to="/developers/errors">Error catalogue</LinkButton>
         </Row>
-        <Section title="For agents" hint="Create an agent, put its key into AGENT_API_KEY, and go.">
+        <Section title="For agents" hint="Create an agent and put its key into AGENT_API_KEY.">
           <Stack gap={3}>
             {agentSteps(base, "$AGENT_API_KEY", demoUrl).map(({ title, code }) => (
               <CodeBlock key={title} label={title} code={code} />
             ))}
             <Note>
-              A refused payment answers 403 with the rule, a suggestion and, for a limit,{" "}
-              <code>availableAt</code>: the exact time the amount fits again. Send an{" "}
-              <code>Idempotency-Key</code> with every payment; a retry with it never pays twice.
+              A refused payment returns 403 with the rule, a suggestion and, for a limit,{" "}
+              <code>availableAt</code>: the time at which the amount fits the limit again. Send an{" "}
+              <code>Idempotency-Key</code> with every payment: a retry with the same key never pays
+              twice.
             </Note>
           </Stack>
         </Section>
         <Section
-          title="Over MCP"
-          hint="The same tools for a model that speaks the Model Context Protocol."
+          title="Connect over MCP"
+          hint="The same functions as tools for clients of the Model Context Protocol."
         >
           <Stack gap={3}>
-            <CodeBlock label="MCP server, for a client with OAuth" code={`${base}/mcp`} />
+            <CodeBlock label="MCP server, for clients with OAuth" code={`${base}/mcp`} />
             <Note>
-              Such a client needs the address alone: it opens a page here, you choose the agent, and
-              no key is copied.
+              These clients need only the address. They open a page here where you choose the agent;
+              you copy no key.
             </Note>
             <CodeBlock label="MCP client with a key" code={mcpConfig(base, "${AGENT_API_KEY}")} />
           </Stack>

@@ -14,7 +14,7 @@ export default function ErrorsScreen(): ReactNode {
           </Muted>
         }
         title="Error catalogue"
-        lead="Every failure carries one of these codes, a sentence, and the request id."
+        lead="Every error has one of these codes, a one-sentence explanation and the request id."
       />
       <Catalogue />
     </>

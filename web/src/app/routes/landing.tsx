@@ -31,11 +31,11 @@ export default function LandingScreen(): ReactNode {
         <section className={styles.hero}>
           <div className={styles.pitch}>
             <h1 id="page-title" tabIndex={-1}>
-              Give your agent a wallet with a limit it cannot pass.
+              Give your agent a wallet with a limit it cannot exceed.
             </h1>
             <p>
-              Purser gives an AI agent its own USDC wallet, with limits its owner sets, and settles
-              x402 payments for anyone.
+              Purser gives an AI agent its own USDC wallet with limits that its owner sets. It also
+              settles x402 payments for any API.
             </p>
             <div className={styles.actions}>
               <LinkButton to="/agents" variant="primary" size="large">

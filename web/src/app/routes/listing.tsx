@@ -32,8 +32,8 @@ export default function ListingScreen(): ReactNode {
         above={above}
         what="the listing"
         failed="The listing could not be loaded"
-        missing="No such listing"
-        missingLead="It was removed, or the address is mistyped."
+        missing="Listing not found"
+        missingLead="It was removed, or the address is wrong."
       />
     );
   return (

@@ -21,7 +21,7 @@ export default function MarketplaceScreen(): ReactNode {
     <>
       <PageHeader
         title="Marketplace"
-        lead="APIs your agents can pay for, one call at a time. Their terms are pinned and checked before each payment."
+        lead="APIs that your agents can pay per call. Purser checks price and payee against the listing before each payment."
         actions={
           session && (
             <Button

@@ -30,7 +30,7 @@ export default function MerchantScreen(): ReactNode {
   const { data: merchant, error, refetch } = useQuery(merchantQuery(days));
   return (
     <>
-      <PageHeader title="Merchant" lead="What this facilitator settled to your wallet." />
+      <PageHeader title="Merchant" lead="Payments to your wallet that this facilitator settled." />
       <Stack gap={5}>
         <Row>
           <Segmented

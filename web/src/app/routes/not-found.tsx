@@ -6,8 +6,8 @@ export default function NotFoundScreen(): ReactNode {
   return (
     <>
       <PageHeader
-        title="Nothing is here"
-        lead="The address may be mistyped, or what it named was removed."
+        title="Page not found"
+        lead="The address may be wrong, or the page was removed."
       />
       <LinkButton to="/agents" variant="primary">
         Go to your agents

@@ -22,15 +22,13 @@ export default function NotificationsScreen(): ReactNode {
         <Tabs
           label="Notifications"
           items={[
-            { to: "/notifications", label: "What happened", end: true },
+            { to: "/notifications", label: "History", end: true },
             { to: "/notifications/email", label: "E-mail" },
             { to: "/notifications/webhooks", label: "Webhooks" },
           ]}
         />
         {part === undefined && (
-          <Happened
-            agentName={(id) => agents?.find((agent) => agent.id === id)?.name ?? "An agent"}
-          />
+          <Happened agentName={(id) => agents?.find((agent) => agent.id === id)?.name ?? "Agent"} />
         )}
         {part === "email" && (
           <>

@@ -19,15 +19,15 @@ export default function SettingsScreen(): ReactNode {
       <PageHeader title="Settings" />
       <Stack gap={5}>
         <EndSessions />
-        <Section title="Account" hint="Your wallet is your account.">
+        <Section title="Account" hint="You sign in with this wallet.">
           <Address value={address} full />
         </Section>
         <Section
           title="Notifications"
-          hint="By e-mail and by webhook: what your agents do, and what needs you."
+          hint="Alerts by e-mail and webhook about your agents and about decisions that wait for you."
         >
           <Row>
-            <LinkButton to="/notifications">What happened</LinkButton>
+            <LinkButton to="/notifications">History</LinkButton>
             <LinkButton to="/notifications/email">E-mail</LinkButton>
             <LinkButton to="/notifications/webhooks">Webhooks</LinkButton>
           </Row>

@@ -37,7 +37,7 @@ export function AgentRow({ agent }: { agent: Agent }): ReactNode {
         <span className="sr-only">Balance</span>
         <Money amount={isUnknown ? null : known} />
         {!isUnknown && silent.length > 0 && (
-          <span className={styles.without}>without {silent.map(nameOf).join(", ")}</span>
+          <span className={styles.without}>not including {silent.map(nameOf).join(", ")}</span>
         )}
       </div>
       <div className={styles.meter}>

@@ -30,17 +30,17 @@ export function ArchiveAgent({ agent }: { agent: Agent }): ReactNode {
   });
   if (agent.status === "archived") return null;
   return (
-    <Section title="Archive" hint="Ends the agent and its keys. Its history stays.">
+    <Section title="Archive" hint="Stops the agent and revokes its keys. Its history is kept.">
       <Stack gap={3}>
         {!isEmpty && (
           <p>
             {known === 0n ? (
-              `${silent.map(nameOf).join(" and ")} cannot be read just now, so nobody can say whether money would be stranded.`
+              `${silent.map(nameOf).join(" and ")} cannot be read right now, so Purser cannot check that the agent is empty.`
             ) : (
               <>
                 The agent holds <Money amount={known} />
                 {agent.balances.length > 1 && ` (${holding.map(nameOf).join(", ")})`}. Withdraw
-                everything first; then it can be archived.
+                everything before you archive it.
               </>
             )}
           </p>
@@ -71,8 +71,8 @@ export function ArchiveAgent({ agent }: { agent: Agent }): ReactNode {
           archive.mutate();
         }}
       >
-        Its keys stop working at once, and it cannot be brought back. USDC that still arrives at its
-        address can be withdrawn from its page.
+        Its keys stop working immediately, and it cannot be restored. You can still withdraw USDC
+        that arrives at its address.
       </ConfirmDialog>
     </Section>
   );

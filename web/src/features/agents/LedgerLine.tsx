@@ -30,7 +30,7 @@ export function LedgerLine(): ReactNode {
         <Note key={state.network} tone="warn">
           <p role="alert">
             <strong>
-              Ledger and chain differ{on(state)}, as of block {blockOf(state)}.
+              The ledger differs from the chain{on(state)}, as of block {blockOf(state)}.
             </strong>
           </p>
           <ul className={styles.list}>
@@ -55,7 +55,7 @@ export function LedgerLine(): ReactNode {
       {equal.length > 0 && (
         <p>
           <Muted>
-            Ledger equals chain as of block{" "}
+            The ledger matches the chain as of block{" "}
             {equal.map((state) => `${blockOf(state)}${on(state)}`).join(", ")}
           </Muted>
         </p>
@@ -63,7 +63,7 @@ export function LedgerLine(): ReactNode {
       {unread.length > 0 && (
         <p>
           <Muted>
-            Not compared with the chain yet
+            The ledger is not compared with the chain yet
             {isAlone ? "" : `: ${unread.map(({ network }) => nameOf(network)).join(", ")}`}
           </Muted>
         </p>

@@ -18,14 +18,14 @@ export function PauseButton({ agent, compact }: { agent: Agent; compact?: boolea
       notifications.show({
         message: isPaused
           ? `${agent.name} can pay again.`
-          : `${agent.name} is paused and pays nobody.`,
+          : `${agent.name} is paused and cannot pay.`,
       });
     },
     onError: (error) => {
       if (error instanceof NotSigned) return;
       notifications.show({
         color: "red",
-        title: `${agent.name}: ${verb.toLowerCase()} did not work`,
+        title: `${agent.name}: ${verb.toLowerCase()} failed`,
         message: error.message,
       });
     },

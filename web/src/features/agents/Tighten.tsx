@@ -26,7 +26,7 @@ export function Tighten({ agent }: { agent: Agent }): ReactNode {
       notifications.show({
         message:
           wanted === "pause"
-            ? `${agent.name} is paused and pays nobody.`
+            ? `${agent.name} is paused and cannot pay.`
             : `${agent.name} may spend ${formatUsdc(half)} USDC in 24 hours.`,
       });
       leave();
@@ -35,9 +35,9 @@ export function Tighten({ agent }: { agent: Agent }): ReactNode {
   });
   if (wanted !== "pause" && wanted !== "lower") return null;
   if (agent.status === "archived" || (wanted === "pause" && agent.status === "paused"))
-    return <Note>There is nothing to do: this agent pays nobody.</Note>;
+    return <Note>No change needed: this agent already cannot pay.</Note>;
   if (wanted === "lower" && half === 0n)
-    return <Note>There is nothing to lower: this agent&rsquo;s daily limit is zero.</Note>;
+    return <Note>No change needed: this agent&rsquo;s daily limit is already zero.</Note>;
   return wanted === "pause" ? (
     <LinkAction
       title={`Pause ${agent.name}?`}
@@ -48,7 +48,7 @@ export function Tighten({ agent }: { agent: Agent }): ReactNode {
       onConfirm={act.mutate}
       onLeave={leave}
     >
-      It pays nobody until you resume it, which your wallet signs. Nothing has changed yet.
+      It cannot pay until you resume it with your wallet&rsquo;s signature. Nothing has changed yet.
     </LinkAction>
   ) : (
     <LinkAction
@@ -60,8 +60,8 @@ export function Tighten({ agent }: { agent: Agent }): ReactNode {
       onConfirm={act.mutate}
       onLeave={leave}
     >
-      Now it may spend {formatUsdc(agent.dailyLimit)} USDC in 24 hours; then half of it. Raising it
-      again is your wallet&rsquo;s to sign. Nothing has changed yet.
+      It may now spend {formatUsdc(agent.dailyLimit)} USDC in 24 hours; this halves the limit.
+      Raising it again needs your wallet&rsquo;s signature. Nothing has changed yet.
     </LinkAction>
   );
 }

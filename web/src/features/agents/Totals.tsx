@@ -30,7 +30,9 @@ export function Totals(): ReactNode {
       <Stat
         label="Balance of all agents"
         note={
-          isPartly ? `without ${silent.map(nameOf).join(", ")}, which cannot be read` : undefined
+          isPartly
+            ? `not including ${silent.map(nameOf).join(", ")}, which cannot be read`
+            : undefined
         }
       >
         {totals ? <Money amount={isPartly ? known : totals.balance} /> : bone}

@@ -54,13 +54,13 @@ function ApprovalDetails({ approval }: { approval: Approval }): ReactNode {
       <Stack gap={2}>
         <Money amount={approval.amount} size="display" />
         <p>
-          <strong>{approval.agentName}</strong> asks to pay this once
+          <strong>{approval.agentName}</strong> requests permission for this one payment
           {approval.site !== null && ` at ${approval.site}`}.
         </p>
         <Row>
           <Badge tone={status.tone}>{status.label}</Badge>
           <Muted>
-            asked <TimeAgo iso={approval.createdAt} />
+            requested <TimeAgo iso={approval.createdAt} />
           </Muted>
         </Row>
         <Muted>{status.meaning}</Muted>
@@ -71,11 +71,9 @@ function ApprovalDetails({ approval }: { approval: Approval }): ReactNode {
       </Note>
       {approval.reason !== null && (
         <Stack gap={2}>
-          <h3>In the agent&apos;s words</h3>
+          <h3>Reason from the agent</h3>
           <blockquote className={styles.words}>{approval.reason}</blockquote>
-          <Muted>
-            An agent may repeat what a stranger told it. Judge the payee and the amount.
-          </Muted>
+          <Muted>This text may come from a third party. Check the payee and the amount.</Muted>
         </Stack>
       )}
       <Decide approval={approval} />
@@ -97,11 +95,10 @@ function Decide({ approval }: { approval: Approval }): ReactNode {
     <Stack gap={3}>
       {isOpen && (
         <Muted>
-          Allowing it needs one signature of your wallet, over exactly this payee and amount. Your
-          rules stay as they are.
+          To allow it, sign once for exactly this payee and amount. Your rules do not change.
         </Muted>
       )}
-      {failure && <ErrorNotice title="That did not work" error={failure} />}
+      {failure && <ErrorNotice title="The decision was not saved" error={failure} />}
       <Row>
         {isOpen && (
           <Button
@@ -151,18 +148,18 @@ function Facts({ approval }: { approval: Approval }): ReactNode {
             `${policy.limit ?? ""}, ${policy.spent ?? "0"} used (${policy.window ?? ""})`,
           ],
           isLive && ["Ends", <TimeUntil key="ends" iso={approval.expiresAt} />],
-          ["Asked", formatDateTime(approval.createdAt)],
+          ["Requested", formatDateTime(approval.createdAt)],
           approval.decidedAt !== null && ["Decided", formatDateTime(approval.decidedAt)],
         ]}
       />
       <Row>
         {approval.paymentId !== null && (
           <LinkButton to={`/agents/${approval.agentId}?payment=${approval.paymentId}`}>
-            The payment
+            View payment{" "}
           </LinkButton>
         )}
         <LinkButton to={`/agents/${approval.agentId}/rules`} variant="ghost">
-          The agent&apos;s rules
+          View the agent&apos;s rules{" "}
         </LinkButton>
       </Row>
     </Stack>

@@ -25,16 +25,16 @@ export function Approvals(): ReactNode {
     <>
       <Section
         flush
-        title="Asked by your agents"
-        hint="What your rules refused, and an agent asked you to allow once. Your rules stay as they are."
+        title="Requests from your agents"
+        hint="Payments that your rules refused and an agent asks you to allow once. Your rules do not change."
       >
         <QueryStatus query={query} what="approvals" failed="The approvals could not be loaded">
           <Skeleton shape="row" count={4} />
         </QueryStatus>
         {query.isSuccess && items.length === 0 && (
-          <EmptyState title="Nobody asks for anything">
-            When a rule refuses a payment, an agent can ask you to allow it once. It appears here,
-            and on every page.
+          <EmptyState title="No open requests">
+            When a rule refuses a payment, the agent can ask you to allow it once. The request
+            appears here.
           </EmptyState>
         )}
         <ul className={styles.list}>

@@ -5,26 +5,26 @@ export const STATUS: Record<Approval["status"], { label: string; tone: Tone; mea
   open: {
     label: "Waiting for you",
     tone: "warn",
-    meaning: "Nothing was paid. The agent waits for your decision.",
+    meaning: "Not paid. The agent waits for your decision.",
   },
   granted: {
     label: "Allowed",
     tone: "accent",
-    meaning: "The agent may make this payment once. It has not done so yet.",
+    meaning: "The agent may make this payment once. It has not paid yet.",
   },
   declined: {
     label: "Declined",
     tone: "neutral",
-    meaning: "Nothing was paid. The agent was told that you said no.",
+    meaning: "Not paid. The agent was notified that you declined.",
   },
   expired: {
     label: "Expired",
     tone: "neutral",
-    meaning: "Nothing was paid. Nobody decided in time, or the agent's call has other terms now.",
+    meaning: "Not paid. The request was not decided in time, or the payment terms changed.",
   },
   used: {
     label: "Used",
     tone: "ok",
-    meaning: "The agent has made this payment. It cannot be made again.",
+    meaning: "The agent made this payment. The approval cannot be used again.",
   },
 };

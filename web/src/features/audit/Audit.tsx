@@ -32,12 +32,12 @@ export function Audit({ agent }: { agent: Agent }): ReactNode {
     <Section
       flush
       title="Audit"
-      hint="Every change of rules and keys: who, when, before and after."
+      hint="Every change of rules and keys: who changed it, when, and the values before and after."
     >
       <QueryStatus query={query} what="the audit" failed="The audit could not be loaded">
         <Skeleton shape="row" count={4} />
       </QueryStatus>
-      {query.isSuccess && entries.length === 0 && <EmptyState title="Nothing was changed yet" />}
+      {query.isSuccess && entries.length === 0 && <EmptyState title="No changes yet" />}
       <ol className={styles.list}>
         {entries.map((entry) => (
           <Entry key={entry.id} entry={entry} />
@@ -51,7 +51,7 @@ export function Audit({ agent }: { agent: Agent }): ReactNode {
 /** The zero address is nobody's: the chain told, or somebody unknown tried. */
 function Actor({ entry: { actor, action } }: { entry: AuditEntry }): ReactNode {
   if (!/^0x0+$/.test(actor)) return <Address value={actor} copy={false} />;
-  return action.endsWith(".refused") ? "somebody unknown" : "the chain";
+  return action.endsWith(".refused") ? "unknown" : "the chain";
 }
 
 function Entry({ entry }: { entry: AuditEntry }): ReactNode {

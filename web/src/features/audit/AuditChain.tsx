@@ -23,7 +23,7 @@ export function AuditChain(): ReactNode {
   return (
     <Section
       title="Audit log"
-      hint="Everything done in your name is one chain of entries, each sealed by the next. Your browser checks it now, from where it last left off."
+      hint="Every action on your account is an entry in a hash chain. Your browser checks the entries added since its last check."
       actions={
         <Button
           size="small"
@@ -43,10 +43,10 @@ export function AuditChain(): ReactNode {
         {chain.data?.ok === true && <Verified end={chain.data.end} />}
         {chain.data?.ok === false && (
           <ErrorNotice
-            title="The audit log was changed"
+            title="The audit log was tampered with"
             error={
               new Error(
-                `Entry ${chain.data.seq} ${chain.data.why}. Keep a copy, and ask whoever runs this service.`,
+                `Entry ${chain.data.seq} ${chain.data.why}. Keep a copy and contact the operator of this service.`,
               )
             }
           />
@@ -65,7 +65,7 @@ const Verified = ({ end }: { end: ChainEnd }): ReactNode => (
       <Badge tone="ok">Verified up to entry {end.seq}</Badge>
     </p>
     <p>
-      Its seal, to keep elsewhere:{" "}
+      Seal, to keep outside Purser:{" "}
       <CopyText
         value={`${end.seq}:${end.hash}`}
         shown={`${end.seq}:${end.hash.slice(0, 8)}…${end.hash.slice(-8)}`}

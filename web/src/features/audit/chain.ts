@@ -54,18 +54,18 @@ async function follow(lines: readonly AuditLine[], known: ChainEnd): Promise<Cha
     return {
       ok: false,
       seq: known.seq,
-      why: "was there when this browser last looked, and is gone",
+      why: "existed at the last check of this browser and is now missing",
     };
   if (known.seq > 0 && first?.hash !== known.hash)
-    return { ok: false, seq: known.seq, why: "is not the one this browser saw before" };
+    return { ok: false, seq: known.seq, why: "differs from the one this browser checked before" };
   let end = known.seq > 0 ? { seq: known.seq - 1, hash: first?.prevHash ?? "" } : START;
   for (const line of lines) {
     const seq = end.seq + 1;
     if (line.seq !== seq) return { ok: false, seq, why: "is missing" };
     if (line.prevHash !== end.hash)
-      return { ok: false, seq, why: "does not follow the entry before it" };
+      return { ok: false, seq, why: "does not match the hash of the entry before it" };
     if ((await hashOf(line)) !== line.hash)
-      return { ok: false, seq, why: "does not have the hash of its text" };
+      return { ok: false, seq, why: "does not match its own hash" };
     end = { seq, hash: line.hash };
   }
   return { ok: true, end };

@@ -44,7 +44,7 @@ export function ChooseAgent(props: ChooseAgentProps): ReactNode {
       {isCreating && (
         <Stack gap={3}>
           <Row>
-            <h2>A new agent for it</h2>
+            <h2>A new agent</h2>
             {agents.length > 0 && (
               <Button
                 variant="ghost"
@@ -53,11 +53,11 @@ export function ChooseAgent(props: ChooseAgentProps): ReactNode {
                   onChoose(agents[0]?.id ?? "");
                 }}
               >
-                Choose one you have
+                An existing agent
               </Button>
             )}
           </Row>
-          <Muted>A wallet of its own, and the rules it cannot break.</Muted>
+          <Muted>An agent has its own wallet and spending rules that it cannot exceed.</Muted>
           {createAgent}
         </Stack>
       )}

@@ -26,7 +26,7 @@ export function Connections({ agent }: { agent: Agent }): ReactNode {
     <Section
       flush
       title="Connected programs"
-      hint="Programs you connected without a key. They share the agent's limits, and change no rule."
+      hint="Programs that you connected without a key. They share the agent's limits and cannot change its rules."
     >
       <QueryStatus query={query} what="connections" failed="Connections could not be loaded">
         <Skeleton shape="row" count={1} />
@@ -58,9 +58,9 @@ export function Connections({ agent }: { agent: Agent }): ReactNode {
 function HowTo(): ReactNode {
   const base = useInfo()?.publicUrl ?? globalThis.location.origin;
   return (
-    <EmptyState title="No program is connected">
+    <EmptyState title="No connected programs">
       Add this MCP server in Claude, ChatGPT, Cursor, VS Code or another client. It opens a page
-      here, where you choose this agent; no key is copied.
+      here, where you choose this agent. You copy no key.
       <CopyText value={`${base}/mcp`} what="the address of the MCP server" />
     </EmptyState>
   );
@@ -131,7 +131,7 @@ function EndDialog({
   const end = useMutation({
     mutationFn: (id: string) => endConnection(agentId, id),
     onSuccess: () => {
-      notifications.show({ message: "The connection has ended." });
+      notifications.show({ message: "Connection ended." });
       onDone();
     },
     onSettled: invalidate.afterConnections,
@@ -152,7 +152,7 @@ function EndDialog({
         if (connection) end.mutate(connection.id);
       }}
     >
-      {connection?.thirdParty.name} is refused from now on. It has to ask you again to come back.
+      {connection?.thirdParty.name} loses access immediately. To reconnect, it has to ask you again.
     </ConfirmDialog>
   );
 }

@@ -30,7 +30,7 @@ export function Consent({ parameters, ...rest }: ConsentProps): ReactNode {
   });
   if (parameters === undefined || query.error)
     return (
-      <Refusal error={query.error ?? new Error("The program's request says a thing twice.")} />
+      <Refusal error={query.error ?? new Error("The program's request repeats a parameter.")} />
     );
   if (!query.data)
     return (
@@ -47,7 +47,7 @@ function Refusal({ error }: { error: unknown }): ReactNode {
   const { redirectTo, place } = error instanceof ApiError ? error.problem : {};
   return (
     <>
-      <PageHeader title="Nothing can be connected" />
+      <PageHeader title="This program cannot be connected" />
       <Stack gap={4}>
         <ErrorNotice error={error} />
         {typeof redirectTo === "string" && typeof place === "string" && (
@@ -96,7 +96,7 @@ function Question({
     <>
       <PageHeader
         title={`Connect ${consent.thirdParty.name}?`}
-        lead="A program asks to use one of your agents."
+        lead="A program requests access to one of your agents."
       />
       <Stack gap={5}>
         <Asker consent={consent} />
@@ -114,13 +114,13 @@ function Question({
             <li>Pay as the agent, within the rules you signed.</li>
             <li>See the agent&rsquo;s balance, rules and payments.</li>
             <li>
-              Not: change a rule, withdraw, or see your other agents. You can end the connection at
-              any time, on the agent&rsquo;s page.
+              It cannot change rules, withdraw, or see your other agents. You can end the connection
+              at any time on the agent&rsquo;s page.
             </li>
           </ul>
         </Section>
-        {allow.error && <ErrorNotice title="Nothing was connected" error={allow.error} />}
-        {deny.error && <ErrorNotice title="The program was not told" error={deny.error} />}
+        {allow.error && <ErrorNotice title="The program was not connected" error={allow.error} />}
+        {deny.error && <ErrorNotice title="The program was not notified" error={deny.error} />}
         <div className={styles.answers}>
           <Muted>
             Your wallet signs: <span className={styles.label}>{consent.label}</span>
@@ -154,17 +154,17 @@ function Question({
 function Asker({ consent }: { consent: ConsentRequest }): ReactNode {
   const { thirdParty, place, describedAt, keyExpiresAt } = consent;
   return (
-    <Section title="Who asks">
+    <Section title="The program">
       <Stack gap={4}>
         <Note tone="warn">
-          Purser does not know this program: its name is what it says of itself. Go on only if you
-          have just told it to connect.
+          Purser has not verified this program or its name. Continue only if you started this
+          connection.
         </Note>
         <KeyValues
           rows={[
-            ["Calls itself", <strong key="name">{thirdParty.name}</strong>],
+            ["Name given by the program", <strong key="name">{thirdParty.name}</strong>],
             ["You are sent back to", <strong key="place">{place}</strong>],
-            describedAt !== null && ["Described by", describedAt],
+            describedAt !== null && ["Described at", describedAt],
             ["Until", formatDateTime(keyExpiresAt)],
           ]}
         />
@@ -189,8 +189,8 @@ function Done({
         title={agent ? "Connected" : "Not connected"}
         lead={
           agent
-            ? `${name} may use ${agent.name} now. You can close this page once ${name} goes on.`
-            : `${name} was given nothing.`
+            ? `${name} may now use ${agent.name}. You can close this page when ${name} continues.`
+            : `${name} has no access.`
         }
       />
       <Row>

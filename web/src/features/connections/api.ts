@@ -48,7 +48,7 @@ export const denyConsent = (consent: ConsentRequest): Promise<Answered> =>
 export function goTo(redirectTo: string): void {
   const { protocol } = new URL(redirectTo);
   if (/^(javascript|data|blob|file|vbscript|about|filesystem):$/.test(protocol))
-    throw new Error("The program wants to be answered where no program is.");
+    throw new Error("The program's return address is not valid.");
   globalThis.location.assign(redirectTo);
 }
 

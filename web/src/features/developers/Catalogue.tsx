@@ -67,7 +67,7 @@ export function Catalogue(): ReactNode {
                 <code>{entry.code}</code>{" "}
                 {entry.retryable && (
                   <Badge tone="accent" icon={<></>}>
-                    may succeed later
+                    can be retried
                   </Badge>
                 )}
               </p>
