@@ -55,10 +55,10 @@ t.test("the marketplace", async (t) => {
     const dialog = page.getByRole("dialog");
     await dialog.getByLabel("URL of the paid API").fill(`${world.baseUrl}/api/health`);
     await dialog.getByRole("button", { name: "Check the URL" }).click();
-    await dialog.getByText("This URL does not answer with a payable 402").waitFor();
+    await dialog.getByText("This URL does not return payment terms").waitFor();
     await dialog.getByLabel("URL of the paid API").fill(`${world.baseUrl}/api/arc-stats?mine=1`);
     await dialog.getByRole("button", { name: "Check the URL" }).click();
-    await dialog.getByText("The API answers with terms").waitFor();
+    await dialog.getByText("Agents can pay these terms").waitFor();
     await dialog.getByLabel("Name").fill("My statistics");
     await dialog.getByLabel("Category").fill("data");
     await dialog.getByRole("button", { name: "List it" }).click();

@@ -17,7 +17,7 @@ t.test("a merchant's day", async (t) => {
 
   await step("the first payment appears by itself", async () => {
     await signInWithDemoWallet(page);
-    await page.getByText("Nothing was settled to you yet").waitFor();
+    await page.getByText("No settlements yet").waitFor();
     await pay({ app, chain, payer }, payTo, "2500000");
     const broke = await signedPayment({ chain, payer: newAccount(), payTo });
     await post(app, "verify", broke);
@@ -49,13 +49,13 @@ t.test("a merchant's day", async (t) => {
     await row.getByRole("button").click();
     const amount = drawer.getByRole("textbox", { name: "Refund" });
     await amount.fill("3");
-    await drawer.getByText("2.50 USDC are left of this payment.").waitFor();
+    await drawer.getByText("2.50 USDC of this payment can be refunded.").waitFor();
     t.ok(await drawer.getByRole("button", { name: "Sign and refund" }).isDisabled());
     await amount.fill("0.75");
     await picture(page, "merchant-refund");
     await drawer.getByRole("button", { name: "Sign and refund" }).click();
     await drawer
-      .getByText("It is back with the payer.")
+      .getByText("The payer received the refund.")
       .or(drawer.getByText("Partly refunded"))
       .first()
       .waitFor();

@@ -106,7 +106,7 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
   const base = `/agents/${agent.id}`;
   return [
     { name: "agents", path: "/agents", ready: "idle-agent" },
-    { name: "merchant", path: "/merchant", ready: "No payment was refused." },
+    { name: "merchant", path: "/merchant", ready: "No refused payments." },
     {
       name: "merchant-settlement",
       path: `/merchant?settlement=${settlementId}`,

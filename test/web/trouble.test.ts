@@ -229,7 +229,7 @@ t.test("trouble", async (t) => {
       });
       await page.getByRole("button", { name: "Sign and withdraw" }).click();
       await page.getByText("The outcome is not known yet.").waitFor();
-      await page.getByRole("button", { name: "Ask again" }).click();
+      await page.getByRole("button", { name: "Check again" }).click();
       await page.getByText("Confirmed on chain.").waitFor();
       await page.getByText("0.75 USDC").first().waitFor({ timeout: 20_000 });
       t.pass("one withdrawal only");

@@ -402,7 +402,7 @@ t.test("wallets", async (t) => {
       await page.getByLabel("Amount").fill("4.5");
       wallet.rejectNext("eth_signTypedData_v4");
       await page.getByRole("button", { name: "Sign and send" }).click();
-      await page.getByText("You declined in your wallet. Nothing was moved.").waitFor();
+      await page.getByText("You declined in your wallet. No money moved.").waitFor();
       await page.getByRole("button", { name: "Sign and send" }).click();
       await page.getByText("Settled.").waitFor();
       await page.keyboard.press("Escape");
@@ -432,7 +432,7 @@ t.test(
     await page.getByRole("button", { name: "Fund", exact: true }).click();
     await page.getByLabel("Amount").fill("2.25");
     await page.getByRole("button", { name: "Sign and send" }).click();
-    await page.getByText("Sent; the balance follows").waitFor();
+    await page.getByText("Sent; the balance updates").waitFor();
     await page.keyboard.press("Escape");
     await page.getByText("2.25 USDC").first().waitFor({ timeout: 20_000 });
     t.same(faults, []);

@@ -19,7 +19,7 @@ export function FacilitatorNumbers({ stats }: { stats: FacilitatorStats | undefi
       <Stat label="Verified in 24 h">{day ? integer.format(day.verified) : bone}</Stat>
       <Stat
         label="Settled in 24 h"
-        note={stats ? `${integer.format(stats.allTime.settled)} of all time` : undefined}
+        note={stats ? `${integer.format(stats.allTime.settled)} in total` : undefined}
       >
         {day ? integer.format(day.settled) : bone}
       </Stat>
@@ -67,12 +67,12 @@ export function BatchChart({ stats }: { stats: FacilitatorStats }): ReactNode {
   const payments = sizes.reduce((sum, { size, count }) => sum + size * count, 0);
   const summary =
     transactions === 0
-      ? "No transaction in the last 24 hours."
-      : `${plural(payments, "payment")} went in ${plural(transactions, "transaction")}; the largest carried ${sizes.at(-1)?.size}.`;
+      ? "No transactions in the last 24 hours."
+      : `${plural(payments, "payment")} in ${plural(transactions, "transaction")}; the largest batch had ${sizes.at(-1)?.size}.`;
   return (
     <Section title="Payments per transaction" hint={summary}>
       {transactions === 0 ? (
-        <Stack gap={3}>Payments that arrive together share one transaction and its gas.</Stack>
+        <Stack gap={3}>Payments that arrive at the same time share one transaction and its gas.</Stack>
       ) : (
         <Chart
           summary={summary}

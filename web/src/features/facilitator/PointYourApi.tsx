@@ -24,8 +24,8 @@ export function PointYourApi({
   }[kind];
   return (
     <Section
-      title="Point your API at it"
-      hint="Any x402 middleware takes a facilitator URL. This one verifies, settles, and pays the gas."
+      title="Use it for your API"
+      hint="Set this facilitator URL in any x402 middleware. Purser verifies and settles the payments and pays the gas."
     >
       <Stack gap={3}>
         <div>
@@ -43,7 +43,7 @@ export function PointYourApi({
         <CodeBlock label="Facilitator" code={code} />
         {info.facilitator.requiresKey && (
           <Note>
-            Verify and settle need a key here: send <code>Authorization: Bearer &lt;key&gt;</code>.
+            Verify and settle need a key: send <code>Authorization: Bearer &lt;key&gt;</code>.
             Ask the operator for one.
           </Note>
         )}

@@ -15,7 +15,7 @@ export function Recent({ stats }: { stats: FacilitatorStats }): ReactNode {
   return (
     <Section flush title="Recent settlements">
       {stats.recent.length === 0 && (
-        <EmptyState title="Nothing was settled yet">The first payment appears here.</EmptyState>
+        <EmptyState title="No settlements yet">Settled payments appear here.</EmptyState>
       )}
       <ul>
         {stats.recent.map((row) => (

@@ -18,7 +18,7 @@ export function Relayers({ stats }: { stats: FacilitatorStats }): ReactNode {
   const info = useInfo();
   const explorer = useExplorer();
   return (
-    <Section flush title="Relayers" hint="These accounts pay the gas. Each is a lane of its own.">
+    <Section flush title="Relayers" hint="These accounts send the transactions and pay the gas.">
       <ul>
         {stats.relayers.map((relayer) => (
           <li key={`${relayer.network}${relayer.address}`} className={styles.relayer}>
@@ -28,7 +28,7 @@ export function Relayers({ stats }: { stats: FacilitatorStats }): ReactNode {
             </span>
             <span className={styles.amount} title={relayer.gasBalance ?? undefined}>
               {relayer.gasBalance === null
-                ? "not readable"
+                ? "cannot be read"
                 : `${shortGas(relayer.gasBalance)} ${relayer.gasSymbol}`}
             </span>
             {relayer.low ? (

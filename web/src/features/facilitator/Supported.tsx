@@ -12,8 +12,8 @@ export function Supported({ info }: { info: ServiceInfo }): ReactNode {
   const query = useQuery(supportedQuery);
   const { data } = query;
   return (
-    <Section title="Supported kinds" hint="One scheme, USDC, gasless for the payer.">
-      <QueryStatus query={query} what="supported kinds">
+    <Section title="Supported payments" hint="Schemes and networks for USDC payments. The payer needs no gas.">
+      <QueryStatus query={query} what="supported payments">
         <Skeleton count={3} />
       </QueryStatus>
       {data && (

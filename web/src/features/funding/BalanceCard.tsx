@@ -28,7 +28,7 @@ export function BalanceCard({ agent }: { agent: Agent }): ReactNode {
       <Stack gap={4}>
         <Money amount={agent.balance} size="display" />
         {agent.balance === null && (
-          <Note tone="warn">The chain cannot be read just now. The money is where it was.</Note>
+          <Note tone="warn">The chain cannot be read right now. Your money is not affected.</Note>
         )}
         {elsewhere.length > 0 && (
           <KeyValues
@@ -40,7 +40,7 @@ export function BalanceCard({ agent }: { agent: Agent }): ReactNode {
         )}
         {agent.allowances?.map(({ network, amount }) => (
           <Muted key={network}>
-            Payments through Permit2 may take <Money amount={amount} /> of it on {nameOf(network)}.
+            Permit2 payments may use <Money amount={amount} /> of this balance on {nameOf(network)}.
           </Muted>
         ))}
         <div className={styles.address}>
@@ -61,8 +61,8 @@ export function BalanceCard({ agent }: { agent: Agent }): ReactNode {
           <p>
             <Muted>
               {elsewhere.length === 0
-                ? "Empty: it can pay nobody until it is funded."
-                : `Empty on ${nameOf(agent.network)}, where it pays unless a payment names another network.`}
+                ? "Empty: the agent cannot pay until you fund it."
+                : `Empty on ${nameOf(agent.network)}, the network it pays on by default.`}
             </Muted>
           </p>
         )}

@@ -19,10 +19,9 @@ export function Faucet({ agent }: { agent: Agent }): ReactNode {
   return (
     <Stack gap={4}>
       <p>
-        This is a local world with a chain of its own. Its faucet gives play money, as often as you
-        like.
+        This is a local test chain. Its faucet gives test USDC as often as you like.
       </p>
-      {ask.error && <ErrorNotice title="The faucet gave nothing" error={ask.error} />}
+      {ask.error && <ErrorNotice title="The faucet failed" error={ask.error} />}
       {ask.isSuccess && (
         <Note tone="ok">
           <span role="status">

@@ -57,11 +57,11 @@ export function FundDialog({
               Send USDC on <strong>{network?.name}</strong> to this address, from any wallet or
               exchange.{" "}
               {networks.length > 1
-                ? `The address is the same on every network, and money stays on the one it came to.`
-                : `What is sent on another network cannot be seen or moved here.`}
+                ? `The address is the same on every network, and USDC stays on the network where you send it.`
+                : `Purser cannot see or move USDC that you send on another network.`}
             </p>
             <WholeAddress agent={agent} network={networkId} />
-            <Muted>The balance here follows the chain within seconds.</Muted>
+            <Muted>The balance updates within seconds.</Muted>
           </Stack>
         )}
       </Stack>

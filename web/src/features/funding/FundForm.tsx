@@ -38,7 +38,7 @@ export function FundForm({
         <KeyValues
           rows={[
             ["From", <Address key="from" value={connection.address} copy={false} />],
-            ["It holds", <Money key="holds" amount={balance} />],
+            ["Balance", <Money key="holds" amount={balance} />],
             ["To", <Address key="to" value={to} copy={false} label={agent.name} />],
           ]}
         />
@@ -63,7 +63,7 @@ export function FundForm({
         <Button
           type="submit"
           variant="primary"
-          pending={pay.isPending && "Answer in your wallet, then wait for the chain…"}
+          pending={pay.isPending && "Confirm in your wallet, then wait for the chain…"}
         >
           Sign and send
         </Button>

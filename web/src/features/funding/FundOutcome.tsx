@@ -16,12 +16,12 @@ interface FundOutcomeProps {
 
 export function FundOutcome({ result, error, explorer, onAgain }: FundOutcomeProps): ReactNode {
   if (error !== null && isRejection(error))
-    return <Note>You declined in your wallet. Nothing was moved.</Note>;
+    return <Note>You declined in your wallet. No money moved.</Note>;
   if (error !== null) {
     const isOurs = error instanceof ApiError || error instanceof FundingError;
     return (
       <ErrorNotice
-        title="The transfer did not go through"
+        title="The transfer failed"
         error={isOurs ? error : walletError(error)}
       />
     );
@@ -32,7 +32,7 @@ export function FundOutcome({ result, error, explorer, onAgain }: FundOutcomePro
       <Note>
         <Stack gap={2}>
           <span role="status">
-            The transfer was sent and is not final yet. Asking again cannot send it twice.
+            The transfer was sent and is not final yet. Checking again cannot send it twice.
           </span>
           <Button
             size="small"
@@ -40,7 +40,7 @@ export function FundOutcome({ result, error, explorer, onAgain }: FundOutcomePro
               onAgain(result);
             }}
           >
-            Ask again
+            Check again
           </Button>
         </Stack>
       </Note>
@@ -49,7 +49,7 @@ export function FundOutcome({ result, error, explorer, onAgain }: FundOutcomePro
   return (
     <Note tone="ok">
       <span role="status">
-        {result.kind === "done" ? "Settled. " : "Sent; the balance follows when the chain has it. "}
+        {result.kind === "done" ? "Settled. " : "Sent; the balance updates when the transfer is on chain. "}
       </span>
       <TxHash value={result.txHash} explorerUrl={explorer} />
     </Note>

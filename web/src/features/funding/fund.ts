@@ -48,7 +48,7 @@ export async function settle(body: SettleBody): Promise<FundResult> {
   if (answer.errorReason === "duplicate_settlement" && answer.transaction)
     return { kind: "done", txHash: answer.transaction };
   throw new FundingError(
-    answer.errorMessage ?? answer.errorReason ?? "The transfer was not settled. Nothing was moved.",
+    answer.errorMessage ?? answer.errorReason ?? "The transfer was not settled. No money moved.",
   );
 }
 

@@ -23,7 +23,7 @@ export function useFund(request: Omit<FundRequest, "amountAtomic">) {
   const send = (amount: string): string | undefined => {
     const amountAtomic = parseUsdc(amount);
     if (amountAtomic === undefined || amountAtomic === 0n)
-      return "An amount such as 5 or 0.25, with at most 6 decimals.";
+      return "Enter an amount such as 5 or 0.25, with at most 6 decimals.";
     if (balance !== null && amountAtomic > atomic(balance))
       return `Your wallet holds ${formatUsdc(balance)} USDC.`;
     pay.mutate({ amountAtomic });

@@ -46,7 +46,7 @@ export function CreateKeyForm({ agent, onCreated, onCancel }: NewKeyProps): Reac
       <Stack gap={4}>
         <TextInput
           label="Label"
-          description="Where this key is going to live"
+          description="Where you will use this key"
           placeholder="production"
           maxLength={80}
           autoComplete="off"
@@ -58,7 +58,7 @@ export function CreateKeyForm({ agent, onCreated, onCancel }: NewKeyProps): Reac
         />
         <Select label="Expires" value={days} onChange={setDays} options={LIFETIMES} />
         {create.error && <ErrorNotice title="The key was not created" error={create.error} />}
-        <Muted>Your wallet signs it.</Muted>
+        <Muted>Your wallet signs the new key.</Muted>
         <Row end>
           <Button onClick={onCancel}>Cancel</Button>
           <Button type="submit" variant="primary" pending={create.isPending && "Creating…"}>

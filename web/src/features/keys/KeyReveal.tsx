@@ -26,8 +26,7 @@ export function KeyReveal({ apiKey, agentName, doneLabel, onDone }: KeyRevealPro
   return (
     <Stack gap={5}>
       <Note tone="warn">
-        <strong>This key is shown once.</strong> Purser keeps only its hash. Whoever has it can
-        spend within the agent&rsquo;s rules, so treat it like a password.
+        <strong>This key is shown once.</strong> Purser keeps only its hash. Anyone who has the key can spend within the agent&rsquo;s rules, so keep it like a password.
       </Note>
       <SecretKey
         apiKey={apiKey}

@@ -22,7 +22,7 @@ export function Keys({ agent }: { agent: Agent }): ReactNode {
     <Section
       flush
       title="API keys"
-      hint="All keys of an agent share its limits. A new key or a rotation does not reset what was spent."
+      hint="All keys of an agent share its limits. A new or rotated key does not reset the amount spent."
       actions={
         !isArchived && (
           <Button
@@ -40,7 +40,7 @@ export function Keys({ agent }: { agent: Agent }): ReactNode {
         <Skeleton shape="row" count={2} />
       </QueryStatus>
       {query.isSuccess && keys.length === 0 && (
-        <EmptyState title="No keys">Without a key nobody can spend for this agent.</EmptyState>
+        <EmptyState title="No keys">Create a key so that your agent can use this wallet.</EmptyState>
       )}
       <ul className={styles.list}>
         {keys.map((key) => (

@@ -24,11 +24,11 @@ export function RevokeKeyForm({ agentId, apiKey, onDone }: RevokeKeyFormProps): 
   return (
     <Stack gap={4}>
       <p>
-        Whoever uses{" "}
+        The key{" "}
         <code>
           {apiKey.prefix}…{apiKey.last4}
         </code>{" "}
-        is refused from now on. This cannot be undone.
+        stops working immediately. This cannot be undone.
       </p>
       {revoke.error && <ErrorNotice title="The key was not revoked" error={revoke.error} />}
       <Row end>

@@ -9,7 +9,7 @@ import type { NewKeyProps } from "./CreateKeyForm.tsx";
 import { useKeyChange } from "./use-key-change.ts";
 
 const GRACES = [
-  { value: "0", label: "At once" },
+  { value: "0", label: "Immediately" },
   { value: "300", label: "After 5 minutes" },
   { value: "3600", label: "After 1 hour" },
   { value: "86400", label: "After 24 hours" },
@@ -33,15 +33,15 @@ export function RotateKeyForm({
     >
       <Stack gap={4}>
         <p>
-          A new key takes the place of{" "}
+          A new key replaces{" "}
           <code>
             {apiKey.prefix}…{apiKey.last4}
           </code>
-          . Until the old one ends, both work.
+          . Both keys work until the old one ends.
         </p>
         <Select label="The old key ends" value={grace} onChange={setGrace} options={GRACES} />
         {rotate.error && <ErrorNotice title="The key was not rotated" error={rotate.error} />}
-        <Muted>Your wallet signs it.</Muted>
+        <Muted>Your wallet signs the rotation.</Muted>
         <Row end>
           <Button onClick={onCancel}>Cancel</Button>
           <Button type="submit" variant="primary" pending={rotate.isPending && "Rotating…"}>

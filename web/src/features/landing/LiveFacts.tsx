@@ -26,7 +26,7 @@ export function LiveFacts(): ReactNode {
   const facilitator = data?.facilitator.addresses[0];
   const height = network?.blockHeight;
   return (
-    <section className={styles.facts} aria-label="This service, now">
+    <section className={styles.facts} aria-label="Live numbers of this service">
       <Stats>
         <Stat
           label={network ? `${network.name}, block` : "Block"}

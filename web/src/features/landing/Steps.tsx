@@ -8,11 +8,11 @@ const STEPS = [
   ],
   [
     "Send it USDC",
-    "The agent has its own address. It needs no gas token: Purser relays its payments and pays the gas.",
+    "The agent has its own address. It needs no gas token: Purser sends its payments and pays the gas.",
   ],
   [
     "Let it pay",
-    "It calls one endpoint, or fetches a paid API. What breaks a rule is refused before anything is signed.",
+    "It sends USDC or fetches a paid API with one call. Purser refuses a payment that breaks a rule before it signs anything.",
   ],
 ] as const;
 

@@ -8,7 +8,7 @@ import styles from "./Marketplace.module.css";
 export function ListingStatus({ listing }: { listing: Listing }): ReactNode {
   if (listing.status === "paused") return <Badge tone="warn">Paused</Badge>;
   if (listing.flag === "listing_mismatch") return <Badge tone="bad">Terms changed</Badge>;
-  if (listing.status === "failing") return <Badge tone="bad">Not answering</Badge>;
+  if (listing.status === "failing") return <Badge tone="bad">Not responding</Badge>;
   return <Badge tone="ok">Active</Badge>;
 }
 

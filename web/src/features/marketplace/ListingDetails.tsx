@@ -22,7 +22,7 @@ export function ListingTerms({ listing }: { listing: Listing }): ReactNode {
         <KeyValues
           rows={[
             ["Price", <Money key="price" amount={listing.price} />],
-            ["Never pays more than", <Money key="max" amount={listing.maxPrice} />],
+            ["Price ceiling", <Money key="max" amount={listing.maxPrice} />],
             ["Payee", <Address key="payee" value={listing.payTo} explorerUrl={explorer} />],
             ["Network", network?.name ?? listing.network],
             [
@@ -43,7 +43,7 @@ export function ListingTerms({ listing }: { listing: Listing }): ReactNode {
                 <TimeAgo key="probed" iso={listing.lastProbedAt} />
               ),
             ],
-            ["Paid calls from here", listing.uses],
+            ["Paid calls through Purser", listing.uses],
           ]}
         />
       </Section>
@@ -57,7 +57,7 @@ export function ListingCode({ listing }: { listing: Listing }): ReactNode {
   return (
     <>
       {listing.thirdParty.sample !== null && (
-        <CodeBlock label="Sample answer" code={listing.thirdParty.sample} />
+        <CodeBlock label="Sample response" code={listing.thirdParty.sample} />
       )}
       <CodeBlock
         label="Call it with an agent's key"

@@ -39,8 +39,7 @@ function Found({ found }: { found: ProbeResult }): ReactNode {
     <Note tone="ok">
       <Stack gap={2}>
         <p role="status">
-          The API answers with terms that agents here can pay. They are pinned: if they change,
-          nobody pays by this listing.
+          Agents can pay these terms. If the API changes them, agents stop paying through this listing.
         </p>
         <KeyValues
           rows={[

@@ -54,7 +54,7 @@ export function ListingTermsForm({
           />
           <AmountInput
             label="Price ceiling"
-            description="A dearer 402 is refused"
+            description="Agents refuse a higher price"
             value={terms.maxPrice}
             error={ceilingError}
             onChange={(maxPrice) => {

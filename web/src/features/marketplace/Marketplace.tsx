@@ -64,12 +64,12 @@ export function Marketplace({ mine }: { mine: boolean }): ReactNode {
       {query.isSuccess && items.length === 0 && (
         <EmptyState
           title={
-            isFiltered ? "Nothing matches" : mine ? "You list nothing yet" : "Nothing is listed yet"
+            isFiltered ? "No listing matches" : mine ? "You have no listings yet" : "No listings yet"
           }
         >
           {isFiltered
             ? "Change the search or the filters."
-            : "Anyone who sells an API over x402 can list it here. Its terms are read from its own 402."}
+            : "Anyone who sells an API over x402 can list it here. Purser reads its terms from its 402 response."}
         </EmptyState>
       )}
       <ul className={styles.grid}>

@@ -61,7 +61,7 @@ export function ProbeForm({ found, onFound, onCancel }: ProbeFormProps): ReactNo
           }}
         />
         {probe.error && (
-          <ErrorNotice title="This URL does not answer with a payable 402" error={probe.error} />
+          <ErrorNotice title="This URL does not return payment terms that Purser supports" error={probe.error} />
         )}
         {!found && (
           <Row end>
@@ -70,7 +70,7 @@ export function ProbeForm({ found, onFound, onCancel }: ProbeFormProps): ReactNo
               type="submit"
               variant="primary"
               disabled={url.trim() === ""}
-              pending={probe.isPending && "Asking the API…"}
+              pending={probe.isPending && "Checking the API…"}
             >
               Check the URL
             </Button>

@@ -45,7 +45,7 @@ export function RemoveListing({ listing, onRemoved }: RemoveListingProps): React
           remove.mutate();
         }}
       >
-        Agents can no longer call it by this listing. The API itself is not touched.
+        Agents can no longer pay this API through the listing. The API itself is not changed.
       </ConfirmDialog>
     </>
   );

@@ -38,7 +38,7 @@ export function SellerList({ onPick, has }: SellerListProps): ReactNode {
       <QueryStatus query={list} what="sellers" failed="The marketplace could not be read">
         <Skeleton shape="row" count={3} />
       </QueryStatus>
-      {list.isSuccess && items.length === 0 && <EmptyState title="Nothing found" />}
+      {list.isSuccess && items.length === 0 && <EmptyState title="No sellers found" />}
       <ul className={styles.list}>
         {items.map((listing) => (
           <li key={listing.id} className={styles.item}>

@@ -53,7 +53,7 @@ export function Trial({ agentId, listing }: { agentId: string; listing: Listing 
       </Row>
       {dryRun.error && (
         <ErrorNotice
-          title="The dry run did not work"
+          title="The dry run failed"
           error={dryRun.error}
           onRetry={() => {
             dryRun.mutate();
@@ -65,7 +65,7 @@ export function Trial({ agentId, listing }: { agentId: string; listing: Listing 
       )}
       {pay.error && (
         <ErrorNotice
-          title="Paying did not work"
+          title="The payment failed"
           error={pay.error}
           onRetry={() => {
             pay.mutate();

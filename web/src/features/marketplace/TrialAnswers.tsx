@@ -16,10 +16,10 @@ export function VerdictNote({ verdict, price }: { verdict: Verdict; price: strin
       <p role="status">
         {verdict.allowed ? (
           <>
-            The rules allow it, for <Money amount={price} />.
+            The rules allow this payment of <Money amount={price} />.
           </>
         ) : (
-          (verdict.detail ?? "The rules refuse it.")
+          (verdict.detail ?? "The rules refuse this payment.")
         )}
       </p>
       {verdict.choice.length > 1 && (
@@ -41,7 +41,7 @@ export function VerdictNote({ verdict, price }: { verdict: Verdict; price: strin
             )}
             <span>
               {rule.passed === null
-                ? `${rule.rule.replaceAll("_", " ")}: not reached`
+                ? `${rule.rule.replaceAll("_", " ")}: not checked`
                 : rule.detail}
             </span>
           </li>
@@ -68,7 +68,7 @@ export function Receipt({ answer, explorer }: ReceiptProps): ReactNode {
               {answer.delivered ? "." : ", but the seller did not deliver."}
             </>
           ) : (
-            (answer.note ?? "It was free.")
+            (answer.note ?? "The response was free.")
           )}{" "}
           <Money amount={answer.remaining} /> of the daily limit is left.
         </p>
@@ -76,7 +76,7 @@ export function Receipt({ answer, explorer }: ReceiptProps): ReactNode {
       </Note>
       {text !== undefined && (
         <CodeBlock
-          label={`Answer (${answer.contentType ?? "no type"}${answer.truncated === true ? ", not whole" : ""})`}
+          label={`Response (${answer.contentType ?? "no type"}${answer.truncated === true ? ", truncated" : ""})`}
           code={text.slice(0, 20_000)}
         />
       )}

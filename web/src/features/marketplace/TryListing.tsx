@@ -26,7 +26,7 @@ export function TryListing({ listing, agents, allowSeller }: TryListingProps): R
   const list = (agents.data ?? []).filter((agent) => agent.network === listing.network);
   const agent = list.find(({ id }) => id === chosen) ?? list[0];
   return (
-    <Section title="Try with an agent" hint="The dry run pays nothing.">
+    <Section title="Try with an agent" hint="A dry run checks price and rules without paying.">
       <QueryStatus query={agents} what="your agents" failed="Your agents could not be loaded">
         <Skeleton shape="row" />
       </QueryStatus>

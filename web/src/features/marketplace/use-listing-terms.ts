@@ -34,7 +34,7 @@ export function useListingTerms({ listing, found, onDone }: ListingTarget) {
     },
     onSuccess: async (saved) => {
       notifications.show({
-        message: listing ? "The listing is changed." : `${saved.thirdParty.name} is listed.`,
+        message: listing ? "Listing saved." : `${saved.thirdParty.name} is listed.`,
       });
       await invalidate.afterListing();
       onDone(saved);
@@ -50,7 +50,7 @@ export function useListingTerms({ listing, found, onDone }: ListingTarget) {
     save,
     ceilingError:
       ceiling !== undefined && ceiling < atomic(price)
-        ? `The price is ${formatUsdc(price)} now.`
+        ? `The current price is ${formatUsdc(price)} USDC.`
         : undefined,
   };
 }

@@ -52,7 +52,7 @@ export function MerchantKeys({ merchant }: { merchant: Merchant | undefined }): 
       </QueryStatus>
       {query.isSuccess && keys.length === 0 && (
         <EmptyState title="No keys">
-          Your API sends a key as <code>Authorization: Bearer</code> with verify and settle.
+          Your API sends the key as <code>Authorization: Bearer</code> with verify and settle requests.
         </EmptyState>
       )}
       <ul className={styles.list}>
@@ -89,17 +89,17 @@ export function MerchantKeys({ merchant }: { merchant: Merchant | undefined }): 
           if (revoking) revoke.mutate(revoking.id);
         }}
       >
-        Whoever uses {revoking?.hint} is refused from now on. This cannot be undone.
+        The key {revoking?.hint} stops working immediately. This cannot be undone.
       </ConfirmDialog>
     </Section>
   );
 }
 
 function hintOf({ admitted, needsKey }: Merchant): string {
-  if (admitted) return "The operator admitted your wallet: with a key, the gas is the merchants'.";
+  if (admitted) return "The operator admitted your wallet. With a key, your payments use the merchants' gas budget.";
   return needsKey
     ? "This facilitator settles for admitted merchants only. Ask its operator to admit your wallet."
-    : "A key is not needed here. It gives your API a name; the gas stays that of all strangers.";
+    : "You do not need a key. A key only names your API; its payments use the shared gas budget.";
 }
 
 function KeyRow({
@@ -182,7 +182,7 @@ function NewKey({ onClose }: { onClose: () => void }): ReactNode {
         <Stack gap={4}>
           <TextInput
             label="Label"
-            description="Where this key is going to live"
+            description="Where you will use this key"
             placeholder="production"
             maxLength={80}
             autoComplete="off"

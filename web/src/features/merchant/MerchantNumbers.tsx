@@ -30,7 +30,7 @@ export function MerchantNumbers({
       <Stat
         label="Settled"
         note={
-          totals && totals.pending > 0 ? `${integer.format(totals.pending)} on their way` : null
+          totals && totals.pending > 0 ? `${integer.format(totals.pending)} pending` : null
         }
       >
         {totals ? integer.format(totals.settled) : bone}
@@ -68,14 +68,14 @@ export function WhyFailed({ merchant }: { merchant: Merchant }): ReactNode {
     <Columns>
       <Reasons
         title="Failed settlements"
-        hint="Accepted, and provably not paid."
-        none="No settlement failed."
+        hint="Payments that were accepted and then not paid."
+        none="No failed settlements."
         reasons={merchant.failures}
       />
       <Reasons
         title="Refused payments"
-        hint="Verify or settle said no at once; counted by the hour."
-        none="No payment was refused."
+        hint="Payments that verify or settle refused, counted per hour."
+        none="No refused payments."
         reasons={merchant.refusals}
       />
     </Columns>

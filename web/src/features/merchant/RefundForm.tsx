@@ -40,9 +40,9 @@ export function RefundForm({ settlement, network }: RefundFormProps): ReactNode 
     );
   if (refundable === "0") {
     if (settlement.status !== "settled" || settlement.final) return null;
-    return <Muted>It can be refunded once it is final.</Muted>;
+    return <Muted>You can refund this payment when it is final.</Muted>;
   }
-  if (second !== null) return <Muted>Sign in with the wallet that was paid to refund it.</Muted>;
+  if (second !== null) return <Muted>To refund it, sign in with the wallet that received the payment.</Muted>;
   const isTooMuch = value !== undefined && value > atomic(refundable);
   const isGood = value !== undefined && value > 0n && !isTooMuch;
   return (
@@ -63,12 +63,11 @@ export function RefundForm({ settlement, network }: RefundFormProps): ReactNode 
           }
           value={amount}
           onChange={setAmount}
-          error={isTooMuch ? `${formatUsdc(refundable)} USDC are left of this payment.` : undefined}
+          error={isTooMuch ? `${formatUsdc(refundable)} USDC of this payment can be refunded.` : undefined}
         />
-        {error && <ErrorNotice title="The refund was not made" error={error} />}
+        {error && <ErrorNotice title="The refund failed" error={error} />}
         <Muted>
-          Your wallet signs the transfer and pays it; the gas is paid for you. It cannot be taken
-          back.
+          Your wallet signs and pays the transfer; Purser pays the gas. A refund cannot be undone.
         </Muted>
         <Row>
           <Button

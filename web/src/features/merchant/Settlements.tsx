@@ -36,7 +36,7 @@ export function Settlements(): ReactNode {
     <Section
       flush
       title="Settlements"
-      hint="What was settled to your wallet here. Open one to refund it."
+      hint="Payments to your wallet. Open one to refund it."
       actions={
         <AnchorButton href={csvHref(filter)}>
           <DownloadIcon size={16} />
@@ -49,10 +49,10 @@ export function Settlements(): ReactNode {
         <Skeleton shape="row" count={6} />
       </QueryStatus>
       {query.isSuccess && items.length === 0 && (
-        <EmptyState title={isFiltered ? "No settlement matches" : "Nothing was settled to you yet"}>
+        <EmptyState title={isFiltered ? "No settlement matches" : "No settlements yet"}>
           {isFiltered
             ? "Change the filter."
-            : "Point your API here, with this wallet as its payTo. The first payment appears by itself."}
+            : "Set this facilitator in your API with this wallet as payTo. Payments then appear here."}
         </EmptyState>
       )}
       <ul>

@@ -77,7 +77,7 @@ function refundAsk(
     title: `Refund ${what}`,
     isTold: true,
     chainId: network.chainId,
-    effect: `It sends ${what} from your wallet. The gas is paid for you.`,
+    effect: `This sends ${what} from your wallet. Purser pays the gas.`,
     read(order) {
       const { from, to, value, validAfter, validBefore, nonce } = order;
       const isSame =

@@ -5,7 +5,7 @@ import type { MerchantSettlement, Refund } from "../../lib/wire.ts";
 export const STATUS_OPTIONS = [
   { value: "", label: "Every status" },
   { value: "settled", label: "Settled" },
-  { value: "pending", label: "On their way" },
+  { value: "pending", label: "Pending" },
   { value: "failed,expired", label: "Failed" },
 ];
 
@@ -21,40 +21,40 @@ export function statusOf(settlement: MerchantSettlement): Words {
     return {
       label: refunded === amount ? "Refunded" : "Partly refunded",
       tone: "neutral",
-      meaning: `You gave ${refunded} USDC of it back.`,
+      meaning: `You refunded ${refunded} USDC.`,
     };
   if (status === "settled")
     return {
       label: "Settled",
       tone: "ok",
       meaning: final
-        ? "In your wallet, for good."
-        : "In your wallet; a few more blocks, and nothing can take it back.",
+        ? "Final: the payment is in your wallet."
+        : "In your wallet; final after a few more blocks.",
     };
   if (status === "failed" || status === "expired")
     return {
       label: status === "expired" ? "Expired" : "Failed",
       tone: "bad",
-      meaning: settlement.errorMessage ?? "It provably was not paid.",
+      meaning: settlement.errorMessage ?? "Not paid; the chain shows no payment.",
     };
   return {
-    label: "On its way",
+    label: "Pending",
     tone: "accent",
-    meaning: "Accepted and sent; the chain has not decided.",
+    meaning: "Accepted and sent; not confirmed yet.",
   };
 }
 
 export const REFUND_STATUS: Record<string, Words> = {
-  settled: { label: "Refunded", tone: "ok", meaning: "It is back with the payer." },
+  settled: { label: "Refunded", tone: "ok", meaning: "The payer received the refund." },
   pending: {
-    label: "On its way",
+    label: "Pending",
     tone: "accent",
-    meaning: "Signed and sent. Its part stays reserved until the chain decides.",
+    meaning: "Signed and sent. The amount stays reserved until the transaction is confirmed or fails.",
   },
   failed: {
-    label: "Did not happen",
+    label: "Failed",
     tone: "bad",
-    meaning: "It provably was not paid: its part can be refunded again.",
+    meaning: "The refund was not paid. You can refund this amount again.",
   },
 };
 
