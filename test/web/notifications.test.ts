@@ -73,7 +73,7 @@ t.test("telling people, in the app", async (t) => {
     await dialog.getByText("The webhook was not saved").waitFor();
     await dialog.getByLabel("Address").fill(`${origin}/hook`);
     await dialog.getByLabel("Description").fill("Our books");
-    await dialog.getByLabel("Everything, also what is added later").uncheck();
+    await dialog.getByLabel("All events, including new kinds added later").uncheck();
     await dialog.getByLabel("Payment made").check();
     await dialog.getByLabel("Rules changed").check();
     await picture(page, "webhook-new", true);
@@ -101,18 +101,18 @@ t.test("telling people, in the app", async (t) => {
       type: "webhook.test",
     });
     t.equal(new Set(heard.map(({ headers }) => headers["webhook-id"])).size, 1, "one id");
-    await log.getByLabel("Show").selectOption({ label: "Given up" });
-    await log.getByText("None of these").waitFor();
+    await log.getByLabel("Show").selectOption({ label: "Stopped" });
+    await log.getByText("No delivery matches").waitFor();
     await page.keyboard.press("Escape");
   });
 
   await step("its secret is changed, it is paused and resumed", async () => {
     await page.getByRole("button", { name: /^New secret/ }).click();
     const dialog = page.getByRole("dialog");
-    await dialog.getByRole("button", { name: "Make a new secret" }).click();
+    await dialog.getByRole("button", { name: "Create a new secret" }).click();
     await dialog.getByLabel("I saved the secret").check();
     await dialog.getByRole("button", { name: "Done" }).click();
-    await page.getByText("The secret before is good too").waitFor();
+    await page.getByText("The previous secret also works").waitFor();
     await page.getByRole("button", { name: /^Pause/ }).click();
     await page.getByText("Paused", { exact: true }).waitFor();
     await page.getByRole("button", { name: /^Resume/ }).click();
@@ -124,7 +124,7 @@ t.test("telling people, in the app", async (t) => {
       "UPDATE webhooks SET status = 'disabled', disabled_reason = 'It failed 10 times in a row, for more than a day.'",
     );
     await page.reload();
-    await page.getByText("It is told nothing any more.").waitFor();
+    await page.getByText("Purser stopped sending to this webhook.").waitFor();
     await picture(page, "webhook-disabled", true);
     await page.getByRole("button", { name: /^Resume/ }).click();
     await page.getByText("Active", { exact: true }).waitFor();
@@ -137,7 +137,7 @@ t.test("telling people, in the app", async (t) => {
     await page.getByText("The address was not saved").waitFor();
     await page.getByRole("textbox", { name: "Address" }).fill("owner@mail.example");
     await page.getByRole("button", { name: "Save and confirm" }).click();
-    await page.getByText("To be confirmed").waitFor();
+    await page.getByText("Not confirmed").waitFor();
     await picture(page, "email-unconfirmed", true);
     await sendMails();
     await until(() => box.mails.length === 1, 30_000);
@@ -155,7 +155,7 @@ t.test("telling people, in the app", async (t) => {
     t.notMatch(page.url(), "#");
     await page.getByRole("radio", { name: "Every hour" }).check({ force: true });
     await page.getByLabel("Listing flagged").check();
-    await page.getByRole("button", { name: "Save what is sent" }).click();
+    await page.getByRole("button", { name: "Save settings" }).click();
     await page.getByText("Saved.").waitFor();
     await picture(page, "email", true);
     const settings = await database.pool.query("SELECT digest, urgent FROM email_addresses");
@@ -178,11 +178,11 @@ t.test("telling people, in the app", async (t) => {
     t.equal(asked.status, 202);
     await page.getByRole("link", { name: "History" }).click();
     await page.getByText("research-agent paid 2.50 USDC").waitFor();
-    await page.getByText("research-agent asks you to allow 1.25 USDC").waitFor();
+    await page.getByText("research-agent requests approval for 1.25 USDC").waitFor();
     await until(() => heard.some(({ body }) => body.includes('"payment.settled"')), 20_000);
     await picture(page, "happened", true);
     await page.getByLabel("Show").selectOption({ label: "Payment refused" });
-    await page.getByText("research-agent was refused 1.00 USDC").first().waitFor();
+    await page.getByText("A payment of 1.00 USDC by research-agent was refused").first().waitFor();
     t.equal(await page.getByText("research-agent paid").count(), 0);
   });
 
@@ -256,14 +256,14 @@ t.test("telling people, in the app", async (t) => {
       (await database.pool.query("SELECT stopped_reason FROM email_addresses")).rows;
     t.same(await stopped(), [{ stopped_reason: null }]);
     await page.getByRole("button", { name: "Unsubscribe" }).click();
-    await page.getByText("Nothing more is sent to this address").waitFor();
+    await page.getByText("Purser sends nothing more to this address").waitFor();
     t.same(await stopped(), [{ stopped_reason: "unsubscribed" }]);
     tellWho();
     await page.getByRole("button", { name: /^Account/ }).waitFor();
-    t.ok(await page.getByText("Nothing more is sent to this address").isVisible());
+    t.ok(await page.getByText("Purser sends nothing more to this address").isVisible());
     await page.unroute("**/api/auth/session");
     await page.goto(`${baseUrl}/notifications/email`);
-    await page.getByText("Somebody pressed Unsubscribe").waitFor();
+    await page.getByText("Purser stopped sending because of an unsubscribe link").waitFor();
     await picture(page, "email-unsubscribed", true);
   });
   t.same(faults, [], "no policy violation, no uncaught error");

@@ -19,9 +19,9 @@ t.test("the second wallet", async (t) => {
 
   await t.test("is named in the settings", async () => {
     await signInWithDemoWallet(page);
-    await page.getByLabel("Address of your second wallet").fill(second.address);
+    await page.getByLabel("Address of your recovery wallet").fill(second.address);
     await page.getByRole("button", { name: "Add recovery wallet" }).click();
-    await page.getByText("Make it the owner").waitFor();
+    await page.getByText("Make the recovery wallet the owner").waitFor();
     await page.getByText(second.address).waitFor();
     const shots = process.env["SCREENSHOTS"];
     if (shots !== undefined) await page.screenshot({ path: `${shots}/second.png`, fullPage: true });
@@ -44,18 +44,18 @@ t.test("the second wallet", async (t) => {
     });
     await signInAsSecond(own, `${world.baseUrl}/agents/${agent.id}/rules`, DEMO_OWNER.address);
     t.match(
-      await own.getByRole("complementary", { name: "Second wallet" }).innerText(),
-      /stop agents, tighten rules and withdraw to\s+0x/,
+      await own.getByRole("complementary", { name: "Recovery wallet" }).innerText(),
+      /pause agents, tighten rules and withdraw to\s+0x/,
     );
 
     await own.getByLabel("Daily limit").fill("50");
-    await own.getByText("it takes the owner's own wallet").waitFor();
+    await own.getByText("so the owner's wallet must sign them").waitFor();
     await own.getByRole("button", { name: "Sign and save changes" }).click();
     await own.getByText("Sign in with the owner's wallet for the rest.").waitFor();
     t.equal(wallet.windows(), 0, "what is refused anyway opens no wallet");
     await own.getByLabel("Daily limit").fill("4");
     await own.getByRole("button", { name: "Save changes" }).click();
-    await own.getByText("The rules are saved and in force.").waitFor();
+    await own.getByText("The rules are saved and apply now.").waitFor();
     await own.getByRole("button", { name: "Pause", exact: true }).click();
     await own.getByText("Paused: this agent cannot pay.").waitFor();
     await own.getByRole("button", { name: "Resume", exact: true }).click();
@@ -65,20 +65,20 @@ t.test("the second wallet", async (t) => {
     t.equal(await own.getByRole("radio", { name: "Another address" }).count(), 0);
     await own.getByRole("button", { name: "Max" }).click();
     await own.getByRole("button", { name: "Review withdrawal" }).click();
-    await own.getByText("leaves research-agent for the owner's wallet.").waitFor();
+    await own.getByText("goes from research-agent to the owner's wallet.").waitFor();
     await own.getByRole("button", { name: "Sign and withdraw" }).click();
     await own.getByText("Confirmed on chain.").waitFor();
     t.equal(await usdcOf(world, DEMO_OWNER.address), 2_000_000n);
     t.equal(wallet.windows(), 1, "one window, for the money");
 
     await own.reload();
-    await own.getByText("You are signed in as the second wallet.").waitFor();
+    await own.getByText("You are signed in as the recovery wallet.").waitFor();
     t.same(faults, []);
   });
 
   await t.test("is taken back, and its session with it", async (t) => {
     await page.getByRole("button", { name: "Revoke" }).click();
-    await page.getByLabel("Address of your second wallet").waitFor();
+    await page.getByLabel("Address of your recovery wallet").waitFor();
     t.equal(await page.getByText(second.address).count(), 0);
     const { rows } = await world.database.pool.query(
       "SELECT action FROM audit_log WHERE action = 'second.named'",
@@ -92,13 +92,13 @@ t.test("the second wallet", async (t) => {
     await both.goto(`${world.baseUrl}/settings`);
     await both.getByRole("button", { name: /Test Wallet/ }).click();
     await both.getByRole("button", { name: "Sign in", exact: true }).click();
-    await both.getByLabel("Address of your second wallet").fill(second.address);
+    await both.getByLabel("Address of your recovery wallet").fill(second.address);
     await both.getByRole("button", { name: "Add recovery wallet" }).click();
-    await both.getByRole("button", { name: "Sign with the first wallet" }).click();
-    await both.getByText("Signed with the first wallet. Now choose").waitFor();
+    await both.getByRole("button", { name: "Sign with the current wallet" }).click();
+    await both.getByText("Signed with the current wallet. Now choose").waitFor();
     await wallet.switchAccount(both, second);
-    await both.getByRole("button", { name: "Sign with the second wallet and move" }).click();
-    await both.getByText("The second wallet is the owner now").waitFor();
+    await both.getByRole("button", { name: "Sign with the recovery wallet and move" }).click();
+    await both.getByText("The recovery wallet is now the owner").waitFor();
     if (process.env["SCREENSHOTS"] !== undefined)
       await both.screenshot({ path: `${process.env["SCREENSHOTS"]}/moved.png` });
     t.equal(wallet.windows(), 3, "one to name it, one of each wallet to move");

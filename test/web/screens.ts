@@ -20,11 +20,11 @@ export const SECOND = testAccount(73);
 
 export const PUBLIC_SCREENS: Screen[] = [
   { name: "landing", path: "/", ready: "Arc Testnet, block" },
-  { name: "sign-in", path: "/agents", ready: "Built in, for this local world only" },
+  { name: "sign-in", path: "/agents", ready: "Built in, for local testing only" },
   {
     name: "sign-in-preview",
     path: "/agents",
-    ready: "Built in, for this local world only",
+    ready: "Built in, for local testing only",
     act: async (page) => {
       await page.getByRole("button", { name: /Demo wallet/ }).click();
       await page.getByText("What you will sign").click();
@@ -33,7 +33,7 @@ export const PUBLIC_SCREENS: Screen[] = [
   {
     name: "sign-in-second",
     path: "/agents",
-    ready: "Built in, for this local world only",
+    ready: "Built in, for local testing only",
     act: (page) => page.getByRole("button", { name: "Use a recovery wallet" }).click(),
   },
   { name: "marketplace", path: "/marketplace", ready: /statistics/i },
@@ -203,7 +203,7 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
         );
         await page.getByLabel("Daily limit").first().fill("25");
         await page.getByRole("button", { name: "Sign and save changes" }).click();
-        await page.getByText("the answer was lost on its way").waitFor();
+        await page.getByText("the response was lost").waitFor();
         await page.unroute(`**/api${base}`);
       },
     },
@@ -261,7 +261,7 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
     {
       name: "notifications-email",
       path: "/notifications/email",
-      ready: /At once|not set up to send/,
+      ready: /Immediate alerts|not set up to send/,
     },
     {
       name: "notifications-webhooks",
@@ -274,7 +274,7 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
       ready: "The target says no",
       act: async (page) => {
         await page.getByRole("button", { name: "Add webhook" }).click();
-        await page.getByLabel("Everything, also what is added later").uncheck();
+        await page.getByLabel("All events, including new kinds added later").uncheck();
       },
     },
     {
@@ -297,7 +297,7 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
       ready: "This one",
       act: async (page) => {
         await page.getByRole("button", { name: /^Demo wallet/ }).click();
-        await page.getByText("Make it the owner").waitFor();
+        await page.getByText("Make the recovery wallet the owner").waitFor();
         await page.getByText(/Verified up to entry/).waitFor();
       },
     },

@@ -81,20 +81,23 @@ t.test("a website as a payee", async (t) => {
     await page.getByRole("button", { name: "Allow a website" }).click();
     const dialog = page.getByRole("dialog");
     await dialog.getByLabel("Address of a paid page").fill("https://127.0.0.1:9");
-    await dialog.getByRole("button", { name: "Ask the site" }).click();
+    await dialog.getByRole("button", { name: "Read the price" }).click();
     await dialog.getByText("This page is not asking for payment").waitFor();
     await dialog.getByLabel("Address of a paid page").fill(seller.url);
     await dialog.getByLabel("Address of a paid page").press("Enter");
     await dialog.getByText(seller.origin, { exact: true }).waitFor();
     await dialog.getByText("0.001 USDC").waitFor();
     const said = dialog.getByRole("figure");
-    t.match(await said.innerText(), /own words, checked by nobody[\s\S]*certified by Purser/);
+    t.match(
+      await said.innerText(),
+      /from the site, not checked by Purser[\s\S]*certified by Purser/,
+    );
     await look("lookup");
     await dialog.getByRole("button", { name: "Add to the list" }).click();
     await dialog.waitFor({ state: "detached" });
     await page.getByText(`only at ${seller.origin}`).first().waitFor();
     await page.getByRole("button", { name: /^(Sign|Save)/ }).click();
-    await page.getByText("The rules are saved and in force.").waitFor();
+    await page.getByText("The rules are saved and apply now.").waitFor();
     seller.script = {};
     const paid = await asAgent(world, agent.apiKey, "x402-fetch", { url: seller.url });
     t.match(paid, { status: 200, body: { paid: true } }, JSON.stringify(paid));
@@ -108,13 +111,13 @@ t.test("a website as a payee", async (t) => {
     const row = page.getByRole("listitem").filter({ hasText: /Blocked|Refused/ });
     await row.first().getByRole("button").first().click();
     const drawer = page.getByRole("dialog").first();
-    await drawer.getByText("The site asked for payment to another address").waitFor();
+    await drawer.getByText("The site requested payment to a different address").waitFor();
     for (const shown of [seller.origin, getAddress(old), getAddress(next)])
       await drawer.getByText(shown, { exact: true }).first().waitFor();
     await look("changed");
     await drawer.getByRole("button", { name: "Sign the new address" }).click();
     await confirmWithDemoWallet(page);
-    await drawer.getByText("The new address is allowed now.").waitFor();
+    await drawer.getByText("The new address is now allowed.").waitFor();
     const paid = await asAgent(world, agent.apiKey, "x402-fetch", { url: seller.url });
     t.match(paid, { status: 200, body: { paid: true, payTo: next } }, JSON.stringify(paid));
   });

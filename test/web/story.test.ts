@@ -73,7 +73,7 @@ t.test("the whole story", async (t) => {
       .fill(`${PAYEE.address}\n# a note\nNews, ${testAccount(52).address.toLowerCase()}`);
     await page.getByRole("button", { name: "Check and add" }).click();
     await page
-      .getByText("can spend at most 5.00 USDC in any 24 hours, to 2 addresses and nobody else.")
+      .getByText("can spend at most 5.00 USDC in any 24 hours, only to 2 addresses.")
       .waitFor();
     await page.getByRole("button", { name: "Create agent" }).click();
     await page.getByRole("heading", { name: "research-agent is ready" }).waitFor();
@@ -153,7 +153,7 @@ t.test("the whole story", async (t) => {
     await drawer.getByText(String(blocked.body.requestId)).waitFor();
     await drawer.getByRole("button", { name: "Allow this payee" }).click();
     await confirmWithDemoWallet(page, "Payee added", STRANGER.address);
-    await drawer.getByText("This payee is allowed now.").waitFor();
+    await drawer.getByText("This payee is now allowed.").waitFor();
     const again = await asAgent(world, apiKey, "spend", {
       recipient: STRANGER.address,
       amount: "0.5",
@@ -177,12 +177,14 @@ t.test("the whole story", async (t) => {
         .click();
       const drawer = page.getByRole("dialog").first();
       await drawer
-        .getByText("2.00 USDC did not fit: 1.50 USDC of the daily limit of 5.00 USDC was left.")
+        .getByText(
+          "The payment of 2.00 USDC exceeded the 1.50 USDC left of the daily limit of 5.00 USDC.",
+        )
         .waitFor();
       t.equal(await drawer.getByLabel("New daily limit").inputValue(), "5.5");
       await drawer.getByRole("button", { name: "Raise limit" }).click();
       await confirmWithDemoWallet(page, "5.00 USDC", "5.50 USDC");
-      await drawer.getByText("The amount fits the limit now.").waitFor();
+      await drawer.getByText("The amount now fits the limit.").waitFor();
       await page.keyboard.press("Escape");
       t.equal(
         (await asAgent(world, apiKey, "spend", { recipient: PAYEE.address, amount: "2" })).status,
@@ -198,7 +200,7 @@ t.test("the whole story", async (t) => {
     await changes.getByText("50.00 USDC").waitFor();
     // By keyboard: for some seconds the messages of the steps before lie over it.
     await page.getByRole("button", { name: "Save changes" }).press("Enter");
-    await page.getByText("The rules are saved and in force.").waitFor();
+    await page.getByText("The rules are saved and apply now.").waitFor();
     await page.getByText("of 50.00 USDC in the last 24 h").waitFor();
   });
 
@@ -211,7 +213,7 @@ t.test("the whole story", async (t) => {
     await other.getByRole("button", { name: /Test Wallet/ }).click();
     await other.getByRole("button", { name: "Sign in", exact: true }).click();
     await other.getByLabel("Daily limit").fill("500");
-    await other.getByText("This allows more than before").waitFor();
+    await other.getByText("These rules allow more than before").waitFor();
     wallet.rejectNext("eth_signTypedData_v4");
     await other.getByRole("button", { name: "Sign and save changes" }).click();
     const dialog = other.getByRole("dialog");
@@ -225,7 +227,7 @@ t.test("the whole story", async (t) => {
     await other.getByLabel("Daily limit").fill("40");
     await other.getByText("it holds at once, without your wallet").waitFor();
     await other.getByRole("button", { name: "Save changes" }).click();
-    await other.getByText("The rules are saved and in force.").waitFor();
+    await other.getByText("The rules are saved and apply now.").waitFor();
     await page.getByText("of 40.00 USDC in the last 24 h").waitFor();
     t.equal(wallet.windows(), 1, "the wallet was asked once, for what loosens");
     t.same(opened.faults, []);
@@ -243,12 +245,12 @@ t.test("the whole story", async (t) => {
     const drawer = page.getByRole("dialog").first();
     await drawer.getByRole("button", { name: "Allow this payee" }).click();
     await confirmWithDemoWallet(page, "Payee added");
-    await drawer.getByText("This payee is allowed now.").waitFor();
+    await drawer.getByText("This payee is now allowed.").waitFor();
     await page.keyboard.press("Escape");
     const fetched = await asAgent(world, apiKey, "x402-fetch", demo);
     t.match(fetched, { status: 200, body: { paid: true, amountPaid: "0.001" } });
     await requests.filter({ hasText: "Settled" }).getByRole("button").click();
-    await drawer.getByText("The 402 it answered to").waitFor();
+    await drawer.getByText("The seller's 402 response").waitFor();
     await drawer.getByText(String(fetched.body.txHash).slice(0, 10)).waitFor();
   });
 
@@ -308,7 +310,7 @@ t.test("the whole story", async (t) => {
       await page.getByLabel("Address of a paid page").press("Enter");
       await page.getByRole("button", { name: "Add to the list" }).click();
       await page.getByRole("button", { name: "Sign and save changes" }).click();
-      await page.getByText("The rules are saved and in force.").waitFor();
+      await page.getByText("The rules are saved and apply now.").waitFor();
       const fetchIt = () => asAgent(world, apiKey, "x402-fetch", { url: seller.url });
       t.match(await fetchIt(), { status: 200, body: { paid: true } });
       seller.script = { terms: () => seller.entry({ payTo: next }) };
@@ -320,7 +322,7 @@ t.test("the whole story", async (t) => {
       const drawer = page.getByRole("dialog").first();
       await drawer.getByRole("button", { name: "Sign the new address" }).click();
       await confirmWithDemoWallet(page, "Payee added", "Payee removed");
-      await drawer.getByText("The new address is allowed now.").waitFor();
+      await drawer.getByText("The new address is now allowed.").waitFor();
       t.match(await fetchIt(), { status: 200, body: { paid: true, payTo: next } });
       await page.keyboard.press("Escape");
     },
@@ -329,9 +331,9 @@ t.test("the whole story", async (t) => {
   await step("a second wallet is named, and stops the agent; the owner resumes it", async (t) => {
     const second = testAccount(56);
     await page.getByRole("link", { name: "Settings" }).click();
-    await page.getByLabel("Address of your second wallet").fill(second.address);
+    await page.getByLabel("Address of your recovery wallet").fill(second.address);
     await page.getByRole("button", { name: "Add recovery wallet" }).click();
-    await page.getByText("Make it the owner").waitFor();
+    await page.getByText("Make the recovery wallet the owner").waitFor();
     await openAgent();
     const opened = await openPage(t, world.browser, { reducedMotion: "reduce" });
     const wallet = await injectWallet(opened.page, second, { chainId: chain.chainId });
@@ -395,10 +397,10 @@ t.test("the whole story", async (t) => {
     await page.getByLabel("Address", { exact: true }).fill(STRANGER.address);
     await page.getByLabel("Type its last 6 characters").fill("abcdef");
     await page.getByRole("button", { name: "Review withdrawal" }).click();
-    await page.getByText("they must match").waitFor();
+    await page.getByText("must match the address").waitFor();
     await page.getByLabel("Type its last 6 characters").fill(STRANGER.address.slice(-6));
     await page.getByRole("button", { name: "Review withdrawal" }).click();
-    await page.getByText("leaves research-agent for another address.").waitFor();
+    await page.getByText("goes from research-agent to another address.").waitFor();
     await page.getByRole("button", { name: "Sign and withdraw" }).click();
     await page.getByText("Confirmed on chain.").waitFor();
     await page.getByRole("button", { name: "Done" }).click();
@@ -411,7 +413,7 @@ t.test("the whole story", async (t) => {
     const before = await balanceOf(DEMO_OWNER.address);
     await page.getByRole("button", { name: "Max" }).click();
     await page.getByRole("button", { name: "Review withdrawal" }).click();
-    await page.getByText("leaves research-agent for your wallet.").waitFor();
+    await page.getByText("goes from research-agent to your wallet.").waitFor();
     await page.getByText("Deadline").waitFor();
     await page.getByRole("button", { name: "Sign and withdraw" }).click();
     await page.getByText("Confirmed on chain.").waitFor();

@@ -58,7 +58,7 @@ t.test("trouble", async (t) => {
     await page.getByRole("dialog").waitFor({ state: "detached" });
     t.equal(await page.getByLabel("Daily limit").inputValue(), "12");
     await page.getByRole("button", { name: "Save changes" }).click();
-    await page.getByText("The rules are saved and in force.").waitFor();
+    await page.getByText("The rules are saved and apply now.").waitFor();
   });
 
   await t.test(
@@ -199,7 +199,7 @@ t.test("trouble", async (t) => {
       }),
     );
     // The balance is zero, so the form asks for something the agent does not hold first.
-    await page.getByText("The agent holds nothing to withdraw.").waitFor();
+    await page.getByText("The agent has no balance to withdraw.").waitFor();
     await world.chain.mint(agent.walletAddress, 1_000_000n);
     await page.getByText("1.00 USDC").first().waitFor({ timeout: 20_000 });
     await page.getByRole("button", { name: "Review withdrawal" }).click();
@@ -211,7 +211,7 @@ t.test("trouble", async (t) => {
     t.equal(await page.getByLabel("Amount").inputValue(), "0.5");
     await page.unroute("**/withdrawals/prepare");
     await page.getByRole("button", { name: "Review withdrawal" }).click();
-    await page.getByText("leaves steady for your wallet.").waitFor();
+    await page.getByText("goes from steady to your wallet.").waitFor();
   });
 
   await t.test(

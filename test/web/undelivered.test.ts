@@ -32,7 +32,7 @@ t.test("paid, not delivered", async (t) => {
   const drawer = page.getByRole("dialog");
   await drawer.getByText("The payment settled, but the seller did not deliver.").waitFor();
   await drawer.getByText(String(answer.body.txHash).slice(0, 10)).waitFor();
-  await drawer.getByText("Seller answered").waitFor();
+  await drawer.getByText("Seller's response").waitFor();
   await drawer.getByText("500", { exact: true }).waitFor();
   t.same(faults, []);
 });
@@ -80,7 +80,9 @@ t.test("what the seller signed", async (t) => {
   const drawer = page.getByRole("dialog");
   const title = drawer.getByRole("heading", { name: "Seller’s receipt" });
   const look = async (name: string): Promise<void> => {
-    const words = drawer.getByRole("region", { name: "In the seller’s words, not ours" });
+    const words = drawer.getByRole("region", {
+      name: "Text from the seller, not checked by Purser",
+    });
     t.match(await words.innerText(), INJECTION);
     t.equal(await drawer.getByText(INJECTION).count(), 1, "and nowhere else");
     for (const [size, width, height] of [

@@ -28,7 +28,7 @@ t.test("wallets", async (t) => {
     await page.goto(`${world.baseUrl}/agents`);
     wallet.rejectNext("eth_requestAccounts");
     await page.getByRole("button", { name: /Test Wallet/ }).click();
-    await page.getByText("You declined to connect. Nothing was shared").waitFor();
+    await page.getByText("You declined to connect.").waitFor();
     await page.getByRole("button", { name: /Test Wallet/ }).click();
     wallet.rejectNext("personal_sign");
     await page.getByRole("button", { name: "Sign in", exact: true }).click();
@@ -57,7 +57,7 @@ t.test("wallets", async (t) => {
       await page.goto(`${world.baseUrl}/agents`);
       await page.getByRole("button", { name: /Test Wallet/ }).click();
       await page.getByText("Your wallet is on chain 1.").waitFor();
-      await page.getByText("Add the network by hand").click();
+      await page.getByText("Add the network manually").click();
       await page.getByText(String(chainId), { exact: true }).waitFor();
       wallet.rejectNext("wallet_switchEthereumChain");
       await page.getByRole("button", { name: "Switch to Arc Testnet" }).click();
@@ -87,7 +87,7 @@ t.test("wallets", async (t) => {
     await page.getByRole("button", { name: "Sign in", exact: true }).click();
     await page.getByRole("link", { name: "alices-secret-agent" }).waitFor();
     await wallet.switchAccount(page, BOB);
-    await page.getByRole("heading", { name: "Your wallet changed its account" }).waitFor();
+    await page.getByRole("heading", { name: "The account in your wallet changed" }).waitFor();
     t.equal(await page.getByText("alices-secret-agent").count(), 0);
     await page.getByRole("button", { name: "Sign in", exact: true }).click();
     await page.getByText("No agents yet").waitFor();
@@ -113,7 +113,7 @@ t.test("wallets", async (t) => {
     await other.getByRole("button", { name: "Sign in", exact: true }).click();
     await other.getByText("No agents yet").waitFor();
     await page
-      .getByRole("heading", { name: "Your wallet changed its account" })
+      .getByRole("heading", { name: "The account in your wallet changed" })
       .or(page.getByText("No agents yet"))
       .waitFor();
     t.equal(await page.getByText("alices-secret-agent").count(), 0);
@@ -136,7 +136,7 @@ t.test("wallets", async (t) => {
     wallet.rejectNext("eth_signTypedData_v4");
     await page.getByRole("button", { name: "Sign and withdraw" }).click();
     await page
-      .getByText("You declined in your wallet. Nothing was signed, and nothing moved.")
+      .getByText("You declined in your wallet. Nothing was signed and no money moved.")
       .waitFor();
     await page.getByRole("button", { name: "Sign and withdraw" }).click();
     await page.getByText("Confirmed on chain.").waitFor();
@@ -171,7 +171,7 @@ t.test("wallets", async (t) => {
     t.equal(await page.getByLabel("Daily limit").inputValue(), "3");
     wallet.hangNext("eth_signTypedData_v4");
     await create.click();
-    await dialog.getByText("Your wallet is open").waitFor();
+    await dialog.getByText("Compare the details in your wallet").waitFor();
     await page.keyboard.press("Escape");
     await dialog.waitFor({ state: "detached" });
     t.equal(await page.getByLabel("Name").inputValue(), "signed-for");
@@ -210,7 +210,7 @@ t.test("wallets", async (t) => {
         asOwner(world.app, alice, { method: "PATCH", url, body: { perPaymentLimit: "2" } }),
       );
       await raiseTo("6");
-      await dialog.getByText("The rules were changed elsewhere meanwhile.").waitFor();
+      await dialog.getByText("The rules changed in the meantime.").waitFor();
       await dialog.getByText("Limit per payment").waitFor();
       await dialog.getByText("2.00 USDC").waitFor();
       t.equal(wallet.windows() - before, 1, "the newer order waits for a press");
@@ -232,7 +232,7 @@ t.test("wallets", async (t) => {
         });
       });
       await raiseTo("7");
-      await dialog.getByText("The order was signed too late").waitFor();
+      await dialog.getByText("The order expired").waitFor();
       await dialog.getByRole("button", { name: "Sign again" }).click();
       await saved("7.00");
       await page.unroute(`**${url}`);
@@ -251,9 +251,9 @@ t.test("wallets", async (t) => {
           await route.abort();
         });
         await raiseTo("8");
-        await dialog.getByText("the answer was lost on its way").waitFor();
+        await dialog.getByText("the response was lost").waitFor();
         await dialog.getByRole("button", { name: "Send it again" }).click();
-        await page.getByText("What you signed was carried out already").waitFor();
+        await page.getByText("This order was already carried out").waitFor();
         await saved("8.00");
         await page.unroute(`**${url}`);
         t.equal(wallet.windows() - before, 1);
@@ -265,7 +265,7 @@ t.test("wallets", async (t) => {
         route.request().postData()?.includes("signature") ? route.abort() : route.continue(),
       );
       await raiseTo("8.5");
-      await dialog.getByText("the answer was lost on its way").waitFor();
+      await dialog.getByText("the response was lost").waitFor();
       await dialog.getByRole("button", { name: "Cancel" }).click();
       await page.getByText("the change may have been made").waitFor();
       t.equal(await page.getByText("Nothing was changed.").count(), 0);
@@ -290,9 +290,7 @@ t.test("wallets", async (t) => {
         await route.fulfill({ response, json: problem });
       });
       await raiseTo("9");
-      await page
-        .getByText("The service asked your wallet to sign something else than you asked for")
-        .waitFor();
+      await page.getByText("The order from the service differs from your request").waitFor();
       await page.getByText(BOB.address).first().waitFor();
       t.equal(wallet.windows(), before, "the wallet was not asked");
       t.equal(await page.getByLabel("Daily limit").inputValue(), "9");
@@ -375,7 +373,7 @@ t.test("wallets", async (t) => {
         .getByText("alices-secret-agent")
         .waitFor({ state: "attached" });
       await wallet.switchAccount(page, BOB);
-      await page.getByRole("heading", { name: "Your wallet changed its account" }).waitFor();
+      await page.getByRole("heading", { name: "The account in your wallet changed" }).waitFor();
       t.equal(await page.getByText("alices-secret-agent").count(), 0);
       await page.getByRole("button", { name: "Sign out" }).click();
       await page.getByRole("heading", { name: /Give your agent a wallet/ }).waitFor();

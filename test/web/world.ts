@@ -60,7 +60,7 @@ export async function signInAsSecond(page: Page, url: string, owner: string): Pr
   await page.getByLabel("The owner's address").fill(owner);
   await page.getByRole("button", { name: /Test Wallet/ }).click();
   await page.getByRole("button", { name: "Sign in", exact: true }).click();
-  await page.getByText("You are signed in as the second wallet.").waitFor();
+  await page.getByText("You are signed in as the recovery wallet.").waitFor();
 }
 
 /** A one-press fix has told nothing yet: the demo wallet shows what changes, and signs on a press. */

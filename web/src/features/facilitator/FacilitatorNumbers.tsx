@@ -72,7 +72,9 @@ export function BatchChart({ stats }: { stats: FacilitatorStats }): ReactNode {
   return (
     <Section title="Payments per transaction" hint={summary}>
       {transactions === 0 ? (
-        <Stack gap={3}>Payments that arrive at the same time share one transaction and its gas.</Stack>
+        <Stack gap={3}>
+          Payments that arrive at the same time share one transaction and its gas.
+        </Stack>
       ) : (
         <Chart
           summary={summary}

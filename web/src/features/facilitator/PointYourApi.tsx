@@ -43,8 +43,8 @@ export function PointYourApi({
         <CodeBlock label="Facilitator" code={code} />
         {info.facilitator.requiresKey && (
           <Note>
-            Verify and settle need a key: send <code>Authorization: Bearer &lt;key&gt;</code>.
-            Ask the operator for one.
+            Verify and settle need a key: send <code>Authorization: Bearer &lt;key&gt;</code>. Ask
+            the operator for one.
           </Note>
         )}
       </Stack>

@@ -12,7 +12,10 @@ export function Supported({ info }: { info: ServiceInfo }): ReactNode {
   const query = useQuery(supportedQuery);
   const { data } = query;
   return (
-    <Section title="Supported payments" hint="Schemes and networks for USDC payments. The payer needs no gas.">
+    <Section
+      title="Supported payments"
+      hint="Schemes and networks for USDC payments. The payer needs no gas."
+    >
       <QueryStatus query={query} what="supported payments">
         <Skeleton count={3} />
       </QueryStatus>

@@ -18,9 +18,7 @@ export function Faucet({ agent }: { agent: Agent }): ReactNode {
   });
   return (
     <Stack gap={4}>
-      <p>
-        This is a local test chain. Its faucet gives test USDC as often as you like.
-      </p>
+      <p>This is a local test chain. Its faucet gives test USDC as often as you like.</p>
       {ask.error && <ErrorNotice title="The faucet failed" error={ask.error} />}
       {ask.isSuccess && (
         <Note tone="ok">

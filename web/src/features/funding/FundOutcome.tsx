@@ -19,12 +19,7 @@ export function FundOutcome({ result, error, explorer, onAgain }: FundOutcomePro
     return <Note>You declined in your wallet. No money moved.</Note>;
   if (error !== null) {
     const isOurs = error instanceof ApiError || error instanceof FundingError;
-    return (
-      <ErrorNotice
-        title="The transfer failed"
-        error={isOurs ? error : walletError(error)}
-      />
-    );
+    return <ErrorNotice title="The transfer failed" error={isOurs ? error : walletError(error)} />;
   }
   if (!result) return null;
   if (result.kind === "pending") {
@@ -49,7 +44,9 @@ export function FundOutcome({ result, error, explorer, onAgain }: FundOutcomePro
   return (
     <Note tone="ok">
       <span role="status">
-        {result.kind === "done" ? "Settled. " : "Sent; the balance updates when the transfer is on chain. "}
+        {result.kind === "done"
+          ? "Settled. "
+          : "Sent; the balance updates when the transfer is on chain. "}
       </span>
       <TxHash value={result.txHash} explorerUrl={explorer} />
     </Note>

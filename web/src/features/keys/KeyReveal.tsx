@@ -26,7 +26,8 @@ export function KeyReveal({ apiKey, agentName, doneLabel, onDone }: KeyRevealPro
   return (
     <Stack gap={5}>
       <Note tone="warn">
-        <strong>This key is shown once.</strong> Purser keeps only its hash. Anyone who has the key can spend within the agent&rsquo;s rules, so keep it like a password.
+        <strong>This key is shown once.</strong> Purser keeps only its hash. Anyone who has the key
+        can spend within the agent&rsquo;s rules, so keep it like a password.
       </Note>
       <SecretKey
         apiKey={apiKey}

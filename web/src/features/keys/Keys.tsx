@@ -40,7 +40,9 @@ export function Keys({ agent }: { agent: Agent }): ReactNode {
         <Skeleton shape="row" count={2} />
       </QueryStatus>
       {query.isSuccess && keys.length === 0 && (
-        <EmptyState title="No keys">Create a key so that your agent can use this wallet.</EmptyState>
+        <EmptyState title="No keys">
+          Create a key so that your agent can use this wallet.
+        </EmptyState>
       )}
       <ul className={styles.list}>
         {keys.map((key) => (

@@ -14,7 +14,8 @@ export function DemoCall(): ReactNode {
     <section className={styles.section} aria-labelledby="demo">
       <h2 id="demo">See a paid API answer</h2>
       <p className={styles.text}>
-        This endpoint sells live chain statistics for 0.001 USDC. Without a payment it returns 402 and its terms. Your agent pays and gets the data in one call.
+        This endpoint sells live chain statistics for 0.001 USDC. Without a payment it returns 402
+        and its terms. Your agent pays and gets the data in one call.
       </p>
       <CodeBlock label="Request without paying" code={askWithoutPaying(demoUrl)} />
       <CodeBlock

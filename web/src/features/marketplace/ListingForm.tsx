@@ -39,7 +39,8 @@ function Found({ found }: { found: ProbeResult }): ReactNode {
     <Note tone="ok">
       <Stack gap={2}>
         <p role="status">
-          Agents can pay these terms. If the API changes them, agents stop paying through this listing.
+          Agents can pay these terms. If the API changes them, agents stop paying through this
+          listing.
         </p>
         <KeyValues
           rows={[

@@ -64,7 +64,11 @@ export function Marketplace({ mine }: { mine: boolean }): ReactNode {
       {query.isSuccess && items.length === 0 && (
         <EmptyState
           title={
-            isFiltered ? "No listing matches" : mine ? "You have no listings yet" : "No listings yet"
+            isFiltered
+              ? "No listing matches"
+              : mine
+                ? "You have no listings yet"
+                : "No listings yet"
           }
         >
           {isFiltered

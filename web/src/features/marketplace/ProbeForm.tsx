@@ -61,7 +61,10 @@ export function ProbeForm({ found, onFound, onCancel }: ProbeFormProps): ReactNo
           }}
         />
         {probe.error && (
-          <ErrorNotice title="This URL does not return payment terms that Purser supports" error={probe.error} />
+          <ErrorNotice
+            title="This URL does not return payment terms that Purser supports"
+            error={probe.error}
+          />
         )}
         {!found && (
           <Row end>

@@ -52,7 +52,8 @@ export function MerchantKeys({ merchant }: { merchant: Merchant | undefined }): 
       </QueryStatus>
       {query.isSuccess && keys.length === 0 && (
         <EmptyState title="No keys">
-          Your API sends the key as <code>Authorization: Bearer</code> with verify and settle requests.
+          Your API sends the key as <code>Authorization: Bearer</code> with verify and settle
+          requests.
         </EmptyState>
       )}
       <ul className={styles.list}>
@@ -96,7 +97,8 @@ export function MerchantKeys({ merchant }: { merchant: Merchant | undefined }): 
 }
 
 function hintOf({ admitted, needsKey }: Merchant): string {
-  if (admitted) return "The operator admitted your wallet. With a key, your payments use the merchants' gas budget.";
+  if (admitted)
+    return "The operator admitted your wallet. With a key, your payments use the merchants' gas budget.";
   return needsKey
     ? "This facilitator settles for admitted merchants only. Ask its operator to admit your wallet."
     : "You do not need a key. A key only names your API; its payments use the shared gas budget.";

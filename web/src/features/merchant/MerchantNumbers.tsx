@@ -29,9 +29,7 @@ export function MerchantNumbers({
       </Stat>
       <Stat
         label="Settled"
-        note={
-          totals && totals.pending > 0 ? `${integer.format(totals.pending)} pending` : null
-        }
+        note={totals && totals.pending > 0 ? `${integer.format(totals.pending)} pending` : null}
       >
         {totals ? integer.format(totals.settled) : bone}
       </Stat>

@@ -42,7 +42,8 @@ export function RefundForm({ settlement, network }: RefundFormProps): ReactNode 
     if (settlement.status !== "settled" || settlement.final) return null;
     return <Muted>You can refund this payment when it is final.</Muted>;
   }
-  if (second !== null) return <Muted>To refund it, sign in with the wallet that received the payment.</Muted>;
+  if (second !== null)
+    return <Muted>To refund it, sign in with the wallet that received the payment.</Muted>;
   const isTooMuch = value !== undefined && value > atomic(refundable);
   const isGood = value !== undefined && value > 0n && !isTooMuch;
   return (
@@ -63,7 +64,11 @@ export function RefundForm({ settlement, network }: RefundFormProps): ReactNode 
           }
           value={amount}
           onChange={setAmount}
-          error={isTooMuch ? `${formatUsdc(refundable)} USDC of this payment can be refunded.` : undefined}
+          error={
+            isTooMuch
+              ? `${formatUsdc(refundable)} USDC of this payment can be refunded.`
+              : undefined
+          }
         />
         {error && <ErrorNotice title="The refund failed" error={error} />}
         <Muted>

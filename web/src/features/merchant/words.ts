@@ -49,7 +49,8 @@ export const REFUND_STATUS: Record<string, Words> = {
   pending: {
     label: "Pending",
     tone: "accent",
-    meaning: "Signed and sent. The amount stays reserved until the transaction is confirmed or fails.",
+    meaning:
+      "Signed and sent. The amount stays reserved until the transaction is confirmed or fails.",
   },
   failed: {
     label: "Failed",

@@ -22,7 +22,7 @@ const STATES: Readonly<Record<string, { label: string; tone: Tone }>> = {
   waiting: { label: "Waiting", tone: "neutral" },
   delivered: { label: "Delivered", tone: "ok" },
   failed: { label: "Failed", tone: "warn" },
-  given_up: { label: "Given up", tone: "bad" },
+  given_up: { label: "Stopped", tone: "bad" },
 };
 const OPTIONS = [
   { value: "", label: "All deliveries" },
@@ -58,8 +58,8 @@ function Log({ webhook }: { webhook: Webhook }): ReactNode {
         <Skeleton shape="row" count={4} />
       </QueryStatus>
       {query.isSuccess && items.length === 0 && (
-        <EmptyState title={status === "" ? "Nothing was sent yet" : "None of these"}>
-          {status === "" ? "Send a test to see whether it arrives." : "Choose others above."}
+        <EmptyState title={status === "" ? "No deliveries yet" : "No delivery matches"}>
+          {status === "" ? "Send a test to check your server." : "Change the filter above."}
         </EmptyState>
       )}
       <ul className={styles.list}>
@@ -84,10 +84,14 @@ function Item({
   const again = useMutation({
     mutationFn: () => resend(webhookId, delivery.id),
     onSuccess: () => {
-      notifications.show({ message: "It is sent again." });
+      notifications.show({ message: "Sending again." });
     },
     onError: (error) => {
-      notifications.show({ color: "red", title: "It was not sent again", message: error.message });
+      notifications.show({
+        color: "red",
+        title: "The message was not sent again",
+        message: error.message,
+      });
     },
     onSettled: invalidate.afterWebhook,
   });
@@ -98,7 +102,7 @@ function Item({
         <span className={styles.title}>{label}</span>
         <span className={styles.meta}>
           <TimeAgo iso={delivery.createdAt} /> · {plural(attempts, "attempt")}
-          {lastStatus !== null && ` · answered ${lastStatus}`}
+          {lastStatus !== null && ` · status ${lastStatus}`}
         </span>
       </div>
       <Row end>

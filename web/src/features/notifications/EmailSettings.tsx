@@ -24,7 +24,7 @@ export function EmailSettings(): ReactNode {
     <Stack gap={5}>
       <Section
         title="E-mail address"
-        hint="One address. Nothing is sent there before you confirm it."
+        hint="Purser sends e-mail to one address, after you confirm it."
         actions={email && <State email={email} />}
       >
         <QueryStatus query={query} what="e-mail settings" failed="E-mail could not be loaded">
@@ -32,7 +32,7 @@ export function EmailSettings(): ReactNode {
         </QueryStatus>
         {email && !email.available && (
           <Note tone="warn">
-            This service is not set up to send e-mail. Use a webhook, or ask who runs it to set
+            This service is not set up to send e-mail. Use a webhook, or ask the operator to set
             SMTP_URL.
           </Note>
         )}
@@ -51,7 +51,7 @@ function State({ email }: { email: Email }): ReactNode {
   if (email.address === null) return null;
   if (email.stopped === "unsubscribed") return <Badge tone="warn">Unsubscribed</Badge>;
   if (email.stopped !== null) return <Badge tone="bad">Switched off</Badge>;
-  if (email.confirmedAt === null) return <Badge tone="warn">To be confirmed</Badge>;
+  if (email.confirmedAt === null) return <Badge tone="warn">Not confirmed</Badge>;
   return <Badge tone="ok">Confirmed</Badge>;
 }
 
@@ -63,24 +63,24 @@ function Trouble({ email }: { email: Email }): ReactNode {
     <>
       {stopped === "unsubscribed" && (
         <Note tone="warn">
-          Somebody pressed Unsubscribe in a mail, so nothing is sent. Save the address again to
-          start anew.
+          Purser stopped sending because of an unsubscribe link in a mail. Save the address again to
+          restart.
         </Note>
       )}
       {stopped === "refused" && (
         <Note tone="warn">
-          The mailbox refused our mails for days, so nothing is sent any more. Save an address that
-          takes mail.
+          Purser stopped sending because the mailbox refused our mails for days. Save an address
+          that accepts mail.
         </Note>
       )}
       {stopped === null && waiting !== null && (
         <Note>
-          A mail is on its way to <strong>{waiting}</strong>. Open its link and press Confirm; it
-          works for a day.
+          We sent a mail to <strong>{waiting}</strong>. Open the link in it and press Confirm. The
+          link is valid for a day.
           {pendingAddress !== null && ` Until then mails go to ${address ?? ""}.`}
         </Note>
       )}
-      {lastError !== null && <Note tone="warn">The mail server said last: {lastError}</Note>}
+      {lastError !== null && <Note tone="warn">Last error of the mail server: {lastError}</Note>}
     </>
   );
 }
@@ -96,7 +96,7 @@ function AddressForm({ email }: { email: Email }): ReactNode {
   const remove = useMutation({
     mutationFn: removeEmail,
     onSuccess: () => {
-      notifications.show({ message: "The address is removed." });
+      notifications.show({ message: "Address removed." });
       setRemoving(false);
     },
     onSettled: invalidate.afterEmail,
@@ -166,7 +166,7 @@ function AddressForm({ email }: { email: Email }): ReactNode {
           remove.mutate();
         }}
       >
-        Nothing more is sent to {email.address}. A last mail there says so.
+        Purser sends one last mail to {email.address} to confirm the removal, and nothing after it.
       </ConfirmDialog>
     </form>
   );
@@ -192,30 +192,35 @@ function WhatIsSent({ email }: { email: Email }): ReactNode {
   const isChanged =
     digest !== email.digest || urgent.toSorted().join() !== email.urgent.toSorted().join();
   return (
-    <Section title="What is sent" hint="Never a mail for each payment.">
+    <Section title="E-mails to send" hint="Purser never sends one mail per payment.">
       <Stack gap={5}>
         <Stack gap={2}>
-          <p className={styles.legend}>All that happened, together</p>
+          <p className={styles.legend}>Summary of all events</p>
           <div>
             <Segmented label="Digest" value={digest} onChange={setDigest} options={DIGESTS} />
           </div>
           <Muted>
-            {digest === "daily" && "One mail in the morning, at 07:00 UTC, if anything happened."}
-            {digest === "hourly" && "One mail at the full hour, if anything happened."}
-            {digest === "off" && "Only what is chosen below is sent."}
+            {digest === "daily" && "One mail a day at 07:00 UTC, if there is news."}
+            {digest === "hourly" && "One mail each full hour, if there is news."}
+            {digest === "off" && "Only the alerts chosen below are sent."}
           </Muted>
         </Stack>
         <Stack gap={3}>
           <div>
-            <p className={styles.legend}>At once</p>
+            <p className={styles.legend}>Immediate alerts</p>
             <Muted>
-              Within a minute, and at most 4 mails an hour. A limit when it is reached, and a
-              sign-in when it comes from a new device.
+              Sent within a minute, at most 4 mails an hour. Limits are reported when they are
+              reached, sign-ins when they come from a new device.
             </Muted>
           </div>
-          <TypeChoice label="At once" names={URGENT_NAMES} chosen={urgent} onChange={setUrgent} />
+          <TypeChoice
+            label="Immediate alerts"
+            names={URGENT_NAMES}
+            chosen={urgent}
+            onChange={setUrgent}
+          />
         </Stack>
-        {save.error && <ErrorNotice title="This was not saved" error={save.error} />}
+        {save.error && <ErrorNotice title="The settings were not saved" error={save.error} />}
         <Row>
           <Button
             variant="primary"
@@ -225,7 +230,7 @@ function WhatIsSent({ email }: { email: Email }): ReactNode {
               save.mutate();
             }}
           >
-            Save what is sent
+            Save settings
           </Button>
         </Row>
       </Stack>

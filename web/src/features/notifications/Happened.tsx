@@ -28,8 +28,8 @@ export function Happened({ agentName }: { agentName: (id: string) => string }): 
   return (
     <Section
       flush
-      title="What happened"
-      hint="What a webhook or a confirmed e-mail address of yours wanted to hear. Kept for 30 days."
+      title="History"
+      hint="Events that your webhooks or your confirmed e-mail address subscribe to, kept for 30 days."
       actions={
         <Select label="Show" isLabelHidden value={type} onChange={setType} options={OPTIONS} />
       }
@@ -42,12 +42,12 @@ export function Happened({ agentName }: { agentName: (id: string) => string }): 
         <Skeleton shape="row" count={5} />
       </QueryStatus>
       {query.isSuccess && items.length === 0 && (
-        <EmptyState title={type === "" ? "No notifications yet" : "Nothing of this kind"}>
+        <EmptyState title={type === "" ? "No notifications yet" : "No event of this kind"}>
           {type === "" ? (
             <>
               Confirm an <Link to="/notifications/email">e-mail address</Link>, or add a{" "}
-              <Link to="/notifications/webhooks">webhook</Link>. From then on what your agents do is
-              told there, and listed here.
+              <Link to="/notifications/webhooks">webhook</Link>. Purser then sends events of your
+              agents there and lists them here.
             </>
           ) : (
             "Choose another kind above."
@@ -59,7 +59,7 @@ export function Happened({ agentName }: { agentName: (id: string) => string }): 
           <Row
             key={notification.id}
             notification={notification}
-            who={notification.agentId === null ? "An agent" : agentName(notification.agentId)}
+            who={notification.agentId === null ? "Agent" : agentName(notification.agentId)}
           />
         ))}
       </ul>

@@ -29,14 +29,14 @@ export function ConfirmEmail(): ReactNode {
   if (isDone)
     return (
       <Note tone="ok">
-        <p role="status">Your address is confirmed. What is chosen below is sent there.</p>
+        <p role="status">Your address is confirmed. Purser sends the e-mails chosen below to it.</p>
       </Note>
     );
   if (token === null) return null;
   return (
     <Section title="Confirm your e-mail address">
       <Stack gap={4}>
-        <p>You opened the link of our mail. Nothing is sent to the address until you confirm it.</p>
+        <p>Press the button to confirm this address. Purser sends nothing to it before that.</p>
         {confirm.error && (
           <ErrorNotice title="The address was not confirmed" error={confirm.error} />
         )}
@@ -63,17 +63,19 @@ export function Unsubscribe(): ReactNode {
   if (stop.isSuccess)
     return (
       <Note tone="ok">
-        <p role="status">Nothing more is sent to this address. The app says so to its owner.</p>
+        <p role="status">
+          Purser sends nothing more to this address. The account&rsquo;s owner sees this in the app.
+        </p>
       </Note>
     );
   if (token === null)
-    return <Note tone="warn">This link is not complete. Open the one in the mail again.</Note>;
+    return <Note tone="warn">This link is incomplete. Open the link in the mail again.</Note>;
   return (
     <Section title="Send no more mails to this address?">
       <Stack gap={4}>
         <p>
-          They tell what agents did with an owner&rsquo;s money. Without them, look into the app
-          from time to time.
+          These mails report what your agents do with your money. Without them, check the app
+          regularly.
         </p>
         {stop.error && <ErrorNotice title="You are still subscribed" error={stop.error} />}
         <Row>

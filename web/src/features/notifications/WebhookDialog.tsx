@@ -128,7 +128,7 @@ function WebhookForm({ webhook, onCreated, onCancel }: FormProps): ReactNode {
         />
         <p className={styles.legend}>Events to send</p>
         <Checkbox
-          label="Everything, also what is added later"
+          label="All events, including new kinds added later"
           checked={isAll}
           onChange={(event) => {
             setAll(event.currentTarget.checked);
@@ -165,8 +165,8 @@ function Reveal({ secret, onDone }: { secret: string; onDone: () => void }): Rea
   return (
     <Stack gap={4}>
       <Note tone="warn">
-        <strong>This secret is shown once.</strong> Your server checks with it that a message is
-        from here. Every Standard Webhooks library takes it as it is.
+        <strong>This secret is shown once.</strong> Your server uses it to check that a message is
+        from Purser. Every Standard Webhooks library accepts it unchanged.
       </Note>
       <div className={styles.secret}>
         <code data-testid="webhook-secret">{secret}</code>
@@ -215,10 +215,10 @@ function RotateForm({
   return (
     <Stack gap={4}>
       <p>
-        Messages to <strong>{webhook.url}</strong> are signed with a new secret. So that none is
-        refused while you change it on your server, the old one can sign beside it for a while.
+        Purser signs messages to <strong>{webhook.url}</strong> with a new secret. The old secret
+        can sign too for a while, so that your server accepts all messages during the change.
       </p>
-      <Select label="The old secret signs too" value={grace} onChange={setGrace} options={GRACES} />
+      <Select label="Keep the old secret" value={grace} onChange={setGrace} options={GRACES} />
       {rotate.error && <ErrorNotice title="The secret was not changed" error={rotate.error} />}
       <Row end>
         <Button onClick={onCancel}>Cancel</Button>
@@ -229,7 +229,7 @@ function RotateForm({
             rotate.mutate();
           }}
         >
-          Make a new secret
+          Create a new secret
         </Button>
       </Row>
     </Stack>
@@ -246,7 +246,7 @@ function DeleteDialog({
   const remove = useMutation({
     mutationFn: (id: string) => deleteWebhook(id),
     onSuccess: () => {
-      notifications.show({ message: "The webhook is deleted." });
+      notifications.show({ message: "Webhook deleted." });
       onDone();
     },
     onSettled: invalidate.afterWebhook,
@@ -267,7 +267,7 @@ function DeleteDialog({
         if (webhook) remove.mutate(webhook.id);
       }}
     >
-      {webhook?.url} is told nothing any more, its secret and its log are gone.
+      {webhook?.url} gets no more messages. Its secret and its delivery log are deleted.
     </ConfirmDialog>
   );
 }

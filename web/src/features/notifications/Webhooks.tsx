@@ -42,7 +42,7 @@ export function Webhooks(): ReactNode {
     <Section
       flush
       title="Webhooks"
-      hint={`Your own server hears what happened, signed as Standard Webhooks say. At most ${MOST}.`}
+      hint={`Purser sends events to your server, signed as Standard Webhooks. At most ${MOST}.`}
       actions={webhooks.length > 0 && add}
     >
       <QueryStatus query={query} what="webhooks" failed="The webhooks could not be loaded">
@@ -50,8 +50,8 @@ export function Webhooks(): ReactNode {
       </QueryStatus>
       {query.isSuccess && webhooks.length === 0 && (
         <EmptyState title="No webhooks" action={add}>
-          A webhook is an https address of yours. What you choose is sent there the moment it
-          happens, and again until it was taken.
+          A webhook is an https address of your server. Purser sends the events you choose there
+          immediately and retries until your server accepts them.
         </EmptyState>
       )}
       <ul className={styles.list}>
@@ -110,7 +110,7 @@ function Item({ webhook, onOpen, onLog }: ItemProps): ReactNode {
           </span>
           {previousSecretUntil !== null && (
             <span className={styles.meta}>
-              The secret before is good too, and ends <TimeUntil iso={previousSecretUntil} />
+              The previous secret also works; it ends <TimeUntil iso={previousSecretUntil} />
             </span>
           )}
         </div>
@@ -118,8 +118,8 @@ function Item({ webhook, onOpen, onLog }: ItemProps): ReactNode {
       </div>
       {status === "disabled" && (
         <Note tone="warn">
-          <strong>It is told nothing any more.</strong> {disabledReason} Mend the target, then
-          resume it; what it missed can be sent again from its log.
+          <strong>Purser stopped sending to this webhook.</strong> {disabledReason} Fix your server,
+          then resume the webhook. You can send missed messages again from its deliveries.
         </Note>
       )}
       <Row>
@@ -150,7 +150,7 @@ function TestButton({ webhook, onSent }: { webhook: Webhook; onSent: () => void 
     mutationFn: () => testWebhook(webhook.id),
     onSuccess: onSent,
     onError: (error) => {
-      notifications.show({ color: "red", title: "No test was sent", message: error.message });
+      notifications.show({ color: "red", title: "The test was not sent", message: error.message });
     },
     onSettled: invalidate.afterWebhook,
   });

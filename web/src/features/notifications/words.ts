@@ -17,19 +17,19 @@ const words = (label: string, group: string, tone: Tone = "neutral"): TypeWords 
 
 export const TYPES: Readonly<Record<NotificationTypeName, TypeWords>> = {
   "payment.settled": words("Payment made", "Payments", "ok"),
-  "payment.failed": words("Payment taken back", "Payments", "bad"),
+  "payment.failed": words("Payment reversed", "Payments", "bad"),
   "payment.blocked": words("Payment refused", "Payments", "warn"),
   "payment.undelivered": words("Paid, not delivered", "Payments", "bad"),
-  "approval.requested": words("Approval asked", "Approvals", "accent"),
-  "approval.granted": words("Approval given", "Approvals"),
+  "approval.requested": words("Approval requested", "Approvals", "accent"),
+  "approval.granted": words("Approval granted", "Approvals"),
   "approval.declined": words("Approval declined", "Approvals"),
-  "approval.expired": words("Approval ran out", "Approvals"),
+  "approval.expired": words("Approval expired", "Approvals"),
   "agent.limit_reached": words("Limit reached", "Agents", "warn"),
   "agent.low_balance": words("Low balance", "Agents", "warn"),
   "agent.funded": words("Money received", "Agents", "ok"),
   "withdrawal.settled": words("Withdrawal made", "Agents"),
   "policy.changed": words("Rules changed", "Access", "accent"),
-  "key.created": words("Key made", "Access", "accent"),
+  "key.created": words("Key created", "Access", "accent"),
   "key.revoked": words("Key revoked", "Access"),
   "session.created": words("Signed in", "Access", "accent"),
   "settlement.settled": words("You were paid", "Your sales", "ok"),
@@ -74,46 +74,46 @@ export function sentence({ type, data }: Notification, who: string): string {
   const amount = money(data, "amount");
   const sentences: Readonly<Record<NotificationTypeName, string>> = {
     "payment.settled": `${who} paid ${amount}`,
-    "payment.failed": `The chain took back ${amount} that ${who} ${fact(data, "kind") === "incoming" ? "had received" : "had paid"}`,
-    "payment.blocked": `${who} was refused ${amount}: ${fact(data, "denialCode").replaceAll("_", " ")}`,
-    "payment.undelivered": `${who} paid ${amount} and did not get what it paid for`,
-    "approval.requested": `${who} asks you to allow ${amount}`,
+    "payment.failed": `The chain reversed a payment of ${amount} that ${who} ${fact(data, "kind") === "incoming" ? "had received" : "had made"}`,
+    "payment.blocked": `A payment of ${amount} by ${who} was refused: ${fact(data, "denialCode").replaceAll("_", " ")}`,
+    "payment.undelivered": `${who} paid ${amount}, and the seller did not deliver`,
+    "approval.requested": `${who} requests approval for ${amount}`,
     "approval.granted": `You allowed ${who} to pay ${amount}`,
     "approval.declined": `You declined ${amount} for ${who}`,
-    "approval.expired": `A request of ${who} for ${amount} ran out`,
+    "approval.expired": `A request of ${who} for ${amount} expired`,
     "agent.limit_reached": `${who} has used ${fact(data, "percent")} % of its ${LIMITS[fact(data, "window")] ?? "daily"} limit of ${money(data, "limit")}`,
     "agent.low_balance": `${who} has only ${money(data, "balance")} left`,
     "agent.funded": `${who} received ${amount}`,
-    "withdrawal.settled": `${amount} were withdrawn from ${who}`,
+    "withdrawal.settled": `${amount} was withdrawn from ${who}`,
     "policy.changed": change(fact(data, "change"), data["agentId"] === undefined ? "" : who),
-    "key.created": `A key was made for ${who}`,
+    "key.created": `A key was created for ${who}`,
     "key.revoked": `A key of ${who} was revoked`,
-    "session.created": `Somebody signed in with your wallet from ${fact(data, "ip") || "an unknown address"}`,
+    "session.created": `New sign-in with your wallet from ${fact(data, "ip") || "an unknown address"}`,
     "settlement.settled": `You were paid ${amount}`,
     "settlement.failed":
       data["corrected"] === true
-        ? `A payment of ${amount} to you failed after all`
+        ? `A settled payment of ${amount} to you was reversed`
         : `A payment of ${amount} to you failed`,
     "refund.settled": `You refunded ${amount}`,
     "refund.failed": `A refund of ${amount} failed`,
-    "listing.flagged": "A listing of yours was flagged",
+    "listing.flagged": "One of your listings was flagged",
     "webhook.disabled": "A webhook was disabled",
-    "webhook.test": "A test of a webhook",
+    "webhook.test": "Webhook test",
   };
   return sentences[type as NotificationTypeName] ?? type;
 }
 
 const CHANGES: Readonly<Record<string, string>> = {
   "agent.created": "was created",
-  "agent.updated": "has other rules",
+  "agent.updated": "has new rules",
   "agent.paused": "was paused",
   "agent.resumed": "was resumed",
   "agent.archived": "was archived",
-  "allowlist.added": "may pay somebody new",
-  "allowlist.removed": "may pay somebody no more",
-  "allowlist.replaced": "has another list of payees",
-  "second.named": "Your second wallet was changed",
-  "owner.moved": "Everything was moved to another wallet",
+  "allowlist.added": "may pay a new payee",
+  "allowlist.removed": "may no longer pay a payee",
+  "allowlist.replaced": "has a new list of payees",
+  "second.named": "Your recovery wallet was changed",
+  "owner.moved": "Your account was moved to another wallet",
   "owner.received": "You received the agents of another wallet",
 };
 const change = (what: string, who: string): string =>

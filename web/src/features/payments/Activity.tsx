@@ -52,7 +52,7 @@ export function Activity({ agent, fixes }: ActivityProps): ReactNode {
         <EmptyState title={isFiltered ? "No payment matches" : "No payments yet"}>
           {isFiltered
             ? "Change the filter."
-            : "Payments appear here the moment the agent makes them, the refused ones too."}
+            : "Payments and refused payments of the agent appear here immediately."}
         </EmptyState>
       )}
       {items.length > 0 && (

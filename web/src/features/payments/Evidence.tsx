@@ -41,7 +41,7 @@ export function Evidence({ evidence, explorer, labelOf }: EvidenceProps): ReactN
       </Row>
       <p className={styles.finding}>
         {evidence.why ??
-          `The payee signed ${offer ? "this offer and its receipt" : "this receipt"} for this very payment.`}
+          `The payee signed ${offer ? "this offer and its receipt" : "this receipt"} for this payment.`}
       </p>
       <KeyValues
         rows={[
@@ -54,13 +54,16 @@ export function Evidence({ evidence, explorer, labelOf }: EvidenceProps): ReactN
           receipt !== null &&
             receipt.issuedAt !== null && ["Issued", formatDateTime(receipt.issuedAt)],
           receipt?.verified === true && [
-            "Names",
+            "Refers to",
             receipt.transaction === null ? "This request, no transaction" : "This transaction",
           ],
         ]}
       />
       {Object.keys(words).length > 0 && (
-        <CodeBlock label="In the seller’s words, not ours" code={JSON.stringify(words, null, 2)} />
+        <CodeBlock
+          label="Text from the seller, not checked by Purser"
+          code={JSON.stringify(words, null, 2)}
+        />
       )}
     </Stack>
   );

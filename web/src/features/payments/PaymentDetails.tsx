@@ -61,7 +61,7 @@ function Denial({ payment, fixes }: Omit<PaymentDetailsProps, "labelOf">): React
           <p>{explainDenial(payment)}</p>
           {denial.availableAt !== null && (
             <p>
-              When the amount fits the limit again: <TimeUntil iso={denial.availableAt} />
+              The amount fits the limit again <TimeUntil iso={denial.availableAt} />
             </p>
           )}
         </div>

@@ -22,7 +22,7 @@ function useSignedInSince({ agentId, x402, status, createdAt }: Payment): string
   );
   if (!last) return undefined;
   const times = earlier.length === 0 ? "" : ` ${earlier.length + 1} times`;
-  return `Fetched again by signature${times}, nothing paid; last ${formatDateTime(last.createdAt)}`;
+  return `Fetched again${times} with the wallet's signature, without paying; last ${formatDateTime(last.createdAt)}`;
 }
 
 export function PaymentFacts({
@@ -53,7 +53,7 @@ export function PaymentFacts({
             <TxHash key="tx" value={payment.txHash} explorerUrl={explorer} />,
           ],
           payment.blockNumber !== null && ["Block", payment.blockNumber],
-          ["Asked", formatDateTime(payment.createdAt)],
+          ["Requested", formatDateTime(payment.createdAt)],
           payment.settledAt !== null && [
             "Settled",
             `${formatDateTime(payment.settledAt)}${payment.final ? "" : ", not final yet"}`,
@@ -78,9 +78,9 @@ export function PaymentFacts({
           <KeyValues
             rows={[
               x402.url !== null && ["URL", <code key="url">{x402.url}</code>],
-              x402.upstreamStatus !== null && ["Seller answered", x402.upstreamStatus],
+              x402.upstreamStatus !== null && ["Seller's response", x402.upstreamStatus],
               x402.delivered !== null && ["Delivered", x402.delivered ? "Yes" : "No"],
-              again !== undefined && ["Since then", again],
+              again !== undefined && ["Later", again],
             ]}
           />
           {x402.evidence && (
@@ -88,7 +88,7 @@ export function PaymentFacts({
           )}
           {x402.thirdParty.requirement !== null && x402.thirdParty.requirement !== undefined && (
             <CodeBlock
-              label="The 402 it answered to"
+              label="The seller's 402 response"
               code={JSON.stringify(x402.thirdParty.requirement, null, 2)}
             />
           )}

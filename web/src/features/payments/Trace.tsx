@@ -23,9 +23,9 @@ export function Trace({ payment }: { payment: Payment }): ReactNode {
             <div>
               <strong>{step.rule.replaceAll("_", " ")}</strong>
               <span className="sr-only">
-                {step.passed === null ? ", not reached" : step.passed ? ", passed" : ", refused"}
+                {step.passed === null ? ", not checked" : step.passed ? ", passed" : ", refused"}
               </span>
-              <p>{step.passed === null ? "Not reached" : step.detail}</p>
+              <p>{step.passed === null ? "Not checked" : step.detail}</p>
             </div>
           </li>
         ))}
@@ -35,9 +35,9 @@ export function Trace({ payment }: { payment: Payment }): ReactNode {
           rows={[
             ["Requested", amount(policy.requested)],
             ["Limit", amount(policy.limit)],
-            ["Spent then", amount(policy.spent)],
-            ["Reserved then", amount(policy.reserved)],
-            ["Remaining then", amount(policy.remaining)],
+            ["Spent at that time", amount(policy.spent)],
+            ["Reserved at that time", amount(policy.reserved)],
+            ["Remaining at that time", amount(policy.remaining)],
           ]}
         />
       )}

@@ -23,20 +23,20 @@ const WORDS: Record<string, StatusWords> = {
     meaning: "On chain. It counts against the limit for 24 hours.",
   },
   submitted: {
-    label: "On its way",
+    label: "Pending",
     tone: "accent",
-    meaning: "Signed and sent. It counts against the limit until the chain decides.",
+    meaning: "Signed and sent. It counts against the limit until it settles or fails.",
   },
   reserved: {
     label: "Reserved",
     tone: "accent",
-    meaning: "The budget is set aside; nothing is sent yet.",
+    meaning: "The budget is reserved; nothing is sent yet.",
   },
   unknown: {
-    label: "Outcome open",
+    label: "Outcome unknown",
     tone: "warn",
     meaning:
-      "It was signed, and the chain has not proved its outcome. The budget stays reserved until it does.",
+      "Signed, but the chain has not confirmed the outcome yet. The budget stays reserved until then.",
   },
   voided: {
     label: "Voided",
@@ -46,7 +46,7 @@ const WORDS: Record<string, StatusWords> = {
   blocked: {
     label: "Blocked",
     tone: "bad",
-    meaning: "A rule refused it. Nothing was signed, nothing moved.",
+    meaning: "A rule refused the payment. Nothing was signed and no money moved.",
   },
 };
 
@@ -59,7 +59,7 @@ export function statusOf(payment: Payment): StatusWords {
       label: "Paid, not delivered",
       tone: "warn",
       meaning:
-        "The payment settled, but the seller did not deliver. Do not pay again; ask the seller, with the transaction as proof.",
+        "The payment settled, but the seller did not deliver. Do not pay again; contact the seller with the transaction as proof.",
     };
   }
   return WORDS[payment.status] ?? { label: payment.status, tone: "neutral", meaning: "" };
@@ -85,7 +85,7 @@ export function titleOf(
   if (other === NOBODY) return "Newly minted";
   const label = other === null ? undefined : labelOf(other);
   if (label) return label;
-  if (other === null && payment.status === "blocked") return "Further refusals";
+  if (other === null && payment.status === "blocked") return "More refusals";
   return other === null
     ? (KINDS[payment.kind] ?? payment.kind)
     : `${other.slice(0, 6)}…${other.slice(-4)}`;
@@ -98,39 +98,39 @@ export function explainDenial({ denial, amount }: Payment): string {
   const usdc = (value: string): string => (/^\d/.test(value) ? `${formatUsdc(value)} USDC` : value);
   switch (denial.code) {
     case "daily_limit_exceeded":
-      return `${usdc(amount)} did not fit: ${usdc(policy.remaining)} of the daily limit of ${usdc(policy.limit)} was left.`;
+      return `The payment of ${usdc(amount)} exceeded the ${usdc(policy.remaining)} left of the daily limit of ${usdc(policy.limit)}.`;
     case "weekly_limit_exceeded":
-      return `${usdc(amount)} did not fit: ${usdc(policy.remaining)} of the weekly limit of ${usdc(policy.limit)} was left.`;
+      return `The payment of ${usdc(amount)} exceeded the ${usdc(policy.remaining)} left of the weekly limit of ${usdc(policy.limit)}.`;
     case "monthly_limit_exceeded":
-      return `${usdc(amount)} did not fit: ${usdc(policy.remaining)} of the monthly limit of ${usdc(policy.limit)} was left.`;
+      return `The payment of ${usdc(amount)} exceeded the ${usdc(policy.remaining)} left of the monthly limit of ${usdc(policy.limit)}.`;
     case "payee_limit_exceeded":
-      return `${usdc(amount)} did not fit: ${usdc(policy.remaining)} of this payee's daily limit of ${usdc(policy.limit)} was left.`;
+      return `The payment of ${usdc(amount)} exceeded the ${usdc(policy.remaining)} left of this payee's daily limit of ${usdc(policy.limit)}.`;
     case "payment_rate_exceeded":
-      return `The agent had made its ${policy.limit} payments of that hour.`;
+      return `The agent had already made its ${policy.limit} payments in that hour.`;
     case "payee_per_payment_limit_exceeded":
-      return `${usdc(amount)} is more than the limit of ${usdc(policy.limit)} for one payment to this payee.`;
+      return `The payment of ${usdc(amount)} exceeded the limit of ${usdc(policy.limit)} per payment to this payee.`;
     case "payee_expired":
-      return "This payee's place on the list had expired.";
+      return "The permission to pay this payee had expired.";
     case "per_payment_limit_exceeded":
-      return `${usdc(amount)} is more than the limit of ${usdc(policy.limit)} per payment.`;
+      return `The payment of ${usdc(amount)} exceeded the limit of ${usdc(policy.limit)} per payment.`;
     case "recipient_not_allowed":
       return "The payee is not on the allowlist.";
     case "site_payee_changed":
-      return "The site asked for payment to another address than the one you allowed there.";
+      return "The site requested payment to a different address from the one you allowed.";
     case "payee_bound_to_site":
-      return "You allowed this payee at its own site only.";
+      return "You allowed this payee only at its own site.";
     case "origin_not_allowed":
-      return "The site is not among those this agent may fetch from.";
+      return "The agent may not fetch from this site.";
     case "agent_paused":
       return "The agent was paused.";
     case "agent_expired":
       return "The agent had expired.";
     case "price_exceeds_max":
-      return "The price was above what the agent itself had set as its most for this call.";
+      return "The price was above the maximum that the agent set for this call.";
     case "listing_mismatch":
-      return "The seller asked for other terms than its listing promises. Nothing was paid.";
+      return "The seller's terms differed from its listing. Nothing was paid.";
     case "challenge_already_used":
-      return "The seller asked with a challenge that an earlier payment had answered. Nothing was paid.";
+      return "The seller reused a payment challenge that an earlier payment had answered. Nothing was paid.";
     default:
       return denial.suggestion;
   }

@@ -20,40 +20,40 @@ export function MoveOwner({
   const move = useMove(second);
   return (
     <Stack gap={3}>
-      <h3>Make it the owner</h3>
+      <h3>Make the recovery wallet the owner</h3>
       <p>
-        All agents move to the second wallet, paused; each pays again when that wallet has signed
-        its limits. Their money stays where it is. Mails to the first wallet&apos;s address end, and
-        it is told so; name one for the second wallet.
+        All agents move to the recovery wallet and are paused. Each can pay again when that wallet
+        has signed its limits. Their money does not move. Purser sends a last mail to the current
+        e-mail address; set a new one with the recovery wallet.
       </p>
       {sign.data && (
         <p>
-          Signed with the first wallet. Now choose <Address value={second} copy={false} /> in your
-          wallet, and sign the same order with it.
+          Signed with the current wallet. Now choose <Address value={second} copy={false} /> in your
+          wallet and sign the same order.
         </p>
       )}
       {sign.isError && <ErrorNotice title="The order was not signed" error={sign.error} />}
-      {move.isError && <ErrorNotice title="Nothing was moved" error={move.error} />}
+      {move.isError && <ErrorNotice title="The agents were not moved" error={move.error} />}
       <Row>
         {sign.data ? (
           <Button
             variant="danger"
-            pending={move.isPending && "Look at your wallet…"}
+            pending={move.isPending && "Waiting for your wallet…"}
             onClick={() => {
               move.mutate({ connection, half: sign.data });
             }}
           >
-            Sign with the second wallet and move
+            Sign with the recovery wallet and move
           </Button>
         ) : (
           <Button
             variant="danger"
-            pending={sign.isPending && "Look at your wallet…"}
+            pending={sign.isPending && "Waiting for your wallet…"}
             onClick={() => {
               sign.mutate(connection);
             }}
           >
-            Sign with the first wallet
+            Sign with the current wallet
           </Button>
         )}
       </Row>

@@ -23,14 +23,14 @@ export function Recovery(): ReactNode {
   const second = recovery.data?.second ?? null;
   return (
     <Section
-      title="Second wallet"
-      hint="For the day your wallet is lost. It may pause agents, lower limits and withdraw to your address; it can raise nothing and send nothing elsewhere. Making it the owner takes both wallets."
+      title="Recovery wallet"
+      hint="Use it if you lose your wallet. It can pause agents, lower limits and withdraw to your address; it cannot raise limits or withdraw elsewhere. Making it the owner needs the signatures of both wallets."
     >
       <Stack gap={5}>
         <QueryStatus
           query={recovery}
-          what="the second wallet"
-          failed="The second wallet could not be loaded"
+          what="the recovery wallet"
+          failed="The recovery wallet could not be loaded"
         >
           <Skeleton shape="row" count={1} />
         </QueryStatus>
@@ -91,7 +91,11 @@ function NameSecond({
     >
       <Stack gap={3}>
         <TextInput
-          label={current === null ? "Address of your second wallet" : "Another address instead"}
+          label={
+            current === null
+              ? "Address of your recovery wallet"
+              : "New address of your recovery wallet"
+          }
           placeholder="0x…"
           spellCheck={false}
           autoComplete="off"
@@ -103,10 +107,10 @@ function NameSecond({
           }}
         />
         {name.isError && (
-          <ErrorNotice title="The second wallet was not changed" error={name.error} />
+          <ErrorNotice title="The recovery wallet was not changed" error={name.error} />
         )}
         <Row>
-          <Button type="submit" pending={name.isPending && "Look at your wallet…"}>
+          <Button type="submit" pending={name.isPending && "Waiting for your wallet…"}>
             Add recovery wallet
           </Button>
           {current !== null && (

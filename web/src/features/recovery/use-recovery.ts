@@ -24,7 +24,7 @@ async function orderFor(send: () => Promise<unknown>): Promise<ToSign> {
       return error.problem as unknown as ToSign;
     throw error;
   }
-  throw new Error("The service asked for no signature.");
+  throw new Error("The service did not request a signature.");
 }
 
 /** Signs with the wallet that is connected, if it is the one that has to. */
@@ -82,7 +82,7 @@ export const useMove = (second: string) =>
     },
     onSuccess: ({ note }) => {
       // Said where it outlives the screen: nothing on it is the first wallet's any more.
-      const title = "The second wallet is the owner now";
+      const title = "The recovery wallet is now the owner";
       notifications.show({ title, message: note, autoClose: false });
       return invalidate.afterMove();
     },

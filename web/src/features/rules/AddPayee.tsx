@@ -20,7 +20,7 @@ export function AddPayee({ has, onAdd }: AddPayeeProps): ReactNode {
   const add = async (): Promise<void> => {
     const check = await checkAddress(address);
     if (!check.ok) return setError(check.reason);
-    if (has(check.address)) return setError("This address is on the list already.");
+    if (has(check.address)) return setError("This address is already on the list.");
     onAdd({ address: check.address, label: label.trim() });
     setAddress("");
     setLabel("");

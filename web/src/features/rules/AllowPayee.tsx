@@ -18,7 +18,7 @@ export function AllowPayee({ agent, payee, variant, children }: AllowPayeeProps)
   const allow = useMutation({
     mutationFn: () => allowPayee(agent, payee),
     onSuccess: () => {
-      notifications.show({ message: "The payee is allowed from now on." });
+      notifications.show({ message: "The payee is now allowed." });
     },
     onSettled: invalidate.afterRules,
   });

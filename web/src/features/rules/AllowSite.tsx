@@ -66,7 +66,7 @@ function AskSite({ agentId, onPick }: AllowSiteProps): ReactNode {
       <form className={styles.ask} onSubmit={onSubmit}>
         <TextInput
           label="Address of a paid page"
-          description="It is asked once for its price. Nothing is paid."
+          description="Purser requests the page once to read its price. Nothing is paid."
           placeholder="https://api.example.com/data"
           inputMode="url"
           spellCheck={false}
@@ -85,7 +85,7 @@ function AskSite({ agentId, onPick }: AllowSiteProps): ReactNode {
             disabled={url.trim() === ""}
             pending={ask.isPending && "Asking…"}
           >
-            Ask the site
+            Read the price
           </Button>
         </Row>
       </form>
@@ -108,7 +108,7 @@ function Found({
   const said = [serviceName, description].filter((words) => words !== null);
   return (
     <Stack gap={4}>
-      <dl className={styles.facts} aria-label="What the site asks for">
+      <dl className={styles.facts} aria-label="Payment terms of the site">
         <dt>Site</dt>
         <dd className={styles.site}>
           {site}
@@ -125,21 +125,21 @@ function Found({
       </dl>
       {said.length > 0 && (
         <figure className={styles.said}>
-          <figcaption>The site&rsquo;s own words, checked by nobody</figcaption>
+          <figcaption>Text from the site, not checked by Purser</figcaption>
           {said.map((words) => (
             <blockquote key={words}>{words}</blockquote>
           ))}
         </figure>
       )}
       {listed.length > 0 && !isListed && (
-        <Note tone="warn">You allowed another address at this site before.</Note>
+        <Note tone="warn">You allowed a different address at this site before.</Note>
       )}
       {isListed ? (
-        <p role="status">This site is on the list already.</p>
+        <p role="status">This site is already on the list.</p>
       ) : (
         <>
           <p className={styles.hint}>
-            This address can then be paid by x402-fetch at exactly this site, and in no other way.
+            The agent can then pay this address only through x402-fetch at exactly this site.
           </p>
           <Row end>
             <Button

@@ -68,7 +68,7 @@ export function CreateAgent({
         picker={picker}
       />
       <div className={styles.review}>
-        <Section title="In plain words">
+        <Section title="Summary">
           <Stack gap={4}>
             <Story sentences={hasErrors ? [] : tellRules(draft)} />
             {create.error && <ErrorNotice title="The agent was not created" error={create.error} />}
@@ -96,7 +96,7 @@ function Story({ sentences }: { sentences: string[] }): ReactNode {
     <div aria-live="polite" className={styles.story}>
       {sentences.length === 0 ? (
         <p className={styles.hint}>
-          Name the agent and set its daily limit; what it may do is told here.
+          Name the agent and set its daily limit to see a summary of its rules.
         </p>
       ) : (
         sentences.map((sentence) => <p key={sentence}>{sentence}</p>)

@@ -46,7 +46,7 @@ function AllowRecipient({ agent, payment }: { agent: Agent; payment: Payment }):
   const address = payment.recipient;
   if (address === null) return null;
   if (entryFor(agent, payment))
-    return <p role="status">This payee is allowed now. The agent may try again.</p>;
+    return <p role="status">This payee is now allowed. The agent can try again.</p>;
   return (
     <AllowPayee
       agent={agent}

@@ -52,13 +52,13 @@ export function EditRules({ words, agent, reload, picker }: EditRulesProps): Rea
       const next = rulesOf(saved);
       setBase(next);
       setDraft(next);
-      notifications.show({ message: "The rules are saved and in force." });
+      notifications.show({ message: "The rules are saved and apply now." });
     },
     onSettled: invalidate.afterRules,
   });
 
   if (agent.status === "archived")
-    return <Note>This agent is archived; its rules cannot be changed.</Note>;
+    return <Note>This agent is archived. Its rules cannot be changed.</Note>;
   const reset = (): void => {
     setBase(current);
     setDraft(current);
@@ -69,7 +69,7 @@ export function EditRules({ words, agent, reload, picker }: EditRulesProps): Rea
       {changedElsewhere.length > 0 && !save.isPending && (
         <Note tone="warn">
           <Stack gap={2}>
-            <p>These rules were changed elsewhere since you opened them.</p>
+            <p>These rules changed after you opened this page.</p>
             <Changes changes={changedElsewhere} />
             <Row>
               <Button size="small" onClick={reset}>

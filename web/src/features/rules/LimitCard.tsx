@@ -34,7 +34,7 @@ export function LimitCard({ agent }: { agent: Agent }): ReactNode {
           <li>
             {window.nextReleaseAt === null ? (
               atomic(window.spent) > 0n ? (
-                "No release known"
+                "No time known"
               ) : (
                 "Nothing counts against the limit"
               )
@@ -61,10 +61,10 @@ export function LimitCard({ agent }: { agent: Agent }): ReactNode {
           </li>
           <li>
             {allowlist.length === 0
-              ? "Nobody may be paid yet"
+              ? "No payees allowed yet"
               : `${plural(allowlist.length, "payee")} allowed`}
           </li>
-          {agent.fetch === "sites" && <li>Fetches from its payees&rsquo; sites only</li>}
+          {agent.fetch === "sites" && <li>Fetches only from its payees&rsquo; sites</li>}
           {agent.expiresAt !== null && (
             <li>
               {agent.expired ? (

@@ -34,7 +34,7 @@ export function MoreLimits({ words, draft, errors, set }: MoreLimitsProps): Reac
         setOpen(event.currentTarget.open);
       }}
     >
-      <summary>More limits: a week, a month, how often, where</summary>
+      <summary>More limits: weekly, monthly, payments per hour, sites</summary>
       <Stack gap={4}>
         <Fields>
           {(["weeklyLimit", "monthlyLimit"] as const).map((name) => (
@@ -66,7 +66,7 @@ export function MoreLimits({ words, draft, errors, set }: MoreLimitsProps): Reac
           />
           <Select
             label="Sites it may fetch from"
-            description="Free answers included"
+            description="Also applies to free responses"
             value={draft.fetch}
             onChange={(fetch) => {
               set({ fetch });

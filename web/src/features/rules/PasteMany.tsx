@@ -39,7 +39,7 @@ export function PasteMany({ opened, onClose, known, onAdd }: PasteManyProps): Re
       <Stack gap={4}>
         <Textarea
           label="One address per line"
-          description="A label may stand before or after it. Lines that begin with # are left out."
+          description="Add a label before or after the address. Lines that begin with # are ignored."
           placeholder={
             "0x8ba1f109551bD432803012645Ac136ddd64DBA72 Weather API\n0xdD2FD4581271e230360230F9337D5c0430Bf44C0 News"
           }
@@ -64,7 +64,7 @@ export function PasteMany({ opened, onClose, known, onAdd }: PasteManyProps): Re
                 close();
               }}
             >
-              Add the {entries.length} good ones
+              Add {entries.length} valid payees
             </Button>
           ) : (
             <Button variant="primary" disabled={text.trim() === ""} onClick={() => void read()}>

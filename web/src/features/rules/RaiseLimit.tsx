@@ -24,14 +24,14 @@ export function RaiseLimit({ agent, payment }: { agent: Agent; payment: Payment 
     onSettled: invalidate.afterRules,
   });
   if (!limit || limit.now === null || limit.needed <= limit.now)
-    return <p role="status">The amount fits the limit now. The agent may try again.</p>;
+    return <p role="status">The amount now fits the limit. The agent can try again.</p>;
   const { now, needed, name } = limit;
   const amount = edited ?? toDecimal(needed);
   const onSubmit = (event: React.FormEvent): void => {
     event.preventDefault();
     const wanted = parseUsdc(amount);
     if (wanted === undefined || wanted <= now)
-      setError(`More than the ${formatUsdc(now)} USDC of now.`);
+      setError(`Enter more than the current ${formatUsdc(now)} USDC.`);
     else if (!raise.isPending) raise.mutate(toDecimal(wanted));
   };
   return (
@@ -39,7 +39,7 @@ export function RaiseLimit({ agent, payment }: { agent: Agent; payment: Payment 
       <Stack gap={3}>
         <AmountInput
           label={`New ${name}`}
-          description={`Now ${formatUsdc(now)}. At least ${formatUsdc(needed)} lets this payment through. Your wallet signs it.`}
+          description={`The limit is ${formatUsdc(now)}. This payment needs at least ${formatUsdc(needed)}. Your wallet signs the change.`}
           value={amount}
           error={error}
           onChange={(next) => {

@@ -46,8 +46,8 @@ export function SaveRules({
               <Muted>
                 {isSigned
                   ? second === null
-                    ? "This allows more than before, so your wallet signs it."
-                    : "This allows more than before: it takes the owner's own wallet."
+                    ? "These rules allow more than before, so your wallet must sign them."
+                    : "These rules allow more than before, so the owner's wallet must sign them."
                   : "Tighter limits apply immediately, without your wallet."}
               </Muted>
             </p>

@@ -14,7 +14,7 @@ export function SignNewPayee({ agent, payment }: { agent: Agent; payment: Paymen
     agent.allowlist.find((entry) => isSamePayee(entry, { address, site }));
   const old = listed(expectedPayee);
   if (listed(seenPayee))
-    return <p role="status">The new address is allowed now. The agent may try again.</p>;
+    return <p role="status">The new address is now allowed. The agent can try again.</p>;
   return (
     <Stack gap={3}>
       <dl className={styles.facts}>
@@ -24,14 +24,14 @@ export function SignNewPayee({ agent, payment }: { agent: Agent; payment: Paymen
         <dd>
           <Address value={expectedPayee} full />
         </dd>
-        <dt>It asks for</dt>
+        <dt>It now requests</dt>
         <dd>
           <Address value={seenPayee} full />
         </dd>
       </dl>
       <p>
-        Sellers do change their address, and so does whoever breaks into a site. Ask the seller in
-        another way if you are not sure.
+        A seller may have changed its address, or an attacker may have changed the site. If you are
+        not sure, contact the seller in another way.
       </p>
       <AllowPayee
         agent={agent}

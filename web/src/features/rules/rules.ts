@@ -55,7 +55,7 @@ export type RuleWords = Record<(typeof FIELDS)[number], Words> & {
 export function wordsOf(rules: ServiceInfo["rules"]): RuleWords {
   const wordsFor = (name: string, of?: "payee"): Words => {
     const rule = rules.find(({ field }) => field?.name === name && field.of === of);
-    if (!rule?.field) throw new Error(`No rule of this server is set by ${name}.`);
+    if (!rule?.field) throw new Error(`This server has no rule named ${name}.`);
     return rule.field;
   };
   return {
@@ -109,7 +109,7 @@ export const rulesOf = (agent: Agent): RulesDraft => ({
   })),
 });
 
-const AMOUNT_HINT = "An amount such as 5 or 0.25, with at most 6 decimals.";
+const AMOUNT_HINT = "Enter an amount such as 5 or 0.25, with at most 6 decimals.";
 const MAX_PER_HOUR = 1_000_000;
 
 function checkOptional(
@@ -122,7 +122,7 @@ function checkOptional(
   if (limit === undefined) return AMOUNT_HINT;
   const daily = parseUsdc(draft.dailyLimit);
   if (name === "perPaymentLimit" && daily !== undefined && limit > daily)
-    return "This is more than the daily limit, so it would never matter.";
+    return "This is more than the daily limit, so it has no effect.";
   return undefined;
 }
 
@@ -130,10 +130,10 @@ export function checkRules(draft: RulesDraft, nowMs: number): RulesErrors {
   const errors: RulesErrors = {};
   const name = draft.name.trim();
   if (name === "") errors.name = "Give the agent a name.";
-  else if (name.length > 80) errors.name = "At most 80 characters.";
+  else if (name.length > 80) errors.name = "Use at most 80 characters.";
   const limit = parseUsdc(draft.dailyLimit);
   if (draft.dailyLimit.trim() === "")
-    errors.dailyLimit = "Say how much it may spend; 0 means nothing.";
+    errors.dailyLimit = "Enter how much the agent may spend in 24 hours, or 0 for nothing.";
   else if (limit === undefined) errors.dailyLimit = AMOUNT_HINT;
   for (const field of ["weeklyLimit", "monthlyLimit", "perPaymentLimit"] as const) {
     const error = checkOptional(draft, field);
@@ -141,9 +141,9 @@ export function checkRules(draft: RulesDraft, nowMs: number): RulesErrors {
   }
   const hourly = draft.paymentsPerHour.trim();
   if (hourly !== "" && !(/^\d{1,7}$/.test(hourly) && Number(hourly) <= MAX_PER_HOUR))
-    errors.paymentsPerHour = "A whole number, at most a million.";
+    errors.paymentsPerHour = "Enter a whole number of at most a million.";
   if (draft.expiresAt !== "" && Date.parse(draft.expiresAt) <= nowMs)
-    errors.expiresAt = "This time has passed.";
+    errors.expiresAt = "Choose a time in the future.";
   if (draft.allowlist.some((entry) => Object.keys(checkPayee(entry)).length > 0))
     errors.allowlist = "Correct the limits of the marked payees.";
   return errors;
@@ -165,14 +165,14 @@ export function tellRules(draft: RulesDraft): string[] {
   if (limit === undefined) return [];
   const name = draft.name.trim() || "The agent";
   const count = draft.allowlist.length;
-  if (limit === 0n) return [`${name} can spend nothing until you raise its limit.`];
+  if (limit === 0n) return [`${name} cannot spend until you raise its limit.`];
   if (count === 0)
     return [
-      `${name} can pay nobody until you allow an address.`,
+      `${name} cannot pay until you add at least one payee.`,
       `Its limit is ${formatUsdc(limit)} USDC in any 24 hours.`,
     ];
   const sentences = [
-    `${name} can spend at most ${formatUsdc(limit)} USDC in any 24 hours, to ${plural(count, "address", "addresses")} and nobody else.`,
+    `${name} can spend at most ${formatUsdc(limit)} USDC in any 24 hours, only to ${plural(count, "address", "addresses")}.`,
   ];
   const said = (text: string, tell: (amount: string) => string): void => {
     const amount = parseUsdc(text);
@@ -182,8 +182,10 @@ export function tellRules(draft: RulesDraft): string[] {
   said(draft.monthlyLimit, (amount) => `In any 30 days at most ${amount} USDC.`);
   said(draft.perPaymentLimit, (amount) => `A single payment is at most ${amount} USDC.`);
   if (draft.paymentsPerHour.trim() !== "")
-    sentences.push(`It pays at most ${plural(Number(draft.paymentsPerHour), "time")} in an hour.`);
-  if (draft.fetch === "sites") sentences.push("It fetches from the sites of its payees only.");
+    sentences.push(
+      `It makes at most ${plural(Number(draft.paymentsPerHour), "payment")} in an hour.`,
+    );
+  if (draft.fetch === "sites") sentences.push("It fetches only from the sites of its payees.");
   const own = draft.allowlist.filter((entry) => conditionsOf(entry) !== "").length;
   if (own > 0)
     sentences.push(

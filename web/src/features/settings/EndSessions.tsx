@@ -19,13 +19,13 @@ export function EndSessions(): ReactNode {
   const end = useMutation({
     mutationFn: () => Promise.all(others.map(({ id }) => revokeSession(id))),
     onSuccess: () => {
-      notifications.show({ message: "All other sessions are ended." });
+      notifications.show({ message: "All other sessions ended." });
       leave();
     },
     onSettled: invalidate.afterSessionEnded,
   });
   if (wanted !== "end-sessions" || !sessions.isSuccess) return null;
-  if (others.length === 0) return <Note>You are signed in nowhere but here.</Note>;
+  if (others.length === 0) return <Note>You have no other sessions.</Note>;
   return (
     <LinkAction
       title="End the other sessions?"
@@ -36,7 +36,8 @@ export function EndSessions(): ReactNode {
       onConfirm={end.mutate}
       onLeave={leave}
     >
-      Whoever uses them is signed out at once; you stay signed in here. Nothing has changed yet.
+      All other devices are signed out immediately; you stay signed in here. Nothing has changed
+      yet.
     </LinkAction>
   );
 }

@@ -46,7 +46,7 @@ function Row({
       else await revokeSession(session.id);
     },
     onSuccess: () => {
-      if (!session.current) notifications.show({ message: "The session is ended." });
+      if (!session.current) notifications.show({ message: "Session ended." });
     },
     onError: (error) => {
       notifications.show({
@@ -62,7 +62,7 @@ function Row({
     <li className={styles.session}>
       <div>
         <p className={styles.device}>
-          {device} {session.current && <Badge tone="ok">This one</Badge>}
+          {device} {session.current && <Badge tone="ok">This device</Badge>}
         </p>
         <p className={styles.meta}>
           {session.ip} · last used <TimeAgo iso={session.lastSeenAt} /> · since{" "}

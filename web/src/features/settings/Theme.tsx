@@ -37,7 +37,7 @@ const OPTIONS = [
 export function Theme(): ReactNode {
   const { colorScheme, setColorScheme } = useMantineColorScheme();
   return (
-    <Section title="Theme" hint="Kept in this browser.">
+    <Section title="Theme" hint="Saved in this browser.">
       <Segmented label="Theme" value={colorScheme} onChange={setColorScheme} options={OPTIONS} />
     </Section>
   );

@@ -26,13 +26,13 @@ export function NextStep({ withdrawal, state }: ReviewProps): ReactNode {
     case "signing":
       return <SignOrder network={network} withdrawal={withdrawal} state={state} />;
     case "sending":
-      return <p role="status">The transfer is on its way. This page follows it.</p>;
+      return <p role="status">The transfer was sent. This page shows its progress.</p>;
     case "open":
       return (
         <Note tone="warn">
           <Stack gap={3}>
             <p role="status">
-              The outcome is not known yet. The order is signed and works once, so asking again is
+              The outcome is not known yet. The signed order works only once, so checking again is
               safe.
             </p>
             <ErrorNotice error={state.error} />
@@ -42,7 +42,7 @@ export function NextStep({ withdrawal, state }: ReviewProps): ReactNode {
                 size="small"
                 onClick={() => void withdrawal.askAgain(state.signed)}
               >
-                Ask again
+                Check again
               </Button>
             </Row>
           </Stack>

@@ -47,10 +47,10 @@ export function SignOrder({ network, withdrawal, state }: SignOrderProps): React
   return (
     <Stack gap={3}>
       {state.step === "review" && state.declined === true && (
-        <Note>You declined in your wallet. Nothing was signed, and nothing moved.</Note>
+        <Note>You declined in your wallet. Nothing was signed and no money moved.</Note>
       )}
       {state.step === "review" && state.error !== undefined && (
-        <ErrorNotice title="The withdrawal was not made" error={state.error} />
+        <ErrorNotice title="The withdrawal failed" error={state.error} />
       )}
       <Row>
         <Button

@@ -20,14 +20,14 @@ export function TargetFields({ owner, draft, errors, onChange }: TargetFieldsPro
   if (second !== null)
     return (
       <p>
-        <Muted>Goes to the owner&rsquo;s wallet</Muted> <Address value={owner} copy={false} />
+        <Muted>Withdraw to the owner&rsquo;s wallet</Muted> <Address value={owner} copy={false} />
       </p>
     );
   return (
     <>
       <div>
         <Segmented
-          label="Where to"
+          label="Withdraw to"
           value={draft.target}
           onChange={(target) => {
             onChange({ target });
@@ -57,7 +57,7 @@ export function TargetFields({ owner, draft, errors, onChange }: TargetFieldsPro
           />
           <TextInput
             label="Type its last 6 characters"
-            description="Read them where you have the address from, not from the field above. A transfer cannot be called back."
+            description="Read them from the source of the address, not from the field above. A transfer cannot be undone."
             spellCheck={false}
             autoComplete="off"
             value={draft.confirmation}

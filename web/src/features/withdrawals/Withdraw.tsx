@@ -12,7 +12,7 @@ export function Withdraw({ agent, owner }: { agent: Agent; owner: string }): Rea
   return (
     <Section
       title="Withdraw"
-      hint="Only your wallet's signature takes money out. It works while the agent is paused, expired or at its limit, and counts against no limit."
+      hint="A withdrawal needs your wallet's signature. It works while the agent is paused, expired or at its limit, and does not count against its limits."
     >
       {/* Kept mounted, so that "Back" finds the form as it was left. */}
       <div hidden={!isForm}>

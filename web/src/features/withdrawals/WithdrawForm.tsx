@@ -75,9 +75,9 @@ export function WithdrawForm({ agent, owner, withdrawal }: WithdrawFormProps): R
         )}
         <p>
           Available <Money amount={balance} />{" "}
-          <Muted>minus what is signed and still on its way</Muted>
+          <Muted>without signed withdrawals and payments that are still pending</Muted>
         </p>
-        {isEmpty && <Note>The agent holds nothing to withdraw.</Note>}
+        {isEmpty && <Note>The agent has no balance to withdraw.</Note>}
         <AmountInput
           label="Amount"
           required

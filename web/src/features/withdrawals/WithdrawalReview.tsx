@@ -27,7 +27,7 @@ export function WithdrawalReview({ agent, owner, withdrawal, state }: ReviewProp
       <div>
         <Money amount={BigInt(order.amount)} size="display" />
         <p>
-          leaves {agent.name} for{" "}
+          goes from {agent.name} to{" "}
           {isSameAddress(order.to, owner)
             ? second === null
               ? "your wallet"

@@ -37,9 +37,9 @@ function checkAmount(
   if (isMax) return undefined;
   const value = parseUsdc(amount);
   if (value === undefined || value === 0n)
-    return "An amount such as 5 or 0.25, with at most 6 decimals.";
+    return "Enter an amount such as 5 or 0.25, with at most 6 decimals.";
   if (balance !== null && value > atomic(balance))
-    return `The agent holds ${formatUsdc(balance)} USDC there.`;
+    return `The agent has only ${formatUsdc(balance)} USDC on this network.`;
   return undefined;
 }
 
@@ -61,7 +61,7 @@ export async function checkDraft(
       to = checked.address;
       const ending = to.slice(-CONFIRM_LENGTH).toLowerCase();
       if (draft.confirmation.trim().toLowerCase() !== ending)
-        errors.confirmation = `Type the last ${CONFIRM_LENGTH} characters of the address: they must match.`;
+        errors.confirmation = `The last ${CONFIRM_LENGTH} characters must match the address.`;
     }
   }
   if (Object.keys(errors).length > 0) return { ok: false, errors };

@@ -145,7 +145,7 @@ export function approvalAsk(approval: Approval): Ask {
     isTold: true,
     title: `Allow ${agentName} one payment`,
     chainId: chainIdOf(network),
-    effect: "It costs you nothing. The agent may then make this payment, once, within the hour.",
+    effect: "Signing is free. The agent may then make this payment once, within an hour.",
     read(order) {
       assertSingleUse(order, MAX_APPROVAL_MS);
       const isSame =

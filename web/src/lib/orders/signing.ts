@@ -78,7 +78,7 @@ export class OutcomeUnknown extends Error {
   override readonly name = "OutcomeUnknown";
   constructor() {
     super(
-      "You signed, and the answer was lost: the change may have been made. Reload the page to see, before you try again.",
+      "You signed, but the response was lost, so the change may have been made. Reload the page before you try again.",
     );
   }
 }
@@ -88,7 +88,7 @@ export class AlreadyDone extends Error {
   override readonly name = "AlreadyDone";
   constructor() {
     super(
-      "What you signed was carried out already, and an order works once. Reload the page to see it. A key that was not shown to you can be replaced by a new one.",
+      "This order was already carried out, and an order works only once. Reload the page to see the result. If a new key was not shown to you, create another one.",
     );
   }
 }
@@ -102,7 +102,7 @@ export class OrderMismatch extends Error {
         `${what}: ${after || "nothing"} instead of ${before || "nothing"}`,
     );
     super(
-      `The service asked your wallet to sign something else than you asked for${told.length > 0 ? ` (${told.join("; ")})` : ""}. Your wallet was not asked.`,
+      `The order from the service differs from your request${told.length > 0 ? ` (${told.join("; ")})` : ""}. Purser did not send it to your wallet.`,
     );
   }
 }

@@ -53,7 +53,8 @@ function attach(provider: Provider): () => void {
 export async function connect(wallet: Wallet, expected?: string): Promise<Connection> {
   const provider = await wallet.open();
   const address = await firstAccount(await provider.request({ method: "eth_requestAccounts" }));
-  if (address === undefined) throw walletError({ message: "no account is shared with this site" });
+  if (address === undefined)
+    throw walletError({ message: "the wallet shares no account with this site" });
   if (expected !== undefined && !isSameAddress(address, expected))
     throw new OtherAccountError(address, expected);
   return adopt(wallet, provider, address);
@@ -72,7 +73,7 @@ export class OtherAccountError extends Error {
   override readonly name = "OtherAccountError";
   constructor(shown: string, expected: string) {
     super(
-      `This wallet shows the account ${shortAddress(shown)}, and you are signed in as ${shortAddress(expected)}. Choose that account in your wallet, then try again.`,
+      `Your wallet uses the account ${shortAddress(shown)}, but you are signed in as ${shortAddress(expected)}. Choose that account in your wallet, then try again.`,
     );
   }
 }

@@ -49,7 +49,7 @@ export function demoProvider(local: LocalInfo, firstChainId: number): Provider {
         case "wallet_addEthereumChain":
           return null;
         default:
-          throw Object.assign(new Error(`The demo wallet does not know ${method}.`), {
+          throw Object.assign(new Error(`The demo wallet does not support ${method}.`), {
             code: 4200,
           });
       }

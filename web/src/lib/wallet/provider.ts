@@ -35,14 +35,17 @@ export const isRequestPending = (error: unknown): boolean => codeOf(error) === -
 /** Wallets throw plain objects; screens show Errors. */
 export function walletError(error: unknown): Error {
   if (isRequestPending(error))
-    return new Error("Your wallet already shows a request. Open it and answer there.", {
-      cause: error,
-    });
+    return new Error(
+      "Your wallet already has an open request. Open the wallet and confirm or decline it there.",
+      {
+        cause: error,
+      },
+    );
   const message = (error as { message?: unknown } | null)?.message;
   return new Error(
     typeof message === "string" && message !== ""
-      ? `The wallet answered: ${message}`
-      : "The wallet did not answer as expected.",
+      ? `Your wallet returned an error: ${message}`
+      : "Your wallet returned an unexpected result.",
     { cause: error },
   );
 }

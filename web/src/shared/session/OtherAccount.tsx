@@ -25,11 +25,11 @@ export function OtherAccount({ session, connected }: OtherAccountProps): ReactNo
     <div className={styles.page}>
       <div className={styles.intro}>
         <h1 id="page-title" tabIndex={-1}>
-          Your wallet changed its account
+          The account in your wallet changed
         </h1>
         <p>
-          You are signed in as one account, and the wallet now shows another. Nothing of the first
-          is shown until you choose.
+          You are signed in with one account, and your wallet now uses another. Choose which one to
+          use.
         </p>
       </div>
       <div className={styles.card}>

@@ -67,7 +67,7 @@ export function AccountGuard({ children }: { children: ReactNode }): ReactNode {
           title="Your session has ended"
         >
           <Stack gap={4}>
-            <p>Sign in again to go on. What you typed on this screen is still there.</p>
+            <p>Sign in again to continue. Your input on this screen is kept.</p>
             <SignIn ended={session} />
             <Button variant="ghost" onClick={() => void leave()}>
               Stay signed out
@@ -94,11 +94,11 @@ function useTurnOf(who: string | null | undefined): number {
 /** On every screen: what this wallet may do here is not what the owner may. */
 function SecondWalletNote({ owner }: { owner: string }): ReactNode {
   return (
-    <aside className={styles.second} aria-label="Second wallet">
+    <aside className={styles.second} aria-label="Recovery wallet">
       <Note tone="warn">
         <p>
-          <strong>You are signed in as the second wallet.</strong> You can stop agents, tighten
-          rules and withdraw to <Address value={owner} copy={false} />; nothing else.
+          <strong>You are signed in as the recovery wallet.</strong> You can only pause agents,
+          tighten rules and withdraw to <Address value={owner} copy={false} />.
         </p>
       </Note>
     </aside>
@@ -115,8 +115,8 @@ function SignInPage(): ReactNode {
           Sign in with your wallet
         </h1>
         <p>
-          Your wallet is your account. It owns the agents you create, and only its signature can
-          take their money out.
+          You sign in with your wallet. It owns the agents that you create, and only its signature
+          can withdraw their money.
         </p>
       </div>
       <div className={styles.card}>

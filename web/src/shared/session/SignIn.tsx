@@ -33,7 +33,7 @@ export function SignIn({
       {secondOf !== undefined && (
         <TextInput
           label="The owner's address"
-          description="The wallet that named this one as its second wallet."
+          description="The wallet whose recovery wallet you use."
           placeholder="0x…"
           spellCheck={false}
           autoComplete="off"
@@ -61,7 +61,7 @@ export function SignIn({
             setSecondOf(secondOf === undefined ? "" : undefined);
           }}
         >
-          {secondOf === undefined ? "Use a recovery wallet" : "Sign in for myself instead"}
+          {secondOf === undefined ? "Use a recovery wallet" : "Sign in with my own account"}
         </Button>
       </Row>
     </Stack>

@@ -25,8 +25,8 @@ export function SignInPreview({ connection, network }: SignInPreviewProps): Reac
     <details className={styles.preview}>
       <summary>What you will sign</summary>
       <p>
-        A message that proves the account is yours. It moves no money, costs nothing, and ends after
-        ten minutes if unused.
+        The message proves that the account is yours. It moves no money, costs nothing, and expires
+        after ten minutes.
       </p>
       <pre tabIndex={0} role="region" aria-label="Sign-in message">
         {message}

@@ -45,8 +45,8 @@ export function SignStep({ connection, network, expected, secondOf }: SignStepPr
       </div>
       {expected !== undefined && !isSameAddress(expected, connection.address) && (
         <Note tone="warn">
-          This is another account than before ({shortAddress(expected)}). Signing in with it leaves
-          the open screen and shows this account&rsquo;s agents.
+          This is a different account from the one you used before ({shortAddress(expected)}).
+          Signing in with it leaves the open screen and shows this account&rsquo;s agents.
         </Note>
       )}
       {isWrongChain ? (
@@ -64,11 +64,9 @@ export function SignStep({ connection, network, expected, secondOf }: SignStepPr
         <>
           <SignInPreview connection={connection} network={network} />
           {state.step === "declined" && (
-            <Note>You declined in your wallet. Nothing was signed, and nothing was sent.</Note>
+            <Note>You declined in your wallet. Nothing was signed or sent.</Note>
           )}
-          {state.step === "failed" && (
-            <ErrorNotice title="Signing in did not work" error={state.error} />
-          )}
+          {state.step === "failed" && <ErrorNotice title="Signing in failed" error={state.error} />}
           <Row>
             <Button
               variant="primary"

@@ -15,7 +15,7 @@ export function useLeave(): () => Promise<void> {
       notifications.show({
         color: "red",
         title: "You are still signed in",
-        message: error instanceof Error ? error.message : "Signing out did not work.",
+        message: error instanceof Error ? error.message : "Signing out failed.",
       });
     }
   }, [leave, navigate]);

@@ -19,7 +19,7 @@ export default function SigningDialog({ signing }: { signing: Signing }): ReactN
     <Dialog opened onClose={cancel} closable={step !== "sending"} title={ask.title}>
       <Stack gap={4}>
         <NoticeText notice={signing.notice} owner={signing.owner} />
-        {changes.length > 0 ? <Changes changes={changes} /> : <p>The rules stay as they are.</p>}
+        {changes.length > 0 ? <Changes changes={changes} /> : <p>The rules do not change.</p>}
         <NextStep signing={signing} />
       </Stack>
     </Dialog>
@@ -31,13 +31,13 @@ function NextStep({ signing }: { signing: Signing }): ReactNode {
   const connection = useConnection();
   const network = useNetworkOfChain(ask.chainId);
   const back = <Button onClick={cancel}>Cancel</Button>;
-  if (step === "sending") return <p role="status">Signed. The change is being made…</p>;
+  if (step === "sending") return <p role="status">Signed. Saving the change…</p>;
   if (step === "wallet")
     return (
       <Stack gap={3}>
         <p role="status">
-          <strong>Your wallet is open: compare, then sign.</strong>{" "}
-          <Muted>{ask.effect ?? "It costs nothing and moves no money."}</Muted>
+          <strong>Compare the details in your wallet, then sign.</strong>{" "}
+          <Muted>{ask.effect ?? "Signing is free and moves no money."}</Muted>
         </p>
         <Row end>{back}</Row>
       </Stack>
@@ -67,8 +67,8 @@ function NextStep({ signing }: { signing: Signing }): ReactNode {
       <Stack gap={3}>
         <Note tone="warn">
           <p role="status">
-            Your wallet shows the account {shortAddress(connection.address)}. Choose{" "}
-            {shortAddress(owner)} in it, with which you are signed in, to go on.
+            Your wallet uses the account {shortAddress(connection.address)}. Choose{" "}
+            {shortAddress(owner)} in your wallet, the account you are signed in with.
           </p>
         </Note>
         <Row end>{back}</Row>
@@ -99,32 +99,30 @@ function NoticeText({ notice, owner }: { notice: Notice; owner: string }): React
     case "declined":
       return (
         <Note>
-          <p role="status">You declined in your wallet. Nothing was signed, nothing changed.</p>
+          <p role="status">You declined in your wallet. Nothing was signed or changed.</p>
         </Note>
       );
     case "changed":
       return (
         <Note tone="warn">
           <p role="status">
-            The rules were changed elsewhere meanwhile. This is what would be in force now; sign it
-            if it is what you want.
+            The rules changed in the meantime. Check the new result below and sign again if you
+            agree.
           </p>
         </Note>
       );
     case "expired":
       return (
         <Note tone="warn">
-          <p role="status">
-            The order was signed too late: it held for 15 minutes. Here is a new one.
-          </p>
+          <p role="status">The order expired after 15 minutes. Sign the new one below.</p>
         </Note>
       );
     case "other-account":
       return (
         <Note tone="warn">
           <p role="status">
-            The signature is not of {shortAddress(owner)}, with which you are signed in. Choose that
-            account in your wallet, then sign again. Nothing changed.
+            The signature is not from {shortAddress(owner)}, the account you are signed in with.
+            Choose that account in your wallet and sign again. Nothing changed.
           </p>
         </Note>
       );
@@ -132,8 +130,8 @@ function NoticeText({ notice, owner }: { notice: Notice; owner: string }): React
       return (
         <Note tone="warn">
           <p role="status">
-            You signed, and the answer was lost on its way. Sending the same order again is safe: it
-            works once.
+            You signed, but the response was lost. You can safely send the same order again: it
+            works only once.
           </p>
         </Note>
       );

@@ -37,14 +37,14 @@ export function ChainHelp({ connection, network, children }: ChainHelpProps): Re
     <Note tone="warn">
       <Stack gap={3}>
         <p>
-          <strong>Your wallet is on chain {connection.chainId}.</strong> This is for {network.name}{" "}
-          (chain {network.chainId}).
+          <strong>Your wallet is on chain {connection.chainId}.</strong> This action needs{" "}
+          {network.name} (chain {network.chainId}).
         </p>
         <Row>
           <Button
             variant="primary"
             size="small"
-            pending={isSwitching && "Answer in your wallet…"}
+            pending={isSwitching && "Confirm in your wallet…"}
             onClick={() => void onSwitch()}
           >
             Switch to {network.name}
@@ -52,11 +52,11 @@ export function ChainHelp({ connection, network, children }: ChainHelpProps): Re
           {children}
         </Row>
         {problem === "declined" && (
-          <p role="status">You declined the switch. Your wallet stays where it is.</p>
+          <p role="status">You declined the switch. Your wallet stays on its network.</p>
         )}
         {problem instanceof Error && <ErrorNotice error={problem} />}
         <details>
-          <summary>Add the network by hand</summary>
+          <summary>Add the network manually</summary>
           <KeyValues
             rows={[
               ["Name", network.name],

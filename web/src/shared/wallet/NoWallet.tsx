@@ -7,7 +7,7 @@ export function NoWallet(): ReactNode {
       <Stack gap={2}>
         <strong>No wallet was found in this browser.</strong>
         <span>
-          Purser knows you by your wallet; there is no password. Install a wallet extension such as{" "}
+          You sign in to Purser with a wallet, not a password. Install a wallet extension such as{" "}
           <a href="https://metamask.io/download" target="_blank" rel="noreferrer">
             MetaMask
           </a>{" "}

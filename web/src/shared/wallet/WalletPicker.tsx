@@ -10,7 +10,7 @@ import { useWallets } from "./use-wallets.ts";
 import styles from "./WalletPicker.module.css";
 
 const NOTES = {
-  demo: "Built in, for this local world only",
+  demo: "Built in, for local testing only",
   announced: "Browser extension",
   injected: "Found in this browser",
 } as const;
@@ -73,7 +73,7 @@ export function WalletPicker({ onConnected, expected }: WalletPickerProps): Reac
       <div aria-live="polite">
         {problem &&
           ("declined" in problem ? (
-            <Note>You declined to connect. Nothing was shared; choose a wallet to try again.</Note>
+            <Note>You declined to connect. Choose a wallet to try again.</Note>
           ) : (
             <ErrorNotice error={problem.error} />
           ))}
