@@ -111,7 +111,7 @@ async function main(args) {
 async function checkSources() {
   await check("format", bin("oxfmt"), ["--check"]);
   await check("lint", bin("oxlint"), ["--type-aware"]);
-  for (const folder of ["server", "packages", "test", "web"]) {
+  for (const folder of ["server", "packages", "test", "web", "docs"]) {
     const known = join(ROOT, "node_modules", ".purser", `types-${folder}.json`);
     const args = [
       "--noEmit",
@@ -123,6 +123,9 @@ async function checkSources() {
     ];
     await check(`types of ${folder}`, bin("tsc"), args);
   }
+  await check("every page of docs leads somewhere", process.execPath, [
+    join("docs", "check-pages.mjs"),
+  ]);
   const derived = ["--import=tsx", join(".ci", "derive.ts"), "--check"];
   await check("what is derived is current", process.execPath, derived);
 }

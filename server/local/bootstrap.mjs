@@ -156,25 +156,22 @@ export const prepareDocs = (say) => prepare(say, [ensureDocsBuild], join(ROOT, "
 async function ensureDocsBuild(say) {
   const docs = join(ROOT, "docs");
   const site = join(docs, ".vitepress");
-  const vitepress = join(ROOT, "node_modules", "vitepress", "bin", "vitepress.js");
-  if (!existsSync(vitepress)) return;
-  const pages = filesUnder(docs).filter(
-    (file) => !/\/(\.vitepress|node_modules)\//.test(file.slice(docs.length)),
-  );
+  if (!existsSync(join(ROOT, "node_modules", "vitepress"))) return;
+  const isSource = (/** @type {string} */ file) =>
+    !/^\/(\.vitepress|node_modules)\//.test(file.slice(docs.length));
   const hash = hashOfSeen("docs", [
-    ...pages,
+    ...filesUnder(docs).filter(isSource),
     join(site, "config.ts"),
     ...filesUnder(join(site, "theme")),
-    join(ROOT, "package-lock.json"),
+    ...["README.md", "package-lock.json"].map((file) => join(ROOT, file)),
   ]);
   if (existsSync(join(site, "dist", "index.html")) && readStamp("docs") === hash) return;
   say("Building the documentation...");
-  const env = { NODE_ENV: "production" };
   await run(
     process.execPath,
-    [vitepress, "build"],
+    [join(docs, "build.mjs")],
     "the documentation could not be built",
-    env,
+    { NODE_ENV: "production" },
     docs,
   );
   writeStamp("docs", hash);

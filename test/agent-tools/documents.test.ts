@@ -51,16 +51,32 @@ t.test("the documentation opens, and runs no script but its own", async (t) => {
   const inline = [...page.body.matchAll(/<script[^>]*>([^<]+)<\/script>/g)];
   for (const [, text = ""] of inline)
     t.ok(policy.includes(`'sha256-${createHash("sha256").update(text).digest("base64")}'`));
-  t.notMatch(policy, /script-src[^;]*unsafe/);
+  t.notMatch(policy, /unsafe/);
+  t.notMatch(page.body, / style=|<style/, "the policy would drop them");
   const [, script = ""] = /<script type="module" src="([^"]+)"/.exec(page.body) ?? [];
   const code = await app.inject(script);
   t.equal(code.statusCode, 200);
   t.match(code.headers["cache-control"], /immutable/);
-  for (const path of ["reference/errors", "tutorials/first-agent", "operations/alerts/"])
+  for (const url of ["/docs/", script]) {
+    const { headers } = await app.inject({ url, headers: { "accept-encoding": "br, gzip" } });
+    t.equal(headers["content-encoding"], "br", url);
+  }
+  for (const path of [
+    "reference/errors",
+    "how-to/check-audit.mjs",
+    "tutorials/first-agent",
+    "operations/alerts/",
+  ])
     t.equal((await app.inject(`/docs/${path}`)).statusCode, 200, path);
   for (const path of ["nowhere", "..%2f..%2fpackage.json", "%00", "assets"])
     t.match((await app.inject(`/docs/${path}`)).json(), { code: "not_found" }, path);
-  t.equal((await app.inject("/docs")).statusCode, 200, "no redirect for the short form");
+  for (const [from, to] of [
+    ["/docs", "/docs/"],
+    ["/docs?x=1", "/docs/"],
+    ["/docs/json", "/openapi.json"],
+    ["/docs/yaml", "/openapi.json"],
+  ] as const)
+    t.match(await app.inject(from), { statusCode: 308, headers: { location: to } }, from);
 });
 
 t.test("the skill file is short, has front matter, and its commands run", async (t) => {

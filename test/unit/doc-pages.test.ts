@@ -1,6 +1,7 @@
 // Goal: a page of the documentation leads nobody nowhere: dead links, unknown headings, pages that nobody links to, code that is gone, and pages too long to read are found.
 import t from "tap";
-import { faultsOf, readPages } from "../../docs/check-pages.mjs";
+import { anchorOf, faultsOf, readPages } from "../../docs/check-pages.mjs";
+import { faultsOfSite } from "../../docs/check-site.mjs";
 import { AGENT_PAGES } from "../../server/plugins/meta/skill.ts";
 
 t.test("the pages", async (t) => {
@@ -49,4 +50,28 @@ t.test("each kind of fault is found", async (t) => {
       "docs/long.md: no page links to it",
     ],
   );
+});
+
+t.test("an anchor is what the forges make of the heading", async (t) => {
+  t.equal(anchorOf("`daily_limit_exceeded`"), "daily_limit_exceeded");
+  t.equal(anchorOf("4. When your server is away"), "4-when-your-server-is-away");
+});
+
+t.test("each kind of fault of the built site is found", async (t) => {
+  const folder = t.testdir({
+    "index.html": `<h1 id="top">Docs</h1> <a class="x" href="/docs/a">a</a> <a href="/docs/a#one">b</a> <a href="#top">c</a>
+      <a href="/openapi.json">of the service</a> <a href="https://example.com/docs/none">elsewhere</a>
+      <img src="/docs/there.svg" alt=""> <a href="/docs/folder/">d</a>`,
+    "a.html": `<h2 id="one">One</h2> <a href="./none">x</a> <a href="/docs/#two">y</a> <img alt="" src="/docs/none.svg"> <p style="color: red">z</p>`,
+    "there.svg": "",
+    folder: {
+      "index.html": `<a href="../a.html">by its file</a> <a href="../folder">no page without the slash</a>`,
+    },
+  });
+  t.same(faultsOfSite(folder, "/docs/").toSorted(), [
+    "/docs/a: a style in the page, which the content policy forbids",
+    "/docs/a: dead link ./none",
+    "/docs/a: dead link /docs/none.svg",
+    "/docs/a: no heading for /docs/#two",
+  ]);
 });

@@ -25,7 +25,8 @@ export default fp(
   async (app) => {
     // No list of files is kept: the site may be built, and built again, while the service runs.
     const send = async (reply: FastifyReply, path: string): Promise<FastifyReply> => {
-      if (!existsSync(join(SITE, "index.html")))
+      // For a page alone: a script that is missing is an error.
+      if (!existsSync(join(SITE, "index.html")) && !/\.\w+$/.test(path))
         return reply
           .type("text/html; charset=utf-8")
           .header("cache-control", "no-store")

@@ -49,7 +49,7 @@ export default fp(
   { name: "openapi" },
 );
 
-/** @fastify/swagger knows neither components, nor problem+json, nor what a credential refuses with. */
+/** Our own: the ready-made plugin knows neither components, nor problem+json, nor what a credential refuses with. */
 const describeRoutes = fp(
   async (app: FastifyInstance) => {
     const routes: RouteOptions[] = [];

@@ -22,7 +22,7 @@ const EXPOSED_HEADERS = [
   "mcp-protocol-version",
 ];
 
-/** Strict for everything we serve; a route that needs more (rendered docs) changes it itself. */
+/** Strict for everything we serve; pages of the documentation add the hashes of their scripts. */
 const CONTENT_POLICY = [
   "default-src 'none'",
   "script-src 'self'",
