@@ -6,6 +6,7 @@ import { Validator } from "@seriousme/openapi-schema-validator";
 import t from "tap";
 import { prepareDocs } from "../../server/local/bootstrap.mjs";
 import { ERRORS } from "../../server/errors.ts";
+import { launchBrowser, openPage } from "../helpers/browser.ts";
 import { agentWorld } from "./world.ts";
 
 const { app, agent, friend, baseUrl } = await agentWorld(t);
@@ -78,6 +79,27 @@ t.test("the documentation opens, and runs no script but its own", async (t) => {
   ] as const)
     t.match(await app.inject(from), { statusCode: 308, headers: { location: to } }, from);
 });
+
+t.test(
+  "a reader finds a page, an error code and a route, and the policy stops nothing",
+  async (t) => {
+    await prepareDocs((line) => t.comment(line));
+    const { page, faults } = await openPage(t, await launchBrowser(), { width: 360 });
+    await page.goto(`${baseUrl}/docs`);
+    await page.getByRole("heading", { name: "Purser documentation" }).waitFor();
+    await page.getByRole("button", { name: "Search" }).click();
+    await page.getByRole("searchbox").fill("daily_limit_exceeded");
+    await page.locator(".result").first().click();
+    await page.waitForURL(`${baseUrl}/docs/reference/errors#daily_limit_exceeded`);
+    await page.goto(`${baseUrl}/docs/reference/api#spend`);
+    await page.locator("summary", { hasText: "/api/agents/spend" }).waitFor();
+    t.equal(await page.evaluate(() => document.documentElement.scrollWidth), 360, "nothing is cut");
+    await page.setViewportSize({ width: 1280, height: 900 });
+    await page.getByRole("switch").first().click();
+    await page.locator("html.dark").waitFor();
+    t.same(faults, []);
+  },
+);
 
 t.test("the skill file is short, has front matter, and its commands run", async (t) => {
   const answer = await app.inject("/skill.md");

@@ -141,7 +141,7 @@ t.test("state and documents", async (t) => {
   const openapi = (await get("/openapi.json")).json();
   t.match(openapi.openapi, /^3\./);
   for (const [url, type] of [
-    ["/docs", /^text\/html/],
+    ["/docs/", /^text\/html/],
     ["/skill.md", /^text\/markdown/],
     ["/llms.txt", /^text\/plain/],
   ] as const) {

@@ -127,7 +127,9 @@ export function readTags(document: OpenApi): Tag[] {
   const exampleIn = ({ content = {} }: Content): string => {
     const [first] = Object.values(content);
     if (first === undefined) return "";
-    return JSON.stringify(first.example ?? exampleOf(first.schema ?? {}), null, 2);
+    const example = JSON.stringify(first.example ?? exampleOf(first.schema ?? {}), null, 2);
+    // Objects of other standards have no fields here: a body with empty ones would be refused.
+    return example.includes(": {}") ? "" : example;
   };
   const schemaIn = ({ content = {} }: Content): Schema => Object.values(content)[0]?.schema ?? {};
   const operations = Object.entries(document.paths).flatMap(([path, methods]) =>

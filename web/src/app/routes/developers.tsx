@@ -9,7 +9,8 @@ import { useInfo } from "../../shared/info.ts";
 import { agentSteps, mcpConfig } from "../../lib/snippets.ts";
 
 const DOCUMENTS = [
-  { href: "/docs", label: "API reference" },
+  { href: "/docs/", label: "Documentation" },
+  { href: "/docs/reference/api", label: "API reference" },
   { href: "/openapi.json", label: "OpenAPI" },
   { href: "/skill.md", label: "Skill file for agents" },
   { href: "/llms.txt", label: "llms.txt" },

@@ -43,8 +43,8 @@ export default function LandingScreen(): ReactNode {
                   ? "Try it with the demo wallet"
                   : "Sign in with your wallet"}
               </LinkButton>
-              <AnchorButton href="/docs" size="large">
-                Read the API
+              <AnchorButton href="/docs/" size="large">
+                Read the documentation
               </AnchorButton>
             </div>
           </div>
@@ -57,7 +57,7 @@ export default function LandingScreen(): ReactNode {
       <footer className={styles.foot}>
         <span>Purser {info?.version}</span>
         <nav aria-label="Documents">
-          <a href="/docs">API reference</a>
+          <a href="/docs/">Documentation</a>
           <a href="/openapi.json">OpenAPI</a>
           <a href="/skill.md">Skill file for agents</a>
           <a href="/llms.txt">llms.txt</a>
