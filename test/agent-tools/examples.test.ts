@@ -1,4 +1,4 @@
-// Goal: every example is a program of its own that runs against the real service, and the README shows exactly it.
+// Goal: every example is a program of its own that runs against the real service, and the pages show exactly it.
 import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
 import { readFile } from "node:fs/promises";
@@ -67,14 +67,22 @@ t.test(
   },
 );
 
-t.test("the README shows the examples as they are, and its commands run", async (t) => {
-  const readme = await readFile(new URL("../../README.md", import.meta.url), "utf8");
-  for (const name of ["agent.ts", "paid-express.ts", "paid-joke.ts", "pay-on-arc.ts"]) {
-    t.ok(
-      readme.includes(await readFile(path(name), "utf8")),
-      `${name} is in the README, word for word`,
-    );
+const SHOWN_ON = {
+  "agent.ts": "docs/tutorials/first-agent.md",
+  "paid-express.ts": "docs/tutorials/first-paid-api.md",
+  "pay-on-arc.ts": "docs/how-to/sell-with-stock-middleware.md",
+  "paid-joke.ts": "docs/how-to/sell-with-our-paywall.md",
+};
+
+t.test("pages show the examples as they are", async (t) => {
+  for (const [name, page] of Object.entries(SHOWN_ON)) {
+    const text = await readFile(`${ROOT}${page}`, "utf8");
+    t.ok(text.includes(await readFile(path(name), "utf8")), `${page} has ${name}, word for word`);
   }
+});
+
+t.test("the commands of the tour in the README run", async (t) => {
+  const readme = await readFile(`${ROOT}README.md`, "utf8");
   const tour = [...readme.matchAll(/```sh tour\n([\s\S]*?)```/g)].map((match) => match[1] ?? "");
   t.ok(tour.length >= 4, "the tour has its steps");
   for (const command of tour) {

@@ -1,4 +1,4 @@
-// Paying clients exactly as their users write them with the published packages; the lines of the README are these.
+// Paying clients exactly as their users write them with the published packages; the examples in the pages use these lines.
 import { wrapAxiosWithPayment, x402Client as olderClient } from "@x402/axios";
 import { ExactEvmScheme, toClientEvmSigner } from "@x402/evm";
 import { UptoEvmScheme } from "@x402/evm/upto/client";

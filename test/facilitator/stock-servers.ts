@@ -1,4 +1,4 @@
-// Paid APIs exactly as a provider writes them with the published packages; the lines of the README are these.
+// Paid APIs exactly as a provider writes them with the published packages; the examples in the pages use these lines.
 import { randomUUID } from "node:crypto";
 import { createServer } from "node:http";
 import type { AddressInfo, Server } from "node:net";
