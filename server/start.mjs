@@ -20,7 +20,7 @@ const BUILT = process.argv.includes("--built");
 /** @param {string} line */
 const say = (line) => console.log(line);
 /** A service that stops sooner, as those of most tests do, builds no documentation. */
-const DOCS_AFTER_MS = 5_000;
+const DOCS_AFTER_MS = 20_000;
 
 try {
   checkNode();
