@@ -49,6 +49,8 @@ export function faultsOf(pages, exists = (path) => existsSync(join(ROOT, path)))
       const [path = "", anchor] = link.split("#");
       const target = path === "" ? page : normalize(join(dirname(page), path));
       if (!exists(target)) faults.push(`${page}: dead link ${link}`);
+      else if (page.startsWith("docs/") && !target.startsWith("docs/"))
+        faults.push(`${page}: ${link} is not part of the site`);
       else if (pages.has(target)) {
         if (target !== page) linked.add(target);
         if (anchor && !anchorsOf(withoutFences(pages.get(target) ?? "")).has(anchor))
