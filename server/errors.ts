@@ -71,7 +71,7 @@ export const ERRORS = {
   amount_below_floor: define(
     403,
     "Amount below the floor",
-    "The payment is smaller than its gas costs. Pay a larger amount at once.",
+    "The payment is smaller than its gas costs. Pay a larger amount in one payment.",
   ),
   recipient_not_allowed: define(
     403,
@@ -98,7 +98,7 @@ export const ERRORS = {
   listing_mismatch: define(
     403,
     "Listing changed its terms",
-    "The live price or payee differs from the listing. Do not pay; choose another service.",
+    "The current price or payee differs from the listing. Do not pay; choose another service.",
   ),
   challenge_already_used: define(
     403,
@@ -142,8 +142,8 @@ export const ERRORS = {
 
   second_wallet_only_tightens: define(
     403,
-    "The second wallet only tightens",
-    "The owner's second wallet may tighten rules, stop agents and withdraw to the owner's address. Sign in with the owner's wallet for the rest.",
+    "The recovery wallet can only tighten rules",
+    "The owner's recovery wallet can tighten rules, pause agents and withdraw to the owner's address. Sign in with the owner's wallet for the rest.",
   ),
 
   approval_declined: define(
@@ -172,7 +172,7 @@ export const ERRORS = {
   answer_not_kept: define(
     409,
     "The answer was not kept",
-    "This request was answered before, and the answer was not kept: only `freeAnswer` of a free one, `paymentId` of a paid one. Use a new key to fetch it again.",
+    "This request was answered before, and the response is no longer stored. `freeAnswer` or `paymentId` describes it. Use a new key to fetch it again.",
   ),
   duplicate_settlement: define(
     409,
@@ -183,7 +183,7 @@ export const ERRORS = {
   settlement_not_final: define(
     409,
     "Settlement is not final",
-    "A refund waits until no reorganisation can take the payment back. Retry soon.",
+    "A payment can be refunded when it is final on chain. Retry soon.",
     true,
   ),
   not_refundable: define(
@@ -338,7 +338,7 @@ export const ERRORS = {
   settlement_failed: define(
     502,
     "Settlement failed",
-    "The payment did not happen, and that is proven. The budget is free again.",
+    "The payment was not made, and the chain proves it. The budget is free again.",
     true,
   ),
 

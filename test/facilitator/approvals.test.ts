@@ -284,7 +284,7 @@ t.test("a payer's own approval", async (t) => {
       t.match(await post(hasty.app, "settle", body), {
         success: false,
         errorReason: unsent,
-        errorMessage: /post the same settle again/,
+        errorMessage: /same settle request again/,
       });
     } finally {
       await chain.testClient.setAutomine(true);
@@ -336,7 +336,7 @@ t.test("a payer's own approval", async (t) => {
     try {
       t.match(await post(hasty.app, "settle", body), {
         errorReason: unsent,
-        errorMessage: /in no block yet/,
+        errorMessage: /not in a block yet/,
       });
       const { baseFeePerGas } = await chain.publicClient.getBlock();
       const barely = await approvedPayment(chain, await newPayer(chain), newAccount().address, {

@@ -129,7 +129,7 @@ t.test("what was asked along is believed: a no as well", { timeout: 90_000 }, as
   // It answers every call with nothing: a rehearsal alone takes that for a yes.
   await own.testClient.setCode({ address: own.usdc, bytecode: "0x00" });
   proxy.calls.length = 0;
-  t.match(await next(), { success: false, errorMessage: /does not answer as a token/ });
+  t.match(await next(), { success: false, errorMessage: /does not work as a token/ });
   t.equal(proxy.count(CALL), 1, "the payment's own question told it");
   await own.testClient.setCode({ address: own.usdc, bytecode: code as Hex });
   t.match(await next(), { success: true }, "and a yes after it");

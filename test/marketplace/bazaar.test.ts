@@ -214,14 +214,14 @@ t.test("a nominated URL must ask for this very payment, at this very place", asy
   await probeAll();
   t.equal((await listed()).length, 0, "the live 402 pays somebody else");
   t.match(await announce(url, { payTo: thief }), {
-    told: { status: "rejected", rejectedReason: /does not ask for a payment to this payee/ },
+    told: { status: "rejected", rejectedReason: /does not require a payment to this payee/ },
   });
 
   shop.says = { url: "https://bank.example/statements" };
   await announce(`${shop.origin}/statements`);
   await probeAll();
   t.match(await announce(`${shop.origin}/statements`), {
-    told: { rejectedReason: /another host or path/ },
+    told: { rejectedReason: /different host or path/ },
   });
   shop.says = {};
   for (const [path, answer] of [
@@ -307,16 +307,16 @@ t.test(
     const refusal = async (path: string) => (await announce(`${shop.origin}/${path}`)).told;
 
     await fill(20, { payer: payer.address.toLowerCase() });
-    t.match(await refusal("a"), { status: "rejected", rejectedReason: /payer nominated 20/ });
+    t.match(await refusal("a"), { status: "rejected", rejectedReason: /payer announced 20/ });
     await empty();
     await fill(20, { payTo: SELLER.toLowerCase() });
-    t.match(await refusal("a"), { status: "rejected", rejectedReason: /payee was nominated 20/ });
+    t.match(await refusal("a"), { status: "rejected", rejectedReason: /payee was announced 20/ });
     await empty();
     await fill(50, { host: shop.host });
-    t.match(await refusal("a"), { status: "rejected", rejectedReason: /host was nominated 50/ });
+    t.match(await refusal("a"), { status: "rejected", rejectedReason: /host was announced 50/ });
     await empty();
     await fill(1000, {});
-    t.match(await refusal("a"), { status: "rejected", rejectedReason: /wait to be probed/ });
+    t.match(await refusal("a"), { status: "rejected", rejectedReason: /waiting to be checked/ });
     await empty();
 
     await announce(`${shop.origin}/a`);

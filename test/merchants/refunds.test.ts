@@ -205,7 +205,7 @@ t.test("refunds", async (t) => {
       t.match(await detailOf(id), { refundable: "1" }, "it has forgotten");
       t.match(await ask(ctx, merchant, "POST", refundUrl(id), {}), {
         status: 409,
-        body: { code: "refund_changed", detail: /not in this ledger/ },
+        body: { code: "refund_changed", detail: /this ledger does not have/ },
       });
       t.equal(await balanceOf(ctx, payer.address), theirs + 1_000_000n);
     });

@@ -308,7 +308,11 @@ t.test("a seller that asks by MPP", async (t) => {
       { "idempotency-key": "approve-me" },
     );
     t.match(answer, {
-      body: { code: /limit_exceeded|insufficient/, approvable: false, detail: /No approval/ },
+      body: {
+        code: /limit_exceeded|insufficient/,
+        approvable: false,
+        detail: /An approval cannot/,
+      },
     });
   });
   await assertLedgerIsChain(t, made);

@@ -350,7 +350,7 @@ t.test("words of others stay words: no header, no markup, no link, no turned lin
   const { text = "", html } = mail;
   t.notMatch(String(html), /<script|<a href="x"|src=|evil\.example/);
   t.notMatch(text, /evil\.example|\u202E/);
-  t.match(text, "Reason (written by others, not by Purser): “Click https[:]//evil[.]example/login");
+  t.match(text, "Reason (third-party text, not from Purser): “Click https[:]//evil[.]example/login");
   t.match(text, "asks you to allow ? USDC", "a number that is none is not told");
   const links = [...String(html).matchAll(/href="([^"]*)"/g)].map(([, href = ""]) => href);
   t.ok(links.length > 3);

@@ -225,7 +225,7 @@ t.test("a hold is a row: every replica's, whenever it starts, and whoever began 
   await chain.testClient.mine({ blocks: 1 });
   t.match(
     (await spend(first, "1")).json(),
-    { code: "chain_unavailable", detail: /older than the chain/ },
+    { code: "chain_unavailable", detail: /behind the chain/ },
     "by who has not looked since, as those that only accept never do",
   );
   await readBooks(first);

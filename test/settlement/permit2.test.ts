@@ -296,7 +296,7 @@ t.test("used by others", { timeout: 180_000 }, async (t) => {
     t.match(await outcomeOf(wanted.id), {
       status: "failed",
       reason: "permit2_invalid_nonce",
-      message: /used the nonce up in block/,
+      message: /used the nonce in block/,
     });
   });
 

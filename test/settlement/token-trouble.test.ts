@@ -92,7 +92,7 @@ t.test("a proxy whose code is gone", { timeout: 90_000 }, async (t) => {
   await triedInVain(1);
   await t.rejects(node.engine.settlement.assertAvailable(chain.chainId), {
     code: "chain_unavailable",
-    message: /does not answer as a token/,
+    message: /does not work as a token/,
   });
   // Several rests later nothing more was sent.
   await triedInVain(4);

@@ -154,7 +154,7 @@ t.test("a payment that no node ever takes harms only itself", { timeout: 120_000
     settle(node, good, 100_000),
   ]);
   t.equal(other.status, "settled", node.said());
-  t.match(outcome, { status: "failed", message: /nodes refuse every transaction/ });
+  t.match(outcome, { status: "failed", message: /nodes reject every transaction/ });
   t.equal(node.counts.repriced, 0);
   await expectLedgerEqualsChain(t, chain, database.pool);
 });

@@ -87,7 +87,7 @@ t.test("asked, shown, signed, paid once; an allowed payment asks nobody", async 
     idempotencyKey: "lunch",
     denial: { code: "recipient_not_allowed", rule: "allowlist" },
     expiresAt: /^2/,
-    next: /Ask once, then wait/,
+    next: /The owner was notified. Wait/,
   });
   const list = await app.inject({ url: "/api/approvals?status=open", headers: owner.headers });
   t.match(list.json(), {
@@ -151,7 +151,7 @@ t.test("asked, shown, signed, paid once; an allowed payment asks nobody", async 
   t.match(payment.json<{ trace: unknown[] }>().trace, [
     {},
     { rule: "expiry" },
-    { rule: "allowlist", passed: true, detail: new RegExp(`${asked.approvalId} lifts this once`) },
+    { rule: "allowlist", passed: true, detail: new RegExp(`${asked.approvalId} allows it once`) },
   ]);
   t.equal(
     codeOf(await spend(agent, { ...body, requestApproval: false }, "more")),
@@ -251,7 +251,7 @@ t.test("a decline holds for the same payment, and takes a permit back", async (t
   t.match([again.statusCode, codeOf(again)], [403, "approval_declined"]);
   t.equal(codeOf(await spend(agent, body, "another")), "approval_declined");
   t.equal(codeOf(await approve(asked.approvalId)), "approval_closed");
-  t.match((await seenBy(agent, asked.approvalId)).json(), { next: /The owner said no/ });
+  t.match((await seenBy(agent, asked.approvalId)).json(), { next: /The owner declined/ });
 
   const second = await ask(t, agent, { ...body, amount: "1" }, "k2");
   await approve(second.approvalId);

@@ -89,7 +89,7 @@ t.test("each limit of a time says by which numbers, and in its own words", async
   });
   t.match(denialError(weekly).extra, {
     retryable: false,
-    suggestion: /^Another limit never lets this amount pass/,
+    suggestion: /^This amount is above another limit/,
     policy: { window: "7d", limit: "9", spent: "8", reserved: "0", remaining: "1" },
   });
 });
@@ -144,7 +144,7 @@ t.test("what the database decided", async (t) => {
   t.match(await guardrails({}).reserve(request), {
     kind: "denied",
     code: "insufficient_funds",
-    error: { message: /the wallet holds 2 USDC/ },
+    error: { message: /the wallet has 2 USDC/ },
   });
   t.match(
     await guardrails({

@@ -61,7 +61,7 @@ export const FAULTS: {
     rule: "target",
     code: "origin_not_allowed",
     wrong: { refusal: "origin_not_allowed", confined: true, site: "https://a.example" },
-    words: /^https:\/\/a\.example is not a site of the agent's payees/,
+    words: /fetch only from its payees' sites, and https:\/\/a\.example is not one/,
   },
   {
     rule: "target",
@@ -85,13 +85,13 @@ export const FAULTS: {
       seenPayee: "0x3c44cdddb6a900fa2b585dd299e03d12fa4293bc",
     },
     words:
-      /^https:\/\/a\.example asks for payment to 0x3C44.*; the owner allowed 0x7099.* there\.$/,
+      /^https:\/\/a\.example requests payment to 0x3C44.*, but the owner allowed 0x7099.* there\.$/,
   },
   {
     rule: "allowlist",
     code: "payee_bound_to_site",
     wrong: { allowed: false, payeeSites: ["https://a.example", "https://b.example"] },
-    words: /paid only by x402-fetch, at https:\/\/a\.example, https:\/\/b\.example\.$/,
+    words: /only through x402-fetch at https:\/\/a\.example, https:\/\/b\.example\.$/,
   },
   {
     rule: "allowlist",
@@ -153,7 +153,7 @@ export const FAULTS: {
     code: "insufficient_funds",
     wrong: { balance: 2n * USDC - 1n },
     words:
-      /^1 USDC requested; the wallet holds 1\.999999 USDC, of which 1 USDC is already reserved\.$/,
+      /^1 USDC requested; the wallet has 1\.999999 USDC, and 1 USDC of it is already reserved\.$/,
   },
   {
     rule: "floor",

@@ -40,7 +40,7 @@ t.test("the second wallet", async (t) => {
       t.notOk(wallet.requests.some(({ method }) => method === "personal_sign"));
       await own.getByLabel("The owner's address").fill(testAccount(58).address);
       await own.getByRole("button", { name: "Try again" }).click();
-      await own.getByText("this account is not the second wallet of").waitFor();
+      await own.getByText("this account is not the recovery wallet of").waitFor();
     });
     await signInAsSecond(own, `${world.baseUrl}/agents/${agent.id}/rules`, DEMO_OWNER.address);
     t.match(

@@ -174,29 +174,29 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
         await page.getByRole("img", { name: /QR code/ }).waitFor();
       },
     },
-    { name: "agent-rules", path: `${base}/rules`, ready: "Who may be paid" },
+    { name: "agent-rules", path: `${base}/rules`, ready: "Allowed payees" },
     {
       name: "agent-rules-diff",
       path: `${base}/rules`,
-      ready: "Who may be paid",
+      ready: "Allowed payees",
       act: (page) => page.getByLabel("Daily limit").fill("25"),
     },
     {
       name: "agent-rules-payee",
       path: `${base}/rules`,
-      ready: "Who may be paid",
+      ready: "Allowed payees",
       act: (page) => page.getByRole("button", { name: "Limits of News" }).click(),
     },
     {
       name: "agent-rules-tighter",
       path: `${base}/rules`,
-      ready: "Who may be paid",
+      ready: "Allowed payees",
       act: (page) => page.getByLabel("Daily limit").first().fill("4.5"),
     },
     {
       name: "agent-rules-signing",
       path: `${base}/rules`,
-      ready: "Who may be paid",
+      ready: "Allowed payees",
       act: async (page) => {
         await page.route(`**/api${base}`, (route) =>
           route.request().postData()?.includes("signature") ? route.abort() : route.continue(),
@@ -290,11 +290,11 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
       },
     },
     { name: "agent-pause-link", path: `${base}?do=pause`, ready: "Nothing has changed yet" },
-    { name: "settings", path: "/settings", ready: "This one" },
+    { name: "settings", path: "/settings", ready: "This device" },
     {
       name: "settings-second",
       path: "/settings",
-      ready: "This one",
+      ready: "This device",
       act: async (page) => {
         await page.getByRole("button", { name: /^Demo wallet/ }).click();
         await page.getByText("Make the recovery wallet the owner").waitFor();

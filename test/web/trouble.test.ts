@@ -69,7 +69,7 @@ t.test("trouble", async (t) => {
         await page.clock.install({ time: Date.now() + hoursAhead * 3_600_000 });
         await page.goto(`${world.baseUrl}/settings`);
         await signInWithDemoWallet(page);
-        const own = page.getByRole("listitem").filter({ hasText: "This one" });
+        const own = page.getByRole("listitem").filter({ hasText: "This device" });
         t.match(await own.innerText(), "last used just now · since just now");
         t.same(faults, []);
       }
@@ -106,7 +106,7 @@ t.test("trouble", async (t) => {
           down: "The catalogue could not be loaded",
           up: "daily_limit_exceeded",
         },
-        { path: "/settings", down: "Sessions could not be loaded", up: "This one" },
+        { path: "/settings", down: "Sessions could not be loaded", up: "This device" },
       ];
       const outage = "**/api/{agents,agents?*,agents/**,overview*,listings*,errors,auth/sessions*}";
       for (const { path, down, up } of screens) {

@@ -43,7 +43,7 @@ t.test("approvals of paid URLs", async (t) => {
     t.match(await approve(asked.body["approvalId"]), { site: seller.origin, url });
     t.match(
       (await made.fetch({ url, dryRun: true }, key("one"))).body["verdict"],
-      { allowed: true, rules: [{}, {}, { passed: true, detail: /lifts this once/ }] },
+      { allowed: true, rules: [{}, {}, { passed: true, detail: /allows it once/ }] },
       "a dry run sees the permit, and does not use it",
     );
     const paid = await made.fetch(asking, key("one"));

@@ -261,7 +261,10 @@ t.test("the owner is not asked for what no order of theirs could number", async 
     sells(() => [first]);
     const denied = { code: "recipient_not_allowed", approvable: false };
     const alone = await fetchAs(asking, call, `alone ${String(first["scheme"])}`);
-    t.match(alone, { status: 403, body: { ...denied, detail: /No approval lifts .* Permit2/ } });
+    t.match(alone, {
+      status: 403,
+      body: { ...denied, detail: /An approval cannot allow this: .* Permit2/ },
+    });
     const quote = await fetchAs(asking, { url, dryRun: true });
     t.match(quote.body["verdict"], { allowed: false });
     t.notMatch(quote.text, /"liftable":true/);

@@ -409,7 +409,7 @@ t.test("paid means delivered", async (t) => {
         code: "recipient_not_allowed",
         payTo: OTHER,
         site: seller.origin,
-        suggestion: `Ask the owner to allow ${OTHER}, for ${seller.origin} or everywhere.`,
+        suggestion: `Ask the owner to allow ${OTHER}, for ${seller.origin} or for all sites.`,
       },
     });
     const one = (body: Answered["body"]) => (body["errors"] as object[]).length;

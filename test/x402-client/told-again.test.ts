@@ -315,7 +315,7 @@ t.test("sign-in-with-x is tried first where the wallet has paid", async (t) => {
         amountPaid: "0",
         txHash: null,
         signedIn: true,
-        note: "Fetched again by signature: nothing was paid.",
+        note: "Fetched again with the wallet's signature. Nothing was paid.",
         delivered: true,
         data: { served: 2 },
       },

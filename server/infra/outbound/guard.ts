@@ -37,12 +37,12 @@ const BAD_PORTS = new Set(
 export function parseTarget(text: string | URL, rules: TargetRules): Target {
   const source = String(text);
   if (source.length > MAX_URL_LENGTH || !URL.canParse(source))
-    throw new OutboundError("blocked", { detail: "This is not a URL that can be fetched" });
+    throw new OutboundError("blocked", { detail: "This URL cannot be fetched" });
   const url = new URL(source);
   if (url.protocol !== "https:" && url.protocol !== "http:")
     throw new OutboundError("blocked", { detail: "Only http(s) URLs can be fetched" });
   if (url.username !== "" || url.password !== "")
-    throw new OutboundError("blocked", { detail: "URLs with credentials are not fetched" });
+    throw new OutboundError("blocked", { detail: "URLs with credentials cannot be fetched" });
   url.hash = "";
   const isPrivate = rules.privateOrigins.includes(url.origin);
   if (url.protocol === "http:" && !rules.isHttpAllowed && !isPrivate)
@@ -199,7 +199,7 @@ export type OutboundFailure =
  */
 const MESSAGES: Record<OutboundFailure, string> = {
   blocked: "This URL cannot be fetched: only public http(s) addresses are allowed",
-  unreachable: "The target could not be reached, or did not answer in HTTP",
+  unreachable: "The target could not be reached, or its response was not HTTP",
   timeout: "The target did not answer in time",
   too_large: "The target's answer is larger than allowed",
   undecodable: "The target's answer could not be decompressed",

@@ -138,7 +138,7 @@ const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
       schema: { hide: true },
       handler: async () => {
         throw new ApiError("method_not_allowed", {
-          detail: "This MCP server keeps no session: POST every message.",
+          detail: "This MCP server has no sessions. Send every message with POST.",
           headers: { allow: "POST" },
         });
       },

@@ -95,7 +95,7 @@ export function canceledCalls(body: unknown, session: string | undefined): Set<s
   });
   if (calls.length > MOST_CANCELED)
     throw new ApiError("bad_request", {
-      detail: `One body cancels at most ${MOST_CANCELED} calls; nothing was canceled.`,
+      detail: `One request can cancel at most ${MOST_CANCELED} calls. Nothing was cancelled.`,
     });
   return new Set(calls);
 }

@@ -310,7 +310,7 @@ function agentHasFunds(
     detail:
       held === ""
         ? `Payments of ${list(({ outstandingAtomic }) => outstandingAtomic)} are not final yet. Try again in a moment.`
-        : `The wallet still holds ${held}. Withdraw it first.`,
+        : `The wallet still has ${held}. Withdraw it first.`,
     extra: {
       balance: sum(places.map(({ atomic }) => atomic)),
       outstanding: sum(places.map(({ outstandingAtomic }) => outstandingAtomic)),

@@ -72,7 +72,7 @@ export async function addToAllowlist(
       throw refuseField(
         "validation_failed",
         "body.address",
-        `is one too many: an allowlist holds at most ${MAX_ALLOWLIST} addresses`,
+        `exceeds the maximum of ${MAX_ALLOWLIST} addresses in an allowlist`,
       );
     const after = [...others, wanted];
     await permit(before, rulesInForce(agent, after), agent.name);

@@ -141,7 +141,7 @@ export function assertAllKnown(
   const silent = balances.filter(({ held }) => held === undefined);
   if (silent.length > 0)
     throw new ApiError("chain_unavailable", {
-      detail: `${silent.map(({ network }) => network.name).join(" and ")} cannot be read now, so nobody knows what the wallet holds there.`,
+      detail: `${silent.map(({ network }) => network.name).join(" and ")} cannot be read right now, so the wallet's balance there is unknown.`,
       extra: { networks: silent.map(({ network }) => network.id) },
     });
   return balances.flatMap(({ network, held }) => (held ? { network, ...held } : []));

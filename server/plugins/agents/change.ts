@@ -56,7 +56,7 @@ type Permission = "signed" | "tightens" | "renames";
 
 /** Somebody else's agent is as absent as one that never was. */
 const agentNotFound = (): ApiError =>
-  new ApiError("not_found", { detail: "There is no such agent among yours." });
+  new ApiError("not_found", { detail: "You have no agent with this id." });
 
 export async function ownAgent(
   call: Pick<OwnerCall, "prisma" | "requestId"> & { owner: { id: string } },
@@ -103,7 +103,7 @@ export async function changeAgent<T>(
         if (!agent) throw agentNotFound();
         if (agent.status === "archived")
           throw new ApiError("conflict", {
-            detail: "This agent is archived; it can only be read.",
+            detail: "This agent is archived and can only be read.",
           });
         let permission: Permission = "tightens";
         return work({
@@ -144,7 +144,7 @@ async function signedFor<K extends "AgentPolicy" | "IssueKey">(
   const { network } = await ownAgent(call, agentId);
   const { authorization } = call;
   if (authorization.order.agent !== agentId)
-    throw orderNotSigned("The order is for another agent.");
+    throw orderNotSigned("The order is for a different agent.");
   return call.orders.verify(call.owner, kind, authorization, chainIdOf(network));
 }
 

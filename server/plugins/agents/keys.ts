@@ -27,7 +27,7 @@ export async function createKey(
 ): Promise<IssuedKey> {
   const label = readLabel(body.label, "body.label");
   if (label.startsWith(CONNECTION_LABEL))
-    throw refuseField("validation_failed", "body.label", "is how a connection is called");
+    throw refuseField("validation_failed", "body.label", "is reserved for connections");
   const expiresAt =
     typeof body.expiresAt === "string" ? readTime(body.expiresAt, "body.expiresAt") : null;
   const work = async ({ tx, audit, permitKey }: LockedAgent) => {
@@ -53,7 +53,7 @@ export async function rotateKey(
     const old = await existing(tx, agentId, keyId);
     if (old.revokedAt || old.expired || old.rotatedToId !== null) {
       const why = old.revokedAt ? "revoked" : old.expired ? "expired" : "rotated";
-      throw new ApiError("conflict", { detail: `This key was ${why} already; create a new one.` });
+      throw new ApiError("conflict", { detail: `This key was already ${why}. Create a new one.` });
     }
     await permitKey(old.label, old.expiresAt);
     const issued = await issue(tx, agentId, old.label, old.expiresAt);
@@ -96,7 +96,7 @@ async function issue(
 
 async function existing(tx: Db, agentId: string, keyId: string): Promise<ApiKeyRow> {
   const key = await findApiKey(tx, agentId, keyId);
-  if (!key) throw new ApiError("not_found", { detail: "This agent has no such key." });
+  if (!key) throw new ApiError("not_found", { detail: "This agent has no key with this id." });
   return key;
 }
 

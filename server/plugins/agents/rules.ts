@@ -45,7 +45,7 @@ export function readTime(text: string, path: string): Date {
   const time = new Date(text);
   const year = time.getUTCFullYear();
   if (Number.isNaN(time.getTime()) || year < 1970 || year > 9999)
-    throw refuseField("validation_failed", path, "is not a time");
+    throw refuseField("validation_failed", path, "must be a time in RFC 3339 format");
   // Whole seconds, as an order says them: never later than what was written.
   return new Date(Math.floor(time.getTime() / 1000) * 1000);
 }

@@ -129,7 +129,7 @@ export class Allowances {
         if (!state.isThere)
           throw new ApiError("chain_unavailable", {
             detail:
-              "The contract this payment goes through is not on the network; nothing was signed.",
+              "The contract for this payment is not deployed on the network. Nothing was signed.",
           });
         // After the chain was read: what was taken before is gone from the allowance, what was taken since is in here.
         const afterBlock = state.blockNumber;
@@ -228,6 +228,6 @@ export class Allowances {
 const notInTime = (ended?: SettlementOutcome): ApiError => {
   const why = ended && "message" in ended ? ` (${ended.message})` : "";
   return new ApiError("service_unavailable", {
-    detail: `The wallet's allowance for the contract this payment goes through was not raised in time${why}. Nothing was paid; ask again.`,
+    detail: `The wallet's allowance for the payment contract was not raised in time${why}. Nothing was paid. Try again.`,
   });
 };

@@ -110,7 +110,7 @@ export class Approvals {
       call.authorization &&
       (await call.orders.verify(call.owner, "ApprovePayment", call.authorization, seen.chainId));
     if (signed && (signed.order.approvalId !== id || signed.order.agent !== agentId))
-      throw orderNotSigned("The order is for another approval.");
+      throw orderNotSigned("The order is for a different approval.");
     const work = () =>
       this.#deciding(call, seen, async (tx, held) => {
         // The same signature again: its answer was lost.
@@ -179,7 +179,7 @@ export class Approvals {
         if (!agent || !held) throw notFound();
         if (agent.status === "archived")
           throw new ApiError("conflict", {
-            detail: "This agent is archived; it can only be read.",
+            detail: "This agent is archived and can only be read.",
           });
         await decide(tx, held);
         return (await findApproval(tx, where)) ?? held;
@@ -269,8 +269,8 @@ async function assertQuota(tx: Db, asked: ApprovalAsk): Promise<void> {
   throw new ApiError("too_many_approvals", {
     detail:
       openIds.length >= MAX_OPEN
-        ? `${openIds.length} requests of this agent are open already. Nothing was paid or asked.`
-        : `This agent has asked ${lastDay} times in 24 hours. Nothing was paid or asked.`,
+        ? `The agent already has ${openIds.length} open requests. Nothing was paid or requested.`
+        : `The agent made ${lastDay} requests in 24 hours. Nothing was paid or requested.`,
     headers: { "retry-after": "60" },
     extra: { ...denied(asked), approvalIds: openIds },
   });
@@ -285,7 +285,7 @@ const denied = ({ denial, deniedPaymentId }: ApprovalAsk) => ({
 });
 
 const notFound = (): ApiError =>
-  new ApiError("not_found", { detail: "There is no such approval." });
+  new ApiError("not_found", { detail: "There is no approval with this id." });
 
 const closed = ({ state, id }: ApprovalRow): ApiError =>
   new ApiError("approval_closed", {
@@ -297,13 +297,13 @@ const closed = ({ state, id }: ApprovalRow): ApiError =>
 function instructions({ id, key, state }: ApprovalRow) {
   const waitUrl = `/api/agents/approvals/${id}?wait=30`;
   const next = {
-    open: `The owner has been asked. Ask once, then wait: GET ${waitUrl} until the status is granted or declined. When granted, repeat exactly this call with Idempotency-Key ${key}. Do not change it, do not split the payment, do not ask again.`,
-    granted: `The owner allowed it, once. Repeat exactly the same call with Idempotency-Key ${key} now; it is paid once, however often you repeat it.`,
+    open: `The owner was notified. Wait: GET ${waitUrl} until the status is granted or declined. When granted, repeat exactly this call with Idempotency-Key ${key}. Do not change it, split the payment or ask again.`,
+    granted: `The owner allowed this payment once. Repeat exactly the same call with Idempotency-Key ${key} now. It is paid once, even if you repeat the call.`,
     declined:
-      "The owner said no. Do not ask again, and do not pay it in another way or in parts. Tell whoever wanted it.",
+      "The owner declined. Do not ask again, and do not pay in another way or in parts. Report it to your user.",
     expired:
-      "Nobody decided in time, or the price or payee of the call changed. Nothing was paid. Ask again only if it is still wanted.",
-    used: `It is paid or being paid: repeat the same call with Idempotency-Key ${key} to read its answer. Nothing is paid twice.`,
+      "The request was not decided in time, or the price or payee changed. Nothing was paid. Ask again only if the payment is still needed.",
+    used: `The payment was made or is being made. Repeat the same call with Idempotency-Key ${key} to get its response. Nothing is paid twice.`,
   }[state];
   return { idempotencyKey: key, waitUrl, next };
 }

@@ -77,7 +77,7 @@ export const agent = fp(
       if (passed) return passed;
       const isToken = isSecretShape(ACCESS_TOKEN_PREFIX, shown);
       if (isToken && !isOauth)
-        throw refuse("invalid_access_token", "An access token opens /mcp and nothing else.");
+        throw refuse("invalid_access_token", "An access token works only for /mcp.");
       const hash = hashSecret(shown);
       const holder = await app.proveCredential(request, hash, {
         look: async () => {
@@ -104,7 +104,7 @@ export const agent = fp(
   { name: "auth-agent" },
 );
 
-const UNKNOWN_KEY = `This API key is not known here. Keys begin with \`${API_KEY_PREFIX}\` and are shown once, when made.`;
+const UNKNOWN_KEY = `This API key is unknown. Keys begin with \`${API_KEY_PREFIX}\` and are shown only once, when they are created.`;
 
 /** The header only: a token in an address would be in logs and histories (RFC 6750 section 2.3). */
 function bearerOf(request: FastifyRequest): string | { detail?: string } {
@@ -227,7 +227,7 @@ function requireOwnOrigin(request: FastifyRequest, own: OwnOrigins): void {
   const { origin } = request.headers;
   if (origin === undefined || !own.origins.has(origin)) {
     throw new ApiError("origin_not_allowed", {
-      detail: `This request must come from ${[...own.origins][0] ?? ""}: its Origin header is ${origin === undefined ? "missing" : "another"}.`,
+      detail: `This request must come from ${[...own.origins][0] ?? ""}: its Origin header is ${origin === undefined ? "missing" : "different"}.`,
     });
   }
   // Forms and other cross-site "simple" requests cannot send JSON without asking first.

@@ -91,7 +91,7 @@ export function proveFacilitatorKeys(app: FastifyInstance): void {
     if (key === undefined)
       throw new ApiError("missing_api_key", {
         ...FACILITATOR_CHALLENGE,
-        detail: "This facilitator needs `Authorization: Bearer <FACILITATOR_API_KEY>`.",
+        detail: "Send `Authorization: Bearer <FACILITATOR_API_KEY>` to this facilitator.",
       });
     const given = digest(key);
     const known = await app.proveCredential(request, given, {

@@ -74,10 +74,10 @@ export function assertCovered(
 
 export const changedMeanwhile = (): ApiError =>
   new ApiError("service_unavailable", {
-    detail: "The agent's rules changed while this was being paid. Nothing was signed; ask again.",
+    detail: "The agent's rules changed during this payment. Nothing was signed. Try again.",
   });
 
 export const chainSilent = (): ApiError =>
   new ApiError("chain_unavailable", {
-    detail: "The chain did not say whether the owner's contract accepts this signature.",
+    detail: "The owner's contract could not be read to check this signature.",
   });

@@ -130,7 +130,7 @@ export class PaymentChecker {
     return refuse(
       "amount_below_floor",
       payment.payer,
-      `A payment of less than ${formatAtomic(minPaymentAtomic)} USDC is not worth its gas.`,
+      `A payment of less than ${formatAtomic(minPaymentAtomic)} USDC costs more gas than it is worth.`,
     );
   }
 

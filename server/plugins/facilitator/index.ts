@@ -246,7 +246,8 @@ const paymentRoutes: FastifyPluginAsyncTypebox = async (app) => {
     },
     async (request, reply) => {
       const state = await app.facilitator.payment(request.params.id);
-      if (!state) throw new ApiError("not_found", { detail: "There is no such settlement." });
+      if (!state)
+        throw new ApiError("not_found", { detail: "There is no settlement with this id." });
       reply.header("cache-control", "no-store");
       return state;
     },

@@ -17,7 +17,7 @@ import type { Approved, CheckResult } from "./check.ts";
 export type PayerApprovalProblem = { readonly why: string } | { readonly fails: true } | undefined;
 
 const UNITS_PER_ATOMIC = 10n ** 12n;
-const unreadable = { why: "The network does not say what an approval would do." };
+const unreadable = { why: "The network could not simulate the approval." };
 
 export class PayerApprovalReads {
   readonly #rpc: Pick<ChainRpc, "call">;
@@ -42,14 +42,14 @@ export class PayerApprovalReads {
       this.#simulate(payerApproval, authorization),
     ]);
     if (nonce !== expected)
-      return { why: `The approval has nonce ${nonce}; its payer is at ${expected}.` };
+      return { why: `The approval has nonce ${nonce}, but the payer's next nonce is ${expected}.` };
     if (!block) return unreadable;
     const baseFeeWei = BigInt(block.baseFeePerGas ?? "0x0");
     // The next block's may be an eighth dearer; what could not be in it would only be waited for.
     const neededWei = baseFeeWei + (baseFeeWei + 7n) / 8n;
     if (maxFeeWei < neededWei)
       return {
-        why: `The approval offers ${maxFeeWei} wei for gas that costs ${baseFeeWei} now: offer ${neededWei} at least.`,
+        why: `The approval offers ${maxFeeWei} wei for gas that now costs ${baseFeeWei}. Offer at least ${neededWei}.`,
       };
     // Where gas is paid in USDC, the payment and the approval's gas come out of one balance.
     const isUsdc = this.#network.nativeSymbol === "USDC";
@@ -57,7 +57,7 @@ export class PayerApprovalReads {
     const costWei = gas * maxFeeWei;
     if (balanceWei < costWei + alsoWei)
       return {
-        why: `The payer holds ${balanceWei} wei of ${this.#network.nativeSymbol}; the approval needs up to ${costWei}${isUsdc ? " beside the payment" : ""}. This facilitator gives no gas away: sign the token's permit instead (eip2612GasSponsoring).`,
+        why: `The payer has ${balanceWei} wei of ${this.#network.nativeSymbol}; the approval needs up to ${costWei}${isUsdc ? " in addition to the payment" : ""}. This facilitator does not pay gas for approvals: sign the token's permit instead (eip2612GasSponsoring).`,
       };
     if (goesThrough === undefined) return unreadable;
     return goesThrough ? undefined : { fails: true };
@@ -129,8 +129,7 @@ export class PayerApprovalSubmitter {
     const chain = this.#deps.chainOf(payment.network.chainId);
     if (!chain) throw new Error(`chain ${payment.network.chainId} is not configured`);
     const failed = (why: string): Refusal => refuse("erc20_approval_broadcast_failed", payer, why);
-    if (this.#waiting >= MAX_WAITING)
-      return failed("Too many approvals are on their way at this moment. Try again.");
+    if (this.#waiting >= MAX_WAITING) return failed("Too many approvals are pending. Try again.");
     this.#waiting += 1;
     try {
       const refused = await this.#send(chain, payerApproval.raw);
@@ -139,7 +138,7 @@ export class PayerApprovalSubmitter {
       const passed = await this.#nonceToPass(chain, payerApproval, Math.min(timeoutMs, patienceMs));
       if (!passed)
         return failed(
-          "The approval was sent and is in no block yet. Nothing of the payment was: post the same settle again.",
+          "The approval was sent and is not in a block yet. The payment was not sent: send the same settle request again.",
         );
       return await this.#lookAgain(chain, check, payer);
     } finally {
@@ -157,7 +156,7 @@ export class PayerApprovalSubmitter {
       const mayBeThere = ["already_known", "nonce_too_low", "unreachable", "sent_not_mined"];
       return mayBeThere.includes(kind)
         ? undefined
-        : `The network's nodes refuse the approval (${kind.replaceAll("_", " ")}).`;
+        : `The network's nodes reject the approval (${kind.replaceAll("_", " ")}).`;
     }
   }
 

@@ -27,7 +27,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   // it arrives with the mark of our own way out.
   app.addHook("onRequest", async (request) => {
     if (request.headers[OUTBOUND_HEADER] !== undefined)
-      throw new ApiError("not_found", { detail: "There is nothing here for a fetch." });
+      throw new ApiError("not_found", { detail: "Fetches cannot use this service's own routes." });
   });
   const faucet = createFaucet({
     rpcUrl,
@@ -59,7 +59,8 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         .catch((cause: unknown) => {
           throw new ApiError("chain_unavailable", {
             cause,
-            detail: "The local chain did not take the faucet's transaction; try again in a moment.",
+            detail:
+              "The local chain did not accept the faucet's transaction. Try again in a moment.",
           });
         });
       return {

@@ -154,7 +154,7 @@ export function clocksApart(
 export const behindTheChain = (): ApiError =>
   new ApiError("chain_unavailable", {
     detail:
-      "This database is older than the chain. Agents can pay again when the ledger has caught up. Nothing was signed.",
+      "The database is behind the chain. Agents can pay again when the ledger has caught up. Nothing was signed.",
   });
 
 /** Both functions that reserve look the key up again under the agent's lock, and answer with these values. */

@@ -35,12 +35,12 @@ export function evaluate(snapshot: Snapshot): Evaluation {
       trace.push({
         rule: rule.name,
         passed: null,
-        detail: "Not checked: an earlier rule refused.",
+        detail: "Not checked: an earlier rule refused the payment.",
       });
       continue;
     }
     if (refusal !== null && rule.liftable && snapshot.approval) {
-      const lifted = `${detail} The owner's approval ${snapshot.approval.id} lifts this once.`;
+      const lifted = `${detail} The owner's approval ${snapshot.approval.id} allows it once.`;
       trace.push({ rule: rule.name, passed: true, detail: lifted });
       continue;
     }
@@ -140,7 +140,7 @@ export interface Denial extends Moment {
 function whomToAllow({ payTo, site, code, rule }: Denial): Record<string, unknown> {
   if (rule !== "allowlist" || !payTo) return {};
   const address = getAddress(payTo);
-  const where = site === undefined ? "" : `, for ${site} or everywhere`;
+  const where = site === undefined ? "" : `, for ${site} or for all sites`;
   return {
     payTo: address,
     site: site ?? null,

@@ -186,7 +186,7 @@ export function readIdempotencyKey(header: string | string[] | undefined): strin
   if (header === undefined) return undefined;
   if (typeof header !== "string" || !KEY_PATTERN.test(header))
     throw new ApiError("idempotency_key_invalid", {
-      detail: "Idempotency-Key must be 1 to 255 printable ASCII characters, sent once.",
+      detail: "Send one Idempotency-Key of 1 to 255 printable ASCII characters.",
     });
   return header;
 }

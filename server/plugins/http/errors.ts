@@ -60,12 +60,12 @@ export function toApiError(error: FastifyError | ApiError): ApiError {
   if (isTextRefused(error))
     return new ApiError("validation_failed", {
       cause: error,
-      detail: "A text of the request contains a character that cannot be stored (NUL).",
+      detail: "The request contains a NUL character, which cannot be stored.",
     });
   if (isDatabaseUnavailable(error)) return new ApiError("service_unavailable", { cause: error });
   return new ApiError("internal_error", {
     cause: error,
-    detail: "Something went wrong on our side. Report the request id.",
+    detail: "Purser failed to handle this request. Report the request id.",
   });
 }
 
@@ -100,7 +100,7 @@ function inOneSentence(issues: readonly Issue[]): Issue[] {
     keyword: "enum",
     schemaPath: "",
     params: {},
-    message: `must be ${values.length > 1 ? "one of " : ""}${values.map(String).join(", ")}, written so`,
+    message: `must be ${values.length > 1 ? "one of " : ""}${values.map(String).join(", ")}`,
   }));
   return [...issues.filter((issue) => !isPart(issue)), ...told];
 }

@@ -78,7 +78,7 @@ export default fp(
           request,
           reply,
           new ApiError("method_not_allowed", {
-            detail: `${request.method} is not possible here; use ${allow}.`,
+            detail: `This route does not support ${request.method}. Use ${allow}.`,
             headers: { allow },
           }),
         );
@@ -88,7 +88,7 @@ export default fp(
         request,
         reply,
         new ApiError("not_found", {
-          detail: `There is nothing at ${request.method} ${path}. See /openapi.json for what is.`,
+          detail: `There is no route ${request.method} ${path}. See /openapi.json for all routes.`,
         }),
       );
     }

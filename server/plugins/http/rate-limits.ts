@@ -164,7 +164,7 @@ function mustBeAllowed(verdict: Verdict, name: LimitName): void {
 }
 
 const DETAILS: Partial<Record<LimitName, string>> = {
-  unproven: "Too many refused credentials from this address. Wait, then check the credential.",
+  unproven: "Too many invalid credentials from this address. Wait, then check the credential.",
 };
 
 function limited(verdict: Verdict, name: LimitName): ApiError {

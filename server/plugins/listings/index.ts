@@ -53,7 +53,7 @@ export class ListingRegistry {
   /** The pins for a paid fetch; the caller refuses one that is not active. */
   async forFetch(id: string): Promise<ListingPins> {
     const row = await findListing(this.#prisma, id);
-    if (!row) throw new ApiError("not_found", { detail: "There is no such listing." });
+    if (!row) throw new ApiError("not_found", { detail: "There is no listing with this id." });
     const { url, method, host, payTo, asset, network, priceCeilingAtomic, status } = row;
     const { x402Version, requirement } = row;
     return {
@@ -73,7 +73,7 @@ export class ListingRegistry {
 
   /** A fetch met other terms than the pinned ones. */
   async flag(id: string, reason: string): Promise<void> {
-    const sentence = "A fetch found other terms than the listing's; nothing was paid.";
+    const sentence = "The terms at the last fetch differed from the listing. Nothing was paid.";
     await flagListing(this.#prisma, id, reason, sentence);
   }
 
@@ -117,10 +117,11 @@ export function compareTerms(pinned: PinnedTerms, live: Terms): TermsVerdict {
   if (live.host !== pinned.host)
     return changed(`The endpoint moved from ${pinned.host} to ${live.host}.`);
   if (live.network !== pinned.network)
-    return changed(`It now asks for payment on ${live.network} instead of ${pinned.network}.`);
-  if (live.asset.toLowerCase() !== pinned.asset) return changed("It now asks for another asset.");
+    return changed(`It now requires payment on ${live.network} instead of ${pinned.network}.`);
+  if (live.asset.toLowerCase() !== pinned.asset)
+    return changed("It now requires a different asset.");
   if (live.payTo.toLowerCase() !== pinned.payTo)
-    return changed("It now asks to pay somebody else than the listing says.");
+    return changed("It now names a different payee from the listing.");
   if (live.priceAtomic > pinned.priceCeilingAtomic)
     return changed(
       `Its price rose to ${formatAtomic(live.priceAtomic)} USDC, above the listing's ${formatAtomic(pinned.priceCeilingAtomic)}.`,

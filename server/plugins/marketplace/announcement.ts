@@ -45,17 +45,16 @@ export function readAnnouncement(
     // Without its validation: that compiles a third party's JSON schema into code in our process.
     found = extractDiscoveryInfo(payload, requirements, false);
   } catch {
-    return refused("The announcement does not have the shape of the bazaar extension.");
+    return refused("The announcement is not a valid bazaar extension.");
   }
-  if (!found) return refused("The announcement does not say how the resource is called.");
-  if (!("method" in found))
-    return refused("Tools are not fetched over plain HTTP: only HTTP resources are listed.");
+  if (!found) return refused("The announcement does not say how to call the resource.");
+  if (!("method" in found)) return refused("Only HTTP resources can be listed, not MCP tools.");
   if (found.routeTemplate !== undefined)
-    return refused("A routeTemplate names many endpoints at once: announce one without it.");
+    return refused("A routeTemplate covers many endpoints. Announce one endpoint without it.");
   const { method = "GET" }: { method?: unknown } = found;
   if (typeof method !== "string" || method.toUpperCase() !== "GET")
     return refused(
-      "Only GET is probed on a payer's word. The seller can list another method itself, with a file that proves control.",
+      "Purser probes only GET for an announcement. The seller can list other methods with a file that proves control.",
     );
   const url = URL.canParse(found.resourceUrl) ? new URL(found.resourceUrl) : undefined;
   if (!url || !/^https?:$/.test(url.protocol) || url.username !== "" || url.password !== "")
@@ -64,7 +63,7 @@ export function readAnnouncement(
   if (url.href.length > MAX_URL_LENGTH)
     return refused(`resource.url is longer than ${MAX_URL_LENGTH} characters.`);
   const network = findNetwork(requirements.network, networks);
-  if (!network) return refused("The payment's network is not configured here.");
+  if (!network) return refused("This service does not support the payment's network.");
   return {
     kind: "nominated",
     nomination: {

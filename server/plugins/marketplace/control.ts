@@ -45,7 +45,7 @@ export async function assertControl(
   if (owners.has(ownerAddress.toLowerCase())) return;
   const wellKnownUrl = new URL(WELL_KNOWN, url).href;
   throw new ApiError("proof_of_control_required", {
-    detail: `Only GET is sent to hosts that did not agree to more. Serve {"owners":["${ownerAddress}"]} at ${wellKnownUrl}.`,
+    detail: `Purser sends only GET to hosts that have not allowed more. Serve {"owners":["${ownerAddress}"]} at ${wellKnownUrl}.`,
     extra: { wellKnownUrl, owner: ownerAddress },
   });
 }

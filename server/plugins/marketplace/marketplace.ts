@@ -109,7 +109,7 @@ export class Listings {
       probedAt: new Date(),
       nextProbeInMs: nextProbeInMs(0),
     });
-    if (!row) throw new ApiError("conflict", { detail: "You have listed this endpoint already." });
+    if (!row) throw new ApiError("conflict", { detail: "You have already listed this endpoint." });
     return row;
   }
 
@@ -118,7 +118,7 @@ export class Listings {
     const { prisma, control } = this.#deps;
     if ((await store.countListings(prisma, { ownerId: lister.id })) >= LISTING_QUOTAS.owner)
       throw new ApiError("listing_quota_exceeded", {
-        detail: `You have ${LISTING_QUOTAS.owner} listings; remove one first.`,
+        detail: `You have ${LISTING_QUOTAS.owner} listings. Remove one first.`,
       });
     if ((await store.countListings(prisma, { host })) < LISTING_QUOTAS.host) return;
     await assertControl(control, href, lister.address);
@@ -221,7 +221,8 @@ const pinned = (terms: Omit<ProbedTerms, "name" | "description">) => ({
 const networkId = (idOrAlias: string): string => findNetwork(idOrAlias)?.id ?? idOrAlias;
 const resumed = (row: store.ListingRow): store.ListingStatus =>
   row.flag === null ? "active" : "failing";
-const missing = (): ApiError => new ApiError("not_found", { detail: "There is no such listing." });
+const missing = (): ApiError =>
+  new ApiError("not_found", { detail: "There is no listing with this id." });
 
 function builtInRow(builtIn: BuiltIn, required: PaymentRequired): store.NewListingRow | undefined {
   const [requirement] = required.accepts;

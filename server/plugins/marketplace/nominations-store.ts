@@ -60,13 +60,14 @@ async function overQuota(
     db.listing.count({ where: { payTo, source: "bazaar" } }),
     db.listing.count({ where: { host, payTo, status: "active" } }),
   ]);
-  if (ofPayer >= QUOTAS.payer) return `This payer nominated ${QUOTAS.payer} URLs today.`;
-  if (ofPayee >= QUOTAS.payee) return `This payee was nominated ${QUOTAS.payee} times today.`;
+  if (ofPayer >= QUOTAS.payer) return `This payer announced ${QUOTAS.payer} URLs today.`;
+  if (ofPayee >= QUOTAS.payee) return `This payee was announced ${QUOTAS.payee} times today.`;
   // A third party cannot use up a host's quota for the payee that is known to sell there.
   if (isProven === 0 && ofHost >= QUOTAS.host)
-    return `This host was nominated ${QUOTAS.host} times today.`;
+    return `This host was announced ${QUOTAS.host} times today.`;
   if (listed >= MAX_PER_PAYEE) return `This payee has ${MAX_PER_PAYEE} announced listings.`;
-  if (waiting >= QUOTAS.waiting) return "Too many URLs wait to be probed; announce it later.";
+  if (waiting >= QUOTAS.waiting)
+    return "Too many URLs are waiting to be checked. Announce this one later.";
   return undefined;
 }
 

@@ -52,7 +52,7 @@ async function settleNomination(
   }
   const place = live.resourceUrl;
   if (place !== null && !isSamePlace(url, place)) {
-    const reason = "The URL's own 402 is for a resource at another host or path.";
+    const reason = "The URL's 402 response names a resource at a different host or path.";
     await endNomination(prisma, id, { status: "refused", reason });
     return;
   }
@@ -63,8 +63,8 @@ async function settleNomination(
 /** Our own text: the seller's text is not repeated in our headers. */
 const refusalOf = (code: string): string =>
   code === "unsupported_payment_requirements"
-    ? "The URL's own 402 does not ask for a payment to this payee on this network."
-    : `The URL could not be probed: ${code}.`;
+    ? "The URL's 402 response does not require a payment to this payee on this network."
+    : `The URL could not be checked: ${code}.`;
 
 function announcedRow({ url, host }: WaitingNomination, live: ProbedTerms): NewListingRow {
   return {

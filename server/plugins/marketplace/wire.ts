@@ -21,7 +21,7 @@ export function readListingUrl(text: string): URL {
 /** A name of which nothing is visible is none. */
 export function readName(text: string): string {
   const name = plainWords(text, LONGEST.name);
-  if (name === "") throw invalid("body.name", "holds nothing that can be read");
+  if (name === "") throw invalid("body.name", "has no readable text");
   return name;
 }
 
@@ -35,7 +35,7 @@ export function readCeiling(text: string | undefined, priceAtomic: bigint): bigi
       extra: { errors: [{ path: "body.maxPrice", message: parsed.reason }] },
     });
   if (parsed.atomic < priceAtomic)
-    throw invalid("body.maxPrice", "is below the price the endpoint asks for");
+    throw invalid("body.maxPrice", "is below the current price of the endpoint");
   return parsed.atomic;
 }
 

@@ -20,7 +20,7 @@ declare module "fastify" {
 
 const tooBusy = (cause: unknown): ApiError =>
   new ApiError("service_unavailable", {
-    detail: "Too many refunds of this payment are under way. Send the same again.",
+    detail: "Too many refunds of this payment are in progress. Send the same request again.",
     headers: { "retry-after": "2" },
     cause,
   });

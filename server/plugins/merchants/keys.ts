@@ -36,7 +36,7 @@ export async function makeMerchantKey(
     const count = await tx.merchantKey.count({ where: { ownerId: owner.id, revokedAt: null } });
     if (count >= MOST_KEYS)
       throw new ApiError("conflict", {
-        detail: `There are ${MOST_KEYS} keys already; revoke one that is not used any more.`,
+        detail: `You already have ${MOST_KEYS} keys. Revoke one that you no longer use.`,
       });
     const made = await tx.merchantKey.create({
       data: {
@@ -76,7 +76,7 @@ export async function revokeMerchantKey(
       omit: HIDDEN,
     });
     if (known === null)
-      throw new ApiError("not_found", { detail: "There is no such key of yours." });
+      throw new ApiError("not_found", { detail: "You have no key with this id." });
     return known;
   });
 }

@@ -48,11 +48,11 @@ export class Refunds {
   /** Without a signature it answers what to sign. */
   async refund(owner: Refunder, settlementId: string, body: RefundRequest): Promise<RefundRow> {
     const paid = await this.#deps.findPaid(owner, settlementId);
-    if (!paid) throw new ApiError("not_found", { detail: "There is no such settlement of yours." });
+    if (!paid) throw new ApiError("not_found", { detail: "You have no settlement with this id." });
     const network = this.#deps.networkOf(paid.chainId);
     if (!network)
       throw new ApiError("chain_unavailable", {
-        detail: `The network eip155:${paid.chainId} is not configured here any more.`,
+        detail: `The network eip155:${paid.chainId} is no longer configured on this service.`,
       });
     const refunds = await this.#deps.readRefunds(paid.id);
     const { authorization } = body;
@@ -60,7 +60,7 @@ export class Refunds {
       throw await this.#ask({ paid, network, refunds, amount: body.amount });
     const order = readOrder(authorization.order, paid);
     if (body.amount !== undefined && readAmount(body.amount) !== order.value)
-      throw refuseField("invalid_amount", "body.amount", "is not the amount that was signed");
+      throw refuseField("invalid_amount", "body.amount", "differs from the signed amount");
     const known = refunds.find(({ nonce }) => nonce === order.nonce);
     if (!known)
       await this.#make(owner, { paid, network, order, signature: authorization.signature });
@@ -85,7 +85,7 @@ export class Refunds {
     // Nobody else has a use for this nonce: it was given back, and this ledger was set back or never heard of it.
     if (await this.#deps.isUsed(order))
       throw new ApiError("refund_changed", {
-        detail: `The chain has a refund of this payment that is not in this ledger (nonce ${order.nonce}). Nothing more is given back here.`,
+        detail: `The chain has a refund of this payment that this ledger does not have (nonce ${order.nonce}). Purser makes no more refunds of it.`,
       });
     const wire = orderOnWire(order);
     return new ApiError("owner_signature_required", {
@@ -111,7 +111,11 @@ export class Refunds {
     const now = await this.#deps.now();
     if (order.validBefore <= now) throw new ApiError("signature_expired");
     if (order.validBefore > now + BigInt(MAX_ORDER_SECONDS))
-      throw refuseField("validation_failed", "body.authorization.order.validBefore", "is too late");
+      throw refuseField(
+        "validation_failed",
+        "body.authorization.order.validBefore",
+        "is too far in the future",
+      );
     const checked = await this.#deps.check(asPayment(signed));
     if (!checked.isValid) throw refusalOf(checked, paid);
     await this.#deps.settlement.assertAvailable(network.chainId, { kind: "refund" });
@@ -127,7 +131,7 @@ export class Refunds {
       case "too_much":
         throw tooMuch(made.leftAtomic);
       case "gone":
-        throw new ApiError("not_refundable", { detail: "The payment is not settled any more." });
+        throw new ApiError("not_refundable", { detail: "The payment is no longer settled." });
       case "out_of_turn":
       case "other_use":
         throw new ApiError("refund_changed");
@@ -205,7 +209,7 @@ function readOrder(wire: RefundOrder, paid: PaidRow): Authorization {
   if (value === 0n)
     throw refuseField("invalid_amount", "body.authorization.order.value", "must be above zero");
   if (wire.from.toLowerCase() !== paid.to)
-    throw orderNotSigned("A refund is signed by the wallet that was paid.");
+    throw orderNotSigned("The wallet that received the payment must sign the refund.");
   if (wire.to.toLowerCase() !== paid.from)
     throw refuseField(
       "validation_failed",
@@ -232,7 +236,7 @@ function leftOf(paid: PaidRow, refunds: readonly RefundRow[]): bigint {
   if (left === 0n)
     throw new ApiError("not_refundable", {
       ...(refunds.length >= MOST_REFUNDS && {
-        detail: `A payment is given back in at most ${MOST_REFUNDS} refunds.`,
+        detail: `A payment can have at most ${MOST_REFUNDS} refunds.`,
       }),
       extra: { refundable: "0" },
     });
@@ -247,7 +251,7 @@ export const refundableOf = (
 
 const tooMuch = (leftAtomic: bigint): ApiError =>
   new ApiError("not_refundable", {
-    detail: `${formatAtomic(leftAtomic)} USDC of this payment are left to refund.`,
+    detail: `At most ${formatAtomic(leftAtomic)} USDC of this payment can be refunded.`,
     extra: { refundable: formatAtomic(leftAtomic) },
   });
 
@@ -283,13 +287,13 @@ function refusalOf(
   paid: PaidRow,
 ): ApiError {
   if (reason === "invalid_exact_evm_signature")
-    return orderNotSigned("The wallet that was paid did not sign this refund.");
+    return orderNotSigned("The refund is not signed by the wallet that received the payment.");
   if (reason === "invalid_exact_evm_payload_authorization_valid_before")
     return new ApiError("signature_expired");
   if (reason === "amount_below_floor") return new ApiError("amount_below_floor");
   if (reason === "invalid_exact_evm_insufficient_balance")
     return new ApiError("insufficient_funds", {
-      detail: "Your wallet does not hold this amount on the payment's network.",
+      detail: "Your wallet does not have this amount on the payment's network.",
       extra: { fundingAddress: getAddress(paid.to) },
     });
   return new ApiError("refund_refused", { detail: message, extra: { reason } });

@@ -159,8 +159,7 @@ const reading: FastifyPluginAsyncTypebox = async (app) => {
     },
     async ({ owner, params }) => {
       const row = await findPaid(app.prisma, owner, params.id);
-      if (!row)
-        throw new ApiError("not_found", { detail: "There is no such settlement of yours." });
+      if (!row) throw new ApiError("not_found", { detail: "You have no settlement with this id." });
       return presentPaidWhole(row, await readRefundsOf(app.prisma, [row.id]));
     },
   );

@@ -75,7 +75,7 @@ const operatorRoutes: FastifyPluginAsyncTypebox = async (app) => {
       // Behind a proxy everybody comes from this machine: without a token nobody is an operator.
       if (metricsToken === undefined && mode === "production")
         throw new ApiError("not_found", {
-          detail: "Metrics are closed: METRICS_TOKEN is not set.",
+          detail: "Metrics are not available: METRICS_TOKEN is not set.",
         });
       if (
         metricsToken !== undefined &&

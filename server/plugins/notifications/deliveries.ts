@@ -140,7 +140,7 @@ export class Deliveries {
       );
     } catch (error) {
       this.#deps.trouble(error, claimed);
-      const reason = "This webhook's secret cannot be opened at the moment; replacing it helps";
+      const reason = "This webhook's secret cannot be decrypted right now; create a new secret";
       return { kind: "failed", status: null, error: reason, isGone: false };
     }
     const body = bodyOf(told);

@@ -126,13 +126,13 @@ async function requestConfirmation(
     await tx.mail.count({ where: today }),
   ];
   if (ofOwner >= CONFIRMATIONS.perOwner)
-    throw tooMany(`You asked for ${CONFIRMATIONS.perOwner} confirmations in 24 hours.`);
+    throw tooMany(`You requested ${CONFIRMATIONS.perOwner} confirmation mails in 24 hours.`);
   if (ofMailbox >= CONFIRMATIONS.perMailbox)
     throw tooMany(
-      `This address was asked to confirm ${CONFIRMATIONS.perMailbox} times in 24 hours.`,
+      `This address received ${CONFIRMATIONS.perMailbox} confirmation mails in 24 hours.`,
     );
   if (inAll >= CONFIRMATIONS.inAll)
-    throw tooMany("This service asked for as many confirmations as it does in a day.");
+    throw tooMany("This service reached its daily limit of confirmation mails.");
   const content: MailContent = { kind: "confirmation", owner: owner.address };
   await tx.mail.create({
     data: mailRow(owner.id, address, content, { now, mailbox }),
@@ -143,7 +143,7 @@ async function requestConfirmation(
 const RETRY_SECONDS = 3600;
 const tooMany = (detail: string): ApiError =>
   new ApiError("rate_limited", {
-    detail: `${detail} Look into the mailbox, its spam folder too, or try again later.`,
+    detail: `${detail} Check the mailbox and its spam folder, or try again later.`,
     extra: { retryAfterSeconds: RETRY_SECONDS },
     headers: { "retry-after": String(RETRY_SECONDS) },
   });

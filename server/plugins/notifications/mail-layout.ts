@@ -42,7 +42,7 @@ function harmless(words: string): string {
 }
 
 const quoteOf = (words: string): string => `“${harmless(plainWords(words, MAX_QUOTE))}”`;
-const QUOTED = "written by others, not by Purser";
+const QUOTED = "third-party text, not from Purser";
 
 export function asText({ title, lead, lines, action, foot }: Letter): string {
   const parts = [title, ...lead];

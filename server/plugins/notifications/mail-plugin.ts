@@ -118,7 +118,7 @@ async function sendMail(
   mail: ClaimedMail,
 ): Promise<string> {
   if (!(await isWanted(prisma, mail))) {
-    await dropMail(prisma, mail.id, "The address was changed or stopped meanwhile.");
+    await dropMail(prisma, mail.id, "The address was changed or stopped in the meantime.");
     return "dropped";
   }
   const { publicUrl } = config;

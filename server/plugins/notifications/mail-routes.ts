@@ -24,7 +24,7 @@ import {
   type Owner,
 } from "./mail-address-store.ts";
 
-const NOBODYS_LINK = "This link is over, was used, or is another account's. Ask for a new one.";
+const NOBODYS_LINK = "This link has expired, was used, or belongs to a different account. Request a new one.";
 const LONGEST_FORM = 4_096;
 
 const routes: FastifyPluginAsyncTypebox = async (app) => {
@@ -40,7 +40,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "getEmail",
-        summary: "Where this owner is told by e-mail, and of what",
+        summary: "The owner's e-mail address and settings",
         response: { 200: Email },
       },
     },
@@ -54,7 +54,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "setEmail",
-        summary: "Name an address, which gets one mail to confirm it; or change what is sent",
+        summary: "Set the address, which gets one mail to confirm it, or change which e-mails are sent",
         body: EmailBody,
         response: { 200: Email },
       },
@@ -103,7 +103,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "removeEmail",
-        summary: "Send nothing by e-mail any more; the address hears of it",
+        summary: "Remove the address; it gets one last mail",
         response: { 200: Done },
       },
     },
@@ -157,7 +157,7 @@ const unsubscribing: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "unsubscribeEmail",
-        summary: "Send nothing to this address any more (RFC 8058, one click)",
+        summary: "Unsubscribe this address (RFC 8058, one click)",
         querystring: UnsubscribeQuery,
         response: { 200: Done },
       },

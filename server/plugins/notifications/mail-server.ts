@@ -101,7 +101,7 @@ interface SmtpError {
 /** Only answers about the recipient or the message are about them; the rest is between the server and us. */
 function outcomeOf(error: unknown, hide: Hide): MailOutcome {
   const { code, command, responseCode = 0, message } = (error ?? {}) as SmtpError;
-  const reason = plainWords(hide(message ?? "no reason was given"), MAX_REASON);
+  const reason = plainWords(hide(message ?? "no reason given"), MAX_REASON);
   const isAboutMail = command === "RCPT TO" || command === "DATA";
   // A connection that broke while the message went over has no code of the server's for it.
   if (!isAboutMail || !/^(EENVELOPE|EMESSAGE)$/.test(code ?? ""))

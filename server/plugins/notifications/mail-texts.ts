@@ -61,21 +61,21 @@ function confirmation(owner: string, place: Place): Letter {
     subject: "Confirm this e-mail address for Purser",
     title: "Confirm this e-mail address",
     lead: [
-      `Somebody who is signed in at ${nameOfPlace(place)} with the wallet ${owner} wants to be told here what their agents do.`,
-      "If that is you, open the link and press Confirm. It works for a day, and you must be signed in with this wallet.",
-      "If it is not you, do nothing: nothing more will be sent.",
+      `The owner of the wallet ${owner} at ${nameOfPlace(place)} wants to receive e-mails about their agents at this address.`,
+      "If that is you, open the link and press Confirm. The link is valid for a day, and you must be signed in with this wallet.",
+      "If that is not you, ignore this mail. We send nothing more.",
     ],
     lines: [],
     action: { label: "Confirm this address", url: place.confirmUrl },
-    foot: [{ text: "Opening the link alone changes nothing." }],
+    foot: [{ text: "Opening the link does not change anything yet." }],
   };
 }
 
 const ADDRESS_CHANGES = {
-  asked: "Another address was named for these mails. Until it is confirmed, they come here.",
-  moved: "From now on these mails go to another address, which was confirmed.",
-  removed: "This address was removed: nothing more will be sent here.",
-  away: "Everything this wallet owned was moved to its second wallet. This address was removed with that: nothing more will be sent here, and the new owner names an address of its own.",
+  asked: "A different address was entered for these mails. We send them here until it is confirmed.",
+  moved: "A different address was confirmed. These mails now go there.",
+  removed: "This address was removed. We send nothing more here.",
+  away: "All agents of this wallet were moved to its recovery wallet, and this address was removed. We send nothing more here. The new owner can set an address.",
 } as const;
 
 function addressChanged(
@@ -84,18 +84,18 @@ function addressChanged(
 ): Letter {
   if (change === "away")
     return {
-      subject: "Your agents at Purser have another owner",
-      title: "Your agents have another owner",
-      lead: [ADDRESS_CHANGES.away, `Both wallets signed it, ${owner} and the second one.`],
+      subject: "Your agents at Purser have a new owner",
+      title: "Your agents have a new owner",
+      lead: [ADDRESS_CHANGES.away, `Both wallets signed this: ${owner} and its recovery wallet.`],
       lines: [],
       foot: [{ text: `Purser at ${nameOfPlace(place)}` }],
     };
   return {
     subject: "Your e-mail address at Purser was changed",
-    title: "Where your agents' mails go was changed",
+    title: "The e-mail address for your agents was changed",
     lead: [
       ADDRESS_CHANGES[change],
-      `It was done by somebody signed in with the wallet ${owner}. If that was not you, end the other sessions, and pause what should not pay.`,
+      `The change was made in a session of the wallet ${owner}. If that was not you, end the other sessions and pause your agents.`,
     ],
     lines: [],
     action: { label: "End the other sessions", url: link(place, "/settings?do=end-sessions") },
@@ -115,7 +115,7 @@ function report(
   const title = isUrgent
     ? isOne && first
       ? headline(first)
-      : `${told.count} things need your attention`
+      : `${told.count} alerts need your attention`
     : "What your agents did";
   // A digest counts everything, and lists the newest events that are not plain payments.
   const lines = isUrgent
@@ -123,21 +123,21 @@ function report(
     : [...told.groups.map((group) => groupLine(group, place)), ...leftOut(told), ...items];
   const lead = isUrgent ? [] : [`${span(told)}, for the wallet ${owner}.`];
   if (told.isMore)
-    lead.push(`This mail tells the first ${told.count}; what came after is in the next one.`);
+    lead.push(`This mail lists the first ${told.count} events. Later events are in the next mail.`);
   return {
-    subject: isUrgent ? `Purser: ${title}` : `Purser: ${plural(told.count, "thing")} happened`,
+    subject: isUrgent ? `Purser: ${title}` : `Purser: ${plural(told.count, "event")}`,
     title,
     lead,
     lines:
       more > 0
-        ? [...lines, { text: `And ${plural(more, "more")}, which the app lists.`, links: [] }]
+        ? [...lines, { text: `And ${plural(more, "more")}. See the app for the full list.`, links: [] }]
         : lines,
     action: { label: "See all in the app", url: link(place, "/notifications") },
     foot: [
-      { text: "Opening a link changes nothing: the app shows you one button to press." },
+      { text: "Opening a link does not change anything: the app asks you to confirm with a button." },
       {
         text: `You get this because you confirmed this address for the wallet ${owner}.`,
-        links: [{ label: "Change what is sent", url: link(place, "/notifications/email") }],
+        links: [{ label: "Change e-mail settings", url: link(place, "/notifications/email") }],
       },
     ],
   };
@@ -148,26 +148,26 @@ const leftOut = ({ leftOut: { groups, count } }: MailBatch): Line[] =>
     ? []
     : [
         {
-          text: `And ${plural(count, "thing")} in ${plural(groups, "more line")}, which the app lists.`,
+          text: `And ${plural(count, "event")} in ${plural(groups, "more line")}. See the app for the full list.`,
         },
       ];
 
 const minute = (iso: string): string => `${iso.slice(0, 16).replace("T", " ")} UTC`;
 const span = ({ from, to }: MailBatch): string =>
-  from === null || to === null ? "Lately" : `From ${minute(from)} to ${minute(to)}`;
+  from === null || to === null ? "Recently" : `From ${minute(from)} to ${minute(to)}`;
 const plural = (count: number, noun: string): string =>
   `${count} ${noun === "more" || count === 1 ? noun : `${noun}s`}`;
 const link = ({ publicUrl }: Place, path: string): string => `${publicUrl}${path}`;
 
 const GROUPS: Readonly<Record<string, readonly [one: string, many: string]>> = {
   "payment.settled": ["payment", "payments"],
-  "payment.failed": ["payment taken back by the chain", "payments taken back by the chain"],
+  "payment.failed": ["payment reversed by the chain", "payments reversed by the chain"],
   "payment.blocked": ["payment refused by a rule", "payments refused by rules"],
   "payment.undelivered": ["payment not delivered", "payments not delivered"],
   "approval.requested": ["request for approval", "requests for approval"],
   "approval.granted": ["request approved", "requests approved"],
   "approval.declined": ["request declined", "requests declined"],
-  "approval.expired": ["request ran out", "requests ran out"],
+  "approval.expired": ["request expired", "requests expired"],
   "agent.limit_reached": ["warning about a limit", "warnings about a limit"],
   "agent.low_balance": ["warning about a low balance", "warnings about a low balance"],
   "agent.funded": ["deposit", "deposits"],
@@ -189,14 +189,14 @@ function groupLine(
   place: Place,
 ): Line {
   const [one, many] = GROUPS[type] ?? [type, type];
-  const sum = amount === null ? "" : `, ${amount} USDC in all`;
+  const sum = amount === null ? "" : `, ${amount} USDC in total`;
   const whose = agentId === null ? "" : `${nameOf(agentName, "An agent")}: `;
   return {
     text: `${whose}${count} ${count === 1 ? one : many}${sum}`,
     links:
       agentId !== null && type === "payment.settled"
         ? [
-            { label: "Look", url: link(place, `/agents/${agentId}`) },
+            { label: "View", url: link(place, `/agents/${agentId}`) },
             { label: "Pause this agent", url: link(place, `/agents/${agentId}?do=pause`) },
           ]
         : [],
@@ -224,25 +224,25 @@ function headline({ type, agentName, data }: MailItem): string {
   const amount = `${fact(data, "amount")} USDC`;
   const sentences: Readonly<Record<string, string>> = {
     "payment.settled": `${who} paid ${amount}`,
-    "payment.failed": `The chain took back ${amount} that ${who} ${fact(data, "kind") === "incoming" ? "had received" : "had paid"}`,
-    "payment.blocked": `${who} was refused a payment of ${amount}: ${fact(data, "denialCode").replaceAll("_", " ")}`,
-    "payment.undelivered": `${who} paid ${amount} and did not get what it paid for`,
-    "approval.requested": `${who} asks you to allow ${amount}`,
+    "payment.failed": `The chain reversed a payment of ${amount} that ${who} ${fact(data, "kind") === "incoming" ? "had received" : "had made"}`,
+    "payment.blocked": `A payment of ${amount} by ${who} was refused: ${fact(data, "denialCode").replaceAll("_", " ")}`,
+    "payment.undelivered": `${who} paid ${amount}, and the seller did not deliver`,
+    "approval.requested": `${who} requests approval for ${amount}`,
     "approval.granted": `You allowed ${who} to pay ${amount}`,
     "approval.declined": `You declined ${amount} for ${who}`,
-    "approval.expired": `A request of ${who} for ${amount} ran out`,
+    "approval.expired": `A request of ${who} for ${amount} expired`,
     "agent.limit_reached": `${who} has used ${fact(data, "percent")} % of its ${LIMITS[fact(data, "window")] ?? "daily"} limit of ${fact(data, "limit")} USDC`,
     "agent.low_balance": `${who} has only ${fact(data, "balance")} USDC left`,
     "agent.funded": `${who} received ${amount}`,
     "policy.changed": `${fact(data, "agentId") === "?" ? "" : `${who}: `}${changeWords(fact(data, "change"))}`,
-    "key.created": `A key was made for ${who}`,
+    "key.created": `A key was created for ${who}`,
     "key.revoked": `A key of ${who} was revoked`,
-    "session.created": `Somebody signed in with your wallet from ${fact(data, "ip")}`,
-    "withdrawal.settled": `${amount} were withdrawn from ${who}`,
-    "listing.flagged": "A listing of yours was flagged",
+    "session.created": `New sign-in with your wallet from ${fact(data, "ip")}`,
+    "withdrawal.settled": `${amount} was withdrawn from ${who}`,
+    "listing.flagged": "One of your listings was flagged",
     "settlement.settled": `You were paid ${amount}`,
     "settlement.failed": isCorrected(data)
-      ? `A payment of ${amount} to you failed after all`
+      ? `A settled payment of ${amount} to you was reversed`
       : `A payment of ${amount} to you failed`,
     "refund.settled": `You refunded ${amount}`,
     "refund.failed": `A refund of ${amount} failed`,
@@ -289,10 +289,10 @@ function linksOf({ type, agentId, subjectId }: MailItem, place: Place): Link[] {
   if (type === "approval.requested" && ID.test(subjectId))
     add("Decide", `/approvals?approval=${subjectId}`);
   if (type === "session.created") add("End the other sessions", "/settings?do=end-sessions");
-  if (type === "webhook.disabled") add("Look", "/notifications/webhooks");
+  if (type === "webhook.disabled") add("View", "/notifications/webhooks");
   if (agentId === null || !ID.test(agentId)) return links;
   if (/^(key|policy)\./.test(type))
-    add("Look", `/agents/${agentId}/${type.startsWith("key") ? "keys" : "rules"}`);
+    add("View", `/agents/${agentId}/${type.startsWith("key") ? "keys" : "rules"}`);
   if (!/^approval\.(granted|declined|expired)$|^agent\.funded$/.test(type))
     add("Pause this agent", `/agents/${agentId}?do=pause`);
   if (/^(agent\.limit_reached|payment\.blocked|approval\.requested)$/.test(type))

@@ -47,11 +47,11 @@ export type Outcome =
 export function readAnswer(status: number): Outcome {
   if (status >= 200 && status < 300) return { kind: "delivered", status };
   const failed = { kind: "failed", status } as const;
-  if (status === 410) return { ...failed, error: "The target answered 410 Gone", isGone: true };
+  if (status === 410) return { ...failed, error: "The server returned 410 Gone", isGone: true };
   const error =
     status >= 300 && status < 400
-      ? `The target redirects (${status}); redirects are not followed`
-      : `The target answered ${status}`;
+      ? `The server redirects (${status}); redirects are not followed`
+      : `The server returned ${status}`;
   return { ...failed, error, isGone: false };
 }
 

@@ -44,9 +44,9 @@ const routes: FastifyPluginAsyncTypebox<{ webhooks: Webhooks }> = async (app, { 
       schema: {
         tags,
         operationId: "listNotifications",
-        summary: "What this owner was told, newest first",
+        summary: "The owner's notifications, newest first",
         description:
-          "Only what somebody wanted to hear when it happened: a webhook that takes its type, or a confirmed e-mail address. Kept for 30 days.",
+          "Only events that a webhook or a confirmed e-mail address subscribed to when they happened. Kept for 30 days.",
         querystring: NotificationQuery,
         response: { 200: NotificationPage },
       },
@@ -93,7 +93,7 @@ const routes: FastifyPluginAsyncTypebox<{ webhooks: Webhooks }> = async (app, { 
       schema: {
         tags,
         operationId: "createWebhook",
-        summary: "Tell a URL what happens, signed as Standard Webhooks says",
+        summary: "Create a webhook: Purser sends events to the URL, signed as Standard Webhooks",
         body: NewWebhookBody,
         response: { 201: WebhookWithSecret },
       },
@@ -125,7 +125,7 @@ const routes: FastifyPluginAsyncTypebox<{ webhooks: Webhooks }> = async (app, { 
       schema: {
         tags,
         operationId: "deleteWebhook",
-        summary: "Delete a webhook, with all that waits for it",
+        summary: "Delete a webhook and its waiting deliveries",
         params: IdParams,
         response: { 200: Done },
       },
@@ -143,7 +143,7 @@ const routes: FastifyPluginAsyncTypebox<{ webhooks: Webhooks }> = async (app, { 
       schema: {
         tags,
         operationId: "rotateWebhookSecret",
-        summary: "Replace the secret; for a while deliveries are signed with both",
+        summary: "Replace the secret; deliveries can be signed with both for a while",
         params: IdParams,
         body: RotateSecretBody,
         response: { 200: WebhookWithSecret },
@@ -180,7 +180,7 @@ const routes: FastifyPluginAsyncTypebox<{ webhooks: Webhooks }> = async (app, { 
       schema: {
         tags,
         operationId: "listWebhookDeliveries",
-        summary: "What was sent to a webhook, and what is still to be, newest first",
+        summary: "Deliveries to a webhook, sent and waiting, newest first",
         params: IdParams,
         querystring: DeliveryQuery,
         response: { 200: WebhookDeliveryPage },

@@ -138,7 +138,7 @@ export class Webhooks {
     const of = { ownerId: caller.ownerId, webhookId: id, id: deliveryId };
     const delivery = await prisma.$transaction((tx) => store.resendDelivery(tx, of));
     if (!delivery)
-      throw new ApiError("not_found", { detail: "This webhook has no such delivery." });
+      throw new ApiError("not_found", { detail: "This webhook has no delivery with this id." });
     return { delivery: viewDelivery(delivery) };
   }
 
@@ -194,7 +194,7 @@ export class Webhooks {
 
   async #own(db: Db, { ownerId }: Pick<Caller, "ownerId">, id: string): Promise<WebhookRow> {
     const found = await store.findWebhook(db, { ownerId, id });
-    if (!found) throw new ApiError("not_found", { detail: "You have no such webhook." });
+    if (!found) throw new ApiError("not_found", { detail: "You have no webhook with this id." });
     return found;
   }
 

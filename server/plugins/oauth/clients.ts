@@ -19,7 +19,7 @@ const MAX_ID = 500;
 export function readMetadata(metadata: Record<string, unknown>): Omit<Client, "id"> {
   const { redirect_uris: uris, grant_types: grants, response_types: responses } = metadata;
   if (!Array.isArray(uris) || uris.length === 0 || uris.length > MAX_REDIRECTS)
-    throw new OauthError("invalid_redirect_uri", `redirect_uris lists 1 to ${MAX_REDIRECTS} URLs.`);
+    throw new OauthError("invalid_redirect_uri", `redirect_uris must have 1 to ${MAX_REDIRECTS} URLs.`);
   const redirectUris = uris.map((uri: unknown, index) => {
     const why = typeof uri === "string" ? whyNotRedirect(uri) : "is not text";
     if (why !== undefined)
@@ -43,14 +43,14 @@ export const isDocumentId = (clientId: string): boolean => /^https?:\/\//i.test(
 export function assertDocumentUrl(clientId: string, isHttpAllowed: boolean): URL {
   const refuse = (why: string) => refused(`The program's id ${why}.`);
   if (clientId.length > MAX_ID || !/^[\x21-\x7e]+$/.test(clientId) || !URL.canParse(clientId))
-    throw refuse("is no address of a description");
+    throw refuse("is not the address of a description");
   const url = new URL(clientId);
   if (url.protocol !== "https:" && !(isHttpAllowed && url.protocol === "http:"))
     throw refuse("must be an https address");
-  if (url.pathname === "/") throw refuse("names a host and no document");
+  if (url.pathname === "/") throw refuse("names a host but no document");
   // One document, one spelling: what is shown, compared and fetched is the same text.
   if (url.href !== clientId || url.hash !== "" || url.username !== "" || url.password !== "")
-    throw refuse("is not in its plain form");
+    throw refuse("is not in normal form");
   return url;
 }
 
@@ -64,11 +64,11 @@ export function readDocument(clientId: string, answer: OutboundResponse): Client
   if (!read?.ok || !isRecord(read.value)) throw refused(UNREADABLE);
   const { value } = read;
   if (value["client_id"] !== clientId)
-    throw refused("The program's description names another program.");
+    throw refused("The program's description names a different program.");
   const method = value["token_endpoint_auth_method"];
   if (value["client_secret"] !== undefined || (method !== undefined && method !== "none"))
     throw refused(
-      "The program's description wants a secret or a key of its own; here programs prove themselves by PKCE alone (token_endpoint_auth_method none).",
+      "The program's description requires a secret or a key. This service supports only PKCE (token_endpoint_auth_method none).",
     );
   try {
     return { id: clientId, ...readMetadata(value) };
@@ -79,7 +79,7 @@ export function readDocument(clientId: string, answer: OutboundResponse): Client
 }
 
 /** One sentence for every failure on the way: it must not reveal what is in our network. */
-export const UNREADABLE = "The program's description could not be read at its address.";
+export const UNREADABLE = "The program's description could not be read.";
 
 export const refused = (detail: string): ApiError => new ApiError("program_refused", { detail });
 
@@ -92,7 +92,7 @@ export function assertRedirect(client: Client, redirectUri: string | undefined):
     throw new ApiError("return_address_refused", { detail: `redirect_uri ${why}.` });
   if (!isRegistered(redirectUri, client.redirectUris))
     throw new ApiError("return_address_refused", {
-      detail: `The program did not register this address of ${placeOfRedirect(redirectUri)}.`,
+      detail: `The program did not register this address at ${placeOfRedirect(redirectUri)}.`,
     });
   return redirectUri;
 }

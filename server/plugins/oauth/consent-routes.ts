@@ -132,7 +132,7 @@ export const consentRoutes: FastifyPluginAsyncTypebox = async (app) => {
       const connection = await changeAgent(ownerCall(request), id, async ({ tx, audit }) => {
         const before = await findConnectionRow(tx, id, keyId);
         if (!before)
-          throw new ApiError("not_found", { detail: "This agent has no such connection." });
+          throw new ApiError("not_found", { detail: "This agent has no connection with this id." });
         if (await revokeConnection(tx, { agentId: id, keyId }))
           await audit({
             action: "connection.revoked",

@@ -54,7 +54,7 @@ export async function readConsentRequest(
   if (fault) {
     const { error, description } = fault;
     throw new ApiError("validation_failed", {
-      detail: `The program asked wrongly: ${description}`,
+      detail: `The program's request is invalid: ${description}`,
       extra: {
         place: placeOfRedirect(redirectUri),
         redirectTo: redirectTo(redirectUri, {
@@ -113,7 +113,7 @@ async function clientOf(app: FastifyInstance, clientId: string | undefined): Pro
   const known = await findClient(app.prisma, clientId);
   if (known?.isFresh === true) return known;
   if (!isDocument)
-    throw refused("This program is not registered here, or its registration ran out unused.");
+    throw refused("This program is not registered, or its registration expired unused.");
   // No redirect is followed, no private address reached: the one way out sees to it.
   const answer = await app.outbound
     .request({
@@ -193,5 +193,5 @@ export async function deny(call: OwnerCall, answer: Answer): Promise<string> {
 /** Another owner's, another session's, answered, or too late: the answer is the same. */
 const requestOver = (): ApiError =>
   new ApiError("not_found", {
-    detail: "This request is not open any more. Start again in the program that wants to connect.",
+    detail: "This request is no longer open. Start again in the program that you want to connect.",
   });

@@ -31,7 +31,7 @@ export function whyNotRedirect(text: string): string | undefined {
   if (text.length > MAX_LENGTH) return `is longer than ${MAX_LENGTH} characters`;
   // What a URL parser would drop or turn round: the text that is compared must be the address that is opened.
   if (!/^[\x21-\x7e]+$/.test(text) || /[\\<>"^`{|}]/.test(text))
-    return "has characters that no address is written with";
+    return "has characters that are not allowed in an address";
   if (!URL.canParse(text)) return "is not an absolute URL";
   if (text.includes("#")) return "has a fragment";
   const url = new URL(text);
@@ -43,7 +43,7 @@ export function whyNotRedirect(text: string): string | undefined {
   if (scheme === "http")
     return LOOPBACK.has(url.hostname) ? undefined : "must be https, or http on this computer";
   if (APP_SCHEMES.has(scheme) || REVERSED_DOMAIN.test(scheme)) return undefined;
-  return `has the scheme ${scheme}:, which is none of an app's own`;
+  return `has the scheme ${scheme}:, which is not an app's own scheme`;
 }
 
 /** Exactly a registered one; on this computer with any port, since a program takes one that is free (RFC 8252 section 7.3). */

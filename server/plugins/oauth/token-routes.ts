@@ -165,7 +165,7 @@ function readForms(app: Parameters<FastifyPluginAsyncTypebox>[0]): void {
     const names = [...form.keys()];
     // RFC 6749 section 3.2: once each. Two readers of one request must not see two values.
     if (new Set(names).size !== names.length)
-      done(new OauthError("invalid_request", "A parameter came more than once."), undefined);
+      done(new OauthError("invalid_request", "A parameter is repeated."), undefined);
     else done(null, Object.fromEntries(form));
   });
 }

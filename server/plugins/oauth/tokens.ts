@@ -26,7 +26,7 @@ interface TokenCall {
 type Reason = "code used twice" | "refresh token used twice" | "asked by the program";
 
 const badGrant = () =>
-  new OauthError("invalid_grant", "It is not valid, was used, has ended, or was given to another.");
+  new OauthError("invalid_grant", "It is invalid, used, expired, or was issued to a different program.");
 
 /** S256 (RFC 7636 section 4.6). */
 const challengeOf = (verifier: string): string =>

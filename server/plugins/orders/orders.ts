@@ -88,13 +88,13 @@ export class OwnerOrders {
     chainId: number,
   ): Promise<SignedOrder<K>> {
     const order = readOrder(kind, authorization.order as unknown as Orders[K]);
-    if (!order) throw notAnOrder("body.authorization.order", "has a member out of range");
+    if (!order) throw notAnOrder("body.authorization.order", "has a field out of range");
     const digest = orderDigest(kind, order, chainId);
     const signature = authorization.signature.toLowerCase() as Hex;
     const verdict = await this.#deps.verifySignature(owner, { hash: digest, signature });
     if (verdict === "unavailable")
       throw new ApiError("chain_unavailable", {
-        detail: "The chain did not say whether the owner's contract accepts this signature.",
+        detail: "The owner's contract could not be read to check this signature.",
       });
     if (verdict === "invalid") throw orderNotSigned("The owner did not sign this order.");
     return { kind, chainId, order, digest, signature };
@@ -195,7 +195,7 @@ async function takeRoomFor(
 
 export const noRoom = (seconds: number): ApiError =>
   new ApiError("rate_limited", {
-    detail: `An owner's changes may use ${KEPT_BYTES_PER_DAY / 1024 / 1024} MB a day, and this one does not fit. Nothing was changed. Pausing, lowering, removing and revoking are not limited, and neither are withdrawals.`,
+    detail: `An owner's changes may use ${KEPT_BYTES_PER_DAY / 1024 / 1024} MB a day, and this change exceeds that. Nothing was changed. You can still pause, lower, remove, revoke and withdraw.`,
     extra: { retryAfterSeconds: seconds },
     headers: { "retry-after": String(seconds) },
   });

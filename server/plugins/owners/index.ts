@@ -178,7 +178,7 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
     async (request, reply) => {
       const { owner, params } = request;
       if (!(await endSession(request, params.id)))
-        throw new ApiError("not_found", { detail: "There is no such session among yours." });
+        throw new ApiError("not_found", { detail: "You have no session with this id." });
       if (params.id === owner.sessionId) app.sessionCookie.clear(reply);
       return { success: true as const };
     },

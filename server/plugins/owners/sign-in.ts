@@ -58,7 +58,7 @@ export async function signIn(
   const fields = parseSiwe(request.message);
   if (!fields) throw refused("the message is not a sign-in message (EIP-4361)");
   const nonce = await takeNonce(prisma, fields.nonce);
-  if (!nonce) throw refused("its nonce is not ours, too old, or was used before; get a new one");
+  if (!nonce) throw refused("its nonce is unknown, too old or used before; get a new one");
   if (!nonce.fresh) throw refused("its nonce is older than 10 minutes; get a new one");
   const chainIds = chains.map(({ network }) => network.chainId);
   const check = checkSiwe(fields, { own, chainIds, now: nonce.now });
@@ -80,7 +80,7 @@ export async function signIn(
     const wallet = { address: fields.address, chainId: contractOn };
     const second = request.secondOf && (await ownerSecondedBy(tx, request.secondOf, wallet));
     if (request.secondOf !== undefined && !second)
-      throw refused(`this account is not the second wallet of ${getAddress(request.secondOf)}`);
+      throw refused(`this account is not the recovery wallet of ${getAddress(request.secondOf)}`);
     const ownerId = second?.id ?? (await ensureOwner(tx, fields.address, contractOn));
     address = second?.address ?? fields.address;
     const sessionId = await insertSession(tx, {
@@ -157,7 +157,7 @@ function assertSigned(verdict: SignatureVerdict): void {
   if (verdict === "unavailable")
     throw new ApiError("chain_unavailable", {
       detail:
-        "No key of this account signed the message, and its chain cannot be asked whether it is a smart account. Try again later.",
+        "This account's key did not sign the message, and the chain cannot be read to check for a smart account. Try again later.",
     });
 }
 
@@ -246,17 +246,18 @@ export function checkSiwe(
   const nowMs = now.getTime();
   const no = (reason: string): SiweCheck => ({ ok: false, reason });
   if (fields.version !== "1") return no(`its version is ${fields.version}, not 1`);
-  if (!own.hosts.has(fields.domain)) return no(`its domain is ${fields.domain}, not ours`);
+  if (!own.hosts.has(fields.domain))
+    return no(`its domain is ${fields.domain}, not that of this service`);
   if (fields.scheme !== undefined && fields.scheme !== (own.isHttps ? "https" : "http"))
-    return no(`its scheme is ${fields.scheme}, not ours`);
+    return no(`its scheme is ${fields.scheme}, not that of this service`);
   if (!URL.canParse(fields.uri) || !own.origins.has(new URL(fields.uri).origin))
-    return no("its URI is not ours");
+    return no("its URI is not that of this service");
   if (!chainIds.includes(fields.chainId))
     return no(`its chain ID is ${fields.chainId}; use one of ${chainIds.join(", ")}`);
   if (fields.issuedAt.getTime() > nowMs + CLOCK_SKEW_MS)
-    return no("it was issued in the future; is your clock right?");
+    return no("it was issued in the future; check your clock");
   if (fields.expirationTime && fields.expirationTime.getTime() <= nowMs)
-    return no("it has expired; is your clock right?");
+    return no("it has expired; check your clock");
   if (fields.notBefore && fields.notBefore.getTime() > nowMs) return no("it is not valid yet");
   return { ok: true };
 }

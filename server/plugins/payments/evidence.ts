@@ -111,7 +111,7 @@ export async function examine(
         ? `The offer: ${offer.why}`
         : receipt
           ? undefined
-          : "It signed its offer, and gave no receipt.";
+          : "The seller signed its offer but sent no receipt.";
   return {
     verified: why === undefined,
     ...(why !== undefined && { why }),
@@ -130,8 +130,9 @@ async function examineOffer(signed: unknown, paid: PaidFor): Promise<KeptPiece> 
   if (!isSameUrl(claims["resourceUrl"], paid.url)) wrong.push("resourceUrl");
   const until = claims["validUntil"];
   const isOver = typeof until === "number" && until > 0 && until * 1000 < paid.fromMs - SLACK_MS;
-  if (wrong.length > 0) return refused(piece, `Its ${listed(wrong)} not that of the payment.`);
-  return isOver ? refused(piece, "It had run out before it was paid.") : piece;
+  if (wrong.length > 0)
+    return refused(piece, `Its ${listed(wrong)} not the same as in the payment.`);
+  return isOver ? refused(piece, "It had expired before the payment.") : piece;
 }
 
 async function examineReceipt(signed: unknown, paid: PaidFor): Promise<KeptPiece> {
@@ -157,12 +158,13 @@ async function examineReceipt(signed: unknown, paid: PaidFor): Promise<KeptPiece
   // A seller may leave it out; then the time shows which payment it belongs to.
   const namesOne = transaction !== undefined && transaction !== "";
   if (namesOne && named !== paid.txHash) wrong.push("transaction");
-  if (wrong.length > 0) return refused(piece, `Its ${listed(wrong)} not that of the payment.`);
+  if (wrong.length > 0)
+    return refused(piece, `Its ${listed(wrong)} not the same as in the payment.`);
   const isTimely =
     issued !== undefined &&
     issued * 1000 >= paid.fromMs - SLACK_MS &&
     issued * 1000 <= paid.toMs + SLACK_MS;
-  return isTimely ? piece : refused(piece, "It was issued at another time than the payment.");
+  return isTimely ? piece : refused(piece, "Its time of issue does not match the payment.");
 }
 
 /** Seconds that fit a date. */
@@ -190,7 +192,7 @@ async function checkSignature(
   verify: Verifiers,
 ): Promise<Checked> {
   const kept = signed === TOO_LARGE ? undefined : bounded(signed);
-  if (kept === undefined) return { piece: { verified: false, why: "It is too large to be kept." } };
+  if (kept === undefined) return { piece: { verified: false, why: "It is too large to store." } };
   const format = isRecord(kept) ? kept["format"] : undefined;
   if (!isRecord(kept) || (format !== "eip712" && format !== "jws"))
     return { piece: { verified: false, why: "It is malformed.", signed: kept } };
@@ -207,10 +209,7 @@ async function checkSignature(
     piece = { ...piece, ...(key !== "" && { key }) };
     if (kid !== key || !/^did:(?:key|jwk):/.test(key))
       return {
-        piece: refused(
-          piece,
-          "Its key is not in its name: it would have to be fetched, and nothing is.",
-        ),
+        piece: refused(piece, "It does not contain its key, and Purser does not fetch keys."),
       };
     const publicKey = await extractPublicKeyFromKid(key);
     const claims = await verify.jws(kept, publicKey);
@@ -219,13 +218,13 @@ async function checkSignature(
     return { piece, claims: claims as Record<string, unknown> };
   } catch {
     // The messages of the libraries quote it.
-    return { piece: refused(piece, "Its signature does not fit what it says.") };
+    return { piece: refused(piece, "Its signature does not match its content.") };
   }
 }
 
 function signedBy(piece: KeptPiece, payTo: Address): KeptPiece {
   if (isSame(piece.signer, payTo)) return piece;
-  const who = piece.signer ?? "a key that is no wallet's";
+  const who = piece.signer ?? "a key that is not a wallet's";
   return refused(piece, `It is signed by ${who}, not by the payee.`);
 }
 

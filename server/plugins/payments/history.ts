@@ -107,7 +107,7 @@ export class PaymentHistory {
   async one(agentId: string, paymentId: string): Promise<Payment> {
     const row = await this.#deps.find({ agentId, paymentId });
     if (!row)
-      throw new ApiError("not_found", { detail: "There is no such payment of this agent." });
+      throw new ApiError("not_found", { detail: "This agent has no payment with this id." });
     return this.present(row);
   }
 

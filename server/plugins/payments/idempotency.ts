@@ -30,7 +30,7 @@ export interface Answer {
 /** A sentence for a call that joined an earlier one, in words that a model follows. */
 export const JOINED = {
   replayed: true,
-  next: "This is the answer of your earlier identical call, which never reached you; nothing was paid now. To buy it again, repeat the call with an Idempotency-Key of your own.",
+  next: "This is the response to your earlier identical call, which did not reach you. Nothing was paid now. To buy it again, repeat the call with a new Idempotency-Key.",
 };
 
 /** An error as the key remembers it; the request id is each request's own. */
@@ -171,7 +171,7 @@ export const notKept = (freeAnswer: FreeResponse, detail?: string): ApiError =>
 export const answerLost = (): ApiError =>
   new ApiError("answer_not_kept", {
     detail:
-      "This key's request may have reached the target, and its answer was lost here. It is not sent again, and nothing was paid. Use a new key to send it once more.",
+      "The request with this key may have reached the target, but its response was lost. It is not sent again. Nothing was paid. Use a new key to send it again.",
     extra: { paid: false },
   });
 
@@ -179,7 +179,7 @@ export const answerLost = (): ApiError =>
 const answerForgotten = (paymentId: string | null): ApiError =>
   new ApiError("answer_not_kept", {
     detail:
-      "This call was answered before, and the answer is not kept any more. Nothing was paid now; `paymentId` names the payment of that time. Use a new key to pay again.",
+      "This call was answered before, and the response is no longer stored. Nothing was paid now; `paymentId` is the earlier payment. Use a new key to pay again.",
     extra: { paymentId },
   });
 

@@ -57,12 +57,15 @@ const WAS_SUBMITTED: ReadonlySet<PaymentRow["status"]> = new Set([
   "unknown",
   "settled",
 ]);
-const NEVER_SIGNED = { code: "not_signed", detail: "The process stopped before it signed." };
+const NEVER_SIGNED = {
+  code: "not_signed",
+  detail: "The process stopped before it signed the payment.",
+};
 
 const whyNotSigned = (error: unknown): string =>
   error instanceof ApiError && error.code === "policy_not_signed"
     ? error.message
-    : "Signing did not succeed.";
+    : "Signing failed.";
 
 export class PayFlow {
   readonly #deps: PayFlowDeps;
@@ -191,7 +194,7 @@ export class PayFlow {
         return {
           kind: "failed",
           error: new ApiError("settlement_failed", {
-            detail: `The payment did not happen: ${outcome.message} The budget is free again.`,
+            detail: `The payment was not made: ${outcome.message} The budget is free again.`,
             extra: { paymentId, txHash, reason: outcome.reason },
           }),
         };
@@ -305,7 +308,7 @@ export class PayFlow {
         throw canceled(error);
       if (this.#deps.isReservationGone(error))
         throw new ApiError("service_unavailable", {
-          detail: "The reservation ran out before it was signed. Nothing was paid; retry.",
+          detail: "The reservation expired before the payment was signed. Nothing was paid. Retry.",
           cause: error,
         });
       // Only the answer may have been lost, of a payment that is submitted: the row decides.

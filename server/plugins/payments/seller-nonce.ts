@@ -44,10 +44,9 @@ interface Numbering {
 
 /** An approval is an order for the one authorization that it numbers itself: why it can number none of this payment. */
 function whyNotNumbered({ nonce, scheme }: Numbering): string | undefined {
-  if (nonce !== undefined)
-    return "the seller asks by MPP, which prescribes the authorization's number";
+  if (nonce !== undefined) return "the seller uses MPP, which sets the authorization's nonce";
   if (scheme?.noncePrefix !== undefined)
-    return "it would be paid through Permit2, whose numbers are not the token's own";
+    return "it would be paid through Permit2, which has its own nonces";
   return undefined;
 }
 
@@ -56,6 +55,6 @@ export function withSellerNonce(request: Numbering, denial: ApiError): ApiError 
   const why = whyNotNumbered(request);
   if (why === undefined || denial.extra["approvable"] !== true) return denial;
   const { code, message, headers, extra } = denial;
-  const detail = `${message} No approval lifts this: ${why}.`;
+  const detail = `${message} An approval cannot allow this: ${why}.`;
   return new ApiError(code, { detail, headers, extra: { ...extra, approvable: false } });
 }

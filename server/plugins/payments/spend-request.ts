@@ -41,6 +41,10 @@ export function readPayee(
   if (parsed.address === wallet.walletAddress.toLowerCase())
     throw refuseField("invalid_address", path, "is the paying wallet itself");
   if (parsed.address === wallet.asset.toLowerCase())
-    throw refuseField("invalid_address", path, "is the token's contract, which cannot be paid");
+    throw refuseField(
+      "invalid_address",
+      path,
+      "is the token's contract, which cannot receive payments",
+    );
   return parsed.address;
 }

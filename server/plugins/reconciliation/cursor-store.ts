@@ -205,7 +205,7 @@ export async function voidGoneIncoming(
         status: "voided",
         logIndex: null,
         failureCode: "reorganised",
-        failureDetail: "A reorganisation of the chain took this transfer back.",
+        failureDetail: "A chain reorganisation reversed this transfer.",
         updatedAt: await databaseNow(db),
       },
     });

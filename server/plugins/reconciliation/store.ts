@@ -276,7 +276,7 @@ export async function insertFound(
       block: found.block,
       block_hash: found.blockHash,
       at: found.at.toISOString(),
-      memo: "Found on the chain: paid with this wallet's key, and unknown to this ledger.",
+      memo: "Found on chain: paid with this wallet's key, but not in this ledger.",
     }),
   ]);
   return rows[0]?.id ?? undefined;

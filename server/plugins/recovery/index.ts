@@ -92,7 +92,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         success: true as const,
         owner: getAddress(moved.address),
         agents: moved.agents,
-        note: "Every agent is paused, and pays again once its new owner has signed its policy: resume each of them with the new wallet. Money in their wallets stayed where it is.",
+        note: "Every agent is paused. Resume each agent with the new wallet: it can pay again when the new owner has signed its rules. The agents' money did not move.",
       };
     },
   );

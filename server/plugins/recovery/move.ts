@@ -39,7 +39,7 @@ export async function moveOwner(
   const named = await secondWalletOf(call.prisma, owner.id);
   if (!named)
     throw new ApiError("conflict", {
-      detail: "No second wallet is named. Name one first, with the owner's wallet.",
+      detail: "There is no recovery wallet. Add one first with the owner's wallet.",
     });
   if (signed && secondSignature !== undefined)
     await assertSecondSigned(call, named, signed, secondSignature);
@@ -50,7 +50,9 @@ export async function moveOwner(
         // Asked again under the lock: it may have been taken back since.
         const second = await secondWalletOf(tx, owner.id);
         if (second?.address !== named.address || second.chainId !== named.chainId)
-          throw new ApiError("conflict", { detail: "Another second wallet was named meanwhile." });
+          throw new ApiError("conflict", {
+            detail: "The recovery wallet changed in the meantime.",
+          });
         const draft = moveDraft(call, second);
         if (!signed || secondSignature === undefined)
           throw new SignatureNeeded(draft, "owner_signature_required");
@@ -80,9 +82,9 @@ async function assertSecondSigned(
   const verdict = await call.isSigned(second, { hash: digest, signature });
   if (verdict === "unavailable")
     throw new ApiError("chain_unavailable", {
-      detail: "The chain did not say whether the second wallet's contract accepts this signature.",
+      detail: "The recovery wallet's contract could not be read to check this signature.",
     });
-  if (verdict === "invalid") throw orderNotSigned("The second wallet did not sign this order.");
+  if (verdict === "invalid") throw orderNotSigned("The recovery wallet did not sign this order.");
 }
 
 /** Paused, and sealed for an owner who has signed nothing yet: what resumes it is that owner's first policy. */

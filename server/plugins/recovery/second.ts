@@ -29,7 +29,11 @@ export async function nameSecond(
   if (second === owner.address)
     throw refuseField("validation_failed", "body.address", "is the owner's own wallet");
   if (body.address !== null && second === zeroAddress)
-    throw refuseField("validation_failed", "body.address", "is nobody's: send null to name none");
+    throw refuseField(
+      "validation_failed",
+      "body.address",
+      "is the zero address: send null to remove the recovery wallet",
+    );
   const draft = secondDraft(call, second, body.address === null ? 0 : (body.chainId ?? 0));
   const signed =
     body.authorization && (await orders.verify(owner, "SecondWallet", body.authorization, chainId));

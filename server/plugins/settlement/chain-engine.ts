@@ -129,7 +129,7 @@ export class ChainEngine {
       new ApiError("chain_unavailable", { detail, cause });
     if (this.lanes.length > 0 && this.#lanesFor(lane).every((each) => each.isSignerUnavailable))
       throw new ApiError("keys_unavailable", {
-        detail: `What signs for the relayer on ${ctx.network.name} does not answer; nothing was signed.`,
+        detail: `The relayer's signer on ${ctx.network.name} does not respond. Nothing was signed.`,
         headers: { "retry-after": "3" },
       });
     if (!this.#deps.isVerified())
@@ -140,7 +140,7 @@ export class ChainEngine {
       await this.#assertFunded(ctx.heads.head?.baseFeeWei ?? 0n, lane);
     } catch (error) {
       if (error instanceof ApiError) throw error;
-      throw closed(`${ctx.network.name} cannot be reached; nothing was signed.`, error);
+      throw closed(`${ctx.network.name} cannot be reached. Nothing was signed.`, error);
     }
     // The owner's way out stays open: a withdrawal is the first thing to leave once anything moves.
     if (kind !== "withdrawal") await this.#assertMoving(kind, lane);
@@ -184,7 +184,7 @@ export class ChainEngine {
   async #assertTokenAnswers(): Promise<void> {
     if (await this.chainStatus.tokenAnswers()) return;
     throw new ApiError("chain_unavailable", {
-      detail: `The USDC of ${this.ctx.network.name} does not answer as a token; nothing was signed.`,
+      detail: `The USDC contract on ${this.ctx.network.name} does not work as a token. Nothing was signed.`,
     });
   }
 
@@ -200,7 +200,7 @@ export class ChainEngine {
     const seconds = Math.max(...waiting, Math.min(...stuck));
     if (seconds <= atMost) return;
     throw new ApiError("chain_unavailable", {
-      detail: `Payments on ${network.name} have been waiting for ${Math.floor(seconds)} seconds; nothing more was signed.`,
+      detail: `Payments on ${network.name} have been waiting for ${Math.floor(seconds)} seconds. Nothing was signed.`,
       headers: { "retry-after": String(Math.ceil(atMost)) },
     });
   }
@@ -209,14 +209,14 @@ export class ChainEngine {
     const { network, feeCaps } = this.ctx;
     if (baseFeeWei > feeCaps.maxFeeWei)
       throw new ApiError("chain_unavailable", {
-        detail: `Gas on ${network.name} costs more than the operator's fee cap (MAX_FEE_GWEI_${network.chainId}: ${network.maxFeeGwei} gwei); nothing was signed.`,
+        detail: `Gas on ${network.name} costs more than the operator's fee cap (MAX_FEE_GWEI_${network.chainId}: ${network.maxFeeGwei} gwei). Nothing was signed.`,
         headers: { "retry-after": "30" },
       });
     const neededWei = SINGLE_GAS * (2n * baseFeeWei + (await this.priorityFeeWei()));
     const balances = await Promise.all(this.#lanesFor(lane).map((each) => each.readBalance()));
     if (!balances.some((balance) => balance >= neededWei))
       throw new ApiError("relayer_unfunded", {
-        detail: `The relayer on ${this.ctx.network.name} cannot pay for gas; nothing was signed.`,
+        detail: `The relayer on ${this.ctx.network.name} cannot pay for gas. Nothing was signed.`,
       });
   }
 

@@ -100,7 +100,7 @@ export class SettlementEngine implements Settlement {
     if (!chain) return 0n;
     return chain.gasHold().catch((cause: unknown) => {
       throw new ApiError("chain_unavailable", {
-        detail: `${chain.ctx.network.name} does not say what gas costs; nothing was signed.`,
+        detail: `The gas price of ${chain.ctx.network.name} cannot be read. Nothing was signed.`,
         cause,
       });
     });

@@ -62,7 +62,7 @@ export function gasRefusals(error: unknown): Map<string, ApiError> {
 }
 
 const WHOSE: Record<string, string> = {
-  strangers: "payments of strangers",
+  strangers: "third parties' payments",
   merchants: "merchants",
   merchant: "this merchant",
   agents: "agents",
@@ -80,8 +80,8 @@ export function gasExhausted(args: { short: string; availableAt: Date | null }):
   return new ApiError("gas_budget_exhausted", {
     detail:
       availableAt === null
-        ? `The day's gas budget of ${whose} is smaller than what this payment costs; nothing was sent.`
-        : `The gas budget of ${whose} is used up; there is enough again at ${availableAt.toISOString()}. Nothing was sent.`,
+        ? `The gas for this payment costs more than the daily gas budget of ${whose}. Nothing was sent.`
+        : `The gas budget of ${whose} is used up. It is enough for this payment again at ${availableAt.toISOString()}. Nothing was sent.`,
     extra: { availableAt: availableAt?.toISOString() ?? null },
     ...(availableAt && {
       headers: {

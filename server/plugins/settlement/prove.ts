@@ -186,7 +186,7 @@ export async function proveExpired(
       proof: stateProof(block),
       isFinal: true,
       reason: schemeOf(authorizationOf(record)).reasonExpired,
-      message: `validBefore passed unused at block ${block.number}.`,
+      message: `The authorization expired unused at block ${block.number}.`,
     };
   });
 }

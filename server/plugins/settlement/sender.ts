@@ -357,5 +357,5 @@ export class Sender {
 /** The nodes' refusals are the reason, not the token's. */
 const explainIfGivenUp = (outcome: ProvenOutcome, record: SettlementRecord): ProvenOutcome =>
   outcome.status === "failed" && record.given_up >= MAX_GIVEN_UP
-    ? { ...outcome, message: "The network's nodes refuse every transaction that carries it." }
+    ? { ...outcome, message: "The network's nodes reject every transaction with this payment." }
     : outcome;

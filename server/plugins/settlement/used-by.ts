@@ -140,7 +140,7 @@ async function outcomeAt(
     proof: stateProof(block),
     isFinal: true,
     reason: scheme.reasonUsed,
-    message: `Something else used the nonce up in block ${block.number}.`,
+    message: `Another transaction used the nonce in block ${block.number}.`,
   };
 }
 

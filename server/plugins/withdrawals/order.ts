@@ -73,6 +73,6 @@ export const signerOf = (owner: Taker): { address: Address; chainId: number } =>
 export function assertMayTake(owner: Taker, to: Address): void {
   if (owner.second !== null && to.toLowerCase() !== owner.address)
     throw new ApiError("second_wallet_only_tightens", {
-      detail: `The second wallet withdraws to the owner's address only: ${getAddress(owner.address)}.`,
+      detail: `The recovery wallet can withdraw only to the owner's address: ${getAddress(owner.address)}.`,
     });
 }

@@ -135,9 +135,9 @@ export class Withdrawals {
     const network = await this.#signedFor(context, order, body.signature as Hex);
     assertMayTake(context.owner, order.to);
     if (order.wallet !== agent.walletAddress.toLowerCase())
-      throw orderNotSigned("The order is for another wallet.");
+      throw orderNotSigned("The order is for a different wallet.");
     if (order.asset !== network.usdc.address.toLowerCase())
-      throw orderNotSigned("The order is for another token.");
+      throw orderNotSigned("The order is for a different token.");
     const now = await this.#deps.now();
     if (order.deadlineSeconds <= now) throw new ApiError("signature_expired");
     if (order.deadlineSeconds > now + BigInt(MAX_ORDER_SECONDS))
@@ -175,9 +175,9 @@ export class Withdrawals {
     }
     if (isUnavailable)
       throw new ApiError("chain_unavailable", {
-        detail: "The chain did not say whether the owner's contract accepts this signature.",
+        detail: "The owner's contract could not be read to check this signature.",
       });
-    throw orderNotSigned("The owner did not sign this order for a network and token of ours.");
+    throw orderNotSigned("The owner did not sign this order for a supported network and token.");
   }
 
   #networkOf(agent: { network: string }, asked: string | undefined): NetworkFacts {
@@ -190,7 +190,7 @@ export class Withdrawals {
         `must be one of ${this.#deps.networks.map(({ id }) => id).join(", ")}`,
       );
     throw new ApiError("chain_unavailable", {
-      detail: `The network ${agent.network} is not configured here any more.`,
+      detail: `The network ${agent.network} is no longer configured on this service.`,
     });
   }
 
@@ -310,7 +310,7 @@ const answerBody = (
 function insufficient(context: OnNetwork, required: bigint, available: bigint): ApiError {
   const held = available === 0n ? "nothing" : `${formatAtomic(available)} USDC`;
   return new ApiError("insufficient_funds", {
-    detail: `The wallet holds ${held} on ${context.network.name} that can be withdrawn.`,
+    detail: `The wallet has ${held} on ${context.network.name} that can be withdrawn.`,
     extra: {
       balance: formatAtomic(available),
       required: formatAtomic(required),
@@ -325,6 +325,6 @@ function assertOwnerIsThere({ owner, network }: OnNetwork): void {
   throw refuseField(
     "validation_failed",
     "body.to",
-    `must be told: your account is a contract of another network than ${network.name}`,
+    `is required: your account is a contract on a different network from ${network.name}`,
   );
 }

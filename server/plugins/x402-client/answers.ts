@@ -46,7 +46,7 @@ export function freeBody(target: TargetRequest, seen: Seen, remaining: bigint): 
     ...(delivered
       ? noteOn(seen)
       : {
-          note: `The target answered ${seen.status}${isNothing ? " and broke off" : ""}, and asked for no payment: nothing was paid, and nothing was delivered.`,
+          note: `The target returned ${seen.status}${isNothing ? " and closed the connection" : ""} and did not request payment. Nothing was paid or delivered.`,
         }),
     remaining: formatAtomic(remaining),
   };
@@ -94,23 +94,23 @@ function chargeableMembers({ most, chargeableUntil }: PaidFacts): Body {
   if (!most || !chargeableUntil) return {};
   const until = chargeableUntil.toISOString();
   return {
-    note: `The target says it charges nothing. Until ${until} it could still charge up to ${formatAtomic(most.maximumAtomic)} USDC, which stays set aside so long.`,
+    note: `The target charged nothing. It could still charge up to ${formatAtomic(most.maximumAtomic)} USDC until ${until}, so that amount stays reserved until then.`,
     budgetReturnsAt: until,
   };
 }
 
 const CUT: Record<NonNullable<Seen["truncatedBy"]>, string> = {
-  size: "The answer is longer than the service passes on (`maxBytes` of a dry run): this is its beginning.",
-  connection: "The target broke the connection off: this is what came before.",
-  timeout: "The target did not finish in time: this is what came before.",
-  encoding: "The answer is packed badly: this is what could be unpacked.",
+  size: "The response is longer than the service returns (`maxBytes` of a dry run). This is its beginning.",
+  connection: "The target closed the connection early. This is the part that arrived.",
+  timeout: "The target did not finish in time. This is the part that arrived.",
+  encoding: "The response's compression is broken. This is the part that could be decompressed.",
 };
 
 /** What an agent should know of an answer that is not simply whole. */
 function noteOn({ status, truncatedBy }: Seen): { note?: string } {
   if (isRedirect(status))
     return {
-      note: "The target answers with another place (`headers.location`). It was not followed: fetch it yourself, if you trust it.",
+      note: "The target redirects (`headers.location`). Purser did not follow: fetch that URL yourself if you trust it.",
     };
   return truncatedBy === undefined ? {} : { note: CUT[truncatedBy] };
 }
@@ -262,7 +262,7 @@ export function deliveredMembers(target: TargetRequest, seen: Seen): Body {
 /** Signed, and not yet decided: the only honest answer names the payment and promises nothing. */
 export function unknownError(paymentId: string, why: string, more: Body = {}): ApiError {
   return new ApiError("payment_status_unknown", {
-    detail: `${why}. The payment was signed and the chain has not decided it yet: retry with the same Idempotency-Key, or read the payment.`,
+    detail: `${why}. The payment was signed and is not confirmed yet: retry with the same Idempotency-Key, or read the payment.`,
     extra: { paymentId, ...more },
   });
 }

@@ -192,9 +192,9 @@ const fullFor = (shares: readonly Share[], bytes: number): Share | undefined =>
   shares.find((share) => share.bytes + bytes > share.mostBytes);
 
 const OVER_CAPACITY: Record<Scope, string> = {
-  agent: "Too many fetches of this agent run at the same time, or hold too much.",
-  owner: "Too many fetches of this owner's agents run at the same time, or hold too much.",
-  service: "The service has no room for another fetch now.",
+  agent: "Too many fetches of this agent run at the same time or use too much memory.",
+  owner: "Too many fetches of this owner's agents run at the same time or use too much memory.",
+  service: "The service has no capacity for another fetch right now.",
 };
 
 const overCapacity = (scope: Scope): ApiError =>

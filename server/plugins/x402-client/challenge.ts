@@ -30,16 +30,16 @@ const CREDENTIAL_HEADERS: ReadonlySet<string> = new Set(["authorization", "payme
 /** Why a challenge is not ours to answer. */
 export const CHALLENGE_FAULTS = {
   challenge_unreadable: "Its WWW-Authenticate: Payment (MPP) cannot be read.",
-  challenge_too_long: "Its payment challenge is too long to be repeated in a header.",
+  challenge_too_long: "Its payment challenge is too long for a header.",
   challenge_unsupported:
-    "This wallet answers MPP challenges of the method evm and the intent charge.",
+    "This wallet supports only MPP challenges with the method evm and the intent charge.",
   challenge_repeated: "Several of its payment challenges have the same id.",
   challenge_credential_types:
-    "Its payment challenge does not take an authorization (EIP-3009), which is what this wallet signs.",
-  challenge_splits: "It splits the payment among several payees, which one authorization cannot.",
-  challenge_other_host: "Its payment challenge is of another host than the one that was asked.",
-  challenge_other_body: "Its payment challenge is for another body than the one that was sent.",
-  challenge_expired: "Its payment challenge has expired, or is about to.",
+    "Its payment challenge does not accept an EIP-3009 authorization, the only kind that this wallet signs.",
+  challenge_splits: "It splits the payment among several payees, which one authorization cannot do.",
+  challenge_other_host: "Its payment challenge names a different host from the requested one.",
+  challenge_other_body: "Its payment challenge is for a different body from the one sent.",
+  challenge_expired: "Its payment challenge has expired or is about to expire.",
 } as const;
 
 export interface ChallengeFault {
@@ -134,11 +134,11 @@ function readCharge(params: Params): OfferedTerms {
   if (!/^[\x20-\x7e]+$/.test(written))
     return refused("challenge_unreadable", "its challenge is not visible ASCII");
   if (header !== undefined && !CREDENTIAL_HEADERS.has(header.toLowerCase()))
-    return refused("challenge_unreadable", `its proof would go to the header ${quoted(header)}`);
+    return refused("challenge_unreadable", `it requires the proof in the header ${quoted(header)}`);
   const asked = fromBase64Url(request);
   const details = isRecord(asked) ? asked["methodDetails"] : undefined;
   if (!isRecord(asked) || !isRecord(details))
-    return refused("challenge_unreadable", "what its challenge asks for cannot be parsed");
+    return refused("challenge_unreadable", "the request in its challenge cannot be parsed");
   const { credentialTypes, splits, chainId, decimals } = details;
   // Left out, it means credentials that we do not make.
   if (!Array.isArray(credentialTypes) || !credentialTypes.includes("authorization"))
@@ -173,7 +173,7 @@ function whyNotFor(
   if (!isOf(realm, asked.url))
     return faultOf(
       "challenge_other_host",
-      `its challenge is of the realm ${quoted(realm)}, and ${quoted(asked.url.host)} was asked`,
+      `its challenge has the realm ${quoted(realm)}, but the requested host is ${quoted(asked.url.host)}`,
     );
   const left = secondsLeft(challenge, nowMs);
   if (!(left >= MIN_LIFE_SECONDS))
@@ -226,7 +226,7 @@ function readChallenges(text: string): { params: Params; why?: string }[] | unde
     if (!current) return undefined;
     const [, name = "", quotedText, plain = ""] = parameter;
     const key = name.toLowerCase();
-    if (Object.hasOwn(current.params, key)) current.why = `its challenge says ${quoted(key)} twice`;
+    if (Object.hasOwn(current.params, key)) current.why = `its challenge has ${quoted(key)} twice`;
     current.params[key] = quotedText === undefined ? plain : unescaped(quotedText);
   }
   return found.filter(({ isPayment }) => isPayment);

@@ -250,7 +250,7 @@ export class X402Client {
     if (asked.kind === "offer")
       throw notKept(
         freeAnswer,
-        "This key's request was answered for nothing, and the target asks for payment now. Use a new key to pay.",
+        "The earlier request with this key was free, and the target now requires payment. Use a new key to pay.",
       );
     return freeBody(target, asked.seen, await this.#deps.remainingOf(caller.id));
   }

@@ -130,7 +130,7 @@ export async function resumeDelivery(
   return takeBack(deps, job, {
     kind: "failed",
     how: "broken",
-    why: `The ${target.method} may have reached the target once, and its answer was lost here. It is not sent again`,
+    why: `The ${target.method} may have reached the target, but its response was lost. It is not sent again`,
   });
 }
 
@@ -169,7 +169,7 @@ async function confirm(deps: ClientDeps, job: SignedJob, seen: Seen): Promise<De
   await deps.fault("confirmed");
   if (outcome.status === "pending" && isForNothing) return handedOver(deps, job, seen, "uncharged");
   if (outcome.status === "pending")
-    return undecided(deps, job, seen, "The target delivered, but has not collected its payment");
+    return undecided(deps, job, seen, "The target delivered but has not collected its payment");
   // Failed or expired: the target delivered, and provably cannot collect any more.
   return handedOver(deps, job, seen, outcome.status === "settled" ? outcome : null);
 }
@@ -185,7 +185,7 @@ async function endBrokenOff(deps: ClientDeps, job: SignedJob, seen: Seen): Promi
     case "expired":
       return handedOver(deps, job, seen, null);
     default:
-      return undecided(deps, job, seen, "The target broke off, and may have collected its payment");
+      return undecided(deps, job, seen, "The target closed the connection and may have collected its payment");
   }
 }
 

@@ -86,7 +86,7 @@ export async function signIn(
   const { seen } = answered;
   const remaining = await deps.remainingOf(caller.id);
   const free = freeBody(target, seen, remaining);
-  const body = { note: "Fetched again by signature: nothing was paid.", ...free, signedIn: true };
+  const body = { note: "Fetched again with the wallet's signature. Nothing was paid.", ...free, signedIn: true };
   // What acted over there is not done again by the same key.
   return isSafe(target)
     ? { kind: "told", body }

@@ -145,7 +145,7 @@ export class McpConnection {
 /** An answer, and not MCP's. */
 export const unusable = ({ response, isSent }: Exchange): OutboundError =>
   new OutboundError("unreachable", {
-    detail: `The target does not answer as an MCP server does (HTTP ${response.status})`,
+    detail: `The target does not respond like an MCP server (HTTP ${response.status})`,
     neverSent: !isSent,
   });
 

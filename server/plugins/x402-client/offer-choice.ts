@@ -51,13 +51,13 @@ export function choosePayable(
   if (!listing)
     throw new ApiError("unsupported_payment_requirements", {
       detail:
-        "The target accepts nothing this wallet can pay (`offers`, and `thirdParty.reasons`, which quote it). Nothing was paid.",
+        "This wallet cannot pay any offer of the target (see `offers` and `thirdParty.reasons`). Nothing was paid.",
       extra: {
         offers: offersForAnswer(choice.offers, networks),
         thirdParty: { untrusted: true, reasons: quotedReasons(choice.offers) },
       },
     });
-  const detail = `The live terms differ from the listing's. ${breaches[0] ?? ""}`.trim();
+  const detail = `The current terms differ from the listing. ${breaches[0] ?? ""}`.trim();
   const refusal: TargetRefusal = { code: "listing_mismatch", detail };
   const live = chooseTerms(offer, options);
   if (!live.ok) return { refusal };
@@ -69,7 +69,7 @@ export function choosePayable(
 
 /** More than any honest seller has of what we could pay: each costs a round trip. */
 const MAX_WEIGHED = 16;
-const TOO_MANY = `Only the first ${MAX_WEIGHED} in rank are looked at.`;
+const TOO_MANY = `Purser checks only the ${MAX_WEIGHED} best-ranked offers.`;
 
 export interface Weighed {
   /** The first that passed; else the one whose denial is returned. */
@@ -198,8 +198,8 @@ export function explained(offers: readonly ReadOffer[], chosen: ChosenTerms): st
     const most = payable?.isMaximum ? ` ${payable.scheme.name} maximum` : "";
     if (refused) return `Offer ${place} refused (${refused.code}):${most} ${refused.detail}`;
     return payable === chosen
-      ? `Offer ${place} chosen: the cheapest that policy and balance allow.`
-      : `Offer ${place} would do, and comes after in price, network, in whether it can be canceled, or in order.`;
+      ? `Offer ${place} chosen: the cheapest that rules and balance allow.`
+      : `Offer ${place} is possible but ranks lower by price, network, cancellability or order.`;
   });
 }
 

@@ -101,13 +101,13 @@ export const rank = (
 /** For whatever reason of the protocol's an entry is not ours to pay. */
 const UNPAYABLE = {
   gateway_wallet_batched:
-    "It is for Circle's Gateway (GatewayWalletBatched): that spends a deposit in Circle's contract, which this wallet does not have, and is not a transfer of its USDC.",
-  unsupported_scheme: "This wallet does not speak its scheme.",
-  unsupported_network: "Its network is not configured here.",
-  unsupported_asset: "It asks for another asset than the USDC of its network.",
-  unsupported_terms: "Its `extra` describes what this wallet does not sign.",
+    "It is for Circle's Gateway (GatewayWalletBatched), which spends a deposit in Circle's contract. This wallet has no such deposit.",
+  unsupported_scheme: "This wallet does not support its scheme.",
+  unsupported_network: "This service does not support its network.",
+  unsupported_asset: "Its asset is not the USDC of its network.",
+  unsupported_terms: "Its `extra` describes something that this wallet does not sign.",
   amount_invalid: "Its amount is not a positive number of atomic units.",
-  payee_invalid: "Its payTo is not an address that can be paid.",
+  payee_invalid: "Its payTo is not an address that can receive payments.",
   time_invalid: "Its maxTimeoutSeconds leaves no time to pay.",
   ...CHALLENGE_FAULTS,
 } as const;

@@ -70,7 +70,7 @@ export function parseOffer(header: string | string[] | undefined, body: Buffer):
     const read = readForeignJson(() => decodePaymentRequiredHeader(header));
     return read.ok
       ? readOffer(read.value, 2)
-      : invalid(`what its PAYMENT-REQUIRED header holds ${read.why}`);
+      : invalid(`its PAYMENT-REQUIRED header ${read.why}`);
   }
   const read = parseForeignJson(body.toString("utf8"));
   return read.ok
@@ -81,15 +81,15 @@ export function parseOffer(header: string | string[] | undefined, body: Buffer):
 function readOffer(value: unknown, x402Version: 1 | 2): ParsedOffer {
   if (!isRecord(value)) return invalid("it is not an object");
   if (value["x402Version"] !== x402Version)
-    return invalid(`it does not say x402Version ${x402Version}`);
+    return invalid(`its x402Version is not ${x402Version}`);
   const entries = value["accepts"];
-  if (!Array.isArray(entries) || entries.length === 0) return invalid("it accepts nothing");
+  if (!Array.isArray(entries) || entries.length === 0) return invalid("it lists no payment terms");
   if (entries.length > MAX_ENTRIES) return invalid(`it lists more than ${MAX_ENTRIES} terms`);
   const accepts = entries.flatMap((entry: unknown, index) => {
     const terms = readTerms(entry, x402Version);
     return terms ? [{ ...terms, index }] : [];
   });
-  if (accepts.length === 0) return invalid("none of the terms it accepts is well-formed");
+  if (accepts.length === 0) return invalid("all of its payment terms are malformed");
   return {
     ok: true,
     offer: {
@@ -150,7 +150,7 @@ export async function requestTarget(
   const parsed = readAnswer(response, target);
   if (!parsed.ok)
     throw new ApiError("upstream_invalid_402", {
-      detail: `The target answered 402, but ${parsed.reason}. Nothing was paid.`,
+      detail: `The target returned 402, but ${parsed.reason}. Nothing was paid.`,
       extra: sellersAnswer(seenOf(response)),
     });
   return { kind: "offer", offer: parsed.offer };
@@ -221,7 +221,7 @@ export async function probeTarget(
   });
   if (asked.kind === "free")
     throw new ApiError("upstream_invalid_402", {
-      detail: `The target answered ${asked.seen.status} instead of 402: it asks for no payment.`,
+      detail: `The target returned ${asked.seen.status} instead of 402: it does not request payment.`,
     });
   const { offer } = asked;
   const choice = chooseTerms(offer, {
@@ -230,18 +230,18 @@ export async function probeTarget(
     preferredNetwork: options.preferredNetwork ?? deps.networks[0]?.id,
     refuse: (chosen) => {
       if (chosen.terms.protocol === "mpp" && !options.anyProtocol)
-        return "its challenge is good for one payment only";
+        return "its challenge works for one payment only";
       if (options.network !== undefined && chosen.network.id !== options.network)
-        return "is on another network";
+        return "is on a different network";
       return options.payTo !== undefined && chosen.payTo !== options.payTo
-        ? "pays somebody else"
+        ? "pays a different payee"
         : undefined;
     },
   });
   if (!choice.ok)
     throw new ApiError("unsupported_payment_requirements", {
       detail:
-        "The target accepts nothing wallets here can pay (`thirdParty.reasons`, which quote it).",
+        "Wallets of this service cannot pay any offer of the target (see `thirdParty.reasons`).",
       extra: { thirdParty: { untrusted: true, reasons: choice.reasons } },
     });
   const { raw } = choice.chosen.terms;

@@ -127,13 +127,13 @@ function judge(seen: Seen): Shown {
     why,
   });
   if (status === 402) return failed("refused", "The target did not accept the payment");
-  if (status >= 500) return failed("broken", `The target answered ${status}`);
-  if (status >= 400) return failed("rejected", `The target answered ${status}`);
+  if (status >= 500) return failed("broken", `The target returned ${status}`);
+  if (status >= 400) return failed("rejected", `The target returned ${status}`);
   // Headers, and nothing after them.
   if (isBrokenOff(seen) && bytes === 0)
     return failed(
       truncatedBy === "timeout" ? "timeout" : "broken",
-      `The target answered ${status} and broke off`,
+      `The target returned ${status} and closed the connection`,
     );
   return { kind: "delivered", seen };
 }

@@ -39,7 +39,7 @@ export async function recoverFunds(
         kind: "unknown",
         error: unknownError(
           key.paymentId,
-          `${failure.why}. ${isUncancelable(failed.authorization) ? "Nobody can cancel this kind of payment for its payer" : "Its payee has let several payments of yours lapse, so this one is not canceled either"}: the budget returns by itself once the authorization has run out`,
+          `${failure.why}. ${isUncancelable(failed.authorization) ? "Purser cannot cancel this kind of payment" : "Purser does not cancel this payment because the payee left several earlier payments uncollected"}: the budget becomes free when the authorization expires`,
           { budgetReturnsAt: outcome.until.toISOString(), delivered: false, ...told },
         ),
       };
@@ -96,7 +96,7 @@ function nothingPaid({ facts, failure }: FailedPayment): ApiError {
     broken: "upstream_error",
   };
   return new ApiError(codes[failure.how], {
-    detail: `${failure.why}. Nothing was paid: the authorization was never used and is worthless now, and the budget is free again.`,
+    detail: `${failure.why}. Nothing was paid: the authorization was not used and is no longer valid, and the budget is free again.`,
     extra: {
       ...outline({ facts, failure }),
       ...sellersAnswer(failure.seen),

@@ -157,7 +157,7 @@ export const sentOnce = (
   longestMs: 2 * timeoutMs + SPARE_MS_FOR_REQUEST,
 });
 
-const NOT_FOR_TOOLS = "is not for a tool (`mcp`)";
+const NOT_FOR_TOOLS = "cannot be used with a tool (`mcp`)";
 
 export function assertOneTarget(input: FetchInput): void {
   if ((input.url === undefined) === (input.listingId === undefined))
@@ -173,18 +173,18 @@ export function prepare(input: FetchInput, listing: ListingPins | undefined): Pr
   const forwarded = forwardedHeaders(input.headers ?? {});
   if (!forwarded.ok) throw invalid("body.headers", `"${forwarded.name}" ${forwarded.reason}`);
   if (input.body !== undefined && BODYLESS.has(method))
-    throw invalid("body.body", `is not sent with ${method}`);
+    throw invalid("body.body", `cannot be used with ${method}`);
   const { body, contentType } = encodeBody(input.body);
   const headers = forwarded.headers;
   if (body !== undefined) headers["content-type"] ??= contentType;
   const url = new URL(source);
   url.hash = "";
   if (input.dryRun === true && input.method !== undefined && !BODYLESS.has(method))
-    throw invalid("body.method", "is GET or HEAD for a quote, which changes nothing anywhere");
+    throw invalid("body.method", "must be GET or HEAD for a dry run");
   if (input.dryRun === true && body !== undefined)
-    throw invalid("body.body", "is not sent for a quote, which changes nothing anywhere");
+    throw invalid("body.body", "cannot be used with a dry run");
   if (input.maxAge !== undefined && method !== "GET")
-    throw invalid("body.maxAge", `is for GET: what ${method} does is not told from a cache`);
+    throw invalid("body.maxAge", `can be used only with GET, not with ${method}`);
   return {
     target: {
       url,

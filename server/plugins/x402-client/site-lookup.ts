@@ -65,7 +65,7 @@ function readPasted(text: string): { url: URL; site: string } {
     throw refuseField("validation_failed", "body.url", "is not the address of a website");
   const url = new URL(source);
   if (url.username !== "" || url.password !== "")
-    throw refuseField("validation_failed", "body.url", "must not hold a user or a password");
+    throw refuseField("validation_failed", "body.url", "must not contain a user or a password");
   const read = parseSite(siteOf(url));
   if (!read.ok) throw refuseField("validation_failed", "body.url", read.reason);
   return { url, site: read.site };

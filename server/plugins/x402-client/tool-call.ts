@@ -80,7 +80,7 @@ export class ToolTarget {
       if (typeof cursor !== "string") break;
     }
     throw new ApiError("upstream_error", {
-      detail: "The MCP server lists no tool of this name. Nothing was paid.",
+      detail: "The MCP server has no tool with this name. Nothing was paid.",
     });
   };
 
@@ -116,7 +116,7 @@ function withoutReply(exchange: Exchange, isPaid: boolean): OutboundResponse {
   const { status, truncated } = response;
   if (status === 402)
     throw new OutboundError("unreachable", {
-      detail: "The MCP server itself asks to be paid over HTTP, which is not the price of a tool",
+      detail: "The MCP server requires an HTTP payment for itself, which is not the price of a tool",
       neverSent: !isSent,
     });
   // Of a stream nobody knows whether any of it is the answer.

@@ -255,7 +255,7 @@ const KNOWN: readonly Known[] = [
 ];
 const UNKNOWN: Omit<Known, "text"> = {
   reason: "invalid_exact_evm_transaction_failed",
-  sentence: "The transfer fails on chain within its gas limit.",
+  sentence: "The transfer fails on chain with its gas limit.",
 };
 
 export function explainRevert(text: string | undefined): RevertMeaning {

@@ -136,12 +136,12 @@ function signerOf(tx: Parsed): Address | undefined {
 /** What the reference's checks leave to the chain: an approval that does not allow what is to be paid. */
 function whyUseless(tx: Parsed, words: string, { chainId, amount }: Bound): string | undefined {
   if (tx.type !== "eip1559" && tx.type !== "legacy" && tx.type !== "eip2930")
-    return "The approval is no ordinary transaction.";
-  if (tx.chainId !== chainId) return "The approval is signed for another chain.";
-  if ((tx.value ?? 0n) !== 0n) return "The approval sends value, which the token does not take.";
+    return "The approval is not an ordinary transaction.";
+  if (tx.chainId !== chainId) return "The approval is signed for a different chain.";
+  if ((tx.value ?? 0n) !== 0n) return "The approval sends value, which the token does not accept.";
   if ((tx.accessList ?? []).length > 0 || words.length !== 2 * ARGUMENT)
-    return "The approval carries more than an approval.";
-  if (BigInt(`0x${words.slice(ARGUMENT)}`) < amount) return "The approval is below the amount.";
-  if ((tx.gas ?? 0n) > MAX_GAS) return `The approval asks for more than ${MAX_GAS} gas.`;
+    return "The approval contains additional data.";
+  if (BigInt(`0x${words.slice(ARGUMENT)}`) < amount) return "The approved amount is below the payment.";
+  if ((tx.gas ?? 0n) > MAX_GAS) return `The approval needs more than ${MAX_GAS} gas.`;
   return undefined;
 }

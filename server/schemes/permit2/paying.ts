@@ -26,7 +26,7 @@ export function whyNotThroughPermit2(extra: Fields, proxy: Proxy): string | unde
     if (named === undefined) continue;
     const parsed = parseAddress(named);
     if (!parsed.ok || !isAddressEqual(parsed.address, contractOf(proxy)))
-      return `extra.${name} ${quoted(named)} is not the contract this scheme pays through (${contractOf(proxy)})`;
+      return `extra.${name} ${quoted(named)} is not the contract that this scheme uses (${contractOf(proxy)})`;
   }
   return undefined;
 }
@@ -37,7 +37,7 @@ export function readFacilitator(extra: Fields): { address: Address } | { why: st
   const parsed = parseAddress(named);
   if (!parsed.ok) return { why: `extra.facilitatorAddress ${quoted(named)} ${parsed.reason}` };
   if (parsed.address === MULTICALL3_ADDRESS.toLowerCase())
-    return { why: "extra.facilitatorAddress is a contract that anybody can send through" };
+    return { why: "extra.facilitatorAddress is a contract that anyone can use" };
   return parsed;
 }
 

@@ -13,7 +13,7 @@ interface Known {
 const custom = (signature: string): string => `custom error ${toFunctionSelector(signature)}`;
 const badSignature: Known = {
   reason: "invalid_permit2_signature",
-  sentence: "Permit2 refuses the signature.",
+  sentence: "Permit2 rejects the signature.",
 };
 const KNOWN = new Map<string, Known>([
   [
@@ -22,7 +22,7 @@ const KNOWN = new Map<string, Known>([
   ],
   [
     custom("SignatureExpired(uint256)"),
-    { reason: REASON_EXPIRED, sentence: "The deadline is over.", isOfState: true },
+    { reason: REASON_EXPIRED, sentence: "The deadline has passed.", isOfState: true },
   ],
   [
     custom("PaymentTooEarly()"),
@@ -42,37 +42,37 @@ const KNOWN = new Map<string, Known>([
   ],
   [
     custom("InvalidDestination()"),
-    { reason: "permit2_invalid_destination", sentence: "The payee is nobody." },
+    { reason: "permit2_invalid_destination", sentence: "The payee is the zero address." },
   ],
-  [custom("InvalidOwner()"), { reason: "permit2_invalid_owner", sentence: "The payer is nobody." }],
+  [custom("InvalidOwner()"), { reason: "permit2_invalid_owner", sentence: "The payer is the zero address." }],
   [
     custom("Permit2612AmountMismatch()"),
     {
       reason: "permit2_2612_amount_mismatch",
-      sentence: "The token's permit is for another amount than the payment.",
+      sentence: "The amount of the token's permit differs from the payment.",
     },
   ],
   [
     custom("AmountExceedsPermitted()"),
-    { reason: "upto_amount_exceeds_permitted", sentence: "More than the payer signed for." },
+    { reason: "upto_amount_exceeds_permitted", sentence: "The amount is more than the payer signed for." },
   ],
   [
     custom("UnauthorizedFacilitator()"),
-    { reason: "upto_unauthorized_facilitator", sentence: "Another account may send this." },
+    { reason: "upto_unauthorized_facilitator", sentence: "Only a different account may send this payment." },
   ],
   [
     "TRANSFER_FROM_FAILED",
     {
       reason: "permit2_simulation_failed",
       sentence:
-        "The token refuses the transfer: the payer's balance or its allowance to Permit2 does not cover it, given its other pending payments, or the token blocks one of the two.",
+        "The token rejects the transfer: the payer's balance or its allowance for Permit2 is too low with its other pending payments, or the token blocks the payer or the payee.",
     },
   ],
 ]);
 
 export function explainRevert(text: string | undefined, otherwise: Reason): RevertMeaning {
   const known = KNOWN.get(text ?? "");
-  const sentence = known?.sentence ?? "The transfer fails on chain within its gas limit.";
+  const sentence = known?.sentence ?? "The transfer fails on chain with its gas limit.";
   return {
     reason: known?.reason ?? otherwise,
     message: sentence + (text === undefined ? "" : ` (${text.slice(0, 200)})`),

@@ -24,13 +24,13 @@ export const allowlist = {
     if (change)
       return {
         refusal: "site_payee_changed",
-        detail: `${change.site} asks for payment to ${change.seenPayee}; the owner allowed ${change.expectedPayee} there.`,
+        detail: `${change.site} requests payment to ${change.seenPayee}, but the owner allowed ${change.expectedPayee} there.`,
       };
     const { payeeSites: sites } = facts;
     if (sites)
       return {
         refusal: "payee_bound_to_site",
-        detail: `The recipient is paid only by x402-fetch, at ${sites.join(", ")}.`,
+        detail: `The agent may pay this recipient only through x402-fetch at ${sites.join(", ")}.`,
       };
     return {
       refusal: "recipient_not_allowed",
@@ -41,8 +41,8 @@ export const allowlist = {
   liftable: true,
   field: {
     name: "allowlist",
-    label: "Who may be paid",
-    help: "Everybody else is refused. Add at least one payee, or the agent cannot pay.",
+    label: "Allowed payees",
+    help: "The agent may pay only these. Add at least one payee, or the agent cannot pay.",
   },
 } as const satisfies Rule<AllowlistFacts, Codes>;
 

@@ -17,8 +17,8 @@ export const balance = {
     refusal: requested > balance - outstanding ? "insufficient_funds" : null,
     detail:
       outstanding === 0n
-        ? `${usdc(requested)} requested; the wallet holds ${usdc(balance)}.`
-        : `${usdc(requested)} requested; the wallet holds ${usdc(balance)}, of which ${usdc(outstanding)} is already reserved.`,
+        ? `${usdc(requested)} requested; the wallet has ${usdc(balance)}.`
+        : `${usdc(requested)} requested; the wallet has ${usdc(balance)}, and ${usdc(outstanding)} of it is already reserved.`,
   }),
   most: ({ balance, outstanding }) => remainingOf(balance, outstanding),
   advise: ({ requested, balance, outstanding }, { walletAddress }) => ({

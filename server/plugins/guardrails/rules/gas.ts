@@ -29,7 +29,7 @@ export const gas = {
     if (gasHold === undefined) return null;
     return {
       refusal: null,
-      detail: `Its gas costs about ${formatGas(gasHold)} USDC, which is available.`,
+      detail: `The gas for it costs about ${formatGas(gasHold)} USDC, which is available.`,
     };
   },
   policy: ({ gasShort, gasLimit = 0n, gasLeft = 0n, gasHeld = 0n }) => {
@@ -47,8 +47,8 @@ export const gas = {
     retryable: gasAvailableAt !== null,
     suggestion:
       gasAvailableAt === null
-        ? `A payment's gas costs ${formatGas(gasHold)} USDC now, more than the whole day's budget: ask the operator.`
-        : `Wait until ${gasAvailableAt}: the budget refills all day. Fewer, larger payments need less gas.`,
+        ? `The gas for this payment costs ${formatGas(gasHold)} USDC, more than the whole daily budget. Ask the operator.`
+        : `Wait until ${gasAvailableAt}: the budget refills during the day. Fewer, larger payments need less gas.`,
     extra: { nextReleaseAt: null, availableAt: gasAvailableAt, gas: formatGas(gasHold) },
   }),
 } as const satisfies Rule<GasFacts, "gas_budget_exhausted">;

@@ -24,13 +24,13 @@ export const target = {
       case null:
         return confined ? { refusal, detail: `${site} is a site of the agent's payees.` } : null;
       case "listing_mismatch":
-        return { refusal, detail: "The live terms differ from the listing." };
+        return { refusal, detail: "The current terms differ from the listing." };
       case "challenge_already_used":
         return { refusal, detail: "A payment has already answered this challenge." };
       case "origin_not_allowed":
         return { refusal, detail: notAmongSites(site) };
       default:
-        return { refusal: "url_blocked", detail: "The target may not be paid." };
+        return { refusal: "url_blocked", detail: "The agent may not pay this target." };
     }
   },
   advise: ({ refusal, site }) =>
@@ -42,10 +42,10 @@ export const target = {
       : {},
   field: {
     name: "fetch",
-    label: "Where it may fetch",
-    help: "Any site, or only the sites of its payees, also for free answers",
+    label: "Sites it may fetch from",
+    help: "Any site, or only the sites of its payees. Also applies to free responses",
   },
 } as const satisfies Rule<TargetFacts, TargetCode>;
 
 const notAmongSites = (site = "This site"): string =>
-  `${site} is not a site of the agent's payees, and it may fetch from no other.`;
+  `The agent may fetch only from its payees' sites, and ${site} is not one of them.`;

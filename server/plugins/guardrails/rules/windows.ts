@@ -91,7 +91,7 @@ export function windowRule<Name extends string, Code extends ErrorCode, Facts ex
             ? `Wait until ${availableAt.toISOString()}, ${rule.counts ? "" : "pay less, "}or ask the owner to raise the limit. Do not split the payment.`
             : asked(facts) > limit
               ? `This ${rule.counts ? "payment" : "amount"} is above the whole ${rule.called} of ${words(limit)}: ask the owner to raise it. Do not split the payment.`
-              : "Another limit never lets this amount pass: ask the owner to raise it. Do not split the payment.",
+              : "This amount is above another limit: ask the owner to raise it. Do not split the payment.",
         extra: {
           nextReleaseAt: nextReleaseAt?.toISOString() ?? null,
           availableAt: availableAt?.toISOString() ?? null,
