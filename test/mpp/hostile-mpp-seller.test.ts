@@ -101,12 +101,12 @@ t.test("a seller that asks by MPP", async (t) => {
       "of a realm that ends alike": [
         header({ realm: "7.0.0.1" }),
         "challenge_other_host",
-        /was asked/,
+        /requested host/,
       ],
       "for another body": [
         header({ digest: "sha-256=47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFV=" }),
         "challenge_other_body",
-        /another body/,
+        /different body/,
       ],
       "with splits": [
         header({}, asked(details({ splits: [{ amount: "1", recipient: PAYEE }] }))),
@@ -270,7 +270,7 @@ t.test("a seller that asks by MPP", async (t) => {
     t.equal(charging.credentials.length, 1);
     t.match(await made.fetch({ url }), {
       status: 403,
-      body: { code: "challenge_already_used", detail: /answered by a payment before/ },
+      body: { code: "challenge_already_used", detail: /already answered this challenge/ },
     });
     t.match(await made.lastPayment(), { status: "blocked", denial_code: "challenge_already_used" });
     t.match(await made.fetch({ url, dryRun: true }), {

@@ -135,7 +135,7 @@ t.test("nobody can have a stranger's mailbox filled", async (t) => {
   for (const address of spellings)
     t.equal((await ask(await signIn(world), "PUT", "/api/email", { address })).statusCode, 200);
   const fourth = await ask(await signIn(world), "PUT", "/api/email", { address: spellings[0] });
-  t.match(fourth.json(), { status: 429, code: "rate_limited", detail: /asked to confirm 3 times/ });
+  t.match(fourth.json(), { status: 429, code: "rate_limited", detail: /received 3 confirmation mails/ });
   t.ok(Number(fourth.headers["retry-after"]) > 0);
 
   const busy = await signIn(world);
@@ -171,7 +171,7 @@ t.test("what is urgent comes at once and together, a few times an hour", async (
   await run();
   const [mail, ...others] = to(address);
   t.equal(others.length, 0, "one mail");
-  t.equal(mail?.subject, "Purser: 2 things need your attention");
+  t.equal(mail?.subject, "Purser: 2 alerts need your attention");
   t.match(mail?.text, "research-agent asks you to allow 1.5 USDC");
   t.match(mail?.text, "research-agent has only 0.2 USDC left");
   t.match(mail?.text, `${world.baseUrl}/agents/${agent.id}?do=pause`);
@@ -186,7 +186,7 @@ t.test("what is urgent comes at once and together, a few times an hour", async (
   await digestNow(owner);
   const digest = to(address).at(-1);
   t.equal(to(address).length, 5);
-  t.equal(digest?.subject, "Purser: 5 things happened");
+  t.equal(digest?.subject, "Purser: 5 events");
   t.match(digest?.text, "research-agent: 4 warnings about a limit");
   t.match(digest?.text, "research-agent: 1 payment, 1 USDC in all");
   await digestNow(owner);
@@ -228,8 +228,8 @@ t.test("what is too much for one mail is in the next, and what is rare is not lo
     .map(({ text }) => text ?? "")
     .join("\n");
   t.equal(to(address).length, 2);
-  t.match(texts, "This mail tells the first 500; what came after is in the next one.");
-  t.match(texts, /And \d+ things in \d+ more lines, which the app lists\./);
+  t.match(texts, "This mail lists the first 500 events. Later events are in the next mail.");
+  t.match(texts, /And \d+ events in \d+ more lines\. See the app/);
   t.match(texts, "1 new key", "though a hundred and fifty lines have more in them");
   t.same(await sql(due, [id]), [{ due: false }]);
 });
@@ -301,7 +301,7 @@ t.test("with the digest off only what is urgent is told, and the rest is not kep
   ]);
   t.same(waiting, [{ urgent: true }]);
   await run();
-  t.match(to(address)[0]?.subject, /key was made/);
+  t.match(to(address)[0]?.subject, /key was created/);
 });
 
 t.test("a sign-in is urgent from a new device only", async (t) => {
@@ -318,7 +318,7 @@ t.test("a sign-in is urgent from a new device only", async (t) => {
   await told("Mozilla/5.0 <b>evil</b>", "203.0.113.9");
   await run();
   const mail = to(address)[0];
-  t.equal(mail?.subject, "Purser: Somebody signed in with your wallet from 203.0.113.9");
+  t.equal(mail?.subject, "Purser: New sign-in with your wallet from 203.0.113.9");
   t.match(mail?.text, `${world.baseUrl}/settings?do=end-sessions`);
   t.match(mail?.html, "&lt;b&gt;evil&lt;/b&gt;");
 });
@@ -351,7 +351,7 @@ t.test("words of others stay words: no header, no markup, no link, no turned lin
   t.notMatch(String(html), /<script|<a href="x"|src=|evil\.example/);
   t.notMatch(text, /evil\.example|\u202E/);
   t.match(text, "Reason (third-party text, not from Purser): “Click https[:]//evil[.]example/login");
-  t.match(text, "asks you to allow ? USDC", "a number that is none is not told");
+  t.match(text, "requests approval for ? USDC", "a number that is none is not told");
   const links = [...String(html).matchAll(/href="([^"]*)"/g)].map(([, href = ""]) => href);
   t.ok(links.length > 3);
   t.same(
@@ -380,7 +380,7 @@ t.test("another address waits for its confirmation, and the old one hears of it"
     pendingAddress: null,
   });
   await run();
-  t.match(to(address).at(-1)?.text, "From now on these mails go to another address");
+  t.match(to(address).at(-1)?.text, "A different address was confirmed");
   await ask(owner, "DELETE", "/api/email");
   await notify(owner, "key.created");
   await run();

@@ -207,7 +207,7 @@ t.test("a secret is shown once, and stands nowhere", async (t) => {
   );
   t.equal(target.at("/moved").length, 0, "and nothing is sent with it");
   await until(async () => (await me.deliveries(second.id))[0]?.["status"] === "failed");
-  t.match(await me.deliveries(second.id), [{ lastError: /secret cannot be opened/ }]);
+  t.match(await me.deliveries(second.id), [{ lastError: /secret cannot be decrypted/ }]);
   const mended = await me.ask("POST", `/api/webhooks/${second.id}/rotate-secret`, {});
   t.match(
     mended.json(),
@@ -233,7 +233,7 @@ t.test("targets that fail, each in its way", async (t) => {
     },
     "an error": {
       answer: (_request, response) => void response.writeHead(500).end("boom"),
-      ends: { status: "failed", lastStatus: 500, lastError: "The target answered 500" },
+      ends: { status: "failed", lastStatus: 500, lastError: "The server returned 500" },
     },
     "a redirect": {
       answer: (_request, response) =>
@@ -309,7 +309,7 @@ t.test("targets that fail, each in its way", async (t) => {
   }
   t.equal(target.at("/followed").length, 0, "the redirect was not followed");
   const gone = made.find(({ name }) => name === "gone for good")?.hook.id ?? "";
-  t.match(await me.status(gone), { status: "disabled", disabledReason: "It answered 410 Gone" });
+  t.match(await me.status(gone), { status: "disabled", disabledReason: "The server returned 410 Gone" });
   t.equal(
     (await me.notifications("?type=webhook.disabled")).length,
     1,

@@ -78,7 +78,7 @@ t.test("a document that a program's id is the address of", async (t) => {
 
   await t.test("what is no description of it", async (t) => {
     serve(json({ ...said, client_id: `${origin}/other.json` }));
-    await refusedAs(t, "names another program", clientId, /another program/);
+    await refusedAs(t, "names another program", clientId, /different program/);
     serve((_request, response) => response.writeHead(302, { location: "/real.json" }).end());
     await refusedAs(t, "redirects", clientId, /could not be read/);
     t.notOk(asked.includes("/real.json"), "and is not followed");

@@ -91,7 +91,7 @@ t.test("telling people, in the app", async (t) => {
     await page.getByRole("button", { name: "Send a test" }).click();
     const log = page.getByRole("dialog");
     await log.getByText("Failed", { exact: true }).last().waitFor();
-    await log.getByText("The target answered 500").waitFor();
+    await log.getByText("The server returned 500").waitFor();
     await picture(page, "deliveries-failed", true);
     answer = 204;
     await log.getByRole("button", { name: /^Send again/ }).click();

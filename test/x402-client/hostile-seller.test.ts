@@ -222,7 +222,7 @@ t.test("hostile sellers", async (t) => {
         status: 307,
         text: "moved",
         headers: { location: elsewhere.origin },
-        note: /not followed/,
+        note: /did not follow/,
         thirdParty: { paymentResponse: { success: true, transaction: paid.body["txHash"] } },
       },
       proofs: 1,

@@ -45,7 +45,7 @@ for (const [name, start] of [
     });
     t.match(await made.fetch({ url, mcp: { tool: "nothing" }, dryRun: true }), {
       status: 502,
-      body: { code: "upstream_error", detail: /lists no tool/ },
+      body: { code: "upstream_error", detail: /has no tool/ },
     });
     t.same(shop.runs, [], "a quote calls nothing");
     t.match(await made.fetch({ url, mcp: WIEN, maxAmount: "0.009" }), {
@@ -395,7 +395,7 @@ t.test("hostile servers", async (t) => {
     });
     t.match(await asked(({ response }) => void response.writeHead(402).end("{}")), {
       status: 502,
-      body: { code: "upstream_error", detail: /asks to be paid over HTTP/ },
+      body: { code: "upstream_error", detail: /requires an HTTP payment/ },
       ...UNASKED,
     });
     t.match(await asked((one) => reply(one, { isError: true, content: [] })), {

@@ -163,7 +163,7 @@ t.test("paid means delivered", async (t) => {
               status: 303,
               headers: { location: "/orders/1", link: '</a>; rel="next", </b>; rel=prev' },
               thirdParty: { untrusted: true, paymentResponse: { success: true } },
-              note: /not followed/,
+              note: /did not follow/,
             },
           },
         ],
@@ -190,7 +190,7 @@ t.test("paid means delivered", async (t) => {
         body: {
           code: "paid_upstream_failed",
           upstreamStatus: 500,
-          detail: /answered 500/,
+          detail: /returned 500/,
           thirdParty: { status: 500, text: "first" },
         },
       });
@@ -382,7 +382,7 @@ t.test("paid means delivered", async (t) => {
         paid: false,
         status: 404,
         delivered: false,
-        note: /answered 404.*nothing was paid, and nothing was delivered/,
+        note: /returned 404.*Nothing was paid or delivered/,
         omittedHeaders: ["Cookie", "Host"],
       },
     });

@@ -108,7 +108,7 @@ t.test("what a seller may say", async (t) => {
       [upto({ verifyingContract: stranger.address }), /extra\.verifyingContract/],
       [upto({ assetTransferMethod: "eip3009" }), /transfer method "eip3009"/],
       [upto({ facilitatorAddress: zeroAddress }), /facilitatorAddress .* zero address/],
-      [upto({ facilitatorAddress: MULTICALL3_ADDRESS }), /anybody can send through/],
+      [upto({ facilitatorAddress: MULTICALL3_ADDRESS }), /anyone can use/],
       [upto({ facilitatorAddress: undefined }), /facilitatorAddress .* must be 0x/],
     ];
     for (const [entry, why] of cases) {
@@ -167,7 +167,7 @@ t.test("what a seller may say", async (t) => {
       status: 504,
       body: { code: "payment_status_unknown", delivered: false, budgetReturnsAt: /Z$/ },
     });
-    t.match(failed.body["detail"], /Nobody can cancel this kind of payment/);
+    t.match(failed.body["detail"], /Purser cannot cancel this kind of payment/);
     t.equal(await made.reserved(), "0.05");
     await made.chain.testClient.increaseTime({ seconds: 130 });
     await made.chain.testClient.mine({ blocks: 2 });

@@ -92,7 +92,7 @@ t.test("stock sellers that are paid through Permit2", async (t) => {
             delivered: true,
             receipt: { amount: "0", maximum: "0.05" },
             budgetReturnsAt: /Z$/,
-            note: /charges nothing/,
+            note: /charged nothing/,
           },
         },
         JSON.stringify(answer.body),
