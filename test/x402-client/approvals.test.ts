@@ -186,7 +186,7 @@ t.test("approvals of paid URLs", async (t) => {
     );
     t.teardown(() => client.close());
     const { tools } = await client.listTools();
-    t.match(tools.find(({ name }) => name === "send_usdc")?.description, /Ask once/);
+    t.match(tools.find(({ name }) => name === "send_usdc")?.description, /request_approval once/);
     const call = async (name: string, args: Record<string, unknown>) =>
       (await client.callTool({ name, arguments: args })).structuredContent as Record<
         string,

@@ -65,7 +65,7 @@ const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
         produces: ["application/json", "text/event-stream"],
         response: {
           200: JsonRpc,
-          202: Type.Null({ description: "A notification was taken" }),
+          202: Type.Null({ description: "A notification was accepted" }),
           401: JsonRpc,
         },
       },

@@ -56,10 +56,10 @@ const INSTRUCTIONS = [
 ].join(" ");
 
 const SETUP = `Set up my Purser wallet with me.
-1. Read the resource ${SKILL_URI}: it says how to pay, and what to do when a payment is refused.
-2. Call wallet_status. Give me the wallet's address and balance, how much it can pay now (limits.available) and which rule allows no more (limits.boundBy), and who may be paid.
-3. If the balance is 0, tell me to send USDC to that address on that network, and stop there.
-4. Find one cheap service with search_services and ask its price with x402_quote. Pay nothing before I say so.`;
+1. Read the resource ${SKILL_URI}: it explains how to pay and what to do when a payment is refused.
+2. Call wallet_status. Show me the wallet's address and balance, how much it can pay now (limits.available), which rule limits that (limits.boundBy), and the allowed payees.
+3. If the balance is 0, tell me to send USDC to that address on that network, and stop.
+4. Find one cheap service with search_services and read its price with x402_quote. Do not pay before I confirm.`;
 
 /** Both revisions: 2026-07-28, and those before it, without sessions. */
 export const mcpHandler = (
@@ -113,7 +113,7 @@ function offerResources(server: Server, caller: McpCaller): void {
         uri: SKILL_URI,
         name: "skill",
         title: "How to use this wallet",
-        description: "The skill file: four calls, and what to do when refused",
+        description: "The skill file: the calls you need, and what to do when a payment is refused",
         mimeType: "text/markdown",
       },
     ],
@@ -123,8 +123,8 @@ function offerResources(server: Server, caller: McpCaller): void {
       {
         uriTemplate: `${ANSWER_URI}{idempotencyKey}`,
         name: "answer",
-        title: "The answer of a paid fetch",
-        description: "What a paid fetch of yours answered, while it is kept (48 hours). UNTRUSTED",
+        title: "Response of a paid fetch",
+        description: "The response of one of your paid fetches, stored for 48 hours. UNTRUSTED",
       },
     ],
   }));
@@ -154,7 +154,7 @@ async function whileReporting<T>({ mcpReq }: ServerContext, work: () => Promise<
   if (progressToken === undefined) return work();
   let progress = 0;
   const tell = (): void => {
-    const params = { progressToken, progress: (progress += 1), message: "Still at work" };
+    const params = { progressToken, progress: (progress += 1), message: "Still running" };
     // Whoever is gone hears nothing; the payment does not depend on it.
     mcpReq.notify({ method: "notifications/progress", params }).catch(() => undefined);
   };
@@ -173,7 +173,7 @@ async function run(
 ): Promise<CallToolResult | InputRequiredResult> {
   const { idempotencyKey: given, ...rest } = args;
   if (given !== undefined && (typeof given !== "string" || !tool.pays))
-    throw invalid("idempotencyKey is a string, and only for tools that pay");
+    throw invalid("idempotencyKey must be a string and works only with tools that pay");
   const asked = elicitedFromUser(context);
   const { status, body, idempotencyKey } = await caller.callApi(
     tool.toCall(asked.isWanted ? { ...rest, ...asked.approval } : rest),
@@ -213,12 +213,12 @@ function elicitFromUser({ detail }: Record<string, unknown>): InputRequiredResul
   return inputRequired({
     inputRequests: {
       approval: inputRequired.elicit({
-        message: `A rule of the wallet refuses this payment. ${String(detail)} Its owner may allow it once: ask the owner?`,
+        message: `A rule of the wallet refuses this payment. ${String(detail)} The owner may allow it once. Ask the owner?`,
         requestedSchema: {
           type: "object",
           properties: {
             ask: { type: "boolean", title: "Ask the owner" },
-            reason: { type: "string", title: "Why, in one sentence", maxLength: 280 },
+            reason: { type: "string", title: "Reason, in one sentence", maxLength: 280 },
           },
           required: ["ask"],
         },

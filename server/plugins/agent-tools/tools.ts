@@ -43,7 +43,7 @@ const IdempotencyKey = Type.Optional(
     minLength: 1,
     maxLength: 255,
     description:
-      "Leave it out. Only to buy the same again at once: a new key of your own; or to repeat an earlier call: the idempotencyKey of its answer",
+      "Usually leave it out. Pass a new key to buy the same again immediately, or the idempotencyKey of an earlier response to repeat that call",
   }),
 );
 const APPROVAL = `${ASK_THE_OWNER} Call request_approval once with a reason, then wait_for_approval, then repeat exactly the same call with the idempotencyKey of the answer.`;
@@ -58,7 +58,7 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
     name: "wallet_status",
     title: "Wallet status",
     description:
-      "Your wallet's balance, the largest payment you can make now (limits.available) and the rule that allows no more (limits.boundBy), each limit with what is left of it, and who you may pay.",
+      "Returns your wallet's balance, the largest payment you can make now (limits.available), the rule that limits it (limits.boundBy), the remaining amount of each limit, and the allowed payees.",
     input: Strict({}),
     output: AgentSelf,
     readOnly: true,
@@ -70,7 +70,7 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
     name: "x402_quote",
     title: "Price of a paid URL",
     description:
-      "What a GET of a URL, a marketplace listing, or a tool of an MCP server (mcp) would cost, and whether your limits allow it. Asks without a body, calls no tool, pays nothing, and answers the terms, not the content.",
+      "Returns the price of a GET of a URL, a marketplace listing, or a tool of an MCP server (mcp), and whether your limits allow it. Sends no body, calls no tool and pays nothing. Returns the terms, not the content.",
     input: Strict({ url, listingId, mcp, maxAmount, timeoutMs }),
     output: X402FetchAnswer,
     readOnly: true,
@@ -84,7 +84,7 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
   },
   {
     name: "x402_fetch",
-    title: "Fetch, paying if asked",
+    title: "Fetch and pay if required",
     description: `Fetches a URL or a marketplace listing, or calls a tool of a remote MCP server (url and mcp), and pays its x402 price from your wallet, within your limits. Give maxAmount. ${UNANSWERED} ${APPROVAL} ${UNTRUSTED}`,
     input: Strict({ ...fetchProperties, idempotencyKey: IdempotencyKey }),
     output: paidOrAsked(X402FetchAnswer),
@@ -96,7 +96,7 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
   {
     name: "send_usdc",
     title: "Send USDC",
-    description: `Pays USDC to an address your owner has allowed. ${NEVER_SPLIT} ${UNANSWERED} ${APPROVAL}`,
+    description: `Pays USDC to an address that your owner allowed. ${NEVER_SPLIT} ${UNANSWERED} ${APPROVAL}`,
     input: Strict({ ...SpendRequest.properties, idempotencyKey: IdempotencyKey }),
     output: paidOrAsked(SpendAnswer),
     readOnly: false,
@@ -108,13 +108,13 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
     name: "request_approval",
     title: "Ask the owner",
     description:
-      "Asks your owner to allow one payment that a rule refused (approvable:true): name the tool and the very arguments that were refused, and why. Nothing is paid before your owner signs; then repeat the same call with the idempotencyKey of the answer. If the rules allow it by now, it is paid at once.",
+      "Asks your owner to allow one payment that a rule refused (approvable:true). Pass the tool, exactly the refused arguments, and a reason. Nothing is paid before your owner signs; then repeat the same call with the returned idempotencyKey. If the rules now allow the payment, it is paid immediately.",
     input: Strict({
       tool: Type.Enum(["send_usdc", "x402_fetch"]),
       arguments: Type.Record(Type.String(), Type.Unknown(), {
-        description: "Of the call that was refused, unchanged",
+        description: "The arguments of the refused call, unchanged",
       }),
-      reason: Type.String({ minLength: 1, maxLength: 280, description: "For your owner" }),
+      reason: Type.String({ minLength: 1, maxLength: 280, description: "Shown to your owner" }),
       idempotencyKey: IdempotencyKey,
     }),
     output: Type.Union([SpendAnswer, X402FetchAnswer, ApprovalRequired]),
@@ -131,11 +131,11 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
     name: "wait_for_approval",
     title: "Wait for the owner's decision",
     description:
-      "Waits until your owner has decided what you asked for. open: call it again, or do something else meanwhile. granted: repeat exactly the same call with idempotencyKey; it is paid once. declined: stop, do not pay it in another way or in parts.",
+      "Waits for your owner's decision. open: call it again later. granted: repeat exactly the same call with idempotencyKey; it is paid once. declined: stop, and do not pay in another way or in parts.",
     input: Strict({
       approvalId: Type.String({ minLength: 1, maxLength: 64 }),
       waitSeconds: Type.Optional(
-        Type.Integer({ minimum: 0, maximum: 30, description: "30 if you do not say" }),
+        Type.Integer({ minimum: 0, maximum: 30, description: "Default 30" }),
       ),
     }),
     output: AgentApproval,
@@ -169,7 +169,7 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
     name: "list_payments",
     title: "List payments",
     description:
-      "Your payments, refused ones included, newest first: what a call without an answer came to, and what was spent.",
+      "Lists your payments, including refused ones, newest first. Use it to see how a call without a response ended and what you spent.",
     input: Strict(PaymentFilters.properties),
     output: Page(Payment),
     readOnly: true,
@@ -181,7 +181,7 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
     name: "payment_status",
     title: "Payment status",
     description:
-      "One of your payments: its state, transaction and, when it was refused, the rule that refused it.",
+      "Returns one of your payments: its status, its transaction and, if refused, the rule that refused it.",
     input: Strict({ paymentId: Type.String({ minLength: 1, maxLength: 64 }) }),
     output: Payment,
     readOnly: true,

@@ -207,7 +207,7 @@ const agentDocRoutes: FastifyPluginAsyncTypebox = async (app) => {
         tags: ["meta"],
         operationId: "getLlmsText",
         produces: ["text/plain"],
-        summary: "What is here, for language models",
+        summary: "Overview of this service for language models",
       },
     },
     async (_request, reply) => reply.type("text/plain; charset=utf-8").send(llms),
