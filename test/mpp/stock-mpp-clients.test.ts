@@ -119,14 +119,14 @@ t.test("a paywall that asks by MPP too", async (t) => {
       rebuilt(honest, (parts) => ({ ...parts, payload: { ...parts["payload"], ...payload } }));
     const NOBODY: Address = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
     const refused: Record<string, [string, RegExp]> = {
-      "a longer life": [await credentialFor(made, PAID, late), /not issued here/],
-      "a lower price": [await credentialFor(made, PAID, other({ amount: "1" })), /not issued here/],
+      "a longer life": [await credentialFor(made, PAID, late), /did not issue/],
+      "a lower price": [await credentialFor(made, PAID, other({ amount: "1" })), /did not issue/],
       "another payee": [
         await credentialFor(made, PAID, other({ recipient: NOBODY })),
-        /not issued here/,
+        /did not issue/,
       ],
-      "another server's": [foreign, /not issued here/],
-      "another resource's": [await credentialFor(made, `${PAID}?x=1`), /another resource/],
+      "another server's": [foreign, /did not issue/],
+      "another resource's": [await credentialFor(made, `${PAID}?x=1`), /different resource/],
       "another nonce": [bent({ nonce: `0x${"ab".repeat(32)}` }), /not the hash of the challenge/],
       "a hash of a transaction": [bent({ type: "hash" }), /type authorization/],
       "another source": [

@@ -302,6 +302,6 @@ t.test("`npx purser` is the command line, and an MCP server over stdio", async (
   const wrongKey = mcpClient({ ...environment, AGENT_API_KEY: "purser_wrong" });
   await t.rejects(wrongKey, { message: /refuses the key: set AGENT_API_KEY/ });
   const nobody = mcpClient({ ...environment, PURSER_URL: `http://127.0.0.1:${await freePort()}` });
-  await t.rejects(nobody, { message: /No Purser service is reached at http:\/\/127/ });
+  await t.rejects(nobody, { message: /No Purser service can be reached at http:\/\/127/ });
   t.notOk(existsSync(join(project, "config")), "nothing was kept on the side");
 });

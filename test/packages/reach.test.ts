@@ -94,7 +94,7 @@ t.test("a wrong URL is told within two seconds, by name, and nothing is repeated
     const port = await listening(createTlsServer(tls, (_request, response) => response.end("{}")));
     wrong.push(
       [`https://127.0.0.1:${port}`, "not_reached", /encrypted/],
-      [`http://127.0.0.1:${port}`, "not_reached", /TLS is spoken there/],
+      [`http://127.0.0.1:${port}`, "not_reached", /the server uses TLS/],
     );
     const plainPort = Number(new URL(page.url).port);
     wrong.push([`https://127.0.0.1:${plainPort}`, "not_reached", /encrypted/]);

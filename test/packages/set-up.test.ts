@@ -211,7 +211,7 @@ t.test("the owner's wallet signs the rules that were asked for, or nothing", asy
     );
     const isSigned = /"authorization"/.test(service.bodies.join());
     t.equal(isSigned, name === "the truth", name);
-    if (!isSigned) t.match(error?.message, /other rules than were asked for/);
+    if (!isSigned) t.match(error?.message, /differ from the requested rules/);
   }
 });
 
@@ -379,7 +379,7 @@ t.test("nothing is written unasked, nor where it would do harm", async (t) => {
   });
   symlinkSync(join(home, "dotfiles", "claude.json"), join(home, ".claude.json"));
   const before = snapshot(home);
-  await t.rejects(connecting(home, { yes: false }), /no terminal to ask on/);
+  await t.rejects(connecting(home, { yes: false }), /no terminal for the question/);
   const shown: string[] = [];
   const showing = { ...silent, say: (line: string) => void shown.push(line) };
   await connecting(home, { print: true, yes: false }, showing);
@@ -494,7 +494,7 @@ t.test("from npx's cache nothing is written that a stranger's package could answ
       const command = [join(copy, "bin", "purser.mjs"), "connect", "cursor", "--yes", ...args];
       execFile(process.execPath, command, { env }, (_error, stdout) => resolve(stdout));
     });
-  t.match(await run([]), /install it first/);
+  t.match(await run([]), /install the package first/);
   t.notOk(existsSync(join(home, ".cursor")));
   t.match(await run(["--oauth"]), /"written"/, "a URL is found from everywhere");
 });
@@ -527,7 +527,7 @@ t.test("by URL alone where the program signs in itself", async (t) => {
   t.match(parseToml(textOf(home, "codex")), { mcp_servers: { purser: { url: `${baseUrl}/mcp` } } });
   await t.rejects(
     connect({ only: ["cursor"], yes: true }, { HOME: home, PURSER_URL: baseUrl }, silent, "linux"),
-    /there is no key/,
+    /no API key/,
   );
   // The same on the other systems: only the places differ.
   const places = (["darwin", "win32"] as const).map((platform) =>

@@ -126,7 +126,7 @@ t.test("no request stays without an answer", async (t) => {
   call(4, "moved");
   for (const id of [1, 2])
     t.match(await pipe.answerTo(id), { error: { message: /may have been carried out/ } });
-  t.match(await pipe.answerTo(3), { error: { message: /HTTP 404\. Is PURSER_URL/ } });
+  t.match(await pipe.answerTo(3), { error: { message: /HTTP 404\. Check that PURSER_URL/ } });
   t.match(await pipe.answerTo(4), { error: { message: /PURSER_URL/ } });
   call(5, "long", ENVELOPE);
   await until(() => isAsked, 10_000);

@@ -332,7 +332,7 @@ t.test("a facilitator of other networks is not offered for ours", async (t) => {
   const unknown = Fastify();
   await t.rejects(
     async () => unknown.register(paywall, { facilitator, networks: ["eip155:7"], payTo: "0x" }),
-    /knows no network/,
+    /does not know the network/,
   );
 });
 

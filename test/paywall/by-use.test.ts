@@ -190,11 +190,11 @@ for (const [name, facilitator] of Object.entries(FACILITATORS)) {
       for (const [path, status, served] of [
         ["/broken", 500, /after it was said/],
         ["/sorry", 422, /sorry/],
-        ["/twice", 500, /said once/],
+        ["/twice", 500, /set only once/],
         ["/words?used=0.050001", 500, /more than/],
         ["/words?used=-1", 500, /must be/],
-        ["/fixed", 500, /is fixed/],
-        ["/silent", 500, /never said what was used/],
+        ["/fixed", 500, /fixed price/],
+        ["/silent", 500, /did not set the charge/],
       ] as const) {
         const answer = await paying(`${origin}${path}`);
         t.equal(answer.status, status, path);
@@ -249,7 +249,7 @@ for (const [name, facilitator] of Object.entries(FACILITATORS)) {
       t.same(log, []);
     });
 
-    await t.test("gone between the work and the money: the answer is withheld", async (t) => {
+    await t.test("gone between the work and the money: the response is withheld", async (t) => {
       const before = await paid();
       const spender = newAccount();
       await chain.mint(spender.address, MAXIMUM);
@@ -268,7 +268,7 @@ for (const [name, facilitator] of Object.entries(FACILITATORS)) {
       t.notMatch(await answer.text(), /words/);
       t.equal(answer.headers.get("x-words"), null, "nothing of the answer goes out");
       t.equal(await paid(), before);
-      t.match(logged.join(""), "the answer is withheld");
+      t.match(logged.join(""), "the response is withheld");
     });
   });
 }

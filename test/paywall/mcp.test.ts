@@ -143,7 +143,7 @@ t.test("without its facilitator a tool is not given away", async (t) => {
   const away = cashier({ facilitator: "http://127.0.0.1:9", networks: ["base"], payTo });
   let runs = 0;
   const tool = paidTool(away, { name: "x", price: "1" }, () => ({ ran: (runs += 1) }));
-  await t.rejects(tool(), { message: "The facilitator cannot be asked what it supports." });
+  await t.rejects(tool(), { message: "The facilitator's supported payments cannot be read." });
   t.equal(runs, 0);
-  t.throws(() => cashier({ facilitator: "http://x", networks: ["nowhere"], payTo }), /no network/);
+  t.throws(() => cashier({ facilitator: "http://x", networks: ["nowhere"], payTo }), /does not know the network/);
 });

@@ -176,7 +176,7 @@ t.test("paying in the browser", async (t) => {
     await chain.mint(wallet.account.address, 1_000_000n);
     const { page, faults } = await visit(t, browser, url, wallet);
     await page.getByRole("button", { name: "Pay with Test Wallet" }).click();
-    await page.getByText("Paid. Each answer is paid anew").waitFor();
+    await page.getByText("Paid. Each response is a new payment").waitFor();
     const data = JSON.parse((await page.locator("#data").textContent()) ?? "{}") as object;
     t.match(data, { network: "eip155:5042002", height: Number });
     const hash = (await page.locator("#receipt a").textContent()) as `0x${string}`;
@@ -208,7 +208,7 @@ t.test("paying in the browser", async (t) => {
     for (let presses = 0; presses < 5 && !(await focused()).startsWith("Pay with"); presses += 1)
       await page.keyboard.press("Tab");
     await page.keyboard.press("Enter");
-    await page.getByText("Paid. Each answer is paid anew").waitFor();
+    await page.getByText("Paid. Each response is a new payment").waitFor();
     t.equal(await focused(), "Receipt", "the focus goes on to what was bought");
     await page.keyboard.press("Tab");
     t.match(await focused(), /^0x[0-9a-f]{64}$/);
@@ -222,11 +222,11 @@ t.test("paying in the browser", async (t) => {
     const { page } = await visit(t, browser, url, wallet);
     const button = page.getByRole("button", { name: "Pay with Test Wallet" });
     await button.click();
-    await page.getByText("You declined; nothing was paid.").waitFor();
+    await page.getByText("You declined. Nothing was paid.").waitFor();
     t.match(await page.evaluate("document.activeElement.innerText"), /^Pay with/);
     wallet.declines = false;
     await button.click();
-    await page.getByText("Paid. Each answer is paid anew").waitFor();
+    await page.getByText("Paid. Each response is a new payment").waitFor();
   });
 
   t.test("a wallet without money is told why", async (t) => {

@@ -67,7 +67,7 @@ export class Door {
       domain: host,
       uri: resource.url,
       version: "1",
-      statement: "Fetch again what this wallet has paid for.",
+      statement: "Fetch again a resource that this wallet has paid for.",
       nonce: randomBytes(16).toString("hex"),
       issuedAt: new Date(nowMs - CLOCKS_APART_MS).toISOString(),
       expirationTime: new Date(nowMs + CHALLENGE_MS).toISOString(),

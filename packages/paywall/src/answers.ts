@@ -29,7 +29,7 @@ export function asFault(error: unknown, statusCode: 502 | 503, message: string):
 }
 
 export const UNKNOWN_OUTCOME =
-  "Whether the payment was settled is not known. Show the same proof again.";
+  "It is not known whether the payment settled. Send the same proof again.";
 
 export interface Receipt {
   payer: string | undefined;

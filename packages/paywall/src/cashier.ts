@@ -28,6 +28,6 @@ export function cashier({ facilitator, networks, schemes, ...options }: CashierO
 
 export function networkFacts(network: string | PaymentNetwork): PaymentNetwork {
   const facts = typeof network === "string" ? findAmong(network, PAYMENT_NETWORKS) : network;
-  if (!facts) throw new Error(`the paywall knows no network ${JSON.stringify(network)}`);
+  if (!facts) throw new Error(`the paywall does not know the network ${JSON.stringify(network)}`);
   return facts;
 }

@@ -148,7 +148,7 @@ export class Cashier {
   ready(): Promise<void> {
     this.#ready ??= this.#server.initialize().catch((error: unknown) => {
       this.#ready = undefined;
-      throw asFault(error, 503, "The facilitator cannot be asked what it supports.");
+      throw asFault(error, 503, "The facilitator's supported payments cannot be read.");
     });
     return this.#ready;
   }
@@ -242,7 +242,7 @@ export class Cashier {
         return kind && (scheme.isMetered !== true || facilitatorOf(kind.extra) !== undefined);
       });
     if (entries.length === 0)
-      throw new FacilitatorFault(503, "The facilitator supports none of the networks asked for.");
+      throw new FacilitatorFault(503, "The facilitator supports none of the requested networks.");
     return this.#server.buildPaymentRequirementsFromOptions(
       entries.map(({ scheme, network }) => ({
         scheme: scheme.name,
@@ -258,7 +258,7 @@ export class Cashier {
 
   #networkOf(id: string): PaymentNetwork {
     const network = this.#deps.networks.find((known) => known.id === id);
-    if (!network) throw new Error(`the cashier knows no network ${id}`);
+    if (!network) throw new Error(`the cashier does not know the network ${id}`);
     return network;
   }
 
@@ -301,7 +301,7 @@ export class Cashier {
       const reason = invalidReason ?? "invalid_payload";
       return notSettled(terms, reason, invalidMessage ?? reason, payer);
     } catch (error) {
-      throw asFault(error, 503, "The facilitator cannot be asked whether the payment is good.");
+      throw asFault(error, 503, "The facilitator cannot be reached to verify the payment.");
     }
   }
 

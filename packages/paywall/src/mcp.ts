@@ -58,7 +58,7 @@ export function paidTool<Args extends unknown[], Result extends object>(
     const charge = await desk.charge(tool, asked, async () => tool.prepare?.(...args));
     if (charge.kind === "unpaid") return unpaid(charge.required);
     if (charge.kind !== "settled" && charge.kind !== "refused")
-      throw new Error(`a tool is not charged for as ${charge.kind}`);
+      throw new Error(`a tool cannot be charged as ${charge.kind}`);
     const settlement = settlementOf(charge);
     if (charge.kind === "refused") {
       const why = `Payment settlement failed: ${settlement.errorReason ?? "not settled"}`;

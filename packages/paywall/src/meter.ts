@@ -61,7 +61,7 @@ export class Meter {
         notSettled(
           terms,
           "invalid_payload",
-          "The payment is good for longer than was asked.",
+          "The payment is valid for longer than requested.",
           payer,
         ),
         version,
@@ -76,7 +76,7 @@ export class Meter {
     try {
       const kept = await this.#store.findCharge(proof);
       if (kept && kept.resource !== resource)
-        return duplicate("This payment was used for another request.");
+        return duplicate("This payment was used for a different request.");
       if (kept) {
         await beforeSettle();
         const outcome = await this.#till.conclude(shown, kept.amount);
@@ -93,13 +93,13 @@ export class Meter {
     const settle = async (atomic: bigint): Promise<Settled | Refused> => {
       try {
         if (atomic < 0n || atomic > BigInt(terms.amount))
-          throw new RangeError("more is charged than was signed for");
+          throw new RangeError("the charge is more than the payer signed for");
         if (atomic === 0n) return nothingUsed(shown, payer);
         const amount = atomic.toString();
         // Kept before it is sent: after a crash, or when the outcome stays unknown, this and no other amount is asked for.
         const kept = await this.#store.keepCharge(proof, { resource, amount }, until);
         if (kept.amount !== amount || kept.resource !== resource)
-          return duplicate("This payment was used for another request.");
+          return duplicate("This payment was used for a different request.");
         return await this.#till.conclude(shown, amount);
       } finally {
         release();

@@ -53,9 +53,9 @@ export class MppCharges {
 
   constructor({ secret, realm }: MppOptions) {
     if (Buffer.byteLength(secret) < MIN_SECRET_BYTES)
-      throw new Error(`the secret of mpp has at least ${MIN_SECRET_BYTES} bytes`);
+      throw new Error(`the secret of mpp must have at least ${MIN_SECRET_BYTES} bytes`);
     if (realm !== undefined && !QUOTABLE.test(realm))
-      throw new Error("the realm of mpp is printable ASCII without spaces, quotes and backslashes");
+      throw new Error("the realm of mpp must be printable ASCII without spaces, quotes and backslashes");
     this.#secret = secret;
     this.#realm = realm;
   }
@@ -102,7 +102,7 @@ export class MppCharges {
     const shown = typeof authorization === "string" ? paymentIn(authorization) : undefined;
     if (shown === undefined) return undefined;
     if (others["payment-signature"] !== undefined || others["x-payment"] !== undefined)
-      return malformed("Two proofs are shown: one pays.");
+      return malformed("The request has two proofs of payment. Send one.");
     const credential = fromBase64Url(shown);
     const { challenge, payload, source } = isRecord(credential) ? credential : {};
     if (!isChallenge(challenge) || !isRecord(payload))
@@ -112,7 +112,7 @@ export class MppCharges {
     const accepted = required.accepts.find(
       (terms) => isForVersion1(terms) && toBase64Url(asked(terms)) === challenge.request,
     );
-    if (!accepted) return malformed("The challenge is not for what this costs now.");
+    if (!accepted) return malformed("The challenge does not match the current price.");
     return proofOf(accepted, { challenge, payload, source });
   }
 
@@ -120,7 +120,7 @@ export class MppCharges {
     const id = Buffer.from(this.#idOf(challenge));
     const shown = Buffer.from(challenge.id);
     if (id.length !== shown.length || !timingSafeEqual(id, shown))
-      return "The challenge was not issued here.";
+      return "This server did not issue the challenge.";
     const bound = fromBase64Url(challenge.opaque ?? "");
     if (
       challenge.method !== CHARGE.method ||
@@ -129,7 +129,7 @@ export class MppCharges {
       !isRecord(bound) ||
       bound["resource"] !== resourceOf(request)
     )
-      return "The challenge is for another resource.";
+      return "The challenge is for a different resource.";
     return Date.parse(challenge.expires ?? "") > Date.now()
       ? undefined
       : "The challenge has expired.";
@@ -143,7 +143,7 @@ function proofOf(
 ): Proof {
   const { challenge, source } = shown;
   const { type, signature, ...authorization } = shown.payload;
-  if (type !== "authorization") return malformed("Only credentials of the type authorization pay.");
+  if (type !== "authorization") return malformed("The credential must have the type authorization.");
   const nonce = String(authorization["nonce"]).toLowerCase();
   if (nonce !== challengeHash(challenge) && nonce !== borderedHash(challenge))
     return malformed("The authorization's nonce is not the hash of the challenge.");

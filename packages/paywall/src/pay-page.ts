@@ -68,9 +68,9 @@ export function payPage(options: PayPageOptions): string {
 </section>
 <details>
 <summary>For programs and agents</summary>
-<p>Ask for this URL with any x402 client: the terms are in the <code>PAYMENT-REQUIRED</code> header of the
-402 answer, the proof goes into <code>PAYMENT-SIGNATURE</code>. You sign an authorization for exactly this
-amount; the gas is paid for you.</p>
+<p>Request this URL with any x402 client: the terms are in the <code>PAYMENT-REQUIRED</code> header of the
+402 response, and the proof goes into <code>PAYMENT-SIGNATURE</code>. You sign an authorization for exactly this
+amount and pay no gas.</p>
 </details>
 </main>
 <span id="copied" class="sr-only" role="status"></span>

@@ -38,13 +38,13 @@ export class Payment implements Receipt {
   charge(used: string | bigint): void {
     const parsed =
       typeof used === "string" ? parseDecimal(used) : { ok: true as const, atomic: used };
-    if (!parsed.ok) throw new RangeError(`what was used ${parsed.reason}`);
+    if (!parsed.ok) throw new RangeError(`the charged amount ${parsed.reason}`);
     if (!this.#isByUse)
-      throw new Error("the price of this route is fixed: nothing else is charged");
-    if (this.#used !== undefined) throw new Error("what was used is said once");
+      throw new Error("this route has a fixed price and cannot charge by use");
+    if (this.#used !== undefined) throw new Error("the charge can be set only once");
     if (this.maximum !== undefined && (parsed.atomic < 0n || parsed.atomic > BigInt(this.maximum)))
       throw new RangeError(
-        `${formatAtomic(parsed.atomic)} USDC is more than the ${formatAtomic(BigInt(this.maximum))} that were signed for`,
+        `${formatAtomic(parsed.atomic)} USDC is more than the ${formatAtomic(BigInt(this.maximum))} that the payer signed for`,
       );
     this.#used = parsed.atomic;
   }

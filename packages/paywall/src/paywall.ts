@@ -149,14 +149,14 @@ function checkRoute(
 ): void {
   if (!schemes.some((scheme) => (scheme.isMetered ?? false) === isMetered(resource)))
     throw new Error(
-      `none of the paywall's schemes can be paid ${isMetered(resource) ? "by use" : "a fixed price"}`,
+      `none of the paywall's schemes supports ${isMetered(resource) ? "charging by use" : "a fixed price"}`,
     );
   if (!resource.again) return;
   againMs(resource.again);
   if (!store)
     throw new Error("a route with `again` needs the paywall to have a `store`: see PaywallStore");
   if (methods.some((method) => method !== "GET" && method !== "HEAD"))
-    throw new Error("only a GET can be fetched again: what else was sent is not in its URL");
+    throw new Error("only a GET can be fetched again");
 }
 
 /** A request from which no URL can be built safely is refused. */

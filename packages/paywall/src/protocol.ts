@@ -41,7 +41,7 @@ export class UsdcScheme implements SchemeNetworkServer {
 
   async parsePrice(price: Price, network: Network): Promise<AssetAmount> {
     const facts = this.#networks.find((candidate) => candidate.id === network);
-    if (!facts) throw new PriceError(`the paywall knows no network ${network}`);
+    if (!facts) throw new PriceError(`the paywall does not know the network ${network}`);
     const parsed = parsePayable(price);
     if (!parsed.ok) throw new PriceError(`the price ${JSON.stringify(price)} ${parsed.reason}`);
     return { asset: facts.usdc.address, amount: parsed.atomic.toString() };

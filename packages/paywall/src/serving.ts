@@ -25,7 +25,7 @@ const MAX_HELD = 100;
 const MAX_HELD_BYTES = 1_000_000;
 
 const NEVER_SAID =
-  "the handler never said what was used; nothing was charged, and nothing is served";
+  "the handler did not set the charge; nothing was charged or served";
 
 export class Serving {
   readonly #paid = new WeakMap<FastifyRequest, Begun>();
@@ -82,7 +82,7 @@ export class Serving {
     try {
       outcome = await charge.settle(used);
     } catch (error) {
-      this.#onFault(error, "what was used may not be settled: the answer is withheld");
+      this.#onFault(error, "the charge may not be settled: the response is withheld");
       this.#hold(charge.proof, reply, payload);
       withdraw(reply, payload, begun);
       throw error;
@@ -93,7 +93,7 @@ export class Serving {
       return payload;
     }
     const { errorReason } = outcome.response;
-    this.#onFault(new Error(errorReason), "what was used is not settled: the answer is withheld");
+    this.#onFault(new Error(errorReason), "the charge is not settled: the response is withheld");
     if (errorReason === "settlement_pending") this.#hold(charge.proof, reply, payload);
     withdraw(reply, payload, begun);
     reply.code(402).type("application/json; charset=utf-8");

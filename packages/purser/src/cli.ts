@@ -20,21 +20,21 @@ export const USAGE = `purser ${VERSION}: pay from an agent's wallet
   purser payments
   purser payment <id>
 
-  --request-approval      what a rule denies is asked of the owner, with --reason TEXT; --wait SECONDS waits and pays
-  --idempotency-key KEY   repeat an earlier payment whose outcome is unknown, or which the owner has allowed
+  --request-approval      if a rule refuses, ask the owner, with --reason TEXT; --wait SECONDS waits and pays
+  --idempotency-key KEY   repeat an earlier payment whose outcome is unknown or that the owner allowed
 
   purser init [--key-file FILE] [--name NAME] [--daily-limit AMOUNT] [--allow ADDRESS]... [--fund AMOUNT] [--save]
-      signs in as an owner (a local service has a demo wallet), makes an agent, funds it where there is a faucet,
-      and prints the key; --save keeps URL and key in your own configuration
+      signs in as an owner (a local service has a demo wallet), creates an agent, funds it if there is a faucet,
+      and prints the key; --save stores URL and key in your configuration
   purser connect [CLIENT]... [--oauth] [--print] [--yes] [--name NAME]
-      puts the wallet into the configuration of the agent programs found here, after asking
+      adds the wallet to the configuration of the agent programs on this machine, after it asks you
   purser mcp
-      the wallet as an MCP server over stdio
+      runs the wallet as an MCP server over stdio
 
 AGENT_API_KEY holds the key, PURSER_URL the server (http://localhost:3000).
-PURSER_KEY_NAME takes a key that init --save or connect has kept, by its name.
+PURSER_KEY_NAME selects a key that init --save or connect stored, by its name.
 Exit code: 0 done, 1 refused or failed, 2 wrong usage, 3 blocked by a limit or rule, 4 outcome unknown,
-5 the owner is asked and has not decided.`;
+5 the owner has not decided yet.`;
 
 export const EXIT = { done: 0, failed: 1, usage: 2, blocked: 3, unknown: 4, asked: 5 } as const;
 
@@ -221,7 +221,7 @@ function report(error: unknown, print: (line: string) => void): number {
 
 function seconds(text: string | undefined): number | undefined {
   if (text === undefined) return undefined;
-  if (!/^[0-9]{1,5}$/.test(text)) throw new UsageError("--wait is a number of seconds");
+  if (!/^[0-9]{1,5}$/.test(text)) throw new UsageError("--wait must be a number of seconds");
   return Number(text);
 }
 
@@ -244,7 +244,7 @@ function headers(lines: string[] | undefined): Record<string, string> | undefine
   return Object.fromEntries(
     lines.map((line) => {
       const colon = line.indexOf(":");
-      if (colon < 1) throw new UsageError(`--header wants "Name: value"`);
+      if (colon < 1) throw new UsageError(`--header must be "Name: value"`);
       return [line.slice(0, colon).trim(), line.slice(colon + 1).trim()];
     }),
   );
@@ -253,7 +253,7 @@ function headers(lines: string[] | undefined): Record<string, string> | undefine
 function quotable(request: X402FetchRequest): QuoteRequest {
   const { method, body, ...rest } = request;
   if (body !== undefined || (method !== undefined && method !== "GET" && method !== "HEAD"))
-    throw new UsageError("--dry-run asks with GET or HEAD, without --body");
+    throw new UsageError("--dry-run works only with GET or HEAD and without --body");
   return { ...rest, ...(method === undefined ? {} : { method }) };
 }
 
@@ -270,13 +270,13 @@ function tool({ "mcp-tool": name, arguments: json }: Options): X402FetchRequest[
   } catch {
     // Said below.
   }
-  throw new UsageError("--arguments is a JSON object");
+  throw new UsageError("--arguments must be a JSON object");
 }
 
 const METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] as const;
 function method(text: string | undefined): { method?: (typeof METHODS)[number] } {
   if (text === undefined) return {};
   const found = METHODS.find((candidate) => candidate === text.toUpperCase());
-  if (!found) throw new UsageError(`--method is one of ${METHODS.join(", ")}`);
+  if (!found) throw new UsageError(`--method must be one of ${METHODS.join(", ")}`);
   return { method: found };
 }

@@ -139,7 +139,7 @@ function withJsonEntry(text: string, holder: string, name: string, entry: Record
   const before: unknown = text.trim() === "" ? {} : parseJsonc(text, errors, JSONC);
   const held = isObject(before) ? before[holder] : undefined;
   if (errors.length > 0 || !isObject(before)) return refused("it is not a JSON object");
-  if (held !== undefined && !isObject(held)) return refused(`its ${holder} is no object`);
+  if (held !== undefined && !isObject(held)) return refused(`its ${holder} is not an object`);
   const whole = beside(held?.[name], entry);
   if (isDeepStrictEqual(held?.[name], whole)) return { ok: true as const, text };
   const tab = /^\t/m.test(text);
@@ -169,7 +169,7 @@ function withTomlEntry(text: string, holder: string, name: string, entry: Record
     return refused("it is not TOML");
   }
   const servers = before[holder] ?? {};
-  if (!isObject(servers)) return refused(`its ${holder} is no table`);
+  if (!isObject(servers)) return refused(`its ${holder} is not a table`);
   const whole = beside(asPlain(servers[name]), entry);
   if (isDeepStrictEqual(asPlain(servers[name]), whole)) return { ok: true as const, text };
   const block = writeToml({ [holder]: { [name]: whole } })
@@ -179,7 +179,7 @@ function withTomlEntry(text: string, holder: string, name: string, entry: Record
   const after = `${kept}${kept === "" ? "" : "\n\n"}${block}\n`;
   const expected = { ...before, [holder]: { ...servers, [name]: whole } };
   if (!isSame(after, expected))
-    return refused("its tables are written in a way that is not edited here");
+    return refused("this command cannot edit the format of its tables");
   return { ok: true as const, text: after };
 }
 

@@ -40,18 +40,18 @@ export async function connect(
   const place = { env, platform };
   const { url, apiKey } = readSettings(env);
   const { oauth = false, print = false, yes = false, name = "purser" } = options;
-  if (!/^[A-Za-z0-9_-]{1,64}$/.test(name)) throw new Error("--name takes letters, digits, - and _");
+  if (!/^[A-Za-z0-9_-]{1,64}$/.test(name)) throw new Error("--name may contain only letters, digits, - and _");
   if (!oauth && apiKey === "")
-    throw new Error("there is no key: set AGENT_API_KEY, run purser init --save, or use --oauth");
+    throw new Error("no API key: set AGENT_API_KEY, run purser init --save, or use --oauth");
   if (!print && !yes && !terminal.isInteractive)
-    throw new Error("there is no terminal to ask on: --yes writes, --print only shows");
+    throw new Error("no terminal for the question: use --yes to write, or --print to only show");
   const clients = CLIENTS.filter((client) =>
     options.only.length > 0 ? options.only.includes(client.id) : isInstalled(client, place),
   );
   const unknown = options.only.filter((id) => !CLIENTS.some((client) => client.id === id));
   if (unknown.length > 0 || clients.length === 0)
     throw new Error(
-      `${unknown.length > 0 ? `there is no client ${unknown.join(", ")}` : "no client was found on this machine"}; name some of ${CLIENTS.map(({ id }) => id).join(", ")}`,
+      `${unknown.length > 0 ? `there is no client ${unknown.join(", ")}` : "no client was found on this machine"}; choose from ${CLIENTS.map(({ id }) => id).join(", ")}`,
     );
   // A wrong key or URL is told before anything is written.
   if (!oauth && !print) await new Purser({ apiKey, baseUrl: url }).me();
@@ -81,7 +81,7 @@ function stdioServer(url: string, key: string): Server {
   // What npx would fetch by this name on a later day is whoever's has it in the registry then.
   if (/[\\/]_npx[\\/]/.test(script))
     throw new Error(
-      "this runs from npx's passing cache, where no program finds it again: install it first, or use --oauth",
+      "this command runs from the temporary npx cache: install the package first, or use --oauth",
     );
   const env = { PURSER_URL: url, PURSER_KEY_NAME: key };
   return { command: process.execPath, args: [script, "mcp"], env };
@@ -95,10 +95,10 @@ type Plan =
 function planFor(client: Client, file: string, name: string, server: Server): Plan {
   const entry = client.entry(server);
   if (!entry)
-    return { kind: "refused", reason: "its file takes no URL; connect it with a key instead" };
+    return { kind: "refused", reason: "its file does not support a URL; connect it with a key instead" };
   const before = existsSync(file) ? readFileSync(file, "utf8") : undefined;
   const changed = withEntry(client, before ?? "", name, entry);
-  if (!changed.ok) return { kind: "refused", reason: `${changed.reason}; it is left as it is` };
+  if (!changed.ok) return { kind: "refused", reason: `${changed.reason}; the file was not changed` };
   if (changed.text === before) return { kind: "unchanged" };
   const alone = withEntry(client, "", name, entry);
   return { kind: "write", before, after: changed.text, shown: alone.ok ? alone.text : "" };

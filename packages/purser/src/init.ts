@@ -51,7 +51,7 @@ export async function init(options: InitOptions, env: Env): Promise<object> {
     apiKey,
     ...saved,
     next: [
-      "The key is shown this once. Keep it secret.",
+      "The key is shown only once. Keep it secret.",
       ...(saved.savedIn === undefined ? [`export PURSER_URL=${url} AGENT_API_KEY=${apiKey}`] : []),
       ...(local ? [] : [`Send USDC to ${walletAddress} on the service's network.`]),
       "purser me, purser fetch <url>, purser connect",
@@ -78,10 +78,10 @@ function ownerKey(
   const text = keyFile === undefined ? local?.demoOwnerPrivateKey : readFileSync(keyFile, "utf8");
   if (text === undefined)
     throw new Error(
-      `${url} has no demo wallet: give --key-file, a file with the owner's private key`,
+      `${url} has no demo wallet: pass --key-file with the owner's private key`,
     );
   const [, digits] = /^(?:0x)?([0-9a-fA-F]{64})$/.exec(text.trim()) ?? [];
-  if (digits === undefined) throw new Error("--key-file must hold 64 hexadecimal digits");
+  if (digits === undefined) throw new Error("--key-file must contain 64 hexadecimal digits");
   return `0x${digits}`;
 }
 

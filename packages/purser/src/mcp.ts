@@ -92,7 +92,7 @@ export async function serveStdio({ url, apiKey }: Settings): Promise<void> {
 }
 
 const CUT =
-  "The connection to the service ended before the answer. It may have been carried out: the same call again finds out, and is not paid twice.";
+  "The connection to the service ended before the response. The call may have been carried out. Repeat the same call: it is not paid twice.";
 
 function canceledBy(message: JSONRPCMessage): RequestId | undefined {
   if (!("method" in message) || message.method !== "notifications/cancelled") return undefined;
@@ -104,9 +104,9 @@ const hasEnvelope = (message: JSONRPCMessage): boolean =>
 
 function explain(url: string, error: unknown): string {
   const { status } = error as { status?: unknown };
-  if (status === 401) return `${url} refuses the key: set AGENT_API_KEY to an agent's valid key.`;
+  if (status === 401) return `${url} refuses the key. Set AGENT_API_KEY to a valid key of an agent.`;
   if (typeof status === "number")
-    return `${url}/mcp answered HTTP ${status}. Is PURSER_URL the URL of a Purser service?`;
+    return `${url}/mcp returned HTTP ${status}. Check that PURSER_URL is the URL of a Purser service.`;
   const { detail, suggestion } = whyUnanswered(url, error).problem;
   return `${detail} ${suggestion}`;
 }

@@ -121,7 +121,7 @@ export class OwnerSession {
       Number(typedData.domain.chainId) !== this.#chainId
     )
       throw new Error(
-        `${this.#url} asks the owner's wallet to sign other rules than were asked for`,
+        `the rules from ${this.#url} for the owner's signature differ from the requested rules`,
       );
     return this.#account.signTypedData({
       domain: { name: "Purser", version: "2", chainId: this.#chainId },

@@ -52,7 +52,7 @@ export function readSettings(env: Env): Settings {
 
 /** What a person may recognize a key by, as the owner's page shows it; not the key. */
 export function keyName({ apiKey }: Settings): string {
-  if (apiKey.length < SHORTEST_KEY) throw new Error("AGENT_API_KEY holds no key of an agent");
+  if (apiKey.length < SHORTEST_KEY) throw new Error("AGENT_API_KEY is not an agent's key");
   return `${apiKey.slice(0, 11)}-${apiKey.slice(-4)}`;
 }
 
@@ -90,12 +90,12 @@ function readSaved(env: Env): Saved {
   try {
     value = JSON.parse(text);
   } catch {
-    throw new Error(`${file} is not JSON: mend or remove it`);
+    throw new Error(`${file} is not JSON: fix or remove it`);
   }
   const { current, keys, ...single } = asObject(value);
   if (keys === undefined && single["apiKey"] !== undefined)
     throw new Error(
-      `${file} holds one key in a form of its own: move it away, then save the key again`,
+      `${file} has an unknown format: move it away, then save the key again`,
     );
   return {
     current: typeof current === "string" ? current : undefined,

@@ -48,7 +48,7 @@ export async function ask<T>(
   { method, path, body, headers, signal, member, isKnown = false }: ServiceRequest,
 ): Promise<Answer<T>> {
   if (!URL.canParse(baseUrl) || !/^https?:$/.test(new URL(baseUrl).protocol))
-    return notReached(baseUrl, "it is no http:// or https:// URL");
+    return notReached(baseUrl, "it is not an http:// or https:// URL");
   let response: Response | undefined;
   let text: string;
   try {
@@ -73,7 +73,7 @@ export async function ask<T>(
   if (value && !response.ok && typeof value["code"] === "string")
     return { kind: "problem", problem: value as Problem, retryAfterMs };
   if (response.status >= 500 || GATEWAY.has(response.status)) {
-    const why = `HTTP ${response.status} came from ${baseUrl}, and not from the service itself`;
+    const why = `HTTP ${response.status} from ${baseUrl} did not come from the service itself`;
     const mayPass = GATEWAY.has(response.status);
     return { kind: "lost", problem: noAnswer(why, response.status), retryAfterMs, mayPass };
   }
@@ -88,7 +88,7 @@ export function whyUnanswered(
   const { code, syscall } = faultOf(error);
   // Ports that no fetch goes to (9, 25, ...) have no code.
   if (messageOf(error) === "bad port")
-    return notReached(baseUrl, "its port is one that is blocked");
+    return notReached(baseUrl, "its port is blocked");
   if (BAD_CERTIFICATE.test(code))
     return notReached(baseUrl, `the encrypted connection fails (${code})`, CHECK_TLS);
   // A connection that stood can become unreachable, too.
@@ -96,8 +96,8 @@ export function whyUnanswered(
     return notReached(baseUrl, code);
   const isNoHttp = code.startsWith("HPE_");
   const why = isNoHttp
-    ? `What answers at ${baseUrl} speaks no HTTP, or its answer was garbled (${code})`
-    : `The service gave no answer: ${code || messageOf(error)}`;
+    ? `The server at ${baseUrl} does not use HTTP, or its response was garbled (${code})`
+    : `The service did not respond: ${code || messageOf(error)}`;
   return { kind: "lost", problem: noAnswer(why), retryAfterMs: 0, mayPass: !isNoHttp };
 }
 
@@ -131,14 +131,14 @@ const NOTHING_DONE = "Nothing was paid.";
 const notReached = (
   baseUrl: string,
   why: string,
-  suggestion = "Check the URL (PURSER_URL, or `baseUrl`), and that the service runs there.",
+  suggestion = "Check the URL (PURSER_URL, or `baseUrl`) and that the service is running there.",
 ): Extract<Answer<never>, { kind: "elsewhere" }> => ({
   kind: "elsewhere",
   isConnected: false,
   problem: {
     code: "not_reached",
     status: 0,
-    detail: `No Purser service is reached at ${baseUrl}: ${why}. ${NOTHING_DONE}`,
+    detail: `No Purser service can be reached at ${baseUrl}: ${why}. ${NOTHING_DONE}`,
     suggestion,
     retryable: false,
     requestId: "",
@@ -158,7 +158,7 @@ function notPurser(baseUrl: string, response: Response): Answer<never> {
     problem: {
       code: "not_purser",
       status: response.status,
-      detail: `What answers at ${baseUrl} is not a Purser service: ${what}. ${NOTHING_DONE}`,
+      detail: `The server at ${baseUrl} is not a Purser service: ${what}. ${NOTHING_DONE}`,
       suggestion:
         "Check the URL (PURSER_URL, or `baseUrl`): scheme, host and port of the service, without a path.",
       retryable: false,
@@ -172,7 +172,7 @@ const noAnswer = (detail: string, status = 0): Problem => ({
   status,
   detail,
   suggestion:
-    "Check the base URL and the network; repeat a payment only with the same Idempotency-Key.",
+    "Check the base URL and the network. Repeat a payment only with the same Idempotency-Key.",
   retryable: true,
   requestId: "",
 });
@@ -206,7 +206,7 @@ async function wrongProtocol(baseUrl: string, error: unknown): Promise<Answer<ne
   );
   if (!HUNG_UP.has(again)) return undefined;
   const instead = `https://${hostname}:${addressOf(baseUrl).port}`;
-  return notReached(baseUrl, "TLS is spoken there", `Try ${instead} in its place.`);
+  return notReached(baseUrl, "the server uses TLS", `Use ${instead} instead.`);
 }
 
 /** The port is the one that was asked, whatever is usual for the other protocol. */

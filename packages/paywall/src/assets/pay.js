@@ -20,7 +20,7 @@ window.dispatchEvent(new Event("eip6963:requestProvider"));
 setTimeout(() => {
   if (known.size === 0 && window.ethereum) offer(window.ethereum, "browser wallet");
   if (known.size === 0)
-    say("No wallet found in this browser. Install one, or ask with an x402 client.");
+    say("No wallet found in this browser. Install one, or use an x402 client.");
 }, 300);
 
 function offer(provider, name) {
@@ -31,7 +31,7 @@ function offer(provider, name) {
   button.textContent = `Pay with ${name}`;
   button.addEventListener("click", () => void pay(provider));
   walletList.append(button);
-  say("You sign one authorization; it costs no gas.");
+  say("You sign one authorization and pay no gas.");
 }
 
 async function pay(provider) {
@@ -61,8 +61,8 @@ async function pay(provider) {
   } catch (error) {
     const reason = error?.message ?? error;
     if (isSigned)
-      say(`The answer was lost (${reason}); your wallet shows whether it was paid.`, "bad");
-    else if (error?.code === 4001) say("You declined; nothing was paid.");
+      say(`The response was lost (${reason}). Check in your wallet whether it was paid.`, "bad");
+    else if (error?.code === 4001) say("You declined. Nothing was paid.");
     else say(`Nothing was paid: ${reason}`, "bad");
   } finally {
     setBusy(false);
@@ -73,7 +73,7 @@ async function readTerms() {
   const answer = await fetch(location.href, { headers: { accept: "application/json" } });
   const header = answer.headers.get("payment-required");
   if (answer.status !== 402 || !header)
-    throw new Error("The page asks for no payment now. Reload it.");
+    throw new Error("This page does not request payment now. Reload it.");
   return JSON.parse(
     new TextDecoder().decode(Uint8Array.from(atob(header), (char) => char.charCodeAt(0))),
   );
@@ -151,7 +151,7 @@ async function show(answer) {
     );
     return;
   }
-  say("Paid. Each answer is paid anew; reload the page to ask again.", "ok");
+  say("Paid. Each response is a new payment; reload the page to request another.", "ok");
   const link = document.querySelector("#receipt a");
   link.href = `${dataset.explorer}/tx/${transaction}`;
   link.textContent = transaction;
@@ -178,7 +178,7 @@ async function copy(button) {
     copied.textContent = "Copied";
     button.dataset.done = "";
   } catch {
-    copied.textContent = "Copying is not allowed here";
+    copied.textContent = "This browser does not allow copying";
   }
   button.title = copied.textContent;
   setTimeout(() => {

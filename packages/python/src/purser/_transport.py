@@ -65,7 +65,7 @@ def ask(
     is suspected.
     """
     if urllib.parse.urlsplit(base_url).scheme not in ("http", "https"):
-        return _not_reached(base_url, "it is no http:// or https:// URL")
+        return _not_reached(base_url, "it is not an http:// or https:// URL")
     data = None if body is None else json.dumps(body).encode()
     sent = headers if body is None else {**headers, "content-type": "application/json"}
     status = 0
@@ -88,7 +88,7 @@ def ask(
     if value is not None and status >= 400 and isinstance(value.get("code"), str):
         return Answer("problem", value, retry_after)
     if status >= 500 or status in _GATEWAY:
-        why = f"HTTP {status} came from {base_url}, and not from the service itself"
+        why = f"HTTP {status} from {base_url} did not come from the service itself"
         return Answer("lost", _no_answer(why, status), retry_after, may_pass=status in _GATEWAY)
     location = received.get("location")
     what = f"HTTP {status} ({received.get('content-type') or 'no content type'})"
@@ -104,7 +104,7 @@ def _unanswered(base_url: str, error: Exception, may_be_other: bool) -> Answer:
             why = f"the encrypted connection fails ({reason.reason or reason})"
             return _not_reached(base_url, why)
     if isinstance(reason, (ValueError, http.client.InvalidURL)):
-        return _not_reached(base_url, f"it is no URL ({reason})")
+        return _not_reached(base_url, f"it is not a URL ({reason})")
     if isinstance(reason, socket.gaierror):
         return _not_reached(base_url, "there is no such host")
     if isinstance(reason, OSError) and not is_sent and reason.errno in _UNCONNECTED:
@@ -112,12 +112,12 @@ def _unanswered(base_url: str, error: Exception, may_be_other: bool) -> Answer:
     # One that hung up without a word is both.
     is_cut = isinstance(reason, (http.client.RemoteDisconnected, http.client.IncompleteRead))
     if isinstance(reason, http.client.HTTPException) and not is_cut:
-        why = f"What answers at {base_url} speaks no HTTP, or its answer was garbled ({reason!r})"
+        why = f"The server at {base_url} does not use HTTP, or its response was garbled ({reason!r})"
         return Answer("lost", _no_answer(why), may_pass=False)
     is_hung_up = isinstance(reason, (ConnectionResetError, BrokenPipeError))
     if may_be_other and is_hung_up and _speaks_only_tls(base_url):
-        return _not_reached(base_url, "TLS is spoken there; try https:// in its place")
-    return Answer("lost", _no_answer(f"The service gave no answer: {reason}"))
+        return _not_reached(base_url, "the server uses TLS; use https:// instead")
+    return Answer("lost", _no_answer(f"The service did not respond: {reason}"))
 
 
 def _speaks_only_tls(base_url: str) -> bool:
@@ -170,13 +170,13 @@ def _problem(code: str, status: int, detail: str, suggestion: str, retryable: bo
 
 
 def _not_reached(base_url: str, why: str) -> Answer:
-    detail = f"No Purser service is reached at {base_url}: {why}. Nothing was paid."
-    suggestion = "Check the URL (PURSER_URL, or base_url), and that the service runs there."
+    detail = f"No Purser service can be reached at {base_url}: {why}. Nothing was paid."
+    suggestion = "Check the URL (PURSER_URL, or base_url) and that the service is running there."
     return Answer("elsewhere", _problem("not_reached", 0, detail, suggestion, False))
 
 
 def _not_purser(base_url: str, status: int, what: str) -> Answer:
-    detail = f"What answers at {base_url} is not a Purser service: {what}. Nothing was paid."
+    detail = f"The server at {base_url} is not a Purser service: {what}. Nothing was paid."
     suggestion = (
         "Check the URL (PURSER_URL, or base_url): scheme, host and port of the service, without a path."
     )
@@ -186,6 +186,6 @@ def _not_purser(base_url: str, status: int, what: str) -> Answer:
 
 def _no_answer(detail: str, status: int = 0) -> Problem:
     suggestion = (
-        "Check the base URL and the network; repeat a payment only with the same Idempotency-Key."
+        "Check the base URL and the network. Repeat a payment only with the same Idempotency-Key."
     )
     return _problem("no_answer", status, detail, suggestion, True)
