@@ -189,7 +189,7 @@ export function loadConfig(
   const access = readFacilitatorAccess(env, environment, problems);
   if (isService && !isLocal && !access.facilitatorOpen && !isClosed(access))
     problems.push(
-      "FACILITATOR_API_KEYS is missing (or FACILITATOR_OPEN=true: strangers may settle at our gas)",
+      "FACILITATOR_API_KEYS is missing (or set FACILITATOR_OPEN=true to let third parties settle from your gas budget)",
     );
   if (problems.length > 0) {
     if (!isLocal && env.PURSER_MODE === undefined) problems.push(WHY_PRODUCTION);
@@ -236,7 +236,7 @@ export function loadConfig(
 }
 
 const WHY_PRODUCTION =
-  "PURSER_MODE is not set, and local is the default only while everything is embedded and HOST is this machine: so this is production";
+  "PURSER_MODE is not set, so the mode is production: local is the default only if everything is embedded and HOST is this machine";
 
 /** Local needs everything embedded on this machine; production needs everything else, and refuses what is embedded. */
 function readMode(env: Env, networks: NetworkConfig[], problems: string[]): Mode {
@@ -251,7 +251,7 @@ function readMode(env: Env, networks: NetworkConfig[], problems: string[]): Mode
     env.PURSER_MODE ?? (outside.length === 0 && isOnThisMachine ? "local" : "production");
   if (mode === "local") {
     for (const key of outside)
-      problems.push(`${key} is set, but PURSER_MODE=local runs on embedded parts only`);
+      problems.push(`${key} is set, but PURSER_MODE=local uses only embedded parts`);
     if (!isOnThisMachine)
       problems.push(
         `HOST is ${env.HOST}, but PURSER_MODE=local is for this machine only (127.0.0.1)`,
@@ -276,7 +276,7 @@ function readPublicUrl(env: Env, mode: Mode, problems: string[]): string {
   const origin = readOrigin(env.PUBLIC_URL ?? `http://localhost:${port}`, "PUBLIC_URL", problems);
   const url = URL.canParse(origin) ? new URL(origin) : undefined;
   if (mode === "production" && url?.protocol === "http:" && !isLoopbackHost(url.hostname))
-    problems.push("PUBLIC_URL must be https: keys and sessions would travel in the open");
+    problems.push("PUBLIC_URL must be https, because keys and sessions must be encrypted");
   return origin;
 }
 

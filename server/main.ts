@@ -166,21 +166,21 @@ async function noteChanges({ prisma, log }: FastifyInstance, config: Config): Pr
     const changed = await noteBoot(prisma, config, process.env);
     if (changed.length > 0) log.info({ changed }, "the configuration changed since the last start");
   } catch (error) {
-    log.warn({ err: error }, "a changed configuration is not on record");
+    log.warn({ err: error }, "the changed configuration could not be recorded");
   }
 }
 
 /** Under an advisory lock, so that replicas may start together; on a database that is fit for it. */
 async function applyMigrations(config: Config): Promise<void> {
   const { databaseUrl: connectionString } = config;
-  if (connectionString === undefined) throw new StartError("there is no database to start on.");
+  if (connectionString === undefined) throw new StartError("no database is configured.");
   try {
     const notes = await checkDatabase(config);
     for (const note of notes) console.warn(`Warning: ${note}`);
     const { migrations, functions, newerFunctions } = await migrate({ connectionString });
     if (newerFunctions !== undefined)
       console.log(
-        `The database has functions of a newer build (version ${newerFunctions}); they stay, and serve this build too.`,
+        `The database has functions of a newer build (version ${newerFunctions}). They stay and also work with this build.`,
       );
     if (migrations.length + functions.length > 0)
       console.log(`Applied ${migrations.length} migrations and ${functions.length} functions.`);
@@ -202,7 +202,7 @@ function stopOnSignals(running: Running): { requested: boolean } {
     }
     stopper.requested = true;
     firstAtMs = performance.now();
-    console.log("Stopping... (Ctrl-C again to leave at once)");
+    console.log("Stopping... (Ctrl-C again to stop immediately)");
     // While starting, `start` notices and finishes; afterwards it is up to us.
     if (running.primary || running.app?.server.listening) void finish(running);
   };
@@ -273,7 +273,7 @@ function banner(config: Config): string {
     ...(config.local ? [`  Chain RPC    ${network.rpcUrls[0] ?? ""}`] : []),
     "",
     ...next,
-    ...(config.local ? [`  Data is kept in ${config.dataDir} (npm run reset deletes it).`] : []),
+    ...(config.local ? [`  Data is stored in ${config.dataDir} (npm run reset deletes it).`] : []),
     "",
     "  Ctrl-C stops everything.",
     "",

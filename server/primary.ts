@@ -143,7 +143,7 @@ export class Primary {
       if (!isReady) {
         if (performance.now() > slot.readyByMs) this.#end(slot, "was not ready in time");
       } else if (slot.unanswered >= mostUnanswered) {
-        this.#end(slot, `answered nothing for ${(pingMs * mostUnanswered) / 1_000} s`);
+        this.#end(slot, `did not respond for ${(pingMs * mostUnanswered) / 1_000} s`);
       } else {
         slot.unanswered += 1;
         sendTo(child, { say: "ping" });
@@ -153,7 +153,7 @@ export class Primary {
 
   #end(slot: Slot, reason: string): void {
     slot.reason = `it ${reason}`;
-    this.#deps.log({ worker: slot.name }, `${nameOf(slot)} ${reason}; it is killed`);
+    this.#deps.log({ worker: slot.name }, `${nameOf(slot)} ${reason}; killing it`);
     slot.child?.process.kill("SIGKILL");
   }
 
@@ -248,7 +248,7 @@ export class Primary {
     if (times >= (isSaid ? mostFailures : mostDeaths)) {
       this.#closing.abort();
       this.#deps.onGivenUp(
-        `${nameOf(slot)} ended ${times} times in a row before it was ready for a minute (the last time: ${reason}). Nothing is lost; what is wrong is in the lines above`,
+        `${nameOf(slot)} ended ${times} times in a row before it was ready for a minute (last reason: ${reason}). No data is lost; see the log lines above for the cause`,
       );
       return;
     }
@@ -257,7 +257,7 @@ export class Primary {
       : Math.min(firstPauseMs * 2 ** (slot.deaths - 1), longestPauseMs);
     this.#deps.log(
       { worker: slot.name, reason, pauseMs },
-      `${nameOf(slot)} ended; it is started again`,
+      `${nameOf(slot)} ended; starting it again`,
     );
     void this.#again(slot, pauseMs);
   }
@@ -290,7 +290,7 @@ export class Primary {
       const text = await AggregatorRegistry.aggregate(told).metrics();
       if (asking.child) sendTo(asking.child, { say: "scraped", id, text });
     } catch (error) {
-      this.#deps.log({ err: error }, "the metrics could not be gathered");
+      this.#deps.log({ err: error }, "the metrics could not be collected");
     }
   }
 

@@ -28,7 +28,7 @@ async function reset() {
     for (const name of readdirSync(dataDir).filter((entry) => OURS.test(entry)))
       rmSync(join(dataDir, name), { recursive: true, force: true });
     if (readdirSync(dataDir).length === 0) rmdirSync(dataDir);
-    console.log(`Deleted the local data in ${dataDir}. \`npm start\` begins afresh.`);
+    console.log(`Deleted the local data in ${dataDir}. \`npm start\` creates new data.`);
   } catch (error) {
     console.error(
       `The local data in ${dataDir} could not be deleted: ${/** @type {Error} */ (error).message}`,

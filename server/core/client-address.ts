@@ -35,7 +35,7 @@ export type Trust = false | string[] | ((address: string, hop: number) => boolea
 /** Names Fastify knows beside addresses. */
 const NAMED = new Set(["loopback", "linklocal", "uniquelocal"]);
 const MAX_HOPS = 10;
-const HOW = "say what: how many proxies stand in front (1 to 10), or their addresses or networks";
+const HOW = "set the number of proxies in front (1 to 10), or their addresses or networks";
 
 /** `1` (one proxy in front), or `10.0.0.0/8, 192.0.2.7`. Trusting everyone would let a caller choose its own address. */
 export function readTrust(text: string | undefined): { trust: Trust; problem?: string } {
@@ -51,7 +51,7 @@ export function readTrust(text: string | undefined): { trust: Trust; problem?: s
   const entries = text.split(",").map((entry) => entry.trim());
   for (const entry of entries) {
     if (NAMED.has(entry) || ipaddr.isValid(entry)) continue;
-    if (!ipaddr.isValidCIDR(entry)) return wrong(`names "${entry}", which is no address`);
+    if (!ipaddr.isValidCIDR(entry)) return wrong(`has "${entry}", which is not an address`);
     if (ipaddr.parseCIDR(entry)[1] === 0) return wrong("must not trust everyone");
   }
   return { trust: entries };

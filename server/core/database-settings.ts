@@ -43,7 +43,7 @@ export function readDatabase(
     const wanted = new RegExp(`[?&]${ASKED_FOR}=([\\w-]+)`).exec(text)?.[1];
     if (wanted !== undefined && !WRITABLE.has(wanted))
       problems.push(
-        `${key} asks for ${ASKED_FOR}=${SESSIONS.has(wanted) ? wanted : "something unknown"}: everything here writes, so leave it out (or read-write)`,
+        `${key} asks for ${ASKED_FOR}=${SESSIONS.has(wanted) ? wanted : "something unknown"}: remove it or use read-write, because the service writes`,
       );
   }
   const { DATABASE_URL: url, DATABASE_DIRECT_URL: direct } = env;

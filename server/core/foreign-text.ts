@@ -85,8 +85,8 @@ export function parseAddress(text: unknown): ParsedAddress {
   const lower = text.toLowerCase() as Address;
   const isMixed = lower !== text && /[a-f]/.test(text);
   if (isMixed && checksummedAddress(lower) !== text)
-    return { ok: false, reason: "has a wrong checksum; copy it again, or write it in lower case" };
-  if (lower === ZERO_ADDRESS) return { ok: false, reason: "is the zero address; nobody owns it" };
+    return { ok: false, reason: "has a wrong checksum; copy it again or use lower case" };
+  if (lower === ZERO_ADDRESS) return { ok: false, reason: "is the zero address" };
   return { ok: true, address: lower };
 }
 

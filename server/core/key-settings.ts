@@ -41,9 +41,9 @@ export function readKeySettings(
   if (Buffer.byteLength(custodySocket ?? "") > MAX_SOCKET_PATH)
     problems.push(`CUSTODY_SOCKET must have at most ${MAX_SOCKET_PATH} bytes`);
   if (part === "custody" && custodySocket === undefined)
-    problems.push("CUSTODY_SOCKET is missing (where the service asks for signatures)");
+    problems.push("CUSTODY_SOCKET is missing (the socket on which the service requests signatures)");
   if (isElsewhere && isLocal)
-    problems.push("CUSTODY_SOCKET is set, but PURSER_MODE=local keeps its keys itself");
+    problems.push("CUSTODY_SOCKET is set, but PURSER_MODE=local keeps its keys in the service");
   if (isElsewhere && env.MASTER_KEYS !== undefined)
     problems.push(
       "MASTER_KEYS is set beside CUSTODY_SOCKET: only the custody process may have master keys",
@@ -76,14 +76,14 @@ function readRelayers(
   const kmsKeys = listed(env.RELAYER_KMS_KEYS);
   if (keys.length + kmsKeys.length === 0 && !isLocal)
     problems.push(
-      "RELAYER_PRIVATE_KEYS is missing (the account that pays the gas; or RELAYER_KMS_KEYS)",
+      "RELAYER_PRIVATE_KEYS is missing (the account that pays the gas; or set RELAYER_KMS_KEYS)",
     );
   if (keys.some((key) => !/^0x[0-9a-fA-F]{64}$/.test(key)))
     problems.push("RELAYER_PRIVATE_KEYS must list 0x-prefixed 32-byte keys");
   if (new Set(keys.map((key) => key.toLowerCase())).size !== keys.length)
     problems.push("RELAYER_PRIVATE_KEYS lists a key twice");
   if (kmsKeys.length > 0 && isLocal)
-    problems.push("RELAYER_KMS_KEYS is set, but PURSER_MODE=local makes its accounts itself");
+    problems.push("RELAYER_KMS_KEYS is set, but PURSER_MODE=local creates its own accounts");
   for (const key of kmsKeys)
     if (!isKmsKeyId(key)) problems.push(`RELAYER_KMS_KEYS: "${key}" ${KMS_KEY_HINT}`);
   if (new Set(kmsKeys).size !== kmsKeys.length) problems.push("RELAYER_KMS_KEYS lists a key twice");

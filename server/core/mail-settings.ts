@@ -36,14 +36,14 @@ export function parseEmail(text: string): ParsedEmail {
   const domain = text.slice(at + 1).toLowerCase();
   const labels = domain.split(".");
   if (text.length > MAX_ADDRESS || local.length > 64)
-    return { ok: false, reason: "is longer than an address can be" };
+    return { ok: false, reason: "is too long for an address" };
   if (!LOCAL_PART.test(local) || labels.length < 2 || !labels.every((label) => LABEL.test(label)))
     return {
       ok: false,
-      reason: "must be one address such as you@example.com, in plain letters (xn--... for others)",
+      reason: "must be one address such as you@example.com, in ASCII letters (use xn--... for other domains)",
     };
   if (/^[0-9]+$/.test(labels.at(-1) ?? ""))
-    return { ok: false, reason: "must be at a domain, not at a number" };
+    return { ok: false, reason: "must have a domain name, not an IP address" };
   return { ok: true, address: `${local}@${domain}` };
 }
 
@@ -63,13 +63,13 @@ export function readMailSettings(
   const faultsBefore = problems.length;
   if (text === undefined || text === "") {
     if (from !== undefined && from !== "")
-      problems.push("MAIL_FROM is set, but SMTP_URL is not: no e-mail would be sent");
+      problems.push("MAIL_FROM is set, but SMTP_URL is not, so no e-mail would be sent");
     return undefined;
   }
   const url = URL.canParse(text) ? new URL(text) : undefined;
   const isSmtp = url !== undefined && /^smtps?:$/.test(url.protocol) && url.hostname !== "";
   if (!isSmtp || (url.pathname !== "" && url.pathname !== "/") || url.search + url.hash !== "")
-    problems.push("SMTP_URL must be smtp(s)://[user:password@]host[:port], and nothing behind it");
+    problems.push("SMTP_URL must be smtp(s)://[user:password@]host[:port] with nothing after it");
   else if ((url.username === "") !== (url.password === ""))
     problems.push("SMTP_URL has a user without a password, or a password without a user");
   const sender = readSender(from);

@@ -5,11 +5,11 @@ export type MasterKey =
   | { kid: string; key: Uint8Array; kmsKeyId?: undefined }
   | { kid: string; key?: undefined; kmsKeyId: string };
 
-const MASTER_KEY_HINT = "make one with: openssl rand -base64 32";
+const MASTER_KEY_HINT = "create one with: openssl rand -base64 32";
 /** A key's id or ARN; of several regions too. */
 const KMS_KEY_ID =
   /^(arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key\/)?(mrk-[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$/;
-export const KMS_KEY_HINT = "is not the id or ARN of a KMS key (an alias may be pointed elsewhere)";
+export const KMS_KEY_HINT = "is not the id or ARN of a KMS key (aliases are not accepted because they can change)";
 export const isKmsKeyId = (text: string): boolean => KMS_KEY_ID.test(text);
 
 /** `kid:base64,kid:kms:id,...`. What was wrong is added to the problems; no key is ever repeated in them. */
@@ -46,7 +46,7 @@ export function readMasterKeys(
     // 32 random bytes hold about 30 distinct values; patterns and examples hold few.
     else if (new Set(key).size < 20 || isSequence(key) || isText(key))
       problems.push(
-        `MASTER_KEYS: key "${kid}" looks like an example, not random (${MASTER_KEY_HINT})`,
+        `MASTER_KEYS: key "${kid}" looks like an example and not random (${MASTER_KEY_HINT})`,
       );
     if (keys.some((other) => other.kid === kid)) problems.push(`MASTER_KEYS names "${kid}" twice`);
     keys.push({ kid, key });

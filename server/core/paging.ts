@@ -31,7 +31,7 @@ export function readPage(query: { limit?: string; cursor?: string }): PageReques
   if (query.cursor === undefined) return { limit, after: undefined };
   const after = decodeCursor(query.cursor);
   if (!after) {
-    const message = "is not a cursor of this list; use nextCursor of the page before";
+    const message = "is not a cursor of this list; use nextCursor of the previous page";
     throw new ApiError("validation_failed", {
       detail: `query.cursor ${message}`,
       extra: { errors: [{ path: "query.cursor", message }] },

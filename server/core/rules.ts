@@ -134,12 +134,12 @@ export function coverOf(rules: Rules): (payment: PaymentFacts) => Cover {
     const address = to.toLowerCase() as Address;
     const payee = terms({ address, site: site ?? "" });
     if (!payee && addresses.has(address))
-      return no("the payee was signed for another site, or for no direct payment");
-    if (!payee) return no("the payee is not among those signed for");
+      return no("the owner signed this payee for a different site, or not for direct payments");
+    if (!payee) return no("the owner did not sign for this payee");
     if (site !== undefined && rules.fetch === "sites" && !sites.has(site))
-      return no("the site is not among those signed for");
-    if (isOver(rules.expiresAtSeconds, nowSeconds)) return no("the policy has ended");
-    if (isOver(payee.expiresAtSeconds, nowSeconds)) return no("the payee's time has ended");
+      return no("the owner did not sign for this site");
+    if (isOver(rules.expiresAtSeconds, nowSeconds)) return no("the policy has expired");
+    if (isOver(payee.expiresAtSeconds, nowSeconds)) return no("the payee has expired");
     if (isAbove(rules.dailyLimitAtomic, valueAtomic)) return no("it is above the daily limit");
     if (isAbove(rules.weeklyLimitAtomic, valueAtomic)) return no("it is above the weekly limit");
     if (isAbove(rules.monthlyLimitAtomic, valueAtomic)) return no("it is above the monthly limit");

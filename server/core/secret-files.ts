@@ -33,7 +33,7 @@ export function withSecretFiles(environment: Environment, problems: string[]): E
     if (path === undefined || path === "") continue;
     const key = name.slice(0, -"_FILE".length);
     if ((environment[key] ?? "") !== "")
-      problems.push(`${key} and ${name} are both set: one of them`);
+      problems.push(`${key} and ${name} are both set; set only one of them`);
     const content = contentOf(path);
     if (typeof content === "string") read[key] = content;
     else problems.push(`${name} names a file that ${content.trouble}`);

@@ -30,7 +30,7 @@ export function readTracing(
     problems.push(`${key} must be an http(s) URL`);
   if (protocol !== "http/json")
     problems.push(
-      "OTEL_EXPORTER_OTLP_PROTOCOL must be http/json (collectors take it where they take http/protobuf)",
+      "OTEL_EXPORTER_OTLP_PROTOCOL must be http/json (collectors that accept http/protobuf also accept it)",
     );
   return { tracesUrl: url, serviceName, headers };
 }

@@ -65,8 +65,8 @@ async function checkEndpoint(
       if (chainId !== network.chainId)
         return wrong(
           name,
-          `is of chain ${chainId}, not ${network.chainId}`,
-          `Take it out of RPC_URL_${network.chainId}.`,
+          `serves chain ${chainId}, not ${network.chainId}`,
+          `Remove it from RPC_URL_${network.chainId}.`,
         );
       const block = await rpc.call<{ number: Hex; timestamp: Hex }>("eth_getBlockByNumber", [
         "latest",
@@ -75,14 +75,14 @@ async function checkEndpoint(
       const number = BigInt(block.number);
       head = { name, rpc, number, timestampSeconds: Number(block.timestamp) };
       return [
-        ok(name, `answers, at block ${number}`),
+        ok(name, `responds, at block ${number}`),
         ...(await tokenOf(endpoint)),
         ...(await contractsAt(endpoint)),
         ...(await batcherAt(endpoint)),
         ...(await logsAt(endpoint, number)),
       ];
     },
-    { todo: `Does the provider run, is its key in RPC_URL_${network.chainId} right?` },
+    { todo: `Check that the provider is running and that its key in RPC_URL_${network.chainId} is right.` },
   );
   return { findings, head };
 }
@@ -92,13 +92,13 @@ async function tokenOf({ name, rpc, network }: Endpoint): Promise<Finding[]> {
   try {
     const result = await checkTokenDomain({ ...client, rpc });
     const check = `${name} token`;
-    if (result.ok) return [ok(check, "signs as ours: DOMAIN_SEPARATOR is the same")];
+    if (result.ok) return [ok(check, "matches: DOMAIN_SEPARATOR is as expected")];
     const says =
       result.actual === undefined
         ? `there is no USDC at ${network.usdc.address}`
-        : `DOMAIN_SEPARATOR is ${result.actual}, and ours ${result.expected}`;
+        : `DOMAIN_SEPARATOR is ${result.actual}, expected ${result.expected}`;
     return [
-      wrong(check, says, "No payment would be taken: is the endpoint of another chain, or a fork?"),
+      wrong(check, says, "No payment would work. Check whether the endpoint serves a different chain or a fork."),
     ];
   } finally {
     await client.rpc.close();
@@ -114,7 +114,7 @@ async function contractsAt({ name, rpc }: Endpoint): Promise<Finding[]> {
       wrong(
         check,
         `Multicall3 is not at ${MULTICALL3_ADDRESS}`,
-        "Payments cannot share a transaction, nor balances a call: deploy it there.",
+        "Payments cannot share a transaction, and balances cannot share a call. Deploy it there.",
       ),
     ];
   const wanted = Object.assign({}, ...SCHEMES.map(({ contracts }) => contracts)) as Record<
@@ -129,7 +129,7 @@ async function contractsAt({ name, rpc }: Endpoint): Promise<Finding[]> {
       ? warning(
           check,
           `missing: ${missing.join(", ")}`,
-          "Payments by Permit2 are refused on this network; those of the token itself work.",
+          "Permit2 payments are refused on this network; EIP-3009 payments work.",
         )
       : ok(check, ["Multicall3", ...Object.keys(wanted)].join(", ")),
   ];
@@ -147,16 +147,16 @@ async function batcherAt({ name, rpc, network }: Endpoint): Promise<Finding[]> {
       warning(
         check,
         state === "other"
-          ? `the code at ${batcher} is not ours, and is not used`
-          : `our code is at ${batcher}, and does not work on this chain: it is not used`,
-        `Take BATCHER_${chainId} out of the environment, or set it to none.`,
+          ? `the code at ${batcher} is not our batcher and is not used`
+          : `the batcher at ${batcher} does not work on this chain and is not used`,
+        `Remove BATCHER_${chainId} from the environment, or set it to none.`,
       ),
     ];
   const todo =
     batcher === BATCHER_ADDRESS
-      ? `To have it, with the environment of a replica: DEPLOYER_PRIVATE_KEY=0x... npm run batcher -- --network ${id}`
-      : `Take BATCHER_${chainId} out of the environment, or correct it.`;
-  const says = `not at ${batcher}: batches go through Multicall3; with it a payment in a full batch takes 6 to 8 % less gas`;
+      ? `To deploy it, run with the environment of a replica: DEPLOYER_PRIVATE_KEY=0x... npm run batcher -- --network ${id}`
+      : `Remove BATCHER_${chainId} from the environment, or correct it.`;
+  const says = `not at ${batcher}: batches use Multicall3; with the batcher, a payment in a full batch uses 6 to 8 % less gas`;
   return [{ check, level: batcher === BATCHER_ADDRESS ? "ok" : "warning", says, todo }];
 }
 
@@ -177,7 +177,7 @@ async function logsAt({ name, rpc, network }: Endpoint, head: bigint): Promise<F
       return ok(`${name} logs`, `${head - from + 1n} blocks at once`);
     },
     {
-      todo: `The books read up to ${SPAN} blocks at once: choose a plan or a provider that answers that.`,
+      todo: `Reconciliation reads up to ${SPAN} blocks per request: choose a plan or a provider that allows that.`,
     },
   );
   const old = head > OLD ? head - OLD : 1n;
@@ -189,7 +189,7 @@ async function logsAt({ name, rpc, network }: Endpoint, head: bigint): Promise<F
     },
     {
       level: "warning",
-      todo: "Works without; who took a relayer's nonce is then searched block by block.",
+      todo: "The service works without it, but then searches block by block for a transaction that used a relayer's nonce.",
     },
   );
   return [...logs, ...states];
@@ -205,7 +205,7 @@ async function together(network: Network, heads: readonly Head[]): Promise<Findi
   const ageSeconds = Date.now() / 1_000 - newest.timestampSeconds;
   const atMost = Math.max(60, (network.blockTimeMs / 1_000) * 20);
   const clockTodo =
-    "Is this machine's clock right? Otherwise the chain stands still, or the nodes lag.";
+    "Check this machine's clock. If it is right, the chain has stopped or the nodes lag.";
   if (ageSeconds > atMost)
     findings.push(wrong(check, `its newest block is ${durationOf(ageSeconds)} old`, clockTodo));
   else if (ageSeconds < -15)
@@ -217,7 +217,7 @@ async function together(network: Network, heads: readonly Head[]): Promise<Findi
     const lagSeconds = newest.timestampSeconds - head.timestampSeconds;
     if (lagSeconds <= LAG.warningSeconds) continue;
     const says = `${newest.number - head.number} blocks (${durationOf(lagSeconds)}) behind ${newest.name}`;
-    const todo = "Put it last in its list, or change the provider.";
+    const todo = "Move it to the end of the list, or change the provider.";
     findings.push(
       lagSeconds > LAG.wrongSeconds ? wrong(head.name, says, todo) : warning(head.name, says, todo),
     );
@@ -236,8 +236,8 @@ async function together(network: Network, heads: readonly Head[]): Promise<Findi
     findings.push(
       wrong(
         other.name,
-        `has another final block ${common} than ${first.name}`,
-        "One of them is of a fork: compare with an explorer, and take it out.",
+        `has a different final block ${common} from ${first.name}`,
+        "One of them serves a fork. Compare with an explorer and remove it.",
       ),
     );
   return findings;
@@ -255,7 +255,7 @@ function checkAnnouncements(network: Network, url: string, index: number): Promi
       resolve(finding);
     };
     const todo =
-      "Blocks are asked for instead, a little later: change the endpoint, or take it out.";
+      "The service polls for blocks instead, a little later. Change the endpoint or remove it.";
     const timer = setTimeout(
       () =>
         end(

@@ -30,14 +30,14 @@ export async function examine(
     config = loadConfig(environment);
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
-    const todo = "The server would not start; docs/reference/configuration.md has every key.";
+    const todo = "The server would not start. See docs/reference/configuration.md for every key.";
     return error.problems.map((problem) => wrong("configuration", problem, todo));
   }
   if (config.databaseUrl === undefined)
     return [
       wrong(
         "configuration",
-        "everything is embedded: there is no deployment to look at",
+        "everything is embedded, so there is no deployment to check",
         "Run it with the environment of a replica (DATABASE_URL, RPC_URL_<chainId>, ...).",
       ),
     ];
@@ -59,7 +59,7 @@ export async function examine(
         found(area, looks[area], { todo: "See the lines about the database." }),
       ),
     );
-    const all = [ok("configuration", `${config.mode}, as the server reads it`), ...findings.flat()];
+    const all = [ok("configuration", `valid, mode ${config.mode}`), ...findings.flat()];
     // Errors of libraries are told here as they come.
     return all.map((finding) => ({ ...finding, says: hide(finding.says) }));
   } finally {
@@ -74,7 +74,7 @@ if (import.meta.url === pathToFileURL(realpathSync(process.argv[1] ?? ".")).href
   });
   const unknown = values.only?.filter((area) => !AREAS.some((known) => known === area)) ?? [];
   if (unknown.length > 0) {
-    console.error(`There is no area "${unknown.join('", "')}": ${AREAS.join(", ")}`);
+    console.error(`There is no area "${unknown.join('", "')}". Choose from ${AREAS.join(", ")}`);
     process.exit(2);
   }
   const only = AREAS.filter((area) => values.only?.includes(area) ?? true);

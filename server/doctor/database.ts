@@ -48,22 +48,22 @@ export async function checkDatabase(
 ): Promise<Finding[]> {
   const look = (check: string, todo: string, run: () => Promise<Finding | Finding[]>) =>
     found(check, run, { todo });
-  const reached = await look("database", "Is DATABASE_URL right, does Postgres run?", () =>
+  const reached = await look("database", "Check that DATABASE_URL is right and that Postgres is running.", () =>
     version(pool),
   );
   if (reached.some(({ level }) => level === "wrong")) return reached;
-  const LOOK_AGAIN = "See the reason, and run the doctor again.";
+  const LOOK_AGAIN = "Fix the reason and run the doctor again.";
   const rest = await Promise.all([
     look("database durability", LOOK_AGAIN, () => durability(pool)),
     look("database clock", LOOK_AGAIN, () => clock(pool)),
     look("database migrations", "Start one replica of this build: it applies them.", () =>
       migrations(pool),
     ),
-    look("database functions", "Start one replica of this build: it makes them anew.", () =>
+    look("database functions", "Start one replica of this build: it installs them.", () =>
       functions(pool),
     ),
     look("database size", LOOK_AGAIN, () => retention(pool, config)),
-    look("job queue", "Start a replica: it makes the queue.", () => jobs(pool)),
+    look("job queue", "Start a replica: it creates the queue.", () => jobs(pool)),
     look("payments waiting", LOOK_AGAIN, () => waiting(pool)),
     look("ledger", LOOK_AGAIN, () => differences(prisma)),
     look("operators' record", LOOK_AGAIN, () => record(prisma)),
@@ -78,7 +78,7 @@ async function version(pool: Pool): Promise<Finding> {
   );
   const { version: named = "?", number = 0 } = rows[0] ?? {};
   return number >= OLDEST_VERSION * 10_000
-    ? ok("database", `Postgres ${named} answers`)
+    ? ok("database", `Postgres ${named} responds`)
     : wrong("database", `Postgres ${named} is too old`, `Use Postgres ${OLDEST_VERSION} or newer.`);
 }
 
@@ -91,14 +91,14 @@ async function durability(pool: Pool): Promise<Finding> {
   if (off.length > 0)
     return wrong(
       check,
-      `${off.join(", ")} off: a crash of the server forgets payments that were told`,
+      `${off.join(", ")} off: a crash of the server can lose confirmed payments`,
       `ALTER SYSTEM SET ${off[0]} = on; SELECT pg_reload_conf(); and look whether ALTER DATABASE or ALTER ROLE sets it.`,
     );
   // Our own connections raise it for themselves.
   return synchronousCommit === "off" || (waitsForStandby && synchronousCommit === "local")
     ? warning(
         check,
-        `synchronous_commit is ${synchronousCommit} for everybody but us`,
+        `synchronous_commit is ${synchronousCommit} for all connections except ours`,
         "Set synchronous_commit to on.",
       )
     : ok(check, `synchronous_commit ${synchronousCommit}, fsync on`);
@@ -111,7 +111,7 @@ async function clock(pool: Pool): Promise<Finding> {
   const apartSeconds =
     Math.abs((rows[0]?.now.getTime() ?? 0) - (beforeMs + Date.now()) / 2) / 1_000;
   const says = `${durationOf(apartSeconds)} from this machine's`;
-  const todo = "Let both machines keep time by NTP.";
+  const todo = "Synchronise both machines with NTP.";
   if (apartSeconds > CLOCK.wrong) return wrong("database clock", says, todo);
   return apartSeconds > CLOCK.warning
     ? warning("database clock", says, todo)
@@ -136,15 +136,15 @@ async function migrations(pool: Pool): Promise<Finding> {
   if (other.length > 0)
     return wrong(
       "database migrations",
-      `${other[0]?.name ?? ""} was applied in another form`,
-      "This database belongs to another build: check DATABASE_URL, or deploy that build.",
+      `${other[0]?.name ?? ""} was applied with different content`,
+      "This database belongs to a different build. Check DATABASE_URL, or deploy that build.",
     );
   const newer = rows.filter(({ name }) => !own.has(name));
   return newer.length > 0
     ? warning(
         "database migrations",
-        `${newer[0]?.name ?? ""} is not of this build: a newer one was here`,
-        "Deploy the newer build, or know that you went back.",
+        `${newer[0]?.name ?? ""} is from a newer build`,
+        "Deploy the newer build, unless you went back on purpose.",
       )
     : ok("database migrations", `all ${own.size} applied`);
 }
@@ -156,8 +156,8 @@ async function functions(pool: Pool): Promise<Finding> {
   if ((await readInstalled(pool, own)) === "newer")
     return warning(
       "database functions",
-      "they are of a newer build; they serve this one too",
-      "Deploy the newer build, or know that you went back.",
+      "they are from a newer build and also work with this one",
+      "Deploy the newer build, unless you went back on purpose.",
     );
   // SQL: the catalogue.
   const { rows } = await pool.query<{ name: string; source: string }>(
@@ -173,8 +173,8 @@ async function functions(pool: Pool): Promise<Finding> {
   if (differing.length > 0)
     return wrong(
       "database functions",
-      `${differing.join(", ")}: missing, or not as this build has them`,
-      "Start a replica of this build, which installs them. If that changes nothing, somebody changed them by hand: delete their rows in purser_functions first.",
+      `${differing.join(", ")}: missing, or different from this build`,
+      "Start a replica of this build to install them. If they still differ, they were changed manually: delete their rows in purser_functions first.",
     );
   // SQL: the catalogue.
   const { rows: off } = await pool.query<{ name: string }>(
@@ -187,7 +187,7 @@ async function functions(pool: Pool): Promise<Finding> {
       `triggers are disabled: ${off.map(({ name }) => name).join(", ")}`,
       "ALTER TABLE ... ENABLE TRIGGER, and find out who disabled them.",
     );
-  return ok("database functions", `all ${files.length} as this build has them`);
+  return ok("database functions", `all ${files.length} match this build`);
 }
 
 async function retention(pool: Pool, { retention: days }: Config): Promise<Finding> {
@@ -203,10 +203,10 @@ async function retention(pool: Pool, { retention: days }: Config): Promise<Findi
   return isLate(events, 48) || isLate(blocked, days.blockedDays * 24)
     ? warning(
         "database size",
-        `${size}, and what is old is not forgotten`,
-        "Retention is a job of every hour: look at the job queue, and at the log for it.",
+        `${size}; old rows are not deleted`,
+        "Retention runs every hour. Check the job queue and the log.",
       )
-    : ok("database size", `${size}; what is old is forgotten`);
+    : ok("database size", `${size}; old rows are deleted`);
 }
 
 async function jobs(pool: Pool): Promise<Finding> {
@@ -223,13 +223,13 @@ async function jobs(pool: Pool): Promise<Finding> {
     return warning(
       "job queue",
       `${late} due for more than ${durationOf(DUE_SECONDS)} (${task ?? ""})`,
-      "Does a replica run? Look in its log for `job queue`.",
+      "Check that a replica is running, and search its log for `job queue`.",
     );
   return failed > 0n
     ? warning(
         "job queue",
-        `${failed} gave up (${task ?? ""})`,
-        "Look in the log for what failed; graphile_worker.jobs has the last error.",
+        `${failed} failed for good (${task ?? ""})`,
+        "Search the log for the failure. graphile_worker.jobs has the last error.",
       )
     : ok("job queue", "nothing is late");
 }
@@ -247,19 +247,19 @@ async function waiting(pool: Pool): Promise<Finding> {
     ? wrong(
         "payments waiting",
         `${first.count} on eip155:${first.chain}, the oldest for ${durationOf(first.seconds)}`,
-        "Does a replica run, has its relayer gas, and does the RPC answer? The lines about them say more.",
+        "Check that a replica is running, that its relayer has gas and that the RPC responds. See their lines.",
       )
     : ok("payments waiting", "none for long");
 }
 
 async function differences(prisma: PrismaClient): Promise<Finding> {
   const open = await countOpenDifferences(prisma);
-  if (open.length === 0) return ok("ledger", "no difference with a chain is open");
+  if (open.length === 0) return ok("ledger", "no open differences with the chain");
   const named = open.map(({ chainId, kind, count }) => `${count} ${kind} on eip155:${chainId}`);
   return wrong(
     "ledger",
     named.join(", "),
-    "docs/operations/differences.md explains each kind; npm run operator -- heal-difference closes one that a person has checked.",
+    "docs/operations/differences.md explains each kind; npm run operator -- heal-difference closes one that you have checked.",
   );
 }
 
@@ -267,10 +267,10 @@ async function record(prisma: PrismaClient): Promise<Finding> {
   const head = await readOperatorHead(prisma);
   const verdict = await verifyOperators(readOperators(prisma), [head]);
   return verdict.ok
-    ? ok("operators' record", "holds together")
+    ? ok("operators' record", "is intact")
     : wrong(
         "operators' record",
         `FAILED: entry ${verdict.seq} ${verdict.why}`,
-        "Somebody with rights of a superuser rewrote it: compare with a backup, and change who has them.",
+        "Someone with superuser rights changed it. Compare with a backup, and restrict these rights.",
       );
 }

@@ -74,7 +74,7 @@ async function checkLane(
         const perDay = (known?.gasPerDay ?? 0) / 1e18;
         const days = perDay > 0 ? balance / perDay : Number.POSITIVE_INFINITY;
         const lasts =
-          perDay > 0 ? `lasts ${durationOf(days * 86_400)} as of late` : "nothing was used of late";
+          perDay > 0 ? `lasts ${durationOf(days * 86_400)} at the recent rate` : "not used recently";
         const says = `${(Number(wei) / 1e18).toFixed(4)} ${network.nativeSymbol}, ${lasts}`;
         const todo = `Send ${network.nativeSymbol} to ${address}.`;
         const gas =
@@ -94,25 +94,25 @@ async function checkLane(
 
 function nonceOf(check: string, onChain: bigint, known: LaneRow | undefined): Finding {
   const name = `${check} nonces`;
-  if (!known) return ok(name, `at ${onChain}, and never used here`);
+  if (!known) return ok(name, `at ${onChain}, not used by this service yet`);
   const { nextNonce, pending, pendingSeconds } = known;
   if (onChain > nextNonce)
     return wrong(
       name,
-      `the chain has ${onChain - nextNonce} more than we signed`,
-      "After a restore expected (the books close it). Otherwise somebody else signs with this key: put in another one, empty the old one.",
+      `the chain has ${onChain - nextNonce} more transactions than this service signed`,
+      "This is expected after a restore (reconciliation corrects it). Otherwise someone else signs with this key: replace it and empty the old account.",
     );
   if (pendingSeconds !== null && pendingSeconds > STUCK_SECONDS)
     return wrong(
       name,
       `${pending} in flight, the oldest for ${durationOf(pendingSeconds)}`,
-      "Does a replica run, is gas above MAX_FEE_GWEI? It is sent again by itself, dearer each time.",
+      "Check that a replica is running and whether gas is above MAX_FEE_GWEI. The service sends it again with a higher fee each time.",
     );
   if (onChain + pending < nextNonce)
     return warning(
       name,
-      `the chain expects ${onChain}, we would sign ${nextNonce}, and ${pending} are in flight`,
-      "A node that lags, or a chain that lost blocks: a running replica closes the gap by itself.",
+      `the chain expects ${onChain}, the service would sign ${nextNonce}, and ${pending} are in flight`,
+      "A node lags, or the chain lost blocks. A running replica closes the gap.",
     );
   return ok(name, `at ${onChain}, ${pending} in flight`);
 }

@@ -44,7 +44,7 @@ export async function checkKeys({ prisma }: Database, config: Config): Promise<F
         return wrong(
           check,
           `${missing.map((kid) => `${wallets.get(kid) ?? 0} wallets are under "${kid}"`).join(", ")}, which is not configured`,
-          "Put the key back into MASTER_KEYS everywhere; then npm run keys:rotate, before it is taken out.",
+          "Put the key back into MASTER_KEYS everywhere, then run npm run keys:rotate before you remove it.",
         );
       const secrets = await kidsOfSecrets(prisma);
       const lost = secrets.filter((kid) => !configured.has(kid));
@@ -52,7 +52,7 @@ export async function checkKeys({ prisma }: Database, config: Config): Promise<F
         return wrong(
           check,
           `secrets of webhooks or of the service are under ${lost.map((kid) => `"${kid}"`).join(", ")}, which is not configured`,
-          "Put the key back into MASTER_KEYS everywhere; then npm run keys:rotate, before it is taken out.",
+          "Put the key back into MASTER_KEYS everywhere, then run npm run keys:rotate before you remove it.",
         );
       for (const kid of wallets.keys()) {
         // What a process of its own keeps, it alone opens: for a signature, never for a look.
@@ -61,22 +61,22 @@ export async function checkKeys({ prisma }: Database, config: Config): Promise<F
           return wrong(
             check,
             fault,
-            "The key under this name is another one than it was, or the row was changed: compare MASTER_KEYS with your copy.",
+            "The key with this name has changed, or the row was changed. Compare MASTER_KEYS with your copy.",
           );
       }
       const old = [...new Set([...wallets.keys(), ...secrets])].filter((kid) => kid !== active);
       return old.length > 0
         ? warning(
             check,
-            `${ring ? "wallets open" : "the keys are there"}, and some, or secrets, are still under ${old.map((kid) => `"${kid}"`).join(", ")}`,
-            `npm run keys:rotate puts them under "${active}".`,
+            `${ring ? "wallets open" : "the keys are there"}, but some wallets or secrets are still under ${old.map((kid) => `"${kid}"`).join(", ")}`,
+            `Run npm run keys:rotate to move them to "${active}".`,
           )
         : ok(
             check,
-            `every wallet is under "${active}"; ${ring ? "the newest open" : "its process says so"}`,
+            `every wallet is under "${active}"; ${ring ? "the newest open" : "the custody process confirms it"}`,
           );
     },
-    { todo: "See the lines about the database; with CUSTODY_SOCKET, is that process there?" },
+    { todo: "See the lines about the database. With CUSTODY_SOCKET, check that the custody process is running." },
   );
   remote?.close();
   await kms.close();
@@ -113,10 +113,10 @@ async function openSample(
         ),
       );
       if (address.toLowerCase() !== row.address)
-        return `the wallet of ${row.agentId} holds another key`;
+        return `the wallet of ${row.agentId} has a different key`;
     } catch (error) {
       if (isKeysUnavailable(error)) throw error;
-      return `the wallet of ${row.agentId} under "${kid}" does not open`;
+      return `the wallet of ${row.agentId} under "${kid}" cannot be decrypted`;
     }
   }
   return undefined;
@@ -138,14 +138,14 @@ export async function checkPublicUrl({ publicUrl }: Config): Promise<Finding[]> 
       if (missing.includes("x-request-id") || !text.startsWith("{"))
         return wrong(
           check,
-          `something else answers there (${answer.status})`,
+          `a different server responds there (${answer.status})`,
           "Point it at this service.",
         );
       if (missing.length > 0)
         return warning(
           check,
-          `its answers lack ${missing.join(", ")}`,
-          "The proxy in front takes headers away: let it pass them on.",
+          `its responses lack ${missing.join(", ")}`,
+          "The proxy in front removes headers. Configure it to forward them.",
         );
       const parts = JSON.parse(text) as {
         parts?: Record<string, { ok: boolean; detail: string }>;
@@ -155,13 +155,13 @@ export async function checkPublicUrl({ publicUrl }: Config): Promise<Finding[]> 
         return wrong(
           check,
           `not ready: ${bad.map(([part, { detail }]) => `${part} ${detail}`).join(", ") || answer.status}`,
-          "The line of that part says what to do.",
+          "See the line of that part.",
         );
       return ok(check, "ready, with its headers");
     },
     {
       level: "warning",
-      todo: "Does a replica run, do DNS and the proxy lead to it? From inside a network this may not be reachable.",
+      todo: "Check that a replica is running and that DNS and the proxy lead to it. It may not be reachable from inside a network.",
     },
   );
 }
@@ -174,12 +174,12 @@ export async function checkMail({ mail }: Config): Promise<Finding[]> {
       const transport = transportOf(mail);
       try {
         await transport.verify();
-        return ok("mail", "the server takes our name and password");
+        return ok("mail", "the server accepts the user and password");
       } catch (error) {
-        const { code = "no answer" } = error as { code?: string };
+        const { code = "no response" } = error as { code?: string };
         return wrong(
           "mail",
-          `the server refuses us (${code})`,
+          `the server refuses the connection (${code})`,
           "Check SMTP_URL: host, port, user and password.",
         );
       } finally {
@@ -193,7 +193,7 @@ export async function checkMail({ mail }: Config): Promise<Finding[]> {
 export async function checkTraces({ tracing }: Config): Promise<Finding[]> {
   if (tracing === undefined) return [];
   const todo =
-    "Payments go on without. Check OTEL_EXPORTER_OTLP_ENDPOINT, and that the collector takes OTLP over HTTP.";
+    "Payments work without traces. Check OTEL_EXPORTER_OTLP_ENDPOINT and that the collector accepts OTLP over HTTP.";
   return found(
     "traces",
     async () => {
@@ -211,8 +211,8 @@ export async function checkTraces({ tracing }: Config): Promise<Finding[]> {
       });
       await answer.body?.cancel();
       return answer.ok
-        ? ok("traces", "the collector takes them")
-        : warning("traces", `the collector answers ${answer.status}`, todo);
+        ? ok("traces", "the collector accepts them")
+        : warning("traces", `the collector returns ${answer.status}`, todo);
     },
     { level: "warning", todo },
   );

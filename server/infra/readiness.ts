@@ -41,7 +41,7 @@ async function runProbe(probe: ReadinessProbe): Promise<ReadyPart> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<ReadyPart>((resolve) => {
     timer = setTimeout(
-      () => resolve({ ok: false, detail: "did not answer in time" }),
+      () => resolve({ ok: false, detail: "did not respond in time" }),
       PROBE_TIMEOUT_MS,
     );
   });

@@ -121,7 +121,7 @@ async function waitUntilReady(
     if (ended || Date.now() > deadline) {
       const reason = lastLine(logFile) ?? "no answer";
       if (ended && (accounts !== undefined || IN_USE.test(reason)))
-        throw new PortTaken(`another program answers at ${rpcUrl}; its port was taken meanwhile.`);
+        throw new PortTaken(`another program responds at ${rpcUrl}; it took the port in the meantime.`);
       throw new StartError(`the local chain did not start: ${reason} (log: ${logFile})`);
     }
     await delay(10);
@@ -218,7 +218,7 @@ async function fetchPackage(tools: string): Promise<void> {
 function cannotRun(reason: string): StartError {
   return new StartError(
     `the local chain needs anvil ${ANVIL_VERSION} (${packageName()}); ${reason}. ` +
-      "Install Foundry so that `anvil` is on PATH, or set RPC_URL_5042002 to a chain of yours.",
+      "Install Foundry so that `anvil` is on PATH, or set RPC_URL_5042002 to your own chain.",
   );
 }
 

@@ -69,6 +69,6 @@ function whyNot(host: string, port: number, error: NodeJS.ErrnoException): strin
   if (error.code === "EACCES")
     return `this user may not listen on port ${port}. Choose one above 1023: PORT=3000 npm start`;
   if (error.code === "EADDRNOTAVAIL" || error.code === "ENOTFOUND")
-    return `HOST=${host} is no address of this machine.`;
+    return `HOST=${host} is not an address of this machine.`;
   return `cannot listen on ${host}:${port} (${error.code ?? error.message}).`;
 }

@@ -86,7 +86,7 @@ export function chooseRunAs(initdb: string): RunAs {
   const chosen = candidates.find((candidate) => canRun(candidate, initdb));
   if (chosen !== undefined) return chosen;
   throw new StartError(
-    "Postgres cannot run as root here, and no way to run it as another user works. " +
+    "Postgres cannot run as root, and running it as another user failed. " +
       "Start as a normal user, or set DATABASE_URL to a Postgres of yours.",
   );
 }

@@ -10,8 +10,8 @@ const FILE_PROBLEMS: Record<string, string> = {
   ENOSPC: "the disk is full",
   EDQUOT: "the disk quota is used up",
   ENOTDIR: "part of the path is a file",
-  EEXIST: "there is a file in its place",
-  ENOENT: "it cannot be made there",
+  EEXIST: "a file exists at this path",
+  ENOENT: "it cannot be created there",
 };
 
 /** Turns the file system's own words into one sentence for the person at the terminal. */

@@ -152,7 +152,7 @@ export function keepRunning(options: KeepRunningOptions): KeptRunning {
     const how = end.signal ?? `code ${end.code}`;
     restarts = [...restarts.filter((at) => at > Date.now() - 60_000), Date.now()];
     if (restarts.length > MAX_RESTARTS_PER_MINUTE) {
-      options.onProgress(`${options.name} keeps ending (${how}); it is not started again.`);
+      options.onProgress(`${options.name} keeps ending (${how}) and is not started again.`);
       return false;
     }
     options.onProgress(`${options.name} ended unexpectedly (${how}); starting it again.`);

@@ -352,7 +352,7 @@ t.test("another chain at our port is never taken for ours", async (t) => {
   if (binary === undefined) throw new Error("no anvil");
   const port = Number(new URL(other.rpcUrl).port);
   await t.rejects(startAnvil({ binary, dir, port, chainId: CHAIN_ID, keepState: true }), {
-    message: /another program answers at/,
+    message: /another program responds at/,
   });
   mkdirSync(join(dir, "chain"));
   writeFileSync(join(dir, "chain", "port"), String(port));
@@ -373,7 +373,7 @@ t.test("another program at our port, which is no chain, says so by its name", as
   const removeIfAbandoned = dir;
   t.teardown(() => rmSync(dir, { recursive: true, force: true }));
   const options = { binary, dir, port, chainId: CHAIN_ID, keepState: true, removeIfAbandoned };
-  await t.rejects(startAnvil(options), { message: /another program answers at/ });
+  await t.rejects(startAnvil(options), { message: /another program responds at/ });
   t.ok(existsSync(dir), "nobody has abandoned its folder");
 });
 
@@ -401,7 +401,7 @@ t.test("a folder that cannot be used is one line, and nothing is left running", 
   writeFileSync(join(parent, "file"), "");
   await t.rejects(start(t, join(parent, "file")), {
     name: "StartError",
-    message: /cannot be used: there is a file in its place\.$/,
+    message: /cannot be used: a file exists at this path\.$/,
   });
   await t.rejects(start(t, join(parent, "file", "below")), {
     name: "StartError",

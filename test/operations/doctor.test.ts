@@ -150,7 +150,7 @@ t.test("as a command: a line for each, the same as JSON, and how it ends", async
   });
   t.equal(wrong.code, 2);
   t.match(wrong.output, /^wrong {3}database: /m);
-  t.match(wrong.output, /^ {8}-> Is DATABASE_URL right/m);
+  t.match(wrong.output, /^ {8}-> Check that DATABASE_URL is right/m);
   t.notOk(wrong.output.includes("hush-hush-hush"));
 });
 
@@ -182,7 +182,7 @@ t.test("database", async (t) => {
     "UPDATE _prisma_migrations SET finished_at = now() WHERE finished_at IS NULL",
   );
   await broken(
-    ["wrong", /migrations/, /another form/],
+    ["wrong", /migrations/, /different content/],
     "UPDATE _prisma_migrations SET checksum = reverse(checksum) WHERE migration_name = '20261123000500_operator_audit'",
     "UPDATE _prisma_migrations SET checksum = reverse(checksum) WHERE migration_name = '20261123000500_operator_audit'",
   );
@@ -206,7 +206,7 @@ t.test("database", async (t) => {
     "ALTER TABLE audit_log ENABLE ALWAYS TRIGGER audit_log_kept",
   );
   await broken(
-    ["warning", /size/, /not forgotten/],
+    ["warning", /size/, /not deleted/],
     "INSERT INTO events (owner_id, type, subject_id, created_at) SELECT id, 'agent', id, now() - interval '5 days' FROM owners LIMIT 1",
     "DELETE FROM events WHERE created_at < now() - interval '4 days'",
   );
@@ -216,7 +216,7 @@ t.test("database", async (t) => {
     "SELECT graphile_worker.complete_jobs(array_agg(id)) FROM graphile_worker.jobs WHERE task_identifier = 'nobody-does'",
   );
   await broken(
-    ["warning", /job queue/, /1 gave up \(nobody-can\)/],
+    ["warning", /job queue/, /1 failed for good \(nobody-can\)/],
     "SELECT graphile_worker.permanently_fail_jobs(ARRAY[(graphile_worker.add_job('nobody-can')).id], 'broken')",
     "SELECT graphile_worker.complete_jobs(array_agg(id)) FROM graphile_worker.jobs WHERE task_identifier = 'nobody-can'",
   );
@@ -246,7 +246,7 @@ t.test("the operators' record, rewritten by a superuser", async (t) => {
   await query(
     "SELECT purser_operator_act('opr_1', '{\"user\":\"ada\"}', 'keys.rotation_began', '{}')",
   );
-  await says(t, "ok", /operators/, /holds/);
+  await says(t, "ok", /operators/, /is intact/);
   await query("ALTER TABLE operator_actions DISABLE TRIGGER operator_actions_kept");
   await query("UPDATE operator_actions SET body = replace(body, 'ada', 'eve')");
   await query("ALTER TABLE operator_actions ENABLE ALWAYS TRIGGER operator_actions_kept");
@@ -263,7 +263,7 @@ t.test("master keys", async (t) => {
   await says(t, "wrong", /master keys/, /1 wallets are under "test", which is not/, {
     MASTER_KEYS: `other:${fresh}`,
   });
-  await says(t, "wrong", /master keys/, /does not open/, { MASTER_KEYS: `test:${fresh}` });
+  await says(t, "wrong", /master keys/, /cannot be decrypted/, { MASTER_KEYS: `test:${fresh}` });
   await says(t, "warning", /master keys/, /still under "test"/, {
     MASTER_KEYS: `${ours},next:${fresh}`,
     MASTER_KEY_ACTIVE: "next",
@@ -274,14 +274,14 @@ t.test("master keys", async (t) => {
   await says(t, "wrong", /master keys/, /secrets .* are under "gone", which is not configured/);
   await query("DELETE FROM service_secrets WHERE purpose = 'test'");
   await query("UPDATE agent_wallets SET revision = revision + 1");
-  await says(t, "wrong", /master keys/, new RegExp(`${agent.id} under "test" does not open`));
+  await says(t, "wrong", /master keys/, new RegExp(`${agent.id} under "test" cannot be decrypted`));
   await query("UPDATE agent_wallets SET revision = revision - 1");
 });
 
 t.test("relayers", async (t) => {
   areas = ["relayers"];
   const poor = generatePrivateKey();
-  await says(t, "wrong", /^relayer/, /0\.0000 .*nothing was used/, { RELAYER_PRIVATE_KEYS: poor });
+  await says(t, "wrong", /^relayer/, /0\.0000 .*not used recently/, { RELAYER_PRIVATE_KEYS: poor });
   const lane = chain.relayer.address.toLowerCase();
   await query(
     `INSERT INTO relayer_transactions (chain_id, lane_address, nonce, status, to_address, calldata, gas_limit, mined_hash, block_number, gas_cost, created_at)
@@ -300,7 +300,7 @@ t.test("relayers", async (t) => {
   const thief = chain.walletClient(chain.relayer);
   const hash = await thief.sendTransaction({ to: chain.admin.address, value: 1n });
   await chain.publicClient.waitForTransactionReceipt({ hash });
-  await says(t, "wrong", /^relayer .* nonces$/, /1 more than we signed/);
+  await says(t, "wrong", /^relayer .* nonces$/, /1 more transactions than this service signed/);
 });
 
 t.test("RPC endpoints", async (t) => {
@@ -310,9 +310,9 @@ t.test("RPC endpoints", async (t) => {
     proxy.behave = (call) => (call.method === method ? { do: "answer", result } : { do: "pass" });
   };
   const both = rpc(chain.rpcUrl, proxy.url);
-  await says(t, "ok", /^rpc .*#2 /, /answers/, both);
+  await says(t, "ok", /^rpc .*#2 /, /responds/, both);
   of("eth_chainId", "0x1");
-  await says(t, "wrong", /^rpc .*#2 /, /is of chain 1, not/, both);
+  await says(t, "wrong", /^rpc .*#2 /, /serves chain 1, not/, both);
   proxy.behave = (call) =>
     call.method === "eth_call" ? { do: "answer", result: `0x${"11".repeat(32)}` } : { do: "pass" };
   await says(t, "wrong", /^rpc .*#2 .*token$/, /DOMAIN_SEPARATOR is 0x1111/, both);
@@ -346,7 +346,7 @@ t.test("RPC endpoints", async (t) => {
   // Another history of the same chain id.
   const fork = await testChain(t, { blockTimeSeconds: 1 });
   await fork.testClient.mine({ blocks: 50 });
-  await says(t, "wrong", /^rpc .*#2 /, /another final block/, rpc(chain.rpcUrl, fork.rpcUrl));
+  await says(t, "wrong", /^rpc .*#2 /, /different final block/, rpc(chain.rpcUrl, fork.rpcUrl));
   for (const [address, level, what] of [
     [PERMIT2, "warning", /missing: Permit2$/],
     [MULTICALL3_ADDRESS, "wrong", /Multicall3 is not at/],
@@ -356,7 +356,7 @@ t.test("RPC endpoints", async (t) => {
   }
   const other = rpc(chain.rpcUrl, fork.rpcUrl);
   await fork.testClient.setCode({ address: BATCHER_ADDRESS, bytecode: "0x00" });
-  await says(t, "warning", /^rpc .*#2 .*batcher$/, /not ours/, other);
+  await says(t, "warning", /^rpc .*#2 .*batcher$/, /not our batcher/, other);
   await says(t, "ok", /^rpc .*#2 .*batcher$/, /is none/, {
     ...other,
     [`BATCHER_${chain.chainId}`]: "none",
@@ -453,7 +453,7 @@ t.test("PUBLIC_URL", async (t) => {
   t.teardown(() => proxy.close());
   const { port } = proxy.server.address() as { port: number };
   const over = { PUBLIC_URL: `http://localhost:${port}` };
-  await says(t, "wrong", /^PUBLIC_URL/, /something else answers/, over);
+  await says(t, "wrong", /^PUBLIC_URL/, /a different server responds/, over);
   strips = ["content-security-policy"];
   await says(t, "warning", /^PUBLIC_URL/, /lack content-security-policy/, over);
 });
@@ -473,7 +473,7 @@ t.test("mail and traces, where they are configured", async (t) => {
     SMTP_URL: `smtp://us:${password}@127.0.0.1:${port}`,
     MAIL_FROM: "us@example.com",
   });
-  await says(t, "ok", /^mail$/, /takes our name/, at("right"));
+  await says(t, "ok", /^mail$/, /accepts the user/, at("right"));
   await says(t, "wrong", /^mail$/, /EAUTH/, at("wrong"));
   const collector = Fastify();
   collector.post("/v1/traces", async (_request, reply) => reply.code(status).send({}));
@@ -482,9 +482,9 @@ t.test("mail and traces, where they are configured", async (t) => {
   t.teardown(() => collector.close());
   const { port: otlp } = collector.server.address() as { port: number };
   const traces = { OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${otlp}` };
-  await says(t, "ok", /^traces$/, /takes them/, traces);
+  await says(t, "ok", /^traces$/, /accepts them/, traces);
   status = 401;
-  await says(t, "warning", /^traces$/, /answers 401/, traces);
+  await says(t, "warning", /^traces$/, /returns 401/, traces);
 });
 
 t.test("the chain is down", async (t) => {

@@ -138,7 +138,7 @@ t.test("refused at the start, with what to do", { skip }, async (t) => {
   const fit = (databaseUrl: string, databasePooledUrl?: string) =>
     checkDatabase({ databaseUrl, databasePooledUrl });
   t.same(await fit(database.url), [
-    "The database runs with fsync or full_page_writes off: when its machine fails, payments it has confirmed are forgotten, and may be paid again. Turn both on.",
+    "The database runs with fsync or full_page_writes off. If its machine fails, confirmed payments can be lost and paid again. Turn both on.",
     'The database\'s default is synchronous_commit=off: a commit is confirmed before it is safe. Our own connections use "on"; set it for everybody else.',
   ]);
   await t.rejects(fit(plain), /Set DATABASE_DIRECT_URL to Postgres itself/);

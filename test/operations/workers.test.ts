@@ -440,11 +440,11 @@ t.test("what starts the others outlives whatever they do", async (t) => {
     neverReady(),
     wordsAtOnce(),
   ]);
-  const again = "Worker 1 ended; it is started again";
+  const again = "Worker 1 ended; starting it again";
   const noFork = `${again} it could not be started: spawn ENOMEM`;
   const noFiles = `${again} spawn EMFILE`;
   t.same(hung, [
-    "Worker 1 answered nothing for 6 s; it is killed ",
+    "Worker 1 did not respond for 6 s; killing it ",
     `${again} it answered nothing for 6 s`,
   ]);
   t.same(

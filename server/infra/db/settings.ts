@@ -14,9 +14,9 @@ export class UnfitDatabase extends Error {
 }
 
 const POOLER_WITHOUT_DIRECT =
-  "DATABASE_URL leads to a connection pooler (such as PgBouncer), which drops what a session needs: LISTEN, advisory locks, named statements and our time limits. Set DATABASE_DIRECT_URL to Postgres itself and leave DATABASE_URL at the pooler, or set DATABASE_URL to Postgres itself";
+  "DATABASE_URL leads to a connection pooler (such as PgBouncer), which does not support LISTEN, advisory locks, named statements and our time limits. Set DATABASE_DIRECT_URL to Postgres itself and keep the pooler in DATABASE_URL, or set DATABASE_URL to Postgres itself";
 const POOLER_AS_DIRECT =
-  "DATABASE_DIRECT_URL leads to a connection pooler (such as PgBouncer): it must lead to Postgres itself";
+  "DATABASE_DIRECT_URL leads to a connection pooler (such as PgBouncer). Set it to Postgres itself";
 
 /** Unknown to Postgres, so it says what we said; a pooler refuses it, or leaves it out. */
 const MARK = "purser.direct";
@@ -52,7 +52,7 @@ export async function checkDatabase(
     async (sql) => {
       if ((await placeOf(sql)) !== direct.place)
         throw new UnfitDatabase(
-          "DATABASE_URL and DATABASE_DIRECT_URL lead to different databases: they must be two ways to one",
+          "DATABASE_URL and DATABASE_DIRECT_URL lead to different databases. They must lead to the same one",
         );
       await assertRoleSettings(sql);
     },
@@ -156,7 +156,7 @@ async function connectionNotes(sql: Sql, workers: number): Promise<string[]> {
   return wanted < most
     ? []
     : [
-        `WORKERS=${workers} may open ${wanted} connections to the database, and it takes ${most} (max_connections). Raise that, set a smaller WORKERS, or put a pooler in front (DATABASE_DIRECT_URL).`,
+        `WORKERS=${workers} may open ${wanted} connections to the database, which allows ${most} (max_connections). Raise max_connections, set a smaller WORKERS, or put a pooler in front (DATABASE_DIRECT_URL).`,
       ];
 }
 
@@ -166,16 +166,16 @@ async function durabilityNotes(sql: Sql, hosts: number): Promise<string[]> {
     ...(fsync && fullPageWrites
       ? []
       : [
-          "The database runs with fsync or full_page_writes off: when its machine fails, payments it has confirmed are forgotten, and may be paid again. Turn both on.",
+          "The database runs with fsync or full_page_writes off. If its machine fails, confirmed payments can be lost and paid again. Turn both on.",
         ]),
     ...(synchronousCommit === "off" || synchronousCommit === "local"
       ? [
-          `The database's default is synchronous_commit=${synchronousCommit}: a commit is confirmed before it is safe. Our own connections use "on"; set it for everybody else.`,
+          `The database's default is synchronous_commit=${synchronousCommit}, which confirms a commit before it is safe. Our connections use "on"; set it for all others.`,
         ]
       : []),
     ...(hosts > 1 && !waitsForStandby
       ? [
-          "DATABASE_URL names several hosts, but no commit waits for a standby (synchronous_standby_names is empty): a failover may forget the last payments that were confirmed, and they may be paid again.",
+          "DATABASE_URL has several hosts, but no commit waits for a standby (synchronous_standby_names is empty). A failover can lose the last confirmed payments, and they may be paid again.",
         ]
       : []),
   ];

@@ -46,7 +46,7 @@ async function main(): Promise<void> {
     const webhooks = await prisma.webhook.count({ where: { NOT: { secretKid: kid } } });
     if (webhooks > 0)
       console.log(
-        `  The secrets of ${webhooks} webhooks follow: a running service seals them anew within a minute. Keep the old key until then.`,
+        `  A running service re-encrypts the secrets of ${webhooks} webhooks within a minute. Keep the old key until then.`,
       );
     await actAsOperator(prisma, config, "keys.rotation_ended", {
       kid,
@@ -56,7 +56,7 @@ async function main(): Promise<void> {
     });
     if (remaining > 0) {
       console.error(
-        `${remaining} wallets are held by another run; run this again when it is done.`,
+        `Another run is working on ${remaining} wallets. Run this command again when it is done.`,
       );
       process.exitCode = 1;
       return;
@@ -140,7 +140,7 @@ async function rotateSecrets(prisma: PrismaClient, ring: KeyRing): Promise<numbe
 
 const whyAway = (error: unknown): string => {
   const { cause } = error as Error;
-  return `The KMS does not answer: ${cause instanceof Error ? cause.message : String(cause)}`;
+  return `The KMS does not respond: ${cause instanceof Error ? cause.message : String(cause)}`;
 };
 
 const TRIES = 5;
@@ -163,7 +163,7 @@ if (import.meta.url === pathToFileURL(realpathSync(process.argv[1] ?? ".")).href
     await main();
   } catch (error) {
     const isOurs = error instanceof ConfigError || error instanceof CustodyError;
-    if (isKeysUnavailable(error)) console.error(whyAway(error), "Run this again: it goes on.");
+    if (isKeysUnavailable(error)) console.error(whyAway(error), "Run this command again to continue.");
     else console.error(isOurs ? error.message : error);
     process.exitCode = 1;
   }

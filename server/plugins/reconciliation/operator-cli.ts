@@ -45,7 +45,7 @@ class ReadOnly extends Error {}
 const COMMANDS: Readonly<Record<string, (work: Work) => Promise<void>>> = {
   async log({ prisma, values, say }) {
     const take = Number(values.last ?? "20");
-    if (!Number.isSafeInteger(take) || take < 1) throw wrong("--last is a number of entries");
+    if (!Number.isSafeInteger(take) || take < 1) throw wrong("--last must be a number of entries");
     for (const entry of (await lastOperatorActs(prisma, { take })).toReversed()) say(lineOf(entry));
   },
 
@@ -53,7 +53,7 @@ const COMMANDS: Readonly<Record<string, (work: Work) => Promise<void>>> = {
     const { prisma, config, values, say } = work;
     const network = networkOf(work);
     const { kind, key } = values;
-    if (kind === undefined) throw wrong("heal-difference needs --kind, as the alarm named it");
+    if (kind === undefined) throw wrong("heal-difference needs --kind, as shown in the alarm");
     const why = whyOf(values);
     await prisma.$transaction(async (tx) => {
       const healed = await closeByHand(tx, { chainId: network.chainId, kind, key });
@@ -79,8 +79,8 @@ const COMMANDS: Readonly<Record<string, (work: Work) => Promise<void>>> = {
     };
     await prisma.$transaction(async (tx) => {
       const before = await readAgainFrom(tx, key, BigInt(from));
-      if (before === undefined) throw wrong(`the books of ${network.id} have not begun`);
-      if (BigInt(from) > before) throw wrong(`the books have read to block ${before - 1n} only`);
+      if (before === undefined) throw wrong(`reconciliation of ${network.id} has not started`);
+      if (BigInt(from) > before) throw wrong(`reconciliation has read only to block ${before - 1n}`);
       const what = { network: network.id, fromBlock: from, wasAt: before.toString(), why };
       await actAsOperator(tx, config, "ledger.read_again", what);
       say(`${network.id}: reading again from block ${from} (was at ${before}).`);
@@ -93,13 +93,13 @@ function networkOf({ config, values }: Work): Config["networks"][number] {
   const found = config.networks.find(({ id }) => id === values.network);
   if (found) return found;
   const known = config.networks.map(({ id }) => id).join(", ");
-  throw wrong(`--network is one of ${known}`);
+  throw wrong(`--network must be one of ${known}`);
 }
 
 /** Who reads the record later was not there. */
 function whyOf({ why }: Values): string {
   if (why === undefined || why.trim() === "" || why.length > 500)
-    throw wrong("--why says in a sentence why this is done (500 characters at most)");
+    throw wrong("--why must give the reason in a sentence (at most 500 characters)");
   return why;
 }
 
@@ -118,7 +118,7 @@ export async function operate(
   const { values, positionals } = parseArgs({ args, allowPositionals: true, options: OPTIONS });
   const run = COMMANDS[positionals[0] ?? ""];
   if (!run || positionals.length > 1)
-    throw wrong(`operator takes one command of: ${Object.keys(COMMANDS).join(", ")}`);
+    throw wrong(`operator needs one command: ${Object.keys(COMMANDS).join(", ")}`);
   const config = loadConfig(environment);
   if (config.databaseUrl === undefined) throw wrong("operator needs DATABASE_URL");
   const pool = createPool(config.databaseUrl, {
