@@ -41,7 +41,9 @@ export function readKeySettings(
   if (Buffer.byteLength(custodySocket ?? "") > MAX_SOCKET_PATH)
     problems.push(`CUSTODY_SOCKET must have at most ${MAX_SOCKET_PATH} bytes`);
   if (part === "custody" && custodySocket === undefined)
-    problems.push("CUSTODY_SOCKET is missing (the socket on which the service requests signatures)");
+    problems.push(
+      "CUSTODY_SOCKET is missing (the socket on which the service requests signatures)",
+    );
   if (isElsewhere && isLocal)
     problems.push("CUSTODY_SOCKET is set, but PURSER_MODE=local keeps its keys in the service");
   if (isElsewhere && env.MASTER_KEYS !== undefined)

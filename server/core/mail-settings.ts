@@ -40,7 +40,8 @@ export function parseEmail(text: string): ParsedEmail {
   if (!LOCAL_PART.test(local) || labels.length < 2 || !labels.every((label) => LABEL.test(label)))
     return {
       ok: false,
-      reason: "must be one address such as you@example.com, in ASCII letters (use xn--... for other domains)",
+      reason:
+        "must be one address such as you@example.com, in ASCII letters (use xn--... for other domains)",
     };
   if (/^[0-9]+$/.test(labels.at(-1) ?? ""))
     return { ok: false, reason: "must have a domain name, not an IP address" };

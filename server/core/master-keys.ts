@@ -9,7 +9,8 @@ const MASTER_KEY_HINT = "create one with: openssl rand -base64 32";
 /** A key's id or ARN; of several regions too. */
 const KMS_KEY_ID =
   /^(arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key\/)?(mrk-[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$/;
-export const KMS_KEY_HINT = "is not the id or ARN of a KMS key (aliases are not accepted because they can change)";
+export const KMS_KEY_HINT =
+  "is not the id or ARN of a KMS key (aliases are not accepted because they can change)";
 export const isKmsKeyId = (text: string): boolean => KMS_KEY_ID.test(text);
 
 /** `kid:base64,kid:kms:id,...`. What was wrong is added to the problems; no key is ever repeated in them. */

@@ -57,8 +57,7 @@ export function readNetworks(
         problems.push(`${key} must list http(s) URLs, and ws(s) URLs that announce new blocks`);
     const wsUrls = urls.filter((url) => url.startsWith("ws"));
     const rpcUrls = urls.filter((url) => !wsUrls.includes(url));
-    if (wsUrls.length > 0 && rpcUrls.length === 0)
-      problems.push(`${key} has no http(s) URL`);
+    if (wsUrls.length > 0 && rpcUrls.length === 0) problems.push(`${key} has no http(s) URL`);
     if (rpcUrls.length === 0 && facts.chainId !== LOCAL_CHAIN_ID)
       problems.push(`${key} is missing (an RPC endpoint of ${facts.name})`);
     const depthOf = (name: string, fallback: number): number => {
@@ -76,9 +75,7 @@ export function readNetworks(
     const maxFeeGwei = readGwei(`MAX_FEE_GWEI_${facts.chainId}`, facts.maxFeeGwei);
     const maxTipGwei = readGwei(`MAX_TIP_GWEI_${facts.chainId}`, facts.maxTipGwei);
     if (maxTipGwei > maxFeeGwei)
-      problems.push(
-        `MAX_TIP_GWEI_${facts.chainId} must not be above the fee cap (${maxFeeGwei})`,
-      );
+      problems.push(`MAX_TIP_GWEI_${facts.chainId} must not be above the fee cap (${maxFeeGwei})`);
     const approvals = environment[`PAYER_APPROVALS_${facts.chainId}`] ?? "";
     if (!["", "true", "false"].includes(approvals))
       problems.push(`PAYER_APPROVALS_${facts.chainId} must be true or false`);

@@ -82,7 +82,9 @@ async function checkEndpoint(
         ...(await logsAt(endpoint, number)),
       ];
     },
-    { todo: `Check that the provider is running and that its key in RPC_URL_${network.chainId} is right.` },
+    {
+      todo: `Check that the provider is running and that its key in RPC_URL_${network.chainId} is right.`,
+    },
   );
   return { findings, head };
 }
@@ -98,7 +100,11 @@ async function tokenOf({ name, rpc, network }: Endpoint): Promise<Finding[]> {
         ? `there is no USDC at ${network.usdc.address}`
         : `DOMAIN_SEPARATOR is ${result.actual}, expected ${result.expected}`;
     return [
-      wrong(check, says, "No payment would work. Check whether the endpoint serves a different chain or a fork."),
+      wrong(
+        check,
+        says,
+        "No payment would work. Check whether the endpoint serves a different chain or a fork.",
+      ),
     ];
   } finally {
     await client.rpc.close();

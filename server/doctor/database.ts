@@ -48,8 +48,10 @@ export async function checkDatabase(
 ): Promise<Finding[]> {
   const look = (check: string, todo: string, run: () => Promise<Finding | Finding[]>) =>
     found(check, run, { todo });
-  const reached = await look("database", "Check that DATABASE_URL is right and that Postgres is running.", () =>
-    version(pool),
+  const reached = await look(
+    "database",
+    "Check that DATABASE_URL is right and that Postgres is running.",
+    () => version(pool),
   );
   if (reached.some(({ level }) => level === "wrong")) return reached;
   const LOOK_AGAIN = "Fix the reason and run the doctor again.";

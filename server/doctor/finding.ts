@@ -45,7 +45,8 @@ export async function found(
   try {
     return [await look()].flat();
   } catch (error) {
-    const says = error instanceof Error ? error.message.split("\n")[0] || error.name : "no response";
+    const says =
+      error instanceof Error ? error.message.split("\n")[0] || error.name : "no response";
     return [{ check, level: options.level ?? "wrong", says, todo: options.todo }];
   }
 }

@@ -74,7 +74,9 @@ async function checkLane(
         const perDay = (known?.gasPerDay ?? 0) / 1e18;
         const days = perDay > 0 ? balance / perDay : Number.POSITIVE_INFINITY;
         const lasts =
-          perDay > 0 ? `lasts ${durationOf(days * 86_400)} at the recent rate` : "not used recently";
+          perDay > 0
+            ? `lasts ${durationOf(days * 86_400)} at the recent rate`
+            : "not used recently";
         const says = `${(Number(wei) / 1e18).toFixed(4)} ${network.nativeSymbol}, ${lasts}`;
         const todo = `Send ${network.nativeSymbol} to ${address}.`;
         const gas =

@@ -76,7 +76,9 @@ export async function checkKeys({ prisma }: Database, config: Config): Promise<F
             `every wallet is under "${active}"; ${ring ? "the newest open" : "the custody process confirms it"}`,
           );
     },
-    { todo: "See the lines about the database. With CUSTODY_SOCKET, check that the custody process is running." },
+    {
+      todo: "See the lines about the database. With CUSTODY_SOCKET, check that the custody process is running.",
+    },
   );
   remote?.close();
   await kms.close();

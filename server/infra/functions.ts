@@ -39,7 +39,7 @@ export class FunctionsWatch {
   assertInstalled(): void {
     if (this.#installed === "older")
       throw new ApiError("service_unavailable", {
-        detail: "The database's functions are older than this process; nothing was signed.",
+        detail: "The database's functions are older than this process. Nothing was signed.",
         headers: { "retry-after": "2" },
       });
   }
@@ -69,7 +69,7 @@ export default fp(
       onReinstalled: (names) =>
         app.log.warn(
           { functions: names },
-          "another build had put older functions into the database; installed this build's again",
+          "a different build installed older functions in the database; installed this build's functions again",
         ),
     });
     app.decorate("functions", watch);

@@ -137,7 +137,7 @@ export class Kms {
       const isAltered = error instanceof Error && ALTERED.has(error.name);
       report(isAltered ? "altered" : "unavailable", error);
       throw isAltered
-        ? new KmsAltered("the KMS does not open this wrapping", { cause: error })
+        ? new KmsAltered("the KMS cannot decrypt this data key", { cause: error })
         : keysUnavailable(error);
     } finally {
       end();
@@ -191,7 +191,7 @@ function deadline(): { signal: AbortSignal; late: Promise<never>; end: () => voi
 }
 
 function there(bytes: Uint8Array | undefined): Uint8Array {
-  if (bytes === undefined) throw keysUnavailable(new Error("the KMS answered without the bytes"));
+  if (bytes === undefined) throw keysUnavailable(new Error("the response of the KMS has no data"));
   return bytes;
 }
 
@@ -208,7 +208,7 @@ export default fp(
   async (app) => {
     const seconds = new Histogram({
       name: "purser_kms_seconds",
-      help: "Calls to the KMS, with all their attempts, by operation and how they ended",
+      help: "Calls to the KMS including retries, by operation and outcome",
       labelNames: ["operation", "outcome"],
       buckets: [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 3],
       registers: [app.metrics],
@@ -220,7 +220,7 @@ export default fp(
       if (outcome !== "unavailable" || performance.now() - reportedAtMs < REPORT_AGAIN_MS) return;
       reportedAtMs = performance.now();
       const { name, message } = error instanceof Error ? error : new Error(String(error));
-      app.log.error({ operation, reason: name, message }, "the KMS does not serve our keys");
+      app.log.error({ operation, reason: name, message }, "the KMS does not accept our keys");
     });
     app.decorate("kms", kms);
     app.addHook("onClose", () => kms.close());

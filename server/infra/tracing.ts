@@ -115,7 +115,7 @@ export default fp(
     if (tracer === undefined) {
       const { startTracing } = await import("./tracing-sdk.ts");
       const started = startTracing(settings, (reason) =>
-        app.log.warn({ reason }, "traces could not be exported; payments go on without"),
+        app.log.warn({ reason }, "traces could not be exported; payments continue without traces"),
       );
       ({ tracer, stop } = started);
     }

@@ -50,9 +50,9 @@ export class UnixCalls {
       const timer = setTimeout(() => {
         // A process that hangs would be written to for ever, and would do all of it when it wakes.
         if (this.#receivedMs < writtenMs && this.#socket === socket)
-          return this.#lose(`no answer to anything within ${timeoutMs} ms`);
+          return this.#lose(`no response to any call within ${timeoutMs} ms`);
         this.#open.delete(id);
-        reject(new NoAnswer(`no answer to ${method} within ${timeoutMs} ms`));
+        reject(new NoAnswer(`no response to ${method} within ${timeoutMs} ms`));
       }, timeoutMs);
       this.#open.set(id, { resolve, reject, timer });
       socket.write(frame);
@@ -78,7 +78,9 @@ export class UnixCalls {
         return this.#use(await openSocket(this.#path));
       } catch (error) {
         if (performance.now() > untilMs)
-          throw new NoAnswer(`nobody answers on ${this.#path}: ${String(error)}`, { cause: error });
+          throw new NoAnswer(`no process responds on ${this.#path}: ${String(error)}`, {
+            cause: error,
+          });
         await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
       }
     }
@@ -96,7 +98,7 @@ export class UnixCalls {
       try {
         for (const frame of frames.take(chunk)) this.#receive(frame);
       } catch (error) {
-        this.#lose(`what came was no answer: ${String(error)}`);
+        this.#lose(`the response is invalid: ${String(error)}`);
       }
     });
     return socket;
@@ -131,7 +133,7 @@ async function assertPrivate(path: string): Promise<void> {
     const { mode, uid } = await lstat(each);
     const own = process.getuid?.();
     if ((mode & OTHERS) !== 0 || (uid !== own && uid !== 0))
-      throw new Error(`${each} is not this user's alone`);
+      throw new Error(`${each} must belong only to this user`);
   }
 }
 

@@ -104,14 +104,16 @@ async function privateDirectory(path: string): Promise<void> {
   await mkdir(path, { recursive: true, mode: PRIVATE_DIRECTORY });
   const { mode, uid } = await lstat(path);
   if ((mode & OTHERS) !== 0 || uid !== process.getuid?.())
-    throw new Error(`${path} must be this user's alone (mode 0700): who comes in may ask`);
+    throw new Error(
+      `${path} must be accessible only to this user (mode 0700), because any process that can open it can request signatures`,
+    );
 }
 
 /** A socket that nobody listens on is left over from a process that was killed. */
 async function removeStale(path: string): Promise<void> {
   const found = await lstat(path).catch(() => undefined);
   if (!found) return;
-  if (!found.isSocket()) throw new Error(`${path} is there and is no socket`);
+  if (!found.isSocket()) throw new Error(`${path} exists and is not a socket`);
   const isAlive = await new Promise<boolean>((resolve) => {
     const socket = connect(path);
     socket.once("connect", () => resolve(true));

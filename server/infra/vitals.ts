@@ -15,7 +15,7 @@ export default fp(
     const registers = [app.metrics];
     new Gauge({
       name: "purser_build_info",
-      help: "1; which version runs",
+      help: "Always 1; the label is the running version",
       labelNames: ["version"],
       registers,
     }).set({ version: VERSION }, 1);
@@ -23,14 +23,14 @@ export default fp(
     const pools = { money: app.pool, prisma: app.prismaPool, engine: app.enginePool };
     const size = new Gauge({
       name: "purser_database_pool_size",
-      help: "Connections to Postgres that this process may open, by what they are for",
+      help: "Connections to Postgres that this process may open, by purpose",
       labelNames: ["pool"],
       registers,
     });
     for (const [pool, { options }] of Object.entries(pools)) size.set({ pool }, options.max);
     const connections = new Gauge({
       name: "purser_database_connections",
-      help: "Connections in use or idle, and callers that wait for one",
+      help: "Connections in use, idle connections, and callers waiting for a connection",
       labelNames: ["pool", "state"],
       registers: [],
       collect() {
@@ -45,7 +45,7 @@ export default fp(
 
     const headAge = new Gauge({
       name: "purser_head_age_seconds",
-      help: "Since this process saw the newest block for the first time",
+      help: "Seconds since this process first saw the newest block",
       labelNames: ["network"],
       registers: [],
     });
@@ -70,18 +70,18 @@ export default fp(
     const byTask = { labelNames: ["task"], registers: [] };
     const oldest = new Gauge({
       name: "purser_jobs_oldest_seconds",
-      help: "For how long the oldest due job has not been done; 0 when none is due",
+      help: "Age of the oldest due job; 0 when none is due",
       ...byTask,
     });
     const givenUp = new Gauge({
       name: "purser_jobs_given_up",
-      help: "Jobs that failed for the last time and are kept",
+      help: "Jobs that failed for good and are kept",
       ...byTask,
     });
     app.metrics.registerMetric(
       new Gauge({
         name: "purser_jobs_due",
-        help: "Jobs of the queue that are due and not done, by task; the same from every replica",
+        help: "Due jobs in the queue, by task; every replica reports the same",
         ...byTask,
         async collect() {
           // SQL: the job queue has its own schema, which is no part of ours.

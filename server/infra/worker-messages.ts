@@ -89,7 +89,7 @@ export default fp(
         const id = (lastScrape += 1);
         const text = new Promise<string>((resolve, reject) => {
           scrapes.set(id, resolve);
-          setTimeout(() => reject(new Error("the metrics were not gathered")), SCRAPE_MS).unref();
+          setTimeout(() => reject(new Error("the metrics were not collected")), SCRAPE_MS).unref();
         });
         sendToPrimary({ say: "scrape", id });
         return text.finally(() => scrapes.delete(id));
@@ -107,7 +107,7 @@ export default fp(
     });
     app.readiness.add("lanes", async () => {
       if (performance.now() - lanesGoneMs > LANES_AWAY_MS)
-        throw new NotReady("the process that has the lanes is not there");
+        throw new NotReady("the process with the lanes is not running");
       return "in a process of their own";
     });
   },

@@ -121,7 +121,9 @@ async function waitUntilReady(
     if (ended || Date.now() > deadline) {
       const reason = lastLine(logFile) ?? "no answer";
       if (ended && (accounts !== undefined || IN_USE.test(reason)))
-        throw new PortTaken(`another program responds at ${rpcUrl}; it took the port in the meantime.`);
+        throw new PortTaken(
+          `another program responds at ${rpcUrl}; it took the port in the meantime.`,
+        );
       throw new StartError(`the local chain did not start: ${reason} (log: ${logFile})`);
     }
     await delay(10);

@@ -93,7 +93,7 @@ t.test("older functions in the database stop no payment for long", async (t) => 
   client.release();
   await until(async () => (await app.inject("/api/ready")).statusCode === 200);
   t.doesNotThrow(() => app.functions.assertInstalled());
-  t.ok(logs.some((line) => line.includes("installed this build's again")));
+  t.ok(logs.some((line) => line.includes("installed this build's functions again")));
 });
 
 t.test("a token that is not ours stops the boot", async (t) => {

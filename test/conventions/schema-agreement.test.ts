@@ -64,7 +64,7 @@ t.test(
     await client.query("UPDATE _prisma_migrations SET checksum = 'other'");
     await t.rejects(migrate({ connectionString }), {
       name: "MigrationError",
-      message: /another build/,
+      message: /different build/,
     });
   },
 );

@@ -118,7 +118,7 @@ t.test("a question asked in the moment another was answered goes unanswered", as
     ),
     sleep(30_000, "nothing", { ref: false }),
   ]);
-  t.match(told, /the database did not answer/);
+  t.match(told, /the database did not respond/);
   t.match(
     (await pool.query("SELECT 1 AS one")).rows,
     [{ one: 1 }],

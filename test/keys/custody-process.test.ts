@@ -346,7 +346,7 @@ t.test("whose socket it is", async (t) => {
   const elsewhere = join(open, "custody.sock");
   const started = await run({ ...custodyEnv, CUSTODY_SOCKET: elsewhere });
   t.equal(started.code, 1);
-  t.match(started.output, "must be this user's alone");
+  t.match(started.output, "must be accessible only to this user");
   const second = await run(custodyEnv);
   t.match(second.output, "another process listens");
   const bare = await run(
@@ -359,7 +359,7 @@ t.test("whose socket it is", async (t) => {
   const calls = new UnixCalls(elsewhere, { custodyReachMs: 0 });
   await t.rejects(
     calls.call("keyNames", [], 1_000),
-    /nobody answers/,
+    /no process responds/,
     "a shared directory is not believed",
   );
   calls.close();

@@ -135,7 +135,11 @@ t.test("nobody can have a stranger's mailbox filled", async (t) => {
   for (const address of spellings)
     t.equal((await ask(await signIn(world), "PUT", "/api/email", { address })).statusCode, 200);
   const fourth = await ask(await signIn(world), "PUT", "/api/email", { address: spellings[0] });
-  t.match(fourth.json(), { status: 429, code: "rate_limited", detail: /received 3 confirmation mails/ });
+  t.match(fourth.json(), {
+    status: 429,
+    code: "rate_limited",
+    detail: /received 3 confirmation mails/,
+  });
   t.ok(Number(fourth.headers["retry-after"]) > 0);
 
   const busy = await signIn(world);
@@ -350,7 +354,10 @@ t.test("words of others stay words: no header, no markup, no link, no turned lin
   const { text = "", html } = mail;
   t.notMatch(String(html), /<script|<a href="x"|src=|evil\.example/);
   t.notMatch(text, /evil\.example|\u202E/);
-  t.match(text, "Reason (third-party text, not from Purser): “Click https[:]//evil[.]example/login");
+  t.match(
+    text,
+    "Reason (third-party text, not from Purser): “Click https[:]//evil[.]example/login",
+  );
   t.match(text, "requests approval for ? USDC", "a number that is none is not told");
   const links = [...String(html).matchAll(/href="([^"]*)"/g)].map(([, href = ""]) => href);
   t.ok(links.length > 3);

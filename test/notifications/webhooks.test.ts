@@ -309,7 +309,10 @@ t.test("targets that fail, each in its way", async (t) => {
   }
   t.equal(target.at("/followed").length, 0, "the redirect was not followed");
   const gone = made.find(({ name }) => name === "gone for good")?.hook.id ?? "";
-  t.match(await me.status(gone), { status: "disabled", disabledReason: "The server returned 410 Gone" });
+  t.match(await me.status(gone), {
+    status: "disabled",
+    disabledReason: "The server returned 410 Gone",
+  });
   t.equal(
     (await me.notifications("?type=webhook.disabled")).length,
     1,

@@ -187,7 +187,7 @@ t.test("database", async (t) => {
     "UPDATE _prisma_migrations SET checksum = reverse(checksum) WHERE migration_name = '20261123000500_operator_audit'",
   );
   await broken(
-    ["warning", /migrations/, /20991231000000_later is not of this build/],
+    ["warning", /migrations/, /20991231000000_later is from a newer build/],
     "INSERT INTO _prisma_migrations (id, checksum, migration_name, finished_at) VALUES ('later', 'x', '20991231000000_later', now())",
     "DELETE FROM _prisma_migrations WHERE id = 'later'",
   );
@@ -196,7 +196,7 @@ t.test("database", async (t) => {
   );
   const { source } = sources[0] as { source: string };
   await broken(
-    ["wrong", /functions/, /purser_chain_hash: missing, or not as/],
+    ["wrong", /functions/, /purser_chain_hash: missing, or different/],
     source.replace("sha256(before ||", "sha256(before || 'x'::bytea ||"),
     source,
   );

@@ -54,7 +54,7 @@ t.test("a key that is missing by mistake costs nothing that it sealed", async (t
   t.same(await both.app.sharedSecret("test"), before, "and it is the same when the key is back");
   // Of a webhook, it takes no replica out of service, and is said.
   const ready = async () => (await app.inject({ url: "/api/ready" })).body;
-  t.match(await ready(), "every master key that is needed is configured");
+  t.match(await ready(), "all required master keys are configured");
   await database.pool.query(
     "UPDATE service_secrets SET sealed = '\\x0104' || convert_to('gone', 'UTF8') || sealed WHERE purpose = 'test'",
   );

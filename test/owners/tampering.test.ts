@@ -228,7 +228,7 @@ t.test("a spend through columns that were edited", async (t) => {
       t.ok((await alarms()) > rung, `${name}: it rings`);
     });
   t.equal(await signatures(), before, "nothing was signed");
-  t.match(service.logs.join(""), /not covered by its owner's signature/);
+  t.match(service.logs.join(""), /not covered by the owner's signature/);
   const told = await sql.query("SELECT 1 FROM events WHERE type = 'alarm' AND agent_id = $1", [
     agent.id,
   ]);

@@ -145,5 +145,8 @@ t.test("without its facilitator a tool is not given away", async (t) => {
   const tool = paidTool(away, { name: "x", price: "1" }, () => ({ ran: (runs += 1) }));
   await t.rejects(tool(), { message: "The facilitator's supported payments cannot be read." });
   t.equal(runs, 0);
-  t.throws(() => cashier({ facilitator: "http://x", networks: ["nowhere"], payTo }), /does not know the network/);
+  t.throws(
+    () => cashier({ facilitator: "http://x", networks: ["nowhere"], payTo }),
+    /does not know the network/,
+  );
 });

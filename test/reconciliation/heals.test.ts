@@ -73,7 +73,7 @@ t.test("all is well: it says so, as of which block", async (t) => {
   });
   t.match(await ready(ctx), {
     status: 200,
-    ledger: { ok: true, detail: `ledger equals chain as of block ${head}` },
+    ledger: { ok: true, detail: `the ledger matches the chain as of block ${head}` },
   });
   t.match(await metric(ctx, "purser_ledger_block"), new RegExp(`5042002"} ${head}$`));
   t.same(alarms(ctx), []);

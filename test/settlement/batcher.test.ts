@@ -98,7 +98,7 @@ t.test("through the batcher, and on without it", { timeout: 90_000 }, async (t) 
   await chain.testClient.setCode({ address: BATCHER_ADDRESS, bytecode: "0x" });
   t.same(await settleAll(node, await paymentsOf(chain)), all("settled"), node.said());
   t.same(await sentTo(database.pool), [...before, MULTICALL3], "nothing was sent into the void");
-  t.match(warnings(node), [/does not answer any more/]);
+  t.match(warnings(node), [/no longer responds/]);
   t.equal(warnings(node).length, 1);
   await chain.testClient.setCode({ address: BATCHER_ADDRESS, bytecode: code as Hex });
   await expectLedgerEqualsChain(t, chain, database.pool);
@@ -186,7 +186,7 @@ t.test("other code at its address is not used", { timeout: 60_000 }, async (t) =
   const node = await startEngine(t, { databaseUrl: database.url, chain });
   t.same(await settleAll(node, await paymentsOf(chain)), all("settled"), node.said());
   t.same(await sentTo(database.pool), [MULTICALL3]);
-  t.match(warnings(node), [/is other code/]);
+  t.match(warnings(node), [/has different code/]);
   t.equal(warnings(node).length, 1);
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
@@ -210,7 +210,7 @@ t.test("it is looked for until it is there, and said once", async (t) => {
   code = "0x";
   await batcher.look();
   await batcher.look();
-  t.match(said, [/is not there/]);
+  t.match(said, [/is not deployed/]);
   t.equal(said.length, 1);
   const chain = await testChain(t);
   code = (await chain.publicClient.getCode({ address: BATCHER_ADDRESS })) ?? "0x";
@@ -222,7 +222,7 @@ t.test("it is looked for until it is there, and said once", async (t) => {
     batcher.hear(answer);
     t.equal(batcher.address, undefined);
   }
-  t.match(said.slice(1), [/does not answer/], "what was seen in between may be said again");
+  t.match(said.slice(1), [/no longer responds/], "what was seen in between may be said again");
   t.equal(said.length, 2);
   const none = new Batcher({ network: { ...network, batcher: undefined }, rpc: rpc as never, log });
   none.start();

@@ -79,7 +79,11 @@ t.test("told at inclusion, then taken back", { timeout: 60_000 }, async (t) => {
   // The row is there to be read before the answer to its COMMIT has reached the engine.
   await until(() => node.corrections.length > 0);
   t.same(node.corrections, ["settled_to_open"], node.said());
-  t.ok(node.logs.some(({ level, message }) => level === "error" && /took back/.test(message)));
+  t.ok(
+    node.logs.some(
+      ({ level, message }) => level === "error" && /reorganisation removed/.test(message),
+    ),
+  );
   const audit = await database.pool.query(
     "SELECT action, body::json->'before' AS before, body::json->'after' AS after FROM audit_log WHERE agent_id IS NOT NULL",
   );

@@ -223,7 +223,9 @@ t.test("a chain that loses nonces while we run", { timeout: 90_000 }, async (t) 
   const outcome = await settle(node, await payment(), 60_000);
   t.equal(outcome.status, "settled", node.said());
   t.ok(
-    node.logs.some(({ level, message }) => level === "error" && /lost nonces/.test(message)),
+    node.logs.some(
+      ({ level, message }) => level === "error" && /lost our transactions/.test(message),
+    ),
     "the log says so",
   );
   await until(

@@ -112,7 +112,9 @@ t.test("what the seller signed", async (t) => {
   await drawer.getByText("Verified", { exact: true }).waitFor();
   await drawer.getByText("The payee signed this receipt for this very payment.").waitFor();
   await drawer.getByText("This transaction", { exact: true }).waitFor();
-  await drawer.getByText(/^Fetched again 2 times with the wallet's signature, without paying; last /).waitFor();
+  await drawer
+    .getByText(/^Fetched again 2 times with the wallet's signature, without paying; last /)
+    .waitFor();
   await look("good");
   await page.goto(world.baseUrl + pathOf(bad));
   await title.waitFor();

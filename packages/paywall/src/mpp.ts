@@ -55,7 +55,9 @@ export class MppCharges {
     if (Buffer.byteLength(secret) < MIN_SECRET_BYTES)
       throw new Error(`the secret of mpp must have at least ${MIN_SECRET_BYTES} bytes`);
     if (realm !== undefined && !QUOTABLE.test(realm))
-      throw new Error("the realm of mpp must be printable ASCII without spaces, quotes and backslashes");
+      throw new Error(
+        "the realm of mpp must be printable ASCII without spaces, quotes and backslashes",
+      );
     this.#secret = secret;
     this.#realm = realm;
   }
@@ -143,7 +145,8 @@ function proofOf(
 ): Proof {
   const { challenge, source } = shown;
   const { type, signature, ...authorization } = shown.payload;
-  if (type !== "authorization") return malformed("The credential must have the type authorization.");
+  if (type !== "authorization")
+    return malformed("The credential must have the type authorization.");
   const nonce = String(authorization["nonce"]).toLowerCase();
   if (nonce !== challengeHash(challenge) && nonce !== borderedHash(challenge))
     return malformed("The authorization's nonce is not the hash of the challenge.");

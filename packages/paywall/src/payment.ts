@@ -39,8 +39,7 @@ export class Payment implements Receipt {
     const parsed =
       typeof used === "string" ? parseDecimal(used) : { ok: true as const, atomic: used };
     if (!parsed.ok) throw new RangeError(`the charged amount ${parsed.reason}`);
-    if (!this.#isByUse)
-      throw new Error("this route has a fixed price and cannot charge by use");
+    if (!this.#isByUse) throw new Error("this route has a fixed price and cannot charge by use");
     if (this.#used !== undefined) throw new Error("the charge can be set only once");
     if (this.maximum !== undefined && (parsed.atomic < 0n || parsed.atomic > BigInt(this.maximum)))
       throw new RangeError(

@@ -24,8 +24,7 @@ const HELD_MS = 600_000;
 const MAX_HELD = 100;
 const MAX_HELD_BYTES = 1_000_000;
 
-const NEVER_SAID =
-  "the handler did not set the charge; nothing was charged or served";
+const NEVER_SAID = "the handler did not set the charge; nothing was charged or served";
 
 export class Serving {
   readonly #paid = new WeakMap<FastifyRequest, Begun>();

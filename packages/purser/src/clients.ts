@@ -178,8 +178,7 @@ function withTomlEntry(text: string, holder: string, name: string, entry: Record
   const kept = withoutTables(text, holder, name).trimEnd();
   const after = `${kept}${kept === "" ? "" : "\n\n"}${block}\n`;
   const expected = { ...before, [holder]: { ...servers, [name]: whole } };
-  if (!isSame(after, expected))
-    return refused("this command cannot edit the format of its tables");
+  if (!isSame(after, expected)) return refused("this command cannot edit the format of its tables");
   return { ok: true as const, text: after };
 }
 

@@ -40,7 +40,8 @@ export async function connect(
   const place = { env, platform };
   const { url, apiKey } = readSettings(env);
   const { oauth = false, print = false, yes = false, name = "purser" } = options;
-  if (!/^[A-Za-z0-9_-]{1,64}$/.test(name)) throw new Error("--name may contain only letters, digits, - and _");
+  if (!/^[A-Za-z0-9_-]{1,64}$/.test(name))
+    throw new Error("--name may contain only letters, digits, - and _");
   if (!oauth && apiKey === "")
     throw new Error("no API key: set AGENT_API_KEY, run purser init --save, or use --oauth");
   if (!print && !yes && !terminal.isInteractive)
@@ -95,10 +96,14 @@ type Plan =
 function planFor(client: Client, file: string, name: string, server: Server): Plan {
   const entry = client.entry(server);
   if (!entry)
-    return { kind: "refused", reason: "its file does not support a URL; connect it with a key instead" };
+    return {
+      kind: "refused",
+      reason: "its file does not support a URL; connect it with a key instead",
+    };
   const before = existsSync(file) ? readFileSync(file, "utf8") : undefined;
   const changed = withEntry(client, before ?? "", name, entry);
-  if (!changed.ok) return { kind: "refused", reason: `${changed.reason}; the file was not changed` };
+  if (!changed.ok)
+    return { kind: "refused", reason: `${changed.reason}; the file was not changed` };
   if (changed.text === before) return { kind: "unchanged" };
   const alone = withEntry(client, "", name, entry);
   return { kind: "write", before, after: changed.text, shown: alone.ok ? alone.text : "" };

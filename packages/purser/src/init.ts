@@ -77,9 +77,7 @@ function ownerKey(
 ): `0x${string}` {
   const text = keyFile === undefined ? local?.demoOwnerPrivateKey : readFileSync(keyFile, "utf8");
   if (text === undefined)
-    throw new Error(
-      `${url} has no demo wallet: pass --key-file with the owner's private key`,
-    );
+    throw new Error(`${url} has no demo wallet: pass --key-file with the owner's private key`);
   const [, digits] = /^(?:0x)?([0-9a-fA-F]{64})$/.exec(text.trim()) ?? [];
   if (digits === undefined) throw new Error("--key-file must contain 64 hexadecimal digits");
   return `0x${digits}`;

@@ -104,7 +104,8 @@ const hasEnvelope = (message: JSONRPCMessage): boolean =>
 
 function explain(url: string, error: unknown): string {
   const { status } = error as { status?: unknown };
-  if (status === 401) return `${url} refuses the key. Set AGENT_API_KEY to a valid key of an agent.`;
+  if (status === 401)
+    return `${url} refuses the key. Set AGENT_API_KEY to a valid key of an agent.`;
   if (typeof status === "number")
     return `${url}/mcp returned HTTP ${status}. Check that PURSER_URL is the URL of a Purser service.`;
   const { detail, suggestion } = whyUnanswered(url, error).problem;

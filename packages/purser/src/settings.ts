@@ -94,9 +94,7 @@ function readSaved(env: Env): Saved {
   }
   const { current, keys, ...single } = asObject(value);
   if (keys === undefined && single["apiKey"] !== undefined)
-    throw new Error(
-      `${file} has an unknown format: move it away, then save the key again`,
-    );
+    throw new Error(`${file} has an unknown format: move it away, then save the key again`);
   return {
     current: typeof current === "string" ? current : undefined,
     keys: Object.fromEntries(

@@ -87,8 +87,7 @@ export function whyUnanswered(
 ): Extract<Answer<never>, { kind: "lost" | "elsewhere" }> {
   const { code, syscall } = faultOf(error);
   // Ports that no fetch goes to (9, 25, ...) have no code.
-  if (messageOf(error) === "bad port")
-    return notReached(baseUrl, "its port is blocked");
+  if (messageOf(error) === "bad port") return notReached(baseUrl, "its port is blocked");
   if (BAD_CERTIFICATE.test(code))
     return notReached(baseUrl, `the encrypted connection fails (${code})`, CHECK_TLS);
   // A connection that stood can become unreachable, too.

@@ -112,7 +112,7 @@ export default fp(
   async (app) => {
     const calls = new Counter({
       name: "purser_rpc_calls_total",
-      help: "JSON-RPC calls, by method, endpoint (its place in RPC_URL_<chainId>, 1 is the first) and whether an answer came",
+      help: "JSON-RPC calls, by method, endpoint (position in RPC_URL_<chainId>, from 1) and outcome",
       labelNames: ["network", "method", "endpoint", "answered"],
       registers: [app.metrics],
     });
@@ -132,7 +132,7 @@ export default fp(
         throw new TokenDomainMismatch(
           result.actual === undefined
             ? `There is no USDC token at ${usdc.address} on ${name}.`
-            : `The token ${usdc.address} on ${name} has DOMAIN_SEPARATOR ${result.actual}, expected ${result.expected}. Is the RPC endpoint of another chain?`,
+            : `The token ${usdc.address} on ${name} has DOMAIN_SEPARATOR ${result.actual}, expected ${result.expected}. Check whether the RPC endpoint serves a different chain.`,
         );
       chains.verified.add(chainId);
     };
@@ -165,7 +165,7 @@ export default fp(
         const { kind, message } = classifyChainError(error);
         app.log.warn(
           { network: chain.network.id, kind, reason: message },
-          "the chain gave no answer at boot; its token will be checked later",
+          "the chain did not respond at start; its token is checked later",
         );
       }
     }

@@ -183,8 +183,10 @@ export class ChainRpc {
     // A silent endpoint may have taken it: the refusal of another is then no proof.
     if (trouble === undefined && refusal !== undefined) throw refusal as Error;
     if (refusal !== undefined)
-      throw new ChainUnreachable("one endpoint refused, another was silent", { cause: refusal });
-    throw new ChainUnreachable("no RPC endpoint took the transaction", { cause: trouble });
+      throw new ChainUnreachable("one endpoint refused and another did not respond", {
+        cause: refusal,
+      });
+    throw new ChainUnreachable("no RPC endpoint accepted the transaction", { cause: trouble });
   }
 
   /** The endpoint that is asked first answers a send with the receipt, as far as is known. */

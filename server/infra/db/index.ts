@@ -38,7 +38,7 @@ export default fp(
     if (databaseUrl === undefined)
       throw new Error("databaseUrl must be resolved before the app is built");
     const silence = new SilenceWatch(() =>
-      app.log.warn("a database connection went silent; opening all of them anew"),
+      app.log.warn("a database connection stopped responding; reopening all connections"),
     );
     const open = (maxConnections: number, options: PoolOptions = {}): Pool => {
       const url = options.isPooled ? (databasePooledUrl ?? databaseUrl) : databaseUrl;
@@ -88,7 +88,7 @@ function countPromotions(metrics: Registry, pool: Pool, signal: AbortSignal): vo
   });
   const waiting = new Gauge({
     name: "purser_database_commits_waiting",
-    help: "Commits of this service that have waited for a standby for more than 2 s.",
+    help: "Commits of this service that waited for a standby for more than 2 s.",
     registers: [metrics],
     async collect() {
       const found = await readDurability(pool).catch(() => undefined);

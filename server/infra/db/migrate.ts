@@ -103,7 +103,7 @@ async function applyMigrations(client: Client): Promise<string[]> {
       done.push(migration.name);
     } else if (checksum !== migration.checksum) {
       throw new MigrationError(
-        `Migration ${migration.name} was applied in another form; this database belongs to another build`,
+        `Migration ${migration.name} was applied with different content; this database belongs to a different build`,
       );
     }
   }

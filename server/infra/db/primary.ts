@@ -72,14 +72,14 @@ class Lineage {
   admit(timeline: number, client?: PrimaryClient): void {
     if (timeline < this.#newest)
       throw new NotThePrimary(
-        `it is on timeline ${timeline}, and timeline ${this.#newest} has begun: an old primary that came back`,
+        `it is an old primary on timeline ${timeline}; the current timeline is ${this.#newest}`,
       );
     const isPromotion = this.#newest > 0 && timeline > this.#newest;
     this.#newest = timeline;
     for (const [other, on] of this.#open)
       if (on < timeline) {
         this.#open.delete(other);
-        other.cut(`timeline ${timeline} has begun elsewhere`);
+        other.cut(`a newer timeline ${timeline} has started`);
       }
     if (client) {
       this.#open.set(client, timeline);
@@ -119,7 +119,7 @@ class Servers {
     this.#system ??= system;
     if (system !== this.#system)
       throw new NotThePrimary(
-        `it belongs to another database system (${system}, not ${this.#system}); restart the service if that is meant`,
+        `it belongs to a different database system (${system}, not ${this.#system}); restart the service if this is intended`,
       );
     const lineage = lineages.get(system) ?? new Lineage();
     lineages.set(system, lineage);
@@ -191,7 +191,7 @@ async function whatIs(config: PrimaryConfig, url: string): Promise<Identity> {
     connectionTimeoutMillis: QUERY_TIMEOUT_MS,
   });
   client.on("error", () => undefined);
-  const late = setTimeout(() => destroy(client, "it did not answer"), QUERY_TIMEOUT_MS);
+  const late = setTimeout(() => destroy(client, "it did not respond"), QUERY_TIMEOUT_MS);
   try {
     await client.connect();
     return await identify(client);
@@ -268,7 +268,7 @@ export class PrimaryClient extends Client {
       this.port = Number(port === "" ? 5432 : port);
     }
     await super.connect();
-    const late = setTimeout(() => this.cut("the database did not answer on it"), ANSWER_MS);
+    const late = setTimeout(() => this.cut("the database did not respond on it"), ANSWER_MS);
     try {
       servers.admit(await identify(this), this);
     } catch (error) {

@@ -39,7 +39,7 @@ interface Watched {
 export class SilentConnection extends Error {
   override name = "SilentConnection";
   constructor() {
-    super("Connection terminated: the database did not answer on it");
+    super("Connection terminated: the database did not respond on it");
   }
 }
 

@@ -55,7 +55,7 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
       for (const ownerId of found.owners) wakeups.wake(ownerId);
     } catch (error) {
       // The heartbeat reads as well, and says so to the client when it cannot.
-      app.log.debug({ err: error }, "could not look for new events");
+      app.log.debug({ err: error }, "could not read new events");
     } finally {
       isLooking = false;
     }

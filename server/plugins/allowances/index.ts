@@ -40,7 +40,7 @@ export default fp(
       );
       const known = { atomic: uintOf(atomic), count: uintOf(count) };
       if (known.atomic === undefined || known.count === undefined)
-        throw new Error("the token does not tell its allowances");
+        throw new Error("the token's allowances cannot be read");
       return {
         atomic: known.atomic,
         count: known.count,

@@ -23,7 +23,7 @@ export default fp(
     );
     const waiting = new Waiting({
       decided: (ids) => decidedAmong(app.prisma, ids),
-      trouble: (error) => app.log.debug({ err: error }, "could not look for decisions"),
+      trouble: (error) => app.log.debug({ err: error }, "could not read decisions"),
     });
     // Who waits would hold up a stop.
     app.addHook("preClose", async () => waiting.close());

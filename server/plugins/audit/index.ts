@@ -99,7 +99,7 @@ const noteRefusals: FastifyPluginAsyncTypebox = fp(async (app) => {
     // Without a session nobody is known: a sign-in that is refused is noted where it is.
     if (code === undefined || !(request.owner as unknown)) return done();
     const unnoted = (error: unknown): void =>
-      request.log.error({ err: error }, "a refusal was not noted in the audit");
+      request.log.error({ err: error }, "a refusal was not recorded in the audit log");
     const noted = (): void => done();
     note(request, code).catch(unnoted).finally(noted);
   });

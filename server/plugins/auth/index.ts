@@ -95,7 +95,10 @@ export const agent = fp(
       if (isUseStale) {
         // Beside the request: when it was last used is worth no waiting and no failure.
         noteKeyUse(app.pool, agent.apiKeyId).catch((error: unknown) =>
-          app.log.warn({ err: error, apiKeyId: agent.apiKeyId }, "last use of a key not noted"),
+          app.log.warn(
+            { err: error, apiKeyId: agent.apiKeyId },
+            "the last use of a key was not recorded",
+          ),
         );
       }
       return agent;

@@ -117,7 +117,7 @@ export function proveFacilitatorKeys(app: FastifyInstance): void {
     if (isAdmitted) request.caller = { kind: "merchant", id: ownerId };
     if (holder.isUseStale)
       noteMerchantKeyUse(app.pool, keyId).catch((error: unknown) =>
-        app.log.warn({ err: error, keyId }, "last use of a key not noted"),
+        app.log.warn({ err: error, keyId }, "the last use of a key was not recorded"),
       );
   }
 }

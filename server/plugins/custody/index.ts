@@ -30,7 +30,7 @@ export default fp(
   async (app) => {
     const alarms = new Counter({
       name: "purser_policy_not_signed_total",
-      help: "Signatures refused because the books do not agree with what the owner signed: look at each",
+      help: "Signatures refused because stored rules do not match the owner's signature: check each one",
       registers: [app.metrics],
     });
     const { custodySocket, networks, timings } = app.config;
@@ -41,7 +41,7 @@ export default fp(
         calls: new UnixCalls(custodySocket, timings),
         networks,
         timings,
-        onTrouble: (reason) => app.log.error({ reason }, "the custody process does not answer"),
+        onTrouble: (reason) => app.log.error({ reason }, "the custody process does not respond"),
       });
       app.addHook("onClose", () => remote.close());
       vault = remote;
@@ -60,7 +60,7 @@ export default fp(
           onLost: (lost, error) =>
             app.log.warn(
               { err: error, purpose: lost },
-              "a secret does not open; a new one is made",
+              "a secret cannot be decrypted; creating a new one",
             ),
         },
         purpose,
@@ -74,10 +74,10 @@ export default fp(
           alarms.inc();
           app.log.error(
             { err: error, agentId },
-            "a payment is not covered by its owner's signature",
+            "a payment is not covered by the owner's signature",
           );
           notifyOwner(app.pool, agentId).catch((failure: unknown) =>
-            app.log.error({ err: failure, agentId }, "the owner was not told of an alarm"),
+            app.log.error({ err: failure, agentId }, "the owner was not notified of an alarm"),
           );
         },
       }),
@@ -91,7 +91,7 @@ export default fp(
       // These cost no money: the service goes on without them, and reports it.
       if ((await kidsOfSecrets(app.prisma)).some(isMissing))
         return "degraded: secrets of webhooks or of the service are under a master key that is not configured";
-      return "every master key that is needed is configured";
+      return "all required master keys are configured";
     });
   },
   { name: "custody" },
@@ -101,6 +101,6 @@ async function keysOf(vault: KeyVault): Promise<KeyNames> {
   try {
     return await vault.keyNames();
   } catch (error) {
-    throw new NotReady("what keeps the keys cannot be reached", { cause: error });
+    throw new NotReady("the key store cannot be reached", { cause: error });
   }
 }

@@ -163,7 +163,8 @@ if (import.meta.url === pathToFileURL(realpathSync(process.argv[1] ?? ".")).href
     await main();
   } catch (error) {
     const isOurs = error instanceof ConfigError || error instanceof CustodyError;
-    if (isKeysUnavailable(error)) console.error(whyAway(error), "Run this command again to continue.");
+    if (isKeysUnavailable(error))
+      console.error(whyAway(error), "Run this command again to continue.");
     else console.error(isOurs ? error.message : error);
     process.exitCode = 1;
   }

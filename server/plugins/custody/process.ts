@@ -42,12 +42,12 @@ export async function startCustody(config: Config): Promise<CustodyProcess> {
     const served = await serveCalls({
       path,
       answer: (call) => answer(app, vault, call),
-      tooBusy: answerOf(keysUnavailable(new Error("too much is asked at once"))),
+      tooBusy: answerOf(keysUnavailable(new Error("too many calls at the same time"))),
       atOnce: AT_ONCE,
       waiting: WAITING,
-      onBroken: (reason) => app.log.warn({ reason }, "a connection was ended: it sent no calls"),
+      onBroken: (reason) => app.log.warn({ reason }, "closed a connection that sent no calls"),
     });
-    app.log.info({ path }, "the keys are asked for here");
+    app.log.info({ path }, "custody is ready for requests");
     return {
       close: async () => {
         await served.close();
@@ -69,10 +69,7 @@ async function answer(app: FastifyInstance, vault: KeyVault, call: Call): Promis
     return { ok: true, result: (await ask(...given)) ?? null };
   } catch (error) {
     if (error instanceof NotSignedFor)
-      app.log.error(
-        { err: error, method },
-        "what was asked is not covered by its owner's signature",
-      );
+      app.log.error({ err: error, method }, "a request is not covered by the owner's signature");
     else if (!(error instanceof ApiError)) app.log.error({ err: error, method }, "a call failed");
     if (error instanceof CustodyError) return answerOf(error);
     // A database that is away is no fault, here as there.

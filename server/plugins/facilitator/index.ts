@@ -96,7 +96,7 @@ export default fp(
       settleWaitMs,
       maxHoldMs: Math.min(...networks.map(({ blockTimeMs }) => blockTimeMs)) / BURST_SHARE_OF_BLOCK,
       onFault: (err) =>
-        app.log.error({ err }, "settlement accepted, its outcome could not be told"),
+        app.log.error({ err }, "settlement accepted, but its outcome could not be returned"),
       sleep: (ms) => sleep(ms),
     });
     app.decorate(
@@ -175,7 +175,7 @@ const TOLD = {
   "EXTENSION-RESPONSES": {
     statuses: [200],
     description:
-      "Base64 JSON by extension: what became of a Bazaar announcement, and why it was not taken",
+      "Base64 JSON by extension: the result of a Bazaar announcement, with the reason if it was rejected",
   },
 };
 const IDEMPOTENCY_KEY = /^[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?$/;
@@ -211,7 +211,7 @@ const paymentRoutes: FastifyPluginAsyncTypebox = async (app) => {
         operationId: "settlePayment",
         summary: "Settle a payment exactly once; every outcome of the protocol has status 200",
         description:
-          "A retry with the same `Idempotency-Key` header and body hears the first answer; anyone else `duplicate_settlement`. Nothing inside the payload proves who is calling.",
+          "A retry with the same `Idempotency-Key` header and body gets the first response; any other request gets `duplicate_settlement`. Nothing in the payload proves who is calling.",
         body: PaymentBody,
         response: { 200: SettleAnswer },
       },
@@ -266,7 +266,7 @@ export const serviceRoutes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "getFacilitator",
-        summary: "What this facilitator settles: exactly the configured networks and assets",
+        summary: "The networks and assets that this facilitator settles",
         response: { 200: FacilitatorService },
       },
     },
@@ -280,7 +280,7 @@ export const serviceRoutes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "getSupportedKinds",
-        summary: "The protocol's supported kinds; stock middleware reads this at start",
+        summary: "The protocol's supported kinds; x402 middleware reads this at start",
         response: { 200: Supported },
       },
     },
@@ -294,7 +294,7 @@ export const serviceRoutes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags: ["facilitator"],
         operationId: "getFacilitatorStats",
-        summary: "What this facilitator did for others",
+        summary: "Statistics of this facilitator",
         response: { 200: FacilitatorStats },
       },
     },

@@ -29,7 +29,7 @@ export default fp(
     const handOver = () =>
       tally
         .handOver((counts) => store.addFacilitatorCounts(app.prisma, counts))
-        .catch((err: unknown) => app.log.warn({ err }, "facilitator counts not kept yet"));
+        .catch((err: unknown) => app.log.warn({ err }, "facilitator counts not stored yet"));
     const timer = setInterval(() => void handOver(), HAND_OVER_MS).unref();
     app.addHook("onClose", async () => {
       clearInterval(timer);

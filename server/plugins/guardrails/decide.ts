@@ -144,7 +144,7 @@ export function clocksApart(
   about: { agentId: string; chainId: number },
 ): ApiError {
   const { agentId, chainId } = about;
-  log.error({ agentId, chainId }, "the database's clock and the chain's are far apart");
+  log.error({ agentId, chainId }, "the clocks of the database and the chain are far apart");
   return new ApiError("chain_unavailable", {
     detail: "The chain's clock and this service's clock are too far apart. Nothing was signed.",
   });

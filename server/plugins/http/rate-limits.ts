@@ -56,7 +56,7 @@ export default fp(
     const shared = new SharedBuckets(bucketLeases(app.pool), (error) => {
       if (performance.now() - warnedAtMs < WARN_EVERY_MS) return;
       warnedAtMs = performance.now();
-      app.log.warn({ err: error }, "shared limits cannot be read; this process counts for itself");
+      app.log.warn({ err: error }, "shared limits cannot be read; this process counts separately");
     });
 
     const take = (name: LimitName, who: string): Verdict | Promise<Verdict> => {

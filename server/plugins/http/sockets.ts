@@ -39,7 +39,7 @@ export default fp(
     const connectionsPerAddress = shareOf(app.config.connectionsPerAddress, app.config);
     const cut = new Counter({
       name: "purser_connections_cut_total",
-      help: "Connections ended by us: too many of one address, or an answer not taken in time",
+      help: "Connections that the service closed: too many from one address, or a response not read in time",
       labelNames: ["reason"],
       registers: [app.metrics],
     });
@@ -71,7 +71,10 @@ export default fp(
         for (const [socket, state] of held)
           if (isTooSlow(socket, state, requestTimeoutMs)) {
             cut.inc({ reason: "slow_reader" });
-            app.log.info({ ip: socket.remoteAddress }, "an answer was not taken in time; cut");
+            app.log.info(
+              { ip: socket.remoteAddress },
+              "a response was not read in time; closing the connection",
+            );
             socket.destroy();
           }
       },

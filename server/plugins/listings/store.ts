@@ -173,7 +173,7 @@ export async function insertListing(db: Db, row: NewListingRow): Promise<Listing
 
 /** Our own endpoints: replicas that start together make one row, a changed origin or payee re-pins it. */
 export async function putBuiltIn(db: Db, row: NewListingRow): Promise<void> {
-  if (row.builtInKey === null) throw new Error("a listing of our own needs its key");
+  if (row.builtInKey === null) throw new Error("a built-in listing needs its key");
   const now = await databaseNow(db);
   const columns = stored(row, now);
   const before = await db.listing.findUnique({ where: { builtInKey: row.builtInKey } });

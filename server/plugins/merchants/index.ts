@@ -73,7 +73,7 @@ export default fp(
         isRunning = true;
         await tally
           .handOver((counts) => keepRefusals(app.pool, counts))
-          .catch((err: unknown) => app.log.warn({ err }, "counted refusals not kept yet"))
+          .catch((err: unknown) => app.log.warn({ err }, "counted refusals not stored yet"))
           .finally(() => (isRunning = false));
       };
       app.decorate("keepRefusals", handOver);

@@ -231,7 +231,11 @@ async function writeFailed(
   );
   const [row] = rows;
   if (row && (row.isDead || isGone))
-    await disable(sql, claimed, isGone ? "The server returned 410 Gone" : `Deliveries failed for a day: ${error}`);
+    await disable(
+      sql,
+      claimed,
+      isGone ? "The server returned 410 Gone" : `Deliveries failed for a day: ${error}`,
+    );
   else if (row)
     // SQL: the database's clock.
     await sql.query(

@@ -33,7 +33,7 @@ export default fp(
       prisma: app.prisma,
       secretBox: app.secretBox,
       trouble: (error, webhookId) =>
-        app.log.error({ err: error, webhookId }, "a webhook's secret cannot be opened"),
+        app.log.error({ err: error, webhookId }, "a webhook's secret cannot be decrypted"),
       assertAllowed: (url) => {
         try {
           return app.outbound.assertAllowed(url);
@@ -45,7 +45,7 @@ export default fp(
     });
     const outcomes = new Counter({
       name: "purser_notifications_deliveries_total",
-      help: "Attempts to tell a webhook, by what became of them",
+      help: "Webhook delivery attempts, by outcome",
       labelNames: ["outcome"],
       registers: [app.metrics],
     });
@@ -60,7 +60,7 @@ export default fp(
       trouble: (error, claimed) =>
         app.log.error(
           { err: error, webhookId: claimed?.webhookId, deliveryId: claimed?.deliveryId },
-          "a webhook was not told, and will be tried again",
+          "a webhook delivery failed and is retried",
         ),
       counted: (outcome) => outcomes.inc({ outcome }),
     });
@@ -100,7 +100,7 @@ function lookForNews(app: FastifyInstance, deliveries: Deliveries): void {
       if (await isAnyDue(app.pool)) await app.jobs.enqueue(TASK, {}, { jobKey: TASK });
     } catch (error) {
       // The round of the next minute comes by itself.
-      app.log.debug({ err: error }, "could not look for webhooks to tell");
+      app.log.debug({ err: error }, "could not read webhook deliveries");
     } finally {
       isLooking = false;
     }
@@ -116,12 +116,12 @@ function addGauges(app: FastifyInstance): void {
   const gauges = [
     {
       name: "purser_notifications_waiting",
-      help: "Deliveries to active webhooks that are still to be made",
+      help: "Waiting deliveries to active webhooks",
       read: (backlog: { waiting: number }) => backlog.waiting,
     },
     {
       name: "purser_notifications_oldest_seconds",
-      help: "How long the oldest of them has waited",
+      help: "Age of the oldest waiting delivery",
       read: (backlog: { oldestSeconds: number }) => backlog.oldestSeconds,
     },
   ];

@@ -49,7 +49,7 @@ export async function mail(app: FastifyInstance): Promise<void> {
   const server = mailServer(settings);
   const mails = new Counter({
     name: "purser_mails_total",
-    help: "Mails handed to the SMTP server, by kind and what it said: sent, refused, given_up, or waiting for another try",
+    help: "Mails passed to the SMTP server, by kind and outcome: sent, refused, given_up, or waiting for a retry",
     labelNames: ["kind", "outcome"],
     registers: [app.metrics],
   });
@@ -86,7 +86,7 @@ async function makeDueMails({ prisma, log }: FastifyInstance, failing: Failing):
         failing.delete(ownerId);
       } catch (error) {
         failing.add(ownerId);
-        log.error({ err: error, ownerId }, "the owner's mail could not be made");
+        log.error({ err: error, ownerId }, "the owner's mail could not be written");
       }
   };
   await Promise.all(Array.from({ length: TOGETHER }, make));

@@ -24,7 +24,8 @@ import {
   type Owner,
 } from "./mail-address-store.ts";
 
-const NOBODYS_LINK = "This link has expired, was used, or belongs to a different account. Request a new one.";
+const NOBODYS_LINK =
+  "This link has expired, was used, or belongs to a different account. Request a new one.";
 const LONGEST_FORM = 4_096;
 
 const routes: FastifyPluginAsyncTypebox = async (app) => {
@@ -54,7 +55,8 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "setEmail",
-        summary: "Set the address, which gets one mail to confirm it, or change which e-mails are sent",
+        summary:
+          "Set the address, which gets one mail to confirm it, or change which e-mails are sent",
         body: EmailBody,
         response: { 200: Email },
       },

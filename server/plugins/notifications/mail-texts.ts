@@ -72,7 +72,8 @@ function confirmation(owner: string, place: Place): Letter {
 }
 
 const ADDRESS_CHANGES = {
-  asked: "A different address was entered for these mails. We send them here until it is confirmed.",
+  asked:
+    "A different address was entered for these mails. We send them here until it is confirmed.",
   moved: "A different address was confirmed. These mails now go there.",
   removed: "This address was removed. We send nothing more here.",
   away: "All agents of this wallet were moved to its recovery wallet, and this address was removed. We send nothing more here. The new owner can set an address.",
@@ -130,11 +131,16 @@ function report(
     lead,
     lines:
       more > 0
-        ? [...lines, { text: `And ${plural(more, "more")}. See the app for the full list.`, links: [] }]
+        ? [
+            ...lines,
+            { text: `And ${plural(more, "more")}. See the app for the full list.`, links: [] },
+          ]
         : lines,
     action: { label: "See all in the app", url: link(place, "/notifications") },
     foot: [
-      { text: "Opening a link does not change anything: the app asks you to confirm with a button." },
+      {
+        text: "Opening a link does not change anything: the app asks you to confirm with a button.",
+      },
       {
         text: `You get this because you confirmed this address for the wallet ${owner}.`,
         links: [{ label: "Change e-mail settings", url: link(place, "/notifications/email") }],

@@ -19,7 +19,10 @@ const MAX_ID = 500;
 export function readMetadata(metadata: Record<string, unknown>): Omit<Client, "id"> {
   const { redirect_uris: uris, grant_types: grants, response_types: responses } = metadata;
   if (!Array.isArray(uris) || uris.length === 0 || uris.length > MAX_REDIRECTS)
-    throw new OauthError("invalid_redirect_uri", `redirect_uris must have 1 to ${MAX_REDIRECTS} URLs.`);
+    throw new OauthError(
+      "invalid_redirect_uri",
+      `redirect_uris must have 1 to ${MAX_REDIRECTS} URLs.`,
+    );
   const redirectUris = uris.map((uri: unknown, index) => {
     const why = typeof uri === "string" ? whyNotRedirect(uri) : "is not text";
     if (why !== undefined)

@@ -26,7 +26,10 @@ interface TokenCall {
 type Reason = "code used twice" | "refresh token used twice" | "asked by the program";
 
 const badGrant = () =>
-  new OauthError("invalid_grant", "It is invalid, used, expired, or was issued to a different program.");
+  new OauthError(
+    "invalid_grant",
+    "It is invalid, used, expired, or was issued to a different program.",
+  );
 
 /** S256 (RFC 7636 section 4.6). */
 const challengeOf = (verifier: string): string =>

@@ -136,7 +136,7 @@ function decoratePaying(app: FastifyInstance): void {
       earlier: (ref) => findEarlier(pool, ref),
       told: markDelivered(pool),
     },
-    (error) => app.log.warn({ err: error }, "an answer was told, and that is not written down"),
+    (error) => app.log.warn({ err: error }, "a response was returned but not recorded"),
   );
   app.decorate("joining", joining);
   app.decorate("cancelCall", (agentId, call) =>

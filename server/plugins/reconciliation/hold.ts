@@ -111,7 +111,7 @@ export class RestoreHold {
       beyond.push({ address, used: count });
       this.#deps.log.warn(
         { lane: address, used: String(count), known: String(nextNonce) },
-        "the chain knows transactions of the relayer that this database does not: agents wait for the books",
+        "the chain has relayer transactions that this database does not have: agents wait for reconciliation",
       );
     }
     if (beyond.length > 0) await this.#deps.begin(await this.#deps.head(), beyond);

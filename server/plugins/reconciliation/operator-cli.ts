@@ -80,7 +80,8 @@ const COMMANDS: Readonly<Record<string, (work: Work) => Promise<void>>> = {
     await prisma.$transaction(async (tx) => {
       const before = await readAgainFrom(tx, key, BigInt(from));
       if (before === undefined) throw wrong(`reconciliation of ${network.id} has not started`);
-      if (BigInt(from) > before) throw wrong(`reconciliation has read only to block ${before - 1n}`);
+      if (BigInt(from) > before)
+        throw wrong(`reconciliation has read only to block ${before - 1n}`);
       const what = { network: network.id, fromBlock: from, wasAt: before.toString(), why };
       await actAsOperator(tx, config, "ledger.read_again", what);
       say(`${network.id}: reading again from block ${from} (was at ${before}).`);

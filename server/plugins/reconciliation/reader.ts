@@ -277,7 +277,7 @@ export class Reconciler {
     const rewound = from > REWIND ? from - REWIND : 0n;
     this.#deps.log.warn(
       { lastBlock: String(last), readAgainFrom: String(rewound) },
-      "the chain was rolled back below what was read; reading it again",
+      "the chain was rolled back below the last read block; reading it again",
     );
     await this.#deps.rewind({ nextBlock: rewound, readBefore: nextBlock });
     return undefined;

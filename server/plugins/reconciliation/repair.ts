@@ -74,20 +74,20 @@ export class Patience {
 
 /** What it means, in the log and in the owner's overview. */
 export const MEANING: Record<DifferenceKind, string> = {
-  payment_open: "a payment was on the chain long before the ledger said so",
-  payment_not_settled: "a payment that was called failed is on the chain",
-  payment_elsewhere: "a payment is in another transaction than the ledger said",
-  payment_not_on_chain: "a payment that was called settled is not on the chain",
+  payment_open: "a payment was on chain long before the ledger recorded it",
+  payment_not_settled: "a payment recorded as failed is on chain",
+  payment_elsewhere: "a payment is in a different transaction from the one in the ledger",
+  payment_not_on_chain: "a payment recorded as settled is not on chain",
   payment_unknown:
-    "a payment of an agent's wallet was in no row: a restored database, or its key is used elsewhere",
-  payment_other: "an authorization of an agent's wallet was used for another payment than ours",
-  cancel_open: "an authorization was canceled on the chain long before the ledger said so",
-  cancel_unknown: "an authorization that no row knows was canceled by an agent's wallet",
+    "the ledger did not have a payment of an agent's wallet: the database was restored, or the key is used elsewhere",
+  payment_other: "an authorization of an agent's wallet was used for a different payment",
+  cancel_open: "an authorization was cancelled on chain long before the ledger recorded it",
+  cancel_unknown: "an agent's wallet cancelled an authorization that the ledger does not have",
   transfer_unknown: "money left an agent's wallet without an authorization: its key may be stolen",
-  incoming_gone: "a reorganisation took an incoming transfer back",
-  balance_short: "a wallet holds less than its transfers say",
+  incoming_gone: "a chain reorganisation reversed an incoming transfer",
+  balance_short: "a wallet's balance is lower than its recorded transfers",
   relayer_nonce:
-    "a nonce of the relayer was used by a transaction that is not ours: a second signer has its key, or the database was restored",
+    "a transaction not in the ledger used a relayer nonce: a second signer has its key, or the database was restored",
 };
 
 export type Repair = "done" | "wait";

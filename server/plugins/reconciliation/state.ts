@@ -53,9 +53,9 @@ export function showToOperators(app: FastifyInstance): void {
       const asOf = places.get(network.chainId)?.asOfBlock ?? null;
       if (asOf === null) return "not compared with the chain yet";
       const open = counts.filter(({ chainId }) => chainId === network.chainId);
-      if (open.length === 0) return `ledger equals chain as of block ${asOf}`;
+      if (open.length === 0) return `the ledger matches the chain as of block ${asOf}`;
       const list = open.map(({ kind, count }) => `${count} ${kind}`).join(", ");
-      return `degraded: ledger and chain differ as of block ${asOf} (${list})`;
+      return `degraded: the ledger differs from the chain as of block ${asOf} (${list})`;
     });
   const networkOf = (chainId: number) => app.chains.byChainId(chainId)?.network.id;
   app.metrics.registerMetric(
@@ -77,7 +77,7 @@ export function showToOperators(app: FastifyInstance): void {
   app.metrics.registerMetric(
     new Gauge({
       name: "purser_ledger_differences",
-      help: "Differences between ledger and chain that are not healed, by kind",
+      help: "Open differences between ledger and chain, by kind",
       labelNames: ["network", "kind"],
       registers: [],
       async collect() {

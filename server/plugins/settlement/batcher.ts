@@ -14,9 +14,9 @@ import type { EngineLog } from "./context.ts";
 const LOOK_AGAIN_MS = 60_000;
 
 const WORDS = {
-  absent: "is not there",
-  other: "is other code",
-  mute: "is there, and does not work on this chain",
+  absent: "is not deployed",
+  other: "has different code",
+  mute: "is deployed but does not work on this chain",
 };
 
 export interface BatcherDeps {
@@ -76,7 +76,7 @@ export class Batcher {
   hear(answer: CallResult | undefined): boolean {
     if (answer?.success === true && answer.data === NO_ANSWERS) return true;
     this.#address = undefined;
-    this.#warn("does not answer any more");
+    this.#warn("no longer responds");
     return false;
   }
 
@@ -86,7 +86,7 @@ export class Batcher {
     const { log, network } = this.#deps;
     log.warn(
       { network: network.id, batcher: network.batcher },
-      `the batcher ${what}: batches go through Multicall3, for a little more gas`,
+      `the batcher ${what}: batches use Multicall3, with a little more gas`,
     );
   }
 }

@@ -103,7 +103,7 @@ export async function writeOutcomes(
 export function alarmOf(ctx: Pick<EngineContext, "log" | "meter">, told: FinalizeResult): void {
   for (const { id, kind } of told.corrected) {
     ctx.meter.corrected(kind);
-    ctx.log.error({ settlement: id, kind }, "corrected an end that the chain contradicts");
+    ctx.log.error({ settlement: id, kind }, "corrected an outcome that the chain contradicts");
   }
 }
 
@@ -133,7 +133,7 @@ export class UnseenBlocks {
     this.#ctx.meter.unseen();
     this.#ctx.log.error(
       { alarm: "chain_unseen", what, ...fields },
-      "payments wait for something of the chain that no node shows",
+      "payments wait for chain data that no node returns",
     );
     this.#ctx.rpc.doubt();
   }

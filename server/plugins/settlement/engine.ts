@@ -291,7 +291,7 @@ export class RunningEngine {
     this.waiters = new Waiters({
       load: (ids) => settlements.findSettlements(deps.pool, ids),
       ended: (ids) => settlements.findEnded(deps.pool, ids),
-      onTrouble: (error) => deps.log.warn({ err: error }, "could not look after waiting callers"),
+      onTrouble: (error) => deps.log.warn({ err: error }, "could not check waiting callers"),
     });
     this.#listener = new Listener({
       connectionString: deps.connectionString,

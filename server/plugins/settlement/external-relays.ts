@@ -56,7 +56,7 @@ export class ExternalRelays {
       } catch (error) {
         ctx.log.warn(
           { err: error, network: ctx.network.id },
-          "the watch was interrupted; it goes on",
+          "watching was interrupted; continuing",
         );
       }
       if (!this.#stopping) await this.wake.wait(watchRoundMs);
@@ -146,7 +146,7 @@ export class ExternalRelays {
             traceProven(record, outcome);
           } else await ctx.watched.postponeLook(ctx.pool, record, false);
         } catch (error) {
-          ctx.log.warn({ err: error, settlement: id }, "could not look at an authorization");
+          ctx.log.warn({ err: error, settlement: id }, "could not check an authorization");
           await ctx.watched.postponeLook(ctx.pool, record, true);
         }
       }
@@ -177,7 +177,7 @@ export class ExternalRelays {
       try {
         await this.look(id, txHash);
       } catch (error) {
-        log.warn({ err: error, settlement: id }, "could not look for an authorization");
+        log.warn({ err: error, settlement: id }, "could not search for an authorization");
       } finally {
         busy = false;
       }

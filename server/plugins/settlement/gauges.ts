@@ -67,16 +67,15 @@ export function watchWork(registry: Registry, engine: RunningEngine): void {
       label: "class",
       read: readWork,
       count: "purser_settlement_open",
-      countHelp:
-        "Authorizations accepted to be relayed that no block that counts has taken, by class",
+      countHelp: "Accepted authorizations that are not in a counted block yet, by class",
       oldest: "purser_settlement_oldest_seconds",
-      oldestHelp: "Since when the oldest of them waits; 0 when none does",
+      oldestHelp: "Time from which the oldest one waits; 0 when none waits",
     },
     {
       label: "status",
       read: readOutstanding,
       count: "purser_payments_outstanding",
-      countHelp: "Agents' payments that are promised and not known to have ended",
+      countHelp: "Agents' reserved payments without a known outcome",
       oldest: "purser_payments_oldest_seconds",
       oldestHelp: "Age of the oldest of them; 0 when there is none",
     },
@@ -121,7 +120,7 @@ function watchFunds(registry: Registry, engine: RunningEngine): void {
   registry.registerMetric(
     new Gauge({
       name: "purser_lane_payments_left",
-      help: "Single payments whose gas the relayer could pay, at twice the present price",
+      help: "Number of single payments whose gas the relayer can pay at twice the current price",
       labelNames: ["network", "lane"],
       registers: [],
       collect() {

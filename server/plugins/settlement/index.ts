@@ -94,27 +94,27 @@ function engineMeters(registry: Registry): (network: string) => EngineMeter {
   });
   const paid = new Counter({
     name: "purser_gas_usdc_total",
-    help: "What gas cost, in USDC, by the kind of work that the transaction carried first; counted at inclusion",
+    help: "Gas cost in USDC, by the kind of the transaction's first payment; counted at inclusion",
     labelNames: ["network", "kind"],
     registers,
   });
   const latency = new Histogram({
     name: "purser_settlement_seconds",
-    help: "From accepted to told: in a block of the network's inclusion depth",
+    help: "Time from acceptance to the returned result: in a block of the network's inclusion depth",
     labelNames,
     buckets: [0.1, 0.25, 0.5, 1, 2, 3, 5, 10, 20, 60],
     registers,
   });
   const landing = new Histogram({
     name: "purser_settlement_landed_seconds",
-    help: "From accepted to a place in a block, by class of work",
+    help: "Time from acceptance to inclusion in a block, by class",
     labelNames: ["network", "class"],
     buckets: [0.1, 0.25, 0.5, 1, 2, 3, 5, 10, 20, 60, 300],
     registers,
   });
   const givenUp = new Counter({
     name: "purser_transactions_given_up_total",
-    help: "Nonces used up by a transfer of the lane to itself, because nodes refused the work for good",
+    help: "Nonces used by a transfer of the lane to itself, because nodes rejected the transaction for good",
     labelNames,
     registers,
   });
@@ -132,19 +132,19 @@ function engineMeters(registry: Registry): (network: string) => EngineMeter {
   });
   const corrections = new Counter({
     name: "purser_corrections_total",
-    help: "Ends of payments that were told and that later proof contradicted: look at each",
+    help: "Returned payment outcomes that later proof contradicted: check each one",
     labelNames: ["network", "kind"],
     registers,
   });
   const moved = new Counter({
     name: "purser_settled_usdc_total",
-    help: "USDC settled by transactions of this process, by class of work",
+    help: "USDC settled by transactions of this process, by class",
     labelNames: ["network", "class"],
     registers,
   });
   const unseen = new Counter({
     name: "purser_chain_unseen_total",
-    help: "Alarms that no node shows what payments wait for (chain_unseen in the log): each tells itself again after ten minutes",
+    help: "Alarms because no node returns the data that payments wait for (chain_unseen in the log); repeated after ten minutes",
     labelNames,
     registers,
   });
@@ -175,12 +175,12 @@ function watchGas(registry: Registry, engine: RunningEngine): void {
   const gauges: [string, string, (share: GasAccount) => number][] = [
     [
       "purser_gas_share_used_usdc",
-      "What gas has cost since ever, in USDC, by the share of the budget that paid for it",
+      "Total gas cost in USDC, by budget share",
       ({ used }) => Number(formatGas(used)),
     ],
     [
       "purser_gas_share_left",
-      "What is left of a share of the day's gas budget: 1 is all of it; at 0 its payments are refused",
+      "Remaining part of a share of the daily gas budget: 1 is all of it; at 0 its payments are refused",
       ({ left, perDay }) => (perDay > 0n ? Number(left) / Number(perDay) : 0),
     ],
   ];

@@ -85,10 +85,7 @@ export class Lane {
           if (!this.#deps.signer) return;
         }
       } catch (error) {
-        ctx.log.warn(
-          { err: error, lane: this.address },
-          "lane interrupted; it will be taken up again",
-        );
+        ctx.log.warn({ err: error, lane: this.address }, "lane interrupted; retrying");
       }
       if (!this.#stopping) await this.wake.wait(ctx.timings.laneRetryMs);
       // Woken by new work while another process holds the lease: that process was woken too.
@@ -229,7 +226,7 @@ export class Lane {
     if (await ctx.lanes.lowerNextNonce(ctx.pool, lease, chain)) {
       ctx.log.error(
         { lane: this.address, chainNonce: chain, ourNonce: stored },
-        "the chain was reset: its nonce is taken over",
+        "the chain was reset: using its nonce",
       );
       return chain;
     }
@@ -286,7 +283,7 @@ export class Lane {
 
   #noteSigner(answers: boolean): void {
     if (!answers && !this.isSignerUnavailable)
-      this.#deps.ctx.log.error({ lane: this.address }, "the relayer's signer does not answer");
+      this.#deps.ctx.log.error({ lane: this.address }, "the relayer's signer does not respond");
     this.#signerUnavailableUntilMs = answers
       ? Number.NEGATIVE_INFINITY
       : performance.now() + MUTE_MS;

@@ -105,11 +105,11 @@ export class Mempool {
       if (kind === "already_known" || kind === "sent_not_mined") return this.#taken(slot, latest);
       // Nobody knows: nothing changes.
       if (kind === "unreachable")
-        return ctx.log.warn(about, "sent a transaction without an answer; it may have arrived");
+        return ctx.log.warn(about, "sent a transaction but got no response; it may have arrived");
       if (isRefusalForGood(kind)) {
         slot.refusals ??= { count: 0, sinceMs: slot.lastSentMs };
         slot.refusals.count += 1;
-        ctx.log.error({ ...about, reason: message }, "the node refuses a stored transaction");
+        ctx.log.error({ ...about, reason: message }, "the node rejects a stored transaction");
       } else slot.refusals = undefined;
       if (kind === "fee_too_low" || kind === "replacement_underpriced") slot.underpriced = true;
       if (kind === "insufficient_gas_money") this.#deps.onUnfunded();
@@ -130,7 +130,7 @@ export class Mempool {
     attempt.answer = answer;
     const { ctx } = this.#deps;
     await ctx.lanes.noteAnswer(ctx.pool, attempt.hash, answer).catch((error: unknown) => {
-      ctx.log.warn({ err: error, hash: attempt.hash }, "could not note what a node answered");
+      ctx.log.warn({ err: error, hash: attempt.hash }, "could not store a node's response");
     });
   }
 
@@ -208,7 +208,7 @@ export class Mempool {
     ctx.meter.givenUp();
     ctx.log.error(
       { lane: address, nonce: slot.nonce, hash: attempt.hash, items: slot.items.length },
-      "the nodes refuse a transaction for good: its nonce is given up",
+      "the nodes reject a transaction for good: its nonce is used for a transfer to the lane itself",
     );
     await ctx.fault("void-persisted");
     await this.send(slot);
@@ -276,7 +276,7 @@ export class Mempool {
     const lost = await ctx.transactions.finalRawFrom(ctx.pool, lease, from);
     ctx.log.error(
       { lane: lease.address, chainNonce: from, ourNonce: to, stored: lost.size },
-      "the chain has lost nonces of ours: what was final is sent again",
+      "the chain lost our transactions: sending final ones again",
     );
     let fillers = 0;
     for (let nonce = from; nonce < to && fillers < MAX_FILLERS; nonce += 1n) {

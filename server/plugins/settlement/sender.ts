@@ -201,7 +201,7 @@ export class Sender {
       const kept = new Set(alone);
       ctx.log.error(
         { network: ctx.network.id, asset: items[0]?.asset },
-        "the token takes transfers and does nothing: nothing is sent until it works again",
+        "the token accepts transfers without effect: nothing is sent until it works again",
       );
       await this.#release(
         items.filter((item) => !kept.has(item)),
@@ -303,7 +303,7 @@ export class Sender {
       await ctx.heads.refresh();
       await tracker.reconcile();
     } catch (error) {
-      ctx.log.warn({ err: error, nonce: slot.nonce }, "could not follow a transaction right away");
+      ctx.log.warn({ err: error, nonce: slot.nonce }, "could not track a transaction immediately");
     }
   }
 

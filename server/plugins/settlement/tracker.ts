@@ -311,7 +311,7 @@ export class Tracker {
     }
     ctx.log.error(
       { lane: lease.address, nonce: slot.nonce, block: number, blockHash },
-      "a reorganisation took back a block with payments that were told; sending them again",
+      "a reorganisation removed a block with returned payments; sending them again",
     );
     alarmOf(ctx, await ctx.lanes.reopenTransaction(ctx.pool, lease, slot.nonce, blockHash));
     slot.included = undefined;
@@ -342,7 +342,7 @@ export class Tracker {
       return this.#deps.onLeaseLost();
     ctx.log.error(
       { lane: lease.address, nonce: slot.nonce, by: taken.txHash, block: taken.blockNumber },
-      "a foreign transaction took a nonce of ours",
+      "a foreign transaction used one of our nonces",
     );
     const { txHash: hash, blockNumber, blockHash } = taken;
     alarmOf(

@@ -69,7 +69,7 @@ async function placeOfUse(
   const authorization = authorizationOf(record);
   const isUsedAt = async (block: bigint): Promise<boolean> => {
     const [isUsed] = await ctx.reads.readAuthorizationStates(ctx.rpc, [authorization], block);
-    if (isUsed === undefined) throw new Error("the contract does not say whether it is used");
+    if (isUsed === undefined) throw new Error("the contract does not return whether it is used");
     return isUsed;
   };
   try {
@@ -128,7 +128,7 @@ async function outcomeAt(
   if (share) return outcomeOfUse(record, share, true);
   if (unread[0]) {
     const { transactionHash: hash } = unread[0].receipt;
-    const message = "a payment was relayed in a way that does not prove it; it stays unknown";
+    const message = "a payment was relayed without proof of its outcome; it stays unknown";
     ctx.log.error({ settlement: record.id, hash }, message);
     return undefined;
   }

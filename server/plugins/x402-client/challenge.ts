@@ -36,7 +36,8 @@ export const CHALLENGE_FAULTS = {
   challenge_repeated: "Several of its payment challenges have the same id.",
   challenge_credential_types:
     "Its payment challenge does not accept an EIP-3009 authorization, the only kind that this wallet signs.",
-  challenge_splits: "It splits the payment among several payees, which one authorization cannot do.",
+  challenge_splits:
+    "It splits the payment among several payees, which one authorization cannot do.",
   challenge_other_host: "Its payment challenge names a different host from the requested one.",
   challenge_other_body: "Its payment challenge is for a different body from the one sent.",
   challenge_expired: "Its payment challenge has expired or is about to expire.",

@@ -73,14 +73,14 @@ export class X402Client {
     } catch (error) {
       await entry?.failed(error).catch(
         // The caller's answer matters more than a row about it.
-        (err: unknown) => this.#deps.log.warn({ err }, "a fetch's end is not in the ledger"),
+        (err: unknown) => this.#deps.log.warn({ err }, "the end of a fetch was not recorded"),
       );
       throw error;
     } finally {
       tool?.end();
       await turn
         ?.release()
-        .catch((err: unknown) => this.#deps.log.warn({ err }, "a claim is not released"));
+        .catch((err: unknown) => this.#deps.log.warn({ err }, "a claim was not released"));
     }
   }
 

@@ -77,7 +77,7 @@ export async function deliver(deps: ClientDeps, job: SignedJob): Promise<Deliver
 const notNoted =
   (deps: ClientDeps, { key }: SignedJob) =>
   (err: unknown) =>
-    deps.log.warn({ err, ...key }, "a seller's answer is not noted");
+    deps.log.warn({ err, ...key }, "a seller's response was not recorded");
 
 function conclude(deps: ClientDeps, job: SignedJob, shown: Shown): Promise<Delivered> {
   if (shown.kind === "failed") return takeBack(deps, job, shown);
@@ -185,7 +185,12 @@ async function endBrokenOff(deps: ClientDeps, job: SignedJob, seen: Seen): Promi
     case "expired":
       return handedOver(deps, job, seen, null);
     default:
-      return undecided(deps, job, seen, "The target closed the connection and may have collected its payment");
+      return undecided(
+        deps,
+        job,
+        seen,
+        "The target closed the connection and may have collected its payment",
+      );
   }
 }
 
@@ -232,7 +237,7 @@ async function handedOver(
         await job
           .paid?.(seen)
           .catch((err: unknown) =>
-            deps.log.warn({ err, ...job.key }, "what a payment is good for later is not written"),
+            deps.log.warn({ err, ...job.key }, "later use of a payment was not recorded"),
           );
     },
   };

@@ -24,7 +24,7 @@ export async function evidenceOf(
     fromMs,
     toMs: Date.now(),
   }).catch((err: unknown) => {
-    deps.log.warn({ err, ...key }, "a seller's receipt is not examined");
+    deps.log.warn({ err, ...key }, "a seller's receipt was not checked");
     return undefined;
   });
 }
@@ -47,4 +47,4 @@ export const keepEvidence = async (
   evidence &&
   deps
     .recordEvidence(key, evidence)
-    .catch((err: unknown) => deps.log.warn({ err, ...key }, "a seller's receipt is not kept"));
+    .catch((err: unknown) => deps.log.warn({ err, ...key }, "a seller's receipt was not stored"));

@@ -86,7 +86,11 @@ export async function signIn(
   const { seen } = answered;
   const remaining = await deps.remainingOf(caller.id);
   const free = freeBody(target, seen, remaining);
-  const body = { note: "Fetched again with the wallet's signature. Nothing was paid.", ...free, signedIn: true };
+  const body = {
+    note: "Fetched again with the wallet's signature. Nothing was paid.",
+    ...free,
+    signedIn: true,
+  };
   // What acted over there is not done again by the same key.
   return isSafe(target)
     ? { kind: "told", body }
@@ -152,6 +156,6 @@ export async function notePaid(
   await deps
     .notePaidSite(paidAt, key.paymentId, how)
     .catch((err: unknown) =>
-      deps.log.warn({ err, ...key }, "where this wallet has paid is not noted"),
+      deps.log.warn({ err, ...key }, "a site that this wallet paid was not recorded"),
     );
 }

@@ -68,9 +68,7 @@ export function parseOffer(header: string | string[] | undefined, body: Buffer):
   if (Array.isArray(header)) return invalid("it sends PAYMENT-REQUIRED more than once");
   if (header !== undefined) {
     const read = readForeignJson(() => decodePaymentRequiredHeader(header));
-    return read.ok
-      ? readOffer(read.value, 2)
-      : invalid(`its PAYMENT-REQUIRED header ${read.why}`);
+    return read.ok ? readOffer(read.value, 2) : invalid(`its PAYMENT-REQUIRED header ${read.why}`);
   }
   const read = parseForeignJson(body.toString("utf8"));
   return read.ok
@@ -80,8 +78,7 @@ export function parseOffer(header: string | string[] | undefined, body: Buffer):
 
 function readOffer(value: unknown, x402Version: 1 | 2): ParsedOffer {
   if (!isRecord(value)) return invalid("it is not an object");
-  if (value["x402Version"] !== x402Version)
-    return invalid(`its x402Version is not ${x402Version}`);
+  if (value["x402Version"] !== x402Version) return invalid(`its x402Version is not ${x402Version}`);
   const entries = value["accepts"];
   if (!Array.isArray(entries) || entries.length === 0) return invalid("it lists no payment terms");
   if (entries.length > MAX_ENTRIES) return invalid(`it lists more than ${MAX_ENTRIES} terms`);

@@ -116,7 +116,8 @@ function withoutReply(exchange: Exchange, isPaid: boolean): OutboundResponse {
   const { status, truncated } = response;
   if (status === 402)
     throw new OutboundError("unreachable", {
-      detail: "The MCP server requires an HTTP payment for itself, which is not the price of a tool",
+      detail:
+        "The MCP server requires an HTTP payment for itself, which is not the price of a tool",
       neverSent: !isSent,
     });
   // Of a stream nobody knows whether any of it is the answer.

@@ -141,7 +141,8 @@ function whyUseless(tx: Parsed, words: string, { chainId, amount }: Bound): stri
   if ((tx.value ?? 0n) !== 0n) return "The approval sends value, which the token does not accept.";
   if ((tx.accessList ?? []).length > 0 || words.length !== 2 * ARGUMENT)
     return "The approval contains additional data.";
-  if (BigInt(`0x${words.slice(ARGUMENT)}`) < amount) return "The approved amount is below the payment.";
+  if (BigInt(`0x${words.slice(ARGUMENT)}`) < amount)
+    return "The approved amount is below the payment.";
   if ((tx.gas ?? 0n) > MAX_GAS) return `The approval needs more than ${MAX_GAS} gas.`;
   return undefined;
 }

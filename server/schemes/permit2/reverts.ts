@@ -44,7 +44,10 @@ const KNOWN = new Map<string, Known>([
     custom("InvalidDestination()"),
     { reason: "permit2_invalid_destination", sentence: "The payee is the zero address." },
   ],
-  [custom("InvalidOwner()"), { reason: "permit2_invalid_owner", sentence: "The payer is the zero address." }],
+  [
+    custom("InvalidOwner()"),
+    { reason: "permit2_invalid_owner", sentence: "The payer is the zero address." },
+  ],
   [
     custom("Permit2612AmountMismatch()"),
     {
@@ -54,11 +57,17 @@ const KNOWN = new Map<string, Known>([
   ],
   [
     custom("AmountExceedsPermitted()"),
-    { reason: "upto_amount_exceeds_permitted", sentence: "The amount is more than the payer signed for." },
+    {
+      reason: "upto_amount_exceeds_permitted",
+      sentence: "The amount is more than the payer signed for.",
+    },
   ],
   [
     custom("UnauthorizedFacilitator()"),
-    { reason: "upto_unauthorized_facilitator", sentence: "Only a different account may send this payment." },
+    {
+      reason: "upto_unauthorized_facilitator",
+      sentence: "Only a different account may send this payment.",
+    },
   ],
   [
     "TRANSFER_FROM_FAILED",

@@ -19,8 +19,7 @@ window.dispatchEvent(new Event("eip6963:requestProvider"));
 // Older wallets announce nothing and only put themselves here.
 setTimeout(() => {
   if (known.size === 0 && window.ethereum) offer(window.ethereum, "browser wallet");
-  if (known.size === 0)
-    say("No wallet found in this browser. Install one, or use an x402 client.");
+  if (known.size === 0) say("No wallet found in this browser. Install one, or use an x402 client.");
 }, 300);
 
 function offer(provider, name) {
