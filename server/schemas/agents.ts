@@ -23,7 +23,8 @@ const TimeInput = Type.String({ format: "date-time", maxLength: 40, description:
 
 const SiteInput = Type.String({
   maxLength: 300,
-  description: "The one origin this payee may be paid at, by x402-fetch only; empty: anywhere",
+  description:
+    "The only origin at which this payee may be paid, through x402-fetch; empty: anywhere",
   examples: ["https://api.example.com"],
 });
 const payeeFields = {
@@ -84,7 +85,7 @@ const windowFields = {
   limit: Amount,
   spent: Amount,
   reserved: Amount,
-  remaining: Described(Amount, "Left of this limit; another rule may leave less"),
+  remaining: Described(Amount, "Remaining amount of this limit; another rule may allow less"),
   nextReleaseAt: Nullable(Timestamp),
 };
 
@@ -104,7 +105,7 @@ export const AllowlistEntry = Type.Object({
   expiresAt: Nullable(Timestamp),
   createdAt: Timestamp,
   limits: Type.Optional(
-    Described(SpendingWindow, "Of a payee with a daily limit, where one agent alone is read"),
+    Described(SpendingWindow, "For a payee with a daily limit, when a single agent is read"),
   ),
 });
 export const Allowlist = Type.Object({ allowlist: Type.Array(AllowlistEntry) });
@@ -141,11 +142,11 @@ export const Limits = Type.Object({
   ...windowFields,
   available: Nullable(
     Amount,
-    "The largest single payment that would pass at this moment on `network`: the least of every limit's `remaining`, the limit per payment, and the balance without what is promised; 0 where a rule stops every payment. A payee's own limits are not in it. null: not known while the chain does not answer or the ledger is behind it",
+    "The largest single payment that the rules allow now on `network`: the smallest of every limit's `remaining`, the limit per payment, and the balance without reserved amounts; 0 if a rule stops every payment. It does not include a payee's own limits. null: unknown while the chain does not respond or the ledger is behind it",
   ),
   boundBy: Nullable(
     Type.Enum(GENERAL_RULES),
-    "The rule that refuses more than `available`, as a denial's `policy.rule` names it. status: paused or archived; expiry: expired; allowlist: empty; floor: less is left than the smallest payment of this service; gas: the gas budget is used up. null where `available` is",
+    "The rule that refuses more than `available`, with the name used in a denial's `policy.rule`. status: paused or archived; expiry: expired; allowlist: empty; floor: the rest is below the smallest payment of this service; gas: the gas budget is used up. null if `available` is null",
   ),
   weekly: Nullable(SpendingWindow),
   monthly: Nullable(SpendingWindow),
@@ -166,7 +167,7 @@ export const Limits = Type.Object({
 export const NetworkBalance = Type.Object({
   network: NetworkId,
   asset: AddressOutput,
-  balance: Nullable(Amount, "USDC; null while this chain does not answer"),
+  balance: Nullable(Amount, "USDC; null while this chain does not respond"),
 });
 export type NetworkBalance = Static<typeof NetworkBalance>;
 
@@ -184,7 +185,7 @@ const agentFields = {
   network: NetworkId,
   walletAddress: AddressOutput,
   wallet: AddressOutput,
-  balance: Nullable(Amount, "USDC on `network`; null while the chain does not answer"),
+  balance: Nullable(Amount, "USDC on `network`; null while the chain does not respond"),
   balances: Type.Array(NetworkBalance, {
     description: "On every configured network: the address is the same on all of them",
   }),
@@ -210,7 +211,7 @@ const ChainAmount = Nullable(Amount);
 const Allowance = Type.Object({
   network: NetworkId,
   spender: AddressOutput,
-  amount: Type.Union([Amount, Type.Null()], { description: "null: the chain does not answer" }),
+  amount: Type.Union([Amount, Type.Null()], { description: "null: the chain does not respond" }),
 });
 export const AgentDetail = Type.Object({
   ...agentFields,
@@ -218,7 +219,7 @@ export const AgentDetail = Type.Object({
   withdrawable: ChainAmount,
   allowances: Type.Array(Allowance, {
     description:
-      "What contracts may take of the wallet for payments it has signed; raised for them, at most to what the limits allow that day, and taken back when the agent is archived",
+      "The amount that contracts may take from the wallet for signed payments. Raised for them, at most to what the limits allow that day, and revoked when the agent is archived",
   }),
 });
 export type AgentDetail = Static<typeof AgentDetail>;
@@ -244,7 +245,7 @@ export const ApiKeyInfo = Type.Object({
 export type ApiKeyInfo = Static<typeof ApiKeyInfo>;
 export const ApiKeyPage = Page(ApiKeyInfo);
 
-const ShownOnce = Type.String({ description: "Shown this one time only; keep it safe" });
+const ShownOnce = Type.String({ description: "Shown only once; keep it safe" });
 export const CreatedAgent = Type.Object({ agent: AgentDetail, apiKey: ShownOnce, key: ApiKeyInfo });
 export const CreatedKey = Type.Object({ key: ApiKeyInfo, apiKey: ShownOnce });
 export const RotatedKey = Type.Object({ key: ApiKeyInfo, apiKey: ShownOnce, previous: ApiKeyInfo });

@@ -20,14 +20,14 @@ export const askingForApproval = {
   requestApproval: Type.Optional(
     Type.Boolean({
       description:
-        "What a rule of the owner's denies is asked of the owner: 202 `approval_required`. Ask once, wait, do not split",
+        "Asks the owner to allow the payment if a rule refuses it: 202 `approval_required`. Ask once, wait, do not split the payment",
     }),
   ),
   reason: Type.Optional(
     Type.String({
       maxLength: 280,
       pattern: "^[^\\u0000]*$",
-      description: "With requestApproval: why you want to pay this, in a sentence for the owner",
+      description: "With requestApproval: the reason for the payment, in a sentence for the owner",
     }),
   ),
 };
@@ -43,7 +43,7 @@ export const ApprovalStatus = Type.Union(
   ],
   {
     description:
-      "open: the owner is asked. granted: repeat the call with `idempotencyKey`. used: it was set aside for `paymentId`",
+      "open: the owner has not decided. granted: repeat the call with `idempotencyKey`. used: the approval was used for `paymentId`",
   },
 );
 
@@ -51,16 +51,16 @@ const facts = {
   approvalId: Id,
   expiresAt: Timestamp,
   payee: AddressOutput,
-  amount: Described(Amount, "At most this is paid"),
+  amount: Described(Amount, "The most that is paid"),
   network: NetworkId,
-  site: Nullable(Type.String({ description: "The origin x402-fetch pays at; null for a spend" })),
-  reason: Nullable(Type.String({ description: "The agent's own words" })),
+  site: Nullable(Type.String({ description: "The origin that x402-fetch pays; null for a spend" })),
+  reason: Nullable(Type.String({ description: "The reason given by the agent" })),
   denial: Type.Object({
     code: Type.String(),
     rule: Type.String(),
     detail: Type.String(),
     policy: Type.Record(Type.String(), Type.String(), {
-      description: "The numbers the rule was judged on",
+      description: "The numbers that the rule used",
     }),
   }),
 };

@@ -3,7 +3,7 @@ import { AddressOutput, Nullable, Page, Strict, Timestamp, Id } from "./common.t
 
 export const AuditEntry = Type.Object({
   id: Id,
-  seq: Type.Integer({ description: "Its place in the owner's chain, from 1 without a gap" }),
+  seq: Type.Integer({ description: "Position in the owner's chain, from 1 without gaps" }),
   hash: Type.String({ description: "SHA-256 of the entry before it and of this one, in hex" }),
   agentId: Nullable(Id),
   actor: AddressOutput,
@@ -20,7 +20,7 @@ export const AuditExportQuery = Strict({
   after: Type.Optional(
     Type.String({
       pattern: "^(0|[1-9][0-9]{0,14})$",
-      description: "The last entry you have; what follows it is exported",
+      description: "The last entry that you have; the export starts after it",
     }),
   ),
 });
@@ -34,6 +34,6 @@ export const AuditLine = Type.Object({
   }),
   body: Type.String({ description: "The entry: JSON, as the exact text that was hashed" }),
   order: Type.Optional(
-    Type.Unknown({ description: "The EIP-712 typed data whose digest the entry's proof names" }),
+    Type.Unknown({ description: "The EIP-712 typed data with the digest in the entry's proof" }),
   ),
 });

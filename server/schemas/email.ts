@@ -22,12 +22,15 @@ export const URGENT_BY_DEFAULT: readonly (typeof NOTIFICATION_TYPES)[number][] =
   "webhook.disabled",
 ];
 
-const Digest = OneOf(DIGESTS, "How often all that happened is told together; never a payment each");
+const Digest = OneOf(
+  DIGESTS,
+  "How often a summary of all events is sent; never one mail per payment",
+);
 const Urgent = Type.Array(OneOf(URGENT_TYPES), {
   maxItems: 40,
   uniqueItems: true,
   description:
-    "Told at once, up to 4 mails an hour; what is more waits for the digest. `agent.limit_reached` at 100 % and `session.created` from a new device",
+    "Sent immediately, at most 4 mails an hour; more events wait for the digest. `agent.limit_reached` at 100 % and `session.created` from a new device",
   examples: [["approval.requested", "key.created"]],
 });
 const EmailAddressText = Type.String({
@@ -38,19 +41,19 @@ const EmailAddressText = Type.String({
 
 export const Email = Type.Object({
   available: Type.Boolean({ description: "false: this service is not set up to send e-mail" }),
-  address: Nullable(EmailAddressText, "null: none was named"),
-  confirmedAt: Nullable(Timestamp, "null: nothing but the request to confirm is sent there"),
+  address: Nullable(EmailAddressText, "null: no address is set"),
+  confirmedAt: Nullable(Timestamp, "null: only the confirmation mail is sent there"),
   pendingAddress: Nullable(
     EmailAddressText,
-    "An address that is to be confirmed before it takes the place of `address`",
+    "An address that must be confirmed before it replaces `address`",
   ),
   digest: Digest,
   urgent: Urgent,
   stopped: Nullable(
     OneOf(["unsubscribed", "refused"]),
-    "Why nothing is sent any more: a press on Unsubscribe, or its server refused our mails for days. Naming the address again starts anew",
+    "Why sending stopped: someone unsubscribed, or the server refused our mails for days. Set the address again to restart",
   ),
-  lastError: Described(Nullable(Type.String()), "What its server said to the last mail it refused"),
+  lastError: Described(Nullable(Type.String()), "The server's message for the last refused mail"),
 });
 export type Email = Static<typeof Email>;
 
@@ -71,5 +74,5 @@ export const EmailToken = Strict({
 export const UnsubscribeQuery = EmailToken;
 export const UnsubscribeBody = Type.Object(
   { "List-Unsubscribe": Type.Optional(Type.String()) },
-  { description: "RFC 8058 sends `List-Unsubscribe=One-Click`, as a form; nothing of it is read" },
+  { description: "RFC 8058 sends `List-Unsubscribe=One-Click` as a form; the content is ignored" },
 );

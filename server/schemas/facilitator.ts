@@ -86,7 +86,7 @@ export const SettleAnswer = Type.Object({
   success: Type.Boolean(),
   txHash: Transaction,
   transaction: Described(Transaction, "The same, by the protocol's name"),
-  network: Type.String({ description: "As the requirements named it" }),
+  network: Type.String({ description: "As named in the requirements" }),
   payer: Optional(AddressOutput),
   amount: Optional(AtomicAmount),
   paymentId: Optional(Type.String({ description: "For GET /api/x402/payments/:id" })),
@@ -104,8 +104,7 @@ export const SettlementState = Type.Object({
   network: NetworkId,
   txHash: Nullable(TxHash),
   final: Type.Boolean({
-    description:
-      "False while it is open, and while a reorganisation could still take back its block",
+    description: "False while it is open, and while a reorganisation could still remove its block",
   }),
   errorReason: Nullable(Type.String()),
   createdAt: Timestamp,

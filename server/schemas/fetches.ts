@@ -11,15 +11,16 @@ export const Fetch = Type.Object({
   listingId: Nullable(Id),
   outcome: Type.Union(
     ["running", "free", "paid", "quoted", "refused", "failed"].map((word) => Type.Literal(word)),
-    { description: "running: not ended yet, or its process died" },
+    { description: "running: not finished, or the process died" },
   ),
-  code: Nullable(Type.String({ description: "The error code of one that was refused or failed" })),
-  status: Nullable(Type.Integer({ description: "What the target answered last" })),
+  code: Nullable(Type.String({ description: "The error code of a refused or failed fetch" })),
+  status: Nullable(Type.Integer({ description: "The last status of the target" })),
   bytes: Type.Integer({ description: "Received from the target" }),
-  keptBytes: Type.Integer({ description: "Kept for a repeat with the same Idempotency-Key" }),
+  keptBytes: Type.Integer({ description: "Stored for a repeat with the same Idempotency-Key" }),
   paymentId: Nullable(Id),
   signedIn: Type.Boolean({
-    description: "The target took the wallet's signature for an earlier payment; nothing was paid",
+    description:
+      "The target accepted the wallet's signature for an earlier payment; nothing was paid",
   }),
   apiKeyId: Nullable(Id),
   requestId: Nullable(Id),

@@ -35,12 +35,12 @@ const Url = Type.String({ minLength: 8, maxLength: 2048 });
 
 export const Listing = Type.Object({
   id: Id,
-  mine: Type.Boolean({ description: "The signed-in owner made it" }),
+  mine: Type.Boolean({ description: "Created by the signed-in owner" }),
   source: Type.Union([
     Type.Literal("owner"),
     Type.Literal("bazaar", {
       description:
-        "Found through a payment that settled here; its words are the seller's own 402's",
+        "Found through a payment that settled here; the texts come from the seller's 402 response",
     }),
     Type.Literal("built-in"),
   ]),
@@ -51,7 +51,7 @@ export const Listing = Type.Object({
   asset: AddressOutput,
   payTo: AddressOutput,
   price: Described(Amount, "Last seen price, USDC"),
-  maxPrice: Described(Amount, "The pinned ceiling: a dearer 402 is refused"),
+  maxPrice: Described(Amount, "The pinned price ceiling: a higher price is refused"),
   status: ListingStatus,
   flag: Nullable(
     Type.String({ description: "Why it is failing: `listing_mismatch`, `upstream_timeout`, ..." }),

@@ -14,6 +14,6 @@ export const LocalInfo = Type.Object({
   demoOwnerAddress: AddressOutput,
   demoOwnerPrivateKey: Hex32,
   faucet: Type.Literal(true),
-  faucetAmount: Described(Amount, "What an asking without `amount` gets"),
+  faucetAmount: Described(Amount, "The amount for a request without `amount`"),
   faucetMaxAmount: Amount,
 });

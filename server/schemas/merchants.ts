@@ -44,20 +44,20 @@ export const Merchant = Type.Object({
   address: AddressOutput,
   network: Nullable(
     NetworkId,
-    "A contract account's own network, the only one it is a merchant on; null: all of them",
+    "The network of a contract account, the only one on which it is a merchant; null: all networks",
   ),
   admitted: Type.Boolean({
     description:
-      "The operator admitted this wallet: with a key of its own, its settlements are at the merchants' gas",
+      "The operator admitted this wallet: with its own key, its settlements use the merchants' gas budget",
   }),
-  needsKey: Type.Boolean({ description: "Verify and settle need a key here" }),
+  needsKey: Type.Boolean({ description: "Verify and settle need a key" }),
   facilitator: Type.String({ description: "The URL a paid API sets as its facilitator" }),
   totals: Type.Object({
     settled: Count,
     volume: Amount,
-    pending: Described(Count, "Accepted, and no outcome yet"),
+    pending: Described(Count, "Accepted, without an outcome yet"),
     failed: Count,
-    refunds: Described(Count, "Made, or still possible"),
+    refunds: Described(Count, "Completed or still possible"),
     refunded: Amount,
     payers: Described(Count, "Different wallets that paid"),
   }),
@@ -73,14 +73,14 @@ export const Merchant = Type.Object({
   failures: Described(Reasons, "Settlements that failed, by reason"),
   refusals: Described(
     Reasons,
-    "Payments that verify or settle refused at once, by reason; counted by the hour, and kept only for wallets that have a key or were paid here",
+    "Payments that verify or settle refused, by reason; counted per hour, and stored only for wallets that have a key or were paid here",
   ),
 });
 export type Merchant = Static<typeof Merchant>;
 
 export const RefundStatus = OneOf(
   ["pending", "settled", "failed"],
-  "pending: signed and sent, and its outcome is not known yet",
+  "pending: signed and sent; the outcome is not known yet",
 );
 
 export const Refund = Type.Object({
@@ -89,7 +89,7 @@ export const Refund = Type.Object({
   status: RefundStatus,
   amount: Amount,
   network: NetworkId,
-  payer: Described(AddressOutput, "Who gets it back"),
+  payer: Described(AddressOutput, "The recipient of the refund"),
   txHash: Nullable(TxHash),
   final: Type.Boolean(),
   errorReason: Nullable(Type.String()),
@@ -105,13 +105,13 @@ const settlement = {
   network: NetworkId,
   payer: AddressOutput,
   amount: Amount,
-  maximum: Nullable(Amount, "What the payer signed, where less may be charged"),
+  maximum: Nullable(Amount, "The signed maximum, if less may be charged"),
   txHash: Nullable(TxHash),
-  final: Type.Boolean({ description: "No reorganisation takes it back" }),
+  final: Type.Boolean({ description: "Final: no reorganisation can reverse it" }),
   errorReason: Nullable(Type.String()),
   errorMessage: Nullable(Type.String()),
-  refunded: Described(Amount, "Refunded, or still possible by a refund that was signed"),
-  refundable: Described(Amount, "What is left to refund"),
+  refunded: Described(Amount, "Refunded, or still possible through a signed refund"),
+  refundable: Described(Amount, "The amount that can still be refunded"),
   createdAt: Timestamp,
   settledAt: Nullable(Timestamp),
 };
@@ -155,7 +155,7 @@ export const RefundOrder = Strict({
 export type RefundOrder = Static<typeof RefundOrder>;
 
 export const RefundRequest = Strict({
-  amount: Optional(Described(Amount, "USDC; all that is left unless told otherwise")),
+  amount: Optional(Described(Amount, "USDC; by default everything that is left")),
   authorization: Optional(
     Strict(
       { order: RefundOrder, signature: OrderSignature },
@@ -192,7 +192,7 @@ export const RefundProblem = Type.Object(
   { ...Problem.properties, ...toSign },
   {
     additionalProperties: true,
-    description: "`owner_signature_required` carries the transfer to sign; other refusals do not",
+    description: "`owner_signature_required` includes the transfer to sign; other refusals do not",
   },
 );
 
@@ -211,6 +211,6 @@ export const CreateMerchantKey = Strict({
 });
 export const CreatedMerchantKey = Type.Object({
   key: MerchantKeyInfo,
-  apiKey: Type.String({ description: "Shown this one time", examples: ["purser_mk_..."] }),
+  apiKey: Type.String({ description: "Shown only once", examples: ["purser_mk_..."] }),
 });
 export const RevokedMerchantKey = Type.Object({ key: MerchantKeyInfo });

@@ -25,8 +25,8 @@ export const NetworkInfo = Type.Object({
   explorerUrl: Type.String(),
   walletRpcUrl: Type.String({ description: "For wallet_addEthereumChain" }),
   blockTimeMs: Type.Integer(),
-  blockHeight: Nullable(Digits, "Null while the chain does not answer"),
-  demoPath: Nullable(Type.String({ description: "A paid endpoint of ours to try" })),
+  blockHeight: Nullable(Digits, "Null while the chain does not respond"),
+  demoPath: Nullable(Type.String({ description: "A paid demo endpoint of this service" })),
 });
 
 /** Facts about this service that anyone may know. */
@@ -44,14 +44,14 @@ export const ServiceInfo = Type.Object({
   rules: Type.Array(
     Type.Object({
       name: Type.String(),
-      codes: Type.Array(Type.String(), { description: "What its refusals are called" }),
+      codes: Type.Array(Type.String(), { description: "The error code of its refusals" }),
       field: Nullable(
         Type.Object(
           {
             name: Type.String(),
             of: Type.Optional(
               Type.Literal("payee", {
-                description: "Set for one payee; without it, for the agent",
+                description: "Present if the rule is per payee; otherwise it is per agent",
               }),
             ),
             label: Type.String(),
@@ -61,7 +61,7 @@ export const ServiceInfo = Type.Object({
         ),
       ),
     }),
-    { description: "The guardrails of every payment, in the order they are looked at" },
+    { description: "The guardrails of every payment, in the order in which they are checked" },
   ),
   last24h: Type.Object({
     settled: Type.Integer(),

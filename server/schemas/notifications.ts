@@ -65,18 +65,18 @@ export const NOTIFICATION_MEANINGS: Readonly<Record<NotificationTypeName, string
 const typeExample = { examples: ["payment.settled"] };
 export const NotificationType = Type.String({
   pattern: "^[a-z]+\\.[a-z_]+$",
-  description: `What happened: ${NOTIFICATION_TYPES.join(", ")}. More may come`,
+  description: `The event: ${NOTIFICATION_TYPES.join(", ")}. New types may be added`,
   ...typeExample,
 });
 
 export const Notification = Type.Object({
-  id: Described(Id, "The `webhook-id`: the same however often it is told"),
+  id: Described(Id, "The `webhook-id`: the same for every delivery of the event"),
   type: NotificationType,
   agentId: Nullable(Id),
-  subjectId: Described(Id, "The payment, approval, agent, key, session, ... it is about"),
+  subjectId: Described(Id, "The id of the payment, approval, agent, key, session or other subject"),
   data: Type.Record(Type.String(), Type.Unknown(), {
     description:
-      "As a webhook gets it. Money is a decimal string of USDC; what strangers wrote is under `thirdParty`",
+      "The same as in the webhook. Amounts are decimal strings of USDC; text from third parties is under `thirdParty`",
     examples: [{ paymentId: "pay_01kc0r5f3x8q2v7n4m6t9w0yzb", amount: "1.5" }],
   }),
   createdAt: Timestamp,
@@ -98,7 +98,7 @@ const WebhookTypes = Type.Array(OneOf(["*", ...NOTIFICATION_TYPES]), {
   minItems: 1,
   maxItems: 40,
   uniqueItems: true,
-  description: '`["*"]` is every type, also those to come',
+  description: '`["*"]` is every type, including new ones',
   examples: [["payment.settled", "agent.limit_reached"]],
 });
 const WebhookDescription = Type.String({ maxLength: 200, pattern: "^[^\\u0000]*$" });
@@ -110,14 +110,14 @@ export const Webhook = Type.Object({
   description: Type.String(),
   status: OneOf(
     ["active", "paused", "disabled"],
-    "paused: by you. disabled: by us, since it failed for too long, or answered 410. Neither is told anything",
+    "paused: by you. disabled: by Purser, because it failed for too long or returned 410. Both get no deliveries",
   ),
   disabledReason: Nullable(Type.String()),
   createdAt: Timestamp,
   secretHint: Type.String({ description: "The secret's last characters", examples: ["…x9Qk"] }),
   previousSecretUntil: Nullable(
     Timestamp,
-    "Until then each delivery is signed with the secret before this one too",
+    "Until then each delivery is also signed with the previous secret",
   ),
 });
 export type Webhook = Static<typeof Webhook>;
@@ -132,7 +132,7 @@ export const ChangeWebhookBody = Strict({
   url: Type.Optional(WebhookUrl),
   types: Type.Optional(WebhookTypes),
   description: Type.Optional(WebhookDescription),
-  status: Type.Optional(OneOf(["active", "paused"], "active also ends a disabling")),
+  status: Type.Optional(OneOf(["active", "paused"], "active also enables a disabled webhook")),
 });
 export const RotateSecretBody = Strict({
   graceHours: Type.Optional(
@@ -148,7 +148,7 @@ export const WebhookWithSecret = Type.Object({
   webhook: Webhook,
   secret: Type.String({
     pattern: "^whsec_[A-Za-z0-9+/]{43}=$",
-    description: "Shown this once. Standard Webhooks: the HMAC key in base64, after `whsec_`",
+    description: "Shown only once. Standard Webhooks: the HMAC key in base64, after `whsec_`",
     examples: ["whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oDWAGuvcVYkb8="],
   }),
 });
@@ -163,7 +163,7 @@ export const WebhookDelivery = Type.Object({
     "failed: it is tried again at `nextAttemptAt`. given_up: only a resend sends it again",
   ),
   attempts: Type.Integer(),
-  lastStatus: Nullable(Type.Integer({ description: "The HTTP status that was answered last" })),
+  lastStatus: Nullable(Type.Integer({ description: "The last HTTP status of the server" })),
   lastError: Nullable(Type.String()),
   nextAttemptAt: Nullable(Timestamp),
   deliveredAt: Nullable(Timestamp),

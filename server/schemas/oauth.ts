@@ -36,7 +36,7 @@ export const AuthorizationServer = Type.Object({
 /** Of the endpoints that programs call; RFC 6749 section 5.2. */
 export const OauthProblem = Type.Object(
   { error: Type.String(), error_description: Type.String() },
-  { description: "An error as OAuth says it (RFC 6749 section 5.2)" },
+  { description: "An OAuth error (RFC 6749 section 5.2)" },
 );
 
 /** RFC 7591; members that are not named here are ignored, as it wants. */
@@ -45,11 +45,11 @@ export const RegistrationBody = Type.Object(
     redirect_uris: Type.Optional(
       Type.Unknown({ description: "1 to 10 addresses to send back to" }),
     ),
-    client_name: Type.Optional(Type.Unknown({ description: "What the owner is shown" })),
+    client_name: Type.Optional(Type.Unknown({ description: "Shown to the owner" })),
     grant_types: Type.Optional(Type.Unknown()),
     response_types: Type.Optional(Type.Unknown()),
     token_endpoint_auth_method: Type.Optional(
-      Type.Unknown({ description: "Whatever is asked, it becomes none: PKCE proves the program" }),
+      Type.Unknown({ description: "Always none: the program is authenticated by PKCE" }),
     ),
   },
   { additionalProperties: true },
@@ -109,14 +109,16 @@ export const AskConsentBody = Type.Object(
 export const ConsentRequest = Type.Object({
   id: Type.String(),
   thirdParty: ThirdParty({
-    name: Type.String({ description: "What the program calls itself" }),
+    name: Type.String({ description: "The name that the program gives itself" }),
     redirectUri: Type.String(),
   }),
-  place: Type.String({ description: "Where the answer goes: a host, this computer, or an app" }),
+  place: Type.String({
+    description: "Where the browser returns to: a host, this computer, or an app",
+  }),
   describedAt: Nullable(
     Type.String({ description: "The host that publishes the program's description, if one does" }),
   ),
-  label: Type.String({ description: "What the owner's wallet is shown" }),
+  label: Type.String({ description: "The text shown in the owner's wallet" }),
   keyExpiresAt: Timestamp,
   expiresAt: Timestamp,
 });
@@ -127,11 +129,11 @@ export const AllowBody = Strict({
   authorization: KeyAuthorization,
 });
 export const Answered = Type.Object({
-  redirectTo: Type.String({ description: "Where the browser goes now" }),
+  redirectTo: Type.String({ description: "Where to send the browser now" }),
 });
 
 export const Connection = Type.Object({
-  id: Type.String({ description: "Of the key that stands behind it; payments name it" }),
+  id: Type.String({ description: "The id of the connection's key, as named in payments" }),
   label: Type.String(),
   clientId: Type.String(),
   thirdParty: ThirdParty({ name: Type.String() }),

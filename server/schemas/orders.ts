@@ -113,7 +113,7 @@ export const problemWith = <T extends TProperties>(order: ReturnType<typeof Stri
     {
       additionalProperties: true,
       description:
-        "`owner_signature_required` (403) and `policy_changed` (409) carry the order to sign; other refusals do not",
+        "`owner_signature_required` (403) and `policy_changed` (409) include the order to sign; other refusals do not",
     },
   );
 export const PolicyProblem = problemWith(AgentPolicyOrder);

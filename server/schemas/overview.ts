@@ -38,7 +38,7 @@ export const LedgerState = Type.Object({
       blockNumber: Nullable(Digits),
       seenAt: Timestamp,
     }),
-    { description: "Of this owner's agents, not healed yet" },
+    { description: "Open differences of this owner's agents" },
   ),
 });
 export type LedgerState = Static<typeof LedgerState>;
@@ -49,17 +49,17 @@ export const GasBudget = Type.Object({
   for: Type.Union([Type.Literal("payments"), Type.Literal("withdrawals")]),
   perDay: Type.String({ description: "USDC of gas that this service pays for in 24 hours" }),
   left: Type.String({ description: "Of that, now; it refills evenly" }),
-  held: Type.String({ description: "Set aside for payments that are under way" }),
-  used: Type.String({ description: "What gas has cost since ever" }),
+  held: Type.String({ description: "Reserved for payments in progress" }),
+  used: Type.String({ description: "Total gas cost" }),
 });
 
 export const Overview = Type.Object({
   totals: Type.Object({
-    balance: Nullable(Amount, "On all networks together; null while one does not answer"),
+    balance: Nullable(Amount, "On all networks; null while one does not respond"),
     balances: Type.Array(
       Type.Object({
         network: NetworkId,
-        balance: Nullable(Amount, "Null while this chain does not answer"),
+        balance: Nullable(Amount, "Null while this chain does not respond"),
       }),
     ),
     spent24h: Amount,
@@ -70,7 +70,7 @@ export const Overview = Type.Object({
   }),
   hourly: Type.Array(OverviewBucket, { description: "24 hours, oldest first" }),
   daily: Type.Array(OverviewBucket, { description: "7 days (UTC), oldest first" }),
-  gas: Type.Array(GasBudget, { description: "What this owner's payments cost in gas, in USDC" }),
-  ledger: Type.Array(LedgerState, { description: "Whether the ledger equals the chain" }),
+  gas: Type.Array(GasBudget, { description: "Gas cost of this owner's payments, in USDC" }),
+  ledger: Type.Array(LedgerState, { description: "Whether the ledger matches the chain" }),
 });
 export type Overview = Static<typeof Overview>;

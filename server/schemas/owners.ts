@@ -32,7 +32,7 @@ export const SignInBody = Strict({
   owner: Type.Optional({
     ...AddressInput,
     description:
-      "The owner whose second wallet signed this; without it the wallet signs in for itself",
+      "The owner whose recovery wallet signed this; without it the wallet signs in for itself",
   }),
 });
 
@@ -53,7 +53,7 @@ export const OpenSession = Type.Object({
   expiresAt: Timestamp,
   userAgent: Type.String(),
   ip: Type.String(),
-  current: Type.Boolean({ description: "The session that asks" }),
+  current: Type.Boolean({ description: "The current session" }),
 });
 export const SessionPage = Page(OpenSession);
 

@@ -53,7 +53,7 @@ export const SpendAnswer = Type.Object({
   amount: Amount,
   network: NetworkId,
   settledAt: Timestamp,
-  remaining: Described(Amount, "Left of the daily limit after this payment"),
+  remaining: Described(Amount, "The rest of the daily limit after this payment"),
   ...joinedAnswer,
 });
 
@@ -66,7 +66,7 @@ export const AgentSelf = Type.Object({
   walletAddress: AddressOutput,
   network: NetworkId,
   asset: AddressOutput,
-  balance: Nullable(Amount, "USDC on `network`; null while the chain does not answer"),
+  balance: Nullable(Amount, "USDC on `network`; null while the chain does not respond"),
   balances: Type.Array(NetworkBalance, {
     description: "On every configured network; name one in a spend to pay from there",
   }),
@@ -91,12 +91,12 @@ export type AgentSelf = Static<typeof AgentSelf>;
 export const PaymentKind = OneOf(["spend", "x402", "withdrawal", "incoming"]);
 export const PaymentStatus = OneOf(
   ["blocked", "reserved", "submitted", "settled", "voided", "unknown"],
-  "reserved and submitted: counted, not final. unknown: signed, and no evidence yet of how it ended",
+  "reserved and submitted: counted, not final. unknown: signed, without proof of the outcome yet",
 );
 
 const signedPiece = {
   verified: Type.Boolean(),
-  why: Nullable(Type.String(), "What is against it, in our words"),
+  why: Nullable(Type.String(), "Why it is not valid"),
   format: Nullable(Type.Enum(["eip712", "jws"])),
   signer: Nullable(AddressOutput, "Who signed it, where its key is a wallet's"),
 };
@@ -104,8 +104,7 @@ const signedPiece = {
 export const PaymentEvidence = Type.Object(
   {
     verified: Type.Boolean({
-      description:
-        "The payee signed the receipt, and the offer where there is one, for this very payment",
+      description: "The payee signed the receipt, and the offer if there is one, for this payment",
     }),
     why: Nullable(Type.String(), "Why it is not verified"),
     offer: Nullable(Type.Object(signedPiece)),
@@ -117,13 +116,14 @@ export const PaymentEvidence = Type.Object(
       }),
     ),
     thirdParty: ThirdParty({
-      key: Nullable(Type.String({ description: "What the signer calls its key (JWS)" })),
+      key: Nullable(Type.String({ description: "The signer's key id (JWS)" })),
       offer: Type.Optional(Type.Unknown({ description: "As it was signed" })),
       receipt: Type.Optional(Type.Unknown({ description: "As it was signed" })),
     }),
   },
   {
-    description: "What the seller signed (offer-and-receipt). It proves no payment: the chain does",
+    description:
+      "The seller's signed offer and receipt (offer-and-receipt). The proof of payment is the chain",
   },
 );
 export type PaymentEvidence = Static<typeof PaymentEvidence>;
@@ -141,7 +141,7 @@ export const Payment = Type.Object({
   amount: Amount,
   maximum: Type.Union([Amount, Type.Null()], {
     description:
-      "Where a maximum was signed: `amount` is that as long as it may be charged, then what was charged of it",
+      "Present if a maximum was signed: `amount` is the maximum while it may be charged, then the charged amount",
   }),
   memo: Nullable(Type.String()),
   createdAt: Timestamp,
@@ -150,8 +150,7 @@ export const Payment = Type.Object({
   txHash: Nullable(TxHash),
   blockNumber: Nullable(Digits),
   final: Type.Boolean({
-    description:
-      "Of a settled payment: deep enough in the chain that no reorganisation takes it back",
+    description: "For a settled payment: final, no reorganisation can reverse it",
   }),
   requestId: Nullable(Id),
   apiKey: Nullable(
@@ -166,14 +165,14 @@ export const Payment = Type.Object({
   validBefore: Nullable(Timestamp),
   repeats: Type.Integer({
     description:
-      "How often the same was refused again within the hour; `updatedAt` says when last. A refusal without a recipient and a URL counts those of one rule beyond the 100 that are kept in an hour, each on its own",
+      "How often the same payment was refused again within the hour; `updatedAt` is the last time. A refusal without a recipient and a URL counts the refusals of one rule beyond the 100 per hour that are stored separately",
   }),
   denial: Nullable(
     Type.Object({
       code: Type.String(),
       suggestion: Type.String(),
       policy: Policy,
-      site: Type.Optional(Type.String({ description: "Of `site_payee_changed`" })),
+      site: Type.Optional(Type.String({ description: "For `site_payee_changed`" })),
       expectedPayee: Type.Optional(AddressOutput),
       seenPayee: Type.Optional(AddressOutput),
       availableAt: Nullable(Timestamp),
@@ -185,9 +184,7 @@ export const Payment = Type.Object({
       rule: Type.String(),
       passed: Nullable(Type.Boolean()),
       detail: Type.String(),
-      liftable: Type.Optional(
-        Type.Literal(true, { description: "The owner may let it pass once" }),
-      ),
+      liftable: Type.Optional(Type.Literal(true, { description: "The owner may allow it once" })),
     }),
   ),
   x402: Nullable(

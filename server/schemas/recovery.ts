@@ -26,7 +26,8 @@ export const MoveOwnerOrder = Strict({ from: AddressOutput, to: AddressOutput, .
 export const SecondBody = Strict({
   address: Nullable({
     ...AddressInput,
-    description: "The wallet that may tighten, and withdraw to the owner; null: none any more",
+    description:
+      "The recovery wallet, which may tighten rules and withdraw to the owner; null removes it",
   }),
   chainId: Type.Optional(
     Type.Integer({
@@ -45,7 +46,7 @@ export const MoveBody = Strict({
       signature: OrderSignature,
       secondSignature: Type.String({
         pattern: "^0x([0-9a-fA-F]{2}){1,8192}$",
-        description: "The same order, signed by the second wallet",
+        description: "The same order, signed by the recovery wallet",
       }),
     }),
   ),
@@ -65,7 +66,9 @@ export const Recovery = Type.Object({
 export const Moved = Type.Object({
   success: Type.Literal(true),
   owner: AddressOutput,
-  agents: Type.Integer({ description: "How many are the new owner's now, each of them paused" }),
+  agents: Type.Integer({
+    description: "The number of agents that moved to the new owner, all paused",
+  }),
   note: Type.String(),
 });
 

@@ -23,7 +23,7 @@ export const PrepareWithdrawal = Strict({
   network: Type.Optional(
     Type.Unsafe<string>({
       ...NetworkId,
-      description: "Where the money lies; the agent's network unless told otherwise",
+      description: "The network to withdraw from; by default the agent's network",
     }),
   ),
 });

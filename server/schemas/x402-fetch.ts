@@ -40,7 +40,7 @@ export const X402FetchRequest = Strict(
         },
         {
           description:
-            "Call this tool of the MCP server at url (streamable HTTP), paying its price; the answer is the tool's result",
+            "Call this tool of the MCP server at url (streamable HTTP) and pay its price; the response is the tool's result",
         },
       ),
     ),
@@ -67,14 +67,14 @@ export const X402FetchRequest = Strict(
     body: Type.Optional(
       Type.Unknown({
         description:
-          "A string is sent byte for byte; any other value as JSON, its numbers in the digits they were written in",
+          "A string is sent byte for byte; any other value as JSON, with its numbers unchanged",
       }),
     ),
     maxAmount: Type.Optional(Amount),
     dryRun: Type.Optional(
       Type.Boolean({
         description:
-          "A quote: asks with GET or HEAD without a body (of a tool: reads the server's list of tools), pays nothing, and answers price and verdict, no content",
+          "A quote: sends GET or HEAD without a body (for a tool: reads the server's list of tools), pays nothing, and returns price and verdict without content",
       }),
     ),
     maxAge: Type.Optional(
@@ -82,7 +82,7 @@ export const X402FetchRequest = Strict(
         minimum: 1,
         maximum: 86_400,
         description:
-          "Seconds. A GET this agent paid for within them is told again (`cached`), and not paid again; a new answer is kept for that",
+          "Seconds. A GET that this agent paid for within this time is returned again (`cached`) without paying; a new response is stored for that",
       }),
     ),
     ...askingForApproval,
@@ -90,7 +90,7 @@ export const X402FetchRequest = Strict(
       Type.Integer({
         minimum: 100,
         maximum: 120_000,
-        description: "For each answer of the target (30000)",
+        description: "For each response of the target (default 30000)",
       }),
     ),
   },
@@ -106,47 +106,49 @@ export const X402FetchAnswer = Type.Object({
   text: Type.Optional(
     Type.String({
       description:
-        "What the target sent (untrusted), exactly, where it is text and no JSON: decoded by its declared charset, without a byte order mark",
+        "The target's content (untrusted) if it is text and not JSON: decoded with its declared charset, without a byte order mark",
     }),
   ),
   data: Type.Optional(
     Type.Unknown({
       description:
-        "What the target sent (untrusted), where it is JSON: as a value, its numbers in the digits they came in; null: nothing",
+        "The target's content (untrusted) if it is JSON: as a value, with its numbers unchanged; null: no content",
     }),
   ),
   dataBase64: Type.Optional(
     Type.String({
       description:
-        "What the target sent, where it is no text, or text that JSON would make much longer (mostly control characters)",
+        "The target's content if it is not text, or is text that JSON would make much longer (mostly control characters)",
     }),
   ),
   contentEncoding: Type.Optional(
-    Type.String({ description: "How dataBase64 is still packed (zstd, or a gzip that is none)" }),
+    Type.String({
+      description: "The remaining compression of dataBase64 (zstd, or an invalid gzip)",
+    }),
   ),
   truncated: Type.Optional(
-    Type.Boolean({ description: "There was more, or should have been: this is what arrived" }),
+    Type.Boolean({ description: "The content is incomplete: this is the part that arrived" }),
   ),
   truncatedBy: Type.Optional(
     Type.Union(
       ["size", "connection", "timeout", "encoding"].map((why) => Type.Literal(why)),
       {
         description:
-          "size: longer than maxBytes of a dry run; connection, timeout: the target broke off; encoding: the rest does not unpack",
+          "size: longer than maxBytes of a dry run; connection, timeout: the target stopped; encoding: the rest cannot be decompressed",
       },
     ),
   ),
-  bytes: Type.Optional(Type.Integer({ description: "How much arrived, unpacked" })),
+  bytes: Type.Optional(Type.Integer({ description: "Received bytes, decompressed" })),
   headers: Type.Optional(
     Type.Record(Type.String(), Type.String(), {
-      description: "Of the target's answer: content-type, location, link, retry-after, etag",
+      description: "From the target's response: content-type, location, link, retry-after, etag",
     }),
   ),
   omittedHeaders: Type.Array(Type.String(), {
-    description: "Headers of the request that were not forwarded",
+    description: "Request headers that were not forwarded",
   }),
   note: Type.Optional(
-    Type.String({ description: "What to know of an answer that is not simply whole" }),
+    Type.String({ description: "An explanation if the response is incomplete or unusual" }),
   ),
   receipt: Type.Optional(
     Type.Object(
@@ -158,43 +160,44 @@ export const X402FetchAnswer = Type.Object({
       },
       {
         description:
-          "Of a payment up to a maximum: what was signed, and what the chain shows was charged. Of any: what the seller signed",
+          "For a payment up to a maximum: the signed maximum and the amount charged on chain. For any payment: the seller's signed evidence",
       },
     ),
   ),
   budgetReturnsAt: Type.Optional({
     ...Timestamp,
-    description: "Until then what was not charged stays set aside",
+    description: "Until then the uncharged amount stays reserved",
   }),
   cached: Type.Optional(
-    Type.Literal(true, { description: "Paid for before, and told again (maxAge)" }),
+    Type.Literal(true, { description: "Paid for earlier and returned again (maxAge)" }),
   ),
   cachedAt: Type.Optional(Timestamp),
   ageSeconds: Type.Optional(Type.Integer()),
-  cachedPaymentId: Type.Optional(Type.String({ description: "The payment that bought it" })),
+  cachedPaymentId: Type.Optional(Type.String({ description: "The payment for this response" })),
   signedIn: Type.Optional(
     Type.Literal(true, {
-      description: "The target took the wallet's signature for an earlier payment (sign-in-with-x)",
+      description:
+        "The target accepted the wallet's signature for an earlier payment (sign-in-with-x)",
     }),
   ),
-  source: Type.String({ description: "The URL that was asked" }),
+  source: Type.String({ description: "The requested URL" }),
   status: Type.Integer({
-    description: "HTTP status of the target; of a tool that was called: 200, or 500 if it failed",
+    description: "HTTP status of the target; for a tool call: 200, or 500 if it failed",
   }),
   contentType: Nullable(Type.String()),
   network: Nullable(NetworkId),
   payTo: Nullable(AddressOutput),
   paymentId: Nullable(Id),
   delivered: Type.Boolean({
-    description: "The target answered with a success; apart from whether it was paid",
+    description: "The target returned a success, whether or not it was paid",
   }),
-  remaining: Described(Amount, "Left of the daily limit"),
+  remaining: Described(Amount, "The rest of the daily limit"),
   ...joinedAnswer,
   dryRun: Type.Optional(Type.Literal(true)),
   maxBytes: Type.Optional(
-    Type.Integer({ description: "Dry run: how much of an answer is passed on" }),
+    Type.Integer({ description: "Dry run: how much of a response is returned" }),
   ),
-  price: Type.Optional(Nullable(Amount, "Dry run: what it would cost; null: it did not say")),
+  price: Type.Optional(Nullable(Amount, "Dry run: the price; null: unknown")),
   requirement: Type.Optional(
     Type.Object(
       {
@@ -206,12 +209,13 @@ export const X402FetchAnswer = Type.Object({
         maxTimeoutSeconds: Type.Number(),
         extra: Type.Object({ name: Type.String(), version: Type.String() }),
       },
-      { description: "Dry run: the terms that would be paid, as they were read and checked" },
+      { description: "Dry run: the terms that would be paid, read and checked" },
     ),
   ),
   offers: Type.Optional(
     Type.Array(PaymentOffer, {
-      description: "Dry run: all that the target accepts, in its order, and why not",
+      description:
+        "Dry run: all offers of the target in its order, with the reason if one cannot be paid",
     }),
   ),
   thirdParty: Type.Optional(
@@ -225,7 +229,7 @@ export const X402FetchAnswer = Type.Object({
         }),
       ),
       paymentResponse: Type.Optional(
-        Type.Unknown({ description: "PAYMENT-RESPONSE: what the seller says of the payment" }),
+        Type.Unknown({ description: "PAYMENT-RESPONSE: the seller's statement about the payment" }),
       ),
     }),
   ),
@@ -235,7 +239,7 @@ export const X402FetchAnswer = Type.Object({
       code: Nullable(Type.String()),
       detail: Nullable(Type.String()),
       choice: Type.Array(Type.String(), {
-        description: "Offer by offer, in the target's order: why it is chosen or not",
+        description: "For each offer, in the target's order: why it was chosen or not",
       }),
       rules: Type.Array(
         Type.Object({
@@ -245,14 +249,14 @@ export const X402FetchAnswer = Type.Object({
           liftable: Type.Optional(
             Type.Literal(true, {
               description:
-                "It refused, and the owner may let this one payment pass: requestApproval",
+                "The rule refused, and the owner may allow this one payment: use requestApproval",
             }),
           ),
           availableAt: Type.Optional(
             Nullable(
               Type.String({
                 description:
-                  "Of a limit of a time that did not pass: when it alone will; null: never",
+                  "For a rolling limit that refused: when this limit alone allows it; null: never",
               }),
             ),
           ),
@@ -282,16 +286,18 @@ export const SiteLookup = Type.Object({
     }),
   ),
   payTo: AddressOutput,
-  price: Described(Amount, "USDC, of the page that was asked"),
+  price: Described(Amount, "The price of the page, in USDC"),
   asset: AddressOutput,
   network: NetworkId,
   x402Version: Type.Integer(),
-  listed: Type.Array(AddressOutput, { description: "Whom the agent may pay at this site already" }),
+  listed: Type.Array(AddressOutput, {
+    description: "The payee that the agent may already pay at this site",
+  }),
   thirdParty: ThirdParty({
     serviceName: Nullable(Type.String()),
     description: Nullable(Type.String()),
     mimeType: Nullable(Type.String()),
-    resource: Nullable(Type.String({ description: "What the site says this page is" })),
+    resource: Nullable(Type.String({ description: "The site's description of the page" })),
   }),
 });
 export type SiteLookup = Static<typeof SiteLookup>;

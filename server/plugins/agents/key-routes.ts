@@ -48,7 +48,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "createAgentKey",
-        summary: "Issue another API key (shown this one time)",
+        summary: "Create an API key (shown only once)",
         params: IdParams,
         body: CreateKeyBody,
         response: { 201: CreatedKey, ...keyRefusals },
@@ -67,7 +67,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "rotateAgentKey",
-        summary: "Replace a key; the old one works on for the grace",
+        summary: "Replace a key; the old key works until the grace period ends",
         params: KeyParams,
         body: RotateKeyBody,
         response: { 201: RotatedKey, ...keyRefusals },
@@ -92,7 +92,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "revokeAgentKey",
-        summary: "Revoke a key, at once and everywhere",
+        summary: "Revoke a key immediately",
         params: KeyParams,
         response: { 200: RevokedKey },
       },

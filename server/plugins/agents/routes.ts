@@ -68,7 +68,7 @@ export const agentRoutes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "createAgent",
-        summary: "Make an agent with its wallet and first API key (shown this one time)",
+        summary: "Create an agent with its wallet and first API key (shown only once)",
         body: CreateAgentBody,
         response: { 201: CreatedAgent, ...policyRefusals },
       },
@@ -107,7 +107,7 @@ export const agentRoutes: FastifyPluginAsyncTypebox = async (app) => {
         tags,
         operationId: "updateAgent",
         summary:
-          "Change name, limits, expiry, the whole allowlist; pause or resume. What loosens needs the owner's signature",
+          "Change name, limits, expiry or the whole allowlist; pause or resume. Changes that loosen rules need the owner's signature",
         params: IdParams,
         body: UpdateAgentBody,
         response: { 200: AgentDetail, ...policyRefusals },
@@ -124,7 +124,7 @@ export const agentRoutes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "archiveAgent",
-        summary: "End an agent; refused while it holds or has promised funds",
+        summary: "Archive an agent; refused while it has a balance or open payments",
         params: IdParams,
         response: { 200: AgentDetail },
       },
@@ -172,7 +172,7 @@ export const allowlistRoutes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "allowPayee",
-        summary: "Allow one more address, or change its terms",
+        summary: "Allow an address, or change its limits",
         params: IdParams,
         body: AddAllowlistBody,
         response: { 201: Allowlist, ...policyRefusals },
@@ -191,7 +191,7 @@ export const allowlistRoutes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "disallowPayee",
-        summary: "Allow an address no more, at one site or at all",
+        summary: "Remove an address, at one site or everywhere",
         params: AllowlistParams,
         querystring: RemoveAllowedQuery,
         response: { 200: Allowlist, 403: policyRefusals[403] },
@@ -214,7 +214,7 @@ export const auditRoutes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags: ["owners: agents"],
         operationId: "listAgentAudit",
-        summary: "Every change of rules and keys: who, when, before, after",
+        summary: "Every change of rules and keys, with author, time, and values before and after",
         params: IdParams,
         querystring: PageQuery,
         response: { 200: AuditPage },
@@ -237,7 +237,7 @@ export const balanceRoutes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags: ["owners: session"],
         operationId: "getOwnerBalance",
-        summary: "USDC of the owner's own wallet, which funds agents",
+        summary: "USDC balance of the owner's wallet, which funds agents",
         querystring: OwnerBalanceQuery,
         response: { 200: OwnerBalance },
       },

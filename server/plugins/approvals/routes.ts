@@ -54,7 +54,7 @@ const routes: FastifyPluginAsyncTypebox<{ waiting: Waiting }> = async (app, { wa
       schema: {
         tags,
         operationId: "listApprovals",
-        summary: "What this owner's agents asked for, newest first",
+        summary: "Approval requests of this owner's agents, newest first",
         querystring: ApprovalQuery,
         response: { 200: ApprovalPage },
       },
@@ -105,7 +105,7 @@ const routes: FastifyPluginAsyncTypebox<{ waiting: Waiting }> = async (app, { wa
       schema: {
         tags,
         operationId: "declinePayment",
-        summary: "Decline it, or take back what was granted and is not paid yet",
+        summary: "Decline a request, or revoke an approval that is not used yet",
         params: IdParams,
         response: { 200: Approval },
       },

@@ -29,7 +29,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "listAudit",
-        summary: "Everything that was done in this owner's name, newest first",
+        summary: "The owner's audit log, newest first",
         querystring: PageQuery,
         response: { 200: AuditPage },
       },
@@ -51,7 +51,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "exportAudit",
-        summary: "The chain as JSON lines, oldest first: what anybody needs to check it",
+        summary: "The audit log as JSON lines, oldest first, for anyone to check",
         querystring: AuditExportQuery,
         produces: ["application/x-ndjson"],
       },

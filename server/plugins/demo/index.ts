@@ -35,7 +35,7 @@ const Blocks = Type.Object({
       gasUsed: Type.String(),
       transactions: Type.Integer(),
     }),
-    { description: "None where the chain has not come to the last of them" },
+    { description: "Absent if the chain has not reached the last of them" },
   ),
 });
 
@@ -94,7 +94,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         operationId: "getChainStats",
         summary: `Live block statistics of ${network.name} for ${PRICE} USDC (x402)`,
         description:
-          "Without proof of payment: the protocol's 402. With proof it settles, then answers once.",
+          "Without a proof of payment it returns the protocol's 402. With a proof it settles and responds once.",
         response: { 200: ChainStats, 402: PaymentRequiredAnswer },
       },
     },
@@ -124,11 +124,11 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         operationId: "getBlocks",
         summary: `Blocks of ${network.name} for ${formatAtomic(PRICE_PER_BLOCK_ATOMIC)} USDC each (x402, scheme upto)`,
         description:
-          "The payer signs for the maximum, and is charged for the blocks that are answered; for none, nothing. Whoever has paid may fetch the same URL again for an hour by signing in (sign-in-with-x).",
+          "The payer signs for the maximum and is charged only for the returned blocks. After a payment, the payer may fetch the same URL again for an hour by signing in (sign-in-with-x).",
         querystring: Type.Object({
           from: Type.String({ pattern: "^(0|[1-9][0-9]{0,14})$", description: "Height" }),
           count: Type.Optional(
-            Type.String({ pattern: "^([1-9]|[1-4][0-9]|50)$", description: "10 unless said" }),
+            Type.String({ pattern: "^([1-9]|[1-4][0-9]|50)$", description: "Default 10" }),
           ),
         }),
         response: { 200: Blocks, 402: PaymentRequiredAnswer },

@@ -13,22 +13,22 @@ const RATED: Header["applies"] = (_route, status) => status !== 408 && status !=
 
 const HEADERS: Record<string, Header> = {
   "X-Request-Id": {
-    description: "Names this request in our log; quote it when you ask about it",
+    description: "The id of this request in the log; include it when you report a problem",
     schema: { type: "string" },
     applies: () => true,
   },
   "RateLimit-Limit": {
-    description: "Requests a minute, of the tightest limit that counted this one",
+    description: "Requests per minute of the tightest limit that applies",
     schema: { type: "integer" },
     applies: RATED,
   },
   "RateLimit-Remaining": {
-    description: "Of these, what is left now",
+    description: "Remaining requests",
     schema: { type: "integer" },
     applies: RATED,
   },
   "RateLimit-Reset": {
-    description: "Seconds until all of them are there again",
+    description: "Seconds until all requests are available again",
     schema: { type: "integer" },
     applies: RATED,
   },
@@ -44,7 +44,7 @@ const HEADERS: Record<string, Header> = {
     applies: (_route, status) => status === 401,
   },
   "Idempotent-Replayed": {
-    description: "`true`: this is the first answer to this key, told again",
+    description: "`true`: the first response to this key, returned again",
     schema: { type: "string", enum: ["true"] },
     // Nothing moved for other refusals: they are not kept. 409: that there was an answer is all that is.
     applies: ({ config }, status) =>

@@ -57,7 +57,7 @@ export function openApiDocument(service: Service, routes: readonly DeclaredRoute
         },
         connection: {
           type: "oauth2",
-          description: "A program that the owner connected; for the MCP endpoint alone",
+          description: "A program that the owner connected; only for the MCP endpoint",
           flows: {
             authorizationCode: {
               authorizationUrl: `${service.publicUrl}/oauth/authorize`,
@@ -71,7 +71,7 @@ export function openApiDocument(service: Service, routes: readonly DeclaredRoute
           type: "http",
           scheme: "bearer",
           description:
-            "A paid API's key: a merchant's own (`purser_mk_...`), or one the operator gave; needed only where strangers may not settle",
+            "A paid API's key: a merchant's own (`purser_mk_...`) or one from the operator; needed only if third parties may not settle",
         },
         ownerSession: {
           type: "apiKey",
@@ -87,31 +87,30 @@ export function openApiDocument(service: Service, routes: readonly DeclaredRoute
 }
 
 const ABOUT =
-  "Money is a decimal string of USDC on our own bodies, and atomic units inside x402 objects. Every refusal is an " +
+  "Amounts are decimal strings of USDC, and atomic units inside x402 objects. Every error is an " +
   "`application/problem+json` with a `code` of the catalogue (`GET /api/errors`). Lists are newest first: pass " +
   "`nextCursor` as `cursor` until it is null.";
 
 /** A route's tag must be one of these; a test tells. */
 const TAGS: Record<string, string> = {
-  agents: "What an agent does with its API key: pay, fetch, read its own wallet",
+  agents: "Agent calls with an API key: pay, fetch, read the wallet",
   "owners: session": "Sign-in with a wallet, and the sessions it opened",
-  "owners: agents": "Agents: made, limited, paused, ended",
-  "owners: allowlist": "Whom an agent may pay",
+  "owners: agents": "Create, limit, pause and archive agents",
+  "owners: allowlist": "The payees that an agent may pay",
   "owners: keys": "API keys of an agent",
   "owners: connections": "Programs connected to an agent by OAuth",
-  "owners: approvals": "Payments an agent asked its owner for",
-  "owners: payments": "What was paid, fetched and refused",
-  "owners: withdrawals": "Money back to the owner, by an order the owner's wallet signs",
-  "owners: recovery": "The owner's second wallet",
-  "owners: notifications": "What owners and merchants are told, and the webhooks that tell it",
-  "owners: audit": "Everything done in an owner's name, chained for anybody to check",
-  facilitator: "x402: verify and settle payments for paid APIs, and find what is sold",
-  merchants:
-    "What was settled to the wallet that is signed in: lists, refunds, keys to settle with",
+  "owners: approvals": "Payments that agents ask the owner to allow",
+  "owners: payments": "Payments, fetches and refusals",
+  "owners: withdrawals": "Withdrawals, with an order that the owner's wallet signs",
+  "owners: recovery": "The owner's recovery wallet",
+  "owners: notifications": "Notifications of owners and merchants, and webhooks",
+  "owners: audit": "The audit log of an owner's account, a hash chain that anyone can check",
+  facilitator: "x402: verify and settle payments for paid APIs, and find paid resources",
+  merchants: "Settlements to the signed-in wallet, refunds, and facilitator keys",
   marketplace: "Paid endpoints that agents can find",
   demo: "A paid endpoint to try",
   meta: "The service itself",
-  local: "The local world's helpers; not there in production",
+  local: "Helpers for local development; not available in production",
 };
 
 const SECURITY: Record<Credential, Record<string, string[]>[]> = {
@@ -122,10 +121,10 @@ const SECURITY: Record<Credential, Record<string, string[]>[]> = {
 };
 
 const WHO: Record<Credential, string> = {
-  public: "Open to everybody.",
+  public: "No credentials needed.",
   agent: "Called by an agent, with its API key.",
   owner: "Called by an owner who is signed in.",
-  facilitator: "Called by a paid API; with its key, where the operator asks for one.",
+  facilitator: "Called by a paid API; with its key if the operator requires one.",
 };
 
 function operation(route: DeclaredRoute, components: Components): object {
@@ -141,10 +140,10 @@ function operation(route: DeclaredRoute, components: Components): object {
     schema.description,
     WHO[auth],
     auth === "owner" && method !== "GET" && !("second" in config)
-      ? "Not by the owner's second wallet."
+      ? "Not available to the owner's recovery wallet."
       : undefined,
     config.idempotencyKey
-      ? "Send an `Idempotency-Key`: a repeat with the same key and body hears the first answer, and pays nothing."
+      ? "Send an `Idempotency-Key`: a repeat with the same key and body gets the first response and pays nothing."
       : undefined,
   ];
   return {
@@ -250,7 +249,7 @@ const IDEMPOTENCY_KEY = {
   in: "header",
   required: false,
   description:
-    "Names this call, so that a repeat is not a second one: 1 to 255 printable characters, kept for at least a day",
+    "Identifies this call so that a repeat is not a second payment: 1 to 255 printable characters, stored for at least a day",
   schema: { type: "string", minLength: 1, maxLength: 255, pattern: "^[\\x20-\\x7e]+$" },
   example: "0d9f7a52-6d4b-4b0c-9a37-5c1f1f0a2f11",
 };

@@ -89,9 +89,9 @@ export const listingRoutes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "probeListing",
-        summary: "What a URL's live 402 asks for; stores nothing",
+        summary: "The payment terms in a URL's current 402 response; stores nothing",
         description:
-          'Asked without a body. A method other than GET is only sent to a host that names you as an owner at `/.well-known/purser.json`: `{"owners":["0x..."]}`.',
+          'The request has no body. Purser sends methods other than GET only to hosts that name you as an owner at `/.well-known/purser.json`: `{"owners":["0x..."]}`.',
         body: ProbeRequest,
         response: { 200: ProbeResult },
       },
@@ -127,7 +127,7 @@ export const listingRoutes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "createListing",
-        summary: "List a paid endpoint: it is probed now, and its terms are pinned",
+        summary: "List a paid endpoint: Purser checks it now and pins its terms",
         body: NewListing,
         response: { 201: Listing },
       },

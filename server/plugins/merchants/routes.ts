@@ -73,7 +73,7 @@ const reading: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "getMerchant",
-        summary: "What was settled to this wallet: totals, volume per day, and why payments failed",
+        summary: "Settlements to this wallet: totals, volume per day, and failure reasons",
         querystring: MerchantQuery,
         response: { 200: Merchant },
       },
@@ -186,9 +186,10 @@ const refunding: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "refundSettlement",
-        summary: "Give a payment back, or a part of it: a transfer the merchant's wallet signs",
+        summary:
+          "Refund a payment or a part of it, with a transfer that the merchant's wallet signs",
         description:
-          "Without `authorization` it answers 403 with the transfer to sign, from the wallet that was paid to the payer; the same request with it is relayed, once. Sent again it tells of the same refund. 200: it has ended, and `status` says how; 202: its outcome is not known yet.",
+          "Without `authorization` it returns 403 with the transfer to sign, from the paid wallet to the payer. The same request with it is relayed once. A repeat returns the same refund. 200: the refund has ended, and `status` is the result; 202: the outcome is not known yet.",
         params: IdParams,
         body: RefundRequest,
         response: { 200: Refund, 202: Refund, 403: RefundProblem },
@@ -240,9 +241,9 @@ const keys: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "createMerchantKey",
-        summary: "Make a key for verify and settle (shown this one time)",
+        summary: "Create a key for verify and settle (shown only once)",
         description:
-          "Whoever signs in may make one, so it opens nothing that is closed to strangers, unless the operator admitted this wallet.",
+          "Any signed-in wallet may create one. It gives no more access than third parties have, unless the operator admitted this wallet.",
         body: CreateMerchantKey,
         response: { 201: CreatedMerchantKey },
       },
@@ -260,7 +261,7 @@ const keys: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "revokeMerchantKey",
-        summary: "Revoke a key, at once and everywhere",
+        summary: "Revoke a key immediately",
         params: IdParams,
         response: { 200: RevokedMerchantKey },
       },

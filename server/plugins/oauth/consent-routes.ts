@@ -44,7 +44,7 @@ export const consentRoutes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         operationId: "askConsent",
         tags,
-        summary: "What a program asks for at /oauth/authorize, opened for this session",
+        summary: "A program's request at /oauth/authorize, for this session",
         body: AskConsentBody,
         response: { 201: ConsentRequest },
       },
@@ -82,7 +82,7 @@ export const consentRoutes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         operationId: "denyConnection",
         tags,
-        summary: "Connect nothing, and tell the program",
+        summary: "Refuse the connection and notify the program",
         params: IdParams,
         response: { 200: Answered },
       },
@@ -101,7 +101,7 @@ export const consentRoutes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         operationId: "listConnections",
         tags,
-        summary: "Programs connected to an agent by OAuth, those of the past included",
+        summary: "Programs connected to an agent by OAuth, including past ones",
         params: IdParams,
         querystring: PageQuery,
         response: { 200: ConnectionPage },
@@ -122,7 +122,7 @@ export const consentRoutes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         operationId: "revokeConnection",
         tags,
-        summary: "End a connection, at once and everywhere",
+        summary: "End a connection immediately",
         params: ConnectionParams,
         response: { 200: RevokedConnection },
       },

@@ -41,7 +41,7 @@ export const tokenRoutes: FastifyPluginAsyncTypebox = async (app) => {
       bodyLimit: FORM_BYTES,
       schema: {
         hide: true,
-        summary: "Register a program (RFC 7591); forgotten after a week if nobody connects it",
+        summary: "Register a program (RFC 7591); deleted after a week if nobody connects it",
         body: RegistrationBody,
         response: { 201: Registered, ...problems },
       },

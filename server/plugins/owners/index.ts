@@ -144,7 +144,7 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "listSessions",
-        summary: "This owner's sessions that are alive",
+        summary: "This owner's active sessions",
         querystring: PageQuery,
         response: { 200: SessionPage },
       },

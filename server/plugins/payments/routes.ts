@@ -99,7 +99,7 @@ const forAgents: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "listPayments",
-        summary: "The agent's payments, refused ones included, newest first",
+        summary: "The agent's payments, including refused ones, newest first",
         querystring: PaymentFilters,
         response: { 200: PaymentPage },
       },

@@ -7,18 +7,18 @@ import { PostgresPaywallStore } from "./store.ts";
 const TOLD = {
   "PAYMENT-REQUIRED": {
     statuses: [402],
-    description: "What it costs, and whom to pay: base64 JSON of x402 v2",
+    description: "Price and payee: base64 JSON of x402 v2",
   },
   "PAYMENT-RESPONSE": {
     statuses: [200, 402],
-    description: "How the payment ended: base64 JSON of x402 v2",
+    description: "Result of the payment: base64 JSON of x402 v2",
   },
-  "WWW-Authenticate": { statuses: [402], description: "The same price asked by MPP (`Payment`)" },
+  "WWW-Authenticate": { statuses: [402], description: "The same price for MPP (`Payment`)" },
   "Payment-Receipt": {
     statuses: [200],
-    description: "How a payment by MPP ended: base64url JSON",
+    description: "Result of an MPP payment: base64url JSON",
   },
-  "X-PAYMENT-RESPONSE": { statuses: [200, 402], description: "The same, by the name of x402 v1" },
+  "X-PAYMENT-RESPONSE": { statuses: [200, 402], description: "The same, with the name of x402 v1" },
 };
 
 /** Our own paid routes, settled by our own facilitator without a detour over HTTP. */

@@ -44,7 +44,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "getRecovery",
-        summary: "This owner's second wallet",
+        summary: "This owner's recovery wallet",
         response: { 200: Recovery },
       },
     },
@@ -58,7 +58,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "nameSecondWallet",
-        summary: "Name a second wallet, or none; the owner's wallet signs it",
+        summary: "Set or remove the recovery wallet; the owner's wallet signs the change",
         body: SecondBody,
         response: { 200: Recovery, ...secondRefusals },
       },
@@ -76,7 +76,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "moveOwner",
-        summary: "Make the second wallet the owner of everything; both wallets sign it",
+        summary: "Make the recovery wallet the owner of all agents; both wallets sign the change",
         body: MoveBody,
         response: { 200: Moved, ...moveRefusals },
       },

@@ -77,7 +77,8 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "prepareWithdrawal",
-        summary: "The order to sign with `eth_signTypedData_v4`, on any network; nothing moves yet",
+        summary:
+          "Prepare an order to sign with `eth_signTypedData_v4`, on any network; no money moves yet",
         params: IdParams,
         body: PrepareWithdrawal,
         response: { 200: PreparedWithdrawal },
@@ -97,7 +98,7 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "executeWithdrawal",
-        summary: "Execute an order the owner signed, on the network it was signed for; once",
+        summary: "Execute a signed order once, on the network for which it was signed",
         params: IdParams,
         body: ExecuteWithdrawal,
         response: { 200: WithdrawalAnswer },

@@ -58,7 +58,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags: ["agents"],
         operationId: "agentFetch",
-        summary: "Fetch a URL, paying for it over x402 within the agent's limits",
+        summary: "Fetch a URL and pay for it over x402 within the agent's limits",
         body: X402FetchRequest,
         response: { 200: X402FetchAnswer, 202: ApprovalRequired },
       },

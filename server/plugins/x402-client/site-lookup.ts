@@ -19,7 +19,7 @@ const siteLookup: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags: ["owners: allowlist"],
         operationId: "lookUpSite",
-        summary: "Whom a website asks to be paid, and how much; stores nothing, pays nothing",
+        summary: "The payee and price of a website; stores and pays nothing",
         params: IdParams,
         body: SiteLookupBody,
         response: { 200: SiteLookup },
