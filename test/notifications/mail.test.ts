@@ -176,7 +176,7 @@ t.test("what is urgent comes at once and together, a few times an hour", async (
   const [mail, ...others] = to(address);
   t.equal(others.length, 0, "one mail");
   t.equal(mail?.subject, "Purser: 2 alerts need your attention");
-  t.match(mail?.text, "research-agent asks you to allow 1.5 USDC");
+  t.match(mail?.text, "research-agent requests approval for 1.5 USDC");
   t.match(mail?.text, "research-agent has only 0.2 USDC left");
   t.match(mail?.text, `${world.baseUrl}/agents/${agent.id}?do=pause`);
   t.match(mail?.text, `${world.baseUrl}/agents/${agent.id}?do=lower`);
@@ -192,7 +192,7 @@ t.test("what is urgent comes at once and together, a few times an hour", async (
   t.equal(to(address).length, 5);
   t.equal(digest?.subject, "Purser: 5 events");
   t.match(digest?.text, "research-agent: 4 warnings about a limit");
-  t.match(digest?.text, "research-agent: 1 payment, 1 USDC in all");
+  t.match(digest?.text, "research-agent: 1 payment, 1 USDC in total");
   await digestNow(owner);
   t.equal(to(address).length, 5, "nothing happened, nothing is sent");
 });
@@ -210,7 +210,7 @@ t.test("a thousand payments are one line of one mail", async (t) => {
   t.equal(to(address).length, 0, "no mail for a payment");
   await digestNow(owner);
   t.equal(to(address).length, 1);
-  t.match(to(address)[0]?.text, "busy: 1000 payments, 0.001 USDC in all");
+  t.match(to(address)[0]?.text, "busy: 1000 payments, 0.001 USDC in total");
   t.same(await sql("SELECT 1 FROM mail_waiting WHERE owner_id = $1", [await ownerId(owner)]), []);
 });
 
@@ -378,7 +378,7 @@ t.test("another address waits for its confirmation, and the old one hears of it"
     to(address)
       .map(({ subject = "" }) => subject)
       .toSorted((left, right) => left.localeCompare(right)),
-    ["Purser: A key was made for An agent", "Your e-mail address at Purser was changed"],
+    ["Purser: A key was created for An agent", "Your e-mail address at Purser was changed"],
     "mails still go to the old one",
   );
   const token = tokenIn(to(next)[0]?.text);

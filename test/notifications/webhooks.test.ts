@@ -475,7 +475,7 @@ t.test(
     }
     await until(async () => (await me.status(hook.id))["status"] === "disabled");
     t.match(await me.status(hook.id), {
-      disabledReason: /failed for a day: The target answered 503/,
+      disabledReason: /failed for a day: The server returned 503/,
     });
     t.match(await me.deliveries(hook.id), [
       { id, status: "given_up", attempts: 11, nextAttemptAt: null, lastStatus: 503 },

@@ -402,7 +402,7 @@ t.test("nothing is written unasked, nor where it would do harm", async (t) => {
   t.same(snapshot(home), before, "a key that is none is not written down");
   await t.rejects(
     connecting(home, { only: ["emacs"] }),
-    /no client emacs; name some of claude-code/,
+    /no client emacs; choose from claude-code/,
   );
 
   const { connected } = await connecting(home);

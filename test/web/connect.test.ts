@@ -182,7 +182,7 @@ t.test("an address that the program did not register is shown, never gone to", a
   const { page } = await world.open(t, `/oauth/authorize?${query.toString()}`);
   await signInWithDemoWallet(page);
   await page.getByRole("heading", { name: "This program cannot be connected" }).waitFor();
-  await page.getByText("did not register this address of evil.example").waitFor();
+  await page.getByText("did not register this address at evil.example").waitFor();
   await picture(page, "consent-refused", true);
   t.ok(page.url().startsWith(world.baseUrl), "the browser stayed");
   t.equal(await page.getByRole("button", { name: /Go back/ }).count(), 0);

@@ -77,7 +77,7 @@ t.test("the second wallet", async (t) => {
   });
 
   await t.test("is taken back, and its session with it", async (t) => {
-    await page.getByRole("button", { name: "Revoke" }).click();
+    await page.getByRole("button", { name: "Revoke", exact: true }).click();
     await page.getByLabel("Address of your recovery wallet").waitFor();
     t.equal(await page.getByText(second.address).count(), 0);
     const { rows } = await world.database.pool.query(

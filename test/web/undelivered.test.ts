@@ -110,7 +110,7 @@ t.test("what the seller signed", async (t) => {
   };
   await title.waitFor();
   await drawer.getByText("Verified", { exact: true }).waitFor();
-  await drawer.getByText("The payee signed this receipt for this very payment.").waitFor();
+  await drawer.getByText("The payee signed this receipt for this payment.").waitFor();
   await drawer.getByText("This transaction", { exact: true }).waitFor();
   await drawer
     .getByText(/^Fetched again 2 times with the wallet's signature, without paying; last /)

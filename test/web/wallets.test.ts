@@ -178,7 +178,7 @@ t.test("wallets", async (t) => {
     t.equal(wallet.windows(), 2, "one window for each press");
     wallet.signNextAs(BOB);
     await create.click();
-    await dialog.getByText(/The signature is not of 0x/).waitFor();
+    await dialog.getByText(/The signature is not from 0x/).waitFor();
     await dialog.getByRole("button", { name: "Sign again" }).click();
     await page.getByRole("heading", { name: "signed-for is ready" }).waitFor();
     t.equal(wallet.windows(), 4);
@@ -307,7 +307,7 @@ t.test("wallets", async (t) => {
       await page.getByRole("button", { name: "Sign and save changes" }).click();
       await dialog.getByText("Connect the wallet you signed in with").waitFor();
       await dialog.getByRole("button", { name: /Test Wallet/ }).click();
-      await dialog.getByText(/This wallet shows the account 0x/).waitFor();
+      await dialog.getByText(/Your wallet uses the account 0x/).waitFor();
       await wallet.switchAccount(page, ALICE);
       await dialog.getByRole("button", { name: /Test Wallet/ }).click();
       await dialog.getByRole("button", { name: "Sign", exact: true }).click();

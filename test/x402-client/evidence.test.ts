@@ -227,7 +227,8 @@ const signedReceipt =
   };
 
 const HASH = `0x${"ab".repeat(32)}`;
-const NOT_THAT = (field: string) => new RegExp(`: Its ${field} (is|are) not that of the payment`);
+const NOT_THAT = (field: string) =>
+  new RegExp(`: Its ${field} (is|are) not the same as in the payment`);
 
 const BENT: [string, Signs, RegExp][] = [
   ["another payment's", { receipt: signedReceipt({ transaction: HASH }) }, NOT_THAT("transaction")],

@@ -117,7 +117,7 @@ await t.test("a POST that may have arrived is not posted again", async (t) => {
       status: 502,
       body: {
         code: "paid_upstream_failed",
-        detail: /POST may have reached the target once.*not sent again.*settled/,
+        detail: /POST may have reached the target.*not sent again.*settled/,
         txHash: /^0x/,
         upstreamStatus: null,
       },
