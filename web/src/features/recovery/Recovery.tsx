@@ -92,9 +92,7 @@ function NameSecond({
       <Stack gap={3}>
         <TextInput
           label={
-            current === null
-              ? "Address of your recovery wallet"
-              : "New address of your recovery wallet"
+            current === null ? "Address of your recovery wallet" : "Replace it with another address"
           }
           placeholder="0x…"
           spellCheck={false}
