@@ -7,8 +7,6 @@ import { USAGE } from "../packages/purser/src/cli.ts";
 
 const NOTE = "<!-- Written by `npm run derive`. Change the code instead. -->";
 
-const cell = (text: string): string => text.replaceAll("|", "\\|");
-
 /** The outline beside the page shows sections, not each of a hundred entries. */
 const SECTIONS_ONLY = "---\noutline: 2\n---";
 
