@@ -1,4 +1,4 @@
-// Goal: 50 parallel spends of 1 at a limit of 10 settle exactly 10, in one process, in several, and with two keys.
+// Goal: 50 parallel spends of 1 at a limit of 10 settle exactly 10: in one process, in several, and with two keys.
 import t, { type Test } from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { testApp } from "../helpers/app.ts";
@@ -43,7 +43,7 @@ t.test("in one process, with two keys", async (t) => {
       postWhenFree(
         `${ctx.baseUrl}/api/agents/spend`,
         { ...agent.headers, authorization: `Bearer ${keys[index % 2]}` },
-        // Alike they would be one payment.
+        // Without a memo they would be identical calls, and join one payment.
         { recipient: payee, amount: "1", memo: `${index}` },
       ),
     ),
@@ -54,7 +54,7 @@ t.test("in one process, with two keys", async (t) => {
   await checkLedger(t, ctx, { agentId: agent.id, payee });
 });
 
-/** Beside the one of the test. */
+/** Replicas in addition to the process of the test. */
 const REPLICAS = isFullTier ? 3 : 1;
 
 t.test("in several processes", async (t) => {
@@ -62,7 +62,7 @@ t.test("in several processes", async (t) => {
   const agent = await createAgent(ctx, owner, { dailyLimit: "10", allowlist: [payee] });
   await chain.mint(agent.walletAddress, 100n * usdc);
   const urls = [ctx.baseUrl];
-  // One after the other: together they would only wait for each other.
+  // Start them in sequence: in parallel they would only wait for each other.
   while (urls.length <= REPLICAS) urls.push((await startReplica(t, ctx)).url);
   const urlOf = (index: number) => urls[index % urls.length];
   const answers = await Promise.all(
@@ -80,7 +80,7 @@ t.test("in several processes", async (t) => {
   await checkLedger(t, ctx, { agentId: agent.id, payee });
 
   await t.test(
-    "alike and without a key they are one payment, and the next round is the next",
+    "identical calls without a key are one payment, and the next round is a new one",
     async (t) => {
       const one = freshPayee();
       const buyer = await createAgent(ctx, owner, { dailyLimit: "100", allowlist: [one] });
