@@ -1,4 +1,5 @@
-// Goal: a signature of the owner proves the one thing it was given for: moved, repeated, or put beside other words, it is named, also where every hash fits.
+// Goal: an owner's signature in the audit log proves only the action it was made for: a moved, repeated or altered
+// one is found, even when every hash is valid.
 import t from "tap";
 import { hashTypedData } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
@@ -20,7 +21,7 @@ interface Entry {
 }
 type Facts = Record<string, unknown>;
 
-/** All that an owner signs, and what needs no signature between it. */
+/** A history with every signed action, and unsigned ones in between. */
 async function history() {
   const owner = await signIn(ctx);
   const done = async (
@@ -41,7 +42,7 @@ async function history() {
   await done("POST", `${url}/allowlist`, { address: someone(), label: "Baker", dailyLimit: "2" });
   const signedList = [...payeesOf(3), { address: listed, label: "First" }];
   await done("PUT", `${url}/allowlist`, { allowlist: signedList });
-  // So many that the entry only counts them.
+  // So many that the audit entry has only their number.
   await done("PUT", `${url}/allowlist`, { allowlist: [...signedList, ...payeesOf(60)] });
   await done("PATCH", url, { dailyLimit: "15", name: "Renamed" });
   const expiresAt = new Date(Date.now() + 86_400_000).toISOString();
@@ -86,7 +87,7 @@ const entriesOf = (rows: ChainRow[]): Entry[] =>
     ...(order === undefined ? {} : { order }),
   }));
 
-/** As an intruder writes a chain anew: every entry in its place, every hash right. */
+/** Rebuilds the chain like an intruder: every entry in its place, every hash valid. */
 const chained = (entries: Entry[]): ChainRow[] =>
   rehash(
     entries.map(({ body, order }, index) => ({
@@ -112,7 +113,7 @@ const entryOf = (action: string, nth = 0): Entry => real[indexOf(action, nth)] a
 
 interface Forged {
   entries: Entry[];
-  /** The index of the first row that does not fit. */
+  /** The index of the first invalid row. */
   at: number;
 }
 const changed = (index: number, change: (entry: Entry) => Entry): Entry[] =>
@@ -121,10 +122,10 @@ const withBody = (index: number, body: (body: EntryBody) => Partial<EntryBody>):
   entries: changed(index, (entry) => ({ ...entry, body: { ...entry.body, ...body(entry.body) } })),
   at: index,
 });
-/** Says something else after the change. */
+/** Changes the facts after the action. */
 const after = (index: number, facts: Facts): Forged =>
   withBody(index, (body) => ({ after: { ...body.after, ...facts } }));
-/** At the end, the last of these entries being the one that does not fit. */
+/** Appends entries, of which the last is invalid. */
 const appended = (...entries: Entry[]): Forged => ({
   entries: [...real, ...structuredClone(entries)],
   at: real.length + entries.length - 1,
@@ -150,7 +151,7 @@ const SIGNED = [
   "withdrawal.ordered",
 ];
 
-t.test("the real history holds, also when it is chained anew", async (t) => {
+t.test("the real history is valid, also when it is chained again", async (t) => {
   for (const action of [
     ...SIGNED,
     "agent.created",
@@ -171,7 +172,7 @@ t.test("the real history holds, also when it is chained anew", async (t) => {
 });
 
 t.test("a signature for one action proves no other", async (t) => {
-  // The middle of the chain, so that the signature was not used before.
+  // Replaces the entry in place, so that the signature was not used before.
   for (const from of SIGNED)
     for (const to of [
       ...SIGNED,
@@ -211,7 +212,7 @@ const elsewhere = async (): Promise<Forged> => {
   };
 };
 
-t.test("whatever is forged is named, by our check and by the documented script", async (t) => {
+t.test("every forgery is found by Purser's check and by the documented script", async (t) => {
   const paused = entryOf("agent.paused", 1);
   const tightened = entryOf("agent.updated", 1);
   const first = entryOf("policy.signed").body.agentId;
@@ -381,7 +382,7 @@ t.test("whatever is forged is named, by our check and by the documented script",
     const verdict = await verifyChain(forged);
     t.match(verdict, { ok: false, seq }, `${what}: ${JSON.stringify(verdict)}`);
   }
-  // `npm run derive` makes the script of what just checked them all.
+  // `npm run derive` generates the script from the same code, so a sample is enough outside of the full tier.
   const forScript = run.filter((_, index) => isFullTier || index % 8 === 0);
   for (let next = 0; next < forScript.length; next += 4) {
     const batch = forScript.slice(next, next + 4);
@@ -395,7 +396,7 @@ t.test("whatever is forged is named, by our check and by the documented script",
   }
 });
 
-t.test("a note put into the database with an old signature is named", async (t) => {
+t.test("a forged note in the database with an old signature is found", async (t) => {
   const { ownerId } = entryOf("session.created").body;
   const seq = indexOf("policy.signed") + 1;
   const { body } = entryOf("payment.approved");

@@ -1,4 +1,4 @@
-// Goal: what loosens an agent's rules happens only as its owner's wallet signed it, once, and whatever is killed or raced in between.
+// Goal: an agent's rules are loosened only as its owner's wallet signed, once, despite crashes and races.
 import t, { type Test } from "tap";
 import { encodeDeployData, type Address, type Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
@@ -34,7 +34,7 @@ interface Answer {
 
 type Method = "POST" | "PUT" | "PATCH" | "DELETE";
 
-/** One request, as it is: nothing signs by itself. */
+/** Sends one request, without signing automatically. */
 async function ask(
   method: Method,
   url: string,
@@ -69,48 +69,51 @@ const usedOrders = async (agentId: string): Promise<number> => {
   return rows[0]?.count ?? -1;
 };
 
-t.test("creating: the first request prepares, the second makes it, once", async (t) => {
-  const body = { name: "Two steps", dailyLimit: "5", allowlist: [someone()], fetch: "sites" };
-  const asked = await ask("POST", "/api/agents", body);
-  t.match(asked, { status: 403, code: "owner_signature_required" });
-  t.match(asked.order, {
-    version: "1",
-    name: "Two steps",
-    dailyLimit: "5000000",
-    weeklyLimit: String(2n ** 256n - 1n),
-    fetch: "sites",
-    payees: [{ payee: body.allowlist[0], site: "" }],
-  });
-  const authorization = await signed(asked);
-  t.match(await ask("POST", "/api/agents", { ...body, dailyLimit: "6", authorization }), {
-    status: 409,
-    code: "policy_changed",
-  });
-  const both = await Promise.all([
-    ask("POST", "/api/agents", { ...body, authorization }),
-    ask("POST", "/api/agents", { ...body, authorization }),
-  ]);
-  const statuses = both.map(({ status }) => status).toSorted((left, right) => left - right);
-  t.same(statuses, [201, 409], "two tabs, one agent");
-  t.ok(both.some(({ code }) => code === "order_used"));
-  const made = both.find(({ status }) => status === 201);
-  t.equal(made?.agent?.id, asked.order?.["agent"], "the one that was prepared");
-  const thief = await signIn(service);
-  const again = await ask("POST", "/api/agents", body, thief);
-  t.match(
-    await ask("POST", "/api/agents", { ...body, authorization: await signed(again) }, thief),
-    {
-      status: 401,
-      code: "invalid_signature",
-    },
-  );
-  const { rows } = await sql.query(
-    "SELECT 1 FROM owner_orders WHERE sealed IS NOT NULL AND used_at IS NOT NULL",
-  );
-  t.equal(rows.length, 0, "no second copy of a wallet stays");
-});
+t.test(
+  "creating an agent: the first request prepares the order, the second creates it once",
+  async (t) => {
+    const body = { name: "Two steps", dailyLimit: "5", allowlist: [someone()], fetch: "sites" };
+    const asked = await ask("POST", "/api/agents", body);
+    t.match(asked, { status: 403, code: "owner_signature_required" });
+    t.match(asked.order, {
+      version: "1",
+      name: "Two steps",
+      dailyLimit: "5000000",
+      weeklyLimit: String(2n ** 256n - 1n),
+      fetch: "sites",
+      payees: [{ payee: body.allowlist[0], site: "" }],
+    });
+    const authorization = await signed(asked);
+    t.match(await ask("POST", "/api/agents", { ...body, dailyLimit: "6", authorization }), {
+      status: 409,
+      code: "policy_changed",
+    });
+    const both = await Promise.all([
+      ask("POST", "/api/agents", { ...body, authorization }),
+      ask("POST", "/api/agents", { ...body, authorization }),
+    ]);
+    const statuses = both.map(({ status }) => status).toSorted((left, right) => left - right);
+    t.same(statuses, [201, 409], "two parallel requests create one agent");
+    t.ok(both.some(({ code }) => code === "order_used"));
+    const made = both.find(({ status }) => status === 201);
+    t.equal(made?.agent?.id, asked.order?.["agent"], "with the prepared id");
+    const thief = await signIn(service);
+    const again = await ask("POST", "/api/agents", body, thief);
+    t.match(
+      await ask("POST", "/api/agents", { ...body, authorization: await signed(again) }, thief),
+      {
+        status: 401,
+        code: "invalid_signature",
+      },
+    );
+    const { rows } = await sql.query(
+      "SELECT 1 FROM owner_orders WHERE sealed IS NOT NULL AND used_at IS NOT NULL",
+    );
+    t.equal(rows.length, 0, "no second copy of the wallet key remains");
+  },
+);
 
-t.test("a session that only asks fills nothing", async (t) => {
+t.test("a session can leave at most 20 unsigned orders", async (t) => {
   const eager = await signIn(service);
   for (let count = 0; count < 25; count += 1)
     await ask("POST", "/api/agents", { name: `a${count}`, dailyLimit: "1" }, eager);
@@ -121,7 +124,7 @@ t.test("a session that only asks fills nothing", async (t) => {
   t.equal(rows[0]?.count, 20);
 });
 
-t.test("what loosens asks, what tightens does not", async (t) => {
+t.test("loosening needs a signature, tightening does not", async (t) => {
   const [first, second] = [someone(), someone()];
   const site = "https://api.example.com";
   const { id, keyId } = await createAgent(service, owner, {
@@ -179,7 +182,7 @@ t.test("what loosens asks, what tightens does not", async (t) => {
   });
 });
 
-t.test("limits and payees of one request are one order, carried out together", async (t) => {
+t.test("limits and payees in one request are one order, applied together", async (t) => {
   const agent = await createAgent(service, owner, { dailyLimit: "5", allowlist: [someone()] });
   const url = `/api/agents/${agent.id}`;
   const payee = someone();
@@ -189,7 +192,7 @@ t.test("limits and payees of one request are one order, carried out together", a
     status: 403,
     order: { dailyLimit: "7000000", payees: [{ payee, dailyLimit: "1000000" }] },
   });
-  t.match(await rulesOf(agent.id), { dailyLimit: "5" }, "nothing happened yet");
+  t.match(await rulesOf(agent.id), { dailyLimit: "5" }, "nothing is changed yet");
   const before = await usedOrders(agent.id);
   const done = await ask("PATCH", url, { ...body, authorization: await signed(asked) });
   t.match(done, { status: 200, dailyLimit: "7" });
@@ -199,11 +202,15 @@ t.test("limits and payees of one request are one order, carried out together", a
     [payee],
   );
   t.equal((await usedOrders(agent.id)) - before, 1);
-  t.match(await ask("PATCH", url, { allowlist: [] }), { status: 200 }, "fewer needs no wallet");
+  t.match(
+    await ask("PATCH", url, { allowlist: [] }),
+    { status: 200 },
+    "removing payees needs no signature",
+  );
   t.same((await rulesOf(agent.id)).allowlist, []);
 });
 
-t.test("an order is good for what it says, once, in time", async (t) => {
+t.test("an order is valid for its exact content, once, before its deadline", async (t) => {
   const { id } = await createAgent(service, owner, { dailyLimit: "5" });
   const other = await createAgent(service, owner, { dailyLimit: "5" });
   const url = `/api/agents/${id}`;
@@ -281,17 +288,20 @@ t.test("an order is good for what it says, once, in time", async (t) => {
   t.equal((await rulesOf(id)).dailyLimit, "9");
 });
 
-t.test("narrowed meanwhile: what was signed would undo it, and is asked for anew", async (t) => {
-  const [payee, more] = [someone(), someone()];
-  const { id } = await createAgent(service, owner, { dailyLimit: "5", allowlist: [payee] });
-  const url = `/api/agents/${id}`;
-  const add = { address: more };
-  const authorization = await signed(await ask("POST", `${url}/allowlist`, add));
-  t.equal((await ask("PATCH", url, { dailyLimit: "1" })).status, 200);
-  const answer = await ask("POST", `${url}/allowlist`, { ...add, authorization });
-  t.match(answer, { status: 409, code: "policy_changed", order: { dailyLimit: "1000000" } });
-  t.equal((await rulesOf(id)).allowlist.length, 1);
-});
+t.test(
+  "rules tightened after signing: the old order is refused, and a new signature is needed",
+  async (t) => {
+    const [payee, more] = [someone(), someone()];
+    const { id } = await createAgent(service, owner, { dailyLimit: "5", allowlist: [payee] });
+    const url = `/api/agents/${id}`;
+    const add = { address: more };
+    const authorization = await signed(await ask("POST", `${url}/allowlist`, add));
+    t.equal((await ask("PATCH", url, { dailyLimit: "1" })).status, 200);
+    const answer = await ask("POST", `${url}/allowlist`, { ...add, authorization });
+    t.match(answer, { status: 409, code: "policy_changed", order: { dailyLimit: "1000000" } });
+    t.equal((await rulesOf(id)).allowlist.length, 1);
+  },
+);
 
 t.test("a contract that owns agents signs for them", async (t) => {
   const key = privateKeyToAccount(generatePrivateKey());
@@ -334,7 +344,7 @@ t.test("a contract that owns agents signs for them", async (t) => {
   );
 });
 
-t.test("killed between the order's verification and the commit", async (t) => {
+t.test("killed between the verification of the order and the commit", async (t) => {
   const { id } = await createAgent(service, owner, { dailyLimit: "5" });
   const url = `/api/agents/${id}`;
   const body = {
@@ -348,7 +358,7 @@ t.test("killed between the order's verification and the commit", async (t) => {
   t.equal(await usedOrders(id), 2);
 });
 
-/** The process dies while the database waits in the middle of its transaction. */
+/** Kills the process while the database waits in the middle of its transaction. */
 async function killedAt(
   t: Test,
   { table, id, body }: { table: string; id: string; body: object },
@@ -370,6 +380,6 @@ async function killedAt(
   doomed.child.kill("SIGKILL");
   t.equal(await request, "cut");
   await gate.open();
-  t.equal((await rulesOf(id)).dailyLimit, "5", "nothing of it happened");
+  t.equal((await rulesOf(id)).dailyLimit, "5", "nothing was changed");
   t.equal(await usedOrders(id), 1);
 }

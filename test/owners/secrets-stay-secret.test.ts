@@ -1,4 +1,5 @@
-// No key of an agent, a wallet, a session or the service itself gets into answers, logs, metrics or the database.
+// Goal: no key of an agent, wallet, session or the service itself appears in responses, logs, metrics or the
+// database.
 import { randomBytes } from "node:crypto";
 import t from "tap";
 import { KeyRing, withPrivateKey } from "../../server/plugins/custody/envelope.ts";
@@ -14,7 +15,7 @@ interface Asked {
   body?: unknown;
 }
 
-t.test("the watch finds what it looks for", async (t) => {
+t.test("the leak detector finds every encoding of a secret", async (t) => {
   const watch = new SecretWatch();
   watch.addSecret("text", "purser_Secret/+1");
   watch.addSecret("bytes", Buffer.from("00ff10aa55cc00ff10aa55cc00ff10aa", "hex"));
@@ -35,7 +36,7 @@ t.test("the watch finds what it looks for", async (t) => {
 
 const METRICS_TOKEN = randomBytes(24).toString("hex");
 
-t.test("over a full run", async (t) => {
+t.test("during typical use and errors", async (t) => {
   const watch = new SecretWatch();
   const service = await testApp(t, { env: { LOG_LEVEL: "trace", METRICS_TOKEN } });
   watch.addSecret("metrics token", METRICS_TOKEN);
@@ -57,7 +58,7 @@ t.test("over a full run", async (t) => {
   const owner = await signIn(service);
   watch.addSecret("session token", owner.cookie.split("=")[1] ?? "");
   const shop = chain.accounts[0]?.address ?? "0x";
-  // The two answers that show a key once are made by the helpers and are not watched.
+  // The helper receives the two responses that contain a key once; they are not watched.
   const agent = await createAgent(service, owner, { allowlist: [shop], dailyLimit: "5" });
   watch.addSecret("agent key", agent.apiKey);
   const keyUrl = `/api/agents/${agent.id}/keys`;
@@ -69,7 +70,7 @@ t.test("over a full run", async (t) => {
   watch.addSecret("rotated key", rotated.json<{ apiKey: string }>().apiKey);
   t.equal(rotated.statusCode, 201);
 
-  // Every answer that shows a code or a token once is made by the helper and is not watched.
+  // Likewise the responses that contain a code or a token once.
   const given = await codeFor(service, owner, agent.id);
   watch.addSecret("code", given.code);
   watch.addSecret("verifier", given.verifier);
@@ -91,7 +92,7 @@ t.test("over a full run", async (t) => {
   for (const key of config.relayerPrivateKeys)
     watch.addSecret("relayer key", Buffer.from(key.slice(2), "hex"));
 
-  await t.test("what owners and agents do", async (t) => {
+  await t.test("typical requests of owners and agents", async (t) => {
     const mine = owner.headers;
     const url = `/api/agents/${agent.id}`;
     await chain.mint(agent.walletAddress, 10_000_000n);
@@ -158,7 +159,7 @@ t.test("over a full run", async (t) => {
     t.equal(prepared.statusCode, 200, prepared.body);
   });
 
-  await t.test("what goes wrong", async (t) => {
+  await t.test("errors", async (t) => {
     const auth = agent.headers;
     await ask({
       method: "POST",
@@ -183,7 +184,8 @@ t.test("over a full run", async (t) => {
     }
     const twice = await exchange(service, given);
     watch.see("a code shown twice", twice.body);
-    // A careless client: nothing of it is kept, though its own mistake may be named back to it.
+    // A careless client puts its key into paths and bodies: it must not be stored or logged, though an error
+    // response may repeat it.
     await app.inject({ url: `/api/agents/${agent.apiKey}`, headers: owner.headers });
     await app.inject({ url: `/api/${agent.apiKey}`, headers: auth });
     const inBody = await app.inject({
@@ -207,15 +209,15 @@ t.test("over a full run", async (t) => {
       headers: auth,
       body: { recipient: shop, amount: "0.5" },
     });
-    t.equal(broken.statusCode, 503, "a wallet that does not open is our fault");
-    t.notMatch(broken.body, /wallet|ciphertext|kid|altered/, "and says nothing outside");
-    t.match(service.logs.join(""), /CustodyError/, "but is in the log");
+    t.equal(broken.statusCode, 503, "a wallet that cannot be decrypted is a server error");
+    t.notMatch(broken.body, /wallet|ciphertext|kid|altered/, "the response has no details");
+    t.match(service.logs.join(""), /CustodyError/, "the log has them");
   });
 
   const rowCount = await watch.seeDatabase(database.pool);
-  t.ok(rowCount > 20, `${rowCount} rows looked at`);
+  t.ok(rowCount > 20, `${rowCount} rows checked`);
   for (const line of service.logs) watch.see("log", line);
-  t.ok(service.logs.length > 20, `${service.logs.length} log lines looked at`);
-  t.ok(watch.places.length > 20, `${watch.places.length} places looked at`);
+  t.ok(service.logs.length > 20, `${service.logs.length} log lines checked`);
+  t.ok(watch.places.length > 20, `${watch.places.length} places checked`);
   t.same(watch.leaks(), []);
 });

@@ -1,4 +1,5 @@
-// Goal: whoever can write to the database cannot make an agent's wallet sign what its owner did not: nothing is signed, and it rings.
+// Goal: an intruder with write access to the database cannot make an agent's wallet sign beyond its owner's signed
+// policy: nothing is signed, and an alarm is raised.
 import { randomBytes } from "node:crypto";
 import t, { type Test } from "tap";
 import type { Address, Hex } from "viem";
@@ -44,7 +45,7 @@ const TABLES = [
   "withdrawal_orders",
 ];
 
-/** Whatever `work` did to the tables is undone, as one who can write to them would: with no rule in the way. */
+/** Restores the tables after `work`, with constraints and triggers disabled. */
 async function undone(work: () => Promise<void>): Promise<void> {
   for (const table of TABLES) await sql.query(`CREATE TABLE kept_${table} AS TABLE ${table}`);
   try {
@@ -60,7 +61,7 @@ async function undone(work: () => Promise<void>): Promise<void> {
   }
 }
 
-/** As the database's owner, whom neither foreign keys nor triggers stop. */
+/** Edits with the rights of the database's owner: foreign keys and triggers are disabled. */
 async function edit(...statements: string[]): Promise<void> {
   const client = await sql.connect();
   try {
@@ -109,7 +110,7 @@ const authorization = (over: Partial<Authorization> = {}): Authorization => ({
   ...over,
 });
 
-/** Custody of a process that has just started: it remembers nothing. */
+/** The custody of a process that has just started, without cached policies. */
 function freshCustody(): { custody: Custody; rung: string[] } {
   const rung: string[] = [];
   const custody = new Custody({
@@ -119,7 +120,7 @@ function freshCustody(): { custody: Custody; rung: string[] } {
   return { custody, rung };
 }
 
-/** Neither a process that knows this agent nor one that has just started signs. */
+/** Checks that neither a running process, which has cached the agent's policy, nor a fresh one signs. */
 async function signsNothing(
   t: Test,
   asked: { to?: Address; value?: bigint; nonce?: Hex; cover?: Cover } = {},
@@ -132,22 +133,26 @@ async function signsNothing(
   const cover = asked.cover ?? { kind: "policy" };
   const refused = { code: "policy_not_signed" };
   const { custody, rung } = freshCustody();
-  await t.rejects(custody.signAuthorization(agent.id, wanted, cover), refused, "fresh");
-  t.equal(rung.length, 1, "it rings");
-  await t.rejects(app.custody.signAuthorization(agent.id, wanted, cover), refused, "running");
+  await t.rejects(custody.signAuthorization(agent.id, wanted, cover), refused, "fresh process");
+  t.equal(rung.length, 1, "an alarm is raised");
+  await t.rejects(
+    app.custody.signAuthorization(agent.id, wanted, cover),
+    refused,
+    "running process",
+  );
 }
 
 const A = `'${agent.id}'`;
 const lower = (address: string): string => `'${address.toLowerCase()}'`;
 
-t.test("as it is, it signs", async (t) => {
+t.test("without tampering, it signs", async (t) => {
   t.match(await spend({ recipient: payee, amount: "1" }), { status: 200 });
   t.ok(
     await freshCustody().custody.signAuthorization(agent.id, authorization(), { kind: "policy" }),
   );
 });
 
-t.test("a spend through columns that were edited", async (t) => {
+t.test("spends after columns were edited", async (t) => {
   const inside = { recipient: payee, amount: "1" };
   const rows: [string, string, SpendBody][] = [
     ["daily limit", `UPDATE agents SET daily_limit = 10^12 WHERE id = ${A}`, inside],
@@ -218,26 +223,26 @@ t.test("a spend through columns that were edited", async (t) => {
       const rung = await alarms();
       await edit(statement);
       const answer = await spend(body);
-      // A rule may see it first, and refuse: then nothing is asked of custody.
+      // A rule may refuse the spend before custody is reached: check custody directly.
       if (answer.code !== "policy_not_signed") {
         t.match(answer, { status: 403 }, `${name}: ${answer.code ?? "paid"}`);
         await signsNothing(t, { to: body.recipient });
         return;
       }
       t.equal(answer.status, 503, name);
-      t.ok((await alarms()) > rung, `${name}: it rings`);
+      t.ok((await alarms()) > rung, `${name}: an alarm is raised`);
     });
   t.equal(await signatures(), before, "nothing was signed");
   t.match(service.logs.join(""), /not covered by the owner's signature/);
   const told = await sql.query("SELECT 1 FROM events WHERE type = 'alarm' AND agent_id = $1", [
     agent.id,
   ]);
-  t.ok((told.rowCount ?? 0) > 0, "the owner is told");
+  t.ok((told.rowCount ?? 0) > 0, "the owner is notified");
   const { rows: spent } = await sql.query("SELECT 1 FROM payments WHERE status = 'reserved'");
   t.equal(spent.length, 0, "nothing stays reserved");
 });
 
-t.test("paused and ended agents that SQL wakes up", async (t) => {
+t.test("paused and expired agents that are reactivated by SQL", async (t) => {
   for (const change of [{ status: "paused" }, { expiresAt: "2020-01-01T00:00:00Z" }]) {
     const stopped = await createAgent(service, owner, { allowlist: [payee] });
     await chain.mint(stopped.walletAddress, 10n ** 7n);
@@ -248,7 +253,7 @@ t.test("paused and ended agents that SQL wakes up", async (t) => {
   }
 });
 
-/** A document of the thief's making, with everything that is computed from it. */
+/** A forged order with its digest and a valid signature of the thief. */
 async function forged<K extends OrderKind>(
   kind: K,
   order: Orders[K],
@@ -359,16 +364,16 @@ t.test("documents, signatures and envelopes", async (t) => {
         const isWider = statements.includes(allow) || name.startsWith("another agent's document");
         const to = isWider ? stranger : payee;
         if (name !== "another chain") return signsNothing(t, { to });
-        // A process that verified the policy before the edit goes on with what it verified, and with nothing else.
+        // A process that verified the policy before the edit keeps signing by that policy, and by no other.
         const { custody, rung } = freshCustody();
         const signed = custody.signAuthorization(agent.id, authorization(), { kind: "policy" });
         await t.rejects(signed, { code: "policy_not_signed" });
-        t.equal(rung.length, 1, "it rings");
+        t.equal(rung.length, 1, "an alarm is raised");
       }),
     );
 });
 
-t.test("another owner who then signs", (t) =>
+t.test("the agent is moved to another owner, who then signs", (t) =>
   undone(async () => {
     await edit(
       `UPDATE agents SET owner_id = (SELECT id FROM owners WHERE address = ${lower(thief.account.address)}) WHERE id = ${A}`,
@@ -386,12 +391,12 @@ t.test("another owner who then signs", (t) =>
       "SELECT 1 FROM allowlist_entries WHERE agent_id = $1 AND address = $2",
       [agent.id, stranger.toLowerCase()],
     );
-    t.equal(rows.length, 0, "nothing of it stays");
+    t.equal(rows.length, 0, "nothing of it remains");
     await signsNothing(t);
   }),
 );
 
-t.test("an older version put back", async (t) => {
+t.test("an older version is restored", async (t) => {
   const url = `/api/agents/${agent.id}`;
   await sql.query("CREATE TABLE older AS SELECT * FROM agent_wallets WHERE agent_id = $1", [
     agent.id,
@@ -416,16 +421,20 @@ t.test("an older version put back", async (t) => {
     await signsNothing(t);
   });
   await undone(async () => {
-    // With the newer order gone as well, a process that has seen it still knows.
+    // With the newer order deleted as well, a process that has seen it still refuses.
     await edit(...putBack, `DELETE FROM owner_orders WHERE agent_id = ${A} AND version = 2`);
     await t.rejects(app.custody.signAuthorization(agent.id, authorization(), { kind: "policy" }), {
       code: "policy_not_signed",
     });
   });
-  t.match(await spend({ recipient: payee, amount: "0.5" }), { status: 200 }, "and as it was again");
+  t.match(
+    await spend({ recipient: payee, amount: "0.5" }),
+    { status: 200 },
+    "it pays again after the rows are restored",
+  );
 });
 
-t.test("a withdrawal whose order is edited before it is signed", async (t) => {
+t.test("a withdrawal order that is edited before custody signs", async (t) => {
   const path = `/api/agents/${agent.id}/withdrawals`;
   const withdraw = async (statement: string) => {
     const prepared = await asOwner(app, owner, {
@@ -461,9 +470,9 @@ t.test("a withdrawal whose order is edited before it is signed", async (t) => {
       t.match(answer, { status: 503, code: "policy_not_signed" }, set);
     });
   t.equal(await signatures(), before, "nothing was signed");
-  t.match(await withdraw("SELECT 1"), { status: 200 }, "as it was, it is carried out");
+  t.match(await withdraw("SELECT 1"), { status: 200 }, "the unedited order is executed");
 
-  // An order that came from nobody, for custody itself.
+  // A forged order row, given to custody directly.
   const nonce: Hex = `0x${"2".repeat(64)}`;
   await undone(async () => {
     await edit(
@@ -501,14 +510,14 @@ t.test("an approval", async (t) => {
        SELECT '${document.nonce}', 'ApprovePayment', a.owner_id, a.id, 'apr_1', ${chain.chainId}, ${made.document}, '${made.digest}',
               ${document.deadline}, ${made.signature}, now() FROM agents a WHERE a.id = ${A}`,
     );
-    // The one authorization it allows.
+    // The only authorization nonce that the approval allows.
     return { ...asked, nonce: made.digest };
   };
   await undone(async () => {
     const signed = await insert(order(), owner.account);
     t.ok(
       await app.custody.signAuthorization(agent.id, authorization(signed), cover),
-      "the owner's",
+      "signed by the owner",
     );
     await signsNothing(t, { ...signed, value: 5_000_001n });
     await signsNothing(t, { ...signed, to: someone() });
@@ -533,7 +542,7 @@ t.test("an owner stops and repairs a tampered agent", async (t) => {
   await edit(`INSERT INTO allowlist_entries (agent_id, address) VALUES (${A}, ${lower(stranger)})`);
   const url = `/api/agents/${agent.id}`;
   const paused = await asOwner(app, owner, { method: "PATCH", url, body: { status: "paused" } });
-  t.equal(paused.statusCode, 200, "stopping always works");
+  t.equal(paused.statusCode, 200, "pausing always works");
   await signsNothing(t);
   const body = { allowlist: [payee] };
   const mended = await asOwner(app, owner, { method: "PUT", url: `${url}/allowlist`, body });
@@ -541,5 +550,5 @@ t.test("an owner stops and repairs a tampered agent", async (t) => {
   const resumed = await asOwner(app, owner, { method: "PATCH", url, body: { status: "active" } });
   t.equal(resumed.statusCode, 200, resumed.body);
   await until(async () => (await spend({ recipient: payee, amount: "0.1" })).status === 200);
-  t.pass("and what its owner signs holds again");
+  t.pass("the policy that the owner signed is in force again");
 });

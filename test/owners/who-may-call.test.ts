@@ -1,4 +1,5 @@
-// Every route answers exactly those who may call it, whatever credential is shown; a new route must be in the table.
+// Goal: authorization of routes: every route accepts only the permitted credentials; a new route must be in the
+// table.
 import { randomBytes } from "node:crypto";
 import { readdirSync, existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -80,7 +81,8 @@ t.test("every route with every credential", async (t) => {
 
   for (const row of rows) {
     await t.test(`${row.method} ${row.url}`, async (t) => {
-      // All rows together may take longer than the two minutes for which a block is new enough to pay.
+      // All rows together may take longer than two minutes, after which the newest block counts as too old for
+      // payments.
       await world.chain.testClient.mine({ blocks: 1 });
       const rowOwner = row.url.includes("/auth/") ? await signIn(world) : owner;
       const agent = await createAgent(world, rowOwner);
@@ -96,7 +98,7 @@ t.test("every route with every credential", async (t) => {
 
       for (const [name, shown] of Object.entries(strangers)) {
         const expected = refusal(row, name);
-        // Who may call it in principle, but does so about somebody else's thing, or his own.
+        // The credential is permitted, and the row has no resource of another owner or agent.
         if (expected === "ok") continue;
         t.equal(await ask(shown), expected, name);
       }
@@ -106,7 +108,7 @@ t.test("every route with every credential", async (t) => {
           "403 origin_not_allowed",
           "from another origin",
         );
-      t.equal(await ask(own), row.allowed, "who may");
+      t.equal(await ask(own), row.allowed, "the permitted credential");
     });
   }
 });
@@ -119,7 +121,7 @@ t.test("without FACILITATOR_API_KEYS the facilitator is open", async (t) => {
   }
 });
 
-/** What a credential that is not the right one gets here. */
+/** The expected response for a credential that is not permitted. */
 function refusal(row: Row, credential: string): string {
   const isToken = credential === "agent's token";
   const isKey = credential.endsWith("key") || credential === "no key at all" || isToken;
@@ -130,7 +132,7 @@ function refusal(row: Row, credential: string): string {
     return row.isOwned ? "404 not_found" : "ok";
   }
   if (!isKey) return "401 missing_api_key";
-  // A token opens what OAuth protects, and nothing else.
+  // An OAuth access token is accepted by the MCP route only.
   if (isToken && row.url !== "/mcp") return "401 invalid_access_token";
   if (isToken) return "ok";
   if (credential === "revoked key") return "401 api_key_revoked";
@@ -189,7 +191,7 @@ async function request(
   }
   const text = Buffer.concat(await stream.toArray()).toString();
   const type = String(answer.headers["content-type"]);
-  // Where OAuth is spoken the problem is inside a JSON-RPC error.
+  // On the MCP route, the problem is inside a JSON-RPC error.
   const problem = type.startsWith("application/problem+json")
     ? (JSON.parse(text) as { code: string })
     : row.url === "/mcp" && answer.statusCode === 401
@@ -198,10 +200,10 @@ async function request(
   return problem === undefined ? String(answer.statusCode) : `${answer.statusCode} ${problem.code}`;
 }
 
-/** The service with everything that can be configured, so that all its routes are there. */
+/** The service with all optional parts configured, so that all routes exist. */
 function service(t: Test): Promise<TestApp> {
   return testApp(t, {
-    // All credentials that are refused here come from one address.
+    // All refused credentials of this test come from one IP address.
     env: {
       FACILITATOR_API_KEYS: FACILITATOR_KEY,
       RATE_LIMITS: "unproven=60000,address=60000,register=60000",
@@ -242,7 +244,7 @@ async function makeSubjects(
     }),
   });
   const { approvalId } = asked.json<{ approvalId: string }>();
-  // An owner has room for 50; those of earlier calls are done with.
+  // An owner may have 50 listings: delete those of earlier rows.
   await database.pool.query(
     `DELETE FROM listings WHERE source = 'owner' AND id NOT IN
        (SELECT id FROM listings ORDER BY created_at DESC LIMIT 20)`,
@@ -302,7 +304,7 @@ async function makeSubjects(
   };
 }
 
-/** Its only one: an owner has room for ten. */
+/** The owner's only webhook: ten are the maximum. */
 async function ofWebhook(
   { database }: TestApp,
   address: string,
@@ -333,7 +335,7 @@ async function endSession({ database }: TestApp, owner: SignedInOwner, set: stri
   );
 }
 
-/** The built web app's files are routes of their own, one each; they carry nothing. */
+/** The files of the built web app are routes too, one per file; they contain no data of users. */
 function isWebFile(url: string): boolean {
   const root = fileURLToPath(new URL("../../web/dist/", import.meta.url));
   if (url === "/*") return true;
