@@ -1,4 +1,4 @@
-// A service with an owner, and targets that take webhooks as well or as badly as a test wants.
+// A service with an owner, and HTTP targets for webhooks whose behaviour a test controls.
 import { once } from "node:events";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -15,11 +15,11 @@ export interface Received {
 export interface Target {
   origin: string;
   received: Received[];
-  /** What came to this path. */
+  /** The requests to this path. */
   at(path: string): Received[];
-  /** Instead of 204. */
+  /** Replaces the response 204. */
   answer(path: string, how: (request: IncomingMessage, response: ServerResponse) => void): void;
-  /** What hangs ends without an answer; what comes later gets 204, on every path. */
+  /** Closes all connections; later requests get 204 on every path. */
   hangUp(): void;
 }
 
@@ -68,7 +68,7 @@ export interface NewWebhook {
 
 export type Json = Record<string, unknown>;
 
-/** What the web app asks for its owner. */
+/** The requests of the web app for its owner. */
 export const api = (app: Pick<FastifyInstance, "inject">, owner: SignedInOwner) => {
   const ask = async (method: "GET" | "POST" | "PATCH" | "DELETE", url: string, body?: unknown) =>
     app.inject({
