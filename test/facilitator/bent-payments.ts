@@ -1,4 +1,4 @@
-// A few hundred payments: good ones, ones that lie, and ones with garbage in every field.
+// A few hundred payments: good ones, false ones, and ones with garbage in each field.
 import {
   getAddress,
   numberToHex,
@@ -347,7 +347,7 @@ interface Inner {
 
 const now = (): number => Math.floor(Date.now() / 1000);
 
-/** A copy with one field replaced; undefined removes it. `accepted` is its own object, as on the wire. */
+/** A copy with one field replaced; undefined removes it. `accepted` becomes a separate object, as in JSON. */
 export function change(body: Body, path: string, value: unknown): Body {
   const copy = structuredClone(body);
   copy.paymentPayload["accepted"] = structuredClone(body.paymentPayload["accepted"]);

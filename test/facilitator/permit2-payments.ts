@@ -1,4 +1,4 @@
-// Permit2 payments as stock clients make them, and a few hundred that lie or hold garbage.
+// Permit2 payments like those of stock clients, and a few hundred false or garbage ones.
 import {
   encodeFunctionData,
   maxUint256,
@@ -31,9 +31,9 @@ export interface Permit2PaymentOptions {
   payer: PrivateKeyAccount;
   payTo: Address;
   amount?: bigint;
-  /** Given: then it is `upto`, for this account to settle. */
+  /** If set, the scheme is `upto`, to be settled by this account. */
   facilitator?: Address;
-  /** What is signed, where it differs from what is asked. */
+  /** The signed values, where they differ from the requirements. */
   signed?: Partial<Permit2Message>;
   signer?: PrivateKeyAccount;
   network?: string;
@@ -93,7 +93,7 @@ export async function permit2Payment(options: Permit2PaymentOptions): Promise<Bo
   };
 }
 
-/** The token's permit for Permit2, as the payer's part of the extension has it. */
+/** The token's EIP-2612 permit for Permit2, as the payer's part of the extension. */
 export async function sponsoring(
   chain: TestChain,
   payer: PrivateKeyAccount,
@@ -155,7 +155,7 @@ export interface ApprovalOptions {
 export const approveData = (spender: Address = PERMIT2, amount = maxUint256): Hex =>
   encodeFunctionData({ abi: ERC20_ABI, functionName: "approve", args: [spender, amount] });
 
-/** The payer's own approval as a transaction it did not send, with what is to be wrong with it. */
+/** The payer's own approval as a signed transaction that is not sent, with any field changed on request. */
 export async function approvalBy(
   chain: TestChain,
   payer: PrivateKeyAccount,

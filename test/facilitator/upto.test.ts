@@ -1,4 +1,4 @@
-// Goal: of a signed maximum any part is charged, once, by the account the payer named and by no other.
+// Goal: any part of a signed maximum is charged, once, and only by the account that the payer named.
 import t from "tap";
 import type { Address, Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
@@ -44,7 +44,7 @@ t.test("upto", async (t) => {
     t.ok(supported.signers["eip155:*"]?.includes(facilitator));
   });
 
-  await t.test("20 at once from two processes: charged once, what was used", async (t) => {
+  await t.test("20 in parallel from two processes: the used amount is charged once", async (t) => {
     const payTo = newAccount().address;
     const body = await make(payTo);
     t.match(await post(one.app, "verify", body), { isValid: true, amount: "50000" });
@@ -62,17 +62,17 @@ t.test("upto", async (t) => {
     t.same(
       [from, to].map((address) => address?.toLowerCase()),
       [facilitator, UPTO_PROXY].map((address) => address.toLowerCase()),
-      "alone, from the account that was named",
+      "in a transaction of its own, from the named account",
     );
     t.match(
       await post(two.app, "settle", charging(body, 20_000n)),
       { success: false, errorReason: "permit2_invalid_nonce" },
-      "what is left of the maximum is nobody's",
+      "the rest of the maximum cannot be charged",
     );
     t.equal(await balanceOf(payTo), 12_345n);
   });
 
-  await t.test("the maximum, nothing, and more than the maximum", async (t) => {
+  await t.test("the maximum, zero, and more than the maximum", async (t) => {
     const payTo = newAccount().address;
     const body = await make(payTo);
     t.match(await post(one.app, "settle", charging(body, 50_001n)), {
@@ -85,13 +85,13 @@ t.test("upto", async (t) => {
       transaction: "",
       amount: "0",
     });
-    t.equal(await balanceOf(payTo), 0n, "nothing is sent for nothing");
+    t.equal(await balanceOf(payTo), 0n, "no transaction for zero");
     t.match(await post(one.app, "settle", body), { success: true, amount: "50000" });
     t.equal(await balanceOf(payTo), 50_000n);
     t.match(await post(one.app, "verify", charging(body, 0n)), { isValid: false });
   });
 
-  await t.test("another account is refused by name", async (t) => {
+  await t.test("another account is refused with its own code", async (t) => {
     const body = await make(newAccount().address, 1_000n, { facilitator: chain.admin.address });
     for (const operation of ["verify", "settle"] as const) {
       const answer = await post(one.app, operation, body);
@@ -99,7 +99,7 @@ t.test("upto", async (t) => {
     }
   });
 
-  await t.test("50 at once", async (t) => {
+  await t.test("50 in parallel", async (t) => {
     const payTo = newAccount().address;
     const accounts = Array.from({ length: 50 }, newAccount);
     await chain.mint(
@@ -135,7 +135,7 @@ t.test("upto", async (t) => {
   });
 });
 
-t.test("two lanes: the one that was named sends, whoever holds it", async (t) => {
+t.test("two lanes: the named account sends, whichever process holds its lane", async (t) => {
   const second = testAccount(2);
   const one = await testApp(t, {});
   const { chain } = one;
@@ -157,7 +157,7 @@ t.test("two lanes: the one that was named sends, whoever holds it", async (t) =>
       facilitator: account.address,
       amount: 9_000n,
     });
-    // The first process holds the first key; this one is asked, and its lane of that key is held elsewhere.
+    // The first process holds the lane of the first key; the request goes to the second process.
     const answer = await post(two.app, "settle", charging(body, 4_000n));
     t.match(answer, { success: true, amount: "4000" });
     const { from } = await chain.publicClient.getTransaction({ hash: answer["txHash"] as Hex });
@@ -172,9 +172,5 @@ t.test("two lanes: the one that was named sends, whoever holds it", async (t) =>
   });
   const answer = await post(two.app, "settle", poor);
   t.match(answer, { success: false, errorReason: "unexpected_settle_error" });
-  t.match(
-    answer["errorMessage"],
-    /cannot pay for gas/,
-    "it is not accepted for a lane without gas",
-  );
+  t.match(answer["errorMessage"], /cannot pay for gas/, "not accepted for a lane without gas");
 });

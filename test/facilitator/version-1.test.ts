@@ -1,4 +1,4 @@
-// Goal: version 1 of the protocol works where a network has a version 1 name, with the reference's verdicts, and nowhere else.
+// Goal: version 1 of the protocol works only on networks with a version 1 name, with the reference's verdicts.
 import { x402Client } from "@x402/core/client";
 import { ExactEvmSchemeV1 } from "@x402/evm/exact/v1/client";
 import t from "tap";
@@ -45,7 +45,7 @@ t.test("version 1 on Base Sepolia", async (t) => {
     };
   };
 
-  await t.test("is offered beside version 2", async (t) => {
+  await t.test("is offered together with version 2", async (t) => {
     const supported = (await app.inject("/api/x402/supported")).json();
     t.same(supported.kinds, [
       { x402Version: 2, scheme: "exact", network: facts.id },
@@ -98,7 +98,7 @@ t.test("version 1 on Base Sepolia", async (t) => {
     t.match(await post(app, "verify", unknown), { invalidReason: "unsupported_scheme" });
   });
 
-  await t.test("knows no network by its CAIP-2 id", async (t) => {
+  await t.test("accepts no network by its CAIP-2 id", async (t) => {
     const byId = { ...requirements, network: facts.id };
     const body = await make();
     const renamed = {
