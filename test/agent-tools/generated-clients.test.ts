@@ -1,4 +1,4 @@
-// Goal: clients that strangers' generators make of our OpenAPI document compile, and pay, in two languages.
+// Goal: clients generated from the OpenAPI document by third-party generators compile and pay, in two languages.
 // Tier: full (needs other languages or their package registries).
 import { execFile } from "node:child_process";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
@@ -25,7 +25,7 @@ const env = {
   FRIEND: friend,
 };
 
-/** A failed program says why on its own output. */
+/** Runs a program, and throws its output if it fails. */
 async function heard(program: string, args: string[]): Promise<{ stdout: string; stderr: string }> {
   try {
     return await run(program, args, { cwd: folder, env, maxBuffer: 1 << 24 });
@@ -37,7 +37,7 @@ async function heard(program: string, args: string[]): Promise<{ stdout: string;
   }
 }
 
-// Before the first test: what is awaited between two of them ends the file.
+// Before the first test: tap ends the file when something is awaited between two tests.
 const python = await pythonWith(["openapi-python-client==0.29.1"], (clean) => t.teardown(clean));
 const skip = "missing" in python && python.missing;
 
@@ -98,7 +98,7 @@ t.test("TypeScript: openapi-typescript and openapi-fetch", async (t) => {
   await writeFile(join(folder, "client.ts"), TYPESCRIPT);
   await writeFile(join(folder, "package.json"), '{"type":"module"}');
   await writeFile(join(folder, "tsconfig.json"), JSON.stringify(STRICT));
-  // Of both compilers: the newest, and the one before that most people have.
+  // With both compilers: the newest one, and the older one that most users have.
   for (const compiler of [ROOT, GENERATORS])
     await heard(process.execPath, [join(compiler, "node_modules/typescript/bin/tsc"), "-p", "."]);
   const { stdout } = await heard(process.execPath, ["--import=tsx", "client.ts"]);
@@ -151,7 +151,7 @@ t.test("Python: openapi-python-client", { skip }, async (t) => {
       " ",
     ),
   );
-  // Lines of JSON are no type it knows; nothing else is left out.
+  // The generator does not support JSON lines; it must warn about nothing else.
   t.same(told.match(/WARNING.*/g), ["WARNING parsing GET /api/audit/export within owners_audit."]);
   await heard(python.python, ["-m", "compileall", "-q", "purser_client"]);
   await writeFile(join(folder, "client.py"), PYTHON);
