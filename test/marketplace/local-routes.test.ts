@@ -1,4 +1,4 @@
-// Goal: the local world has a faucet and a demo wallet; anywhere else they do not exist.
+// Goal: local mode has a faucet and a demo wallet; they do not exist in any other mode.
 import t from "tap";
 import { parseAbi } from "viem";
 import { privateKeyToAddress } from "viem/accounts";
@@ -6,7 +6,7 @@ import { testApp } from "../helpers/app.ts";
 import { testAccount } from "../helpers/chain.ts";
 import { reaching } from "./seller.ts";
 
-t.test("in production shape there is nothing", async (t) => {
+t.test("they do not exist in production", async (t) => {
   const { app } = await testApp(t);
   for (const [method, url] of [
     ["POST", "/api/local/faucet"],
@@ -20,7 +20,7 @@ t.test("in production shape there is nothing", async (t) => {
   t.notMatch((await app.inject("/openapi.json")).body, "/api/local");
 });
 
-t.test("in the local world the faucet really mints", async (t) => {
+t.test("in local mode, the faucet mints", async (t) => {
   const { app, chain } = await testApp(t, reaching());
   const to = testAccount(77).address;
   const ask = async (payload: object) => {
