@@ -1,4 +1,5 @@
-// Goal: programs that describe themselves in a document are read safely; a flood of registrations closes no door; a moved agent's connections end.
+// Goal: client metadata documents are read safely (SSRF); a flood of registrations blocks no other client; a moved
+// agent's connections end.
 import { createServer, type RequestListener } from "node:http";
 import type { AddressInfo } from "node:net";
 import t, { type Test } from "tap";
@@ -20,7 +21,7 @@ import {
   tryRegister,
 } from "../helpers/oauth.ts";
 
-/** A program's own web server. */
+/** A web server that publishes a program's client metadata document. */
 async function publisher(
   t: Test,
 ): Promise<{ origin: string; serve: (to: RequestListener) => void; asked: string[] }> {
@@ -46,7 +47,7 @@ const json =
   (_request, response) =>
     response.setHeader("content-type", type).end(JSON.stringify(body));
 
-/** As in a local world, a document may be served over http. */
+/** Local mode, in which a document may be served over http. */
 const local: TestAppOptions["configure"] = (config) => {
   config.local = {
     faucetPrivateKey: testAccount(0).privateKey,
@@ -54,7 +55,7 @@ const local: TestAppOptions["configure"] = (config) => {
   };
 };
 
-t.test("a document that a program's id is the address of", async (t) => {
+t.test("a client id that is the URL of its metadata document", async (t) => {
   const { origin, serve, asked } = await publisher(t);
   const world = await testApp(t, {
     configure: (config) => {
@@ -76,12 +77,12 @@ t.test("a document that a program's id is the address of", async (t) => {
     t.match(detail, why, name);
   };
 
-  await t.test("what is no description of it", async (t) => {
+  await t.test("invalid documents", async (t) => {
     serve(json({ ...said, client_id: `${origin}/other.json` }));
     await refusedAs(t, "names another program", clientId, /different program/);
     serve((_request, response) => response.writeHead(302, { location: "/real.json" }).end());
     await refusedAs(t, "redirects", clientId, /could not be read/);
-    t.notOk(asked.includes("/real.json"), "and is not followed");
+    t.notOk(asked.includes("/real.json"), "it is not followed");
     serve((_request, response) =>
       response
         .setHeader("content-type", "application/json")
@@ -102,7 +103,7 @@ t.test("a document that a program's id is the address of", async (t) => {
     await refusedAs(t, "with a secret that everybody reads");
   });
 
-  await t.test("addresses that are not asked", async (t) => {
+  await t.test("URLs that are never requested", async (t) => {
     const before = asked.length;
     for (const id of [
       `${origin}/`,
@@ -120,10 +121,10 @@ t.test("a document that a program's id is the address of", async (t) => {
     t.equal(asked.length, before);
     const inside = (await ask("https://10.0.0.1/client.json")).json<{ detail: string }>().detail;
     const absent = (await ask("https://127.0.0.1:9/client.json")).json<{ detail: string }>().detail;
-    t.equal(inside, absent, "what is in our network is not told");
+    t.equal(inside, absent, "the error reveals nothing about the internal network");
   });
 
-  await t.test("one that is right connects, and is read once in a while", async (t) => {
+  await t.test("a valid document connects, and is cached", async (t) => {
     serve(json(said));
     const before = asked.length;
     const { verifier, challenge } = pkce();
@@ -141,13 +142,13 @@ t.test("a document that a program's id is the address of", async (t) => {
     const tokens = await exchange(world, { clientId, code, verifier });
     t.equal(tokens.statusCode, 200);
     await ask();
-    t.equal(asked.length, before + 1, "kept for ten minutes");
+    t.equal(asked.length, before + 1, "cached for ten minutes");
     const evil = await ask(clientId, { redirect_uri: "http://127.0.0.1/other" });
     t.equal(evil.json<{ code: string }>().code, "return_address_refused");
   });
 });
 
-t.test("off a local world a document is served over https, and from outside", async (t) => {
+t.test("outside of local mode a document needs https and a public address", async (t) => {
   const { origin, asked } = await publisher(t);
   const world = await testApp(t);
   const owner = await signIn(world);
@@ -168,10 +169,14 @@ t.test("a flood of registrations", async (t) => {
     Array.from({ length: 60 }, () => tryRegister(world, {}, "203.0.113.7")),
   );
   const refused = answers.filter(({ statusCode }) => statusCode === 429);
-  t.ok(refused.length >= 25, `${refused.length} of one address are refused`);
+  t.ok(refused.length >= 25, `${refused.length} from one address are refused`);
   t.match(refused[0]?.json(), { error: "temporarily_unavailable" });
   t.ok(refused[0]?.headers["retry-after"]);
-  t.equal((await tryRegister(world, {}, "203.0.114.8")).statusCode, 201, "another is not held up");
+  t.equal(
+    (await tryRegister(world, {}, "203.0.114.8")).statusCode,
+    201,
+    "another address is not affected",
+  );
 
   await database.pool.query(
     `INSERT INTO oauth_clients (id, name, redirect_uris, created_at)
@@ -183,16 +188,16 @@ t.test("a flood of registrations", async (t) => {
   );
   t.ok((rows[0]?.count ?? 0) <= 10_000, `${rows[0]?.count} are kept`);
   t.equal((await tryAskConsent(world, owner, { client_id: late })).statusCode, 201);
-  t.equal((await renew(world, used)).statusCode, 200, "who is connected is not touched");
+  t.equal((await renew(world, used)).statusCode, 200, "an existing connection is not affected");
 
   await database.pool.query("UPDATE oauth_clients SET created_at = now() - interval '8 days'");
   await database.pool.query("UPDATE oauth_requests SET created_at = now() - interval '2 days'");
   await deleteOldRequests(world.app.prisma);
   const left = await database.pool.query("SELECT id FROM oauth_clients");
-  t.same(left.rows, [{ id: used.clientId }], "after a week only who is connected is known");
+  t.same(left.rows, [{ id: used.clientId }], "after a week only connected programs are kept");
 });
 
-t.test("renewals of one connection have a limit of their own", async (t) => {
+t.test("renewals are limited per connection", async (t) => {
   const world = await testApp(t, { env: { RATE_LIMITS: "renewal=3" } });
   const owner = await signIn(world);
   const agent = await createAgent(world, owner);
@@ -205,10 +210,10 @@ t.test("renewals of one connection have a limit of their own", async (t) => {
   }
   t.same(statuses, [200, 200, 200, 429, 429]);
   const next = await connect(world, owner, agent.id);
-  t.equal((await renew(world, next)).statusCode, 200, "another has its own");
+  t.equal((await renew(world, next)).statusCode, 200, "another connection has a separate limit");
 });
 
-t.test("what a former owner connected ends when the agents move", async (t) => {
+t.test("connections of a former owner end when the agents move", async (t) => {
   const world = await testApp(t);
   const { app } = world;
   const owner = await signIn(world);
@@ -245,6 +250,6 @@ t.test("what a former owner connected ends when the agents move", async (t) => {
         after: { by: "move to the second wallet" },
       },
     ],
-    "and the audit of the one who allowed it says so, once",
+    "the former owner's audit log has it, once",
   );
 });

@@ -29,7 +29,7 @@ t.test("the official Python client", async (t) => {
       said.push(what);
       continue;
     }
-    // What the consent page does with its own address, and the owner with the wallet.
+    // Acts as the consent page, and as the owner who signs.
     const parameters = Object.fromEntries(new URL(asked).searchParams);
     const consent = await tryAskConsent(world, world.owner, parameters);
     const { id } = consent.json<{ id: string }>();
