@@ -68,7 +68,7 @@ t.test("retried by its own caller, many times in parallel", { timeout: 90_000 },
   t.match(
     await settle(body, "another's"),
     { success: false },
-    "the message does not identify the failure's caller",
+    "a caller with another key cannot retry it",
   );
   t.match(await rows(), [{ status: "failed", sent: 0 }]);
   const answers = await Promise.all(Array.from({ length: 8 }, () => settle(body, "the seller's")));
