@@ -1,4 +1,5 @@
-// Goal: the disturbing proxy of the other tests lags, denies, contradicts, refuses and swallows as it says, so that what survives it has survived something.
+// Goal: the fault-injecting RPC proxy of the other tests really lags, denies, contradicts, refuses and drops as
+// configured.
 import t from "tap";
 import {
   decodeFunctionResult,
@@ -40,7 +41,7 @@ async function post(body: unknown): Promise<unknown> {
 const ask = async (method: string, ...params: unknown[]): Promise<RpcAnswer> =>
   (await post({ jsonrpc: "2.0", id: 7, method, params })) as RpcAnswer;
 
-/** One authorization used in the newest block, with three empty blocks before it. */
+/** One authorization used in the newest block, after three empty blocks. */
 async function payment() {
   const [payer] = payers(1);
   if (!payer) throw new Error("no payer");
@@ -99,7 +100,7 @@ t.test("a backend two blocks behind", async (t) => {
   t.match(
     await ask("eth_call", stateCall, numberToHex(head)),
     { error: { message: "header not found" } },
-    "as nodes say of a block they do not have",
+    "the error of nodes for a block that they do not have",
   );
   t.match(await ask("eth_call", stateCall, { blockHash: newest.hash }), {
     error: { message: "header not found" },
@@ -107,7 +108,11 @@ t.test("a backend two blocks behind", async (t) => {
   const relayer = chain.relayer.address;
   const before = Number((await ask("eth_getTransactionCount", relayer, "latest")).result);
   await chain.testClient.mine({ blocks: 2 });
-  t.equal((await ask("eth_call", stateCall, "latest")).result, TRUE, "two blocks later it knows");
+  t.equal(
+    (await ask("eth_call", stateCall, "latest")).result,
+    TRUE,
+    "two blocks later it is known",
+  );
   t.match((await ask("eth_getTransactionReceipt", hash)).result, {
     blockNumber: numberToHex(head),
   });
@@ -116,7 +121,7 @@ t.test("a backend two blocks behind", async (t) => {
   t.equal(after, before + 1);
 });
 
-t.test("receipts and logs as of a while ago, calls of now", async (t) => {
+t.test("delayed receipts and logs, current calls", async (t) => {
   proxy.behave = lagging({ ms: 600_000 }, RECEIPTS_AND_LOGS);
   const { hash, head, stateCall } = await payment();
   t.equal((await ask("eth_getTransactionReceipt", hash)).result, null);
@@ -128,7 +133,7 @@ t.test("receipts and logs as of a while ago, calls of now", async (t) => {
   t.equal(((await ask("eth_getLogs", logFilter(head, head))).result as []).length, 2);
 });
 
-t.test("two backends that contradict each other, each for a whole batch", async (t) => {
+t.test("two backends that contradict each other, per batch", async (t) => {
   const { hash, stateCall } = await payment();
   proxy.behave = alternating(PASSING, lagging({ blocks: 1 }));
   const batch = [
@@ -143,14 +148,14 @@ t.test("two backends that contradict each other, each for a whole batch", async 
       [1, 2],
     );
     const [receipt, used] = [answers[0]?.result !== null, answers[1]?.result === TRUE];
-    t.equal(receipt, used, "one backend answers the whole batch");
+    t.equal(receipt, used, "one backend responds to the whole batch");
     saw.push(receipt);
   }
   t.equal(saw.filter(Boolean).length, 2);
-  t.equal(saw[0] === saw[1], false, "in turn");
+  t.equal(saw[0] === saw[1], false, "alternating");
 });
 
-t.test("one that denies what it knows", async (t) => {
+t.test("a backend that denies what it knows", async (t) => {
   const { hash, head, state, balance, stateCall } = await payment();
   proxy.behave = denying();
   t.equal((await ask("eth_getTransactionReceipt", hash)).result, null);
@@ -168,13 +173,13 @@ t.test("one that denies what it knows", async (t) => {
     functionName: "aggregate3",
     data: answer,
   });
-  t.equal(inside[0]?.returnData, FALSE, "inside an aggregate too");
-  t.equal(Number(inside[1]?.returnData), 1_000, "and nothing else of it");
+  t.equal(inside[0]?.returnData, FALSE, "also inside an aggregate call");
+  t.equal(Number(inside[1]?.returnData), 1_000, "the other call of the aggregate is unchanged");
   proxy.behave = denying(RECEIPTS_AND_LOGS);
-  t.equal((await ask("eth_call", stateCall, "latest")).result, TRUE, "only what was named");
+  t.equal((await ask("eth_call", stateCall, "latest")).result, TRUE, "only the selected methods");
 });
 
-t.test("sends that are refused, swallowed, or held", async (t) => {
+t.test("transactions that are refused, dropped or held", async (t) => {
   const raw = await chain.walletClient(chain.admin).signTransaction({
     to: randomAddress(),
     value: 1n,
@@ -193,8 +198,8 @@ t.test("sends that are refused, swallowed, or held", async (t) => {
   proxy.behave = firstOf(denying(), refusing("tx fee exceeds the configured cap"));
   t.match(await ask(SEND, raw), { error: { message: "tx fee exceeds the configured cap" } });
   proxy.behave = swallowing;
-  t.equal((await ask(SEND, raw)).result, keccak256(raw), "its hash is answered");
-  t.equal(await isKnown(), false, "and the node never heard of it");
+  t.equal((await ask(SEND, raw)).result, keccak256(raw), "its hash is returned");
+  t.equal(await isKnown(), false, "the node never received it");
   let release = (): void => undefined;
   const released = new Promise<void>((resolve) => (release = resolve));
   proxy.behave = behaving({ do: "hold", until: released }, [SEND]);
@@ -207,7 +212,7 @@ t.test("sends that are refused, swallowed, or held", async (t) => {
   t.equal(proxy.count(SEND), 3);
 });
 
-t.test("no usable answer", async (t) => {
+t.test("no usable response", async (t) => {
   proxy.behave = behaving({ do: "status", code: 429 });
   const limited = await fetch(proxy.url, { method: "POST", body: '{"id":1,"params":[]}' });
   t.equal(limited.status, 429);
@@ -221,5 +226,5 @@ t.test("no usable answer", async (t) => {
   const body = '{"id":1,"method":"eth_blockNumber","params":[]}';
   await t.rejects(fetch(proxy.url, { method: "POST", body, signal }), { name: "TimeoutError" });
   proxy.reset();
-  t.type((await ask("eth_blockNumber")).result, "string", "and back to normal");
+  t.type((await ask("eth_blockNumber")).result, "string", "back to normal");
 });
