@@ -1,4 +1,4 @@
-// A service whose books are read when the test says so, and the ways in which ledger and chain come apart.
+// A service whose reconciliation runs when the test calls it, and the ways in which ledger and chain can differ.
 import type { Test } from "tap";
 import { parseAbi, type Address, type Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
@@ -20,7 +20,10 @@ export interface BookWorld extends TestApp {
 }
 
 const NEVER_MS = 3_600_000;
-/** The books are read when the test says so, and an absence lasts as long as the test says (`untilRead`, `readInVain`). */
+/**
+ * Reconciliation runs only when the test calls it, and an absence lasts as long as the test says (`untilRead`,
+ * `readInVain`).
+ */
 export const BOOK_TIMINGS = {
   reconcileRoundMs: NEVER_MS,
   reconcileOpenMs: NEVER_MS,
@@ -34,7 +37,7 @@ export async function bookWorld(
   options: TestAppOptions & { dailyLimit?: string } = {},
 ): Promise<BookWorld> {
   const ctx = await testApp(t as Test, { timings: BOOK_TIMINGS, ...options });
-  await readBooks(ctx); // What came before the service is not its history.
+  await readBooks(ctx); // Transfers from before the service started are not imported.
   return withAgent(ctx, options.dailyLimit);
 }
 
@@ -47,9 +50,9 @@ export async function withAgent(ctx: TestApp, dailyLimit = "10"): Promise<BookWo
   return { ...ctx, owner, agent, payee };
 }
 
-/** Until nothing is left that can be read now. */
+/** Reads until no more blocks can be read now. */
 export async function readBooks({ app, chain }: Pick<TestApp, "app" | "chain">): Promise<void> {
-  // Blocks that come when a test makes them have no rhythm to trust.
+  // Blocks that a test mines have no regular schedule, so read the newest one.
   await app.chainReads
     .of(chain.chainId)
     .heads.refresh()
@@ -68,7 +71,10 @@ export const spend = (
     payload: JSON.stringify({ recipient: payee, amount }),
   });
 
-/** An agent's x402 payment as it is once the seller has it: signed, counted, and relayed by nobody here. */
+/**
+ * An agent's x402 payment after its proof was sent to the seller: signed and counted, but not relayed by this
+ * service.
+ */
 export async function inSellersHands(
   ctx: BookWorld,
   args: { amount: bigint; validForSeconds?: number },
@@ -114,7 +120,7 @@ export async function inSellersHands(
   return { id, authorization: signed };
 }
 
-/** Somebody else brings it to the chain. */
+/** A third party relays it. */
 export async function relay(
   { chain }: Pick<TestApp, "chain">,
   authorization: SignedAuthorization,
@@ -133,7 +139,7 @@ export async function relay(
   return hash;
 }
 
-/** With the wallet's own key, past everything: what a thief does. */
+/** Moves money with the wallet's own key, like a thief. */
 export async function stealFrom(
   { chain }: Pick<TestApp, "chain">,
   wallet: Address,
@@ -182,7 +188,7 @@ export interface Difference {
   detail: Record<string, unknown>;
 }
 
-/** This agent's, where one is meant, and those of nobody. */
+/** The differences of this agent, if given, and those without an agent. */
 export async function differences({
   database,
   agent,
@@ -208,7 +214,7 @@ export async function settlementOf({ database }: Pick<TestApp, "database">, id: 
   return rows[0];
 }
 
-/** Reads again and again, when whatever is absent has been so for long. */
+/** Reads until the condition holds, with every absence counted as long. */
 export const untilRead = (ctx: TestApp, condition: () => Promise<boolean>): Promise<void> =>
   longAbsent(ctx, () =>
     until(async () => {
@@ -217,7 +223,7 @@ export const untilRead = (ctx: TestApp, condition: () => Promise<boolean>): Prom
     }, 20_000),
   );
 
-/** Reads some times more, when whatever is absent has been so for long. */
+/** Reads a few more times, with every absence counted as long. */
 export const readInVain = (ctx: TestApp): Promise<void> =>
   longAbsent(ctx, async () => {
     for (let look = 0; look < 4; look += 1) await readBooks(ctx);
@@ -265,7 +271,10 @@ export const metric = async ({ app }: Pick<TestApp, "app">, line: string): Promi
   return text.split("\n").find((each) => each.startsWith(line)) ?? "";
 };
 
-/** Everything that left the agent's wallet, by the chain's own events, is in the ledger once, and nothing else is. */
+/**
+ * Checks that every transfer from the agent's wallet in the chain's events is in the ledger once, and nothing else
+ * is.
+ */
 export async function booksBalance(
   t: Pick<Test, "same">,
   ctx: Pick<BookWorld, "chain" | "database" | "agent">,
@@ -283,5 +292,9 @@ export async function booksBalance(
     [ctx.agent.id],
   );
   const onChain = logs.map((log) => `${log.transactionHash} ${log.args.value}`).sort();
-  t.same(rows.map((row) => `${row.tx_hash} ${row.amount}`).sort(), onChain, "the books balance");
+  t.same(
+    rows.map((row) => `${row.tx_hash} ${row.amount}`).sort(),
+    onChain,
+    "the ledger equals the chain",
+  );
 }
