@@ -1,4 +1,4 @@
-// A merchant who was paid, and what it does here: settlements, refunds, keys.
+// A merchant that was paid, with helpers for its settlements and refunds.
 import type { Test } from "tap";
 import type { Address, Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
@@ -21,7 +21,7 @@ export async function merchantWorld(t: Test, options: TestAppOptions = {}) {
 
 type Paying = Pick<TestApp, "app" | "chain"> & { payer: PrivateKeyAccount };
 
-/** Settles a payment to this address, and answers its id. */
+/** Settles a payment to this address, and returns its id. */
 export async function pay(
   { app, chain, payer }: Paying,
   payTo: Address,
@@ -56,7 +56,7 @@ export async function ask(
   const answer = await app.inject({
     method,
     url,
-    // One session, whichever replica it is shown to.
+    // One session works on all replicas; the origin differs.
     headers: { ...owner.headers, origin: config.publicUrl },
     ...(body !== undefined && { payload: JSON.stringify(body) }),
   });
@@ -65,7 +65,7 @@ export async function ask(
 
 export const refundUrl = (id: string): string => `/api/merchant/settlements/${id}/refund`;
 
-/** Asks what is to be signed, and signs it. */
+/** Requests the refund's order, and signs it. */
 export async function signedRefund(
   ctx: Pick<TestApp, "app" | "config">,
   owner: Owner,
