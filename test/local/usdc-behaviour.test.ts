@@ -1,5 +1,5 @@
-// Goal: the local chain's USDC answers like the deployed one, so that what works here works there, and every
-// way an authorization can fail fails with the words real USDC uses.
+// Goal: the local chain's USDC behaves like the deployed one, and every invalid authorization fails with real
+// USDC's error message.
 import { readFileSync } from "node:fs";
 import t, { type Test } from "tap";
 import {
@@ -68,7 +68,7 @@ interface World {
     message: Record<string, unknown>,
   ) => Promise<Hex>;
   read: (functionName: string, args?: unknown[]) => Promise<unknown>;
-  /** Sends it and gives "ok", or the revert string. */
+  /** Sends it and returns "ok" or the revert message. */
   send: (by: TestAccount, functionName: string, args: unknown[]) => Promise<string>;
 }
 
@@ -121,7 +121,7 @@ const split = (signature: Hex): [number, Hex, Hex] => {
 const fields = (a: Authorization) => [a.from, a.to, a.value, a.validAfter, a.validBefore, a.nonce];
 const vrs = (a: Authorization, signature: Hex) => [...fields(a), ...split(signature)];
 const packed = (a: Authorization, signature: Hex) => [...fields(a), signature];
-// The two overloads have one name; viem picks by the number of arguments.
+// Two overloads share a name; viem selects by the number of arguments.
 
 t.test("is USDC by name, decimals and EIP-712 domain", async (t) => {
   const { chain, read } = await world(t);
@@ -132,7 +132,7 @@ t.test("is USDC by name, decimals and EIP-712 domain", async (t) => {
   t.equal(
     await read("DOMAIN_SEPARATOR"),
     "0x361191522483d32a83e70ae7183b4b9629442c13a78bc9921d6f707911c8c6b0",
-    "the separator Arc Testnet's USDC has",
+    "the separator of Arc Testnet's USDC",
   );
   const other = await testChain(t, {
     chainId: 84532,
@@ -146,7 +146,7 @@ t.test("is USDC by name, decimals and EIP-712 domain", async (t) => {
   t.not(
     separator,
     await read("DOMAIN_SEPARATOR"),
-    "elsewhere the domain follows address and chain",
+    "on another chain and address the domain differs",
   );
   t.equal(await read("isMinter", [chain.admin.address]), true);
 });
@@ -195,13 +195,13 @@ for (const [form, args] of [
     t.equal(
       await send(stranger, "transferWithAuthorization", args(a, signature)),
       "FiatTokenV2: invalid signature",
-      "and it is no transfer authorization",
+      "it is not a transfer authorization",
     );
     t.equal(await send(payee, "receiveWithAuthorization", args(a, signature)), "ok");
     t.equal(await read("balanceOf", [payee.address]), a.value);
   });
 
-  t.test(`cancelAuthorization ${form} ends an authorization unused`, async (t) => {
+  t.test(`cancelAuthorization ${form} cancels an unused authorization`, async (t) => {
     const { chain, payer, stranger, authorize, sign, read, send } = await world(t);
     const a = authorize();
     const transfer = await sign(payer, "TransferWithAuthorization", { ...a });
@@ -234,7 +234,7 @@ for (const [form, args] of [
   });
 }
 
-t.test("times, balance and signatures are refused in real USDC's words", async (t) => {
+t.test("times, balances and signatures are refused with real USDC's messages", async (t) => {
   const { chain, payer, stranger, authorize, sign, send } = await world(t);
   const now = (await chain.publicClient.getBlock()).timestamp;
   const attempt = async (
@@ -254,7 +254,7 @@ t.test("times, balance and signatures are refused in real USDC's words", async (
   t.equal(
     await attempt({ validAfter: 1n << 47n, validBefore: (1n << 47n) | FAR }),
     "FiatTokenV2: authorization is not yet valid",
-    "large times are times, no second clock",
+    "large times are not read modulo 2^47",
   );
   t.equal(await attempt({ value: 100_000_001n }), "ERC20: transfer amount exceeds balance");
   t.equal(await attempt({ value: 2n ** 256n - 1n }), "ERC20: transfer amount exceeds balance");
@@ -290,7 +290,7 @@ function highS(signature: Hex): Hex {
   return `${r}${other.slice(2)}${yParity === 0 ? "1c" : "1b"}`;
 }
 
-t.test("the mangled high-s signature is one ecrecover itself would take", async (t) => {
+t.test("the changed high-s signature is one that ecrecover itself would accept", async (t) => {
   const { payer, chain, authorize, sign } = await world(t);
   const message = authorize();
   const signature = await sign(payer, "TransferWithAuthorization", { ...message });
@@ -303,7 +303,7 @@ t.test("the mangled high-s signature is one ecrecover itself would take", async 
   const recovered = await recoverAddress({ hash, signature: highS(signature) }).catch(() => null);
   t.ok(
     recovered === payer.address || recovered === null,
-    "else the test above would prove nothing",
+    "otherwise the test above would prove nothing",
   );
 });
 
@@ -324,7 +324,7 @@ t.test("a blocked account and a paused token move nothing", async (t) => {
     t.equal(await pay(), blocked);
     t.equal(await send(chain.admin, "unBlacklist", [account.address]), "ok");
   }
-  t.equal(await read("balanceOf", [payer.address]), 100_000_000n, "the balance is as it was");
+  t.equal(await read("balanceOf", [payer.address]), 100_000_000n, "the balance is unchanged");
 
   t.equal(await send(stranger, "pause", []), "Pausable: caller is not the pauser");
   t.equal(await send(chain.admin, "pause", []), "ok");
@@ -335,7 +335,7 @@ t.test("a blocked account and a paused token move nothing", async (t) => {
   t.equal(await pay(), "ok");
 });
 
-t.test("only the faucet's key mints, and the plain ERC-20 side works", async (t) => {
+t.test("only the faucet's key mints, and the plain ERC-20 functions work", async (t) => {
   const { chain, payer, payee, stranger, sign, read, send } = await world(t);
   t.equal(
     await send(stranger, "mint", [stranger.address, 1n]),
@@ -413,11 +413,14 @@ t.test("a smart wallet pays by ERC-1271, and a hostile one does not", async (t) 
     }),
     gas: 400_000n,
   });
-  await t.rejects(chain.publicClient.call(await transfer(burnsAllGas)), "no answer within the gas");
+  await t.rejects(
+    chain.publicClient.call(await transfer(burnsAllGas)),
+    "no result within the gas limit",
+  );
   const call = await transfer(twoFaced);
-  await chain.publicClient.call(call); // The free simulation passes,
+  await chain.publicClient.call(call); // The simulation without a gas price passes,
   const sent = await chain.publicClient.waitForTransactionReceipt({
     hash: await wallets.sendTransaction(call),
   });
-  t.equal(sent.status, "reverted", "the transaction that costs gas does not");
+  t.equal(sent.status, "reverted", "but the transaction with one reverts");
 });

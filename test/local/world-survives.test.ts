@@ -1,5 +1,5 @@
-// Goal: the local world keeps its data through restarts, kills and half-written files, and says in one line
-// what is wrong when it cannot; two starts never share one data folder.
+// Goal: local mode keeps its data through restarts, kills and half-written files, or explains in one line why it
+// cannot; two starts never share a data folder.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import {
@@ -32,7 +32,7 @@ import { childScript } from "../helpers/child-script.ts";
 import { testAccount, testChain } from "../helpers/chain.ts";
 
 const CHAIN_ID = 5042002;
-/** The first port that the system gives to whoever names none; undefined where it does not say. */
+/** The first of the system's ephemeral ports; undefined where the system does not report it. */
 const givenFrom = ((): number | undefined => {
   try {
     return Number.parseInt(readFileSync("/proc/sys/net/ipv4/ip_local_port_range", "utf8"), 10);
@@ -127,7 +127,7 @@ t.test("a restart keeps rows, balances, receipts, logs, keys and the chain's por
   t.equal(await balance(first, someone), 5_000_000n);
   t.equal(statSync(join(dir, "secrets.json")).mode & 0o777, 0o600);
   await first.stop();
-  t.notOk(existsSync(join(dir, "lock")), "the folder is free again");
+  t.notOk(existsSync(join(dir, "lock")), "the folder is unlocked");
 
   const second = await start(t, dir);
   t.match(await query(second, "SELECT answer FROM kept"), [{ answer: 42 }]);
@@ -142,7 +142,7 @@ t.test("a restart keeps rows, balances, receipts, logs, keys and the chain's por
     t.same(second[key], first[key], `the same ${key}`);
   const nowSeconds = BigInt(Math.floor(Date.now() / 1000));
   const block = await reader(second).getBlock();
-  t.ok(nowSeconds - block.timestamp < 5n, "and the chain's clock is the wall clock");
+  t.ok(nowSeconds - block.timestamp < 5n, "the chain's clock is the wall clock");
 });
 
 t.test("a second start on the same folder is refused in one line", async (t) => {
@@ -154,27 +154,24 @@ t.test("a second start on the same folder is refused in one line", async (t) => 
   });
 });
 
-t.test(
-  "a lock left by a dead process, or by another one with its number, is taken over",
-  async (t) => {
-    const dir = dataDir(t);
-    mkdirSync(dir, { recursive: true });
-    const ghost = spawn(process.execPath, ["-e", "0"], { stdio: "ignore" });
-    const identity = identityOf(ghost.pid);
-    await once(ghost, "exit");
-    for (const content of [
-      JSON.stringify({ pid: ghost.pid, identity }),
-      JSON.stringify({ pid: process.pid, identity: "another boot:1" }),
-      '{"pid": 12',
-      "",
-    ]) {
-      writeFileSync(join(dir, "lock"), content);
-      const world = await start(t, dir, { postgres: false, chain: false });
-      await world.stop();
-    }
-    t.pass("four times");
-  },
-);
+t.test("a lock of a dead process, or of another process with its pid, is taken over", async (t) => {
+  const dir = dataDir(t);
+  mkdirSync(dir, { recursive: true });
+  const ghost = spawn(process.execPath, ["-e", "0"], { stdio: "ignore" });
+  const identity = identityOf(ghost.pid);
+  await once(ghost, "exit");
+  for (const content of [
+    JSON.stringify({ pid: ghost.pid, identity }),
+    JSON.stringify({ pid: process.pid, identity: "another boot:1" }),
+    '{"pid": 12',
+    "",
+  ]) {
+    writeFileSync(join(dir, "lock"), content);
+    const world = await start(t, dir, { postgres: false, chain: false });
+    await world.stop();
+  }
+  t.pass("four times");
+});
 
 t.test("Postgres or anvil killed with -9: started again, nothing lost", async (t) => {
   const dir = dataDir(t);
@@ -199,10 +196,10 @@ t.test("Postgres or anvil killed with -9: started again, nothing lost", async (t
   t.equal((await reader(world).getTransactionReceipt({ hash })).status, "success");
   t.ok(world.said.some((line) => line.startsWith("Postgres ended unexpectedly")));
   t.ok(world.said.some((line) => line.startsWith("The local chain ended unexpectedly")));
-  t.ok(await give(world, someone), "and the chain goes on");
+  t.ok(await give(world, someone), "the chain continues");
 });
 
-t.test("a state anvil only half wrote is passed over for the checkpoint", async (t) => {
+t.test("a state file that anvil wrote only half is skipped for the checkpoint", async (t) => {
   const dir = dataDir(t);
   const first = await start(t, dir, { postgres: false });
   await give(first, someone);
@@ -223,7 +220,7 @@ t.test("a state anvil only half wrote is passed over for the checkpoint", async 
   t.equal(second.lostFromBlock, undefined);
 });
 
-t.test("a chain that came back older than it was says so", async (t) => {
+t.test("a chain that restarts from an older state is reported", async (t) => {
   const dir = dataDir(t);
   const first = await start(t, dir, { postgres: false });
   await first.stop();
@@ -245,61 +242,55 @@ t.test("a chain that came back older than it was says so", async (t) => {
   t.ok(third.said.some((line) => line.startsWith("Warning: the local chain was killed")));
 });
 
-t.test(
-  "half-written data is made anew where nothing was in it, and refused where something was",
-  async (t) => {
-    const dir = dataDir(t);
-    // A first start that died in the middle of setting the database up.
-    mkdirSync(join(dir, "postgres.new", "base"), { recursive: true });
-    writeFileSync(join(dir, "postgres.new", "postgresql.conf"), "half");
-    mkdirSync(join(dir, "postgres"));
-    mkdirSync(join(dir, "chain"));
-    writeFileSync(join(dir, "chain", "state.json"), '{"block": {"numb');
-    const world = await start(t, dir);
-    t.match(await query(world, "SELECT 1 AS one"), [{ one: 1 }]);
-    t.ok(await give(world, someone));
-    await world.stop();
+t.test("half-written data is recreated where it was empty, and refused otherwise", async (t) => {
+  const dir = dataDir(t);
+  // A first start that died while it created the database.
+  mkdirSync(join(dir, "postgres.new", "base"), { recursive: true });
+  writeFileSync(join(dir, "postgres.new", "postgresql.conf"), "half");
+  mkdirSync(join(dir, "postgres"));
+  mkdirSync(join(dir, "chain"));
+  writeFileSync(join(dir, "chain", "state.json"), '{"block": {"numb');
+  const world = await start(t, dir);
+  t.match(await query(world, "SELECT 1 AS one"), [{ one: 1 }]);
+  t.ok(await give(world, someone));
+  await world.stop();
 
-    writeFileSync(join(dir, "postgres", "PG_VERSION"), "15\n");
-    await t.rejects(start(t, dir, { chain: false }), {
-      name: "StartError",
-      message: /was made by Postgres 15, this is Postgres 18\. Start fresh with: npm run reset/,
-    });
-    rmSync(join(dir, "postgres", "PG_VERSION"));
-    await t.rejects(start(t, dir, { chain: false }), { name: "StartError", message: /is damaged/ });
-    const secrets = join(dir, "secrets.json");
-    truncateSync(secrets, 40);
-    await t.rejects(start(t, dir, { chain: false }), {
-      name: "StartError",
-      message: /secrets\.json is damaged/,
-    });
-    t.equal(statSync(secrets).size, 40, "and the damaged file is left for rescue");
-  },
-);
+  writeFileSync(join(dir, "postgres", "PG_VERSION"), "15\n");
+  await t.rejects(start(t, dir, { chain: false }), {
+    name: "StartError",
+    message: /was made by Postgres 15, this is Postgres 18\. Start fresh with: npm run reset/,
+  });
+  rmSync(join(dir, "postgres", "PG_VERSION"));
+  await t.rejects(start(t, dir, { chain: false }), { name: "StartError", message: /is damaged/ });
+  const secrets = join(dir, "secrets.json");
+  truncateSync(secrets, 40);
+  await t.rejects(start(t, dir, { chain: false }), {
+    name: "StartError",
+    message: /secrets\.json is damaged/,
+  });
+  t.equal(statSync(secrets).size, 40, "the damaged file is kept for recovery");
+});
 
-t.test(
-  "a postmaster.pid whose number now belongs to another process does not block the start",
-  async (t) => {
-    const dir = dataDir(t);
-    const first = await start(t, dir, { chain: false });
-    const pidFile = join(dir, "postgres", "postmaster.pid");
-    const lines = readFileSync(pidFile, "utf8").split("\n");
-    await first.stop();
-    const owner = statSync(join(dir, "postgres"));
-    const bystander = spawn("sleep", ["60"], {
-      stdio: "ignore",
-      ...(process.getuid?.() === 0 && { uid: owner.uid, gid: owner.gid, cwd: "/" }),
-    });
-    t.teardown(() => bystander.kill());
-    writeFileSync(pidFile, [bystander.pid, ...lines.slice(1)].join("\n"));
-    const second = await start(t, dir, { chain: false });
-    t.match(await query(second, "SELECT 1 AS one"), [{ one: 1 }]);
-    t.equal(bystander.exitCode, null, "and the bystander lives");
-  },
-);
+t.test("a postmaster.pid with the pid of another process does not block the start", async (t) => {
+  const dir = dataDir(t);
+  const first = await start(t, dir, { chain: false });
+  const pidFile = join(dir, "postgres", "postmaster.pid");
+  const lines = readFileSync(pidFile, "utf8").split("\n");
+  await first.stop();
+  const owner = statSync(join(dir, "postgres"));
+  const bystander = spawn("sleep", ["60"], {
+    stdio: "ignore",
+    ...(process.getuid?.() === 0 && { uid: owner.uid, gid: owner.gid, cwd: "/" }),
+  });
+  t.teardown(() => bystander.kill());
+  writeFileSync(pidFile, [bystander.pid, ...lines.slice(1)].join("\n"));
+  const second = await start(t, dir, { chain: false });
+  t.match(await query(second, "SELECT 1 AS one"), [{ one: 1 }]);
+  t.equal(bystander.exitCode, null, "the other process is still running");
+});
 
 t.test(
-  "children that outlived their warden and their server are ended by the next start",
+  "the next start ends child processes that outlived their supervisor and server",
   async (t) => {
     const dir = dataDir(t);
     const holder = spawn(process.execPath, [childScript("test/local/world.child.ts"), dir], {
@@ -311,8 +302,8 @@ t.test(
       pidIn(join(dir, "postgres.pid")),
       pidIn(join(dir, "chain", "anvil.pid")),
     ];
-    // A SIGKILL of everything but the children, as an out-of-memory killer might do it; first a stop, so
-    // that none of the killed can react to the death of another.
+    // Kills everything but the children, like an out-of-memory killer; SIGSTOP first, so that no process reacts to
+    // the death of another.
     const victims = [holder.pid ?? 0, parentOf(postgres), parentOf(anvil)];
     for (const pid of victims) process.kill(pid, "SIGSTOP");
     for (const pid of victims) process.kill(pid, "SIGKILL");
@@ -326,7 +317,7 @@ t.test(
   },
 );
 
-t.test("the server killed with -9: its children leave by themselves", async (t) => {
+t.test("when the server is killed with -9, its children end by themselves", async (t) => {
   const dir = dataDir(t);
   const holder = spawn(process.execPath, [childScript("test/local/world.child.ts"), dir], {
     stdio: ["ignore", "pipe", "inherit"],
@@ -339,12 +330,12 @@ t.test("the server killed with -9: its children leave by themselves", async (t) 
   await eventually("all gone", () =>
     [...pids, ...wardens].every((pid) => identityOf(pid) === null),
   );
-  t.notOk(existsSync(join(dir, "postgres", "postmaster.pid")), "Postgres shut down in order");
+  t.notOk(existsSync(join(dir, "postgres", "postmaster.pid")), "Postgres shut down cleanly");
   const world = await start(t, dir);
   t.match(await query(world, "SELECT 1 AS one"), [{ one: 1 }]);
 });
 
-t.test("another chain at our port is never taken for ours", async (t) => {
+t.test("another chain at the stored port is never mistaken for the local one", async (t) => {
   const other = await testChain(t);
   const dir = dataDir(t);
   mkdirSync(dir, { recursive: true });
@@ -360,8 +351,8 @@ t.test("another chain at our port is never taken for ours", async (t) => {
   t.not(world.rpcUrl, other.rpcUrl);
 });
 
-t.test("another program at our port, which is no chain, says so by its name", async (t) => {
-  // It reads what comes, and so sees who hangs up; it never answers.
+t.test("another program at the stored port that is not a chain is reported", async (t) => {
+  // It accepts connections and reads, but never responds.
   const squatter = createServer((socket) => {
     socket.on("error", () => undefined).resume();
   }).listen(0, "127.0.0.1");
@@ -374,7 +365,7 @@ t.test("another program at our port, which is no chain, says so by its name", as
   t.teardown(() => rmSync(dir, { recursive: true, force: true }));
   const options = { binary, dir, port, chainId: CHAIN_ID, keepState: true, removeIfAbandoned };
   await t.rejects(startAnvil(options), { message: /another program responds at/ });
-  t.ok(existsSync(dir), "nobody has abandoned its folder");
+  t.ok(existsSync(dir), "the folder of a failed start is kept");
 });
 
 const cannotTell =
@@ -382,20 +373,24 @@ const cannotTell =
     ? false
     : "this system gives away all ports, or does not say which";
 
-t.test("a free port is none that the system gives to others", { skip: cannotTell }, async (t) => {
-  const ports = await Promise.all(Array.from({ length: 20 }, freePort));
-  t.ok(
-    ports.every((port) => port > 10_080 && port < (givenFrom ?? 0)),
-    `${ports.join(", ")}, before ${givenFrom}`,
-  );
-  for (const port of ports) {
-    const server = createServer().listen(port, "127.0.0.1");
-    await once(server, "listening");
-    server.close();
-  }
-});
+t.test(
+  "a free port is outside of the system's ephemeral range",
+  { skip: cannotTell },
+  async (t) => {
+    const ports = await Promise.all(Array.from({ length: 20 }, freePort));
+    t.ok(
+      ports.every((port) => port > 10_080 && port < (givenFrom ?? 0)),
+      `${ports.join(", ")}, before ${givenFrom}`,
+    );
+    for (const port of ports) {
+      const server = createServer().listen(port, "127.0.0.1");
+      await once(server, "listening");
+      server.close();
+    }
+  },
+);
 
-t.test("a folder that cannot be used is one line, and nothing is left running", async (t) => {
+t.test("an unusable folder is reported in one line, and no process is left", async (t) => {
   const dir = dataDir(t);
   const parent = join(dir, "..");
   writeFileSync(join(parent, "file"), "");
@@ -420,7 +415,7 @@ t.test("a folder that cannot be used is one line, and nothing is left running", 
 });
 
 t.test(
-  "an idle chain's node is restarted from a trimmed state, and keeps what happened",
+  "an idle chain's node is restarted from a trimmed state, and keeps its transactions",
   async (t) => {
     const dir = dataDir(t);
     mkdirSync(dir, { recursive: true });
@@ -439,19 +434,19 @@ t.test(
     } as LocalWorld;
     const hash = await give(world, someone);
     const anvil = pidIn(join(dir, "chain", "anvil.pid"));
-    // It may be on its way out before this is answered.
+    // The node may stop before it responds.
     await rpc(chain.rpcUrl, "anvil_mine", [600]).catch(() => undefined);
     await eventually("a new node", () => pidIn(join(dir, "chain", "anvil.pid")) !== anvil);
     await eventually("it answers", async () => (await balance(world, someone)) === 5_000_000n);
     const client = reader(world);
-    t.ok((await client.getBlockNumber()) >= 200n, "the height goes on");
+    t.ok((await client.getBlockNumber()) >= 200n, "the block height continues");
     t.equal((await client.getTransactionReceipt({ hash })).status, "success");
     const logs = await client.getLogs({ address: LOCAL_USDC, fromBlock: 0n });
     t.ok(logs.some((log) => log.transactionHash === hash));
   },
 );
 
-t.test("trimming drops old empty blocks only", async (t) => {
+t.test("trimming removes only old empty blocks", async (t) => {
   const block = (number: number, transactions: unknown[] = []) => ({
     header: { number: `0x${number.toString(16)}` },
     transactions,
@@ -463,7 +458,7 @@ t.test("trimming drops old empty blocks only", async (t) => {
     accounts: { untouched: true },
   };
   const trimmed = withoutOldBlocks(state);
-  t.equal(trimmed.blocks.length, 2_003, "genesis, the one with a transaction, the newest 2,001");
+  t.equal(trimmed.blocks.length, 2_003, "genesis, the block with a transaction, the newest 2,001");
   t.ok(trimmed.blocks.some(({ header }) => header.number === "0x7"));
   t.same(trimmed.transactions, state.transactions);
   t.same(trimmed.accounts, { untouched: true });
