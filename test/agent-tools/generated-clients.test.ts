@@ -26,7 +26,10 @@ const env = {
 };
 
 /** Runs a program, and throws its output if it fails. */
-async function heard(program: string, args: string[]): Promise<{ stdout: string; stderr: string }> {
+async function runOrThrow(
+  program: string,
+  args: string[],
+): Promise<{ stdout: string; stderr: string }> {
   try {
     return await run(program, args, { cwd: folder, env, maxBuffer: 1 << 24 });
   } catch (error) {
@@ -94,14 +97,18 @@ const STRICT = {
 
 t.test("TypeScript: openapi-typescript and openapi-fetch", async (t) => {
   const bin = join(GENERATORS, "node_modules/openapi-typescript/bin/cli.js");
-  await heard(process.execPath, [bin, "openapi.json", "--output", "schema.d.ts"]);
+  await runOrThrow(process.execPath, [bin, "openapi.json", "--output", "schema.d.ts"]);
   await writeFile(join(folder, "client.ts"), TYPESCRIPT);
   await writeFile(join(folder, "package.json"), '{"type":"module"}');
   await writeFile(join(folder, "tsconfig.json"), JSON.stringify(STRICT));
   // With both compilers: the newest one, and the older one that most users have.
   for (const compiler of [ROOT, GENERATORS])
-    await heard(process.execPath, [join(compiler, "node_modules/typescript/bin/tsc"), "-p", "."]);
-  const { stdout } = await heard(process.execPath, ["--import=tsx", "client.ts"]);
+    await runOrThrow(process.execPath, [
+      join(compiler, "node_modules/typescript/bin/tsc"),
+      "-p",
+      ".",
+    ]);
+  const { stdout } = await runOrThrow(process.execPath, ["--import=tsx", "client.ts"]);
   t.match(JSON.parse(stdout), {
     amount: "0.25",
     replayed: "true",
@@ -145,17 +152,19 @@ t.test("Python: openapi-python-client", { skip }, async (t) => {
     config,
     "project_name_override: purser-client\npackage_name_override: purser_client\npost_hooks: []\n",
   );
-  const { stderr: told } = await heard(
+  const { stderr: warnings } = await runOrThrow(
     join(python.bin, "openapi-python-client"),
     `generate --path openapi.json --output-path purser_client --meta none --config ${config}`.split(
       " ",
     ),
   );
   // The generator does not support JSON lines; it must warn about nothing else.
-  t.same(told.match(/WARNING.*/g), ["WARNING parsing GET /api/audit/export within owners_audit."]);
-  await heard(python.python, ["-m", "compileall", "-q", "purser_client"]);
+  t.same(warnings.match(/WARNING.*/g), [
+    "WARNING parsing GET /api/audit/export within owners_audit.",
+  ]);
+  await runOrThrow(python.python, ["-m", "compileall", "-q", "purser_client"]);
   await writeFile(join(folder, "client.py"), PYTHON);
-  const { stdout } = await heard(python.python, ["client.py"]);
+  const { stdout } = await runOrThrow(python.python, ["client.py"]);
   t.match(JSON.parse(stdout), {
     amount: "0.5",
     year: new Date().getFullYear(),

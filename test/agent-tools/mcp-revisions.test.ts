@@ -181,12 +181,12 @@ t.test(
     t.match(again.structuredContent, { paid: true, replayed: true });
     t.equal(await paid(), before + 1);
 
-    let asked: () => void = () => undefined;
-    const reached = new Promise<void>((resolve) => (asked = resolve));
+    let markReached: () => void = () => undefined;
+    const reached = new Promise<void>((resolve) => (markReached = resolve));
     const proofs = seller.proofs.length;
     seller.script = {
       onAsk: async ({ response }) => {
-        asked();
+        markReached();
         await new Promise((resolve) => setTimeout(resolve, 600));
         seller.refuse(response, seller.entry());
       },
@@ -209,11 +209,11 @@ t.test(
 
 t.test("2026-07-28: the user of the client is asked before the owner", async (t) => {
   const args = { recipient: PAYEE, amount: "2", memo: "too much" };
-  const asked: string[] = [];
+  const questions: string[] = [];
   let answer: unknown = { action: "decline" };
   const client = await modern({
     elicits: (message) => {
-      asked.push(message);
+      questions.push(message);
       return answer;
     },
   });
@@ -222,8 +222,8 @@ t.test("2026-07-28: the user of the client is asked before the owner", async (t)
     isError: true,
     structuredContent: { code: "per_payment_limit_exceeded", approvable: true },
   });
-  t.equal(asked.length, 1);
-  t.match(asked[0], /ask the owner/);
+  t.equal(questions.length, 1);
+  t.match(questions[0], /ask the owner/);
   const open = async () =>
     (await database.pool.query<{ reason: string }>("SELECT reason FROM approvals")).rows;
   t.same(await open(), []);
@@ -289,11 +289,11 @@ t.test("the official Python client, with both revisions", { skip }, async (t) =>
     ["-c", PYTHON, url.href, agent.apiKey, seller.url],
     { timeout: 60_000 },
   );
-  const told = stdout
+  const results = stdout
     .trim()
     .split("\n")
     .map((line) => JSON.parse(line) as Record<string, unknown>);
-  t.match(told, [
+  t.match(results, [
     { tools: 9, paid: true, replayed: null, version: "2025-11-25" },
     { tools: 9, paid: true, replayed: null, version: "2026-07-28" },
   ]);

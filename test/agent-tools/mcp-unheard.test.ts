@@ -127,13 +127,13 @@ t.test("a spend, and a cancellation that arrives after the response was sent", a
   const before = await paid();
   const first = await call(client, "send_usdc", args);
   t.match(first, { success: true, idempotencyKey: /^auto-/ });
-  const told = () =>
+  const delivered = () =>
     database.pool.query<{ told_call: string }>(
       "SELECT told_call FROM idempotency_keys WHERE key = $1 AND told_at IS NOT NULL",
       [first["idempotencyKey"]],
     );
-  await until(async () => (await told()).rowCount === 1);
-  await replica.app.cancelCall(agent.id, (await told()).rows[0]?.told_call ?? "");
+  await until(async () => (await delivered()).rowCount === 1);
+  await replica.app.cancelCall(agent.id, (await delivered()).rows[0]?.told_call ?? "");
   t.match(await call(client, "send_usdc", args), { replayed: true, txHash: first["txHash"] });
   t.equal(await paid(), before + 1);
   t.match(await call(client, "send_usdc", { ...args, idempotencyKey: "mine" }), { success: true });
@@ -146,18 +146,18 @@ t.test("canceled before signing: nothing is paid", async (t) => {
     const before = await paid();
     // While the price is requested from the seller.
     const proofs = seller.proofs.length;
-    let asked: () => void = () => undefined;
-    const reached = new Promise<void>((resolve) => (asked = resolve));
+    let markReached: () => void = () => undefined;
+    const reached = new Promise<void>((resolve) => (markReached = resolve));
     seller.script = {
       onAsk: async ({ response }) => {
-        asked();
+        markReached();
         await new Promise((resolve) => setTimeout(resolve, 800));
         seller.refuse(response, seller.entry());
       },
     };
     const stop = new AbortController();
-    const asking = call(client, "x402_fetch", fetching(), { signal: stop.signal });
-    const ended = t.rejects(asking);
+    const canceled = call(client, "x402_fetch", fetching(), { signal: stop.signal });
+    const ended = t.rejects(canceled);
     await reached;
     stop.abort("changed my mind");
     await ended;
@@ -216,13 +216,13 @@ t.test(
     };
     const args = fetching();
     const hungUp = new AbortController();
-    const asked = fetch(`${baseUrl}/api/agents/x402-fetch`, {
+    const request = fetch(`${baseUrl}/api/agents/x402-fetch`, {
       method: "POST",
       headers: agent.headers,
       body: JSON.stringify(args),
       signal: hungUp.signal,
     });
-    const gone = t.rejects(asked, { name: "AbortError" });
+    const gone = t.rejects(request, { name: "AbortError" });
     await atSeller;
     hungUp.abort();
     await gone;
@@ -231,11 +231,11 @@ t.test(
       resource: { uri: string; keptHours: number };
     };
     t.equal(resource.keptHours, 48);
-    const told = () =>
+    const delivered = () =>
       database.pool.query(
         "SELECT 1 FROM idempotency_keys WHERE told_call IS NOT NULL AND call IS NULL",
       );
-    await until(async () => (await told()).rowCount === 1);
+    await until(async () => (await delivered()).rowCount === 1);
     await database.pool.query(
       "UPDATE idempotency_keys SET updated_at = updated_at - interval '1 hour'",
     );

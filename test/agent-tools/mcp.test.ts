@@ -52,7 +52,7 @@ t.test("nine tools, none of which changes a rule", async (t) => {
     const pays = ["send_usdc", "x402_fetch", "request_approval"].includes(tool.name);
     t.equal(tool.annotations?.readOnlyHint, !pays, `${tool.name}: read-only unless it pays`);
     t.equal(tool.annotations?.destructiveHint, pays, tool.name);
-    const isOurs = [
+    const hasOwnDataOnly = [
       "wallet_status",
       "payment_status",
       "list_payments",
@@ -60,7 +60,7 @@ t.test("nine tools, none of which changes a rule", async (t) => {
     ].includes(tool.name);
     t.equal(
       tool.annotations?.openWorldHint,
-      !isOurs,
+      !hasOwnDataOnly,
       `${tool.name}: openWorldHint where third parties write its result`,
     );
   }
@@ -120,11 +120,11 @@ t.test("text by third parties is a separate, marked part", async (t) => {
     const { content } = await call(name, args as Record<string, unknown>);
     return (content as { text: string }[]).map(({ text }) => text);
   };
-  const [own, theirs, ...more] = await parts("search_services", { search: "SYSTEM" });
+  const [own, thirdPartyPart, ...more] = await parts("search_services", { search: "SYSTEM" });
   t.equal(more.length, 0);
   t.match(JSON.parse(own ?? ""), { items: [{ id: "lst_evil", price: String }] });
   t.notMatch(own, /SYSTEM/);
-  const [line, ...json] = (theirs ?? "").split("\n");
+  const [line, ...json] = (thirdPartyPart ?? "").split("\n");
   t.match(line, /^UNTRUSTED/);
   t.match(JSON.parse(json.join("\n")), {
     items: [{ id: "lst_evil", thirdParty: { untrusted: true, name: INJECTION } }],
@@ -163,11 +163,11 @@ t.test("refusals are tool errors with the whole problem", async (t) => {
     policy: { rule: "daily_limit" },
     suggestion: String,
   });
-  const stranger = await call("send_usdc", {
+  const notAllowed = await call("send_usdc", {
     recipient: "0x000000000000000000000000000000000000dEaD",
     amount: "0.1",
   });
-  t.match(stranger.body, { code: "recipient_not_allowed" });
+  t.match(notAllowed.body, { code: "recipient_not_allowed" });
   t.match((await call("send_usdc", { recipient: friend, amount: 1 })).body, {
     code: "invalid_amount",
   });

@@ -117,9 +117,9 @@ t.test("which routes accept an Idempotency-Key, and their response headers", asy
 t.test("schemas are named and typed, and every error code has a problem response", async (t) => {
   const { schemas } = document.components;
   for (const [path, schema] of walk(document)) {
-    const { patternProperties, nullable, $id, const: word } = schema;
+    const { patternProperties, nullable, $id, const: constant } = schema;
     t.ok(patternProperties === undefined && nullable === undefined && $id === undefined, path);
-    if (word === null) t.fail(`${path}: null is a type`);
+    if (constant === null) t.fail(`${path}: null is a type`);
   }
   // Only the named schema for any JSON value is untyped.
   const untyped = walk(document).filter(

@@ -21,7 +21,7 @@ import {
 import { asOwner } from "../helpers/owner.ts";
 import { market, PAYEE } from "../x402-client/market.ts";
 
-const STRANGER = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
+const UNLISTED_PAYEE = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
 const made = await market(t, { agent: { dailyLimit: "2", perPaymentLimit: "1.9" } });
 const { app, agent, owner, seller } = made;
 
@@ -208,9 +208,9 @@ t.test("every denial has its rule, its numbers and the time it ends", async (t) 
   holds(t, tooMuch.body, fields({ ...LIMIT_DENIAL, availableAt: exactly(null) }), "never fits");
   t.match(tooMuch, { status: 403, body: { code: "per_payment_limit_exceeded", retryable: false } });
 
-  const stranger = await spend({ recipient: STRANGER, amount: "0.1" });
-  holds(t, stranger.body, fields(RECORDED), "payee");
-  t.match(stranger, { status: 403, body: { code: "recipient_not_allowed" } });
+  const notAllowed = await spend({ recipient: UNLISTED_PAYEE, amount: "0.1" });
+  holds(t, notAllowed.body, fields(RECORDED), "payee");
+  t.match(notAllowed, { status: 403, body: { code: "recipient_not_allowed" } });
 
   const dear = await fetch({ url: seller.url, maxAmount: "0.0001" });
   holds(t, dear.body, fields(RECORDED), "maxAmount");
@@ -221,8 +221,8 @@ t.test("every denial has its rule, its numbers and the time it ends", async (t) 
   holds(t, blocked.body, fields(RECORDED), "address");
   t.match(blocked, { status: 403, body: { code: "url_blocked" } });
   const payments = (await read("/api/agents/me/payments")).body;
-  const asked = await fetch({ ...inside, dryRun: true });
-  holds(t, asked.body, fields({ ...DENIAL, paymentId: exactly(null) }), "address, dry run");
+  const dryRun = await fetch({ ...inside, dryRun: true });
+  holds(t, dryRun.body, fields({ ...DENIAL, paymentId: exactly(null) }), "address, dry run");
   t.equal((await read("/api/agents/me/payments")).body, payments, "a dry run records nothing");
 
   const pause = (status: string) =>

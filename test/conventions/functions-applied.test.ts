@@ -251,14 +251,14 @@ t.test("a start yields to a payment transaction, and then continues", async (t) 
 t.test(
   "every SQLSTATE that a function raises is in the table, once, with one meaning",
   async (t) => {
-    const ours = Object.values(sqlstates).flatMap((value) =>
+    const declared = Object.values(sqlstates).flatMap((value) =>
       typeof value === "string" && value.startsWith("PU") ? [value] : [],
     );
     const raised = (await readFunctions()).files.flatMap(({ sql }) =>
       [...sql.matchAll(/ERRCODE = '(\w+)'/g)].flatMap(([, state]) => state ?? []),
     );
     t.ok(raised.length >= 4);
-    t.same(raised.sort(), ours.sort());
-    t.equal(new Set(ours).size, ours.length);
+    t.same(raised.sort(), declared.sort());
+    t.equal(new Set(declared).size, declared.length);
   },
 );

@@ -125,7 +125,10 @@ function settlementRequest(
 
 /** Runs every statement of a payment between its request and the ledger. */
 export async function spendInEveryWay(t: Test, pool: Pool, agent: SeededAgent): Promise<void> {
-  const ask = (amount: bigint, more: Partial<ReserveRequest> & { dryRun?: boolean } = {}) =>
+  const reserveAmount = (
+    amount: bigint,
+    more: Partial<ReserveRequest> & { dryRun?: boolean } = {},
+  ) =>
     reserve(pool, {
       dryRun: false,
       paymentId: newId("pay"),
@@ -138,14 +141,14 @@ export async function spendInEveryWay(t: Test, pool: Pool, agent: SeededAgent): 
       key: newId("key"),
       bodyHash: randomBytes(32),
     };
-    const { outcome, paymentId } = await ask(1n, { idempotency });
+    const { outcome, paymentId } = await reserveAmount(1n, { idempotency });
     t.equal(outcome, "reserved");
     return paymentId ?? "";
   };
   const { agentId } = agent;
   const [first, second, third] = [await reserved(), await reserved(), await reserved()];
-  t.equal((await ask(1n, { dryRun: true })).outcome, "allowed");
-  t.equal((await ask(999n)).code, "daily_limit_exceeded");
+  t.equal((await reserveAmount(1n, { dryRun: true })).outcome, "allowed");
+  t.equal((await reserveAmount(999n)).code, "daily_limit_exceeded");
   t.ok(await voidUnsigned(pool, { agentId, paymentId: third, code: "test", detail: "" }));
   await staleReservations(pool, { olderThanSeconds: 60, limit: 100 });
   t.equal((await readLimits(pool, [agentId])).size, 1);
@@ -269,7 +272,7 @@ export const BURST = 1_500;
 export const BATCH = 100;
 
 /** Settlement requests of third parties. */
-export const strangers = (count: number) =>
+export const thirdPartyRequests = (count: number) =>
   Array.from({ length: count }, () =>
     settlementRequest(
       { agentId: "", ownerId: "", walletAddress: randomAddress() },
@@ -280,7 +283,7 @@ export const strangers = (count: number) =>
 
 /** Settles the batches of a burst: many settlements are open at once in a table that was idle. */
 export async function settleOfABurst(t: Test, pool: Pool, burst = BURST): Promise<void> {
-  const all = strangers(burst);
+  const all = thirdPartyRequests(burst);
   for (let at = 0; at < burst; at += 500) await acceptSettlements(pool, all.slice(at, at + 500));
   const lane = { chainId: CHAIN_ID, address: randomAddress() };
   const lease = { ...lane, owner: "me", epoch: 1n };
@@ -296,13 +299,13 @@ export async function settleOfABurst(t: Test, pool: Pool, burst = BURST): Promis
     t.equal(items.length, Math.min(burst, BATCH));
     const attempt = attemptOf(hash());
     await lanes.persistTransaction(pool, lease, transactionOf(nonce, attempt, items));
-    const told = await lanes.finalizeTransaction(
+    const finalized = await lanes.finalizeTransaction(
       pool,
       lane,
       minedAs(nonce, attempt.hash),
       items.map((item) => provenIn(item, attempt.hash)),
     );
-    t.equal(told.finished, items.length);
+    t.equal(finalized.finished, items.length);
   }
 }
 

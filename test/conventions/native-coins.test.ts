@@ -34,13 +34,13 @@ for (const network of NETWORKS) {
   t.test(`${network.name} pays gas in ${coin}`, async (t) => {
     t.equal(viemChain(chainId)?.nativeCurrency.symbol, coin, "viem's definition agrees");
     t.equal(network.nativeSymbol, coin);
-    const { viemChain: ours } = createChainClient({
+    const { viemChain: clientChain } = createChainClient({
       ...network,
       rpcUrls: ["http://127.0.0.1:1"],
       wsUrls: [],
       ...GAS,
     });
-    t.match(ours.nativeCurrency, { symbol: coin, decimals: 18 });
+    t.match(clientChain.nativeCurrency, { symbol: coin, decimals: 18 });
     t.equal(gasSymbolOf(network), coin);
     t.match(payPageOf(network), ` data-symbol="${coin}"`);
     const info = { ...network, walletRpcUrl: "", blockHeight: null, demoPath: null };

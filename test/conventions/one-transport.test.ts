@@ -91,8 +91,8 @@ t.test("no response means unreachable, for both", async (t) => {
     await endpoint(t, (_request, response) => void response.writeHead(502).end("no backend")),
     "http://127.0.0.1:1/secret-key",
   ]);
-  for (const asking of [client.getBlockNumber(), rpc.call("eth_blockNumber", [])]) {
-    const error = await asking.then(
+  for (const call of [client.getBlockNumber(), rpc.call("eth_blockNumber", [])]) {
+    const error = await call.then(
       () => undefined,
       (error: unknown) => error as Error,
     );

@@ -19,7 +19,7 @@ import {
   seededApp,
   settleOfABurst,
   spendInEveryWay,
-  strangers,
+  thirdPartyRequests,
 } from "./hot-statements.ts";
 import { databaseWithPlans, recordScans, type Scan } from "./plans.ts";
 
@@ -112,22 +112,22 @@ t.test(
     const database = await databaseWithPlans(t);
     const pool = createPool(database.url, { maxConnections: 1, patience: PATIENCE.money });
     t.teardown(() => pool.end());
-    const telling = successClaims(pool);
-    const [first, ...others] = strangers(BURST);
+    const claims = successClaims(pool);
+    const [first, ...others] = thirdPartyRequests(BURST);
     if (!first) throw new Error("no stranger");
     const accepted = await acceptSettlements(database.pool, [first]);
     const [row] = accepted.map(({ settlement }) => settlement);
     if (!row) throw new Error("not accepted");
     // Often enough for Postgres to switch to a generic plan.
     for (let times = 0; times < 8; times += 1) {
-      await telling.find(first.authorization);
-      await telling.claimSuccess(row);
+      await claims.find(first.authorization);
+      await claims.claimSuccess(row);
     }
     for (let at = 0; at < others.length; at += 500)
       await acceptSettlements(database.pool, others.slice(at, at + 500));
     const scans = recordScans(pool);
-    t.equal((await telling.find(first.authorization))?.id, first.id);
-    t.equal(await telling.claimSuccess(row), false, "success was claimed by the first call");
+    t.equal((await claims.find(first.authorization))?.id, first.id);
+    t.equal(await claims.claimSuccess(row), false, "success was claimed by the first call");
     const read = scans.filter(({ table }) => table === "settlements");
     t.ok(read.length >= 2, "plans of both were recorded");
     t.same(
@@ -160,7 +160,7 @@ t.test(
   "a claim and the record of a returned success are HOT updates: they touch no index while their page has room",
   async (t) => {
     const { pool } = await testDatabase(t);
-    await acceptSettlements(pool, strangers(4));
+    await acceptSettlements(pool, thirdPartyRequests(4));
     const lane = { chainId: CHAIN_ID, address: randomAddress() };
     await acquireLease(pool, lane, "me", 60_000);
     const lease = { ...lane, owner: "me", epoch: 1n };
@@ -181,11 +181,11 @@ t.test(
       });
     const room = { batchable: 4, ownSolo: 0, thirdPartySolo: 0 };
     const claimed = await writesOf((sql) => claim(sql, lease, room));
-    const told = await writesOf((sql) => {
-      const telling = successClaims(sql);
-      return Promise.all(claimed.map((record) => telling.claimSuccess(toRow(record))));
+    const successes = await writesOf((sql) => {
+      const claims = successClaims(sql);
+      return Promise.all(claimed.map((record) => claims.claimSuccess(toRow(record))));
     });
-    t.same(told, Array(4).fill(true));
+    t.same(successes, Array(4).fill(true));
     // Postgres parses a generated column's expression again for each row of an update, even if its inputs do not
     // change.
     const { rows } = await pool.query(

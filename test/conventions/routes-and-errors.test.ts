@@ -115,9 +115,9 @@ t.test("problems", async (t) => {
     const headers = { authorization: "Bearer x", cookie: "a=b", "x-payment": "p" };
     await app.inject({ url: "/api/meta?q=1", headers });
     const lines = logs.slice(length).map((line) => JSON.parse(line) as Record<string, unknown>);
-    const said = lines.filter(({ msg }) => msg === "answered");
+    const responseLines = lines.filter(({ msg }) => msg === "answered");
     t.same(
-      said.map((line) => [Object.keys(line).toSorted().join(" "), line["req"]]),
+      responseLines.map((line) => [Object.keys(line).toSorted().join(" "), line["req"]]),
       [
         [
           "elapsedMs hostname level msg pid req reqId statusCode time",

@@ -112,14 +112,14 @@ t.test("a query sent right after another one returned gets no response", async (
   const second = pool.query("SELECT pg_sleep(60)");
   await first;
   gate.silence(false);
-  const told = await Promise.race([
+  const outcome = await Promise.race([
     second.then(
       () => "answered",
       (error: Error) => error.message,
     ),
     sleep(30_000, "nothing", { ref: false }),
   ]);
-  t.match(told, /the database did not respond/);
+  t.match(outcome, /the database did not respond/);
   t.match(
     (await pool.query("SELECT 1 AS one")).rows,
     [{ one: 1 }],

@@ -62,13 +62,13 @@ t.test("static serving", async (t) => {
   });
 
   await t.test("paths under .well-known exist or return 404, never a page", async (t) => {
-    const ours = ["oauth-protected-resource", "oauth-authorization-server"];
-    for (const document of [...ours, "openid-configuration", "security.txt", ""])
+    const existing = ["oauth-protected-resource", "oauth-authorization-server"];
+    for (const document of [...existing, "openid-configuration", "security.txt", ""])
       for (const path of [document, `${document}/mcp`])
         for (const headers of [page, { accept: "application/json" }, { accept: "*/*" }, {}]) {
           const url = `/.well-known/${path}`;
           const response = await app.inject({ url, headers });
-          if (ours.includes(document)) {
+          if (existing.includes(document)) {
             t.equal(response.statusCode, 200, url);
             t.match(response.headers["content-type"], /^application\/json/, url);
             continue;

@@ -175,7 +175,7 @@ t.test("a payer's own approval", async (t) => {
   const other = newAccount();
   const failed = "erc20_approval_tx_failed";
   const unsent = "erc20_approval_broadcast_failed";
-  const LIES: [string, ApprovalOptions, string][] = [
+  const BAD_APPROVALS: [string, ApprovalOptions, string][] = [
     ["calls another contract", { to: other.address }, "erc20_approval_tx_wrong_target"],
     ["calls Permit2", { to: PERMIT2 }, "erc20_approval_tx_wrong_target"],
     ["allows another", { data: approveData(other.address) }, "erc20_approval_tx_wrong_spender"],
@@ -198,7 +198,7 @@ t.test("a payer's own approval", async (t) => {
     ["offers less than gas costs", { maxFeePerGas: 1n }, unsent],
     ["offers more than its payer has", { maxFeePerGas: 10n ** 15n }, unsent],
   ];
-  for (const [name, bent, reason] of LIES)
+  for (const [name, bent, reason] of BAD_APPROVALS)
     await t.test(`refused with its own code: ${name}`, async (t) => {
       const payer = await newPayer(chain);
       const before = await chain.publicClient.getBalance({ address: relayer });
@@ -465,14 +465,14 @@ async function settleAndDie(
       return behaviour ?? PASSING(call, request);
     };
   });
-  const asked = fetch(`http://127.0.0.1:${port}/api/x402/settle`, {
+  const settling = fetch(`http://127.0.0.1:${port}/api/x402/settle`, {
     method: "POST",
     headers: { "content-type": "application/json", "idempotency-key": "order 1" },
     body: JSON.stringify(body),
   });
-  const unheard = t.rejects(asked, "no response");
-  await Promise.race([reached, ended, asked.catch(() => undefined)]);
+  const failed = t.rejects(settling, "no response");
+  await Promise.race([reached, ended, settling.catch(() => undefined)]);
   child.kill("SIGKILL");
   t.same((await ended)[1], "SIGKILL");
-  await unheard;
+  await failed;
 }

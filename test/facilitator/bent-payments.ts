@@ -73,7 +73,7 @@ export async function bentPayments(chain: TestChain): Promise<Bent[]> {
   const make = (change: Partial<Payment> = {}) => signedPayment({ chain, payer, payTo, ...change });
   return [
     ...(await honest(make, payTo)),
-    ...(await lies(make, chain, payTo, poor)),
+    ...(await falsePayments(make, chain, payTo, poor)),
     ...(await signatures(make)),
     ...(await used(make, chain)),
     ...(await wallets(make, chain)),
@@ -112,14 +112,14 @@ async function selfPaying(make: Make): Promise<Body> {
   return make({ payTo: payload.authorization["from"] as Address });
 }
 
-async function lies(
+async function falsePayments(
   make: Make,
   chain: TestChain,
   payTo: Address,
   poor: Payment["payer"],
 ): Promise<Bent[]> {
   const other = privateKeyToAccount(generatePrivateKey());
-  const lie: [string, Partial<Payment>][] = [
+  const changes: [string, Partial<Payment>][] = [
     ["another signer", { signer: other }],
     ["another from", { from: other.address }],
     ["another recipient", { signedTo: other.address }],
@@ -161,7 +161,7 @@ async function lies(
     ],
   ];
   return [
-    ...(await Promise.all(lie.map(([name, options]) => named(name, make(options))))),
+    ...(await Promise.all(changes.map(([name, options]) => named(name, make(options))))),
     ...(await Promise.all(
       accepted.map(async ([name, path, value]) => named(name, change(await make(), path, value))),
     )),

@@ -29,7 +29,7 @@ t.test("a single payment, and a few now and then", async (t) => {
 });
 
 /** The number of groups in which a burst was checked, and the sizes of the groups in which it continued. */
-async function burst(): Promise<{ groups: number; waves: number[] }> {
+async function burst(): Promise<{ groups: number; continued: number[] }> {
   const hold = new BurstHold(MAX_HOLD_MS);
   let groups = 0;
   let shared: Promise<void> | undefined;
@@ -48,11 +48,11 @@ async function burst(): Promise<{ groups: number; waves: number[] }> {
     if (index % 3 === 0) await sleep(1);
   }
   await Promise.all(all);
-  const waves = passed
+  const continued = passed
     .join()
     .split("checked")
-    .map((wave) => wave.split("on").length - 1);
-  return { groups, waves: waves.filter((size) => size > 0) };
+    .map((group) => group.split("on").length - 1);
+  return { groups, continued: continued.filter((size) => size > 0) };
 }
 
 t.test("a burst is checked in few groups, and most of it continues together", async (t) => {
@@ -62,8 +62,11 @@ t.test("a burst is checked in few groups, and most of it continues together", as
   const groups = bursts.map((one) => one.groups);
   t.ok(Math.min(...groups) < BURST / 6, `${groups.join()} groups`);
   // The first payments are not a burst yet.
-  const largest = bursts.map(({ waves }) => Math.max(...waves));
-  t.ok(Math.max(...largest) > BURST / 2, bursts.map(({ waves }) => waves.join()).join("; "));
+  const largest = bursts.map(({ continued }) => Math.max(...continued));
+  t.ok(
+    Math.max(...largest) > BURST / 2,
+    bursts.map(({ continued }) => continued.join()).join("; "),
+  );
 });
 
 t.test("a checked payment continues while others keep arriving", async (t) => {

@@ -12,7 +12,7 @@ export interface Difference {
   payments: RegExp;
   /** The reference's reasons; "valid", or "throws" where its HTTP server could only return an error. */
   reference: readonly string[];
-  ours: string;
+  purser: string;
   why: string;
 }
 
@@ -30,37 +30,37 @@ export const commonDifferences = (codes: {
   {
     payments: /^another network$/,
     reference: [codes.signature],
-    ours: "invalid_network",
+    purser: "invalid_network",
     why: "Purser checks the network first; the reference accepts any and fails at the signature.",
   },
   ...(["amount", "recipient", "asset"] as const).map((field) => ({
     payments: new RegExp(`^accepted another ${field === "recipient" ? "payTo" : field}$`),
     reference: ["valid"],
-    ours: codes[field],
+    purser: codes[field],
     why: "The terms that the payer accepted must equal those that the server requires.",
   })),
   {
     payments: /^compact signature$/,
     reference: [codes.signature],
-    ours: "valid",
+    purser: "valid",
     why: "EIP-2098 signatures are valid; Purser expands them.",
   },
   {
     payments: /^v as 0 or 1$/,
     reference: [codes.simulation],
-    ours: "valid",
+    purser: "valid",
     why: "Contracts need 27 or 28; Purser converts it.",
   },
   {
     payments: /^high s$/,
     reference: [codes.highS],
-    ours: codes.signature,
+    purser: codes.signature,
     why: "Purser refuses a malleable signature before it calls the chain.",
   },
   {
     payments: /^wallet Expensive$/,
     reference: [codes.dearWallet],
-    ours: codes.signature,
+    purser: codes.signature,
     why: "A wallet's signature check must fit the gas cap of one settlement.",
   },
 ];
@@ -78,20 +78,22 @@ export async function expectSameVerdicts(
   t.ok(args.payments.length > 400, `${args.payments.length} payments`);
   const met = new Set<Difference>();
   for (const { name, body } of args.payments) {
-    const theirs = await args.reference.verify(body);
+    const verdict = await args.reference.verify(body);
     const answer = await post(args.app, "verify", body);
-    const their = theirs.isValid ? "valid" : theirs.reason;
-    const our = answer["isValid"] === true ? "valid" : String(answer["invalidReason"]);
-    if (our !== "valid") t.ok(our in REASONS, `${name}: ${our} is a reason of the protocol`);
-    if (their === our) continue;
+    const referenceResult = verdict.isValid ? "valid" : verdict.reason;
+    const purserResult = answer["isValid"] === true ? "valid" : String(answer["invalidReason"]);
+    if (purserResult !== "valid")
+      t.ok(purserResult in REASONS, `${name}: ${purserResult} is a reason of the protocol`);
+    if (referenceResult === purserResult) continue;
     const known = args.differences.find(
       (difference) =>
         difference.payments.test(name) &&
-        difference.reference.includes(their) &&
-        difference.ours === our,
+        difference.reference.includes(referenceResult) &&
+        difference.purser === purserResult,
     );
     if (known) met.add(known);
-    else t.fail(`${name}: the reference returns ${their}, Purser returns ${our}`);
+    else
+      t.fail(`${name}: the reference returns ${referenceResult}, Purser returns ${purserResult}`);
   }
   for (const difference of args.differences)
     t.ok(met.has(difference), `still different: ${String(difference.payments)}`);

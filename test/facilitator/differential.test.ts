@@ -23,37 +23,37 @@ const DIFFERENCES: readonly Difference[] = [
   {
     payments: /^payment(Requirements|Payload)\..* = |wrong checksum$/,
     reference: ["throws", "valid", SIGNATURE, VALUE, "invalid_exact_evm_recipient_mismatch"],
-    ours: "invalid_payload",
+    purser: "invalid_payload",
     why: "Purser parses strictly: decimal strings of digits, addresses of 40 hex digits with a valid checksum. The reference passes its input to BigInt and to the encoder.",
   },
   {
     payments: /^paymentRequirements\.extra\.(name|version) = /,
     reference: [SIGNATURE],
-    ours: "invalid_exact_evm_missing_eip712_domain",
+    purser: "invalid_exact_evm_missing_eip712_domain",
     why: "A name must be a string.",
   },
   {
     payments: /^zero amount$/,
     reference: ["valid"],
-    ours: "invalid_payload",
+    purser: "invalid_payload",
     why: "A payment of zero would cost the relayer gas.",
   },
   {
     payments: /^(another scheme|paymentRequirements\.scheme = .*)$/,
     reference: ["invalid_exact_evm_scheme", "throws"],
-    ours: "unsupported_scheme",
+    purser: "unsupported_scheme",
     why: "The protocol has a code for unsupported schemes; the reference's class handles only its own.",
   },
   {
     payments: /^permit2 payload$/,
     reference: ["throws"],
-    ours: "invalid_payload",
+    purser: "invalid_payload",
     why: "A Permit2 payload of this shape is invalid.",
   },
   {
     payments: /^ERC-6492 ending only$/,
     reference: ["throws"],
-    ours: SIGNATURE,
+    purser: SIGNATURE,
     why: "An envelope that does not decode is not a signature.",
   },
 ];

@@ -20,7 +20,7 @@ type Authorization = Record<
 >;
 
 /** Stores the payment as Purser does for its own agent, before the proof is sent to a seller. */
-async function acceptAsOurs(
+async function acceptOwnPayment(
   { app, chain }: TestApp,
   body: Body,
   kind: "spend" | "x402",
@@ -79,7 +79,7 @@ t.test("success after a lost response, and for a public signature", async (t) =>
 
   await t.test("a payment of Purser's own agent is attached, not paid twice", async (t) => {
     const body = await make();
-    await acceptAsOurs(world, body, "x402", "pay_own_x402");
+    await acceptOwnPayment(world, body, "x402", "pay_own_x402");
     const answer = await post(app, "settle", body);
     t.match(answer, { success: true, paymentId: "pay_own_x402" });
     t.match(await post(app, "settle", body), {
@@ -91,7 +91,7 @@ t.test("success after a lost response, and for a public signature", async (t) =>
 
   await t.test("a spend's signature buys nothing although it is public on chain", async (t) => {
     const body = await make();
-    await acceptAsOurs(world, body, "spend", "pay_own_spend");
+    await acceptOwnPayment(world, body, "spend", "pay_own_spend");
     const outcome = await app.settlement.wait("pay_own_spend", 10_000);
     t.equal(outcome.status, "settled");
     t.match(await post(app, "settle", body), {
@@ -174,7 +174,8 @@ t.test("two callers of one payment", { timeout: 300_000 }, async (t) => {
             payer,
             payTo,
           });
-          if (kind === "an agent's payment") await acceptAsOurs(one, body, "x402", newId("pay"));
+          if (kind === "an agent's payment")
+            await acceptOwnPayment(one, body, "x402", newId("pay"));
           return { kind, keys: [first, second] as const, payTo, body };
         }),
       ),
@@ -183,9 +184,9 @@ t.test("two callers of one payment", { timeout: 300_000 }, async (t) => {
   type Answer = Awaited<ReturnType<typeof post>>;
   const headersOf = (key: Key): Record<string, string> =>
     key === undefined ? {} : { "idempotency-key": key };
-  type Ask = (made: Case, key: Key) => Promise<Answer>;
-  const askOne: Ask = ({ body }, key) => post(one.app, "settle", body, headersOf(key));
-  const askTwo: Ask = async ({ body }, key) => {
+  type Settle = (made: Case, key: Key) => Promise<Answer>;
+  const settleOnFirst: Settle = ({ body }, key) => post(one.app, "settle", body, headersOf(key));
+  const settleOnSecond: Settle = async ({ body }, key) => {
     const headers = { "content-type": "application/json", ...headersOf(key) };
     return (await postTo(`${url}/api/x402/settle`, headers, body)).body;
   };
@@ -200,7 +201,7 @@ t.test("two callers of one payment", { timeout: 300_000 }, async (t) => {
     { model, answers }: { model: Model; answers: Answer[] },
   ): Promise<void> {
     const later = await Promise.all(
-      KEYS.map((key, index) => (index % 2 === 0 ? askTwo : askOne)(made, key)),
+      KEYS.map((key, index) => (index % 2 === 0 ? settleOnSecond : settleOnFirst)(made, key)),
     );
     t.same(
       later.map(succeeded),
@@ -241,7 +242,8 @@ t.test("two callers of one payment", { timeout: 300_000 }, async (t) => {
     for (const gapMs of GAPS_MS)
       await t.test(`${kind}: the second comes after ${gapMs} ms`, async (t) => {
         const race = async (made: Case, index: number): Promise<[Answer, Answer]> => {
-          const [here, there] = index % 2 === 0 ? [askOne, askTwo] : [askTwo, askOne];
+          const [here, there] =
+            index % 2 === 0 ? [settleOnFirst, settleOnSecond] : [settleOnSecond, settleOnFirst];
           const [first, second] = made.keys;
           const later = sleep(gapMs).then(() => there(made, second));
           return Promise.all([here(made, first), later]);
@@ -257,7 +259,7 @@ t.test("two callers of one payment", { timeout: 300_000 }, async (t) => {
     const cases = await makeAll();
     const answers = await Promise.all(
       cases.map(async (made) =>
-        Promise.all([askOne(made, made.keys[0]), askOne(made, made.keys[1])]),
+        Promise.all([settleOnFirst(made, made.keys[0]), settleOnFirst(made, made.keys[1])]),
       ),
     );
     await Promise.all(
@@ -280,12 +282,12 @@ t.test("two callers of one payment", { timeout: 300_000 }, async (t) => {
     goOn: () => Promise<unknown>,
   ): Promise<void> {
     const cases = await makeAll();
-    const firsts = cases.map((made) => askOne(made, made.keys[0]));
+    const firsts = cases.map((made) => settleOnFirst(made, made.keys[0]));
     await until(async () => {
       const now = await statuses(cases);
       return now.length === cases.length && now.every((each) => each === status);
     }, 60_000);
-    const seconds = cases.map((made) => askTwo(made, made.keys[1]));
+    const seconds = cases.map((made) => settleOnSecond(made, made.keys[1]));
     await goOn();
     const answers = await Promise.all(
       cases.map(
@@ -338,7 +340,7 @@ t.test("two callers of one payment", { timeout: 300_000 }, async (t) => {
         cases.map(async (made) => {
           const [first, second] = made.keys;
           const model = new Model(first, wasClaimed);
-          const answer = await askTwo(made, second);
+          const answer = await settleOnSecond(made, second);
           t.equal(succeeded(answer), model.answer(second), nameOf(made));
           await expectAsModelled(t, made, { model, answers: [answer] });
         }),
@@ -351,7 +353,7 @@ t.test("two callers of one payment", { timeout: 300_000 }, async (t) => {
       cases.map(async (made) => {
         const [first, second] = made.keys;
         const model = new Model(first);
-        const answers = [await askOne(made, first), await askTwo(made, second)];
+        const answers = [await settleOnFirst(made, first), await settleOnSecond(made, second)];
         t.same(
           answers.map(succeeded),
           made.keys.map((key) => model.answer(key)),

@@ -254,7 +254,7 @@ export async function bentPermit2Payments(
   const permitted = (amount: bigint, token: Address = chain.usdc) => ({
     permitted: { token, amount },
   });
-  const lies: [string, Partial<Permit2PaymentOptions>][] = [
+  const falsePayments: [string, Partial<Permit2PaymentOptions>][] = [
     ["another signer", { signer: other }],
     ["another from", { signed: { from: other.address } }],
     ["another recipient", { signed: witness({ to: other.address }) }],
@@ -291,7 +291,7 @@ export async function bentPermit2Payments(
         ] as [string, Partial<Permit2PaymentOptions>][])
       : []),
   ];
-  for (const [name, options] of lies) await add(name, make(options));
+  for (const [name, options] of falsePayments) await add(name, make(options));
   await bend("accepted another network", "paymentPayload.accepted.network", "eip155:1");
   await bend("accepted another scheme", "paymentPayload.accepted.scheme", "batch-settlement");
   await bend("accepted another amount", "paymentPayload.accepted.amount", "1");

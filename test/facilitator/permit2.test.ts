@@ -32,10 +32,13 @@ t.test("exact over Permit2", async (t) => {
     const body = await permit2Payment({ chain, payer, payTo });
     t.match(await post(one.app, "verify", body), { isValid: true, payer: payer.address });
     const answers = await everywhere((app) => post(app, "settle", body));
-    const told = answers.filter(({ success }) => success === true);
-    t.equal(told.length, 1);
+    const successes = answers.filter(({ success }) => success === true);
+    t.equal(successes.length, 1);
     for (const answer of answers.filter(({ success }) => success !== true))
-      t.match(answer, { errorReason: "duplicate_settlement", transaction: told[0]?.["txHash"] });
+      t.match(answer, {
+        errorReason: "duplicate_settlement",
+        transaction: successes[0]?.["txHash"],
+      });
     t.equal(await read("balanceOf", [payTo]), 1_000n);
     t.match(await post(two.app, "settle", body), { errorReason: "duplicate_settlement" });
     const more = change(body, "paymentPayload.payload.permit2Authorization.nonce", "5");

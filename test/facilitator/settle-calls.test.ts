@@ -13,7 +13,7 @@ import { post, signedPayment } from "./payments.ts";
 
 const BLOCK_MS = 500;
 /** Enough payments that one of them meets a known endpoint, a known block schedule and a punctual block. */
-const MOST_TURNS = 60;
+const MAX_TRIES = 60;
 /** After the next block: long enough for every call that the block could cause. */
 const LATER_MS = 150;
 const NEVER_MS = 3_600_000;
@@ -51,7 +51,7 @@ async function cheapest(
   });
   const payTo = privateKeyToAccount(generatePrivateKey()).address;
   let best: { counts: Counts; hash: Hex } | undefined;
-  for (let turn = 0; turn < MOST_TURNS; turn += 1) {
+  for (let turn = 0; turn < MAX_TRIES; turn += 1) {
     const payer = privateKeyToAccount(generatePrivateKey());
     await chain.mint(payer.address, 1_000n);
     const body = await signedPayment({ chain, payer, payTo });
@@ -76,7 +76,7 @@ t.test("an endpoint that waits for the block", { timeout: 90_000 }, async (t) =>
   // Simulated once for the check, and once with the transaction that is sent. The gas price is cached.
   t.same(counts, { [CALL]: 2, [SEND_AND_WAIT]: 1, [BLOCK]: 1 });
   // Reconciliation reads each receipt once, when its block is final.
-  for (let look = 0; look < 3; look += 1) {
+  for (let pass = 0; pass < 3; pass += 1) {
     await app.chainReads.of(chain.chainId).heads.refresh();
     while (await app.reconciliation.read(chain.chainId));
   }

@@ -50,14 +50,17 @@ t.test("upto", async (t) => {
     t.match(await post(one.app, "verify", body), { isValid: true, amount: "50000" });
     const charge = charging(body, 12_345n);
     const answers = await everywhere((app) => post(app, "settle", charge));
-    const told = answers.filter(({ success }) => success === true);
-    t.equal(told.length, 1);
-    t.match(told[0], { amount: "12345", payer: payer.address });
+    const successes = answers.filter(({ success }) => success === true);
+    t.equal(successes.length, 1);
+    t.match(successes[0], { amount: "12345", payer: payer.address });
     for (const answer of answers.filter(({ success }) => success !== true))
-      t.match(answer, { errorReason: "duplicate_settlement", transaction: told[0]?.["txHash"] });
+      t.match(answer, {
+        errorReason: "duplicate_settlement",
+        transaction: successes[0]?.["txHash"],
+      });
     t.equal(await balanceOf(payTo), 12_345n);
     const { from, to } = await chain.publicClient.getTransaction({
-      hash: told[0]?.["txHash"] as Hex,
+      hash: successes[0]?.["txHash"] as Hex,
     });
     t.same(
       [from, to].map((address) => address?.toLowerCase()),

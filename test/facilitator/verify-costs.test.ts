@@ -66,31 +66,31 @@ t.test("one verify, many in parallel, and a settle after it", async (t) => {
   const [payer] = payers;
   if (!payer) throw new Error("no payers");
   /** RPC calls that mention one of the payers. */
-  const asked = (of = payers): number =>
+  const callCount = (of = payers): number =>
     proxy.calls.filter(({ method, params }) => {
       const text = JSON.stringify([method, params]).toLowerCase();
       return of.some(({ address }) => text.includes(address.slice(2).toLowerCase()));
     }).length;
   const counted = async <T>(work: () => Promise<T>) => {
-    const before = { asked: asked(), recovered };
+    const before = { calls: callCount(), recovered };
     const result = await work();
-    return { result, asked: asked() - before.asked, recovered: recovered - before.recovered };
+    return { result, calls: callCount() - before.calls, recovered: recovered - before.recovered };
   };
 
   const body = await signedPayment({ chain, payer, payTo });
   const first = await counted(() => post(app, "verify", body));
   t.match(first.result, { isValid: true, payer: payer.address });
-  t.equal(first.asked, 1, "one call");
+  t.equal(first.calls, 1, "one call");
   t.equal(first.recovered, 1, "one signature recovery");
 
   const again = await counted(() => post(app, "verify", body));
   t.match(again.result, { isValid: true });
-  t.equal(again.asked, 1, "the chain is called each time");
+  t.equal(again.calls, 1, "the chain is called each time");
   t.equal(again.recovered, 0, "the signer of these bytes is cached");
 
   // A busy machine may split them into more groups, but not every time.
   const questions: number[] = [];
-  for (let time = 0; time < 5 && !questions.some((asked) => asked <= 4); time += 1) {
+  for (let time = 0; time < 5 && !questions.some((count) => count <= 4); time += 1) {
     const others = await Promise.all(
       payers.map((each) =>
         signedPayment({ chain, payer: each, payTo, amount: String(2_000 + time) }),
@@ -99,7 +99,7 @@ t.test("one verify, many in parallel, and a settle after it", async (t) => {
     const many = await counted(() => Promise.all(others.map((one) => post(app, "verify", one))));
     t.equal(many.result.filter(({ isValid }) => isValid === true).length, 64);
     t.equal(many.recovered, 64);
-    questions.push(many.asked);
+    questions.push(many.calls);
   }
   t.ok(Math.min(...questions) <= 4, `64 in parallel take ${questions.join(", ")} calls`);
 

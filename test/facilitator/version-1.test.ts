@@ -89,10 +89,10 @@ t.test("version 1 on Base Sepolia", async (t) => {
     ];
     for (const [path, value] of bends) {
       const body = change(await make(), path, value);
-      const theirs = await reference.verify(body);
-      const ours = await post(app, "verify", body);
-      t.equal(ours["isValid"], theirs.isValid, path);
-      t.equal(ours["invalidReason"] ?? "", theirs.reason, path);
+      const expected = await reference.verify(body);
+      const actual = await post(app, "verify", body);
+      t.equal(actual["isValid"], expected.isValid, path);
+      t.equal(actual["invalidReason"] ?? "", expected.reason, path);
     }
     const unknown = change(await make(), "paymentRequirements.scheme", "upto");
     t.match(await post(app, "verify", unknown), { invalidReason: "unsupported_scheme" });

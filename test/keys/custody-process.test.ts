@@ -53,8 +53,8 @@ const ctx = await testApp(t, { chain, database, env: { MASTER_KEYS: "", CUSTODY_
 const { app } = ctx;
 const owner = await signIn(ctx);
 const thief = await signIn(ctx);
-const someone = (): Address => privateKeyToAccount(generatePrivateKey()).address;
-const payee = someone();
+const newAddress = (): Address => privateKeyToAccount(generatePrivateKey()).address;
+const payee = newAddress();
 const agent = await createAgent(ctx, owner, { dailyLimit: "1000", allowlist: [payee] });
 await chain.mint(agent.walletAddress, 1_000n * usdc);
 
@@ -105,14 +105,14 @@ t.test("pays, changes rules and keeps secrets without a master key in this proce
 t.test("every refusal keeps its code", async (t) => {
   const sign = (over: object) =>
     app.custody.signAuthorization(agent.id, authorization(over), BY_POLICY);
-  await t.rejects(sign({ to: someone() }), { code: "service_unavailable" }, "not covered");
-  await t.rejects(sign({ asset: someone() }), { name: "CustodyError" }, "another token");
+  await t.rejects(sign({ to: newAddress() }), { code: "service_unavailable" }, "not covered");
+  await t.rejects(sign({ asset: newAddress() }), { name: "CustodyError" }, "another token");
   await database.pool.query(
     `UPDATE agents SET daily_limit = daily_limit + 1 WHERE id = '${agent.id}'`,
   );
   await t.rejects(sign({}), { code: "policy_not_signed" }, "edited columns");
-  const rung = await app.metrics.getSingleMetric("purser_policy_not_signed_total")?.get();
-  t.equal(rung?.values[0]?.value, 1, "the alarm is raised in this process");
+  const alarms = await app.metrics.getSingleMetric("purser_policy_not_signed_total")?.get();
+  t.equal(alarms?.values[0]?.value, 1, "the alarm is raised in this process");
   await database.pool.query(
     `UPDATE agents SET daily_limit = daily_limit - 1 WHERE id = '${agent.id}'`,
   );
@@ -139,15 +139,15 @@ t.test("a compromised service", async (t) => {
   );
   const [newest, older] = rows;
   if (!wallet || !newest || !older) throw new Error("no wallet");
-  const wordOf = (order: Orders["AgentPolicy"], signature: Hex) => ({
+  const signedOrderOf = (order: Orders["AgentPolicy"], signature: Hex) => ({
     chainId: chain.chainId,
     order,
     digest: orderDigest("AgentPolicy", order, chain.chainId),
     signature,
   });
   const current = { ...rulesOfPolicy(newest.document), status: "active" as const };
-  const reseal = (word: ReturnType<typeof wordOf> | undefined, wanted = current) =>
-    vault.reseal(wallet, { current, wanted, signed: word });
+  const reseal = (signedOrder: ReturnType<typeof signedOrderOf> | undefined, wanted = current) =>
+    vault.reseal(wallet, { current, wanted, signed: signedOrder });
   const next = async (over: Partial<Orders["AgentPolicy"]>, by = owner.account) => {
     const order: Orders["AgentPolicy"] = {
       ...newest.document,
@@ -156,18 +156,18 @@ t.test("a compromised service", async (t) => {
       ...over,
     };
     const typed = typedDataOf("AgentPolicy", order, chain.chainId) as never;
-    return wordOf(order, await by.signTypedData(typed));
+    return signedOrderOf(order, await by.signTypedData(typed));
   };
   const wider = { ...current, dailyLimitAtomic: current.dailyLimitAtomic * 2n };
   await t.rejects(reseal(undefined, wider), refused, "wider rules without a signature");
   await t.rejects(reseal(await next({}, thief.account)), refused, "signed by another wallet");
   await t.rejects(
-    reseal(wordOf(older.document, `0x${older.signature.toString("hex")}`)),
+    reseal(signedOrderOf(older.document, `0x${older.signature.toString("hex")}`)),
     refused,
     "an older policy of the owner",
   );
   await t.rejects(
-    reseal(wordOf(newest.document, `0x${newest.signature.toString("hex")}`)),
+    reseal(signedOrderOf(newest.document, `0x${newest.signature.toString("hex")}`)),
     refused,
     "the current policy again",
   );
@@ -198,7 +198,7 @@ t.test("a compromised service", async (t) => {
     typedDataOf("MoveOwner", move, chain.chainId) as never,
   );
   const digest = orderDigest("MoveOwner", move, chain.chainId);
-  const word = {
+  const signedMove = {
     chainId: chain.chainId,
     order: move,
     digest,
@@ -206,7 +206,7 @@ t.test("a compromised service", async (t) => {
     secondSignature: byThief,
   };
   await t.rejects(
-    vault.reown(wallet, to, { current, wanted: current, signed: word }),
+    vault.reown(wallet, to, { current, wanted: current, signed: signedMove }),
     refused,
     "moved without the owner's signature",
   );
@@ -299,7 +299,7 @@ t.test("stopped: refused in time, and continues afterwards", async (t) => {
   t.notOk((await statusesOf(ctx, agent.id))["reserved"]);
 });
 
-const LIES: Record<string, (id: number) => Buffer> = {
+const FALSE_RESPONSES: Record<string, (id: number) => Buffer> = {
   bytes: () => Buffer.from("HTTP/1.1 400 Bad Request\r\n\r\n"),
   "not JSON": () => Buffer.from([0, 0, 0, 2, 0x7b, 0x7b]),
   "another shape": (id) => encode({ id, answer: { ok: true, result: { $x: 1 } } }),
@@ -315,14 +315,14 @@ const LIES: Record<string, (id: number) => Buffer> = {
 
 t.test("false data from the custody process", async (t) => {
   await end(custody, "SIGTERM");
-  for (const [name, lie] of Object.entries(LIES)) {
+  for (const [name, falseResponse] of Object.entries(FALSE_RESPONSES)) {
     const sockets = new Set<Socket>();
     const liar = createServer((socket) => {
       sockets.add(socket);
       socket.on("error", () => undefined);
       socket.on("data", (chunk: Buffer) => {
         const { id } = JSON.parse(chunk.toString("utf8", 4)) as { id: number };
-        socket.write(lie(id));
+        socket.write(falseResponse(id));
       });
     });
     rmSync(path, { force: true });

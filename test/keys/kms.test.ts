@@ -226,23 +226,23 @@ async function withKms(t: Test, kms: TestKms): Promise<void> {
     t.equal((await spend("0.1")).status, 200);
   });
 
-  for (const door of ["hangs", "throttles", "garbage"] as const)
-    await t.test(`a KMS that ${door}: refused in time, and the budget is released`, async (t) => {
+  for (const mode of ["hangs", "throttles", "garbage"] as const)
+    await t.test(`a KMS that ${mode}: refused in time, and the budget is released`, async (t) => {
       const before = await statusesOf(ctx, agent.id);
-      kms.door = door;
+      kms.door = mode;
       const startMs = performance.now();
       const refused = await spend("0.1");
       t.ok(performance.now() - startMs < HANGS_MS, "it does not wait forever");
       t.equal(refused.status, 503, JSON.stringify(refused));
       t.match(
         refused.code,
-        door === "garbage" ? /keys_unavailable|policy_not_signed/ : "keys_unavailable",
+        mode === "garbage" ? /keys_unavailable|policy_not_signed/ : "keys_unavailable",
       );
       const after = await statusesOf(ctx, agent.id);
       t.equal(after["voided"], (before["voided"] ?? 0) + 1, "the reservation is released");
       t.equal(after["settled"], before["settled"], "nothing was paid");
       const ready = await app.inject({ url: "/api/ready" });
-      if (door === "hangs")
+      if (mode === "hangs")
         t.equal(ready.statusCode, 503, "readiness reports it to the load balancer");
       kms.door = "open";
       t.equal((await spend("0.1")).status, 200, "recovers by itself");
@@ -260,8 +260,8 @@ async function withKms(t: Test, kms: TestKms): Promise<void> {
       kms.door = "hangs";
       t.equal((await pay("0.01")).code, "payment_status_unknown", "signed, and it waits");
       // A different amount each time: an identical call would join the waiting one.
-      let asked = 0;
-      const another = () => pay(`0.01${String((asked += 1)).padStart(3, "0")}`);
+      let sent = 0;
+      const another = () => pay(`0.01${String((sent += 1)).padStart(3, "0")}`);
       await until(async () => (await another()).code === "keys_unavailable", 30_000);
       kms.door = "open";
       await until(async () => {

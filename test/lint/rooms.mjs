@@ -109,7 +109,7 @@ const rooms = {
   create(context) {
     const from = relative(ROOT, context.filename).split(sep).join("/");
     if (!/^(server|packages|web\/src)\//.test(from)) return {};
-    const look = (node) => {
+    const checkImport = (node) => {
       const source = node.source?.value;
       if (typeof source !== "string") return;
       const isType = node.importKind === "type" || node.exportKind === "type";
@@ -123,7 +123,11 @@ const rooms = {
       }
       if (fault !== undefined) context.report({ node, message: fault });
     };
-    return { ImportDeclaration: look, ExportNamedDeclaration: look, ExportAllDeclaration: look };
+    return {
+      ImportDeclaration: checkImport,
+      ExportNamedDeclaration: checkImport,
+      ExportAllDeclaration: checkImport,
+    };
   },
 };
 

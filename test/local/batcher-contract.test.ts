@@ -67,7 +67,7 @@ async function signed(count: number, over: Partial<Parameters<typeof authorize>[
 const answerOf = (data: Hex): number[] => [
   ...hexToBytes(decodeFunctionResult({ abi: BATCHER, functionName: "relay", data })),
 ];
-const ask = async (data: Hex, gas = 5_000_000n): Promise<number[]> => {
+const simulate = async (data: Hex, gas = 5_000_000n): Promise<number[]> => {
   const answer = await publicClient.call({ to: BATCHER_ADDRESS, data, gas });
   return answerOf(answer.data ?? "0x");
 };
@@ -162,7 +162,11 @@ t.test("each call fails alone, and successful ones are in the token's logs", asy
   const batch = [first, poor, second, first, forged, late, fourth];
   const data = packed(batch.map((one) => callOf(one)));
   const wanted = [1, 0, 1, 0, 0, 0, 1];
-  t.same(await ask(data), wanted, "a duplicate, a forged, an expired one and one without balance");
+  t.same(
+    await simulate(data),
+    wanted,
+    "a duplicate, a forged, an expired one and one without balance",
+  );
   const receipt = await send(BATCHER_ADDRESS, data);
   t.equal(receipt.status, "success");
   const used = parseEventLogs({ abi: TOKEN, logs: receipt.logs, eventName: "AuthorizationUsed" });
@@ -170,7 +174,7 @@ t.test("each call fails alone, and successful ones are in the token's logs", asy
     used.map(({ args }) => args.nonce),
     [first, second, fourth].map(({ nonce }) => nonce),
   );
-  t.same(await ask(data), [0, 0, 0, 0, 0, 0, 0], "nothing succeeds twice");
+  t.same(await simulate(data), [0, 0, 0, 0, 0, 0, 0], "nothing succeeds twice");
   const { data: none } = await publicClient.call({ to: BATCHER_ADDRESS, data: NO_TRANSFERS });
   t.equal(none, NO_ANSWERS, "an empty batch");
 });
@@ -206,7 +210,7 @@ t.test("truncated or malformed input is rejected as a whole", async (t) => {
     t.equal(unpackTransfers(each), undefined, `${name}: unpackTransfers rejects it too`);
   }
   await t.rejects(publicClient.call({ to: BATCHER_ADDRESS, data, value: 1n }), "native coins");
-  t.same(await ask(data), [1, 1, 1]);
+  t.same(await simulate(data), [1, 1, 1]);
 });
 
 t.test(
@@ -226,15 +230,15 @@ t.test(
       ["no code", "0x", 1],
     ];
     const overhead = 30_000n + 2_500n * 10n;
-    for (const [name, code, says] of evil) {
+    for (const [name, code, flag] of evil) {
       const target = await place(code);
       const data = packed(batch.map((one) => callOf(one, target)));
       const { status, gasUsed } = await send(BATCHER_ADDRESS, data);
       t.equal(status, "success", name);
       t.ok(gasUsed <= overhead + 10n * GAS, `${name}: ${gasUsed}`);
       t.same(
-        await ask(data),
-        batch.map(() => says),
+        await simulate(data),
+        batch.map(() => flag),
         name,
       );
     }
@@ -248,10 +252,10 @@ t.test(
     t.ok(gasUsed > 100_000n && gasUsed <= overhead + 10n * GAS, `reentrant: ${gasUsed}`);
     // With too little gas, only the remaining calls fail.
     const short = packed(batch.map((one) => callOf(one)));
-    const said = await ask(short, 400_000n).catch((): number[] => []);
-    t.ok(said.length === 0 || said.includes(0), said.join(""));
+    const flags = await simulate(short, 400_000n).catch((): number[] => []);
+    t.ok(flags.length === 0 || flags.includes(0), flags.join(""));
     t.same(
-      await ask(short),
+      await simulate(short),
       batch.map(() => 1),
       "all are still valid",
     );
@@ -263,7 +267,7 @@ t.test("it holds nothing that can be taken, and acts for nobody", async (t) => {
   const [payer] = payers(1);
   if (!payer) throw new Error("no payer");
   const own = { ...(await authorize(chain, payer, { to: payer.address })), from: BATCHER_ADDRESS };
-  t.same(await ask(packed([callOf(own)])), [0], "tokens sent to it by mistake stay there");
+  t.same(await simulate(packed([callOf(own)])), [0], "tokens sent to it by mistake stay there");
   // It must not return a valid answer to isValidSignature (ERC-1271).
   const question = concat(["0x1626ba7e", pad("0x01"), pad("0x40"), pad("0x00")]);
   await t.rejects(publicClient.call({ to: BATCHER_ADDRESS, data: question }));

@@ -17,7 +17,7 @@ for (const target of CONTRACTS.filter(({ contract }) => isFullTier || contract =
 }
 
 t.test("Multicall3 is the published code, as in viem", async (t) => {
-  const ours = JSON.parse(
+  const committed = JSON.parse(
     readFileSync(new URL("../../server/local/contracts/Multicall3.json", import.meta.url), "utf8"),
   ) as { deployedBytecode: Hex };
   const viems = readFileSync(
@@ -26,7 +26,7 @@ t.test("Multicall3 is the published code, as in viem", async (t) => {
   );
   const [, creation] = /multicall3Bytecode =\s*'(0x[0-9a-f]+)'/.exec(viems) ?? [];
   // The creation code is a short prologue that returns the rest.
-  t.equal(creation?.slice(creation.indexOf("f3fe") + 4), ours.deployedBytecode.slice(2));
+  t.equal(creation?.slice(creation.indexOf("f3fe") + 4), committed.deployedBytecode.slice(2));
 });
 
 t.test("gas of a settlement, alone and in a batch of 100", async (t) => {

@@ -60,7 +60,7 @@ interface World {
   chain: TestChain;
   payer: TestAccount;
   payee: TestAccount;
-  stranger: TestAccount;
+  other: TestAccount;
   authorize: (changes?: Partial<Authorization>) => Authorization;
   sign: (
     by: TestAccount,
@@ -74,7 +74,7 @@ interface World {
 
 async function world(t: Test): Promise<World> {
   const chain = await testChain(t);
-  const [payer, payee, stranger] = chain.accounts as [TestAccount, TestAccount, TestAccount];
+  const [payer, payee, other] = chain.accounts as [TestAccount, TestAccount, TestAccount];
   await chain.mint(payer.address, 100_000_000n);
   const domain = {
     name: "USDC",
@@ -86,7 +86,7 @@ async function world(t: Test): Promise<World> {
     chain,
     payer,
     payee,
-    stranger,
+    other,
     authorize: (changes = {}) => ({
       from: payer.address,
       to: payee.address,
@@ -156,11 +156,11 @@ for (const [form, args] of [
   ["(bytes)", packed],
 ] as const) {
   t.test(`transferWithAuthorization ${form} pays once`, async (t) => {
-    const { chain, payer, payee, stranger, authorize, sign, read, send } = await world(t);
+    const { chain, payer, payee, other, authorize, sign, read, send } = await world(t);
     const a = authorize();
     const signature = await sign(payer, "TransferWithAuthorization", { ...a });
     t.equal(await read("authorizationState", [a.from, a.nonce]), false);
-    t.equal(await send(stranger, "transferWithAuthorization", args(a, signature)), "ok");
+    t.equal(await send(other, "transferWithAuthorization", args(a, signature)), "ok");
     t.equal(await read("authorizationState", [a.from, a.nonce]), true);
     t.equal(await read("balanceOf", [payee.address]), 1_500_000n);
     t.equal(await read("balanceOf", [payer.address]), 98_500_000n);
@@ -178,22 +178,22 @@ for (const [form, args] of [
       "both parts of AuthorizationUsed are indexed",
     );
     t.equal(
-      await send(stranger, "transferWithAuthorization", args(a, signature)),
+      await send(other, "transferWithAuthorization", args(a, signature)),
       "FiatTokenV2: authorization is used or canceled",
       "a replay",
     );
   });
 
   t.test(`receiveWithAuthorization ${form} is for the payee only`, async (t) => {
-    const { payer, payee, stranger, authorize, sign, read, send } = await world(t);
+    const { payer, payee, other, authorize, sign, read, send } = await world(t);
     const a = authorize();
     const signature = await sign(payer, "ReceiveWithAuthorization", { ...a });
     t.equal(
-      await send(stranger, "receiveWithAuthorization", args(a, signature)),
+      await send(other, "receiveWithAuthorization", args(a, signature)),
       "FiatTokenV2: caller must be the payee",
     );
     t.equal(
-      await send(stranger, "transferWithAuthorization", args(a, signature)),
+      await send(other, "transferWithAuthorization", args(a, signature)),
       "FiatTokenV2: invalid signature",
       "it is not a transfer authorization",
     );
@@ -202,25 +202,25 @@ for (const [form, args] of [
   });
 
   t.test(`cancelAuthorization ${form} cancels an unused authorization`, async (t) => {
-    const { chain, payer, stranger, authorize, sign, read, send } = await world(t);
+    const { chain, payer, other, authorize, sign, read, send } = await world(t);
     const a = authorize();
     const transfer = await sign(payer, "TransferWithAuthorization", { ...a });
     const cancel = { authorizer: a.from, nonce: a.nonce };
     const signature = await sign(payer, "CancelAuthorization", cancel);
     const cancelArgs = (by: Hex) =>
       form === "(bytes)" ? [a.from, a.nonce, by] : [a.from, a.nonce, ...split(by)];
-    const forged = await sign(stranger, "CancelAuthorization", cancel);
+    const forged = await sign(other, "CancelAuthorization", cancel);
     t.equal(
-      await send(stranger, "cancelAuthorization", cancelArgs(forged)),
+      await send(other, "cancelAuthorization", cancelArgs(forged)),
       "FiatTokenV2: invalid signature",
     );
-    t.equal(await send(stranger, "cancelAuthorization", cancelArgs(signature)), "ok");
+    t.equal(await send(other, "cancelAuthorization", cancelArgs(signature)), "ok");
     t.equal(
-      await send(stranger, "transferWithAuthorization", args(a, transfer)),
+      await send(other, "transferWithAuthorization", args(a, transfer)),
       "FiatTokenV2: authorization is used or canceled",
     );
     t.equal(
-      await send(stranger, "cancelAuthorization", cancelArgs(signature)),
+      await send(other, "cancelAuthorization", cancelArgs(signature)),
       "FiatTokenV2: authorization is used or canceled",
     );
     t.equal(await read("balanceOf", [payer.address]), 100_000_000n);
@@ -235,7 +235,7 @@ for (const [form, args] of [
 }
 
 t.test("times, balances and signatures are refused with real USDC's messages", async (t) => {
-  const { chain, payer, stranger, authorize, sign, send } = await world(t);
+  const { chain, payer, other, authorize, sign, send } = await world(t);
   const now = (await chain.publicClient.getBlock()).timestamp;
   const attempt = async (
     changes: Partial<Authorization>,
@@ -244,7 +244,7 @@ t.test("times, balances and signatures are refused with real USDC's messages", a
   ): Promise<string> => {
     const a = authorize(changes);
     const signature = mangle(await sign(by, "TransferWithAuthorization", { ...a }));
-    return send(stranger, "transferWithAuthorization", packed(a, signature));
+    return send(other, "transferWithAuthorization", packed(a, signature));
   };
   t.equal(await attempt({ validBefore: now }), "FiatTokenV2: authorization is expired");
   t.equal(
@@ -262,7 +262,7 @@ t.test("times, balances and signatures are refused with real USDC's messages", a
     await attempt({ to: "0x0000000000000000000000000000000000000000" }),
     "ERC20: transfer to the zero address",
   );
-  t.equal(await attempt({}, undefined, stranger), "FiatTokenV2: invalid signature");
+  t.equal(await attempt({}, undefined, other), "FiatTokenV2: invalid signature");
   t.equal(
     await attempt({}, (signature) => signature.slice(0, -2) as Hex),
     "ECRecover: invalid signature length",
@@ -308,14 +308,14 @@ t.test("the changed high-s signature is one that ecrecover itself would accept",
 });
 
 t.test("a blocked account and a paused token move nothing", async (t) => {
-  const { chain, payer, payee, stranger, authorize, sign, read, send } = await world(t);
+  const { chain, payer, payee, other, authorize, sign, read, send } = await world(t);
   const a = authorize();
   const signature = await sign(payer, "TransferWithAuthorization", { ...a });
-  const pay = () => send(stranger, "transferWithAuthorization", packed(a, signature));
+  const pay = () => send(other, "transferWithAuthorization", packed(a, signature));
   const blocked = "Blacklistable: account is blacklisted";
 
   t.equal(
-    await send(stranger, "blacklist", [payer.address]),
+    await send(other, "blacklist", [payer.address]),
     "Blacklistable: caller is not the blacklister",
   );
   for (const account of [payer, payee]) {
@@ -326,7 +326,7 @@ t.test("a blocked account and a paused token move nothing", async (t) => {
   }
   t.equal(await read("balanceOf", [payer.address]), 100_000_000n, "the balance is unchanged");
 
-  t.equal(await send(stranger, "pause", []), "Pausable: caller is not the pauser");
+  t.equal(await send(other, "pause", []), "Pausable: caller is not the pauser");
   t.equal(await send(chain.admin, "pause", []), "ok");
   t.equal(await pay(), "Pausable: paused");
   t.equal(await send(payer, "transfer", [payee.address, 1n]), "Pausable: paused");
@@ -336,44 +336,41 @@ t.test("a blocked account and a paused token move nothing", async (t) => {
 });
 
 t.test("only the faucet's key mints, and the plain ERC-20 functions work", async (t) => {
-  const { chain, payer, payee, stranger, sign, read, send } = await world(t);
-  t.equal(
-    await send(stranger, "mint", [stranger.address, 1n]),
-    "FiatToken: caller is not a minter",
-  );
+  const { chain, payer, payee, other, sign, read, send } = await world(t);
+  t.equal(await send(other, "mint", [other.address, 1n]), "FiatToken: caller is not a minter");
   t.equal(await send(chain.admin, "mint", [payee.address, 7n]), "ok");
   t.equal(await read("totalSupply"), 7n);
   t.equal(await send(payer, "transfer", [payee.address, 3n]), "ok");
   t.equal(
-    await send(stranger, "transferFrom", [payer.address, payee.address, 1n]),
+    await send(other, "transferFrom", [payer.address, payee.address, 1n]),
     "ERC20: transfer amount exceeds allowance",
   );
-  t.equal(await send(payer, "approve", [stranger.address, 5n]), "ok");
-  t.equal(await send(stranger, "transferFrom", [payer.address, payee.address, 2n]), "ok");
-  t.equal(await read("allowance", [payer.address, stranger.address]), 3n);
+  t.equal(await send(payer, "approve", [other.address, 5n]), "ok");
+  t.equal(await send(other, "transferFrom", [payer.address, payee.address, 2n]), "ok");
+  t.equal(await read("allowance", [payer.address, other.address]), 3n);
   t.equal(await read("balanceOf", [payee.address]), 12n);
 
   const permit = {
     owner: payer.address,
-    spender: stranger.address,
+    spender: other.address,
     value: 9n,
     nonce: 0n,
     deadline: FAR,
   };
   const signature = await sign(payer, "Permit", permit);
   const args = [permit.owner, permit.spender, permit.value, permit.deadline];
-  t.equal(await send(stranger, "permit", [...args, ...split(signature)]), "ok");
-  t.equal(await read("allowance", [payer.address, stranger.address]), 9n);
+  t.equal(await send(other, "permit", [...args, ...split(signature)]), "ok");
+  t.equal(await read("allowance", [payer.address, other.address]), 9n);
   t.equal(
-    await send(stranger, "permit", [...args, signature]),
+    await send(other, "permit", [...args, signature]),
     "EIP2612: invalid signature",
     "its nonce is used",
   );
 });
 
 t.test("a smart wallet pays by ERC-1271, and a hostile one does not", async (t) => {
-  const { chain, payer: owner, stranger, payee, authorize, sign, read, send } = await world(t);
-  const wallets = chain.walletClient(stranger);
+  const { chain, payer: owner, other, payee, authorize, sign, read, send } = await world(t);
+  const wallets = chain.walletClient(other);
   const deployed = await chain.publicClient.waitForTransactionReceipt({
     hash: await wallets.deployContract({ ...factoryArtifact, args: [] }),
   });
@@ -393,7 +390,7 @@ t.test("a smart wallet pays by ERC-1271, and a hostile one does not", async (t) 
     return packed(a, await sign(owner, "TransferWithAuthorization", { ...a }));
   };
   const payFrom = async (mode: number): Promise<string> =>
-    send(stranger, "transferWithAuthorization", await signedBy(await create(mode)));
+    send(other, "transferWithAuthorization", await signedBy(await create(mode)));
   const [honest, wrongValue, reverts, burnsAllGas, expensive, twoFaced, anything] = [
     0, 1, 2, 3, 4, 5, 6,
   ] as const;

@@ -60,16 +60,16 @@ async function start(
   t: Test,
   dir: string,
   only: { postgres?: boolean; chain?: boolean } = {},
-): Promise<LocalWorld & { said: string[] }> {
-  const said: string[] = [];
+): Promise<LocalWorld & { progress: string[] }> {
+  const progress: string[] = [];
   const world = await startLocalWorld({
     dataDir: dir,
     postgres: only.postgres ?? true,
     chain: only.chain ?? true,
-    onProgress: (line) => said.push(line),
+    onProgress: (line) => progress.push(line),
   });
   t.teardown(() => world.stop());
-  return { ...world, said };
+  return { ...world, progress };
 }
 
 async function query<Row>(world: LocalWorld, sql: string): Promise<Row[]> {
@@ -116,22 +116,22 @@ async function eventually(what: string, holds: () => Promise<boolean> | boolean)
   }
 }
 
-const someone = testAccount(77).address;
+const recipient = testAccount(77).address;
 
 t.test("a restart keeps rows, balances, receipts, logs, keys and the chain's port", async (t) => {
   const dir = dataDir(t);
   const first = await start(t, dir);
   await query(first, "CREATE TABLE kept AS SELECT 42 AS answer");
-  const hash = await give(first, someone);
+  const hash = await give(first, recipient);
   const receipt = await reader(first).getTransactionReceipt({ hash });
-  t.equal(await balance(first, someone), 5_000_000n);
+  t.equal(await balance(first, recipient), 5_000_000n);
   t.equal(statSync(join(dir, "secrets.json")).mode & 0o777, 0o600);
   await first.stop();
   t.notOk(existsSync(join(dir, "lock")), "the folder is unlocked");
 
   const second = await start(t, dir);
   t.match(await query(second, "SELECT answer FROM kept"), [{ answer: 42 }]);
-  t.equal(await balance(second, someone), 5_000_000n);
+  t.equal(await balance(second, recipient), 5_000_000n);
   const after = await reader(second).getTransactionReceipt({ hash });
   t.equal(after.blockHash, receipt.blockHash);
   const logs = await reader(second).getLogs({ address: LOCAL_USDC, fromBlock: 0n });
@@ -177,7 +177,7 @@ t.test("Postgres or anvil killed with -9: started again, nothing lost", async (t
   const dir = dataDir(t);
   const world = await start(t, dir);
   await query(world, "CREATE TABLE kept AS SELECT 42 AS answer");
-  const hash = await give(world, someone);
+  const hash = await give(world, recipient);
   const { blockNumber } = await reader(world).getTransactionReceipt({ hash });
   await eventually("a checkpoint with the block", async () => {
     const checkpoint = readFileSync(join(dir, "chain", "checkpoint.json"), "utf8");
@@ -191,18 +191,18 @@ t.test("Postgres or anvil killed with -9: started again, nothing lost", async (t
   process.kill(pidIn(join(dir, "chain", "anvil.pid")), "SIGKILL");
   await eventually("both answer again", async () => {
     const rows = await query<{ answer: number }>(world, "SELECT answer FROM kept");
-    return rows[0]?.answer === 42 && (await balance(world, someone)) === 5_000_000n;
+    return rows[0]?.answer === 42 && (await balance(world, recipient)) === 5_000_000n;
   });
   t.equal((await reader(world).getTransactionReceipt({ hash })).status, "success");
-  t.ok(world.said.some((line) => line.startsWith("Postgres ended unexpectedly")));
-  t.ok(world.said.some((line) => line.startsWith("The local chain ended unexpectedly")));
-  t.ok(await give(world, someone), "the chain continues");
+  t.ok(world.progress.some((line) => line.startsWith("Postgres ended unexpectedly")));
+  t.ok(world.progress.some((line) => line.startsWith("The local chain ended unexpectedly")));
+  t.ok(await give(world, recipient), "the chain continues");
 });
 
 t.test("a state file that anvil wrote only half is skipped for the checkpoint", async (t) => {
   const dir = dataDir(t);
   const first = await start(t, dir, { postgres: false });
-  await give(first, someone);
+  await give(first, recipient);
   await eventually("a checkpoint with the mint", () => existsSync(join(dir, "chain", "head.json")));
   await eventually("its file", async () => {
     const head = await readHead(join(dir, "chain"));
@@ -216,7 +216,7 @@ t.test("a state file that anvil wrote only half is skipped for the checkpoint", 
   truncateSync(state, Math.floor(statSync(state).size / 2));
 
   const second = await start(t, dir, { postgres: false });
-  t.equal(await balance(second, someone), 5_000_000n);
+  t.equal(await balance(second, recipient), 5_000_000n);
   t.equal(second.lostFromBlock, undefined);
 });
 
@@ -228,7 +228,7 @@ t.test("a chain that restarts from an older state is reported", async (t) => {
   const before = files.map((path) => readFileSync(path));
 
   const second = await start(t, dir, { postgres: false });
-  await give(second, someone);
+  await give(second, recipient);
   await eventually(
     "the head is noted",
     async () => (await readHead(join(dir, "chain"))) !== undefined,
@@ -239,7 +239,7 @@ t.test("a chain that restarts from an older state is reported", async (t) => {
 
   const third = await start(t, dir, { postgres: false });
   t.equal(third.lostFromBlock, head?.number);
-  t.ok(third.said.some((line) => line.startsWith("Warning: the local chain was killed")));
+  t.ok(third.progress.some((line) => line.startsWith("Warning: the local chain was killed")));
 });
 
 t.test("half-written data is recreated where it was empty, and refused otherwise", async (t) => {
@@ -252,7 +252,7 @@ t.test("half-written data is recreated where it was empty, and refused otherwise
   writeFileSync(join(dir, "chain", "state.json"), '{"block": {"numb');
   const world = await start(t, dir);
   t.match(await query(world, "SELECT 1 AS one"), [{ one: 1 }]);
-  t.ok(await give(world, someone));
+  t.ok(await give(world, recipient));
   await world.stop();
 
   writeFileSync(join(dir, "postgres", "PG_VERSION"), "15\n");
@@ -432,12 +432,12 @@ t.test(
       rpcUrl: chain.rpcUrl,
       faucetPrivateKey: testAccount(0).privateKey,
     } as LocalWorld;
-    const hash = await give(world, someone);
+    const hash = await give(world, recipient);
     const anvil = pidIn(join(dir, "chain", "anvil.pid"));
     // The node may stop before it responds.
     await rpc(chain.rpcUrl, "anvil_mine", [600]).catch(() => undefined);
     await eventually("a new node", () => pidIn(join(dir, "chain", "anvil.pid")) !== anvil);
-    await eventually("it answers", async () => (await balance(world, someone)) === 5_000_000n);
+    await eventually("it answers", async () => (await balance(world, recipient)) === 5_000_000n);
     const client = reader(world);
     t.ok((await client.getBlockNumber()) >= 200n, "the block height continues");
     t.equal((await client.getTransactionReceipt({ hash })).status, "success");

@@ -25,13 +25,13 @@ async function externalShop(t: Test, facilitatorUrl: string, port: number) {
     networks: ["eip155:5042002"],
     payTo: SELLER,
   });
-  const sold = {
+  const terms = {
     price: "0.002",
     description: "Tomorrow's weather",
     serviceName: "Weather Co",
     discoverable: { example: { rain: true } },
   };
-  app.get("/weather", { config: { paywall: sold } }, async () => ({ rain: false }));
+  app.get("/weather", { config: { paywall: terms } }, async () => ({ rain: false }));
   t.teardown(() => app.close());
   return { app, origin: await app.listen({ host: "127.0.0.1", port }) };
 }
@@ -142,13 +142,13 @@ async function announcing(t: Test, ...shops: Seller[]) {
       }),
     });
     const header = answer.headers.get("extension-responses");
-    const told = JSON.parse(Buffer.from(header ?? "", "base64").toString() || "{}") as {
+    const announced = JSON.parse(Buffer.from(header ?? "", "base64").toString() || "{}") as {
       bazaar?: { status: string; rejectedReason?: string };
     };
-    return { body: (await answer.json()) as { success: boolean }, told: told.bazaar };
+    return { body: (await answer.json()) as { success: boolean }, told: announced.bazaar };
   }
-  const announce = (url: string, terms: { payTo?: string; amount?: string } = {}, words = {}) =>
-    settleWith({ resource: { url, ...words }, extensions: { bazaar } }, terms);
+  const announce = (url: string, terms: { payTo?: string; amount?: string } = {}, texts = {}) =>
+    settleWith({ resource: { url, ...texts }, extensions: { bazaar } }, terms);
   const listed = async () =>
     (
       await app.pool.query<{ url: string; name: string; description: string; pay_to: string }>(
@@ -198,7 +198,7 @@ t.test("a payment cannot change a listing: it only nominates a URL", async (t) =
     payload: JSON.stringify({ url: `${shop.origin}/owned`, name: "Owned", description: "By me" }),
   });
   t.equal(mine.statusCode, 201);
-  shop.says = { description: "New words", serviceName: "Weather Ltd" };
+  shop.resourceFields = { description: "New words", serviceName: "Weather Ltd" };
   t.match(await announce(`${shop.origin}/owned`, {}, evil), { told: { status: "success" } });
   await app.pool.query("UPDATE listings SET next_probe_at = now()");
   await app.reprobeListings();
@@ -222,13 +222,13 @@ t.test("a nominated URL must require this payment, at this URL", async (t) => {
     told: { status: "rejected", rejectedReason: /does not require a payment to this payee/ },
   });
 
-  shop.says = { url: "https://bank.example/statements" };
+  shop.resourceFields = { url: "https://bank.example/statements" };
   await announce(`${shop.origin}/statements`);
   await probeAll();
   t.match(await announce(`${shop.origin}/statements`), {
     told: { rejectedReason: /different host or path/ },
   });
-  shop.says = {};
+  shop.resourceFields = {};
   for (const [path, answer] of [
     ["free", "200"],
     ["gone", "redirect"],

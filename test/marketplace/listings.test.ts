@@ -40,7 +40,7 @@ t.test("the life of a listing", async (t) => {
   const service = await testApp(t, reaching(shop));
   const { app } = service;
   const owner = await signIn(service);
-  const stranger = await signIn(service);
+  const otherOwner = await signIn(service);
   const create = (body: object, by: SignedInOwner | undefined = owner) =>
     send<ListingWire>(app, "POST", "/api/listings", by, {
       name: "Weather",
@@ -91,14 +91,14 @@ t.test("the life of a listing", async (t) => {
 
   t.test("the same endpoint is listed once per owner", async (t) => {
     t.match(await create({}), { status: 409, body: { code: "conflict" } });
-    const second = await create({}, stranger);
+    const second = await create({}, otherOwner);
     t.equal(second.status, 201);
-    t.equal((await send(app, "DELETE", `/api/listings/${second.body.id}`, stranger)).status, 200);
+    t.equal((await send(app, "DELETE", `/api/listings/${second.body.id}`, otherOwner)).status, 200);
   });
 
   t.test("only its owner can change or remove it, with a session", async (t) => {
     const url = `/api/listings/${id}`;
-    for (const by of [undefined, stranger]) {
+    for (const by of [undefined, otherOwner]) {
       const status = by ? 404 : 401;
       t.equal((await send(app, "PATCH", url, by, { name: "Mine now" })).status, status);
       t.equal((await send(app, "DELETE", url, by)).status, status);
@@ -139,7 +139,7 @@ t.test("the life of a listing", async (t) => {
     const url = `/api/listings/${id}`;
     t.equal((await send(app, "PATCH", url, owner, { status: "paused" })).status, 200);
     t.equal((await send(app, "GET", url)).status, 404);
-    t.equal((await send(app, "GET", url, stranger)).status, 404);
+    t.equal((await send(app, "GET", url, otherOwner)).status, 404);
     t.match(await send(app, "GET", url, owner), { status: 200, body: { status: "paused" } });
     const visible = await send<Page>(app, "GET", "/api/listings?limit=100");
     t.notOk(visible.body.items.some((item) => item.id === id));
@@ -285,7 +285,7 @@ t.test("bait and switch: a fetch by listing pays the pinned terms or nothing", a
     });
     return { status: answer.statusCode, body: answer.json<{ code: string }>() };
   };
-  const heal = async () => {
+  const reactivate = async () => {
     await app.pool.query("UPDATE listings SET next_probe_at = now() WHERE id = $1", [id]);
     await app.reprobeListings();
     t.match(await app.listingRegistry.forFetch(id), { status: "active" });
@@ -293,14 +293,14 @@ t.test("bait and switch: a fetch by listing pays the pinned terms or nothing", a
   for (const change of [{ payTo: thief }, { amount: "5001" }]) {
     const before = { ...shop.terms };
     Object.assign(shop.terms, change);
-    const asked = shop.requests.length;
+    const requestsBefore = shop.requests.length;
     t.match(await fetchIt(), { status: 403, body: { code: "listing_mismatch" } });
-    t.equal(shop.requests.length, asked + 1, "one request, no payment");
+    t.equal(shop.requests.length, requestsBefore + 1, "one request, no payment");
     await until(async () => (await app.listings.get(id, undefined)).status === "failing");
     t.equal((await app.listings.get(id, undefined)).flag, "listing_mismatch");
     t.match(await fetchIt(), { status: 409, body: { code: "listing_not_active" } });
     Object.assign(shop.terms, before);
-    await heal();
+    await reactivate();
   }
   const { rows } = await app.pool.query("SELECT 1 FROM settlements");
   t.equal(rows.length, 0, "nothing was signed");
@@ -311,13 +311,13 @@ t.test("only GET is sent to a host that did not agree to more", async (t) => {
   const service = await testApp(t, reaching(shop));
   const { app } = service;
   const owner = await signIn(service);
-  const stranger = await signIn(service);
+  const otherOwner = await signIn(service);
   const url = `${shop.origin}/order`;
   const list = (by: SignedInOwner) =>
     send<ListingWire>(app, "POST", "/api/listings", by, { name: "Order", url, method: "POST" });
   const methods = () => new Set(shop.requests.map(({ method }) => method));
 
-  for (const owners of [undefined, [], ["nonsense"], [stranger.account.address]]) {
+  for (const owners of [undefined, [], ["nonsense"], [otherOwner.account.address]]) {
     shop.owners = owners;
     const refused = await list(owner);
     t.match(refused, { status: 403, body: { code: "proof_of_control_required" } });
@@ -330,7 +330,7 @@ t.test("only GET is sent to a host that did not agree to more", async (t) => {
   shop.owners = [owner.account.address];
   const listed = await list(owner);
   t.match(listed, { status: 201, body: { method: "POST", status: "active" } });
-  t.equal((await list(stranger)).status, 403, "the file names one owner only");
+  t.equal((await list(otherOwner)).status, 403, "the file names one owner only");
   const reprobe = async () => {
     await app.pool.query("UPDATE listings SET next_probe_at = now() WHERE source = 'owner'");
     await app.reprobeListings();
@@ -398,7 +398,7 @@ t.test("invisible characters are removed from a listing's text, whoever wrote it
   ).join("");
   const hidden = `\u202e\u2066\u200b\ufeff\u00ad\u3164\ufe0f${tags}\u0007`;
   const dirty = `Cafe\u0301${hidden} cre\u0300me`;
-  shop.says = { description: dirty, mimeType: `text/${hidden}plain`, serviceName: dirty };
+  shop.resourceFields = { description: dirty, mimeType: `text/${hidden}plain`, serviceName: dirty };
   shop.extensions = { bazaar: { info: { output: { example: dirty } }, [dirty]: [dirty] } };
   const url = `${shop.origin}/words`;
   const created = await send<ListingWire>(app, "POST", "/api/listings", owner, {

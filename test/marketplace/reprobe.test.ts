@@ -86,7 +86,7 @@ t.test("two replicas probe a due listing once; a paused one is not probed", asyn
     chain: service.chain,
   });
   await makeDue(service);
-  const asked = shop.requests.length;
+  const requestsBefore = shop.requests.length;
   const counts = await Promise.all([
     service.app.reprobeListings(),
     replica.app.reprobeListings(),
@@ -96,11 +96,11 @@ t.test("two replicas probe a due listing once; a paused one is not probed", asyn
     counts.reduce((sum, count) => sum + count, 0),
     1,
   );
-  t.equal(shop.requests.length, asked + 1);
+  t.equal(shop.requests.length, requestsBefore + 1);
   await service.app.pool.query("UPDATE listings SET status = 'paused' WHERE source = 'owner'");
   await makeDue(service);
   t.equal(await service.app.reprobeListings(), 0);
-  t.equal(shop.requests.length, asked + 1);
+  t.equal(shop.requests.length, requestsBefore + 1);
 });
 
 t.test("the job queue of a running service probes on schedule", async (t) => {

@@ -16,7 +16,7 @@ export interface Seller {
   terms: { payTo: string; amount: string; asset: string; network: string; scheme: string };
   answer: "402" | "200" | "500" | "redirect" | "garbage" | "hang-up" | "hang";
   /** Extra fields for `resource` in its 402. */
-  says: Record<string, unknown>;
+  resourceFields: Record<string, unknown>;
   extensions: Record<string, unknown> | undefined;
   /** The owners in its well-known file; undefined: no file. */
   owners: string[] | undefined;
@@ -42,7 +42,7 @@ export async function seller(t: Pick<Test, "teardown">): Promise<Seller> {
       scheme: "exact",
     },
     answer: "402",
-    says: {},
+    resourceFields: {},
     extensions: undefined,
     owners: undefined,
   };
@@ -72,7 +72,7 @@ export async function seller(t: Pick<Test, "teardown">): Promise<Seller> {
         url: `${state.origin}${path}`,
         description: "Weather",
         mimeType: "application/json",
-        ...state.says,
+        ...state.resourceFields,
       },
       ...(state.extensions && { extensions: state.extensions }),
       accepts: [

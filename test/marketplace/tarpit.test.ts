@@ -77,11 +77,11 @@ t.test("a round ends on time, and first probes the hosts that responded before",
   await app.pool.query("UPDATE listings SET failures = 1 WHERE id LIKE 'lst_tar%'");
   honest.terms.amount = "4000";
   const startedAt = performance.now();
-  const asked = await app.reprobeListings({ ...ROUND, roundMs: 4_000 });
+  const probed = await app.reprobeListings({ ...ROUND, roundMs: 4_000 });
   const tookMs = performance.now() - startedAt;
   // All of them would take minutes.
   t.ok(tookMs < 60_000, `${Math.round(tookMs)} ms`);
-  t.ok(asked < 20, `${asked} of ${TARPITS + 1} probed in one round`);
+  t.ok(probed < 20, `${probed} of ${TARPITS + 1} probed in one round`);
   t.equal((await app.listings.get(id, undefined)).priceAtomic, 4000n, "the honest one was probed");
   const flags = await app.pool.query<{ flag: string | null; failures: number }>(
     "SELECT flag, failures FROM listings WHERE id LIKE 'lst_tar%' AND last_probed_at IS NOT NULL",

@@ -7,7 +7,7 @@ import { testChain } from "../helpers/chain.ts";
 import { freshNonce, signIn, siweMessage, verify } from "../helpers/owner.ts";
 import { post, signedPayment } from "../facilitator/payments.ts";
 import { deployWallet } from "../facilitator/wallets.ts";
-import { ask, merchantWorld, newAccount, pay } from "./world.ts";
+import { send, merchantWorld, newAccount, pay } from "./world.ts";
 
 interface Listed {
   items: { id: string; amount: string; status: string; payer: string; network: string }[];
@@ -24,9 +24,9 @@ t.test("a merchant's data", async (t) => {
     await pay(ctx, payTo, "250000"),
     await pay(ctx, payTo, "2000000"),
   ];
-  const theirs = await pay(ctx, rival.account.address, "990000");
+  const rivalsId = await pay(ctx, rival.account.address, "990000");
   const list = async (query = "", owner = merchant): Promise<Listed> => {
-    const answer = await ask(ctx, owner, "GET", `/api/merchant/settlements${query}`);
+    const answer = await send(ctx, owner, "GET", `/api/merchant/settlements${query}`);
     t.equal(answer.status, 200, JSON.stringify(answer.body));
     return answer.body as unknown as Listed;
   };
@@ -57,7 +57,7 @@ t.test("a merchant's data", async (t) => {
       ["?network=eip155:1", "validation_failed"],
       ["?from=yesterday", "validation_failed"],
     ] as const)
-      t.match(await ask(ctx, merchant, "GET", `/api/merchant/settlements${query}`), {
+      t.match(await send(ctx, merchant, "GET", `/api/merchant/settlements${query}`), {
         status: 422,
         body: { code },
       });
@@ -66,14 +66,14 @@ t.test("a merchant's data", async (t) => {
   await t.test("never those of another wallet, nor payments without the facilitator", async (t) => {
     t.same(
       (await list("", rival)).items.map(({ id }) => id),
-      [theirs],
+      [rivalsId],
     );
-    for (const id of [ids[0] ?? "", theirs]) {
-      const [owner, other] = id === theirs ? [rival, merchant] : [merchant, rival];
-      t.equal((await ask(ctx, owner, "GET", `/api/merchant/settlements/${id}`)).status, 200);
-      t.equal((await ask(ctx, other, "GET", `/api/merchant/settlements/${id}`)).status, 404);
+    for (const id of [ids[0] ?? "", rivalsId]) {
+      const [owner, other] = id === rivalsId ? [rival, merchant] : [merchant, rival];
+      t.equal((await send(ctx, owner, "GET", `/api/merchant/settlements/${id}`)).status, 200);
+      t.equal((await send(ctx, other, "GET", `/api/merchant/settlements/${id}`)).status, 404);
       t.equal(
-        (await ask(ctx, other, "POST", `/api/merchant/settlements/${id}/refund`, {})).status,
+        (await send(ctx, other, "POST", `/api/merchant/settlements/${id}/refund`, {})).status,
         404,
       );
     }
@@ -95,7 +95,7 @@ t.test("a merchant's data", async (t) => {
     await post(app, "verify", await signedPayment({ chain, payer: poor, payTo: unknown }));
     await post(app, "verify", { ...broke, paymentRequirements: { payTo, network: "nowhere" } });
     await app.keepRefusals();
-    const { body } = await ask(ctx, merchant, "GET", "/api/merchant?days=7");
+    const { body } = await send(ctx, merchant, "GET", "/api/merchant?days=7");
     t.match(body, {
       address: payTo,
       network: null,
@@ -177,8 +177,8 @@ t.test("a merchant's data", async (t) => {
       (await list("", owner)).items.map((item) => item.id),
       [id],
     );
-    t.equal((await ask(ctx, owner, "GET", "/api/merchant/settlements/pay_elsewhere")).status, 404);
-    t.match((await ask(ctx, owner, "GET", "/api/merchant")).body, {
+    t.equal((await send(ctx, owner, "GET", "/api/merchant/settlements/pay_elsewhere")).status, 404);
+    t.match((await send(ctx, owner, "GET", "/api/merchant")).body, {
       network: `eip155:${chain.chainId}`,
       totals: { settled: 1, volume: "0.3" },
     });
@@ -187,7 +187,7 @@ t.test("a merchant's data", async (t) => {
 
 /** Creates a key, and returns a function that calls verify or settle with it. */
 async function withKey(ctx: TestApp, owner: Awaited<ReturnType<typeof signIn>>) {
-  const made = await ask(ctx, owner, "POST", "/api/merchant/keys", { label: "shop" });
+  const made = await send(ctx, owner, "POST", "/api/merchant/keys", { label: "shop" });
   const apiKey = String(made.body["apiKey"]);
   const id = (made.body["key"] as { id: string }).id;
   const headers = { authorization: `Bearer ${apiKey}`, "content-type": "application/json" };
@@ -239,20 +239,20 @@ t.test("keys of merchants", async (t: Test) => {
   const admitted = await signIn(open, boss);
   const self = await signIn(open);
   const mine = await withKey(open, self);
-  const theirs = await withKey(open, admitted);
+  const admittedKey = await withKey(open, admitted);
 
   await t.test(
     "gas for a self-created key comes from the third parties' budget, for an admitted merchant from its own",
     async (t) => {
       t.match(mine.apiKey, /^purser_mk_[0-9A-Za-z]{39}$/);
-      const stranger = await mine.send("settle", await payment(self.account.address));
-      t.match(stranger.body, { success: true });
-      t.ok((await gasOf(open, stranger.body["paymentId"]))?.includes("strangers"));
-      const known = await theirs.send("settle", await payment(boss.address));
+      const notAdmitted = await mine.send("settle", await payment(self.account.address));
+      t.match(notAdmitted.body, { success: true });
+      t.ok((await gasOf(open, notAdmitted.body["paymentId"]))?.includes("strangers"));
+      const known = await admittedKey.send("settle", await payment(boss.address));
       t.match(known.body, { success: true });
       const accounts = await gasOf(open, known.body["paymentId"]);
       t.match(accounts, [/^merchant:own_/, "merchants"]);
-      t.match((await ask(open, admitted, "GET", "/api/merchant")).body, { admitted: true });
+      t.match((await send(open, admitted, "GET", "/api/merchant")).body, { admitted: true });
     },
   );
 
@@ -272,7 +272,7 @@ t.test("keys of merchants", async (t: Test) => {
           code: "merchant_not_admitted",
           status: 403,
         });
-      t.match((await at(closed, theirs.apiKey)).json(), { isValid: true });
+      t.match((await at(closed, admittedKey.apiKey)).json(), { isValid: true });
       t.match((await at(keyed, "operators-own-key")).json(), { isValid: true });
       t.match((await at(closed, "operators-own-key")).json(), { code: "invalid_api_key" });
       const none = await closed.app.inject({
@@ -281,7 +281,7 @@ t.test("keys of merchants", async (t: Test) => {
         payload: body,
       });
       t.match(none.json(), { code: "missing_api_key" });
-      t.match((await ask(closed, self, "GET", "/api/merchant")).body, {
+      t.match((await send(closed, self, "GET", "/api/merchant")).body, {
         needsKey: true,
         admitted: false,
       });
@@ -293,17 +293,17 @@ t.test("keys of merchants", async (t: Test) => {
     async (t) => {
       const { rows } = await open.database.pool.query("SELECT * FROM merchant_keys");
       t.notOk(JSON.stringify(rows).includes(mine.apiKey));
-      const { body } = await ask(open, self, "GET", "/api/merchant/keys");
+      const { body } = await send(open, self, "GET", "/api/merchant/keys");
       t.match(body, { items: [{ id: mine.id, label: "shop", revokedAt: null }] });
       t.notOk(JSON.stringify(body).includes(mine.apiKey.slice(14, -4)));
       t.notOk(open.logs.join("").includes(mine.apiKey), "not in a log");
-      t.equal((await ask(open, admitted, "DELETE", `/api/merchant/keys/${mine.id}`)).status, 404);
-      t.equal((await ask(closed, self, "DELETE", `/api/merchant/keys/${mine.id}`)).status, 200);
+      t.equal((await send(open, admitted, "DELETE", `/api/merchant/keys/${mine.id}`)).status, 404);
+      t.equal((await send(closed, self, "DELETE", `/api/merchant/keys/${mine.id}`)).status, 200);
       t.match(await mine.send("verify", await payment(self.account.address)), {
         status: 401,
         body: { code: "api_key_revoked" },
       });
-      t.equal((await ask(open, self, "DELETE", `/api/merchant/keys/${mine.id}`)).status, 200);
+      t.equal((await send(open, self, "DELETE", `/api/merchant/keys/${mine.id}`)).status, 200);
       const forged = `${mine.apiKey.slice(0, -1)}${mine.apiKey.endsWith("0") ? "1" : "0"}`;
       const other = await keyed.app.inject({
         method: "POST",
@@ -313,10 +313,10 @@ t.test("keys of merchants", async (t: Test) => {
       });
       t.match(other.json(), { code: "invalid_api_key" });
       const made = await Promise.all(
-        Array.from({ length: 25 }, () => ask(open, self, "POST", "/api/merchant/keys", {})),
+        Array.from({ length: 25 }, () => send(open, self, "POST", "/api/merchant/keys", {})),
       );
       t.equal(made.filter(({ status }) => status === 201).length, 20, "at most 20 active keys");
-      const audit = await ask(open, self, "GET", "/api/audit");
+      const audit = await send(open, self, "GET", "/api/audit");
       t.match(JSON.stringify(audit.body), /merchant_key\.revoked/);
     },
   );

@@ -7,7 +7,7 @@ import { createPool } from "../../server/infra/db/pool.ts";
 import { makeRefund } from "../../server/plugins/merchants/refund-store.ts";
 import { keepRefusals } from "../../server/plugins/merchants/refusals.ts";
 import { databaseWithPlans, recordScans, type Scan } from "../conventions/plans.ts";
-import { ask } from "./world.ts";
+import { send } from "./world.ts";
 
 const OTHERS = 300;
 const EACH = 200;
@@ -36,7 +36,7 @@ t.test("query plans of a merchant's reads", async (t) => {
   const scans = recordScans(app.pool, app.prismaPool);
   const read = async (path: string): Promise<Record<string, unknown>> => {
     const before = scans.length;
-    const { status, body } = await ask(ctx, merchant, "GET", `/api/merchant${path}`);
+    const { status, body } = await send(ctx, merchant, "GET", `/api/merchant${path}`);
     t.equal(status, 200, path);
     t.ok(scans.length > before, `plans of ${path} were recorded`);
     return body;

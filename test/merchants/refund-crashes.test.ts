@@ -6,7 +6,7 @@ import { killedMidway } from "../spending/replica.helper.ts";
 import { expectGasIsAccounted } from "../helpers/engine-invariants.ts";
 import { until } from "../helpers/until.ts";
 import {
-  ask,
+  send,
   balanceOf,
   merchantWorld,
   pay,
@@ -46,11 +46,11 @@ t.test("killed at every step", async (t) => {
         id,
       ]);
       t.equal(rows.length, point === "committed" ? 1 : 0, "all of it or nothing");
-      const again = await ask(ctx, merchant, "POST", refundUrl(id), { authorization });
+      const again = await send(ctx, merchant, "POST", refundUrl(id), { authorization });
       t.match(again, { status: 200, body: { status: "settled", amount: "1" } });
       const paid = new Set([...points.slice(0, index + 1), "committed"]).size;
       t.equal(await balanceOf(ctx, payer.address), before + BigInt(paid) * usdc, "paid once");
-      t.match(await ask(ctx, merchant, "POST", refundUrl(id), {}), {
+      t.match(await send(ctx, merchant, "POST", refundUrl(id), {}), {
         body: { code: "not_refundable" },
       });
     });
@@ -66,13 +66,13 @@ t.test("unknown stays unknown, and only a proven end releases the amount", async
   app.refundFaults.at = async (point) => {
     if (point === "accepted") await empty(ctx);
   };
-  const waiting = await ask(ctx, merchant, "POST", refundUrl(id), { authorization });
+  const waiting = await send(ctx, merchant, "POST", refundUrl(id), { authorization });
   delete app.refundFaults.at;
   t.match(waiting, { status: 202, body: { status: "pending" } });
   const taken = async () =>
-    (await ask(ctx, merchant, "GET", `/api/merchant/settlements/${id}`)).body;
+    (await send(ctx, merchant, "GET", `/api/merchant/settlements/${id}`)).body;
   t.match(await taken(), { refunded: "1", refundable: "0" });
-  t.match(await ask(ctx, merchant, "POST", refundUrl(id), {}), {
+  t.match(await send(ctx, merchant, "POST", refundUrl(id), {}), {
     body: { code: "not_refundable" },
   });
   // The authorization has expired: the next block proves that it was not used.
@@ -85,7 +85,7 @@ t.test("unknown stays unknown, and only a proven end releases the amount", async
   });
   t.match(await taken(), { refunds: [{ status: "failed", txHash: null }] });
   t.match(
-    await ask(ctx, merchant, "POST", refundUrl(id), { authorization }),
+    await send(ctx, merchant, "POST", refundUrl(id), { authorization }),
     { status: 200, body: { status: "failed" } },
     "a repeat returns the result",
   );
@@ -100,7 +100,7 @@ t.test("unknown stays unknown, and only a proven end releases the amount", async
   await chain.mint(merchant.account.address, usdc);
   const second = await signedRefund(ctx, merchant, id);
   t.not(second.order["nonce"], authorization.order["nonce"], "another transfer");
-  t.match(await ask(ctx, merchant, "POST", refundUrl(id), { authorization: second }), {
+  t.match(await send(ctx, merchant, "POST", refundUrl(id), { authorization: second }), {
     status: 200,
   });
   t.equal(await balanceOf(ctx, payer.address), before + usdc);

@@ -12,7 +12,7 @@ import { approvePermit2 } from "../helpers/permit2.ts";
 import { testApp } from "../helpers/app.ts";
 import { until } from "../helpers/until.ts";
 import {
-  ask,
+  send,
   balanceOf,
   merchantWorld,
   newAccount,
@@ -41,7 +41,7 @@ t.test("refunds", async (t) => {
     await chain.publicClient.waitForTransactionReceipt({ hash });
   };
   const detailOf = async (id: string) =>
-    (await ask(ctx, merchant, "GET", `/api/merchant/settlements/${id}`)).body as {
+    (await send(ctx, merchant, "GET", `/api/merchant/settlements/${id}`)).body as {
       refunded: string;
       refundable: string;
       refunds: { status: string; amount: string; txHash: string }[];
@@ -49,7 +49,10 @@ t.test("refunds", async (t) => {
 
   await t.test("refunded in full, once, however often and from wherever it is sent", async (t) => {
     const id = await pay(ctx, payTo);
-    const [mine, theirs] = [await balanceOf(ctx, payTo), await balanceOf(ctx, payer.address)];
+    const [merchantBefore, payerBefore] = [
+      await balanceOf(ctx, payTo),
+      await balanceOf(ctx, payer.address),
+    ];
     const authorization = await signedRefund(ctx, merchant, id);
     const again = await signedRefund(ctx, merchant, id);
     t.equal(
@@ -59,7 +62,7 @@ t.test("refunds", async (t) => {
     );
     const answers = await Promise.all(
       Array.from({ length: 20 }, (_, index) =>
-        ask(index % 2 === 0 ? ctx : other, merchant, "POST", refundUrl(id), {
+        send(index % 2 === 0 ? ctx : other, merchant, "POST", refundUrl(id), {
           authorization: index % 4 === 3 ? again : authorization,
         }),
       ),
@@ -72,10 +75,10 @@ t.test("refunds", async (t) => {
       payer: payer.address,
       final: true,
     });
-    t.equal(await balanceOf(ctx, payTo), mine - usdc);
-    t.equal(await balanceOf(ctx, payer.address), theirs + usdc);
+    t.equal(await balanceOf(ctx, payTo), merchantBefore - usdc);
+    t.equal(await balanceOf(ctx, payer.address), payerBefore + usdc);
     t.match(await detailOf(id), { refunded: "1", refundable: "0", refunds: [{ amount: "1" }] });
-    t.match(await ask(ctx, merchant, "POST", refundUrl(id), {}), {
+    t.match(await send(ctx, merchant, "POST", refundUrl(id), {}), {
       status: 409,
       body: { code: "not_refundable", refundable: "0" },
     });
@@ -99,7 +102,7 @@ t.test("refunds", async (t) => {
   await t.test("20 different parallel refunds never exceed the settled amount", async (t) => {
     const id = await pay(ctx, payTo);
     await chain.mint(payTo, 20n * usdc);
-    const theirs = await balanceOf(ctx, payer.address);
+    const payerBefore = await balanceOf(ctx, payer.address);
     const { rows } = await database.pool.query<{
       chain_id: bigint;
       asset: string;
@@ -126,7 +129,7 @@ t.test("refunds", async (t) => {
     for (let round = 0; round < 3 || statuses.slice(-20).includes(503); round += 1) {
       const answers = await Promise.all(
         signed.map((authorization, index) =>
-          ask(index % 2 === 0 ? ctx : other, merchant, "POST", refundUrl(id), { authorization }),
+          send(index % 2 === 0 ? ctx : other, merchant, "POST", refundUrl(id), { authorization }),
         ),
       );
       statuses.push(...answers.map(({ status }) => status));
@@ -136,9 +139,9 @@ t.test("refunds", async (t) => {
       statuses.filter((status) => ![200, 409, 503].includes(status)),
       [],
     );
-    t.equal(await balanceOf(ctx, payer.address), theirs + 900_000n, "three times 0.3 of 1");
+    t.equal(await balanceOf(ctx, payer.address), payerBefore + 900_000n, "three times 0.3 of 1");
     t.match(await detailOf(id), { refunded: "0.9", refundable: "0.1" });
-    t.match(await ask(ctx, merchant, "POST", refundUrl(id), { amount: "0.11" }), {
+    t.match(await send(ctx, merchant, "POST", refundUrl(id), { amount: "0.11" }), {
       status: 409,
       body: { code: "not_refundable", refundable: "0.1" },
     });
@@ -148,7 +151,7 @@ t.test("refunds", async (t) => {
 
   await t.test("two processes that check at the same moment", async (t) => {
     const id = await pay(ctx, payTo);
-    const theirs = await balanceOf(ctx, payer.address);
+    const payerBefore = await balanceOf(ctx, payer.address);
     const first = await signedRefund(ctx, merchant, id, "0.6");
     const { rows } = await database.pool.query<{ key: string }>(
       "SELECT concat_ws(' ', chain_id, asset, from_address, nonce) AS key FROM settlements WHERE id = $1",
@@ -164,8 +167,8 @@ t.test("refunds", async (t) => {
       each.refundFaults.at = (point) =>
         new Promise((resolve) => setTimeout(resolve, point === "locked" ? 500 : 0));
     const answers = await Promise.all([
-      ask(ctx, merchant, "POST", refundUrl(id), { authorization: first }),
-      ask(other, merchant, "POST", refundUrl(id), { authorization: second }),
+      send(ctx, merchant, "POST", refundUrl(id), { authorization: first }),
+      send(other, merchant, "POST", refundUrl(id), { authorization: second }),
     ]);
     for (const { app: each } of [ctx, other]) delete each.refundFaults.at;
     const statuses = answers.map(({ status }) => status);
@@ -174,12 +177,12 @@ t.test("refunds", async (t) => {
       [200, 409],
       JSON.stringify(answers),
     );
-    t.equal(await balanceOf(ctx, payer.address), theirs + 600_000n, "only one of them");
+    t.equal(await balanceOf(ctx, payer.address), payerBefore + 600_000n, "only one of them");
   });
 
   await t.test("relayed by the merchant itself in parallel: it counts as refunded", async (t) => {
     const id = await pay(ctx, payTo);
-    const theirs = await balanceOf(ctx, payer.address);
+    const payerBefore = await balanceOf(ctx, payer.address);
     const authorization = await signedRefund(ctx, merchant, id);
     const relay = async () => {
       const { from, to, value, validAfter, validBefore, nonce } = authorization.order as Record<
@@ -203,39 +206,42 @@ t.test("refunds", async (t) => {
       await chain.publicClient.waitForTransactionReceipt({ hash });
     };
     app.refundFaults.at = async (point) => (point === "locked" ? relay() : undefined);
-    await ask(ctx, merchant, "POST", refundUrl(id), { authorization });
+    await send(ctx, merchant, "POST", refundUrl(id), { authorization });
     delete app.refundFaults.at;
     await until(async () => (await detailOf(id)).refunds[0]?.status === "settled", 20_000);
     t.match(await detailOf(id), { refunded: "1", refundable: "0" });
-    t.equal(await balanceOf(ctx, payer.address), theirs + 1_000_000n, "once");
+    t.equal(await balanceOf(ctx, payer.address), payerBefore + 1_000_000n, "once");
 
     await t.test("also when the ledger was set back", async (t) => {
       await database.pool.query("DELETE FROM refunds WHERE settlement_id = $1", [id]);
       t.match(await detailOf(id), { refundable: "1" }, "the refund is lost from the ledger");
-      t.match(await ask(ctx, merchant, "POST", refundUrl(id), {}), {
+      t.match(await send(ctx, merchant, "POST", refundUrl(id), {}), {
         status: 409,
         body: { code: "refund_changed", detail: /this ledger does not have/ },
       });
-      t.equal(await balanceOf(ctx, payer.address), theirs + 1_000_000n);
+      t.equal(await balanceOf(ctx, payer.address), payerBefore + 1_000_000n);
     });
   });
 
   await t.test("wrong signer, recipient, time or amount", async (t) => {
     const id = await pay(ctx, payTo);
     const { order, signature } = await signedRefund(ctx, merchant, id);
-    const send = (authorization: object, more: object = {}) =>
-      ask(ctx, merchant, "POST", refundUrl(id), { authorization, ...more });
-    const stranger = { account: newAccount(), headers: {} };
+    const sendRefund = (authorization: object, more: object = {}) =>
+      send(ctx, merchant, "POST", refundUrl(id), { authorization, ...more });
+    const thirdParty = { account: newAccount(), headers: {} };
     const refused = async (bent: Record<string, string>, by: Owner = merchant) => {
       const changed = { ...order, ...bent };
-      const { status, body } = await send({
+      const { status, body } = await sendRefund({
         order: changed,
         signature: await signTransfer(by, changed),
       });
       return `${status} ${String(body["code"])}`;
     };
-    t.equal(await refused({}, stranger), "401 invalid_signature");
-    t.equal(await refused({ from: stranger.account.address }, stranger), "401 invalid_signature");
+    t.equal(await refused({}, thirdParty), "401 invalid_signature");
+    t.equal(
+      await refused({ from: thirdParty.account.address }, thirdParty),
+      "401 invalid_signature",
+    );
     t.equal(await refused({ to: newAccount().address }), "422 validation_failed");
     t.equal(await refused({ nonce: `0x${"7".repeat(64)}` }), "409 refund_changed");
     t.equal(await refused({ value: "1000001" }), "409 not_refundable");
@@ -244,23 +250,23 @@ t.test("refunds", async (t) => {
     const now = Math.floor(Date.now() / 1000);
     t.equal(await refused({ validBefore: String(now - 1) }), "422 signature_expired");
     t.equal(await refused({ validBefore: String(now + 3_600) }), "422 validation_failed");
-    t.match(await send({ order: { ...order, value: "500000" }, signature }), {
+    t.match(await sendRefund({ order: { ...order, value: "500000" }, signature }), {
       body: { code: "invalid_signature" },
     });
-    t.match(await send({ order, signature }, { amount: "0.5" }), {
+    t.match(await sendRefund({ order, signature }, { amount: "0.5" }), {
       body: { code: "invalid_amount" },
     });
-    t.match(await ask(ctx, merchant, "POST", refundUrl(id), { amount: "1e3" }), {
+    t.match(await send(ctx, merchant, "POST", refundUrl(id), { amount: "1e3" }), {
       body: { code: "invalid_amount" },
     });
     const { rows } = await database.pool.query("SELECT 1 FROM refunds WHERE settlement_id = $1", [
       id,
     ]);
     t.equal(rows.length, 0, "nothing was reserved");
-    t.equal((await send({ order, signature })).status, 200, "the valid one is accepted");
+    t.equal((await sendRefund({ order, signature })).status, 200, "the valid one is accepted");
     const half = { ...order, value: "500000" };
     t.match(
-      await send({ order: half, signature: await signTransfer(merchant, half) }),
+      await sendRefund({ order: half, signature: await signTransfer(merchant, half) }),
       { body: { code: "refund_changed" } },
       "the same nonce with another amount",
     );
@@ -271,18 +277,18 @@ t.test("refunds", async (t) => {
     const id = await pay(ctx, poor.account.address);
     const authorization = await signedRefund(ctx, poor, id);
     await pay({ ...ctx, payer: poor.account }, newAccount().address);
-    t.match(await ask(ctx, poor, "POST", refundUrl(id), { authorization }), {
+    t.match(await send(ctx, poor, "POST", refundUrl(id), { authorization }), {
       status: 402,
       body: { code: "insufficient_funds", fundingAddress: poor.account.address },
     });
     await chain.mint(poor.account.address, usdc);
     await tokenCall("blacklist", payer.address);
-    t.match(await ask(ctx, poor, "POST", refundUrl(id), { authorization }), {
+    t.match(await send(ctx, poor, "POST", refundUrl(id), { authorization }), {
       status: 422,
       body: { code: "refund_refused" },
     });
     await tokenCall("unBlacklist", payer.address);
-    t.equal((await ask(ctx, poor, "POST", refundUrl(id), { authorization })).status, 200);
+    t.equal((await send(ctx, poor, "POST", refundUrl(id), { authorization })).status, 200);
   });
 
   await t.test("without gas: refused with its own code, and nothing is reserved", async (t) => {
@@ -291,11 +297,11 @@ t.test("refunds", async (t) => {
     const setLimit = (perDay: string) =>
       database.pool.query("UPDATE gas_limits SET per_day = $1 WHERE name = 'payer'", [perDay]);
     await setLimit("1");
-    const refused = await ask(ctx, merchant, "POST", refundUrl(id), { authorization });
+    const refused = await send(ctx, merchant, "POST", refundUrl(id), { authorization });
     await setLimit("10000000000000000000");
     t.match(refused, { status: 429, body: { code: "gas_budget_exhausted" } });
     t.match(await detailOf(id), { refunded: "0", refundable: "1" });
-    t.equal((await ask(ctx, merchant, "POST", refundUrl(id), { authorization })).status, 200);
+    t.equal((await send(ctx, merchant, "POST", refundUrl(id), { authorization })).status, 200);
   });
 
   await t.test("the merchant is notified in the same transaction", async (t) => {
@@ -324,7 +330,7 @@ t.test("refunds", async (t) => {
   await t.test("only final settlements can be refunded", async (t) => {
     const id = await pay(ctx, payTo);
     await database.pool.query("UPDATE settlements SET final_at = NULL WHERE id = $1", [id]);
-    t.match(await ask(ctx, merchant, "POST", refundUrl(id), {}), {
+    t.match(await send(ctx, merchant, "POST", refundUrl(id), {}), {
       status: 409,
       body: { code: "settlement_not_final", retryable: true },
     });
@@ -332,7 +338,7 @@ t.test("refunds", async (t) => {
     const authorization = await signedRefund(ctx, merchant, id);
     await database.pool.query("UPDATE settlements SET final_at = NULL WHERE id = $1", [id]);
     t.match(
-      await ask(ctx, merchant, "POST", refundUrl(id), { authorization }),
+      await send(ctx, merchant, "POST", refundUrl(id), { authorization }),
       { status: 409, body: { code: "not_refundable" } },
       "also if it was final when the order was prepared",
     );
@@ -347,10 +353,10 @@ t.test("refunds", async (t) => {
     const upto = await permit2Payment({ chain, payer, payTo, facilitator, amount: 900_000n });
     const charged = await post(app, "settle", change(upto, "paymentRequirements.amount", "250000"));
     const id = String(charged["paymentId"]);
-    t.match(await ask(ctx, merchant, "GET", `/api/merchant/settlements/${id}`), {
+    t.match(await send(ctx, merchant, "GET", `/api/merchant/settlements/${id}`), {
       body: { scheme: "upto", amount: "0.25", maximum: "0.9", refundable: "0.25" },
     });
-    t.match(await ask(ctx, merchant, "POST", refundUrl(id), { amount: "0.26" }), {
+    t.match(await send(ctx, merchant, "POST", refundUrl(id), { amount: "0.26" }), {
       body: { code: "not_refundable" },
     });
     t.match(await refund(ctx, merchant, id), { status: 200, body: { amount: "0.25" } });
@@ -369,9 +375,9 @@ t.test("refunds", async (t) => {
         headers: { ...merchant.headers, cookie: cookie.split(";", 1)[0] ?? "" },
       };
       const id = await pay(ctx, wallet);
-      const theirs = await balanceOf(ctx, payer.address);
+      const payerBefore = await balanceOf(ctx, payer.address);
       t.match(
-        await ask(ctx, owner, "POST", refundUrl(id), {
+        await send(ctx, owner, "POST", refundUrl(id), {
           authorization: {
             ...(await signedRefund(ctx, owner, id)),
             signature: `0x${"11".repeat(65)}`,
@@ -380,7 +386,7 @@ t.test("refunds", async (t) => {
         { status: 401, body: { code: "invalid_signature" } },
       );
       t.match(await refund(ctx, owner, id), { status: 200, body: { status: "settled" } });
-      t.equal(await balanceOf(ctx, payer.address), theirs + usdc);
+      t.equal(await balanceOf(ctx, payer.address), payerBefore + usdc);
     },
   );
 

@@ -46,7 +46,7 @@ export type Owner = Pick<SignedInOwner, "headers"> & {
   account: Pick<PrivateKeyAccount, "signTypedData">;
 };
 
-export async function ask(
+export async function send(
   { app, config }: Pick<TestApp, "app" | "config">,
   owner: Pick<SignedInOwner, "headers">,
   method: "GET" | "POST" | "DELETE",
@@ -72,10 +72,10 @@ export async function signedRefund(
   id: string,
   amount?: string,
 ): Promise<{ order: Record<string, string>; signature: Hex }> {
-  const asked = await ask(ctx, owner, "POST", refundUrl(id), { ...(amount && { amount }) });
-  const signed = await signOrder(owner.account, asked.body);
-  if (asked.status !== 403 || !signed)
-    throw new Error(`nothing to sign: ${asked.status} ${JSON.stringify(asked.body)}`);
+  const response = await send(ctx, owner, "POST", refundUrl(id), { ...(amount && { amount }) });
+  const signed = await signOrder(owner.account, response.body);
+  if (response.status !== 403 || !signed)
+    throw new Error(`nothing to sign: ${response.status} ${JSON.stringify(response.body)}`);
   return signed as { order: Record<string, string>; signature: Hex };
 }
 
@@ -86,5 +86,5 @@ export async function refund(
   amount?: string,
 ): Promise<Answer> {
   const authorization = await signedRefund(ctx, owner, id, amount);
-  return ask(ctx, owner, "POST", refundUrl(id), { authorization });
+  return send(ctx, owner, "POST", refundUrl(id), { authorization });
 }

@@ -22,7 +22,7 @@ const sql = async <Row extends object = Record<string, unknown>>(
 const run = async (): Promise<void> => app.sendMails?.();
 const to = (address: string, from: Mailbox = box) =>
   from.mails.filter((mail) => [mail.to].flat().some((one) => one?.text === address));
-const ask = (
+const send = (
   owner: SignedInOwner,
   method: "GET" | "PUT" | "POST" | "DELETE",
   url: string,
@@ -56,7 +56,7 @@ async function confirmed(
 ): Promise<{ owner: SignedInOwner; address: string }> {
   const owner = await signIn(world);
   const address = `owner${(names += 1)}@mail.example`;
-  const set = await ask(owner, "PUT", "/api/email", { address, ...settings });
+  const set = await send(owner, "PUT", "/api/email", { address, ...settings });
   if (set.statusCode !== 200) throw new Error(set.body);
   const id = await ownerId(owner);
   // Independent of the current hour: no digest is due unless a test makes it so.
@@ -79,13 +79,13 @@ t.test(
   "a new address gets a single mail until it is confirmed with a click in the app",
   async (t) => {
     const owner = await signIn(world);
-    const before = (await ask(owner, "GET", "/api/email")).json();
+    const before = (await send(owner, "GET", "/api/email")).json();
     t.match(before, { available: true, address: null, confirmedAt: null, digest: "daily" });
-    const set = await ask(owner, "PUT", "/api/email", { address: "First@Mail.Example" });
+    const set = await send(owner, "PUT", "/api/email", { address: "First@Mail.Example" });
     t.match(set.json(), { address: "First@mail.example", confirmedAt: null });
     await run();
     await notify(owner, "approval.requested", { amount: "1" });
-    await ask(owner, "PUT", "/api/email", { address: "First@mail.example", digest: "hourly" });
+    await send(owner, "PUT", "/api/email", { address: "First@mail.example", digest: "hourly" });
     await run();
     const mails = to("First@mail.example");
     t.equal(mails.length, 1, "one mail, also when the address is set twice");
@@ -100,7 +100,7 @@ t.test(
     });
     t.equal(opened.statusCode, 200);
     t.match(
-      (await ask(owner, "GET", "/api/email")).json(),
+      (await send(owner, "GET", "/api/email")).json(),
       { confirmedAt: null },
       "opening the link confirms nothing",
     );
@@ -112,7 +112,7 @@ t.test(
     const other = await signIn(world);
     const body = { token };
     t.equal(
-      (await ask(other, "POST", "/api/email/confirm", body)).statusCode,
+      (await send(other, "POST", "/api/email/confirm", body)).statusCode,
       404,
       "another owner cannot use it",
     );
@@ -122,27 +122,27 @@ t.test(
       payload: body,
     });
     t.equal(anonymous.statusCode, 401);
-    const done = await ask(owner, "POST", "/api/email/confirm", body);
+    const done = await send(owner, "POST", "/api/email/confirm", body);
     t.match(done.json(), { address: "First@mail.example", confirmedAt: /^20/, digest: "hourly" });
-    t.equal((await ask(owner, "POST", "/api/email/confirm", body)).statusCode, 404, "works once");
+    t.equal((await send(owner, "POST", "/api/email/confirm", body)).statusCode, 404, "works once");
     t.notOk(world.logs.join("").includes(token), "no log contains it");
   },
 );
 
 t.test("an expired link confirms nothing", async (t) => {
   const owner = await signIn(world);
-  await ask(owner, "PUT", "/api/email", { address: "late@mail.example" });
+  await send(owner, "PUT", "/api/email", { address: "late@mail.example" });
   await run();
   await sql("UPDATE mail_tokens SET expires_at = now() WHERE address = 'late@mail.example'");
   const token = tokenIn(to("late@mail.example")[0]?.text);
-  t.equal((await ask(owner, "POST", "/api/email/confirm", { token })).statusCode, 404);
+  t.equal((await send(owner, "POST", "/api/email/confirm", { token })).statusCode, 404);
 });
 
 t.test("nobody can fill the mailbox of a third party", async (t) => {
   const spellings = ["victim@mail.example", "VICTIM@mail.example", "vic.tim+9@mail.example"];
   for (const address of spellings)
-    t.equal((await ask(await signIn(world), "PUT", "/api/email", { address })).statusCode, 200);
-  const fourth = await ask(await signIn(world), "PUT", "/api/email", { address: spellings[0] });
+    t.equal((await send(await signIn(world), "PUT", "/api/email", { address })).statusCode, 200);
+  const fourth = await send(await signIn(world), "PUT", "/api/email", { address: spellings[0] });
   t.match(fourth.json(), {
     status: 429,
     code: "rate_limited",
@@ -154,18 +154,18 @@ t.test("nobody can fill the mailbox of a third party", async (t) => {
   const codes = [];
   for (let n = 0; n < 6; n += 1) {
     const address = `many${n}@mail.example`;
-    codes.push((await ask(busy, "PUT", "/api/email", { address })).statusCode);
+    codes.push((await send(busy, "PUT", "/api/email", { address })).statusCode);
   }
   t.same(codes, [200, 200, 200, 200, 200, 429], "five per owner");
 
-  const crowd = await Promise.all(Array.from({ length: 6 }, () => signIn(world)));
+  const owners = await Promise.all(Array.from({ length: 6 }, () => signIn(world)));
   const at = await Promise.all(
-    crowd.map((owner) => ask(owner, "PUT", "/api/email", { address: "crowd@mail.example" })),
+    owners.map((owner) => send(owner, "PUT", "/api/email", { address: "crowd@mail.example" })),
   );
   const taken = at.filter(({ statusCode }) => statusCode === 200).length;
   t.equal(taken, 3, "also for parallel requests");
   for (const bad of ["x@y.example\r\nBcc: z@y.example", "<x@y.example>", "x@y.example,z@y.example"])
-    t.match((await ask(busy, "PUT", "/api/email", { address: bad })).json(), {
+    t.match((await send(busy, "PUT", "/api/email", { address: bad })).json(), {
       code: "validation_failed",
     });
   await run();
@@ -329,11 +329,11 @@ t.test("a sign-in is urgent only from a new device", async (t) => {
     "SELECT user_agent, ip FROM sessions WHERE owner_id = $1",
     [id],
   );
-  const told = (userAgent: string, ip: string) =>
+  const notifySignIn = (userAgent: string, ip: string) =>
     notify(owner, "session.created", { ip, thirdParty: { userAgent } });
-  await told(known?.user_agent ?? "", known?.ip ?? "");
+  await notifySignIn(known?.user_agent ?? "", known?.ip ?? "");
   t.same(await sql("SELECT 1 FROM mail_waiting WHERE owner_id = $1", [id]), []);
-  await told("Mozilla/5.0 <b>evil</b>", "203.0.113.9");
+  await notifySignIn("Mozilla/5.0 <b>evil</b>", "203.0.113.9");
   await run();
   const mail = to(address)[0];
   t.equal(mail?.subject, "Purser: New sign-in with your wallet from 203.0.113.9");
@@ -387,8 +387,8 @@ t.test(
 t.test("a new address is used after its confirmation, and the old one is notified", async (t) => {
   const { owner, address } = await confirmed();
   const next = "next@mail.example";
-  const asked = await ask(owner, "PUT", "/api/email", { address: next });
-  t.match(asked.json(), { address, confirmedAt: /^20/, pendingAddress: next });
+  const response = await send(owner, "PUT", "/api/email", { address: next });
+  t.match(response.json(), { address, confirmedAt: /^20/, pendingAddress: next });
   await notify(owner, "key.created");
   await run();
   t.same(
@@ -399,17 +399,17 @@ t.test("a new address is used after its confirmation, and the old one is notifie
     "mails still go to the old address",
   );
   const token = tokenIn(to(next)[0]?.text);
-  t.match((await ask(owner, "POST", "/api/email/confirm", { token })).json(), {
+  t.match((await send(owner, "POST", "/api/email/confirm", { token })).json(), {
     address: next,
     pendingAddress: null,
   });
   await run();
   t.match(to(address).at(-1)?.text, "A different address was confirmed");
-  await ask(owner, "DELETE", "/api/email");
+  await send(owner, "DELETE", "/api/email");
   await notify(owner, "key.created");
   await run();
   t.match(to(next).at(-1)?.text, "This address was removed");
-  t.match((await ask(owner, "GET", "/api/email")).json(), { address: null });
+  t.match((await send(owner, "GET", "/api/email")).json(), { address: null });
   t.same(await sql("SELECT 1 FROM mail_waiting WHERE owner_id = $1", [await ownerId(owner)]), []);
   const actions = await sql<{ action: string }>(
     "SELECT body::jsonb ->> 'action' AS action FROM audit_log WHERE owner_id = $1 ORDER BY seq",
@@ -434,7 +434,7 @@ t.test(
     const opened = await app.inject({ url: path });
     t.equal(opened.statusCode, 303);
     t.match(opened.headers.location, /^\/unsubscribe#token=purser_eu_/);
-    t.match((await ask(owner, "GET", "/api/email")).json(), { stopped: null });
+    t.match((await send(owner, "GET", "/api/email")).json(), { stopped: null });
     // Like a mail client: no cookie, no origin, a form.
     const press = (at: string, type = "application/x-www-form-urlencoded") =>
       app.inject({
@@ -449,17 +449,17 @@ t.test(
       200,
       "a second click is no error",
     );
-    t.match((await ask(owner, "GET", "/api/email")).json(), { address, stopped: "unsubscribed" });
+    t.match((await send(owner, "GET", "/api/email")).json(), { address, stopped: "unsubscribed" });
     await notify(owner, "key.created");
     await digestNow(owner);
     t.equal(to(address).length, 1, "no further mail");
     const wrong = await press("/api/email/unsubscribe?token=purser_eu_wrong");
     t.match(wrong.json(), { status: 404, code: "not_found" });
 
-    await ask(owner, "PUT", "/api/email", { address });
+    await send(owner, "PUT", "/api/email", { address });
     await run();
     const token = tokenIn(to(address).at(-1)?.text);
-    t.match((await ask(owner, "POST", "/api/email/confirm", { token })).json(), { stopped: null });
+    t.match((await send(owner, "POST", "/api/email/confirm", { token })).json(), { stopped: null });
   },
 );
 
@@ -486,7 +486,7 @@ t.test(
       await notify(owner, "key.created");
       await run();
     }
-    t.match((await ask(owner, "GET", "/api/email")).json(), {
+    t.match((await send(owner, "GET", "/api/email")).json(), {
       stopped: null,
       lastError: /no such user/,
     });
@@ -496,7 +496,7 @@ t.test(
     );
     await notify(owner, "key.created");
     await run();
-    t.match((await ask(owner, "GET", "/api/email")).json(), { stopped: "refused" });
+    t.match((await send(owner, "GET", "/api/email")).json(), { stopped: "refused" });
     box.refuseRecipient = undefined;
     await notify(owner, "key.created");
     await run();
@@ -572,10 +572,10 @@ t.test(
      SELECT id, 'kill@mail.example', now(), 'off', '{key.created}', 'infinity' FROM owners WHERE address = $1`,
       [owner.account.address.toLowerCase()],
     );
-    const told = pool.query(
+    const notified = pool.query(
       "SELECT purser_notify(id, 'key.created', NULL, 'key_1', '{}') FROM owners",
     );
-    t.equal((await told).rows.length, 1);
+    t.equal((await notified).rows.length, 1);
     const state = async () =>
       (await pool.query("SELECT status, attempts FROM mails ORDER BY created_at")).rows;
 

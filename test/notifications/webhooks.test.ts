@@ -80,8 +80,8 @@ t.test(
     const { notificationId } = await me.test(hook.id);
     await until(() => target.at(at).length === 1);
     const [first] = target.at(at) as [Received];
-    const told = verified(hook.secret, first) as Json;
-    t.match(told, { type: "webhook.test", timestamp: /^2.*Z$/, data: { webhookId: hook.id } });
+    const message = verified(hook.secret, first) as Json;
+    t.match(message, { type: "webhook.test", timestamp: /^2.*Z$/, data: { webhookId: hook.id } });
     t.equal(first.headers["webhook-id"], notificationId);
     t.equal(first.headers["content-type"], "application/json");
     t.notOk(
@@ -97,7 +97,7 @@ t.test(
     );
 
     const rotate = async (graceHours: number): Promise<string> =>
-      (await me.ask("POST", `/api/webhooks/${hook.id}/rotate-secret`, { graceHours })).json<{
+      (await me.send("POST", `/api/webhooks/${hook.id}/rotate-secret`, { graceHours })).json<{
         secret: string;
       }>().secret;
     const second = await rotate(24);
@@ -152,8 +152,8 @@ t.test("the example receiver of the how-to page works unchanged", async (t) => {
     stdio: ["ignore", "pipe", "inherit"],
   });
   t.teardown(() => receiver.kill());
-  let said = "";
-  receiver.stdout.on("data", (part: Buffer) => (said += part.toString()));
+  let output = "";
+  receiver.stdout.on("data", (part: Buffer) => (output += part.toString()));
   const forged = (): Promise<number> =>
     fetch(origin, {
       method: "POST",
@@ -165,9 +165,9 @@ t.test("the example receiver of the how-to page works unchanged", async (t) => {
   await until(async () => (await forged()) === 401);
   const { id } = await me.test(hook.id);
   await until(async () => (await me.deliveries(hook.id))[0]?.["status"] === "delivered");
-  await me.ask("POST", `/api/webhooks/${hook.id}/deliveries/${id}/resend`);
+  await me.send("POST", `/api/webhooks/${hook.id}/deliveries/${id}/resend`);
   await until(async () => (await me.deliveries(hook.id))[0]?.["status"] === "delivered");
-  t.equal(said.match(/webhook\.test/g)?.length, 1, "delivered twice, handled once");
+  t.equal(output.match(/webhook\.test/g)?.length, 1, "delivered twice, handled once");
 });
 
 t.test("a secret is shown once, and is stored nowhere in plain text", async (t) => {
@@ -175,11 +175,11 @@ t.test("a secret is shown once, and is stored nowhere in plain text", async (t) 
   const hook = await me.webhook(`${target.origin}${path()}`);
   const key = hook.secret.slice("whsec_".length);
   const reads = await Promise.all([
-    me.ask("GET", "/api/webhooks"),
-    me.ask("PATCH", `/api/webhooks/${hook.id}`, { description: "mine" }),
-    me.ask("GET", `/api/webhooks/${hook.id}/deliveries`),
-    me.ask("GET", "/api/notifications"),
-    me.ask("GET", "/api/audit"),
+    me.send("GET", "/api/webhooks"),
+    me.send("PATCH", `/api/webhooks/${hook.id}`, { description: "mine" }),
+    me.send("GET", `/api/webhooks/${hook.id}/deliveries`),
+    me.send("GET", "/api/notifications"),
+    me.send("GET", "/api/audit"),
   ]);
   for (const answer of reads) {
     t.equal(answer.statusCode, 200);
@@ -212,7 +212,7 @@ t.test("a secret is shown once, and is stored nowhere in plain text", async (t) 
   t.equal(target.at("/moved").length, 0, "nothing is sent with it");
   await until(async () => (await me.deliveries(second.id))[0]?.["status"] === "failed");
   t.match(await me.deliveries(second.id), [{ lastError: /secret cannot be decrypted/ }]);
-  const mended = await me.ask("POST", `/api/webhooks/${second.id}/rotate-secret`, {});
+  const mended = await me.send("POST", `/api/webhooks/${second.id}/rotate-secret`, {});
   t.match(
     mended.json(),
     { webhook: { previousSecretUntil: null } },
@@ -322,7 +322,7 @@ t.test("failing targets, each in its own way", async (t) => {
     1,
     "the owner is notified through the other webhooks",
   );
-  await until(async () => (await me.ask("GET", "/api/audit")).body.includes("webhook.disabled"));
+  await until(async () => (await me.send("GET", "/api/audit")).body.includes("webhook.disabled"));
 });
 
 t.test(
@@ -340,12 +340,12 @@ t.test(
       "ftp://example.com/",
       "nonsense",
     ]) {
-      const answer = await me.ask("POST", "/api/webhooks", { url, types: ["*"] });
+      const answer = await me.send("POST", "/api/webhooks", { url, types: ["*"] });
       t.equal(answer.json<{ code: string }>().code, "url_blocked", url);
     }
     const hook = await me.webhook("https://rebinding.example/");
     t.equal(
-      (await me.ask("PATCH", `/api/webhooks/${hook.id}`, { url: "https://192.168.1.1/" }))
+      (await me.send("PATCH", `/api/webhooks/${hook.id}`, { url: "https://192.168.1.1/" }))
         .statusCode,
       403,
       "neither by a change",
@@ -428,7 +428,7 @@ t.test("hanging targets delay no other owner", async (t) => {
   const next = await quick.webhook(`${target.origin}${late}`);
   await quick.test(next.id);
   await until(() => target.at(late).length === 1);
-  await Promise.all(hooks.map(({ by, id }) => by.ask("DELETE", `/api/webhooks/${id}`)));
+  await Promise.all(hooks.map(({ by, id }) => by.send("DELETE", `/api/webhooks/${id}`)));
 });
 
 t.test("a hanging target times out before its claim expires", async (t) => {
@@ -497,12 +497,12 @@ t.test(
       `/api/webhooks/${hook.id}/test`,
       `/api/webhooks/${hook.id}/deliveries/${id}/resend`,
     ])
-      t.equal((await me.ask("POST", url)).json<{ code: string }>().code, "webhook_not_active");
+      t.equal((await me.send("POST", url)).json<{ code: string }>().code, "webhook_not_active");
 
     target.answer(at, (_request, response) => void response.writeHead(204).end());
-    await me.ask("PATCH", `/api/webhooks/${hook.id}`, { status: "active" });
+    await me.send("PATCH", `/api/webhooks/${hook.id}`, { status: "active" });
     t.match(await me.status(hook.id), { status: "active", disabledReason: null });
-    const again = await me.ask("POST", `/api/webhooks/${hook.id}/deliveries/${id}/resend`);
+    const again = await me.send("POST", `/api/webhooks/${hook.id}/deliveries/${id}/resend`);
     t.equal(again.statusCode, 202);
     await until(() => target.at(at).length === 12);
     t.equal(target.at(at)[11]?.headers["webhook-id"], notificationId);
@@ -519,7 +519,7 @@ t.test(
     const hook = await me.webhook(`${target.origin}${at}`, ["webhook.test", "session.created"]);
     await pool.query("UPDATE webhooks SET retry_at = 'infinity' WHERE id = $1", [hook.id]);
     await me.test(hook.id);
-    await me.ask("PATCH", `/api/webhooks/${hook.id}`, { status: "paused" });
+    await me.send("PATCH", `/api/webhooks/${hook.id}`, { status: "paused" });
     await signIn(ctx, me.owner.account);
     t.equal(
       (await me.notifications("?type=session.created")).length,
@@ -529,9 +529,9 @@ t.test(
     await makeDue(hook.id);
     await app.deliverWebhooks();
     t.equal(target.at(at).length, 0);
-    await me.ask("PATCH", `/api/webhooks/${hook.id}`, { status: "active" });
+    await me.send("PATCH", `/api/webhooks/${hook.id}`, { status: "active" });
     await until(() => target.at(at).length === 1);
-    await me.ask("PATCH", `/api/webhooks/${hook.id}`, { status: "paused" });
+    await me.send("PATCH", `/api/webhooks/${hook.id}`, { status: "paused" });
     await pool.query(
       "UPDATE webhook_deliveries SET status = 'waiting', delivered_at = NULL, give_up_at = now() - interval '2 hours', next_attempt_at = now() WHERE webhook_id = $1",
       [hook.id],
@@ -564,7 +564,7 @@ t.test("many events of one owner leave slots for the next owner", async (t) => {
   await next.test(quick.id);
   await until(() => target.at(quickAt).length === 2);
   t.equal(held.length, perWebhook, "delivered long before the flood was over");
-  await flood.ask("DELETE", `/api/webhooks/${flooded.id}`);
+  await flood.send("DELETE", `/api/webhooks/${flooded.id}`);
   for (const response of held) response.writeHead(204).end();
 });
 
@@ -588,7 +588,7 @@ t.test(
     CREATE TRIGGER not_too_many AFTER DELETE ON webhook_deliveries REFERENCING OLD TABLE AS gone
       FOR EACH STATEMENT EXECUTE FUNCTION not_too_many();`);
     t.teardown(() => pool.query("DROP FUNCTION not_too_many CASCADE"));
-    t.equal((await me.ask("DELETE", `/api/webhooks/${hook.id}`)).statusCode, 200);
+    t.equal((await me.send("DELETE", `/api/webhooks/${hook.id}`)).statusCode, 200);
     t.same(await me.status(hook.id), {}, "not listed");
     for (const [method, url] of [
       ["GET", `/api/webhooks/${hook.id}/deliveries`],
@@ -597,13 +597,13 @@ t.test(
       ["DELETE", `/api/webhooks/${hook.id}`],
     ] as const)
       t.equal(
-        (await me.ask(method, url, method === "PATCH" ? { status: "active" } : undefined))
+        (await me.send(method, url, method === "PATCH" ? { status: "active" } : undefined))
           .statusCode,
         404,
         url,
       );
     await signIn(ctx, me.owner.account);
-    const heard = target.at(at).length;
+    const receivedBefore = target.at(at).length;
     const left = async () => {
       const { rows } = await pool.query(
         `SELECT (SELECT count(*)::int FROM webhook_deliveries WHERE webhook_id = $1) AS deliveries,
@@ -616,7 +616,7 @@ t.test(
     t.equal((await left()).webhooks, 1, "a run that is out of time continues the next time");
     await sweepDeleted(pool);
     t.same(await left(), { deliveries: 0, webhooks: 0 });
-    t.ok(target.at(at).length - heard < 20, "its deliveries stop");
+    t.ok(target.at(at).length - receivedBefore < 20, "its deliveries stop");
   },
 );
 
@@ -671,7 +671,7 @@ t.test("a drain occupies one worker of the queue, however often it is enqueued",
     { status: "waiting" },
     "while the first delivery still hangs",
   );
-  await me.ask("DELETE", `/api/webhooks/${hook.id}`);
+  await me.send("DELETE", `/api/webhooks/${hook.id}`);
   other.hangUp();
 });
 
@@ -698,12 +698,12 @@ t.test("deleting a webhook does not fail the transaction that writes an event", 
 
 t.test("owners cannot see, change or resend anything of each other", async (t) => {
   const me = await owned();
-  const stranger = await owned();
+  const otherOwner = await owned();
   const at = path();
   const hook = await me.webhook(`${target.origin}${at}`);
   const { id } = await me.test(hook.id);
   await until(() => target.at(at).length === 1);
-  const asks: [Parameters<typeof me.ask>[0], string, unknown?][] = [
+  const requests: [Parameters<typeof me.send>[0], string, unknown?][] = [
     ["PATCH", `/api/webhooks/${hook.id}`, { status: "paused" }],
     ["DELETE", `/api/webhooks/${hook.id}`],
     ["POST", `/api/webhooks/${hook.id}/rotate-secret`, {}],
@@ -711,19 +711,20 @@ t.test("owners cannot see, change or resend anything of each other", async (t) =
     ["GET", `/api/webhooks/${hook.id}/deliveries`],
     ["POST", `/api/webhooks/${hook.id}/deliveries/${id}/resend`],
   ];
-  for (const ask of asks) t.equal((await stranger.ask(...ask)).statusCode, 404, ask.join(" "));
-  const own = await stranger.webhook(`${other.origin}${path()}`);
+  for (const request of requests)
+    t.equal((await otherOwner.send(...request)).statusCode, 404, request.join(" "));
+  const own = await otherOwner.webhook(`${other.origin}${path()}`);
   t.equal(
-    (await stranger.ask("POST", `/api/webhooks/${own.id}/deliveries/${id}/resend`)).statusCode,
+    (await otherOwner.send("POST", `/api/webhooks/${own.id}/deliveries/${id}/resend`)).statusCode,
     404,
   );
-  t.same(await stranger.notifications(), []);
+  t.same(await otherOwner.notifications(), []);
   t.equal((await me.notifications()).length, 1);
   t.match(await me.status(hook.id), { status: "active" });
   // Ten webhooks at most, also with parallel requests.
   const answers = await Promise.all(
     Array.from({ length: 12 }, () =>
-      stranger.ask("POST", "/api/webhooks", { url: "https://example.com/", types: ["*"] }),
+      otherOwner.send("POST", "/api/webhooks", { url: "https://example.com/", types: ["*"] }),
     ),
   );
   const codes = answers.map(({ statusCode, body }) =>
@@ -766,12 +767,12 @@ t.test(
     const owner = await signIn(world);
     const me = api(world.app, owner);
     const sql = world.database.pool;
-    const [heldAt, heardAt] = [path(), path()];
+    const [heldAt, unansweredAt] = [path(), path()];
     const held = await me.webhook(`${target.origin}${heldAt}`);
-    const heard = await me.webhook(`${target.origin}${heardAt}`);
+    const unanswered = await me.webhook(`${target.origin}${unansweredAt}`);
     await sql.query("UPDATE webhooks SET retry_at = 'infinity' WHERE id = $1", [held.id]);
     // The target receives the message, and the sender is killed before the response.
-    target.answer(heardAt, () => undefined);
+    target.answer(unansweredAt, () => undefined);
     const first = await startReplica(t, world, env);
     const origin = first.url.replace("127.0.0.1", "localhost");
     const commit = async (id: string): Promise<string> => {
@@ -783,33 +784,33 @@ t.test(
       return ((await answer.json()) as { delivery: { notificationId: string } }).delivery
         .notificationId;
     };
-    const ids = { held: await commit(held.id), heard: await commit(heard.id) };
-    await until(() => target.at(heardAt).length === 1, 20_000);
+    const ids = { held: await commit(held.id), heard: await commit(unanswered.id) };
+    await until(() => target.at(unansweredAt).length === 1, 20_000);
     first.child.kill("SIGKILL");
     await first.ended;
     t.equal(target.at(heldAt).length, 0, "killed before the first delivery began");
     t.match(
-      await me.deliveries(heard.id),
+      await me.deliveries(unanswered.id),
       [{ status: "waiting", attempts: 1 }],
       "and before the response to the second one",
     );
 
-    target.answer(heardAt, (_request, response) => void response.writeHead(204).end());
+    target.answer(unansweredAt, (_request, response) => void response.writeHead(204).end());
     await sql.query("UPDATE webhooks SET retry_at = now()");
     const second = await testApp(t, { database: world.database, chain: world.chain, env });
     const deliver = () => Promise.all([world.app.deliverWebhooks(), second.app.deliverWebhooks()]);
     await deliver();
     t.equal(target.at(heldAt).length, 1);
     t.equal(target.at(heldAt)[0]?.headers["webhook-id"], ids.held);
-    t.equal(target.at(heardAt).length, 1, "a claim holds while its process may be running");
+    t.equal(target.at(unansweredAt).length, 1, "a claim holds while its process may be running");
     await sql.query(
       "UPDATE webhook_deliveries SET next_attempt_at = now() WHERE webhook_id = $1 AND status = 'waiting'",
-      [heard.id],
+      [unanswered.id],
     );
     await deliver();
-    t.match((await me.deliveries(heard.id))[0], { status: "delivered" });
+    t.match((await me.deliveries(unanswered.id))[0], { status: "delivered" });
     t.same(
-      target.at(heardAt).map(({ headers }) => headers["webhook-id"]),
+      target.at(unansweredAt).map(({ headers }) => headers["webhook-id"]),
       [ids.heard, ids.heard],
       "twice, with one id",
     );
@@ -823,11 +824,11 @@ t.test(
     );
     t.same(undelivered, []);
     // Other events may occur meanwhile.
-    const told = target.received
+    const deliveredIds = target.received
       .slice(before)
       .filter(({ body }) => body.includes('"type":"payment.settled"'))
       .map(({ path: at, headers }) => `${at} ${headers["webhook-id"]}`);
-    t.equal(told.length, 400, "each of 200 once to both webhooks");
-    t.equal(new Set(told).size, 400);
+    t.equal(deliveredIds.length, 400, "each of 200 once to both webhooks");
+    t.equal(new Set(deliveredIds).size, 400);
   },
 );

@@ -70,7 +70,7 @@ export type Json = Record<string, unknown>;
 
 /** The requests of the web app for its owner. */
 export const api = (app: Pick<FastifyInstance, "inject">, owner: SignedInOwner) => {
-  const ask = async (method: "GET" | "POST" | "PATCH" | "DELETE", url: string, body?: unknown) =>
+  const send = async (method: "GET" | "POST" | "PATCH" | "DELETE", url: string, body?: unknown) =>
     app.inject({
       method,
       url,
@@ -78,28 +78,28 @@ export const api = (app: Pick<FastifyInstance, "inject">, owner: SignedInOwner) 
       ...(body === undefined ? {} : { payload: JSON.stringify(body) }),
     });
   return {
-    ask,
+    send,
     async webhook(url: string, types: string[] = ["*"]): Promise<NewWebhook> {
-      const answer = await ask("POST", "/api/webhooks", { url, types });
+      const answer = await send("POST", "/api/webhooks", { url, types });
       if (answer.statusCode !== 201) throw new Error(answer.body);
       const { webhook, secret } = answer.json<{ webhook: { id: string }; secret: string }>();
       return { id: webhook.id, secret };
     },
     async test(id: string): Promise<{ id: string; notificationId: string }> {
-      const answer = await ask("POST", `/api/webhooks/${id}/test`);
+      const answer = await send("POST", `/api/webhooks/${id}/test`);
       if (answer.statusCode !== 202) throw new Error(answer.body);
       return answer.json<{ delivery: { id: string; notificationId: string } }>().delivery;
     },
     async deliveries(id: string, query = ""): Promise<Json[]> {
-      const answer = await ask("GET", `/api/webhooks/${id}/deliveries${query}`);
+      const answer = await send("GET", `/api/webhooks/${id}/deliveries${query}`);
       return answer.json<{ items: Json[] }>().items;
     },
     async status(id: string): Promise<Json> {
-      const { items } = (await ask("GET", "/api/webhooks")).json<{ items: Json[] }>();
+      const { items } = (await send("GET", "/api/webhooks")).json<{ items: Json[] }>();
       return items.find((item) => item["id"] === id) ?? {};
     },
     async notifications(query = ""): Promise<Json[]> {
-      return (await ask("GET", `/api/notifications${query}`)).json<{ items: Json[] }>().items;
+      return (await send("GET", `/api/notifications${query}`)).json<{ items: Json[] }>().items;
     },
   };
 };

@@ -24,11 +24,11 @@ import {
 /** A web server that publishes a program's client metadata document. */
 async function publisher(
   t: Test,
-): Promise<{ origin: string; serve: (to: RequestListener) => void; asked: string[] }> {
-  const asked: string[] = [];
+): Promise<{ origin: string; serve: (to: RequestListener) => void; requested: string[] }> {
+  const requested: string[] = [];
   let listener: RequestListener = (_request, response) => response.writeHead(404).end();
   const server = createServer((request, response) => {
-    asked.push(request.url ?? "");
+    requested.push(request.url ?? "");
     listener(request, response);
   });
   await new Promise<void>((done) => {
@@ -39,7 +39,7 @@ async function publisher(
     server.close();
   });
   const { port } = server.address() as AddressInfo;
-  return { origin: `http://127.0.0.1:${port}`, asked, serve: (to) => void (listener = to) };
+  return { origin: `http://127.0.0.1:${port}`, requested, serve: (to) => void (listener = to) };
 }
 
 const json =
@@ -56,7 +56,7 @@ const local: TestAppOptions["configure"] = (config) => {
 };
 
 t.test("a client id that is the URL of its metadata document", async (t) => {
-  const { origin, serve, asked } = await publisher(t);
+  const { origin, serve, requested } = await publisher(t);
   const world = await testApp(t, {
     configure: (config) => {
       local(config);
@@ -66,11 +66,11 @@ t.test("a client id that is the URL of its metadata document", async (t) => {
   const owner = await signIn(world);
   const agent = await createAgent(world, owner);
   const clientId = `${origin}/client.json`;
-  const said = { client_id: clientId, client_name: "Documented", redirect_uris: [CALLBACK] };
-  const ask = (id = clientId, more: Record<string, unknown> = {}) =>
+  const metadata = { client_id: clientId, client_name: "Documented", redirect_uris: [CALLBACK] };
+  const requestConsent = (id = clientId, more: Record<string, unknown> = {}) =>
     tryAskConsent(world, owner, { client_id: id, ...more });
   const refusedAs = async (t: Test, name: string, id = clientId, why = /./) => {
-    const answer = await ask(id);
+    const answer = await requestConsent(id);
     t.equal(answer.statusCode, 422, name);
     const { code, detail } = answer.json<{ code: string; detail: string }>();
     t.equal(code, "program_refused", name);
@@ -78,33 +78,33 @@ t.test("a client id that is the URL of its metadata document", async (t) => {
   };
 
   await t.test("invalid documents", async (t) => {
-    serve(json({ ...said, client_id: `${origin}/other.json` }));
+    serve(json({ ...metadata, client_id: `${origin}/other.json` }));
     await refusedAs(t, "names another program", clientId, /different program/);
     serve((_request, response) => response.writeHead(302, { location: "/real.json" }).end());
     await refusedAs(t, "redirects", clientId, /could not be read/);
-    t.notOk(asked.includes("/real.json"), "it is not followed");
+    t.notOk(requested.includes("/real.json"), "it is not followed");
     serve((_request, response) =>
       response
         .setHeader("content-type", "application/json")
-        .end(JSON.stringify({ ...said, padding: "x".repeat(20_000) })),
+        .end(JSON.stringify({ ...metadata, padding: "x".repeat(20_000) })),
     );
     await refusedAs(t, "huge", clientId, /could not be read/);
-    serve(json(said, "text/html"));
+    serve(json(metadata, "text/html"));
     await refusedAs(t, "a page", clientId, /could not be read/);
     serve((_request, response) => response.setHeader("content-type", "application/json").end("{"));
     await refusedAs(t, "no JSON");
-    serve(json([said]));
+    serve(json([metadata]));
     await refusedAs(t, "a list");
-    serve(json({ ...said, redirect_uris: ["javascript:alert(1)"] }));
+    serve(json({ ...metadata, redirect_uris: ["javascript:alert(1)"] }));
     await refusedAs(t, "with a way back that acts", clientId, /javascript/);
-    serve(json({ ...said, token_endpoint_auth_method: "private_key_jwt" }));
+    serve(json({ ...metadata, token_endpoint_auth_method: "private_key_jwt" }));
     await refusedAs(t, "with a key of its own", clientId, /PKCE/);
-    serve(json({ ...said, client_secret: "hunter2hunter2" }));
+    serve(json({ ...metadata, client_secret: "hunter2hunter2" }));
     await refusedAs(t, "with a secret that everybody reads");
   });
 
   await t.test("URLs that are never requested", async (t) => {
-    const before = asked.length;
+    const before = requested.length;
     for (const id of [
       `${origin}/`,
       `${origin}/x#y`,
@@ -118,17 +118,20 @@ t.test("a client id that is the URL of its metadata document", async (t) => {
       "http://127.0.0.1:1/client.json",
     ])
       await refusedAs(t, id, id);
-    t.equal(asked.length, before);
-    const inside = (await ask("https://10.0.0.1/client.json")).json<{ detail: string }>().detail;
-    const absent = (await ask("https://127.0.0.1:9/client.json")).json<{ detail: string }>().detail;
+    t.equal(requested.length, before);
+    const inside = (await requestConsent("https://10.0.0.1/client.json")).json<{ detail: string }>()
+      .detail;
+    const absent = (await requestConsent("https://127.0.0.1:9/client.json")).json<{
+      detail: string;
+    }>().detail;
     t.equal(inside, absent, "the error reveals nothing about the internal network");
   });
 
   await t.test("a valid document connects, and is cached", async (t) => {
-    serve(json(said));
-    const before = asked.length;
+    serve(json(metadata));
+    const before = requested.length;
     const { verifier, challenge } = pkce();
-    const answer = await ask(clientId, { code_challenge: challenge });
+    const answer = await requestConsent(clientId, { code_challenge: challenge });
     t.equal(answer.statusCode, 201, answer.body);
     t.match(answer.json(), {
       thirdParty: { untrusted: true, name: "Documented" },
@@ -141,22 +144,22 @@ t.test("a client id that is the URL of its metadata document", async (t) => {
     const code = new URL(redirectTo).searchParams.get("code") ?? "";
     const tokens = await exchange(world, { clientId, code, verifier });
     t.equal(tokens.statusCode, 200);
-    await ask();
-    t.equal(asked.length, before + 1, "cached for ten minutes");
-    const evil = await ask(clientId, { redirect_uri: "http://127.0.0.1/other" });
+    await requestConsent();
+    t.equal(requested.length, before + 1, "cached for ten minutes");
+    const evil = await requestConsent(clientId, { redirect_uri: "http://127.0.0.1/other" });
     t.equal(evil.json<{ code: string }>().code, "return_address_refused");
   });
 });
 
 t.test("outside of local mode a document needs https and a public address", async (t) => {
-  const { origin, asked } = await publisher(t);
+  const { origin, requested } = await publisher(t);
   const world = await testApp(t);
   const owner = await signIn(world);
   for (const id of [`${origin}/client.json`, `${origin.replace("http:", "https:")}/client.json`]) {
     const answer = await tryAskConsent(world, owner, { client_id: id });
     t.equal(answer.json<{ code: string }>().code, "program_refused", id);
   }
-  t.same(asked, []);
+  t.same(requested, []);
 });
 
 t.test("a flood of registrations", async (t) => {
@@ -232,10 +235,12 @@ t.test("connections of a former owner end when the agents move", async (t) => {
       headers: owner.headers,
       payload: JSON.stringify(body),
     });
-  const asked = (await send({})).json<Record<string, unknown>>();
-  const mine = await signOrder(owner.account, asked);
-  const theirs = await signOrder(second, asked);
-  const moved = await send({ authorization: { ...mine, secondSignature: theirs?.signature } });
+  const prepared = (await send({})).json<Record<string, unknown>>();
+  const firstSigned = await signOrder(owner.account, prepared);
+  const secondSigned = await signOrder(second, prepared);
+  const moved = await send({
+    authorization: { ...firstSigned, secondSignature: secondSigned?.signature },
+  });
   t.equal(moved.statusCode, 200, moved.body);
   t.equal((await callTool(world, connected.accessToken)).statusCode, 401);
   t.equal((await renew(world, connected)).json<{ error: string }>().error, "invalid_grant");

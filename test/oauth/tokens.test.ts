@@ -194,9 +194,9 @@ t.test("a session without the wallet's signature connects nothing", async (t) =>
   const url = `/api/oauth/requests/${consent.id}/allow`;
   const send = (body: unknown, headers = owner.headers) =>
     app.inject({ method: "POST", url, headers, payload: JSON.stringify(body) });
-  const asked = await send({ agentId: agent.id });
-  t.equal(asked.statusCode, 403);
-  const { code, order } = asked.json<{ code: string; order: Record<string, string> }>();
+  const response = await send({ agentId: agent.id });
+  t.equal(response.statusCode, 403);
+  const { code, order } = response.json<{ code: string; order: Record<string, string> }>();
   t.equal(code, "owner_signature_required");
   t.match(order, { agent: agent.id, label: 'Connection to this computer, named "Test Program"' });
   const days = (Number(order["expiresAt"]) - Date.now() / 1000) / 86_400;
@@ -206,8 +206,8 @@ t.test("a session without the wallet's signature connects nothing", async (t) =>
     t.ok([401, 422].includes(forged.statusCode), forged.body);
   }
   const thief = await signIn(world);
-  const stranger = await allow(world, { ...thief, headers: owner.headers }, consent.id, agent.id);
-  t.equal(stranger.statusCode, 401, "another wallet's signature");
+  const byThief = await allow(world, { ...thief, headers: owner.headers }, consent.id, agent.id);
+  t.equal(byThief.statusCode, 401, "another wallet's signature");
   t.equal(await connections(), before, "nothing was connected");
   const elsewhere = await asOwner(app, owner, {
     method: "POST",
@@ -233,11 +233,15 @@ t.test(
       404,
       "another session",
     );
-    const stranger = await signIn(world);
-    const theirs = await createAgent(world, stranger);
-    t.equal((await allow(world, stranger, consent.id, theirs.id)).statusCode, 404, "another owner");
+    const otherOwner = await signIn(world);
+    const otherOwnersAgent = await createAgent(world, otherOwner);
     t.equal(
-      (await allow(world, owner, consent.id, theirs.id)).statusCode,
+      (await allow(world, otherOwner, consent.id, otherOwnersAgent.id)).statusCode,
+      404,
+      "another owner",
+    );
+    t.equal(
+      (await allow(world, owner, consent.id, otherOwnersAgent.id)).statusCode,
       404,
       "another owner's agent",
     );
@@ -416,8 +420,8 @@ t.test("refresh tokens rotate; an old one revokes the connection", async (t) => 
   t.ok((rows[0]?.left ?? 999) <= 60, "it expires within a minute");
 
   const thief = await register(world);
-  const theirs = await renew(world, { clientId: thief, refreshToken: second.refresh_token });
-  t.equal(errorOf(theirs), "invalid_grant", "another program");
+  const byThief = await renew(world, { clientId: thief, refreshToken: second.refresh_token });
+  t.equal(errorOf(byThief), "invalid_grant", "another program");
   t.ok(await works(second.access_token), "this revokes nothing");
   t.equal(
     errorOf(
@@ -493,8 +497,8 @@ t.test("tokens end with their connection, key or agent", async (t) => {
 
 t.test("token revocation (RFC 7009)", async (t) => {
   const given = await connect(world, owner, agent.id);
-  const nobody = await post(world, "/oauth/revoke", { token: "nonsense" });
-  t.equal(nobody.statusCode, 200, "the response reveals nothing about the token");
+  const unknown = await post(world, "/oauth/revoke", { token: "nonsense" });
+  t.equal(unknown.statusCode, 200, "the response reveals nothing about the token");
   const thief = { token: given.refreshToken, client_id: await register(world) };
   t.equal((await post(world, "/oauth/revoke", thief)).statusCode, 200);
   t.ok(await works(given.accessToken), "another program cannot revoke it");
@@ -511,11 +515,17 @@ t.test("token revocation (RFC 7009)", async (t) => {
 });
 
 t.test("errors of the token endpoint follow OAuth", async (t) => {
-  const ask = (form: Record<string, string>) => post(world, "/oauth/token", form);
-  t.equal(errorOf(await ask({})), "invalid_request");
-  t.equal(errorOf(await ask({ grant_type: "password" })), "unsupported_grant_type");
-  t.equal(errorOf(await ask({ grant_type: "client_credentials" })), "unsupported_grant_type");
-  t.equal(errorOf(await ask({ grant_type: "refresh_token", client_id: "x" })), "invalid_request");
+  const requestToken = (form: Record<string, string>) => post(world, "/oauth/token", form);
+  t.equal(errorOf(await requestToken({})), "invalid_request");
+  t.equal(errorOf(await requestToken({ grant_type: "password" })), "unsupported_grant_type");
+  t.equal(
+    errorOf(await requestToken({ grant_type: "client_credentials" })),
+    "unsupported_grant_type",
+  );
+  t.equal(
+    errorOf(await requestToken({ grant_type: "refresh_token", client_id: "x" })),
+    "invalid_request",
+  );
   const twice = await app.inject({
     method: "POST",
     url: "/oauth/token",
@@ -533,7 +543,7 @@ t.test("errors of the token endpoint follow OAuth", async (t) => {
     payload: "",
   });
   t.equal(errorOf(inUrl), "invalid_request", "parameters in the URL are ignored");
-  const big = await ask({ grant_type: "x".repeat(20_000) });
+  const big = await requestToken({ grant_type: "x".repeat(20_000) });
   t.equal(big.statusCode, 400);
   t.equal((await app.inject("/oauth/token")).statusCode, 405);
 });

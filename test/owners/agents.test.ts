@@ -42,7 +42,7 @@ t.test("agents", async (t) => {
   const service = await testApp(t);
   const { app, chain, database } = service;
   const owner = await signIn(service);
-  const stranger = await signIn(service);
+  const otherOwner = await signIn(service);
 
   const call = (
     method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE",
@@ -118,7 +118,7 @@ t.test("agents", async (t) => {
       [{ ...good, expiresAt: "2020-01-01T00:00:00Z" }, "validation_failed"],
       [{ ...good, network: "eip155:1" }, "validation_failed"],
       [{ ...good, ownerId: "own_x" }, "validation_failed"],
-      [{ ...good, owner: stranger.account.address }, "validation_failed"],
+      [{ ...good, owner: otherOwner.account.address }, "validation_failed"],
       [{ ...good, allowlist: ["0x123"] }, "invalid_address"],
       [{ ...good, allowlist: [SHOP.replace("C51812", "c51812")] }, "invalid_address"],
       [{ ...good, allowlist: [`0x${"0".repeat(40)}`] }, "invalid_address"],
@@ -312,10 +312,10 @@ t.test("agents", async (t) => {
       ["POST", `${url}/archive`],
     ] as const;
     for (const [method, path, body] of attempts) {
-      const answer = await call(method, path, body, stranger);
+      const answer = await call(method, path, body, otherOwner);
       t.equal(answer.statusCode, 404, `${method} ${path}`);
       t.equal(answer.json<ProblemView>().code, "not_found");
-      const absent = await call(method, path.replace(agent.id, "agt_absent"), body, stranger);
+      const absent = await call(method, path.replace(agent.id, "agt_absent"), body, otherOwner);
       t.equal(
         absent.json<ProblemView>().detail,
         answer.json<ProblemView>().detail,
@@ -323,7 +323,7 @@ t.test("agents", async (t) => {
       );
     }
     t.same((await call("GET", url)).json(), before);
-    t.same((await call("GET", "/api/agents", undefined, stranger)).json(), {
+    t.same((await call("GET", "/api/agents", undefined, otherOwner)).json(), {
       items: [],
       nextCursor: null,
     });

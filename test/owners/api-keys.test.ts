@@ -126,17 +126,17 @@ t.test("keys", async (t) => {
       const agent = await createAgent(service, owner);
       let isRevoked = false;
       let lateSuccess = 0;
-      const ask = async (at: TestApp) => {
+      const sendMany = async (at: TestApp) => {
         for (let index = 0; index < 20; index += 1) {
           const beganRevoked = isRevoked;
           const { statusCode } = await me(agent.apiKey, at);
           if (beganRevoked && statusCode === 200) lateSuccess += 1;
         }
       };
-      const asking = [service, replica, service, replica].map(ask);
+      const running = [service, replica, service, replica].map(sendMany);
       await call("DELETE", `/api/agents/${agent.id}/keys/${agent.keyId}`);
       isRevoked = true;
-      await Promise.all(asking);
+      await Promise.all(running);
       t.equal(lateSuccess, 0);
       t.equal(codeOf(await me(agent.apiKey)), "api_key_revoked");
     },
@@ -154,7 +154,7 @@ t.test("keys", async (t) => {
 
   await t.test("rotate with a grace period: both keys work, then only the new one", async (t) => {
     const agent = await createAgent(service, owner);
-    const askedMs = Date.now();
+    const sentMs = Date.now();
     const rotated = await call("POST", `/api/agents/${agent.id}/keys/${agent.keyId}/rotate`, {
       graceSeconds: 600,
     });
@@ -168,7 +168,7 @@ t.test("keys", async (t) => {
     t.equal(previous.rotatedToId, key.id);
     t.equal(previous.status, "active");
     const from = Date.parse(previous.expiresAt ?? "") - 600_000;
-    t.ok(from >= askedMs && from <= answeredMs, `the grace period starts at ${from}`);
+    t.ok(from >= sentMs && from <= answeredMs, `the grace period starts at ${from}`);
     t.equal((await me(agent.apiKey)).statusCode, 200, "the old key, within the grace period");
     t.equal((await me(apiKey)).statusCode, 200);
     await service.database.pool.query(
@@ -280,8 +280,8 @@ t.test("rate limit: guessing keys is limited per address, valid keys are not", a
   const service = await testApp(t);
   const owner = await signIn(service);
   const agent = await createAgent(service, owner);
-  const askWithKey = () => service.app.inject({ url: "/api/agents/me", headers: agent.headers });
-  t.equal((await askWithKey()).statusCode, 200);
+  const sendWithKey = () => service.app.inject({ url: "/api/agents/me", headers: agent.headers });
+  t.equal((await sendWithKey()).statusCode, 200);
   const guess = () =>
     service.app.inject({
       url: "/api/agents/me",
@@ -292,5 +292,5 @@ t.test("rate limit: guessing keys is limited per address, valid keys are not", a
   t.equal(answer.statusCode, 429);
   t.equal(answer.json<{ code: string }>().code, "rate_limited");
   t.ok(Number(answer.headers["retry-after"]) > 0);
-  t.equal((await askWithKey()).statusCode, 200, "a valid key is not limited");
+  t.equal((await sendWithKey()).statusCode, 200, "a valid key is not limited");
 });

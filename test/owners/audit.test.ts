@@ -141,9 +141,9 @@ t.test(
   "every change of an export is found by Purser's check and by the documented script",
   async (t) => {
     const { owner } = await history();
-    const { owner: stranger } = await history();
+    const { owner: otherOwner } = await history();
     const rows = rowsOf(await exportOf(owner));
-    const others = rowsOf(await exportOf(stranger));
+    const others = rowsOf(await exportOf(otherOwner));
     const head = rows.at(-1) as ChainRow;
     const noted = { seq: head.seq, hash: head.hash };
     const at = (index: number, change: (row: ChainRow) => Partial<ChainRow>): ChainRow[] =>
@@ -287,9 +287,11 @@ t.test(
     const id = await ownerIdOf(owner);
     const prisma = prismaOf(t, database.url);
     const checked = async () => {
-      const said: string[] = [];
-      const ok = await verifyDatabase(prisma, { owner: id, noted: [] }, (line) => said.push(line));
-      return `${ok} ${said[0]}`;
+      const output: string[] = [];
+      const ok = await verifyDatabase(prisma, { owner: id, noted: [] }, (line) =>
+        output.push(line),
+      );
+      return `${ok} ${output[0]}`;
     };
     t.match(await checked(), /^true ok .*: 11 entries, 5 signatures/);
     const own = await database.pool.connect();
@@ -298,12 +300,12 @@ t.test(
       await own.query("ALTER TABLE audit_log DISABLE TRIGGER audit_log_kept");
       await own.query("CREATE TABLE kept_log AS SELECT * FROM audit_log");
       await own.query(sql.replace("$1", `'${id}'`));
-      const said = await checked();
+      const result = await checked();
       await own.query("DELETE FROM audit_log");
       await own.query("INSERT INTO audit_log SELECT * FROM kept_log");
       await own.query("DROP TABLE kept_log");
       await own.query("ALTER TABLE audit_log ENABLE ALWAYS TRIGGER audit_log_kept");
-      return said;
+      return result;
     };
     try {
       const cases: [string, RegExp][] = [
@@ -336,7 +338,7 @@ t.test(
           /^false FAILED .*: entry 2 .*order/,
         ],
       ];
-      for (const [sql, said] of cases) t.match(await tampered(sql), said, sql);
+      for (const [sql, expected] of cases) t.match(await tampered(sql), expected, sql);
     } finally {
       own.release();
     }

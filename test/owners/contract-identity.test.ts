@@ -129,14 +129,17 @@ t.test("a wallet contract on another chain does not get the agents of its namesa
       headers: session.headers,
       payload: JSON.stringify({ amount: "1" }),
     });
-    const { order: theirs, typedData } = prepared.json<{ order: object; typedData: never }>();
+    const { order: plainOrder, typedData } = prepared.json<{ order: object; typedData: never }>();
     const send = async (by: PrivateKeyAccount) =>
       (
         await app.inject({
           method: "POST",
           url: `/api/agents/${own.id}/withdrawals`,
           headers: session.headers,
-          payload: JSON.stringify({ order: theirs, signature: await by.signTypedData(typedData) }),
+          payload: JSON.stringify({
+            order: plainOrder,
+            signature: await by.signTypedData(typedData),
+          }),
         })
       ).statusCode;
     t.equal(await send(victim), 401, "a contract deployed later does not verify for a key owner");

@@ -80,7 +80,7 @@ t.test("the envelope", async (t) => {
   const twice = await sealWallet(ring, wallet, secret);
   t.notSame(twice.ciphertext, sealed.ciphertext, "sealing twice never gives the same bytes");
 
-  const OURS = { name: "CustodyError" };
+  const CUSTODY_ERROR = { name: "CustodyError" };
   const opens = (change: Partial<typeof sealed>, name = wallet, by = ring) =>
     withPrivateKey(by, name, { ...sealed, ...change }, () => "opened");
   for (const field of ["ciphertext", "wrappedDataKey"] as const) {
@@ -88,13 +88,17 @@ t.test("the envelope", async (t) => {
     for (let index = 0; index < bytes.length; index += 1) {
       const flipped = Uint8Array.from(bytes);
       flipped[index] = (flipped[index] ?? 0) ^ 1;
-      await t.rejects(opens({ [field]: flipped }), OURS, `${field}: byte ${index} flipped`);
+      await t.rejects(
+        opens({ [field]: flipped }),
+        CUSTODY_ERROR,
+        `${field}: byte ${index} flipped`,
+      );
     }
-    await t.rejects(opens({ [field]: bytes.subarray(1) }), OURS, `${field}: shorter`);
-    await t.rejects(opens({ [field]: new Uint8Array() }), OURS, `${field}: empty`);
+    await t.rejects(opens({ [field]: bytes.subarray(1) }), CUSTODY_ERROR, `${field}: shorter`);
+    await t.rejects(opens({ [field]: new Uint8Array() }), CUSTODY_ERROR, `${field}: empty`);
   }
-  await t.rejects(opens({}, { ...wallet, agentId: "agt_2" }), OURS, "another agent");
-  await t.rejects(opens({}, { ...wallet, address: "0xabd" }), OURS, "another address");
+  await t.rejects(opens({}, { ...wallet, agentId: "agt_2" }), CUSTODY_ERROR, "another agent");
+  await t.rejects(opens({}, { ...wallet, address: "0xabd" }), CUSTODY_ERROR, "another address");
   for (const [what, change] of Object.entries({
     owner: { ownerAddress: "0xdee" },
     "owner's chain": { ownerChainId: 1 },
@@ -102,12 +106,20 @@ t.test("the envelope", async (t) => {
     rules: { rulesDigest: randomHash() },
     revision: { revision: 1 },
   }))
-    await t.rejects(opens({}, { ...wallet, ...change }), OURS, `sealed for another ${what}`);
+    await t.rejects(
+      opens({}, { ...wallet, ...change }),
+      CUSTODY_ERROR,
+      `sealed for another ${what}`,
+    );
   await t.rejects(opens({ kid: "b" }), /master key "b"/, "a kid that is not configured");
   const otherKey = new KeyRing([{ kid: "a", key: randomBytes(32) }], "a");
-  await t.rejects(opens({}, wallet, otherKey), OURS, "the same kid with another key");
+  await t.rejects(opens({}, wallet, otherKey), CUSTODY_ERROR, "the same kid with another key");
   const both = new KeyRing([ring.active, { kid: "b", key }], "a");
-  await t.rejects(opens({ kid: "b" }, wallet, both), OURS, "the same key under another kid");
+  await t.rejects(
+    opens({ kid: "b" }, wallet, both),
+    CUSTODY_ERROR,
+    "the same key under another kid",
+  );
   t.throws(() => new KeyRing([], "a"), CustodyError);
 });
 

@@ -13,7 +13,7 @@ import { documentedScript, rehash, rowsOf } from "./audit.helper.ts";
 
 const ctx = await testApp(t);
 const { app, chain } = ctx;
-const someone = () => privateKeyToAccount(generatePrivateKey()).address;
+const newAddress = () => privateKeyToAccount(generatePrivateKey()).address;
 
 interface Entry {
   body: EntryBody;
@@ -33,13 +33,17 @@ async function history() {
     if (answer.statusCode >= 300) throw new Error(`${method} ${url}: ${answer.body}`);
     return answer.json<Facts>();
   };
-  const listed = someone();
+  const listed = newAddress();
   const agent = await createAgent(ctx, owner, { allowlist: [{ address: listed, label: "First" }] });
   await createAgent(ctx, owner, { name: "Other", dailyLimit: "30" });
   await chain.mint(agent.walletAddress, 9_000_000n);
   const url = `/api/agents/${agent.id}`;
   await done("PATCH", url, { dailyLimit: "20", perPaymentLimit: "5" });
-  await done("POST", `${url}/allowlist`, { address: someone(), label: "Baker", dailyLimit: "2" });
+  await done("POST", `${url}/allowlist`, {
+    address: newAddress(),
+    label: "Baker",
+    dailyLimit: "2",
+  });
   const signedList = [...payeesOf(3), { address: listed, label: "First" }];
   await done("PUT", `${url}/allowlist`, { allowlist: signedList });
   // So many that the audit entry has only their number.
@@ -50,13 +54,13 @@ async function history() {
     key: { id: string };
   };
   await done("POST", `${url}/keys/${key.id}/rotate`, {});
-  const asked = await app.inject({
+  const response = await app.inject({
     method: "POST",
     url: "/api/agents/spend",
     headers: agent.headers,
-    payload: JSON.stringify({ recipient: someone(), amount: "1.5", requestApproval: true }),
+    payload: JSON.stringify({ recipient: newAddress(), amount: "1.5", requestApproval: true }),
   });
-  const { approvalId } = asked.json<{ approvalId: string }>();
+  const { approvalId } = response.json<{ approvalId: string }>();
   await done("POST", `/api/approvals/${approvalId}/approve`, {});
   const prepared = (await done("POST", `${url}/withdrawals/prepare`, { amount: "2" })) as {
     order: object;
@@ -79,7 +83,7 @@ async function history() {
 }
 
 const payeesOf = (count: number) =>
-  Array.from({ length: count }, () => ({ address: someone(), label: "One of many" }));
+  Array.from({ length: count }, () => ({ address: newAddress(), label: "One of many" }));
 
 const entriesOf = (rows: ChainRow[]): Entry[] =>
   rows.map(({ body, order }) => ({
@@ -136,10 +140,10 @@ const like = (entry: Entry, body: Partial<EntryBody>): Entry => ({
 });
 const swapped = (one: number, other: number): Forged => {
   const [left, right] = [real[one] as Entry, real[other] as Entry];
-  const beside = ({ order }: Entry) => (order === undefined ? {} : { order });
+  const orderOf = ({ order }: Entry) => (order === undefined ? {} : { order });
   const entries = [...real];
-  entries[one] = { body: { ...left.body, proof: right.body.proof }, ...beside(right) };
-  entries[other] = { body: { ...right.body, proof: left.body.proof }, ...beside(left) };
+  entries[one] = { body: { ...left.body, proof: right.body.proof }, ...orderOf(right) };
+  entries[other] = { body: { ...right.body, proof: left.body.proof }, ...orderOf(left) };
   return { entries, at: Math.min(one, other) };
 };
 
@@ -252,14 +256,14 @@ t.test("every forgery is found by Purser's check and by the documented script", 
     "a policy's version": after(indexOf("policy.signed", 2), { version: 7 }),
     "a policy's nonce": after(indexOf("policy.signed", 2), { nonce: `0x${"1".repeat(64)}` }),
     "a new agent's limit": after(indexOf("agent.created"), { dailyLimit: "1000" }),
-    "a new agent's wallet": after(indexOf("agent.created"), { walletAddress: someone() }),
+    "a new agent's wallet": after(indexOf("agent.created"), { walletAddress: newAddress() }),
     "a new agent's network": after(indexOf("agent.created"), { network: "eip155:1" }),
     "a new agent's name": after(indexOf("agent.created"), { name: "Another" }),
     "a new agent's payees": after(indexOf("agent.created"), { allowlist: [] }),
     "a raised limit": after(indexOf("agent.updated"), { dailyLimit: "21" }),
     "a raised limit, lower than was signed": after(indexOf("agent.updated"), { dailyLimit: "19" }),
     "a tightened limit that loosens": after(indexOf("agent.updated", 1), { dailyLimit: "500" }),
-    "a payee's address": after(added, { address: someone() }),
+    "a payee's address": after(added, { address: newAddress() }),
     "a payee's limit": after(added, { dailyLimit: "200" }),
     "a payee's label": after(added, { label: "Butcher" }),
     "a key's label": after(indexOf("key.created"), { label: "Third" }),
@@ -269,11 +273,13 @@ t.test("every forgery is found by Purser's check and by the documented script", 
       action: "connection.granted",
     })),
     "an approval's amount": after(indexOf("approval.granted"), { amount: "15" }),
-    "an approval's payee": after(indexOf("approval.granted"), { payee: someone() }),
+    "an approval's payee": after(indexOf("approval.granted"), { payee: newAddress() }),
     "an approval's site": after(indexOf("approval.granted"), { site: "https://a.example" }),
     "an approval's number": after(indexOf("approval.granted"), { approvalId: "apr_other" }),
     "a withdrawal's amount": after(indexOf("withdrawal.ordered"), { amountAtomic: "9000000" }),
-    "a withdrawal's payee": after(indexOf("withdrawal.ordered"), { to: someone().toLowerCase() }),
+    "a withdrawal's payee": after(indexOf("withdrawal.ordered"), {
+      to: newAddress().toLowerCase(),
+    }),
     "a withdrawal's network": after(indexOf("withdrawal.ordered"), { network: "eip155:1" }),
     "a withdrawal's agent": withBody(indexOf("withdrawal.ordered"), () => ({
       agentId: entryOf("policy.signed", 1).body.agentId,
@@ -386,10 +392,10 @@ t.test("every forgery is found by Purser's check and by the documented script", 
   const forScript = run.filter((_, index) => isFullTier || index % 8 === 0);
   for (let next = 0; next < forScript.length; next += 4) {
     const batch = forScript.slice(next, next + 4);
-    const said = await Promise.all(batch.map(({ forged }) => script(forged)));
+    const outputs = await Promise.all(batch.map(({ forged }) => script(forged)));
     for (const [index, { what, seq }] of batch.entries())
       t.match(
-        said[index],
+        outputs[index],
         { code: 1, output: new RegExp(`^FAILED .*: entry ${seq} `) },
         `${what}: the script`,
       );
@@ -406,8 +412,11 @@ t.test("a forged note in the database with an old signature is found", async (t)
       WHERE owner_id = $1 AND seq = $2`,
     [ownerId, seq, body.actor, body.action, body.after],
   );
-  const said: string[] = [];
+  const output: string[] = [];
   const options = { owner: ownerId, noted: [] };
-  t.equal(await verifyDatabase(app.prisma, options, (line) => said.push(line)), false);
-  t.match(said.join("\n"), new RegExp(`^FAILED .*: entry ${rows.length + 1} is payment.approved`));
+  t.equal(await verifyDatabase(app.prisma, options, (line) => output.push(line)), false);
+  t.match(
+    output.join("\n"),
+    new RegExp(`^FAILED .*: entry ${rows.length + 1} is payment.approved`),
+  );
 });

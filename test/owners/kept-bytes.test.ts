@@ -18,7 +18,7 @@ const sql = database.pool;
 /** One below the maximum, so that one more fits. */
 const MANY = 999;
 /** The rows and audit entries of an order, without its document. */
-const BESIDE_BYTES = 8_000;
+const OVERHEAD_BYTES = 8_000;
 
 const hashOf = (text: string): string => createHash("sha256").update(text).digest("hex");
 /** Random enough not to compress well. */
@@ -48,9 +48,9 @@ function send(
 
 /** Signed with the owner's wallet. */
 async function change(by: SignedInOwner, method: Method, url: string, body: object) {
-  const asked = await send(by, method, url, body);
-  const authorization = await signOrder(by.account, asked.json());
-  if (!authorization) throw new Error(`nothing to sign: ${asked.body.slice(0, 300)}`);
+  const prepared = await send(by, method, url, body);
+  const authorization = await signOrder(by.account, prepared.json());
+  if (!authorization) throw new Error(`nothing to sign: ${prepared.body.slice(0, 300)}`);
   const answer = await send(by, method, url, { ...body, authorization });
   if (answer.statusCode >= 300) throw new Error(answer.body.slice(0, 300));
   return answer;
@@ -157,12 +157,12 @@ t.test(
       ({ id } = await createAgent(service, owner, { allowlist: payees("a") }));
     });
     const listed = MANY * 300;
-    t.ok(made.bytes - made.documents < BESIDE_BYTES + listed, `created: ${JSON.stringify(made)}`);
+    t.ok(made.bytes - made.documents < OVERHEAD_BYTES + listed, `created: ${JSON.stringify(made)}`);
     const { rows } = await sql.query<{ bytes: number }>(
       "SELECT coalesce(sum(pg_column_size(l.*)), 0)::int AS bytes FROM audit_log l WHERE agent_id = $1",
       [id],
     );
-    t.ok((rows[0]?.bytes ?? Infinity) < BESIDE_BYTES, "the audit log has no copy of the list");
+    t.ok((rows[0]?.bytes ?? Infinity) < OVERHEAD_BYTES, "the audit log has no copy of the list");
 
     const url = `/api/agents/${id}/allowlist`;
     const changes: [string, Method, string, object][] = [
@@ -176,12 +176,12 @@ t.test(
       t.ok(cost.written <= 1, `${what}: ${cost.written} payees written`);
       // The payee, the order, and two audit entries.
       t.ok(cost.rows <= 4, `${what}: ${cost.rows} rows`);
-      t.ok(cost.bytes - cost.documents < BESIDE_BYTES, `${what}: the document is stored once`);
+      t.ok(cost.bytes - cost.documents < OVERHEAD_BYTES, `${what}: the document is stored once`);
     }
 
     const all = await costOf(() => change(owner, "PUT", url, { allowlist: payees("c") }));
     t.equal(all.rows, 3, "one order and two entries instead of a thousand");
-    t.ok(all.bytes - all.documents < BESIDE_BYTES, `all payees: ${JSON.stringify(all)}`);
+    t.ok(all.bytes - all.documents < OVERHEAD_BYTES, `all payees: ${JSON.stringify(all)}`);
     const [entry] = await entriesOf(owner, id);
     t.match(entry, {
       action: "allowlist.replaced",
@@ -234,7 +234,7 @@ t.test(
 
 t.test("unsigned requests for orders store no documents", async (t) => {
   const owner = await signIn(service);
-  const asked = await costOf(async () => {
+  const cost = await costOf(async () => {
     for (let count = 0; count < 3; count += 1)
       await send(owner, "POST", "/api/agents", {
         name: "a",
@@ -242,8 +242,8 @@ t.test("unsigned requests for orders store no documents", async (t) => {
         allowlist: payees("a"),
       });
   });
-  t.equal(asked.rows, 3);
-  t.ok(asked.bytes < BESIDE_BYTES, JSON.stringify(asked));
+  t.equal(cost.rows, 3);
+  t.ok(cost.bytes < OVERHEAD_BYTES, JSON.stringify(cost));
 });
 
 t.test("the daily quota holds across replicas", async (t) => {
@@ -289,9 +289,9 @@ t.test("the daily quota holds across replicas", async (t) => {
   t.ok(Number(refusal?.headers["retry-after"]) > 60, "Retry-After is the time until it fits");
   const next = wanted[refused];
   if (!next) throw new Error("none was refused");
-  const asked = await send(owner, "PATCH", `/api/agents/${next.id}`, { dailyLimit: "99" }, other);
-  t.equal(asked.statusCode, 429, "refused before the owner signs");
-  t.notOk("order" in asked.json<object>());
+  const early = await send(owner, "PATCH", `/api/agents/${next.id}`, { dailyLimit: "99" }, other);
+  t.equal(early.statusCode, 429, "refused before the owner signs");
+  t.notOk("order" in early.json<object>());
   await leaveRoom(owner, 2 * bytes);
   t.equal((await send(owner, "POST", next.url, next.body)).statusCode, 201, "it fits later");
 });
@@ -391,10 +391,10 @@ t.test(
     await change(owner, "PUT", url, { allowlist: [...payees("w", 199), payee("x", 1)] });
     await send(owner, "DELETE", `${url}/${payee("w", 7).address}`);
 
-    const said: string[] = [];
+    const output: string[] = [];
     t.ok(
-      await verifyDatabase(db, { owner: ownerId, noted: [] }, (line) => said.push(line)),
-      said.join("\n"),
+      await verifyDatabase(db, { owner: ownerId, noted: [] }, (line) => output.push(line)),
+      output.join("\n"),
     );
     const text = (await service.app.inject({ url: "/api/audit/export", headers: owner.headers }))
       .body;

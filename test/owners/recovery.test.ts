@@ -79,10 +79,10 @@ const payOnce = (agent: NewTestAgent, key: string, requestApproval: boolean) =>
 async function assertAuditsHold(t: Test) {
   const own = createPool(database.url, { maxConnections: 2 });
   const prisma = createPrisma(own);
-  const said: string[] = [];
+  const output: string[] = [];
   t.ok(
-    await verifyDatabase(prisma, { owner: undefined, noted: [] }, (line) => said.push(line)),
-    said.filter((line) => line.startsWith("FAILED")).join("; ") || "every audit chain is valid",
+    await verifyDatabase(prisma, { owner: undefined, noted: [] }, (line) => output.push(line)),
+    output.filter((line) => line.startsWith("FAILED")).join("; ") || "every audit chain is valid",
   );
   await prisma.$disconnect();
   await own.end();
@@ -92,9 +92,9 @@ t.test("only the owner's wallet sets the recovery wallet, once per order", async
   const owner = await signIn(ctx);
   const thief = privateKeyToAccount(generatePrivateKey());
   const body = { address: thief.address };
-  const asked = await call(owner, "PUT", SECOND, body);
-  t.equal(codeOf(asked), "owner_signature_required", "a stolen session is not enough");
-  const { order, typedData } = asked.json<ToSign>();
+  const prepared = await call(owner, "PUT", SECOND, body);
+  t.equal(codeOf(prepared), "owner_signature_required", "a stolen session is not enough");
+  const { order, typedData } = prepared.json<ToSign>();
   t.match(order, { owner: owner.account.address, second: thief.address });
   const signed = async (account: PrivateKeyAccount) => ({
     ...body,
@@ -148,11 +148,11 @@ t.test(
       t.equal(answer.statusCode, 403);
     }
     // Also with its own signature on an order that was prepared for the owner.
-    const asked = (await call(owner, "PATCH", url, { dailyLimit: "11" })).json<ToSign>();
-    const signature = await wallet.signTypedData(asked.typedData);
+    const prepared = (await call(owner, "PATCH", url, { dailyLimit: "11" })).json<ToSign>();
+    const signature = await wallet.signTypedData(prepared.typedData);
     const forged = await call(second, "PATCH", url, {
       dailyLimit: "11",
-      authorization: { order: asked.order, signature },
+      authorization: { order: prepared.order, signature },
     });
     t.equal(codeOf(forged), "invalid_signature");
 
@@ -335,9 +335,9 @@ t.test(
     t.equal(codeOf(await spend(agent)), "policy_not_signed", "the new owner has not signed yet");
     await pool.query("UPDATE agents SET status = 'paused' WHERE id = $1", [agent.id]);
     const status = { status: "active" };
-    const asked = (await call(now, "PATCH", url, status)).json<ToSign>();
-    const byOld = await owner.account.signTypedData(asked.typedData);
-    const old = { ...status, authorization: { order: asked.order, signature: byOld } };
+    const prepared = (await call(now, "PATCH", url, status)).json<ToSign>();
+    const byOld = await owner.account.signTypedData(prepared.typedData);
+    const old = { ...status, authorization: { order: prepared.order, signature: byOld } };
     t.equal(codeOf(await call(now, "PATCH", url, old)), "invalid_signature");
     t.equal((await asOwner(app, now, { method: "PATCH", url, body: status })).statusCode, 200);
     const paid = await spend(agent);
@@ -390,7 +390,7 @@ t.test(
     const holder = await pool.connect();
     await holder.query("BEGIN");
     await holder.query("SELECT 1 FROM agent_wallets WHERE agent_id = $1 FOR UPDATE", [last]);
-    const asked = fetch(`${replica.url}${MOVE}`, {
+    const request = fetch(`${replica.url}${MOVE}`, {
       method: "POST",
       headers: { ...owner.headers, origin: replica.url.replace("127.0.0.1", "localhost") },
       body: JSON.stringify(body),
@@ -403,7 +403,7 @@ t.test(
       return rows[0]?.waiting === true;
     });
     replica.child.kill("SIGKILL");
-    await Promise.all([asked, replica.ended]);
+    await Promise.all([request, replica.ended]);
     await holder.query("ROLLBACK");
     holder.release();
 

@@ -8,7 +8,7 @@ import { asOwner, createAgent, sealedWallets, signIn } from "../helpers/owner.ts
 import { callTool, codeFor, exchange, post, renew } from "../helpers/oauth.ts";
 import { SecretWatch } from "../helpers/secret-watch.ts";
 
-interface Asked {
+interface TestRequest {
   method?: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
   url: string;
   headers?: Record<string, string>;
@@ -41,7 +41,7 @@ t.test("during typical use and errors", async (t) => {
   const service = await testApp(t, { env: { LOG_LEVEL: "trace", METRICS_TOKEN } });
   watch.addSecret("metrics token", METRICS_TOKEN);
   const { app, config, database, chain } = service;
-  const ask = async ({ method = "GET", url, headers = {}, body }: Asked) => {
+  const send = async ({ method = "GET", url, headers = {}, body }: TestRequest) => {
     const answer = await app.inject({
       method,
       url,
@@ -96,14 +96,14 @@ t.test("during typical use and errors", async (t) => {
     const mine = owner.headers;
     const url = `/api/agents/${agent.id}`;
     await chain.mint(agent.walletAddress, 10_000_000n);
-    const paid = await ask({
+    const paid = await send({
       method: "POST",
       url: "/api/agents/spend",
       headers: agent.headers,
       body: { recipient: shop, amount: "1.5", memo: "a real one" },
     });
     t.equal(paid.statusCode, 200, paid.body);
-    const denied = await ask({
+    const denied = await send({
       method: "POST",
       url: "/api/agents/spend",
       headers: { ...agent.headers, "idempotency-key": "once" },
@@ -111,7 +111,7 @@ t.test("during typical use and errors", async (t) => {
     });
     t.equal(denied.statusCode, 403);
     for (const path of ["/api/agents/me", "/api/agents/me/payments"])
-      t.equal((await ask({ url: path, headers: agent.headers })).statusCode, 200, path);
+      t.equal((await send({ url: path, headers: agent.headers })).statusCode, 200, path);
     for (const path of [
       "/api/agents",
       url,
@@ -130,10 +130,10 @@ t.test("during typical use and errors", async (t) => {
       "/docs/",
       "/skill.md",
     ])
-      t.equal((await ask({ url: path, headers: mine })).statusCode, 200, path);
+      t.equal((await send({ url: path, headers: mine })).statusCode, 200, path);
     const authorization = `Bearer ${METRICS_TOKEN}`;
-    t.equal((await ask({ url: "/metrics", headers: { authorization } })).statusCode, 200);
-    const mcp = await ask({
+    t.equal((await send({ url: "/metrics", headers: { authorization } })).statusCode, 200);
+    const mcp = await send({
       method: "POST",
       url: "/mcp",
       headers: { ...agent.headers, accept: "application/json, text/event-stream" },
@@ -148,9 +148,9 @@ t.test("during typical use and errors", async (t) => {
     const connected = await callTool(service, current["access_token"] ?? "");
     t.equal(connected.statusCode, 200);
     watch.see("answer of a tool", JSON.stringify(connected.headers) + connected.body);
-    await ask({ method: "PATCH", url, headers: mine, body: { status: "paused" } });
-    await ask({ method: "DELETE", url: `${keyUrl}/${second.key.id}`, headers: mine });
-    const prepared = await ask({
+    await send({ method: "PATCH", url, headers: mine, body: { status: "paused" } });
+    await send({ method: "DELETE", url: `${keyUrl}/${second.key.id}`, headers: mine });
+    const prepared = await send({
       method: "POST",
       url: `${url}/withdrawals/prepare`,
       headers: mine,
@@ -161,19 +161,19 @@ t.test("during typical use and errors", async (t) => {
 
   await t.test("errors", async (t) => {
     const auth = agent.headers;
-    await ask({
+    await send({
       method: "POST",
       url: "/api/agents/spend",
       headers: auth,
       body: { recipient: "x" },
     });
-    await ask({ url: "/api/nowhere", headers: auth });
+    await send({ url: "/api/nowhere", headers: auth });
     const key = encodeURIComponent(agent.apiKey);
-    await ask({ url: `/api/agents/me?apiKey=${key}`, headers: auth });
+    await send({ url: `/api/agents/me?apiKey=${key}`, headers: auth });
     for (const token of [current["access_token"], current["refresh_token"], given.code]) {
       const authorization = `Bearer ${token}`;
-      await ask({ url: "/api/agents/me", headers: { authorization } });
-      await ask({ method: "POST", url: `/mcp?access_token=${token}`, body: {} });
+      await send({ url: "/api/agents/me", headers: { authorization } });
+      await send({ method: "POST", url: `/mcp?access_token=${token}`, body: {} });
       await app.inject({ url: `/oauth/${token}` });
       await app.inject({ url: `/api/agents/${token}`, headers: owner.headers });
       const form = { token: token ?? "", client_id: "another" };
@@ -203,7 +203,7 @@ t.test("during typical use and errors", async (t) => {
     await database.pool.query(
       "UPDATE agent_wallets SET ciphertext = set_byte(ciphertext, 40, get_byte(ciphertext, 40) # 1)",
     );
-    const broken = await ask({
+    const broken = await send({
       method: "POST",
       url: "/api/agents/spend",
       headers: auth,

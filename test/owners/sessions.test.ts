@@ -143,7 +143,7 @@ t.test("sessions", async (t) => {
   await t.test("list sessions, end another one, end the current one", async (t) => {
     const first = await signIn(service);
     const second = await signIn(service, first.account);
-    const stranger = await signIn(service);
+    const otherOwner = await signIn(service);
     const list = await app.inject({
       url: "/api/auth/sessions",
       headers: { cookie: second.cookie },
@@ -159,7 +159,7 @@ t.test("sessions", async (t) => {
     const remove = (id: string, headers: Record<string, string>) =>
       app.inject({ method: "DELETE", url: `/api/auth/sessions/${id}`, headers });
     t.equal(
-      (await remove(firstId, stranger.headers)).statusCode,
+      (await remove(firstId, otherOwner.headers)).statusCode,
       404,
       "a session of another owner",
     );

@@ -143,12 +143,12 @@ t.test("sign-in", async (t) => {
   await t.test("a failed attempt uses up the nonce", async (t) => {
     const nonce = await freshNonce(service.app);
     const message = siweMessage(service, { nonce, address: account.address });
-    const stranger = privateKeyToAccount(generatePrivateKey());
+    const otherAccount = privateKeyToAccount(generatePrivateKey());
     await refused(
       t,
       "forged",
       /did not sign/,
-      await verify(service, { message, signature: await stranger.signMessage({ message }) }),
+      await verify(service, { message, signature: await otherAccount.signMessage({ message }) }),
     );
     const late = await verify(service, {
       message,

@@ -52,8 +52,8 @@ t.test("smart accounts", async (t) => {
     const answer = await attempt(wallet, signed);
     t.equal(answer.statusCode, 200, answer.body);
     t.same(answer.json(), { address: wallet });
-    const stranger = privateKeyToAccount(generatePrivateKey());
-    const forged = await attempt(wallet, (message) => stranger.signMessage({ message }));
+    const otherAccount = privateKeyToAccount(generatePrivateKey());
+    const forged = await attempt(wallet, (message) => otherAccount.signMessage({ message }));
     t.equal(forged.json<{ code: string }>().code, "invalid_signature");
   });
 
@@ -91,9 +91,9 @@ t.test("smart accounts", async (t) => {
     t.equal(await chain.publicClient.getCode({ address: wallet }), undefined, "still not deployed");
 
     const elsewhere = getContractAddress({ from: key.address, nonce: 0n });
-    const lie = await attempt(elsewhere, wrapped);
+    const wrongAddress = await attempt(elsewhere, wrapped);
     t.equal(
-      lie.json<{ code: string }>().code,
+      wrongAddress.json<{ code: string }>().code,
       "invalid_signature",
       "an address that the factory does not create",
     );

@@ -18,9 +18,9 @@ const { app, chain } = service;
 const sql = service.database.pool;
 const owner = await signIn(service);
 const thief = await signIn(service);
-const someone = (): Address => privateKeyToAccount(generatePrivateKey()).address;
-const payee = someone();
-const stranger = someone();
+const newAddress = (): Address => privateKeyToAccount(generatePrivateKey()).address;
+const payee = newAddress();
+const unlistedPayee = newAddress();
 const RULES = {
   dailyLimit: "10",
   weeklyLimit: "20",
@@ -32,9 +32,13 @@ const RULES = {
   allowlist: [{ address: payee, dailyLimit: "9", perPaymentLimit: "1.5" }],
 };
 const agent = await createAgent(service, owner, RULES);
-const other = await createAgent(service, owner, { dailyLimit: "1000", allowlist: [stranger] });
-const theirs = await createAgent(service, thief, { dailyLimit: "1000", allowlist: [stranger] });
-for (const { walletAddress } of [agent, other, theirs]) await chain.mint(walletAddress, 10n ** 9n);
+const other = await createAgent(service, owner, { dailyLimit: "1000", allowlist: [unlistedPayee] });
+const thiefsAgent = await createAgent(service, thief, {
+  dailyLimit: "1000",
+  allowlist: [unlistedPayee],
+});
+for (const { walletAddress } of [agent, other, thiefsAgent])
+  await chain.mint(walletAddress, 10n ** 9n);
 
 const TABLES = [
   "owners",
@@ -111,30 +115,30 @@ const authorization = (over: Partial<Authorization> = {}): Authorization => ({
 });
 
 /** The custody of a process that has just started, without cached policies. */
-function freshCustody(): { custody: Custody; rung: string[] } {
-  const rung: string[] = [];
+function freshCustody(): { custody: Custody; alarmed: string[] } {
+  const alarmed: string[] = [];
   const custody = new Custody({
     vault: vaultHere(app, { believes: true }),
-    alarm: ({ error }) => void rung.push(error.message),
+    alarm: ({ error }) => void alarmed.push(error.message),
   });
-  return { custody, rung };
+  return { custody, alarmed };
 }
 
 /** Checks that neither a running process, which has cached the agent's policy, nor a fresh one signs. */
 async function signsNothing(
   t: Test,
-  asked: { to?: Address; value?: bigint; nonce?: Hex; cover?: Cover } = {},
+  fields: { to?: Address; value?: bigint; nonce?: Hex; cover?: Cover } = {},
 ): Promise<void> {
   const wanted = authorization({
-    ...(asked.to && { to: asked.to }),
-    ...(asked.value !== undefined && { value: asked.value }),
-    ...(asked.nonce && { nonce: asked.nonce }),
+    ...(fields.to && { to: fields.to }),
+    ...(fields.value !== undefined && { value: fields.value }),
+    ...(fields.nonce && { nonce: fields.nonce }),
   });
-  const cover = asked.cover ?? { kind: "policy" };
+  const cover = fields.cover ?? { kind: "policy" };
   const refused = { code: "policy_not_signed" };
-  const { custody, rung } = freshCustody();
+  const { custody, alarmed } = freshCustody();
   await t.rejects(custody.signAuthorization(agent.id, wanted, cover), refused, "fresh process");
-  t.equal(rung.length, 1, "an alarm is raised");
+  t.equal(alarmed.length, 1, "an alarm is raised");
   await t.rejects(
     app.custody.signAuthorization(agent.id, wanted, cover),
     refused,
@@ -183,18 +187,18 @@ t.test("spends after columns were edited", async (t) => {
     ],
     [
       "a new payee",
-      `INSERT INTO allowlist_entries (agent_id, address) VALUES (${A}, ${lower(stranger)})`,
-      { ...inside, recipient: stranger },
+      `INSERT INTO allowlist_entries (agent_id, address) VALUES (${A}, ${lower(unlistedPayee)})`,
+      { ...inside, recipient: unlistedPayee },
     ],
     [
       "the payee's address",
-      `UPDATE allowlist_entries SET address = ${lower(stranger)} WHERE agent_id = ${A}`,
-      { ...inside, recipient: stranger },
+      `UPDATE allowlist_entries SET address = ${lower(unlistedPayee)} WHERE agent_id = ${A}`,
+      { ...inside, recipient: unlistedPayee },
     ],
     [
       "another agent's payee",
       `UPDATE allowlist_entries SET agent_id = ${A} WHERE agent_id = '${other.id}'`,
-      { ...inside, recipient: stranger },
+      { ...inside, recipient: unlistedPayee },
     ],
     [
       "the payee's daily limit",
@@ -220,7 +224,7 @@ t.test("spends after columns were edited", async (t) => {
   const before = await signatures();
   for (const [name, statement, body] of rows)
     await undone(async () => {
-      const rung = await alarms();
+      const alarmsBefore = await alarms();
       await edit(statement);
       const answer = await spend(body);
       // A rule may refuse the spend before custody is reached: check custody directly.
@@ -230,14 +234,15 @@ t.test("spends after columns were edited", async (t) => {
         return;
       }
       t.equal(answer.status, 503, name);
-      t.ok((await alarms()) > rung, `${name}: an alarm is raised`);
+      t.ok((await alarms()) > alarmsBefore, `${name}: an alarm is raised`);
     });
   t.equal(await signatures(), before, "nothing was signed");
   t.match(service.logs.join(""), /not covered by the owner's signature/);
-  const told = await sql.query("SELECT 1 FROM events WHERE type = 'alarm' AND agent_id = $1", [
-    agent.id,
-  ]);
-  t.ok((told.rowCount ?? 0) > 0, "the owner is notified");
+  const alarmEvents = await sql.query(
+    "SELECT 1 FROM events WHERE type = 'alarm' AND agent_id = $1",
+    [agent.id],
+  );
+  t.ok((alarmEvents.rowCount ?? 0) > 0, "the owner is notified");
   const { rows: spent } = await sql.query("SELECT 1 FROM payments WHERE status = 'reserved'");
   t.equal(spent.length, 0, "nothing stays reserved");
 });
@@ -281,9 +286,9 @@ t.test("documents, signatures and envelopes", async (t) => {
   const document = await policyOf(agent.id);
   const wider = {
     ...document,
-    payees: [{ ...(document.payees[0] as (typeof document.payees)[0]), payee: stranger }],
+    payees: [{ ...(document.payees[0] as (typeof document.payees)[0]), payee: unlistedPayee }],
   };
-  const allow = `UPDATE allowlist_entries SET address = ${lower(stranger)} WHERE agent_id = ${A}`;
+  const allow = `UPDATE allowlist_entries SET address = ${lower(unlistedPayee)} WHERE agent_id = ${A}`;
   const mine = `agent_id = ${A} AND kind = 'AgentPolicy'`;
   const forgery = await forged("AgentPolicy", wider, thief.account);
   const rows: [string, string[]][] = [
@@ -362,13 +367,13 @@ t.test("documents, signatures and envelopes", async (t) => {
       undone(async () => {
         await edit(...statements);
         const isWider = statements.includes(allow) || name.startsWith("another agent's document");
-        const to = isWider ? stranger : payee;
+        const to = isWider ? unlistedPayee : payee;
         if (name !== "another chain") return signsNothing(t, { to });
         // A process that verified the policy before the edit keeps signing by that policy, and by no other.
-        const { custody, rung } = freshCustody();
+        const { custody, alarmed } = freshCustody();
         const signed = custody.signAuthorization(agent.id, authorization(), { kind: "policy" });
         await t.rejects(signed, { code: "policy_not_signed" });
-        t.equal(rung.length, 1, "an alarm is raised");
+        t.equal(alarmed.length, 1, "an alarm is raised");
       }),
     );
 });
@@ -381,7 +386,7 @@ t.test("the agent is moved to another owner, who then signs", (t) =>
     const answer = await asOwner(app, thief, {
       method: "POST",
       url: `/api/agents/${agent.id}/allowlist`,
-      body: { address: stranger },
+      body: { address: unlistedPayee },
     });
     t.match(
       { status: answer.statusCode, ...answer.json<object>() },
@@ -389,7 +394,7 @@ t.test("the agent is moved to another owner, who then signs", (t) =>
     );
     const { rows } = await sql.query(
       "SELECT 1 FROM allowlist_entries WHERE agent_id = $1 AND address = $2",
-      [agent.id, stranger.toLowerCase()],
+      [agent.id, unlistedPayee.toLowerCase()],
     );
     t.equal(rows.length, 0, "nothing of it remains");
     await signsNothing(t);
@@ -458,7 +463,7 @@ t.test("a withdrawal order that is edited before custody signs", async (t) => {
   const before = await signatures();
   const signature = `'\\x${(await thief.account.signMessage({ message: "x" })).slice(2)}'::bytea`;
   for (const set of [
-    `to_address = ${lower(stranger)}`,
+    `to_address = ${lower(unlistedPayee)}`,
     "amount = amount + 1",
     "deadline = deadline + 1",
     "deadline = 1",
@@ -477,10 +482,10 @@ t.test("a withdrawal order that is edited before custody signs", async (t) => {
   await undone(async () => {
     await edit(
       `INSERT INTO withdrawal_orders (agent_id, nonce, payment_id, to_address, amount, deadline, signature)
-       VALUES (${A}, '${nonce}', 'pay_x', ${lower(stranger)}, 1000000, 9999999999, ${signature})`,
+       VALUES (${A}, '${nonce}', 'pay_x', ${lower(unlistedPayee)}, 1000000, 9999999999, ${signature})`,
     );
     await t.rejects(
-      app.custody.signAuthorization(agent.id, authorization({ to: stranger, nonce }), {
+      app.custody.signAuthorization(agent.id, authorization({ to: unlistedPayee, nonce }), {
         kind: "withdrawal",
         orderNonce: nonce,
       }),
@@ -492,7 +497,7 @@ t.test("a withdrawal order that is edited before custody signs", async (t) => {
 t.test("an approval", async (t) => {
   const order = (over: object = {}): Orders["ApprovePayment"] => ({
     agent: agent.id,
-    payee: stranger,
+    payee: unlistedPayee,
     asset: chain.usdc,
     maxAmount: "5000000",
     site: "",
@@ -502,7 +507,7 @@ t.test("an approval", async (t) => {
     ...over,
   });
   const cover: Cover = { kind: "approval", approvalId: "apr_1" };
-  const asked = { to: stranger, value: 5_000_000n, cover };
+  const fields = { to: unlistedPayee, value: 5_000_000n, cover };
   const insert = async (document: Orders["ApprovePayment"], by: PrivateKeyAccount) => {
     const made = await forged("ApprovePayment", document, by);
     await edit(
@@ -511,7 +516,7 @@ t.test("an approval", async (t) => {
               ${document.deadline}, ${made.signature}, now() FROM agents a WHERE a.id = ${A}`,
     );
     // The only authorization nonce that the approval allows.
-    return { ...asked, nonce: made.digest };
+    return { ...fields, nonce: made.digest };
   };
   await undone(async () => {
     const signed = await insert(order(), owner.account);
@@ -520,7 +525,7 @@ t.test("an approval", async (t) => {
       "signed by the owner",
     );
     await signsNothing(t, { ...signed, value: 5_000_001n });
-    await signsNothing(t, { ...signed, to: someone() });
+    await signsNothing(t, { ...signed, to: newAddress() });
     await signsNothing(t, { ...signed, cover: { ...cover, site: "https://a.example" } });
     await signsNothing(t, { ...signed, cover: { ...cover, approvalId: "apr_2" } });
     await signsNothing(t, { ...signed, nonce: `0x${randomBytes(32).toString("hex")}` });
@@ -539,7 +544,9 @@ t.test("an approval", async (t) => {
 });
 
 t.test("an owner stops and repairs a tampered agent", async (t) => {
-  await edit(`INSERT INTO allowlist_entries (agent_id, address) VALUES (${A}, ${lower(stranger)})`);
+  await edit(
+    `INSERT INTO allowlist_entries (agent_id, address) VALUES (${A}, ${lower(unlistedPayee)})`,
+  );
   const url = `/api/agents/${agent.id}`;
   const paused = await asOwner(app, owner, { method: "PATCH", url, body: { status: "paused" } });
   t.equal(paused.statusCode, 200, "pausing always works");

@@ -64,7 +64,7 @@ t.test("every route with every credential", async (t) => {
   await endSession(world, revokedSession, "revoked_at = now()");
   await endSession(world, expiredSession, "expires_at = now()");
 
-  const strangers: Record<string, Shown> = {
+  const wrongCredentials: Record<string, Shown> = {
     none: {},
     "wrong key": { authorization: `Bearer ${createApiKey().apiKey}` },
     "no key at all": { authorization: "Bearer nonsense" },
@@ -87,7 +87,7 @@ t.test("every route with every credential", async (t) => {
       const rowOwner = row.url.includes("/auth/") ? await signIn(world) : owner;
       const agent = await createAgent(world, rowOwner);
       const subjects = await makeSubjects(world, rowOwner, agent, row.url);
-      const ask = (shown: Shown) => request(world, row, subjects, shown);
+      const sendWith = (shown: Shown) => request(world, row, subjects, shown);
       const credentials: Record<Credential, Shown> = {
         public: {},
         agent: { authorization: `Bearer ${agent.apiKey}` },
@@ -96,11 +96,11 @@ t.test("every route with every credential", async (t) => {
       };
       const own = credentials[row.auth];
 
-      for (const [name, shown] of Object.entries(strangers)) {
+      for (const [name, shown] of Object.entries(wrongCredentials)) {
         const expected = refusal(row, name);
         // The credential is permitted, and the row has no resource of another owner or agent.
         if (expected === "ok") continue;
-        t.equal(await ask(shown), expected, name);
+        t.equal(await sendWith(shown), expected, name);
       }
       if (row.auth === "owner" && row.method !== "GET")
         t.equal(
@@ -108,7 +108,7 @@ t.test("every route with every credential", async (t) => {
           "403 origin_not_allowed",
           "from another origin",
         );
-      t.equal(await ask(own), row.allowed, "the permitted credential");
+      t.equal(await sendWith(own), row.allowed, "the permitted credential");
     });
   }
 });
@@ -233,7 +233,7 @@ async function makeSubjects(
     payload: JSON.stringify({ recipient: owner.account.address, amount: "1" }),
   });
   const { paymentId } = blocked.json<{ paymentId: string }>();
-  const asked = await app.inject({
+  const requested = await app.inject({
     method: "POST",
     url: "/api/agents/spend",
     headers: agent.headers,
@@ -243,7 +243,7 @@ async function makeSubjects(
       requestApproval: true,
     }),
   });
-  const { approvalId } = asked.json<{ approvalId: string }>();
+  const { approvalId } = requested.json<{ approvalId: string }>();
   // An owner may have 50 listings: delete those of earlier rows.
   await database.pool.query(
     `DELETE FROM listings WHERE source = 'owner' AND id NOT IN

@@ -22,13 +22,13 @@ import { until } from "../helpers/until.ts";
 import { startReplica, type Replica } from "../spending/replica.helper.ts";
 import {
   alarms,
-  BOOK_TIMINGS,
-  booksBalance,
-  bookWorld,
+  RECONCILIATION_TIMINGS,
+  assertLedgerEqualsChain,
+  reconciliationWorld,
   differences,
-  inSellersHands,
+  sentToSeller,
   overview,
-  readBooks,
+  reconcile,
   relay,
   sendTo,
   settlementOf,
@@ -38,12 +38,12 @@ import {
 } from "./world.ts";
 
 t.test("a long downtime leaves no gap", { timeout: 300_000 }, async (t) => {
-  const ctx = await bookWorld(t);
+  const ctx = await reconciliationWorld(t);
   const { chain, app } = ctx;
   const [sender] = chain.accounts;
   await chain.mint(sender?.address ?? "0x", 100n * usdc);
-  const early = await inSellersHands(ctx, { amount: usdc, validForSeconds: 86_400 });
-  await readBooks(ctx);
+  const early = await sentToSeller(ctx, { amount: usdc, validForSeconds: 86_400 });
+  await reconcile(ctx);
   const used = await relay(ctx, early.authorization);
   // No reading meanwhile: more blocks than one query returns, in steps that a slow machine can mine in time.
   for (let step = 0; step < 22; step += 1) await chain.testClient.mine({ blocks: 100 });
@@ -73,14 +73,14 @@ t.test("a long downtime leaves no gap", { timeout: 300_000 }, async (t) => {
   t.same(rows, [{ amount: 7_000_000 }]);
   const head = await chain.publicClient.getBlockNumber({ cacheTime: 0 });
   t.match(await overview(ctx), { ledger: [{ equalsChain: true, asOfBlock: String(head) }] });
-  await booksBalance(t, ctx);
+  await assertLedgerEqualsChain(t, ctx);
 });
 
 t.test("payments that a reorganisation removed are reverted here, and read again", async (t) => {
-  const ctx = await bookWorld(t);
+  const ctx = await reconciliationWorld(t);
   const { chain } = ctx;
   await chain.mint(chain.accounts[0]?.address ?? "0x", 100n * usdc);
-  const { id, authorization } = await inSellersHands(ctx, { amount: 2n * usdc });
+  const { id, authorization } = await sentToSeller(ctx, { amount: 2n * usdc });
   const snapshot = await chain.testClient.snapshot();
   await sendTo(ctx, ctx.agent.walletAddress, 5n * usdc);
   const lost = await relay(ctx, authorization);
@@ -111,21 +111,21 @@ t.test("payments that a reorganisation removed are reverted here, and read again
   t.not(again, lost);
   await untilRead(ctx, async () => (await settlementOf(ctx, id))?.tx_hash === again);
   t.match(await overview(ctx), { ledger: [{ equalsChain: true }] });
-  await booksBalance(t, ctx);
+  await assertLedgerEqualsChain(t, ctx);
 });
 
 t.test("a restored older database learns the later payments from the chain", async (t) => {
   const chain = await testChain(t);
   const before = await testDatabase(t);
-  const ctx = await bookWorld(t, { chain, database: before, dailyLimit: "10" });
+  const ctx = await reconciliationWorld(t, { chain, database: before, dailyLimit: "10" });
   t.equal((await spend(ctx, "1")).statusCode, 200);
-  const open = await inSellersHands(ctx, { amount: 2n * usdc });
-  await readBooks(ctx);
+  const open = await sentToSeller(ctx, { amount: 2n * usdc });
+  await reconcile(ctx);
   await ctx.app.close();
 
   // A backup; then the service continues until its database is lost.
   const backup = await copyOf(t, before);
-  const later = await testApp(t, { chain, database: before, timings: BOOK_TIMINGS });
+  const later = await testApp(t, { chain, database: before, timings: RECONCILIATION_TIMINGS });
   const goingOn = { ...ctx, ...later };
   await signIn(later, ctx.owner.account);
   t.equal((await spend(goingOn, "4")).statusCode, 200);
@@ -136,7 +136,11 @@ t.test("a restored older database learns the later payments from the chain", asy
   );
   await later.app.close();
 
-  const restored: TestApp = await testApp(t, { chain, database: backup, timings: BOOK_TIMINGS });
+  const restored: TestApp = await testApp(t, {
+    chain,
+    database: backup,
+    timings: RECONCILIATION_TIMINGS,
+  });
   const owner = await signIn(restored, ctx.owner.account);
   const now = { ...ctx, ...restored, owner };
   const early = await spend(now, "4");
@@ -151,7 +155,7 @@ t.test("a restored older database learns the later payments from the chain", asy
   });
   const unknown = (await differences(now)).filter(({ kind }) => kind === "payment_unknown");
   t.match(unknown, [{ healed: true, detail: { amount: "4000000" } }]);
-  await booksBalance(t, now);
+  await assertLedgerEqualsChain(t, now);
   t.match(
     (await restored.app.inject({ url: "/api/agents/me", headers: ctx.agent.headers })).json(),
     {
@@ -162,8 +166,8 @@ t.test("a restored older database learns the later payments from the chain", asy
   // From here on, limits are right.
   t.match((await spend(now, "4")).json(), { code: "daily_limit_exceeded" });
   t.equal((await spend(now, "3")).statusCode, 200);
-  await readBooks(now);
-  await booksBalance(t, now);
+  await reconcile(now);
+  await assertLedgerEqualsChain(t, now);
 });
 
 t.test(
@@ -171,12 +175,12 @@ t.test(
   async (t) => {
     const chain = await testChain(t);
     const before = await testDatabase(t);
-    const ctx = await bookWorld(t, { chain, database: before, dailyLimit: "10" });
+    const ctx = await reconciliationWorld(t, { chain, database: before, dailyLimit: "10" });
     t.equal((await spend(ctx, "1")).statusCode, 200);
-    await readBooks(ctx);
+    await reconcile(ctx);
     await ctx.app.close();
     const backup = await copyOf(t, before);
-    const later = await testApp(t, { chain, database: before, timings: BOOK_TIMINGS });
+    const later = await testApp(t, { chain, database: before, timings: RECONCILIATION_TIMINGS });
     t.equal((await spend({ ...ctx, ...later }, "7")).statusCode, 200);
     await later.app.close();
 
@@ -189,7 +193,7 @@ t.test(
     await stopReading();
     const first = {
       ...ctx,
-      ...(await testApp(t, { chain, database: backup, timings: BOOK_TIMINGS })),
+      ...(await testApp(t, { chain, database: backup, timings: RECONCILIATION_TIMINGS })),
     };
     t.match((await spend(first, "4")).json(), { code: "chain_unavailable" });
     const payer = privateKeyToAccount(generatePrivateKey());
@@ -201,7 +205,7 @@ t.test(
       "its transaction would hide the sign of the restore",
     );
 
-    const ask = async ({ url }: Replica): Promise<unknown> => {
+    const spendOn = async ({ url }: Replica): Promise<unknown> => {
       const answer = await fetch(`${url}/api/agents/spend`, {
         method: "POST",
         headers: ctx.agent.headers,
@@ -211,19 +215,19 @@ t.test(
     };
     const killed = await startReplica(t, first);
     t.equal(
-      await ask(killed),
+      await spendOn(killed),
       "chain_unavailable",
       "a replica that starts during the hold respects it",
     );
     killed.child.kill("SIGKILL");
     await killed.ended;
     const second = await startReplica(t, first);
-    t.equal(await ask(second), "chain_unavailable", "one that starts again does too");
+    t.equal(await spendOn(second), "chain_unavailable", "one that starts again does too");
     t.match((await spend(first, "4")).json(), { code: "chain_unavailable" });
 
     await pool.query("UPDATE ledger_cursors SET lease_until = now()");
-    await until(async () => (await ask(second)) !== "chain_unavailable", 20_000);
-    t.equal(await ask(second), "daily_limit_exceeded", "the payment of 7 counts");
+    await until(async () => (await spendOn(second)) !== "chain_unavailable", 20_000);
+    t.equal(await spendOn(second), "daily_limit_exceeded", "the payment of 7 counts");
     t.match((await spend(first, "4")).json(), { code: "daily_limit_exceeded" }, "lifted for all");
     t.equal((await spend(first, "1")).statusCode, 200);
     second.child.kill("SIGTERM");
@@ -232,7 +236,7 @@ t.test(
     t.same(rows, [{ hold_until_block: null }], "the same sign does not begin another hold");
 
     // Nobody compared in time: the engine's transaction begins the hold.
-    await readBooks(first);
+    await reconcile(first);
     await stopReading();
     await pool.query("UPDATE relayer_lanes SET next_nonce = next_nonce + 2");
     await chain.testClient.mine({ blocks: 1 });
@@ -241,16 +245,16 @@ t.test(
       { code: "chain_unavailable", detail: /behind the chain/ },
       "also on a replica that has not compared since",
     );
-    await readBooks(first);
+    await reconcile(first);
     t.match((await spend(first, "1")).json(), { code: "chain_unavailable" });
     await pool.query("UPDATE relayer_lanes SET next_nonce = next_nonce - 2");
     await pool.query("UPDATE ledger_cursors SET lease_until = now()");
-    await readBooks(first);
+    await reconcile(first);
     t.equal((await spend(first, "1")).statusCode, 200);
 
     // Another replica has read past the block, and this one cannot read.
     const { chainId } = chain;
-    await readBooks(first);
+    await reconcile(first);
     await pool.query("UPDATE ledger_cursors SET hold_until_block = next_block - 1");
     await pool.query(`CREATE FUNCTION no_lease() RETURNS TRIGGER LANGUAGE plpgsql AS
     $$ BEGIN RAISE EXCEPTION 'no lease'; END; $$`);
@@ -281,7 +285,7 @@ t.test(
 t.test(
   "a hold that begins before the first reading, and in parallel with the engine",
   async (t) => {
-    const { app, chain, database } = await bookWorld(t);
+    const { app, chain, database } = await reconciliationWorld(t);
     const { pool } = database;
     const { prisma } = app;
     const { chainId } = chain;
@@ -341,7 +345,7 @@ t.test("a failed comparison is retried; one overtaken by a promotion has no effe
   let isSilent = true;
   let used = 5n;
   let row = { untilBlock: null as bigint | null, generation: 0n, nextBlock: 8n };
-  let asked = 0;
+  let calls = 0;
   let nextNonce = 5n;
   let afterRow = (): void => undefined;
   let during = (): void => undefined;
@@ -353,7 +357,7 @@ t.test("a failed comparison is retried; one overtaken by a promotion has no effe
       return [lane];
     },
     usedOnChain: async () => {
-      asked += 1;
+      calls += 1;
       if (isSilent) throw new Error("silent");
       const seen = used;
       during();
@@ -369,9 +373,9 @@ t.test("a failed comparison is retried; one overtaken by a promotion has no effe
   await t.rejects(hold.assertOver(), { code: "chain_unavailable" });
   isSilent = false;
   await hold.assertOver();
-  const before = asked;
+  const before = calls;
   await hold.assertOver();
-  t.equal(asked, before, "no further calls");
+  t.equal(calls, before, "no further calls");
   // The lane sends between the read of its row and the chain's response.
   afterRow = () => {
     afterRow = () => undefined;
@@ -395,12 +399,12 @@ t.test("a failed comparison is retried; one overtaken by a promotion has no effe
 });
 
 t.test("lost rows are restored, however they were lost", async (t) => {
-  const ctx = await bookWorld(t, { dailyLimit: "5" });
+  const ctx = await reconciliationWorld(t, { dailyLimit: "5" });
   const { rows } = await ctx.database.pool.query<{ next_block: string }>(
     "SELECT next_block FROM ledger_cursors",
   );
   t.equal((await spend(ctx, "3")).statusCode, 200);
-  await readBooks(ctx);
+  await reconcile(ctx);
   await ctx.database.pool.query("DELETE FROM settlements");
   await ctx.database.pool.query("DELETE FROM payments");
   await ctx.database.pool.query("UPDATE agents SET window_sum = 0");
@@ -408,8 +412,8 @@ t.test("lost rows are restored, however they were lost", async (t) => {
   await ctx.database.pool.query("UPDATE ledger_cursors SET next_block = $1, last_hash = NULL", [
     rows[0]?.next_block,
   ]);
-  await readBooks(ctx);
-  await booksBalance(t, ctx);
+  await reconcile(ctx);
+  await assertLedgerEqualsChain(t, ctx);
   t.match(await differences(ctx), [{ kind: "payment_unknown", healed: true }]);
   t.match((await spend(ctx, "3")).json(), { code: "daily_limit_exceeded" });
 });

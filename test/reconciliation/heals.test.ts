@@ -8,15 +8,15 @@ import { testChain } from "../helpers/chain.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
 import {
   alarms,
-  BOOK_TIMINGS,
-  bookWorld,
-  booksBalance,
+  RECONCILIATION_TIMINGS,
+  reconciliationWorld,
+  assertLedgerEqualsChain,
   differences,
-  inSellersHands,
+  sentToSeller,
   metric,
   overview,
-  readBooks,
-  readInVain,
+  reconcile,
+  readMore,
   ready,
   relay,
   sendTo,
@@ -45,14 +45,14 @@ t.before(async () => {
   const chain = await testChain(t);
   proxy = await rpcProxy(t, chain.rpcUrl);
   const chainBehind = { ...chain, rpcUrl: proxy.url };
-  shared = await testApp(t, { chain: chainBehind, timings: { ...BOOK_TIMINGS } });
+  shared = await testApp(t, { chain: chainBehind, timings: { ...RECONCILIATION_TIMINGS } });
 });
 
 /** A new owner and agent on the shared service; no open differences, and the node behaves normally. */
 async function newAgent() {
   proxy.reset();
-  Object.assign(shared.config.timings, BOOK_TIMINGS);
-  await readBooks(shared);
+  Object.assign(shared.config.timings, RECONCILIATION_TIMINGS);
+  await reconcile(shared);
   // The differences of other agents are kept, so that none of them raises an alarm again.
   await shared.database.pool.query("UPDATE ledger_differences SET healed_at = now()");
   await shared.database.pool.query("DELETE FROM ledger_differences WHERE agent_id IS NULL");
@@ -64,7 +64,7 @@ t.test("without differences it reports so, and up to which block", async (t) => 
   const { ctx } = await newAgent();
   t.match(await spend(ctx, "1"), { statusCode: 200 });
   await sendToSelf(ctx);
-  await readBooks(ctx);
+  await reconcile(ctx);
   const head = await ctx.chain.publicClient.getBlockNumber({ cacheTime: 0 });
   t.same(await differences(ctx), []);
   t.match(await overview(ctx), {
@@ -78,7 +78,7 @@ t.test("without differences it reports so, and up to which block", async (t) => 
   });
   t.match(await metric(ctx, "purser_ledger_block"), new RegExp(`5042002"} ${head}$`));
   t.same(alarms(ctx), []);
-  await booksBalance(t, ctx);
+  await assertLedgerEqualsChain(t, ctx);
 });
 
 t.test("a payment wrongly marked failed is settled again, and counts", async (t) => {
@@ -94,7 +94,7 @@ t.test("a payment wrongly marked failed is settled again, and counts", async (t)
       limits: { spent: string };
     }>().limits.spent;
   t.equal(await limits(), "0", "the wrong row released the budget");
-  await readBooks(ctx);
+  await reconcile(ctx);
   t.match(await settlementOf(ctx, paymentId), {
     status: "settled",
     tx_hash: txHash,
@@ -104,7 +104,7 @@ t.test("a payment wrongly marked failed is settled again, and counts", async (t)
   t.match(await differences(ctx), [{ kind: "payment_not_settled", healed: true, tx_hash: txHash }]);
   t.same(alarms(ctx), ["ledger_payment_not_settled"]);
   t.match(await overview(ctx), { ledger: [{ equalsChain: true }] });
-  await booksBalance(t, ctx);
+  await assertLedgerEqualsChain(t, ctx);
 });
 
 t.test(
@@ -119,7 +119,7 @@ t.test(
     await app.settlement.accept(app.pool, wanted);
     const outcome = await app.settlement.wait(wanted.id, 10_000);
     t.match(outcome, { status: "settled" });
-    await readBooks(ctx);
+    await reconcile(ctx);
     t.same(await differences(ctx), []);
 
     const again = request(await authorize(chain, payer, { to: payee }));
@@ -135,7 +135,7 @@ t.test(
 t.test("a row marked settled that is not on the chain is opened again", async (t) => {
   const { ctx } = await newAgent();
   const { chain, database } = ctx;
-  const { id } = await inSellersHands(ctx, { amount: 2n * usdc });
+  const { id } = await sentToSeller(ctx, { amount: 2n * usdc });
   await chain.testClient.mine({ blocks: 1 });
   const block = await chain.publicClient.getBlock();
   const bogus = `0x${"ab".repeat(32)}`;
@@ -149,7 +149,7 @@ t.test("a row marked settled that is not on the chain is opened again", async (t
     "UPDATE payments SET status = 'settled', tx_hash = $2, block_number = $3::bigint, settled_at = now() WHERE id = $1",
     [id, bogus, String(block.number)],
   );
-  await readBooks(ctx);
+  await reconcile(ctx);
   t.match(
     await settlementOf(ctx, id),
     { status: "settled" },
@@ -168,15 +168,15 @@ t.test("a row marked settled that is not on the chain is opened again", async (t
 
 t.test("a voided reservation that a third party relays later is counted", async (t) => {
   const { ctx } = await newAgent();
-  const { id, authorization } = await inSellersHands(ctx, { amount: 3n * usdc });
+  const { id, authorization } = await sentToSeller(ctx, { amount: 3n * usdc });
   await ctx.database.pool.query(VOID, [id]);
-  await readBooks(ctx);
+  await reconcile(ctx);
   const hash = await relay(ctx, authorization);
-  await readBooks(ctx);
+  await reconcile(ctx);
   t.match(await settlementOf(ctx, id), { status: "settled", tx_hash: hash, payment: "settled" });
   t.match(await differences(ctx), [{ kind: "payment_not_settled", healed: true, tx_hash: hash }]);
   t.match((await spend(ctx, "8")).json(), { code: "daily_limit_exceeded" });
-  await booksBalance(t, ctx);
+  await assertLedgerEqualsChain(t, ctx);
 });
 
 t.test(
@@ -184,7 +184,7 @@ t.test(
   async (t) => {
     const { ctx } = await newAgent();
     const hash = await stealFrom(ctx, ctx.agent.walletAddress, 5n * usdc);
-    await readBooks(ctx);
+    await reconcile(ctx);
     t.match(await differences(ctx), [{ kind: "transfer_unknown", healed: false, tx_hash: hash }]);
     t.same(alarms(ctx), ["ledger_transfer_unknown"]);
     t.match(await overview(ctx), {
@@ -207,15 +207,15 @@ t.test(
 );
 
 t.test("a second signer with the relayer's key raises an alarm", async (t) => {
-  const ctx = await bookWorld(t);
+  const ctx = await reconciliationWorld(t);
   const { chain } = ctx;
   t.equal((await spend(ctx, "1")).statusCode, 200);
-  await readBooks(ctx);
+  await reconcile(ctx);
   const hash = await chain
     .walletClient(chain.relayer)
     .sendTransaction({ to: chain.admin.address, value: 1n });
   await chain.publicClient.waitForTransactionReceipt({ hash });
-  await readBooks(ctx);
+  await reconcile(ctx);
   t.same(await differences(ctx), [], "its row may still be on the way");
   await untilRead(ctx, async () => (await differences(ctx)).length > 0);
   t.match(await differences(ctx), [
@@ -243,11 +243,11 @@ t.test(
       method === "eth_getLogs" ? { do: "answer", result: [] } : { do: "pass" };
     t.equal((await spend(ctx, "1")).statusCode, 200);
     const head = await chain.publicClient.getBlockNumber({ cacheTime: 0 });
-    await readInVain(ctx);
+    await readMore(ctx);
     t.notMatch(await overview(ctx), { ledger: [{ asOfBlock: String(head) }] });
     t.same(await differences(ctx), []);
     proxy.reset();
-    await readBooks(ctx);
+    await reconcile(ctx);
     t.match(await overview(ctx), { ledger: [{ equalsChain: true, asOfBlock: String(head) }] });
 
     // Money left that no row misses: the balance shows that logs are missing.
@@ -261,7 +261,7 @@ t.test(
     };
     await chain.mint(chain.accounts[0]?.address ?? "0x", usdc);
     await sendTo(ctx, ctx.agent.walletAddress, usdc);
-    await readBooks(ctx);
+    await reconcile(ctx);
     const at = await chain.publicClient.getBlockNumber({ cacheTime: 0 });
     t.notMatch(await overview(ctx), { ledger: [{ asOfBlock: String(at) }] }, "the range waits");
     proxy.reset();
@@ -287,11 +287,11 @@ t.test("two log responses of different blocks raise no false alarm", async (t) =
     method === "eth_getLogs" && (filter as { topics: unknown[] }).topics.length === 2
       ? { do: "answer", result: [] }
       : { do: "pass" };
-  await readInVain(ctx);
+  await readMore(ctx);
   t.same(await differences(ctx), []);
   t.same(alarms(ctx), []);
   proxy.reset();
-  await readBooks(ctx);
+  await reconcile(ctx);
   const head = String(await chain.publicClient.getBlockNumber({ cacheTime: 0 }));
   t.match(await overview(ctx), { ledger: [{ equalsChain: true, asOfBlock: head }] });
 });
@@ -299,21 +299,21 @@ t.test("two log responses of different blocks raise no false alarm", async (t) =
 t.test("a transfer whose log came late is found, also by another process", async (t) => {
   const chain = await testChain(t);
   const proxy = await rpcProxy(t, chain.rpcUrl);
-  const ctx = await bookWorld(t, { chain: { ...chain, rpcUrl: proxy.url } });
-  await readBooks(ctx);
+  const ctx = await reconciliationWorld(t, { chain: { ...chain, rpcUrl: proxy.url } });
+  await reconcile(ctx);
   await sendToSelf(ctx);
   const late = await chain.publicClient.getBlockNumber({ cacheTime: 0 });
   // The block is there without its log; nothing else changes in this wallet, so the balance cannot show it.
   proxy.behave = ({ method }) =>
     method === "eth_getLogs" ? { do: "answer", result: [] } : { do: "pass" };
-  await readBooks(ctx);
+  await reconcile(ctx);
   t.match(await overview(ctx), { ledger: [{ asOfBlock: String(late) }] }, "apparently read");
   await ctx.app.close();
   proxy.reset();
   const next = await testApp(t, {
     chain: { ...chain, rpcUrl: proxy.url },
     database: ctx.database,
-    timings: { ...BOOK_TIMINGS, reconcileLookBackMs: 0 },
+    timings: { ...RECONCILIATION_TIMINGS, reconcileLookBackMs: 0 },
   });
   const received = async () =>
     (
@@ -323,7 +323,7 @@ t.test("a transfer whose log came late is found, also by another process", async
       )
     ).rows[0]?.n;
   t.equal(await received(), 0);
-  for (let look = 0; look < 3; look += 1) await readBooks(next);
+  for (let pass = 0; pass < 3; pass += 1) await reconcile(next);
   t.equal(await received(), 1, "once, however often it is read");
 });
 
@@ -332,18 +332,18 @@ t.test(
   async (t) => {
     const chain = await testChain(t);
     const proxy = await rpcProxy(t, chain.rpcUrl);
-    const ctx = await bookWorld(t, { chain: { ...chain, rpcUrl: proxy.url } });
+    const ctx = await reconciliationWorld(t, { chain: { ...chain, rpcUrl: proxy.url } });
     t.match(await spend(ctx, "1"), { statusCode: 200 });
-    await readBooks(ctx);
+    await reconcile(ctx);
     proxy.behave = ({ method }) =>
       method === "eth_getLogs" ? { do: "answer", result: [] } : { do: "pass" };
     await stealFrom(ctx, ctx.agent.walletAddress, usdc);
-    await readBooks(ctx);
+    await reconcile(ctx);
     const late = await chain.publicClient.getBlockNumber({ cacheTime: 0 });
     t.match(await overview(ctx), { ledger: [{ asOfBlock: String(late) }] }, "apparently read");
     proxy.reset();
     t.match(await spend(ctx, "2"), { statusCode: 200 });
-    await readBooks(ctx);
+    await reconcile(ctx);
     const head = await chain.publicClient.getBlockNumber({ cacheTime: 0 });
     t.match(await overview(ctx), { ledger: [{ asOfBlock: String(head) }] }, "nothing waits for it");
     await untilRead(ctx, async () => (await differences(ctx)).length > 0);
@@ -360,20 +360,20 @@ t.test("two short absences of logs are not one long absence", async (t) => {
   const { ctx, proxy } = await newAgent();
   ctx.config.timings.reconcileAbsentMs = 150;
   await sendToSelf(ctx);
-  await readBooks(ctx);
+  await reconcile(ctx);
   for (const amount of [1_000n, 2_000n]) {
-    const { authorization } = await inSellersHands(ctx, { amount });
+    const { authorization } = await sentToSeller(ctx, { amount });
     await relay(ctx, authorization);
     await sendToSelf(ctx);
     proxy.behave = ({ method, params: [filter] }) =>
       method === "eth_getLogs" && (filter as { topics: unknown[] }).topics.length === 2
         ? { do: "answer", result: [] }
         : { do: "pass" };
-    await readBooks(ctx);
+    await reconcile(ctx);
     proxy.reset();
     // As long as one absence would have to last.
     await new Promise((resolve) => setTimeout(resolve, 2 * ctx.config.timings.reconcileAbsentMs));
-    await readBooks(ctx);
+    await reconcile(ctx);
   }
   const kinds = (await differences(ctx)).map(({ kind }) => kind);
   t.notOk(kinds.includes("balance_short"), kinds.join(", "));
@@ -384,9 +384,9 @@ t.test(
   async (t) => {
     const chain = await testChain(t);
     const proxy = await rpcProxy(t, chain.rpcUrl);
-    const ctx = await bookWorld(t, { chain: { ...chain, rpcUrl: proxy.url } });
+    const ctx = await reconciliationWorld(t, { chain: { ...chain, rpcUrl: proxy.url } });
     await sendToSelf(ctx);
-    await readBooks(ctx);
+    await reconcile(ctx);
     await stealFrom(ctx, ctx.agent.walletAddress, 2n * usdc);
     await sendToSelf(ctx);
     const lost = `0x${(await chain.publicClient.getBlockNumber({ cacheTime: 0 })).toString(16)}`;
@@ -400,9 +400,9 @@ t.test(
         : { do: "pass" };
     };
     ctx.config.timings.reconcileAbsentMs = 0;
-    for (let look = 0; look < 5; look += 1) {
+    for (let pass = 0; pass < 5; pass += 1) {
       await chain.testClient.mine({ blocks: 1 });
-      await readBooks(ctx).catch(() => undefined);
+      await reconcile(ctx).catch(() => undefined);
     }
     t.match(await differences(ctx), [{ kind: "balance_short", healed: false }], "one row");
     t.same(alarms(ctx), ["ledger_balance_short"], "one alarm");

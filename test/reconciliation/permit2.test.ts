@@ -12,20 +12,24 @@ import { ERC20_ABI, EXACT_PROXY, PERMIT2, UPTO_PROXY } from "../helpers/permit2.
 import { until } from "../helpers/until.ts";
 import { settlePermit2, type Permit2Proof } from "../x402-client/permit2-sellers.ts";
 import {
-  bookWorld,
-  booksBalance,
+  reconciliationWorld,
+  assertLedgerEqualsChain,
   differences,
   overview,
-  readBooks,
+  reconcile,
   stealFrom,
   untilRead,
-  type BookWorld,
+  type ReconciliationWorld,
 } from "./world.ts";
 
 const MAXIMUM = 50_000n;
 
 /** A payment signed by custody, reserved, and sent to a seller. */
-async function promised(ctx: BookWorld, name: "exact" | "upto", facilitator: Address) {
+async function sentToSellerPermit2(
+  ctx: ReconciliationWorld,
+  name: "exact" | "upto",
+  facilitator: Address,
+) {
   const { app, agent, chain, payee, database } = ctx;
   const scheme = findScheme(name, { assetTransferMethod: "permit2" });
   const network = app.chains.byChainId(chain.chainId)?.network;
@@ -72,7 +76,7 @@ async function promised(ctx: BookWorld, name: "exact" | "upto", facilitator: Add
   return { id, proof: { payload } };
 }
 
-async function approve({ chain, agent }: BookWorld): Promise<void> {
+async function approve({ chain, agent }: ReconciliationWorld): Promise<void> {
   const address = agent.walletAddress;
   await chain.testClient.impersonateAccount({ address });
   await chain.testClient.setBalance({ address, value: 10n ** 18n });
@@ -89,9 +93,9 @@ async function approve({ chain, agent }: BookWorld): Promise<void> {
 }
 
 /** A third party's relay contract, whose inner calls cannot be read from its calldata. */
-async function hiddenRelay({ chain }: BookWorld) {
-  const [stranger] = chain.accounts;
-  if (!stranger) throw new Error("no account");
+async function hiddenRelay({ chain }: ReconciliationWorld) {
+  const [relayer] = chain.accounts;
+  if (!relayer) throw new Error("no account");
   const address: Address = toHex(randomBytes(20));
   const code = (await chain.publicClient.getCode({ address: MULTICALL3_ADDRESS })) ?? "0x";
   await chain.testClient.setCode({ address, bytecode: code });
@@ -119,7 +123,7 @@ async function hiddenRelay({ chain }: BookWorld) {
   };
   /** Settles all in one transaction. */
   const settle = async (...payments: (readonly [Permit2Proof, bigint?])[]) => {
-    const hash = await chain.walletClient(stranger).writeContract({
+    const hash = await chain.walletClient(relayer).writeContract({
       address,
       abi: multicall3Abi,
       functionName: "aggregate3",
@@ -131,10 +135,10 @@ async function hiddenRelay({ chain }: BookWorld) {
 }
 
 t.test("Permit2 in reconciliation", async (t) => {
-  const ctx = await bookWorld(t, { env: { CONFIRMATIONS_5042002: "1" } });
+  const ctx = await reconciliationWorld(t, { env: { CONFIRMATIONS_5042002: "1" } });
   const { app, chain, database, agent } = ctx;
-  const [stranger] = chain.accounts;
-  if (!stranger) throw new Error("no account");
+  const [relayer] = chain.accounts;
+  if (!relayer) throw new Error("no account");
   await approve(ctx);
   const paymentOf = async (id: string) =>
     (
@@ -154,25 +158,25 @@ t.test("Permit2 in reconciliation", async (t) => {
     ).rows[0]?.sum;
 
   await t.test("payments relayed by others are explained", async (t) => {
-    const exact = await promised(ctx, "exact", stranger.address);
-    await settlePermit2(chain, stranger, exact.proof);
-    const upto = await promised(ctx, "upto", stranger.address);
-    await settlePermit2(chain, stranger, upto.proof, 7_000n);
-    const hidden = await promised(ctx, "exact", stranger.address);
+    const exact = await sentToSellerPermit2(ctx, "exact", relayer.address);
+    await settlePermit2(chain, relayer, exact.proof);
+    const upto = await sentToSellerPermit2(ctx, "upto", relayer.address);
+    await settlePermit2(chain, relayer, upto.proof, 7_000n);
+    const hidden = await sentToSellerPermit2(ctx, "exact", relayer.address);
     await (await hiddenRelay(ctx)).settle([hidden.proof]);
     for (const { id } of [exact, upto, hidden]) await settledByEngine(id);
     t.same(await paymentOf(upto.id), { status: "settled", amount: "7000", maximum: "50000" });
     t.equal(await window(), "107000", "the amount that was not charged is available again");
-    await readBooks(ctx);
+    await reconcile(ctx);
     t.same(await differences(ctx), []);
     t.match(await overview(ctx), { ledger: [{ equalsChain: true }] });
-    await booksBalance(t, ctx);
+    await assertLedgerEqualsChain(t, ctx);
   });
 
   await t.test("wrongly marked failed: settled again with the charged amount", async (t) => {
-    const { id, proof } = await promised(ctx, "upto", stranger.address);
+    const { id, proof } = await sentToSellerPermit2(ctx, "upto", relayer.address);
     const before = BigInt((await window()) ?? "0");
-    await settlePermit2(chain, stranger, proof, 9_000n);
+    await settlePermit2(chain, relayer, proof, 9_000n);
     await settledByEngine(id);
     await database.pool.query(
       `WITH s AS (UPDATE settlements SET status = 'failed', error_reason = 'x', error_message = 'x', value = 50000,
@@ -185,13 +189,13 @@ t.test("Permit2 in reconciliation", async (t) => {
     t.match(await differences(ctx), [{ kind: "payment_not_settled", healed: true }]);
     t.match(await paymentOf(id), { amount: "9000" });
     t.equal(BigInt((await window()) ?? "0"), before - MAXIMUM + 9_000n);
-    await booksBalance(t, ctx);
+    await assertLedgerEqualsChain(t, ctx);
   });
 
   await t.test("restored after the loss of its rows", async (t) => {
-    const { id, proof } = await promised(ctx, "upto", stranger.address);
+    const { id, proof } = await sentToSellerPermit2(ctx, "upto", relayer.address);
     const before = BigInt((await window()) ?? "0");
-    await settlePermit2(chain, stranger, proof, 11_000n);
+    await settlePermit2(chain, relayer, proof, 11_000n);
     await settledByEngine(id);
     await database.pool.query("DELETE FROM payments WHERE id = $1", [id]);
     await database.pool.query("DELETE FROM settlements WHERE id = $1", [id]);
@@ -208,7 +212,7 @@ t.test("Permit2 in reconciliation", async (t) => {
     );
     t.match(rows, [{ amount: "11000", nonce: /^permit2:0x/ }]);
     t.equal(BigInt((await window()) ?? "0"), before - MAXIMUM + 11_000n);
-    await booksBalance(t, ctx);
+    await assertLedgerEqualsChain(t, ctx);
   });
 
   await t.test(
@@ -217,23 +221,23 @@ t.test("Permit2 in reconciliation", async (t) => {
       const relay = await hiddenRelay(ctx);
       const before = BigInt((await window()) ?? "0");
       const exact = [
-        await promised(ctx, "exact", stranger.address),
-        await promised(ctx, "exact", stranger.address),
+        await sentToSellerPermit2(ctx, "exact", relayer.address),
+        await sentToSellerPermit2(ctx, "exact", relayer.address),
       ] as const;
       await relay.settle([exact[0].proof], [exact[1].proof]);
       const upto = [
-        await promised(ctx, "upto", relay.address),
-        await promised(ctx, "upto", relay.address),
+        await sentToSellerPermit2(ctx, "upto", relay.address),
+        await sentToSellerPermit2(ctx, "upto", relay.address),
       ] as const;
       await relay.settle([upto[0].proof, 7_000n], [upto[1].proof, 9_000n]);
       for (const { id } of [...exact, ...upto]) await settledByEngine(id);
       const charged = await Promise.all(upto.map(async ({ id }) => (await paymentOf(id))?.amount));
       t.same(new Set(charged), new Set(["7000", "9000"]), "each transfer belongs to one payment");
       t.equal(await window(), String(before + 2n * MAXIMUM + 16_000n));
-      await readBooks(ctx);
+      await reconcile(ctx);
       t.notOk((await differences(ctx)).some(({ healed }) => !healed));
       t.match(await overview(ctx), { ledger: [{ equalsChain: true }] });
-      await booksBalance(t, ctx);
+      await assertLedgerEqualsChain(t, ctx);
     },
   );
 
@@ -241,8 +245,8 @@ t.test("Permit2 in reconciliation", async (t) => {
     "a payment that cannot be proven does not block the chain's reconciliation",
     async (t) => {
       const relay = await hiddenRelay(ctx);
-      const { id, proof } = await promised(ctx, "exact", stranger.address);
-      const lost = await promised(ctx, "exact", stranger.address);
+      const { id, proof } = await sentToSellerPermit2(ctx, "exact", relayer.address);
+      const lost = await sentToSellerPermit2(ctx, "exact", relayer.address);
       // As after a restore: two payments left the same transfers, and only one of them is known.
       await database.pool.query("DELETE FROM payments WHERE id = $1", [lost.id]);
       await database.pool.query("DELETE FROM settlements WHERE id = $1", [lost.id]);
@@ -251,7 +255,7 @@ t.test("Permit2 in reconciliation", async (t) => {
       const readTo = async () => BigInt((await overview(ctx)).ledger[0]?.asOfBlock ?? "0");
       const later = async () => {
         await chain.testClient.mine({ blocks: 1 });
-        await readBooks(ctx);
+        await reconcile(ctx);
       };
       for (let round = 0; round < 5; round += 1) await later();
       t.equal(await readTo(), used - 1n, "reconciliation waits as long as it may still be proven");

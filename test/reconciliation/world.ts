@@ -13,7 +13,7 @@ import { until } from "../helpers/until.ts";
 export const usdc = 1_000_000n;
 const ERC20 = parseAbi(["function transfer(address to, uint256 value) returns (bool)"]);
 
-export interface BookWorld extends TestApp {
+export interface ReconciliationWorld extends TestApp {
   owner: SignedInOwner;
   agent: NewTestAgent;
   payee: Address;
@@ -22,9 +22,9 @@ export interface BookWorld extends TestApp {
 const NEVER_MS = 3_600_000;
 /**
  * Reconciliation runs only when the test calls it, and an absence lasts as long as the test says (`untilRead`,
- * `readInVain`).
+ * `readMore`).
  */
-export const BOOK_TIMINGS = {
+export const RECONCILIATION_TIMINGS = {
   reconcileRoundMs: NEVER_MS,
   reconcileOpenMs: NEVER_MS,
   reconcileAbsentMs: NEVER_MS,
@@ -32,17 +32,17 @@ export const BOOK_TIMINGS = {
   watchRoundMs: 50,
 } as const satisfies Partial<Timings>;
 
-export async function bookWorld(
+export async function reconciliationWorld(
   t: Pick<Test, "teardown">,
   options: TestAppOptions & { dailyLimit?: string } = {},
-): Promise<BookWorld> {
-  const ctx = await testApp(t as Test, { timings: BOOK_TIMINGS, ...options });
-  await readBooks(ctx); // Transfers from before the service started are not imported.
+): Promise<ReconciliationWorld> {
+  const ctx = await testApp(t as Test, { timings: RECONCILIATION_TIMINGS, ...options });
+  await reconcile(ctx); // Transfers from before the service started are not imported.
   return withAgent(ctx, options.dailyLimit);
 }
 
 /** One more owner with an agent, on the same service. */
-export async function withAgent(ctx: TestApp, dailyLimit = "10"): Promise<BookWorld> {
+export async function withAgent(ctx: TestApp, dailyLimit = "10"): Promise<ReconciliationWorld> {
   const owner = await signIn(ctx);
   const payee = privateKeyToAccount(generatePrivateKey()).address;
   const agent = await createAgent(ctx, owner, { dailyLimit, allowlist: [payee] });
@@ -51,7 +51,7 @@ export async function withAgent(ctx: TestApp, dailyLimit = "10"): Promise<BookWo
 }
 
 /** Reads until no more blocks can be read now. */
-export async function readBooks({ app, chain }: Pick<TestApp, "app" | "chain">): Promise<void> {
+export async function reconcile({ app, chain }: Pick<TestApp, "app" | "chain">): Promise<void> {
   // Blocks that a test mines have no regular schedule, so read the newest one.
   await app.chainReads
     .of(chain.chainId)
@@ -61,7 +61,7 @@ export async function readBooks({ app, chain }: Pick<TestApp, "app" | "chain">):
 }
 
 export const spend = (
-  { app, agent, payee }: Pick<BookWorld, "app" | "agent" | "payee">,
+  { app, agent, payee }: Pick<ReconciliationWorld, "app" | "agent" | "payee">,
   amount: string,
 ) =>
   app.inject({
@@ -75,8 +75,8 @@ export const spend = (
  * An agent's x402 payment after its proof was sent to the seller: signed and counted, but not relayed by this
  * service.
  */
-export async function inSellersHands(
-  ctx: BookWorld,
+export async function sentToSeller(
+  ctx: ReconciliationWorld,
   args: { amount: bigint; validForSeconds?: number },
 ): Promise<{ id: string; authorization: SignedAuthorization }> {
   const { app, agent, chain, payee, database } = ctx;
@@ -125,11 +125,11 @@ export async function relay(
   { chain }: Pick<TestApp, "chain">,
   authorization: SignedAuthorization,
 ): Promise<Hex> {
-  const [stranger] = chain.accounts;
-  if (!stranger) throw new Error("no account");
+  const [relayer] = chain.accounts;
+  if (!relayer) throw new Error("no account");
   const { from, to, value, validAfter, validBefore, signature } = authorization;
   const nonce = authorization.nonce as Hex;
-  const hash = await chain.walletClient(stranger).writeContract({
+  const hash = await chain.walletClient(relayer).writeContract({
     address: chain.usdc,
     abi: TOKEN_ABI,
     functionName: "transferWithAuthorization",
@@ -218,15 +218,15 @@ export async function settlementOf({ database }: Pick<TestApp, "database">, id: 
 export const untilRead = (ctx: TestApp, condition: () => Promise<boolean>): Promise<void> =>
   longAbsent(ctx, () =>
     until(async () => {
-      await readBooks(ctx);
+      await reconcile(ctx);
       return condition();
     }, 20_000),
   );
 
 /** Reads a few more times, with every absence counted as long. */
-export const readInVain = (ctx: TestApp): Promise<void> =>
+export const readMore = (ctx: TestApp): Promise<void> =>
   longAbsent(ctx, async () => {
-    for (let look = 0; look < 4; look += 1) await readBooks(ctx);
+    for (let pass = 0; pass < 4; pass += 1) await reconcile(ctx);
   });
 
 async function longAbsent(
@@ -257,7 +257,7 @@ export interface LedgerView {
   }[];
 }
 
-export const overview = async ({ app, owner }: Pick<BookWorld, "app" | "owner">) =>
+export const overview = async ({ app, owner }: Pick<ReconciliationWorld, "app" | "owner">) =>
   (await app.inject({ url: "/api/overview", headers: owner.headers })).json<LedgerView>();
 
 export const ready = async ({ app }: Pick<TestApp, "app">) => {
@@ -275,9 +275,9 @@ export const metric = async ({ app }: Pick<TestApp, "app">, line: string): Promi
  * Checks that every transfer from the agent's wallet in the chain's events is in the ledger once, and nothing else
  * is.
  */
-export async function booksBalance(
+export async function assertLedgerEqualsChain(
   t: Pick<Test, "same">,
-  ctx: Pick<BookWorld, "chain" | "database" | "agent">,
+  ctx: Pick<ReconciliationWorld, "chain" | "database" | "agent">,
 ): Promise<void> {
   const logs = await ctx.chain.publicClient.getContractEvents({
     address: ctx.chain.usdc,

@@ -16,7 +16,7 @@ const KEY = `key_${randomBytes(16).toString("hex")}`;
 const METRICS_TOKEN = randomBytes(16).toString("hex");
 const usdc = 1_000_000n;
 /** Many more than the budget has room for. */
-const STRANGERS = isFullTier ? 1_000 : 200;
+const THIRD_PARTIES = isFullTier ? 1_000 : 200;
 const ROUNDS = isFullTier ? 10 : 3;
 /** The cost of a payment depends on the chain: budgets are multiples of it. */
 const PRICE_GWEI = 2;
@@ -81,7 +81,7 @@ t.test("hundreds of fresh payers and payees stop no merchant, agent or withdrawa
   const owner = await signIn(ctx);
   const payee = randomAddress();
   const agent = await createAgent(ctx, owner, { allowlist: [payee] });
-  const fresh = makePayers(STRANGERS);
+  const fresh = makePayers(THIRD_PARTIES);
   await chain.mint([agent.walletAddress, ...fresh.map(({ address }) => address)], usdc);
   const bodies = fresh.flatMap((payer) =>
     signedBodies({ chain, payers: [payer], payTo: randomAddress(), count: 1 }).map(
@@ -99,7 +99,7 @@ t.test("hundreds of fresh payers and payees stop no merchant, agent or withdrawa
     settled > 20,
     `a batch shrinks to the rest of the budget instead of failing as a whole: ${settled}`,
   );
-  t.equal(refused.length, STRANGERS - settled, "the others are refused with their own code");
+  t.equal(refused.length, THIRD_PARTIES - settled, "the others are refused with their own code");
   t.match(refused[0]?.["errorMessage"], /gas budget of .*strangers.* is used up.* again at 20/);
 
   const [one] = payers(1);
@@ -112,11 +112,11 @@ t.test("hundreds of fresh payers and payees stop no merchant, agent or withdrawa
   let again = bodies.filter((_, index) => isRefused(answers[index] ?? {}));
   await until(async () => {
     const tried = again.slice(0, 40);
-    const told = await Promise.all(tried.map((each) => post(app, "settle", each)));
+    const responses = await Promise.all(tried.map((each) => post(app, "settle", each)));
     again = again.filter(
-      (each) => !tried.includes(each) || isRefused(told[tried.indexOf(each)] ?? {}),
+      (each) => !tried.includes(each) || isRefused(responses[tried.indexOf(each)] ?? {}),
     );
-    return told.every(isRefused);
+    return responses.every(isRefused);
   }, 30_000);
   t.match(await post(app, "settle", body), { errorReason: "gas_budget_exhausted" });
   t.match(

@@ -53,7 +53,7 @@ function asHost(
   host: string | undefined,
 ): Promise<{ status: number; body: string }> {
   return new Promise((resolve, reject) => {
-    const asked = request(
+    const sent = request(
       {
         host: "127.0.0.1",
         port,
@@ -67,7 +67,7 @@ function asHost(
         response.on("end", () => resolve({ status: response.statusCode ?? 0, body }));
       },
     );
-    asked.on("error", reject).end();
+    sent.on("error", reject).end();
   });
 }
 

@@ -7,7 +7,7 @@ import { testApp, type TestApp } from "../helpers/app.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";
 
 type Headers = Record<string, string | string[]>;
-interface Asked {
+interface TestRequest {
   method?: "GET" | "POST";
   url: string;
   headers?: Headers;
@@ -15,8 +15,10 @@ interface Asked {
   payload?: object;
 }
 
-const ask = async ({ app }: Pick<TestApp, "app">, { from = "192.0.2.1", ...asked }: Asked) =>
-  app.inject({ method: "GET", ...asked, remoteAddress: from });
+const send = async (
+  { app }: Pick<TestApp, "app">,
+  { from = "192.0.2.1", ...request }: TestRequest,
+) => app.inject({ method: "GET", ...request, remoteAddress: from });
 
 /** A full bucket, and its refill since then: a loaded machine may be slow. */
 const mostOf = (limit: number, sinceMs: number): number =>
@@ -60,7 +62,7 @@ t.test(
     const answers = [];
     for (let index = 0; index < 30; index += 1)
       for (const headers of spellings(index))
-        answers.push(await ask(world, { url: "/api/health", headers }));
+        answers.push(await send(world, { url: "/api/health", headers }));
     t.ok(
       (statuses(answers)["200"] ?? 0) <= mostOf(40, sinceMs),
       `${statuses(answers)["200"]} of 210 passed a limit of 40`,
@@ -69,14 +71,14 @@ t.test(
     t.equal(last?.json<{ code: string }>().code, "rate_limited");
     t.match(last?.headers["retry-after"], /^[1-9][0-9]*$/);
     t.match(last?.headers, { "ratelimit-limit": "40", "ratelimit-remaining": "0" });
-    t.equal((await ask(world, { url: "/api/health", from: "192.0.2.2" })).statusCode, 200);
+    t.equal((await send(world, { url: "/api/health", from: "192.0.2.2" })).statusCode, 200);
 
     await t.test("refused requests without a credential count too", async (t) => {
       const sinceMs = performance.now();
       const refused = [];
       for (let index = 0; index < 60; index += 1)
         refused.push(
-          await ask(world, {
+          await send(world, {
             url: index % 2 ? "/api/agents/me" : "/api/auth/session",
             from: "192.0.2.3",
           }),
@@ -94,17 +96,17 @@ t.test(
         const many = [];
         for (let index = 0; index < 60; index += 1)
           many.push(
-            await ask(world, { url: "/api/health", from: `2001:db8:0:7::${index.toString(16)}` }),
+            await send(world, { url: "/api/health", from: `2001:db8:0:7::${index.toString(16)}` }),
           );
         t.ok((statuses(many)["200"] ?? 0) <= mostOf(40, sinceMs), JSON.stringify(statuses(many)));
         t.equal(
-          (await ask(world, { url: "/api/health", from: "2001:db8:0:8::1" })).statusCode,
+          (await send(world, { url: "/api/health", from: "2001:db8:0:8::1" })).statusCode,
           200,
         );
         const dressed = [];
         for (let index = 0; index < 100; index += 1)
           dressed.push(
-            await ask(world, {
+            await send(world, {
               url: "/api/health",
               from: index % 2 ? "192.0.2.6" : "::ffff:192.0.2.6",
             }),
@@ -119,7 +121,7 @@ t.test(
     await t.test("unknown credentials are counted before the database is queried", async (t) => {
       const sinceMs = performance.now();
       const guess = (from: string) =>
-        ask(world, {
+        send(world, {
           url: "/api/agents/me",
           headers: { authorization: `Bearer ${createApiKey().apiKey}` },
           from,
@@ -134,7 +136,7 @@ t.test(
       t.ok(queries <= mostOf(30, sinceMs), `${queries} statements for 400 guesses`);
       const sessions = await Promise.all(
         Array.from({ length: 60 }, () =>
-          ask(world, {
+          send(world, {
             url: "/api/auth/session",
             headers: { cookie: `purser_session=${createSessionToken()}` },
             from: "192.0.2.5",
@@ -157,7 +159,7 @@ t.test(
     const agent = await createAgent(world, owner);
     const other = await createAgent(world, owner);
     const me = (apiKey: string, index: number) =>
-      ask(world, {
+      send(world, {
         url: "/api/agents/me",
         headers: {
           authorization: `${index % 2 ? "Bearer" : "bearer"} ${" ".repeat(index % 5)}${apiKey}`,
@@ -177,7 +179,7 @@ t.test("the bucket of a facilitator request is the merchant's key", async (t) =>
     env: { RATE_LIMITS: "verify=30", FACILITATOR_API_KEYS: "merchant-one,merchant-two" },
   });
   const verify = (key: string, index: number) =>
-    ask(world, {
+    send(world, {
       method: "POST",
       url: "/api/x402/verify",
       headers: { authorization: `Bearer ${key}`, cookie: `a=${index}` },
@@ -201,10 +203,10 @@ t.test("two replicas share the limits on payments", async (t) => {
   const agent = await createAgent(first, owner);
   const startedMs = performance.now();
 
-  const rush = async (t: Test, name: string, asked: Asked) => {
+  const rush = async (t: Test, name: string, request: TestRequest) => {
     const beganMs = performance.now();
     const answers = await Promise.all(
-      Array.from({ length: 400 }, (_, index) => ask(index % 2 ? first : second, asked)),
+      Array.from({ length: 400 }, (_, index) => send(index % 2 ? first : second, request)),
     );
     const seconds = Math.ceil((performance.now() - beganMs) / 1000);
     const refused = statuses(answers)["429"] ?? 0;
@@ -242,14 +244,14 @@ t.test(
       if (JSON.stringify(args[0]).includes("rate-lease")) leases += 1;
       return original(...args);
     }) as never;
-    const verify = () => ask(world, { method: "POST", url: "/api/x402/verify", payload: {} });
+    const verify = () => send(world, { method: "POST", url: "/api/x402/verify", payload: {} });
     for (let index = 0; index < 2_000; index += 1)
       t.equal((await verify()).statusCode === 200, true);
     t.ok(leases <= 25, `${leases} leases for 2,000 requests`);
     pool.query = () => Promise.reject(new Error("the database is away"));
     const answers = await Promise.all(
       Array.from({ length: 20 }, (_, index) =>
-        ask(world, {
+        send(world, {
           method: "POST",
           url: "/api/x402/verify",
           payload: {},
@@ -264,7 +266,7 @@ t.test(
 
 t.test("full buckets are deleted", async (t) => {
   const { app, database } = await testApp(t);
-  await ask({ app }, { url: "/api/auth/nonce" });
+  await send({ app }, { url: "/api/auth/nonce" });
   const count = async () =>
     (await database.pool.query<{ count: string }>("SELECT count(*) FROM rate_buckets")).rows[0]
       ?.count;

@@ -139,7 +139,7 @@ t.test("in the whole service", async (t) => {
       gateway.close();
     } else trouble = how;
     const body = await signedPayment({ chain, payer, payTo: payee });
-    const asked = [
+    const requests = [
       { url: "/api/ready" },
       { url: "/api/info" },
       { url: "/metrics", headers: { authorization: `Bearer ${METRICS_TOKEN}` } },
@@ -156,10 +156,10 @@ t.test("in the whole service", async (t) => {
       { method: "POST" as const, url: "/api/x402/verify", payload: body },
       { method: "POST" as const, url: "/api/x402/settle", payload: body },
     ];
-    const answers = await Promise.all(asked.map((one) => app.inject(one)));
+    const answers = await Promise.all(requests.map((one) => app.inject(one)));
     for (const [index, answer] of answers.entries())
       watch.see(
-        `${name}: answer of ${asked[index]?.url}`,
+        `${name}: answer of ${requests[index]?.url}`,
         JSON.stringify(answer.headers) + answer.body,
       );
     t.ok(
@@ -187,7 +187,7 @@ t.test("in error objects, before they are logged", async (t) => {
     new AggregateError([cause], `of key=0123456789abcdef`, { cause }),
     hide,
   );
-  const told = [
+  const texts = [
     error.message,
     error.stack,
     cause.message,
@@ -196,8 +196,8 @@ t.test("in error objects, before they are logged", async (t) => {
     ...cause.metaMessages,
     cause.url,
   ].join("\n");
-  t.notMatch(told, /abcdef0123456789|0123456789abcdef|pa%2Fss|pa\/ss/);
-  t.match(told, "[secret]");
+  t.notMatch(texts, /abcdef0123456789|0123456789abcdef|pa%2Fss|pa\/ss/);
+  t.match(texts, "[secret]");
   const plain = hideSecrets(secretsOfUrl("https://arb1.arbitrum.io/rpc"));
   t.equal(
     plain("arbitrum /rpc is a rpc"),

@@ -163,8 +163,8 @@ t.test("slow readers", async (t) => {
   await t.test("responses that are not read are cut", async (t) => {
     const { socket, ended } = await open(t, world);
     socket.pause();
-    const asked = "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(400);
-    socket.write(asked);
+    const requests = "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(400);
+    socket.write(requests);
     // A paused socket does not see its end before it reads again.
     await until(async () => (await cutCount()) > 0, HANGS_MS);
     t.equal(await cutCount(), 1);

@@ -236,13 +236,13 @@ t.test("accepting settlements in groups", async (t) => {
           throw new Error("Connection terminated unexpectedly");
         },
       });
-      const [ours, anothers, unknown] = await Promise.allSettled(wanted.map(accept));
+      const [own, earlier, unknown] = await Promise.allSettled(wanted.map(accept));
       t.equal(calls, 1);
-      t.match(ours, {
+      t.match(own, {
         status: "fulfilled",
         value: { created: true, settlement: { id: written.id } },
       });
-      t.match(anothers, { status: "fulfilled", value: { created: false } });
+      t.match(earlier, { status: "fulfilled", value: { created: false } });
       t.match(unknown, { status: "rejected", reason: { name: "AcceptanceUnknown", id: lost.id } });
     },
   );
@@ -252,9 +252,9 @@ t.test("accepting settlements in groups", async (t) => {
       patience: { ...PATIENCE.engine, lockMs: 300 },
     });
     t.teardown(() => hasty.end());
-    const strangers = [make(), make(), make(), make()];
+    const thirdParties = [make(), make(), make(), make()];
     const [held, heldToo] = [await reserved(), await reserved()];
-    await acceptSettlements(pool, [held, heldToo, ...strangers]);
+    await acceptSettlements(pool, [held, heldToo, ...thirdParties]);
     const outcome = (request: SettlementRequest, status: "settled" | "failed") => ({
       from: request.authorization.from,
       asset: request.authorization.asset,
@@ -270,7 +270,7 @@ t.test("accepting settlements in groups", async (t) => {
     const holder = await pool.connect();
     await holder.query("BEGIN");
     await holder.query("SELECT 1 FROM agents WHERE id = $1 FOR UPDATE", [agent.agentId]);
-    const [one, two, three, four] = strangers as [
+    const [one, two, three, four] = thirdParties as [
       SettlementRequest,
       SettlementRequest,
       SettlementRequest,

@@ -21,9 +21,9 @@ const ctx = await testApp(t);
 const { app, chain, database } = ctx;
 const owner = await signIn(ctx);
 const usdc = 1_000_000n;
-const someone = (): Address => privateKeyToAccount(generatePrivateKey()).address;
+const newAddress = (): Address => privateKeyToAccount(generatePrivateKey()).address;
 
-interface Asked {
+interface ApprovalResponse {
   approvalId: string;
   idempotencyKey: string;
   state: string;
@@ -45,15 +45,15 @@ const spend = (agent: NewTestAgent, body: Record<string, unknown>, key?: string)
     payload: JSON.stringify({ requestApproval: true, ...body }),
   });
 
-async function ask(
+async function requestApproval(
   t: Test,
   agent: NewTestAgent,
   body: Record<string, unknown>,
   key?: string,
-): Promise<Asked> {
+): Promise<ApprovalResponse> {
   const answer = await spend(agent, body, key);
   t.equal(answer.statusCode, 202, answer.body);
-  return answer.json<Asked>();
+  return answer.json<ApprovalResponse>();
 }
 
 const approve = (id: string, by: SignedInOwner = owner) =>
@@ -72,13 +72,13 @@ const codeOf = (answer: { body: string }): string =>
 t.test(
   "requested, listed, signed and paid once; a payment within the rules needs no approval",
   async (t) => {
-    const payee = someone();
-    const listed = someone();
+    const payee = newAddress();
+    const listed = newAddress();
     const agent = await funded({ allowlist: [listed] });
     t.equal((await spend(agent, { recipient: listed, amount: "1" })).statusCode, 200);
     const body = { recipient: payee, amount: "2.5", memo: "lunch", reason: "The team is hungry." };
-    const asked = await ask(t, agent, body, "lunch");
-    t.match(asked, {
+    const requested = await requestApproval(t, agent, body, "lunch");
+    t.match(requested, {
       success: false,
       status: "approval_required",
       state: "open",
@@ -96,7 +96,7 @@ t.test(
     t.match(list.json(), {
       items: [
         {
-          id: asked.approvalId,
+          id: requested.approvalId,
           agentId: agent.id,
           agentName: "Test agent",
           payee,
@@ -107,7 +107,7 @@ t.test(
     });
     const first = await app.inject({
       method: "POST",
-      url: `/api/approvals/${asked.approvalId}/approve`,
+      url: `/api/approvals/${requested.approvalId}/approve`,
       headers: owner.headers,
       payload: "{}",
     });
@@ -120,14 +120,14 @@ t.test(
         asset: "0x3600000000000000000000000000000000000000",
         maxAmount: "2500000",
         site: "",
-        approvalId: asked.approvalId,
+        approvalId: requested.approvalId,
       },
       typedData: { primaryType: "ApprovePayment", domain: { name: "Purser", version: "2" } },
     });
     t.equal(await usdcOf(ctx, payee), 0n);
-    const granted = await approve(asked.approvalId);
+    const granted = await approve(requested.approvalId);
     t.match(granted.json(), { status: "granted" });
-    t.match((await seenBy(agent, asked.approvalId)).json(), {
+    t.match((await seenBy(agent, requested.approvalId)).json(), {
       status: "granted",
       next: /Repeat exactly the same call/,
     });
@@ -139,7 +139,7 @@ t.test(
     );
     t.equal(paid.statusCode, 200, paid.body);
     const { paymentId } = paid.json<{ paymentId: string }>();
-    t.match(await read(asked.approvalId), { status: "used", paymentId });
+    t.match(await read(requested.approvalId), { status: "used", paymentId });
     t.match(
       (await spend(agent, body, "lunch")).json(),
       { paymentId },
@@ -158,7 +158,11 @@ t.test(
     t.match(payment.json<{ trace: unknown[] }>().trace, [
       {},
       { rule: "expiry" },
-      { rule: "allowlist", passed: true, detail: new RegExp(`${asked.approvalId} allows it once`) },
+      {
+        rule: "allowlist",
+        passed: true,
+        detail: new RegExp(`${requested.approvalId} allows it once`),
+      },
     ]);
     t.equal(
       codeOf(await spend(agent, { ...body, requestApproval: false }, "more")),
@@ -170,14 +174,14 @@ t.test(
     });
     t.match(audit.json<{ items: unknown[] }>().items[0], {
       action: "approval.granted",
-      after: { approvalId: asked.approvalId, amount: "2.5" },
+      after: { approvalId: requested.approvalId, amount: "2.5" },
     });
     await checkLedger(t, ctx, { agentId: agent.id, payee });
   },
 );
 
 t.test("an approval lifts every spending limit and nothing else", async (t) => {
-  const payee = someone();
+  const payee = newAddress();
   const agent = await funded({
     allowlist: [{ address: payee, perPaymentLimit: "1", dailyLimit: "1", expiresAt: null }],
     dailyLimit: "2",
@@ -186,12 +190,12 @@ t.test("an approval lifts every spending limit and nothing else", async (t) => {
     perPaymentLimit: "1",
     paymentsPerHour: 0,
   });
-  const asked = await ask(t, agent, { recipient: payee, amount: "3" }, "big");
-  t.equal((await approve(asked.approvalId)).statusCode, 200);
+  const requested = await requestApproval(t, agent, { recipient: payee, amount: "3" }, "big");
+  t.equal((await approve(requested.approvalId)).statusCode, 200);
   t.equal((await spend(agent, { recipient: payee, amount: "3" }, "big")).statusCode, 200);
   t.equal(await usdcOf(ctx, payee), 3n * usdc);
 
-  const poor = await ask(t, agent, { recipient: payee, amount: "100" }, "poor");
+  const poor = await requestApproval(t, agent, { recipient: payee, amount: "100" }, "poor");
   t.equal((await approve(poor.approvalId)).statusCode, 200);
   t.equal(
     codeOf(await spend(agent, { recipient: payee, amount: "100" }, "poor")),
@@ -205,7 +209,7 @@ t.test("an approval lifts every spending limit and nothing else", async (t) => {
   await chain.mint(agent.walletAddress, 100n * usdc);
   t.equal((await spend(agent, { recipient: payee, amount: "100" }, "poor")).statusCode, 200);
 
-  const paused = await ask(t, agent, { recipient: payee, amount: "4" }, "paused");
+  const paused = await requestApproval(t, agent, { recipient: payee, amount: "4" }, "paused");
   const patch = (status: string) =>
     asOwner(app, owner, { method: "PATCH", url: `/api/agents/${agent.id}`, body: { status } });
   await patch("paused");
@@ -224,33 +228,38 @@ t.test("an approval lifts every spending limit and nothing else", async (t) => {
 t.test(
   "20 repeats of an approved call pay once; one approval serves one call of one agent",
   async (t) => {
-    const payee = someone();
+    const payee = newAddress();
     const [agent, other] = [await funded(), await funded()];
     const body = { recipient: payee, amount: "1" };
-    const asks = await Promise.all(Array.from({ length: 20 }, () => spend(agent, body, "same")));
-    t.same(new Set(asks.map(({ statusCode }) => statusCode)), new Set([202]));
+    const responses = await Promise.all(
+      Array.from({ length: 20 }, () => spend(agent, body, "same")),
+    );
+    t.same(new Set(responses.map(({ statusCode }) => statusCode)), new Set([202]));
     t.equal(
-      new Set(asks.map((one) => one.json<Asked>().approvalId)).size,
+      new Set(responses.map((one) => one.json<ApprovalResponse>().approvalId)).size,
       1,
       "they share one approval",
     );
-    const asked = asks[0]?.json<Asked>() as Asked;
-    const different = await ask(t, agent, body, "another key");
+    const requested = responses[0]?.json<ApprovalResponse>() as ApprovalResponse;
+    const different = await requestApproval(t, agent, body, "another key");
     t.match(
       different,
-      { approvalId: asked.approvalId, idempotencyKey: "same" },
+      { approvalId: requested.approvalId, idempotencyKey: "same" },
       "the response names the key of the open request",
     );
-    await approve(asked.approvalId);
-    t.match(await ask(t, agent, body, "another key"), { state: "granted", idempotencyKey: "same" });
-    t.not((await ask(t, other, body, "same")).approvalId, asked.approvalId);
+    await approve(requested.approvalId);
+    t.match(await requestApproval(t, agent, body, "another key"), {
+      state: "granted",
+      idempotencyKey: "same",
+    });
+    t.not((await requestApproval(t, other, body, "same")).approvalId, requested.approvalId);
     const tries = await Promise.all(Array.from({ length: 20 }, () => spend(agent, body, "same")));
     t.ok(tries.every(({ statusCode }) => [200, 409].includes(statusCode)));
     t.ok(tries.some(({ statusCode }) => statusCode === 200));
     t.equal(await usdcOf(ctx, payee), usdc);
     t.equal((await statusesOf(ctx, agent.id))["settled"], 1);
     t.equal(
-      (await ask(t, agent, body, "another key")).state,
+      (await requestApproval(t, agent, body, "another key")).state,
       "open",
       "a new call opens a new request",
     );
@@ -260,13 +269,13 @@ t.test(
 t.test(
   "without a key, the same body joins the open request, pays once and is replayed",
   async (t) => {
-    const payee = someone();
+    const payee = newAddress();
     const agent = await funded();
     const body = { recipient: payee, amount: "1" };
-    const asked = await ask(t, agent, body);
-    t.match(asked.idempotencyKey, /^approval-[0-9a-f]{32}$/);
-    t.equal((await ask(t, agent, body)).approvalId, asked.approvalId);
-    await approve(asked.approvalId);
+    const requested = await requestApproval(t, agent, body);
+    t.match(requested.idempotencyKey, /^approval-[0-9a-f]{32}$/);
+    t.equal((await requestApproval(t, agent, body)).approvalId, requested.approvalId);
+    await approve(requested.approvalId);
     const tries = await Promise.all(Array.from({ length: 8 }, () => spend(agent, body)));
     t.ok(tries.every(({ statusCode }) => [200, 409].includes(statusCode)));
     t.equal((await spend(agent, body)).headers["idempotent-replayed"], "true");
@@ -275,19 +284,19 @@ t.test(
 );
 
 t.test("a decline holds for the same payment and revokes an approval", async (t) => {
-  const payee = someone();
+  const payee = newAddress();
   const agent = await funded();
   const body = { recipient: payee, amount: "2" };
-  const asked = await ask(t, agent, body, "k");
-  t.match((await decline(asked.approvalId)).json(), { status: "declined" });
-  t.equal((await decline(asked.approvalId)).statusCode, 200, "declining twice is no error");
+  const requested = await requestApproval(t, agent, body, "k");
+  t.match((await decline(requested.approvalId)).json(), { status: "declined" });
+  t.equal((await decline(requested.approvalId)).statusCode, 200, "declining twice is no error");
   const again = await spend(agent, body, "k");
   t.match([again.statusCode, codeOf(again)], [403, "approval_declined"]);
   t.equal(codeOf(await spend(agent, body, "another")), "approval_declined");
-  t.equal(codeOf(await approve(asked.approvalId)), "approval_closed");
-  t.match((await seenBy(agent, asked.approvalId)).json(), { next: /The owner declined/ });
+  t.equal(codeOf(await approve(requested.approvalId)), "approval_closed");
+  t.match((await seenBy(agent, requested.approvalId)).json(), { next: /The owner declined/ });
 
-  const second = await ask(t, agent, { ...body, amount: "1" }, "k2");
+  const second = await requestApproval(t, agent, { ...body, amount: "1" }, "k2");
   await approve(second.approvalId);
   await decline(second.approvalId);
   t.equal(
@@ -298,16 +307,16 @@ t.test("a decline holds for the same payment and revokes an approval", async (t)
 });
 
 t.test("two tabs and a replayed signature decide once; no other owner can decide", async (t) => {
-  const payee = someone();
+  const payee = newAddress();
   const agent = await funded();
-  const { approvalId } = await ask(t, agent, { recipient: payee, amount: "1" }, "k");
+  const { approvalId } = await requestApproval(t, agent, { recipient: payee, amount: "1" }, "k");
   const url = `/api/approvals/${approvalId}/approve`;
   const send = (body: object, headers = owner.headers) =>
     app.inject({ method: "POST", url, headers, payload: JSON.stringify(body) });
-  const stranger = await signIn(ctx);
+  const otherOwner = await signIn(ctx);
   for (const path of [url, `/api/approvals/${approvalId}/decline`])
     t.equal(
-      (await app.inject({ method: "POST", url: path, headers: stranger.headers, payload: "{}" }))
+      (await app.inject({ method: "POST", url: path, headers: otherOwner.headers, payload: "{}" }))
         .statusCode,
       404,
     );
@@ -319,12 +328,12 @@ t.test("two tabs and a replayed signature decide once; no other owner can decide
 
   const sign = async (account = owner.account) => signOrder(account, (await send({})).json());
   t.equal(
-    codeOf(await send({ authorization: await sign(stranger.account) })),
+    codeOf(await send({ authorization: await sign(otherOwner.account) })),
     "invalid_signature",
     "signed by another wallet",
   );
   const [one, two] = [await sign(), await sign()];
-  const elsewhere = await ask(t, agent, { recipient: payee, amount: "2" }, "k2");
+  const elsewhere = await requestApproval(t, agent, { recipient: payee, amount: "2" }, "k2");
   t.equal(
     codeOf(
       await app.inject({
@@ -366,7 +375,7 @@ t.test("two tabs and a replayed signature decide once; no other owner can decide
 });
 
 t.test("open requests and approvals expire", async (t) => {
-  const payee = someone();
+  const payee = newAddress();
   const agent = await funded();
   const body = { recipient: payee, amount: "1" };
   const age = (id: string) =>
@@ -374,11 +383,11 @@ t.test("open requests and approvals expire", async (t) => {
       "UPDATE approvals SET expires_at = now() - interval '1 second' WHERE id = $1",
       [id],
     );
-  const open = await ask(t, agent, body, "k");
+  const open = await requestApproval(t, agent, body, "k");
   await age(open.approvalId);
   t.match(await read(open.approvalId), { status: "expired" }, "before the sweep");
   t.equal(codeOf(await approve(open.approvalId)), "approval_closed");
-  const again = await ask(t, agent, body, "k");
+  const again = await requestApproval(t, agent, body, "k");
   t.not(again.approvalId, open.approvalId);
   await approve(again.approvalId);
   await database.pool.query(
@@ -391,7 +400,7 @@ t.test("open requests and approvals expire", async (t) => {
     "an authorization would outlive the signed order",
   );
   await age(again.approvalId);
-  const third = await ask(t, agent, body, "k");
+  const third = await requestApproval(t, agent, body, "k");
   t.not(third.approvalId, again.approvalId);
   await app.inject({ method: "GET", url: "/api/health" });
   const { rows } = await database.pool.query(
@@ -403,8 +412,9 @@ t.test("open requests and approvals expire", async (t) => {
 
 t.test("an agent may have five open requests", async (t) => {
   const agent = await funded();
-  const recipient = someone();
-  for (const cents of [1, 2, 3, 4, 5]) await ask(t, agent, { recipient, amount: `0.0${cents}` });
+  const recipient = newAddress();
+  for (const cents of [1, 2, 3, 4, 5])
+    await requestApproval(t, agent, { recipient, amount: `0.0${cents}` });
   const sixth = await spend(agent, { recipient, amount: "0.06" });
   t.match([sixth.statusCode, codeOf(sixth)], [429, "too_many_approvals"]);
   t.equal(sixth.json<{ approvalIds: string[] }>().approvalIds.length, 5);
@@ -416,7 +426,7 @@ t.test("an agent may have five open requests", async (t) => {
 });
 
 t.test("killed between approval and payment: the same key still pays, once", async (t) => {
-  const payee = someone();
+  const payee = newAddress();
   const agent = await funded();
   const doomed = [];
   for (const [point, amount] of [
@@ -424,7 +434,7 @@ t.test("killed between approval and payment: the same key still pays, once", asy
     ["signed", "2"],
   ] as const) {
     const body = { recipient: payee, amount, requestApproval: true };
-    const { approvalId } = await ask(t, agent, body, point);
+    const { approvalId } = await requestApproval(t, agent, body, point);
     await approve(approvalId);
     doomed.push({ point, approvalId, body });
   }
@@ -456,8 +466,8 @@ t.test("killed between approval and payment: the same key still pays, once", asy
 });
 
 t.test("editing a row in the database creates no signature", async (t) => {
-  const payee = someone();
-  const thief = someone();
+  const payee = newAddress();
+  const thief = newAddress();
   const agent = await funded();
   const edit = (sql: string, id: string, values: unknown[] = []) =>
     database.pool.query(`UPDATE approvals SET ${sql} WHERE id = $1`, [id, ...values]);
@@ -466,7 +476,7 @@ t.test("editing a row in the database creates no signature", async (t) => {
     t.match([answer.statusCode, codeOf(answer)], [503, "policy_not_signed"], key);
   };
   const callOf = async (key: string, body: Record<string, unknown>) => {
-    const { approvalId } = await ask(t, agent, body, key);
+    const { approvalId } = await requestApproval(t, agent, body, key);
     return approvalId;
   };
 
@@ -513,25 +523,25 @@ t.test("editing a row in the database creates no signature", async (t) => {
 t.test(
   "agents wait on any replica, and the events of the owner are recorded in order",
   async (t) => {
-    const payee = someone();
+    const payee = newAddress();
     const agent = await funded();
     const replicas = await Promise.all(
       Array.from({ length: isFullTier ? 2 : 1 }, () => startReplica(t, ctx)),
     );
-    const asked = await ask(t, agent, { recipient: payee, amount: "1" }, "wait");
+    const requested = await requestApproval(t, agent, { recipient: payee, amount: "1" }, "wait");
     const startedMs = performance.now();
     const waiting = [...replicas, ...replicas].map(async ({ url }) => {
-      const answer = await fetch(`${url}/api/agents/approvals/${asked.approvalId}?wait=30`, {
+      const answer = await fetch(`${url}/api/agents/approvals/${requested.approvalId}?wait=30`, {
         headers: { authorization: agent.headers["authorization"] ?? "" },
       });
       return (await answer.json()) as { status: string };
     });
-    const here = seenBy(agent, asked.approvalId, 30);
-    const short = await seenBy(agent, asked.approvalId, 1);
+    const here = seenBy(agent, requested.approvalId, 30);
+    const short = await seenBy(agent, requested.approvalId, 1);
     t.match(short.json(), { status: "open" }, "the wait ran out");
     // A timer may fire slightly early.
     t.ok(performance.now() - startedMs >= 900);
-    await approve(asked.approvalId);
+    await approve(requested.approvalId);
     t.match((await here).json(), { status: "granted" });
     for (const { status } of await Promise.all(waiting)) t.equal(status, "granted");
     t.ok(
@@ -541,7 +551,7 @@ t.test(
     await until(async () => {
       const { rows } = await database.pool.query(
         "SELECT type FROM events WHERE subject_id = $1 ORDER BY tx, seq",
-        [asked.approvalId],
+        [requested.approvalId],
       );
       return (
         rows.map((row: { type: string }) => row.type).join() ===

@@ -97,9 +97,9 @@ t.test("paused, expired, without payees, archived", async (t) => {
   );
   await holds(t, agent, "0", "expiry");
 
-  const nobody = await made({ allowlist: [] });
-  await chain.mint(nobody.walletAddress, 1_000_000n);
-  await holds(t, nobody, "0", "allowlist");
+  const withoutPayees = await made({ allowlist: [] });
+  await chain.mint(withoutPayees.walletAddress, 1_000_000n);
+  await holds(t, withoutPayees, "0", "allowlist");
 
   const ended = await made();
   await asOwner(app, owner, { method: "POST", url: `/api/agents/${ended.id}/archive` });
@@ -226,8 +226,8 @@ async function seedSituation(pool: Pool, given: Situation): Promise<SeededAgent>
 const readWallet = async (pool: Pool, { agentId }: SeededAgent, given: Situation) => {
   const { balance, hold: gasHold, floor } = given;
   const held = { atomic: balance, blockNumber: BLOCK };
-  const asked = { agentId, chainId: CHAIN_ID, asset: ASSET, balance: held, gasHold };
-  return (await readWallets(pool, [asked], floor)).get(agentId);
+  const query = { agentId, chainId: CHAIN_ID, asset: ASSET, balance: held, gasHold };
+  return (await readWallets(pool, [query], floor)).get(agentId);
 };
 
 t.test(
@@ -256,7 +256,7 @@ t.test(
         const { atomic, boundBy } = found;
         seen.add(boundBy);
 
-        const ask = (amountAtomic: bigint, dryRun: boolean) => {
+        const tryReserve = (amountAtomic: bigint, dryRun: boolean) => {
           const balance = { atomic: given.balance, blockNumber: BLOCK };
           const request = reserveRequest(agent, amountAtomic, {
             balance,
@@ -266,11 +266,11 @@ t.test(
         };
         // Below the floor, the floor refuses before the gas budget does.
         const more = boundBy === "gas" && floor > atomic ? floor : atomic + 1n;
-        const { code } = await ask(more, true);
+        const { code } = await tryReserve(more, true);
         const rule = RULES.find(({ codes }) => codes.some((one) => one === code))?.name;
         if (rule !== boundBy) throw new Error(`${more} is refused by ${rule}, not by ${boundBy}`);
         if (atomic === 0n) return;
-        const reserved = await ask(atomic, false);
+        const reserved = await tryReserve(atomic, false);
         if (reserved.outcome !== "reserved") throw new Error(`${atomic}: ${reserved.code}`);
         paid += 1;
       }),
@@ -289,8 +289,8 @@ t.test(
           [CHAIN_ID, ASSET],
         );
         t.match(await readWallet(pool, agent, OPEN), { isBehind: true });
-        const asked = { ...reserveRequest(agent, 1n), paymentId: newId("pay"), dryRun: false };
-        t.equal((await reserve(pool, asked)).outcome, "held", "and no payment is made");
+        const request = { ...reserveRequest(agent, 1n), paymentId: newId("pay"), dryRun: false };
+        t.equal((await reserve(pool, request)).outcome, "held", "and no payment is made");
       },
     );
   },

@@ -84,9 +84,9 @@ t.test(
       url: `/api/agents/${agent.id}`,
       body: { name: "Renamed" },
     });
-    const forgotten = await forgetOldRows(database.pool, days, 1);
-    t.equal(forgotten["answers"], 2);
-    t.ok((forgotten["events"] ?? 0) > 1, "in more than one batch");
+    const deleted = await forgetOldRows(database.pool, days, 1);
+    t.equal(deleted["answers"], 2);
+    t.ok((deleted["events"] ?? 0) > 1, "in more than one batch");
     const { rows } = await database.pool.query("SELECT key FROM idempotency_keys ORDER BY key");
     t.same(rows, [{ key: "open" }, { key: "withdrawal" }, { key: "young" }]);
     const events = await database.pool.query("SELECT 1 FROM events");
@@ -146,8 +146,8 @@ t.test(
       [agent.id],
     );
     const everBefore = await readAllTime(app.prisma);
-    const forgotten = await forgetOldRows(pool, days, 1);
-    t.match(forgotten, { blocked: 2, bytes: 3, strangers: 1, hours: 1, sums: 1 });
+    const deleted = await forgetOldRows(pool, days, 1);
+    t.match(deleted, { blocked: 2, bytes: 3, strangers: 1, hours: 1, sums: 1 });
     const read = async (sql: string) =>
       (await pool.query<{ v: unknown }>(sql)).rows.map(({ v }) => v);
     t.same(await read("SELECT id AS v FROM payments WHERE status = 'blocked'"), ["pay_89"]);

@@ -86,7 +86,7 @@ t.test("in several processes", async (t) => {
       const buyer = await createAgent(ctx, owner, { dailyLimit: "100", allowlist: [one] });
       await chain.mint(buyer.walletAddress, 100n * usdc);
       for (let round = 1; round <= (isFullTier ? 5 : 2); round += 1) {
-        const told = await Promise.all(
+        const responses = await Promise.all(
           Array.from({ length: 24 }, async (_, index) =>
             post(`${urlOf(index)}/api/agents/spend`, buyer.headers, {
               recipient: one,
@@ -95,11 +95,11 @@ t.test("in several processes", async (t) => {
           ),
         );
         t.same(
-          told.map(({ status }) => status),
-          told.map(() => 200),
+          responses.map(({ status }) => status),
+          responses.map(() => 200),
         );
-        t.equal(new Set(told.map(({ body }) => body["paymentId"])).size, 1);
-        t.equal(told.filter(({ body }) => body["replayed"] === undefined).length, 1);
+        t.equal(new Set(responses.map(({ body }) => body["paymentId"])).size, 1);
+        t.equal(responses.filter(({ body }) => body["replayed"] === undefined).length, 1);
         t.equal(await usdcOf(ctx, one), BigInt(round) * usdc, `round ${round}`);
       }
       await checkLedger(t, ctx, { agentId: buyer.id, payee: one });
@@ -112,7 +112,7 @@ t.test("in several processes", async (t) => {
       const allowlist = [{ address: one, ...terms }];
       const limited = await createAgent(ctx, owner, { dailyLimit: "100", allowlist, ...rules });
       await chain.mint(limited.walletAddress, 100n * usdc);
-      const told = await Promise.all(
+      const responses = await Promise.all(
         Array.from({ length: 16 }, async (_, index) =>
           postWhenFree(`${urlOf(index)}/api/agents/spend`, limited.headers, {
             recipient: one,
@@ -121,8 +121,12 @@ t.test("in several processes", async (t) => {
           }),
         ),
       );
-      t.equal(told.filter(({ status }) => status === 200).length, 4, "four are paid");
-      t.equal(told.filter(({ body }) => body["code"] === code).length, 12, "twelve are refused");
+      t.equal(responses.filter(({ status }) => status === 200).length, 4, "four are paid");
+      t.equal(
+        responses.filter(({ body }) => body["code"] === code).length,
+        12,
+        "twelve are refused",
+      );
       await checkLedger(t, ctx, { agentId: limited.id, payee: one });
     });
 });

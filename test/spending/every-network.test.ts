@@ -52,9 +52,9 @@ async function sign(account: PrivateKeyAccount, { order, typedData }: Prepared):
   });
 }
 
-async function withdraw(agent: NewTestAgent, asked: object, who = owner) {
+async function withdraw(agent: NewTestAgent, request: object, who = owner) {
   const path = `/api/agents/${agent.id}/withdrawals`;
-  const prepared = await call("POST", `${path}/prepare`, asked, who);
+  const prepared = await call("POST", `${path}/prepare`, request, who);
   if (prepared.status !== 200) return prepared;
   const ready = prepared.body as unknown as Prepared;
   const signature = await sign(who.account, ready);
@@ -203,14 +203,14 @@ t.test("a contract owner's signature is checked only on the contract's own chain
   const evil = await deployWallet(other, thief.address);
   const code = await other.publicClient.getCode({ address: evil });
   await other.testClient.setCode({ address: contract, bytecode: code ?? "0x" });
-  const word = await other.publicClient.getStorageAt({
+  const storedKey = await other.publicClient.getStorageAt({
     address: evil,
     slot: `0x${"0".repeat(64)}`,
   });
   await other.testClient.setStorageAt({
     address: contract,
     index: 0,
-    value: word ?? `0x${"0".repeat(64)}`,
+    value: storedKey ?? `0x${"0".repeat(64)}`,
   });
   const stolen = await withdraw(
     agent,

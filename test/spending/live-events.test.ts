@@ -12,7 +12,7 @@ import { until } from "../helpers/until.ts";
 
 const usdc = 1_000_000n;
 /** Longer than two polls: streams poll for events four times a second. */
-const LOOKS_MS = 700;
+const TWO_POLLS_MS = 700;
 
 interface Event {
   id: string;
@@ -150,11 +150,11 @@ t.test("with two replicas", async (t) => {
       await until(isPaid("settled"));
       const paymentId = await paying;
       await endFirst();
-      await sleep(LOOKS_MS);
+      await sleep(TWO_POLLS_MS);
       t.same(settled(stream), [], "the settlement is not delivered yet");
       await endSecond();
       await until(() => settled(stream).length > 0);
-      await sleep(LOOKS_MS);
+      await sleep(TWO_POLLS_MS);
       t.same(
         settled(stream).map((event) => event.data["id"]),
         [paymentId],
@@ -164,21 +164,21 @@ t.test("with two replicas", async (t) => {
   );
 
   await t.test("changes of rules are delivered, and only to their owner", async (t) => {
-    const stranger = await signIn(first);
-    const [mine, theirs] = [
+    const otherOwner = await signIn(first);
+    const [ownStream, otherStream] = [
       await listen(t, second.baseUrl, owner),
-      await listen(t, second.baseUrl, stranger),
+      await listen(t, second.baseUrl, otherOwner),
     ];
     await asOwner(first.app, owner, {
       method: "PATCH",
       url: `/api/agents/${agent.id}`,
       body: { status: "paused" },
     });
-    await until(() => mine.events.some((event) => event.event === "agent"));
-    t.match(mine.events.find((event) => event.event === "agent")?.data, { agentId: agent.id });
-    t.same(theirs.events, []);
-    mine.close();
-    theirs.close();
+    await until(() => ownStream.events.some((event) => event.event === "agent"));
+    t.match(ownStream.events.find((event) => event.event === "agent")?.data, { agentId: agent.id });
+    t.same(otherStream.events, []);
+    ownStream.close();
+    otherStream.close();
   });
 
   await t.test("the event of a transaction that commits late is not skipped", async (t) => {

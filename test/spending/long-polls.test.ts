@@ -16,14 +16,14 @@ const { app } = ctx;
 async function openRequest(owner: SignedInOwner) {
   const agent = await createAgent(ctx, owner, { dailyLimit: "10", allowlist: [] });
   const recipient = privateKeyToAccount(generatePrivateKey()).address;
-  const asked = await app.inject({
+  const response = await app.inject({
     method: "POST",
     url: "/api/agents/spend",
     headers: agent.headers,
     payload: JSON.stringify({ recipient, amount: "1", requestApproval: true }),
   });
-  t.equal(asked.statusCode, 202, asked.body);
-  const { approvalId } = asked.json<{ approvalId: string }>();
+  t.equal(response.statusCode, 202, response.body);
+  const { approvalId } = response.json<{ approvalId: string }>();
   const poll = async () => {
     const url = `/api/agents/approvals/${approvalId}?wait=30`;
     const answer = await app.inject({ url, headers: agent.headers });

@@ -20,7 +20,7 @@ t.test("50 parallel payments by three interfaces at a limit of 10", async (t) =>
   );
   t.teardown(() => client.close());
 
-  const doors = [
+  const interfaces = [
     async (index: number): Promise<boolean> => {
       const answer = await app.inject({
         method: "POST",
@@ -47,7 +47,7 @@ t.test("50 parallel payments by three interfaces at a limit of 10", async (t) =>
   ];
   const before = await made.balanceOf(PAYEE);
   const paid = await Promise.all(
-    Array.from({ length: 50 }, async (_, index) => doors[index % 3]?.(index)),
+    Array.from({ length: 50 }, async (_, index) => interfaces[index % 3]?.(index)),
   );
   t.equal(paid.filter((was) => was === true).length, 10);
   t.equal((await made.balanceOf(PAYEE)) - before, 10_000n);

@@ -94,11 +94,11 @@ t.test("filters", async (t) => {
 });
 
 t.test("another owner cannot see a payment, nor learn that it exists", async (t) => {
-  const stranger = await signIn(ctx);
-  t.equal((await read("", stranger.headers)).statusCode, 404);
+  const otherOwner = await signIn(ctx);
+  t.equal((await read("", otherOwner.headers)).statusCode, 404);
   const one = `/api/agents/${agent.id}/payments/pay_001`;
   t.equal((await app.inject({ url: one, headers: owner.headers })).statusCode, 200);
-  t.equal((await app.inject({ url: one, headers: stranger.headers })).statusCode, 404);
+  t.equal((await app.inject({ url: one, headers: otherOwner.headers })).statusCode, 404);
   const other = await createAgent(ctx, owner);
   const crossed = `/api/agents/${other.id}/payments/pay_001`;
   t.equal((await app.inject({ url: crossed, headers: owner.headers })).statusCode, 404);

@@ -14,7 +14,7 @@ const { agent, baseUrl, chain, database, seller } = made;
 // An aborted client leaves a connection open without a request, which Node does not count as idle.
 t.teardown(() => made.app.server.closeAllConnections());
 
-interface Heard {
+interface CallResult {
   status: number;
   body: Record<string, unknown>;
   replayed: string | null;
@@ -24,7 +24,7 @@ const post = async (
   path: string,
   body: unknown,
   { key, signal, at = baseUrl }: { key?: string; signal?: AbortSignal; at?: string } = {},
-): Promise<Heard> => {
+): Promise<CallResult> => {
   const answer = await fetch(`${at}/api/agents/${path}`, {
     method: "POST",
     headers: { ...agent.headers, ...(key === undefined ? {} : { "idempotency-key": key }) },
@@ -45,7 +45,7 @@ const mine = async (): Promise<void> => {
  * Sends a call, waits until `begun`, and disconnects. No block is mined meanwhile, so that no response comes
  * before.
  */
-const hangUp = async (
+const disconnect = async (
   t: Test,
   path: string,
   body: unknown,
@@ -54,8 +54,8 @@ const hangUp = async (
 ) => {
   await chain.testClient.setAutomine(false);
   const client = new AbortController();
-  const asked = post(path, body, { signal: client.signal });
-  const gone = t.rejects(asked, { name: "AbortError" }, "the client received nothing");
+  const request = post(path, body, { signal: client.signal });
+  const gone = t.rejects(request, { name: "AbortError" }, "the client received nothing");
   await begun();
   client.abort();
   await gone;
@@ -116,12 +116,12 @@ t.test("a fetch whose client disconnected", async (t) => {
   const body = fetching();
   const before = await paid();
   const { release, atSeller } = holdSeller();
-  await hangUp(t, "x402-fetch", body, () => atSeller);
+  await disconnect(t, "x402-fetch", body, () => atSeller);
   const second = post("x402-fetch", body);
   const third = post("x402-fetch", JSON.stringify({ ...body, reason: "not what is bought" }));
   release();
-  for (const heard of [await second, await third]) {
-    t.match(heard, {
+  for (const result of [await second, await third]) {
+    t.match(result, {
       status: 200,
       replayed: "true",
       body: { replayed: true, next: /Idempotency-Key/, paid: true, data: { answer: 42 } },
@@ -143,14 +143,14 @@ t.test("a spend whose client disconnected", async (t) => {
   const body = spending();
   const before = await paid();
   const first = async () => until(async () => (await paid()) === before + 1);
-  await hangUp(t, "spend", body, first);
+  await disconnect(t, "spend", body, first);
   const joined = await post("spend", { memo: body.memo, amount: body.amount, recipient: PAYEE });
   t.match(joined, { status: 200, replayed: "true", body: { replayed: true, txHash: /^0x/ } });
   t.equal(await paid(), before + 1, "one payment, whatever the order of the fields");
   t.equal((await post("spend", body)).body["replayed"], undefined);
   t.equal(await paid(), before + 2);
 
-  await hangUp(t, "spend", body, async () => until(async () => (await paid()) === before + 3));
+  await disconnect(t, "spend", body, async () => until(async () => (await paid()) === before + 3));
   await allSettled();
   const late = await post("spend", body);
   t.match(late.body, { replayed: true }, "also when the payment ended before the repeat");
@@ -160,7 +160,7 @@ t.test("a spend whose client disconnected", async (t) => {
 t.test("a second purchase needs a key, or a new call after the response", async (t) => {
   const body = spending();
   const before = await paid();
-  await hangUp(t, "spend", body, async () => until(async () => (await paid()) === before + 1));
+  await disconnect(t, "spend", body, async () => until(async () => (await paid()) === before + 1));
   const own = await post("spend", body, { key: "a second one" });
   t.match(own, { status: 200, replayed: null });
   t.equal(await paid(), before + 2);
@@ -178,21 +178,21 @@ t.test("parallel calls: one pays, the others get its response", async (t) => {
     ["spend", spending()],
     ["x402-fetch", fetching()],
   ] as const) {
-    const heard = await Promise.all(Array.from({ length: 10 }, () => post(path, body)));
+    const results = await Promise.all(Array.from({ length: 10 }, () => post(path, body)));
     t.same(
-      heard.map(({ status }) => status),
-      heard.map(() => 200),
-      JSON.stringify(heard.find(({ status }) => status !== 200)),
+      results.map(({ status }) => status),
+      results.map(() => 200),
+      JSON.stringify(results.find(({ status }) => status !== 200)),
     );
-    t.equal(new Set(heard.map((one) => one.body["paymentId"])).size, 1, `${path}: one payment`);
-    t.equal(heard.filter((one) => one.replayed === null).length, 1);
+    t.equal(new Set(results.map((one) => one.body["paymentId"])).size, 1, `${path}: one payment`);
+    t.equal(results.filter((one) => one.replayed === null).length, 1);
   }
   t.equal(await paid(), before + 2);
 });
 
 t.test("also when one call reaches the database late, on any replica", async (t) => {
   const replica = await testApp(t, { listen: true, database, chain: made.chain, env });
-  const isTold = async (memo: string): Promise<boolean> => {
+  const isDelivered = async (memo: string): Promise<boolean> => {
     const { rowCount } = await database.pool.query(
       `SELECT 1 FROM idempotency_keys k JOIN payments p ON p.id = k.payment_id
         WHERE p.memo = $1 AND k.told_at <= now() - interval '1 second'`,
@@ -211,7 +211,7 @@ t.test("also when one call reaches the database late, on any replica", async (t)
       const [statement] = args as [{ name?: string }];
       if (statement.name === name && !isReached) {
         isReached = true;
-        await until(() => isTold(memo), 20_000);
+        await until(() => isDelivered(memo), 20_000);
       }
       return query(...args);
     };
@@ -252,7 +252,7 @@ t.test("when nothing was paid, the next call simply runs", async (t) => {
     },
   };
   // A GET is shown to the seller twice, in case it accepts the second time.
-  await hangUp(t, "x402-fetch", body, () => until(() => refused === 2));
+  await disconnect(t, "x402-fetch", body, () => until(() => refused === 2));
   seller.script = {};
   const again = await post("x402-fetch", body);
   t.match(again, { status: 200, replayed: null, body: { paid: true } });
@@ -279,9 +279,9 @@ t.test("a paid failure that was not delivered is replayed, and not paid again", 
       response.writeHead(500).end();
     },
   };
-  await hangUp(t, "x402-fetch", body, () => until(async () => proofs > 0));
-  const told = await post("x402-fetch", body);
-  t.match(told, {
+  await disconnect(t, "x402-fetch", body, () => until(async () => proofs > 0));
+  const replayed = await post("x402-fetch", body);
+  t.match(replayed, {
     status: 502,
     replayed: "true",
     body: { code: "paid_upstream_failed", replayed: true, txHash: /^0x/, next: String },
@@ -293,7 +293,7 @@ t.test("a paid failure that was not delivered is replayed, and not paid again", 
 
 t.test("also when the repeat requests an approval that already exists", async (t) => {
   const body = fetching();
-  const asking = { ...body, requestApproval: true };
+  const withRequest = { ...body, requestApproval: true };
   const before = await paid();
   const tooDear = { perPaymentLimit: "0.0005" };
   const limit = (change: object) =>
@@ -303,19 +303,19 @@ t.test("also when the repeat requests an approval that already exists", async (t
       body: change,
     });
   t.equal((await limit(tooDear)).statusCode, 200);
-  const asked = await post("x402-fetch", asking);
-  t.match(asked, { status: 202, body: { idempotencyKey: /^approval-/ } });
+  const requested = await post("x402-fetch", withRequest);
+  t.match(requested, { status: 202, body: { idempotencyKey: /^approval-/ } });
   t.equal((await limit({ perPaymentLimit: null })).statusCode, 200);
   const { release, atSeller } = holdSeller();
-  await hangUp(t, "x402-fetch", body, () => atSeller);
-  const joined = post("x402-fetch", asking);
+  await disconnect(t, "x402-fetch", body, () => atSeller);
+  const joined = post("x402-fetch", withRequest);
   release();
   t.match(await joined, { status: 200, replayed: "true", body: { paid: true, replayed: true } });
   t.equal(await paid(), before + 1, "one payment");
   seller.script = {};
-  t.match(await post("x402-fetch", asking), { status: 200, replayed: null });
+  t.match(await post("x402-fetch", withRequest), { status: 200, replayed: null });
   t.equal(await paid(), before + 2, "delivered: the next call uses the approval");
-  t.match(await post("x402-fetch", asking), { status: 200, replayed: "true" });
+  t.match(await post("x402-fetch", withRequest), { status: 200, replayed: "true" });
   t.equal(await paid(), before + 2);
 });
 
@@ -332,18 +332,22 @@ t.test(
       await database.pool.query(`UPDATE payments SET settled_at = settled_at - ${by}`);
     };
     const isPaying = async () => until(async () => (await paid()) === before + 1);
-    await hangUp(t, "spend", body, isPaying, { decides: false });
+    await disconnect(t, "spend", body, isPaying, { decides: false });
     await age(11);
-    const looked = answered(made.app, "joinable-call");
+    const lookedUp = answered(made.app, "joinable-call");
     const undecided = post("spend", body);
-    await looked;
+    await lookedUp;
     await mine();
     t.match((await undecided).body, { replayed: true }, "outcome open: joined at any age");
-    await hangUp(t, "spend", body, async () => until(async () => (await paid()) === before + 2));
+    await disconnect(t, "spend", body, async () =>
+      until(async () => (await paid()) === before + 2),
+    );
     await allSettled();
     await age(9);
     t.match((await post("spend", body)).body, { replayed: true }, "after nine minutes: joined");
-    await hangUp(t, "spend", body, async () => until(async () => (await paid()) === before + 3));
+    await disconnect(t, "spend", body, async () =>
+      until(async () => (await paid()) === before + 3),
+    );
     await allSettled();
     await age(11);
     t.match(
@@ -410,11 +414,11 @@ t.test("a lost delivery mark leads to a replay, never to a payment", async (t) =
 });
 
 t.test("a response is kept for as long as a call can join it", async (t) => {
-  const told = fetching();
-  await post("x402-fetch", told);
+  const delivered = fetching();
+  await post("x402-fetch", delivered);
   const { release, atSeller } = holdSeller();
-  const unheard = fetching();
-  await hangUp(t, "x402-fetch", unheard, () => atSeller);
+  const undelivered = fetching();
+  await disconnect(t, "x402-fetch", undelivered, () => atSeller);
   release();
   await allSettled();
   const rowOf = ({ url }: { url: string }) =>
@@ -425,7 +429,7 @@ t.test("a response is kept for as long as a call can join it", async (t) => {
         `SELECT 1 FROM idempotency_keys WHERE ${rowOf(body)} AND response IS NOT NULL`,
       )
     ).rowCount === 1;
-  await until(() => isKept(unheard));
+  await until(() => isKept(undelivered));
   const grow = async () => {
     await database.pool.query(
       "UPDATE idempotency_keys SET updated_at = updated_at - interval '6 minutes' WHERE implicit",
@@ -437,10 +441,10 @@ t.test("a response is kept for as long as a call can join it", async (t) => {
     await forgetDelivered(database.pool);
   };
   await age();
-  t.ok(await isKept(told), "a call from before the delivery may look it up late");
-  t.match((await post("x402-fetch", unheard)).body, { replayed: true, data: { answer: 42 } });
+  t.ok(await isKept(delivered), "a call from before the delivery may look it up late");
+  t.match((await post("x402-fetch", undelivered)).body, { replayed: true, data: { answer: 42 } });
   await age();
-  t.notOk((await isKept(told)) || (await isKept(unheard)));
+  t.notOk((await isKept(delivered)) || (await isKept(undelivered)));
 
   // One that is marked delivered at the same moment is deleted as well.
   const marked = fetching();
@@ -452,7 +456,7 @@ t.test("a response is kept for as long as a call can join it", async (t) => {
   const marking = await database.pool.connect();
   await marking.query("BEGIN");
   await marking.query(`UPDATE idempotency_keys SET told_at = now() WHERE ${rowOf(marked)}`);
-  const forgetting = forgetDelivered(database.pool);
+  const deleting = forgetDelivered(database.pool);
   await until(async () => {
     const { rowCount } = await database.pool.query(
       "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
@@ -461,19 +465,19 @@ t.test("a response is kept for as long as a call can join it", async (t) => {
   });
   await marking.query("COMMIT");
   marking.release();
-  await forgetting;
+  await deleting;
   t.notOk(await isKept(marked));
 
   // A call that joins it afterwards gets the part that is left.
   await database.pool.query(
-    `UPDATE idempotency_keys SET updated_at = now(), told_at = NULL WHERE ${rowOf(told)}`,
+    `UPDATE idempotency_keys SET updated_at = now(), told_at = NULL WHERE ${rowOf(delivered)}`,
   );
   const { rows } = await database.pool.query<{ id: string }>(
     "SELECT id FROM payments WHERE url = $1",
-    [told.url],
+    [delivered.url],
   );
   const before = await paid();
-  t.match(await post("x402-fetch", told), {
+  t.match(await post("x402-fetch", delivered), {
     status: 409,
     body: { code: "answer_not_kept", paymentId: rows[0]?.id, detail: /Nothing was paid now/ },
   });

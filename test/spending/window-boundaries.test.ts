@@ -165,8 +165,8 @@ t.test(
 t.test("with a limit of 0 or an empty allowlist nothing can be paid", async (t) => {
   const zero = await seedAgent(pool, { dailyLimit: 0n });
   t.equal(denied(await spend(zero, 1n)).code, "daily_limit_exceeded");
-  const nobody = await seedAgent(pool, { dailyLimit: 10n, allowlist: [] });
-  t.equal(denied(await spend(nobody, 1n)).code, "recipient_not_allowed");
+  const withoutPayees = await seedAgent(pool, { dailyLimit: 10n, allowlist: [] });
+  t.equal(denied(await spend(withoutPayees, 1n)).code, "recipient_not_allowed");
 });
 
 interface LongWindow {
@@ -218,9 +218,9 @@ for (const { rule, code, window, rules, almost } of LONG)
     t.equal(denied(await spend(agent, 11n)).extra["availableAt"], null, "never");
 
     const limits = (await readLimits(pool, [agent.agentId])).get(agent.agentId);
-    const told = rule === "weekly_limit" ? limits?.weekly : limits?.monthly;
-    t.match(told, { limitAtomic: 10n, reservedAtomic: 10n, remainingAtomic: 0n });
-    t.equal(told?.nextReleaseAt?.toISOString(), first);
+    const reported = rule === "weekly_limit" ? limits?.weekly : limits?.monthly;
+    t.match(reported, { limitAtomic: 10n, reservedAtomic: 10n, remainingAtomic: 0n });
+    t.equal(reported?.nextReleaseAt?.toISOString(), first);
     await age(agent, almost);
     const days = `${window.slice(0, -1)} days`;
     await spendsOnceFree(t, agent, { amount: 4n, window: days, code });

@@ -349,10 +349,10 @@ t.test("random histories", { timeout: 110_000 }, async (t) => {
           const evaluation = evaluate(snapshot);
           same(evaluation.allowed ? null : evaluation.code, expected, "the pure evaluation");
           for (const window of windows) {
-            const told = USED[window.rule]?.(snapshot);
+            const used = USED[window.rule]?.(snapshot);
             const open = window.counted.filter(({ status }) => status === "reserved");
-            same(told?.[0], total(window, window.counted), `${window.rule}: used`);
-            same(told?.[1], total(window, open), `${window.rule}: reserved`);
+            same(used?.[0], total(window, window.counted), `${window.rule}: used`);
+            same(used?.[1], total(window, open), `${window.rule}: reserved`);
           }
           same(snapshot.outstanding, outstanding, "the wallet's outstanding amount");
           if (full && expected === REFUSALS[full.rule]) {
@@ -402,15 +402,15 @@ t.test("random histories", { timeout: 110_000 }, async (t) => {
           for (const payee of PAYEES) {
             const earlier = windowsAt(before, payee);
             for (const later of windowsAt(after, payee)) {
-              const told = READ[later.rule]?.(limits, payee);
-              const used = told ? told.spentAtomic + told.reservedAtomic : -1n;
+              const reported = READ[later.rule]?.(limits, payee);
+              const used = reported ? reported.spentAtomic + reported.reservedAtomic : -1n;
               const sooner = earlier.find(({ rule }) => rule === later.rule) ?? later;
               same(
                 total(later, later.counted) <= used && used <= total(sooner, sooner.counted),
                 true,
                 `${later.rule}: ${used}`,
               );
-              same(told?.limitAtomic, later.limit, `${later.rule}: the limit`);
+              same(reported?.limitAtomic, later.limit, `${later.rule}: the limit`);
             }
           }
         }

@@ -118,13 +118,13 @@ t.test("max empties the wallet; another recipient needs the signature", async (t
 
 t.test("any field changed after signing is refused", async (t) => {
   const agent = await fundedAgent();
-  const stranger = privateKeyToAccount(generatePrivateKey());
+  const otherAccount = privateKeyToAccount(generatePrivateKey());
   const prepared = await prepare(agent, { amount: "1" });
   const signature = await sign(owner.account, prepared);
   const changes: Partial<Order>[] = [
-    { wallet: stranger.address },
-    { to: stranger.address },
-    { asset: stranger.address },
+    { wallet: otherAccount.address },
+    { to: otherAccount.address },
+    { asset: otherAccount.address },
     { amount: "9000000" },
     { nonce: `0x${"11".repeat(32)}` },
     { deadline: String(BigInt(prepared.order.deadline) - 1n) },
@@ -135,7 +135,7 @@ t.test("any field changed after signing is refused", async (t) => {
     t.equal(codeOf(answer), "invalid_signature");
   }
   for (const [name, forged] of [
-    ["another signer", await sign(stranger, prepared)],
+    ["another signer", await sign(otherAccount, prepared)],
     ["another chain", await sign(owner.account, prepared, { chainId: 1 })],
     ["another domain", await sign(owner.account, prepared, { name: "Parser" })],
     ["another version", await sign(owner.account, prepared, { version: "1" })],
