@@ -80,7 +80,7 @@ t.test("settle, once", async (t) => {
         network,
         payer: exactly(payer.address),
       }),
-      "anybody else",
+      "other callers",
     );
   const state = await get(`/api/x402/payments/${String(settled["paymentId"])}`);
   const expected = fields({ status: exactly("settled"), txHash: hash });

@@ -114,7 +114,7 @@ t.test(
     t.teardown(() => pool.end());
     const claims = successClaims(pool);
     const [first, ...others] = thirdPartyRequests(BURST);
-    if (!first) throw new Error("no stranger");
+    if (!first) throw new Error("no request");
     const accepted = await acceptSettlements(database.pool, [first]);
     const [row] = accepted.map(({ settlement }) => settlement);
     if (!row) throw new Error("not accepted");

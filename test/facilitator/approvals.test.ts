@@ -186,7 +186,7 @@ t.test("a payer's own approval", async (t) => {
       { data: approveData().slice(0, 80) as Hex },
       "erc20_approval_tx_invalid_calldata",
     ],
-    ["is another's", { signer: other }, "erc20_approval_tx_signer_mismatch"],
+    ["is signed by another account", { signer: other }, "erc20_approval_tx_signer_mismatch"],
     ["sends value", { value: 1n }, failed],
     ["is for another chain", { chainId: 8453 }, failed],
     ["allows nothing", { data: approveData(PERMIT2, 0n) }, failed],

@@ -48,7 +48,7 @@ const DIFFERENCES: readonly Difference[] = [
     why: "Integers must be strings, and a signature for the proxy has 65 bytes.",
   },
   {
-    payments: /^approved, (value|another chain|less than asked|a tail|gas of a block)$/,
+    payments: /^approved, (value|another chain|less than required|a tail|gas of a block)$/,
     reference: [ALLOWANCE, "valid"],
     purser: "erc20_approval_tx_failed",
     why: "An approval that does not cover the payment has its own code; the reference simulates, or does not notice.",

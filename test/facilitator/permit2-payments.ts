@@ -258,8 +258,8 @@ export async function bentPermit2Payments(
     ["another signer", { signer: other }],
     ["another from", { signed: { from: other.address } }],
     ["another recipient", { signed: witness({ to: other.address }) }],
-    ["less than asked", { signed: permitted(999n) }],
-    ["more than asked", { signed: permitted(1_001n) }],
+    ["less than required", { signed: permitted(999n) }],
+    ["more than required", { signed: permitted(1_001n) }],
     ["another token", { signed: permitted(1_000n, other.address) }],
     ["for another spender", { signed: { spender: other.address } }],
     ["for Permit2 itself", { signed: { spender: PERMIT2 } }],
@@ -275,8 +275,8 @@ export async function bentPermit2Payments(
     ["no allowance", { payer: fresh }],
     ["no allowance, no balance", { payer: other }],
     ["another spender and expired", { signed: { spender: other.address, deadline: 5n } }],
-    ["expired and less than asked", { signed: { deadline: 5n, ...permitted(9n) } }],
-    ["less than asked, another signer", { signer: other, signed: permitted(9n) }],
+    ["expired and less than required", { signed: { deadline: 5n, ...permitted(9n) } }],
+    ["less than required, another signer", { signer: other, signed: permitted(9n) }],
     ...(facilitator
       ? ([
           ["for another facilitator", { signed: witness({ facilitator: other.address }) }],
@@ -361,8 +361,8 @@ export async function bentPermit2Payments(
     );
   await sponsored("good", {});
   await sponsored("good, a payer with an allowance", {}, { payer });
-  await sponsored("less than asked", { amount: 999n });
-  await sponsored("more than asked", { amount: 10_000n });
+  await sponsored("less than required", { amount: 999n });
+  await sponsored("more than required", { amount: 10_000n });
   await sponsored("another spender", { spender: other.address });
   await sponsored("expired", { deadline: 1_000n });
   await sponsored("expires in 5 s", { deadline: BigInt(now() + 5) });
@@ -395,7 +395,7 @@ export async function bentPermit2Payments(
   await approved("another signer", { signer: other });
   await approved("value", { value: 1n });
   await approved("another chain", { chainId: 8453 });
-  await approved("less than asked", { data: approveData(PERMIT2, 999n) });
+  await approved("less than required", { data: approveData(PERMIT2, 999n) });
   await approved("a tail", { data: `${approveData()}00` });
   await approved("gas of a block", { gas: 25_000_000n });
   await approved("too little gas", { gas: 30_000n });

@@ -388,7 +388,7 @@ t.test("listings are limited per owner and per host", async (t) => {
   );
 });
 
-t.test("invisible characters are removed from a listing's text, whoever wrote it", async (t) => {
+t.test("invisible characters are removed from a listing's text by any author", async (t) => {
   const shop = await seller(t);
   const service = await testApp(t, reaching(shop));
   const { app } = service;

@@ -472,10 +472,10 @@ t.test(
     await notify(owner, "key.created");
     await run();
     const [later] = await sql(
-      "SELECT status, attempts, last_error ~ 'greylisted' AS said, next_attempt_at > now() AS waits FROM mails WHERE owner_id = $1 AND kind = 'urgent'",
+      "SELECT status, attempts, last_error ~ 'greylisted' AS explained, next_attempt_at > now() AS waits FROM mails WHERE owner_id = $1 AND kind = 'urgent'",
       [id],
     );
-    t.same(later, { status: "waiting", attempts: 1, said: true, waits: true });
+    t.same(later, { status: "waiting", attempts: 1, explained: true, waits: true });
     box.refuseRecipient = undefined;
     await sql("UPDATE mails SET next_attempt_at = now() WHERE status = 'waiting'");
     await run();

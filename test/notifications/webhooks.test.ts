@@ -276,7 +276,7 @@ t.test("failing targets, each in its own way", async (t) => {
       },
       ends: { status: "failed", lastStatus: null, lastError: /larger than allowed/ },
     },
-    "nobody there": {
+    "closed port": {
       url: "http://closed.example/",
       ends: { status: "failed", lastStatus: null, lastError: /could not be reached/ },
     },
@@ -784,7 +784,7 @@ t.test(
       return ((await answer.json()) as { delivery: { notificationId: string } }).delivery
         .notificationId;
     };
-    const ids = { held: await commit(held.id), heard: await commit(unanswered.id) };
+    const ids = { held: await commit(held.id), unanswered: await commit(unanswered.id) };
     await until(() => target.at(unansweredAt).length === 1, 20_000);
     first.child.kill("SIGKILL");
     await first.ended;
@@ -811,7 +811,7 @@ t.test(
     t.match((await me.deliveries(unanswered.id))[0], { status: "delivered" });
     t.same(
       target.at(unansweredAt).map(({ headers }) => headers["webhook-id"]),
-      [ids.heard, ids.heard],
+      [ids.unanswered, ids.unanswered],
       "twice, with one id",
     );
     const before = target.received.length;

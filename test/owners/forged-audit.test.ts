@@ -285,7 +285,7 @@ t.test("every forgery is found by Purser's check and by the documented script", 
       agentId: entryOf("policy.signed", 1).body.agentId,
     })),
     "a withdrawal's end": after(indexOf("withdrawal.settled"), { amountAtomic: "1" }),
-    "a withdrawal that nobody ordered": appended(
+    "a settled withdrawal without an order": appended(
       like(entryOf("withdrawal.settled"), {
         after: { ...entryOf("withdrawal.settled").body.after, paymentId: "pay_other" },
       }),

@@ -318,7 +318,7 @@ async function ofWebhook(
     `WITH made AS (
        INSERT INTO webhooks (id, owner_id, url, types, secret, secret_kid, secret_hint)
        SELECT $2, o.id, 'https://example.com/', '{*}', '', 'test', '' FROM owners o WHERE o.address = $1 RETURNING owner_id),
-     told AS (
+     notified AS (
        INSERT INTO notifications (owner_id, id, type, subject_id, data)
        SELECT owner_id, $4, 'webhook.test', $2, '{}' FROM made)
      INSERT INTO webhook_deliveries (owner_id, id, webhook_id, notification_id, type)

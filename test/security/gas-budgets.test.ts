@@ -304,14 +304,17 @@ t.test(
     const bySameReason = (from: number, to: number) => {
       const part = answers.slice(from, to);
       const refused = part.filter(({ errorReason }) => errorReason === "gas_budget_exhausted");
-      return { settled: part.length - refused.length, said: String(refused[0]?.["errorMessage"]) };
+      return {
+        settled: part.length - refused.length,
+        message: String(refused[0]?.["errorMessage"]),
+      };
     };
     const payer = bySameReason(0, 10);
     t.ok(payer.settled >= 2 && payer.settled < 10, `the payer: ${payer.settled}`);
-    t.match(payer.said, /this payer/);
+    t.match(payer.message, /this payer/);
     const payee = bySameReason(10, 30);
     t.ok(payee.settled >= 5 && payee.settled < 20, `the payee: ${payee.settled}`);
-    t.match(payee.said, /this payee/);
+    t.match(payee.message, /this payee/);
     const [fresh] = others;
     if (!fresh) throw new Error("no payer");
     const elsewhere = await signedPayment({ chain, payer: fresh, payTo: randomAddress() });

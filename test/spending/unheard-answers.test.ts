@@ -403,10 +403,10 @@ t.test("a lost delivery mark leads to a replay, never to a payment", async (t) =
   const before = await paid();
   await post("spend", body);
   await until(async () => {
-    const { rows } = await database.pool.query<{ told: boolean }>(
-      "SELECT told_at IS NOT NULL AS told FROM idempotency_keys WHERE implicit ORDER BY created_at DESC LIMIT 1",
+    const { rows } = await database.pool.query<{ delivered: boolean }>(
+      "SELECT told_at IS NOT NULL AS delivered FROM idempotency_keys WHERE implicit ORDER BY created_at DESC LIMIT 1",
     );
-    return rows[0]?.told === true;
+    return rows[0]?.delivered === true;
   });
   await database.pool.query("UPDATE idempotency_keys SET told_at = NULL");
   t.match((await post("spend", body)).body, { replayed: true });
