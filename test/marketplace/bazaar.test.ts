@@ -251,7 +251,7 @@ t.test("a refused announcement has a reason, and the payment settles", async (t)
   const http = (input: object) => ({ bazaar: { info: { input: { type: "http", ...input } } } });
   const hostile: [{ resource?: unknown; extensions?: unknown }, RegExp][] = [
     [{ resource: { url: "javascript:alert(1)" }, extensions: { bazaar } }, /resource\.url/],
-    [{ resource: { url: "not a url" }, extensions: { bazaar } }, /shape|resource\.url/],
+    [{ resource: { url: "not a url" }, extensions: { bazaar } }, /valid bazaar extension|resource\.url/],
     [{ resource: { url: "ftp://bank.example/" }, extensions: { bazaar } }, /resource\.url/],
     [
       { resource: { url: `https://bank.example/${"x".repeat(3000)}` }, extensions: { bazaar } },
@@ -259,8 +259,8 @@ t.test("a refused announcement has a reason, and the payment settles", async (t)
     ],
     [{ resource: { url }, extensions: { bazaar: { ...bazaar, info: null } } }, /announcement/],
     [{ resource: { url }, extensions: { bazaar: "yes" } }, /announcement/],
-    [{ resource: { url }, extensions: http({ method: {} }) }, /Only GET/],
-    [{ resource: { url }, extensions: http({ method: "POST", bodyType: "json" }) }, /Only GET/],
+    [{ resource: { url }, extensions: http({ method: {} }) }, /only GET/],
+    [{ resource: { url }, extensions: http({ method: "POST", bodyType: "json" }) }, /only GET/],
     [
       { resource: { url }, extensions: { bazaar: { info: { input: { type: "mcp" } } } } },
       /announcement|HTTP resources/,
@@ -269,7 +269,7 @@ t.test("a refused announcement has a reason, and the payment settles", async (t)
       { resource: { url }, extensions: { bazaar: { ...bazaar, routeTemplate: "/:anything" } } },
       /routeTemplate/,
     ],
-    [{ resource: null, extensions: { bazaar } }, /shape|resource\.url/],
+    [{ resource: null, extensions: { bazaar } }, /valid bazaar extension|resource\.url/],
   ];
   for (const [change, reason] of hostile) {
     const label = JSON.stringify(change).slice(0, 80);
