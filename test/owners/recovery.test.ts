@@ -280,7 +280,7 @@ t.test(
     const body = await moveOrder(second, owner.account, wallet);
     const moved = await call(second, "POST", MOVE, body);
     t.match(moved.json(), { success: true, owner: wallet.address, agents: 2 });
-    t.match(moved.json<{ note: string }>().note, /resume/);
+    t.match(moved.json<{ note: string }>().note, /Resume each agent/);
     t.same((await pool.query("SELECT 1 FROM email_addresses")).rows, [], "its mails end with it");
     const { rows: mails } = await pool.query("SELECT address, kind, content FROM mails");
     t.match(mails, [
