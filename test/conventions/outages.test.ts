@@ -83,7 +83,7 @@ t.test("older functions in the database stop no payment for long", async (t) => 
   await client.query("SELECT pg_advisory_lock($1)", [MIGRATION_LOCK_KEY]);
   // As a build that knows no function versions leaves them when it starts.
   await database.pool.query(
-    "UPDATE purser_functions SET checksum = 'of another build' WHERE name = 'purser_settlement_turn'",
+    "UPDATE purser_functions SET checksum = 'of another build' WHERE name = 'purser_queue_position'",
   );
   const ready = await app.inject("/api/ready");
   t.equal(ready.statusCode, 503);

@@ -240,7 +240,7 @@ t.test("a week's and a month's limit: once a window, and which it is", async (t)
   t.same((await heard()).slice(3), ["7d 80 0.85/1"], "and is told anew in a new week");
   // Two refusals that both saw the row as it was.
   await database.pool.query(
-    `SELECT purser_tell_window_of(w, TRUE), purser_tell_window_of(w, TRUE) FROM spending_windows w
+    `SELECT purser_notify_window_limit(w, TRUE), purser_notify_window_limit(w, TRUE) FROM spending_windows w
       WHERE agent_id = $1 AND hours = 720`,
     [agent.id],
   );
