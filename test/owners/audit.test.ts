@@ -257,7 +257,7 @@ t.test("what needs an order is refused without one, however well the chain is ma
         seq: index + 1,
         body: row.body.replace(/"seq": \d+/, `"seq": ${index + 1}`),
       }));
-    t.match(await verifyChain(rehash(forged, 0)), { ok: false, seq, why: /without an order/ });
+    t.match(await verifyChain(rehash(forged, 0)), { ok: false, seq, why: /without a signed order/ });
   }
 });
 
