@@ -189,7 +189,7 @@ t.test("functions are created before their callers, always in the same order", a
   const comesBefore = (called: string, caller: string) =>
     t.ok(names.indexOf(called) < names.indexOf(caller), `${called} before ${caller}`);
   comesBefore("purser_leaves_window_at", "purser_release_times");
-  comesBefore("purser_sum_size", "purser_close_sums");
+  comesBefore("purser_sum_size", "purser_write_sums");
   comesBefore("purser_settlements_finalize", "purser_transaction_final");
   comesBefore("purser_payment_voided", "purser_settlements_finalize");
   t.same(

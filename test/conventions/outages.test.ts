@@ -83,7 +83,7 @@ t.test("older functions in the database do not stop payments for long", async (t
   await client.query("SELECT pg_advisory_lock($1)", [MIGRATION_LOCK_KEY]);
   // As left by the start of a build without function versions.
   await database.pool.query(
-    "UPDATE purser_functions SET checksum = 'of another build' WHERE name = 'purser_settlement_turn'",
+    "UPDATE purser_functions SET checksum = 'of another build' WHERE name = 'purser_queue_position'",
   );
   const ready = await app.inject("/api/ready");
   t.equal(ready.statusCode, 503);

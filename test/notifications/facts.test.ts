@@ -257,7 +257,7 @@ t.test("weekly and monthly limits: notified once per window, with the window's n
   t.same((await limitNotifications()).slice(3), ["7d 80 0.85/1"], "notified again in a new week");
   // Two refusals that both read the row before either updates it.
   await database.pool.query(
-    `SELECT purser_tell_window_of(w, TRUE), purser_tell_window_of(w, TRUE) FROM spending_windows w
+    `SELECT purser_notify_window_limit(w, TRUE), purser_notify_window_limit(w, TRUE) FROM spending_windows w
       WHERE agent_id = $1 AND hours = 720`,
     [agent.id],
   );

@@ -265,7 +265,11 @@ t.test(
           seq: index + 1,
           body: row.body.replace(/"seq": \d+/, `"seq": ${index + 1}`),
         }));
-      t.match(await verifyChain(rehash(forged, 0)), { ok: false, seq, why: /without an order/ });
+      t.match(await verifyChain(rehash(forged, 0)), {
+        ok: false,
+        seq,
+        why: /without a signed order/,
+      });
     }
   },
 );

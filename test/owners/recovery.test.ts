@@ -299,7 +299,7 @@ t.test(
     const body = await moveOrder(second, owner.account, wallet);
     const moved = await call(second, "POST", MOVE, body);
     t.match(moved.json(), { success: true, owner: wallet.address, agents: 2 });
-    t.match(moved.json<{ note: string }>().note, /resume/);
+    t.match(moved.json<{ note: string }>().note, /Resume each agent/);
     t.same(
       (await pool.query("SELECT 1 FROM email_addresses")).rows,
       [],

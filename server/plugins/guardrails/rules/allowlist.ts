@@ -42,7 +42,7 @@ export const allowlist = {
   field: {
     name: "allowlist",
     label: "Allowed payees",
-    help: "The agent may pay only these. Add at least one payee, or the agent cannot pay.",
+    help: "The agent can pay only these payees.",
   },
 } as const satisfies Rule<AllowlistFacts, Codes>;
 
