@@ -1,6 +1,6 @@
 /**
- * Whether the token works, and the relayers' gas balances. Each payment needs both, and each payment calls the chain
- * anyway: the reads are added to that call, and made alone only when nothing read them lately.
+ * Whether the token works, and the relayers' gas balances. Each payment needs both and calls the chain anyway,
+ * so these reads are added to that call. They are made alone only when no recent call contained them.
  */
 import {
   addressWord,
@@ -45,14 +45,17 @@ export class ChainStatus {
     ];
   }
 
-  /** Calls to add to a Multicall3 of the newest state, before anything that changes it. Undefined when the status is fresh. */
+  /**
+   * Calls to add to a Multicall3 of the newest state, before any call that changes state. Undefined when the
+   * status is fresh.
+   */
   extraCalls(): ExtraCalls | undefined {
     const readMs = performance.now();
     if (readMs - this.#known.readMs <= this.#deps.timings.chainStatusExtraCallsMs) return undefined;
     return { calls: this.#calls, hear: (results) => void this.#keep(results, readMs) };
   }
 
-  /** A proxy without code answers nothing to every call. Failed reads are not kept. */
+  /** Detects a proxy without code, which returns nothing to every call. Failed reads are not cached. */
   async tokenAnswers(): Promise<boolean> {
     if (performance.now() - this.#known.readMs <= this.#deps.timings.chainStatusFreshMs)
       return this.#known.tokenAnswers;
@@ -71,11 +74,11 @@ export class ChainStatus {
     const nobody = this.#nobody;
     const tokenAnswers =
       state !== undefined && schemeOf(nobody).isEnded(nobody, state) !== undefined;
-    // Answers overtake each other.
+    // Responses can arrive out of order.
     if (readMs < this.#known.readMs) return tokenAnswers;
     this.#known = { readMs, tokenAnswers };
     for (const [index, lane] of this.#deps.lanes.entries()) {
-      // A lane whose balance is missing reads it itself.
+      // A lane whose balance is missing reads it on its own.
       const wei = uintOf(balances[index]);
       if (wei !== undefined) lane.noteBalance(wei);
     }

@@ -1,6 +1,6 @@
 /**
- * Everybody in this process who waits for an outcome. Words come from the database's NOTIFY, whichever
- * replica wrote the outcome; one query for all waiters together covers what was missed.
+ * Callers in this process that wait for an outcome. Outcomes arrive through Postgres NOTIFY, whichever replica
+ * wrote them; one query for all waiters together finds missed notifications.
  */
 import type { Hex } from "viem";
 import { Coalescer } from "../../core/shared-answers.ts";
@@ -17,7 +17,7 @@ interface Waiter {
 
 export interface WaitersDeps {
   load: (ids: string[]) => Promise<SettlementRow[]>;
-  /** Only those that have come to an end. */
+  /** Returns only settlements that have ended. */
   ended: (ids: string[]) => Promise<SettlementRow[]>;
   onTrouble: (error: unknown) => void;
 }
@@ -25,7 +25,7 @@ export interface WaitersDeps {
 export class Waiters {
   readonly #deps: WaitersDeps;
   readonly #byId = new Map<string, Set<Waiter>>();
-  /** Waits that end at the same time look together. */
+  /** Waits that time out at the same moment share one query. */
   readonly #lastLooks: Coalescer<string, SettlementRow | undefined>;
   /** Ids that joined since the last query. */
   #fresh = new Set<string>();
@@ -53,7 +53,7 @@ export class Waiters {
       const waiters = this.#byId.get(id) ?? new Set();
       waiters.add(waiter);
       this.#byId.set(id, waiters);
-      // It may have become final before we listened for it.
+      // The outcome may have been written before this waiter was registered.
       this.#fresh.add(id);
       this.#gathering ??= setTimeout(() => void this.#ask(), GATHER_MS);
       this.#fallback ??= setInterval(() => void this.askAll(), FALLBACK_MS).unref();
@@ -73,7 +73,10 @@ export class Waiters {
     });
   }
 
-  /** Words from the database, one or several: `{id, status, txHash, block, at, byOther, reason, message, value}`. */
+  /**
+   * Handles a notification, with one or several outcomes: `{id, status, txHash, block, at, byOther, reason,
+   * message, value}`.
+   */
   hear(payload: string): void {
     for (const word of [JSON.parse(payload) as OutcomeNotice | OutcomeNotice[]].flat())
       this.#hear(word);
@@ -83,12 +86,12 @@ export class Waiters {
     const waiters = this.#byId.get(word.id);
     if (!waiters) return;
     const outcome = outcomeOfWord(word);
-    // Taken back by a reorganisation: its end is to be waited for again.
+    // A reorganisation reopened the payment: keep waiting for its end.
     if (outcome.status === "pending") return;
     for (const waiter of waiters) waiter.resolve(outcome);
   }
 
-  /** Looks after everyone: after a lost connection, and now and then. */
+  /** Queries all waiters: after a lost connection, and periodically. */
   async askAll(): Promise<void> {
     this.#fresh = new Set(this.#byId.keys());
     await this.#ask();
@@ -107,7 +110,7 @@ export class Waiters {
         for (const waiter of this.#byId.get(row.id) ?? []) waiter.resolve(outcome);
       }
     } catch (error) {
-      // The next round queries again, and every wait ends with a query of its own.
+      // The next round queries again, and every wait ends with its own query.
       this.#deps.onTrouble(error);
     }
   }
@@ -145,7 +148,7 @@ function outcomeOfWord(word: OutcomeNotice): SettlementOutcome {
   });
 }
 
-/** The outcome that a settlement's row holds. */
+/** Converts a settlement row to an outcome. */
 
 type OutcomeFields = Pick<
   SettlementRow,
