@@ -1,7 +1,9 @@
 /**
- * The one flow of money out of a wallet, the same for a spend, a fetch and a withdrawal: look the
- * idempotency key up; an answered one is returned again, a running one is resumed by its payment's state, a new one is reserved,
- * signed and submitted; then it is delivered, and the answer kept.
+ * The common flow of money out of a wallet, for spends, fetches and withdrawals:
+ * - looks up the idempotency key: a stored response is replayed, a running request is resumed by the state of
+ *   its payment;
+ * - a new request is reserved, signed, submitted and delivered;
+ * - the response is stored with the key.
  */
 import type { Hex } from "viem";
 import { ApiError } from "../../errors.ts";
@@ -22,16 +24,16 @@ import { awaitEarlierCall, type Joining } from "./joining.ts";
 import type { Delivered, PaymentKey, PaymentPlan, Reservation, Settled } from "./payment-plan.ts";
 import type { PaymentRow } from "./store.ts";
 
-/** The points between the steps at which a crash test kills the process. */
+/** The points between the steps at which a crash test stops the process. */
 export type SigningFault = "reserved" | "signed" | "accepted";
 
 export interface PayFlowDeps {
   settlement: Pick<Settlement, "wait">;
   idempotency: Idempotency;
   joining: Pick<Joining, "earlier">;
-  /** Persists the signature and makes the payment submitted, in a transaction of its own or of a group. */
+  /** Stores the signature and marks the payment submitted, in its own transaction or a group's. */
   accept(request: SettlementRequest): Promise<{ created: boolean }>;
-  /** What takes the money out of the wallet by an allowance has one that is enough, before it is signed for. */
+  /** Ensures before signing that the contract which takes the money has a sufficient token allowance. */
   allow(payment: { agentId: string; authorization: Authorization; cover: Cover }): Promise<void>;
   sign(agentId: string, authorization: Authorization, cover: Cover): Promise<Hex>;
   isReservationGone(error: unknown): boolean;
@@ -41,17 +43,17 @@ export interface PayFlowDeps {
     voidUnsigned(args: PaymentKey & { code: string; detail: string }): Promise<boolean>;
     staleReservations(args: { olderThanSeconds: number; limit: number }): Promise<PaymentKey[]>;
   };
-  /** How long an outcome on chain is waited for. */
+  /** How long a request waits for the outcome on chain. */
   settleWaitMs: number;
-  /** Does nothing in service. */
+  /** Does nothing in production. */
   fault(point: SigningFault): Promise<void>;
   log: Record<"error" | "warn", (fields: object, message: string) => void>;
 }
 
-/** A request that has run this much longer than its longest wait is one whose process died. */
+/** A request that runs this much longer than its longest wait has lost its process. */
 const ABANDONED_AFTER_MS = 15_000;
 const SWEEP_BATCH = 200;
-/** In the engine's hands, or beyond. */
+/** Statuses of payments that the engine has accepted. */
 const WAS_SUBMITTED: ReadonlySet<PaymentRow["status"]> = new Set([
   "submitted",
   "unknown",
@@ -74,12 +76,18 @@ export class PayFlow {
     this.#deps = deps;
   }
 
-  /** What a request that waits for its payment's proof has received; a later one with its key begins there. */
+  /**
+   * Stores what a request received while it waits for proof of its payment; a later request with its key
+   * continues from there.
+   */
   note(idempotency: IdempotencyRef | undefined, heard: Record<string, unknown>): Promise<void> {
     return this.#deps.idempotency.note(idempotency, heard);
   }
 
-  /** `prepare` runs only if there is no answer yet: one that exists is returned even while the chain is down. */
+  /**
+   * `prepare` runs only if there is no stored response, so a stored one is returned even while the chain is
+   * unavailable.
+   */
   async run(
     idempotency: IdempotencyRef | undefined,
     prepare: () => Promise<PaymentPlan>,
@@ -104,7 +112,7 @@ export class PayFlow {
     return this.#pay(order, idempotency);
   }
 
-  /** Without a key: joins an earlier call whose answer was not delivered, or pays. */
+  /** For a call without a key: joins an earlier call whose response was not delivered, or pays. */
   async #joinOrPay(
     ref: IdempotencyRef,
     joins: JoiningCall,
@@ -118,7 +126,7 @@ export class PayFlow {
         try {
           return await this.#pay(await prepareOnce(), ref);
         } catch (error) {
-          // An identical call has reserved meanwhile: that one is joined.
+          // An identical call has reserved meanwhile: join that one.
           if (!(error instanceof ApiError) || error.code !== "idempotency_in_progress") throw error;
         }
         continue;
@@ -175,7 +183,9 @@ export class PayFlow {
     }
   }
 
-  /** For a payment our engine relays: waits for its proof. Without one in time it is unknown, never failed. */
+  /**
+   * Waits for the proof of a payment that our engine relays. Without proof in time it is unknown, never failed.
+   */
   async settled(
     paymentId: string,
     tell: (proof: Settled) => Record<string, unknown> | Promise<Record<string, unknown>>,
@@ -201,13 +211,16 @@ export class PayFlow {
     }
   }
 
-  /** The same for a payment our engine relays: it is over when it is decided, or when its process has died. */
+  /** For a payment that our engine relays: true when its outcome is decided or its process has died. */
   isDecided(payment: Pick<PaymentRow, "status" | "ageSeconds">): boolean {
     const isOpen = payment.status === "reserved" || payment.status === "submitted";
     return !isOpen || payment.ageSeconds * 1000 > this.#deps.settleWaitMs + ABANDONED_AFTER_MS;
   }
 
-  /** Releases reservations whose process died before it signed. A late signer then fails cleanly. */
+  /**
+   * Releases reservations whose process died before it signed. If it signs later after all, its submission
+   * fails cleanly.
+   */
   async sweepUnsigned(options: { olderThanSeconds: number }): Promise<number> {
     let released = 0;
     for (;;) {
@@ -226,16 +239,17 @@ export class PayFlow {
     idempotency: IdempotencyRef | undefined,
   ): Promise<Reservation> {
     const { isSentOnce } = order;
-    // Without a key of the caller's there is none to take: an identical call joins this one only once it has reserved.
+    // Generated keys are not claimed: an identical call joins this one only after it has reserved.
     if (!isSentOnce || idempotency === undefined || idempotency.joins) return order.reserve();
     if (!(await this.#deps.idempotency.claim(idempotency))) throw inProgress(null);
     try {
       return await order.reserve();
     } catch (error) {
-      // Of a fault nobody knows how far it came: the key stays taken, and is lost after a while.
+      // After an unexpected error it is unknown how far the request came: the key stays claimed, and is treated
+      // as lost after a while.
       if (error instanceof ApiError)
         await (isSentOnce.mayHaveActed(error)
-          ? // A stored answer never asks to be repeated: that would hear the same again.
+          ? // A stored response must not ask for a retry, which would return the same response.
             this.#deps.idempotency.keepError(
               idempotency,
               error.status === 429 ? answerLost() : error,
@@ -245,14 +259,14 @@ export class PayFlow {
     }
   }
 
-  /** Before a payment is reserved, which takes the key itself. */
+  /** Called before a payment is reserved; reserving claims the key itself. */
   release(idempotency: IdempotencyRef | undefined): Promise<void> {
     return this.#deps.idempotency.release(idempotency);
   }
 
   /**
-   * The key has no answer yet: its request runs elsewhere, died, or ended as unknown. The state of its
-   * payment decides; there is never a second one. Undefined: nothing was signed, and the key is free again.
+   * The key has no response yet: its request runs elsewhere, died, or ended as unknown. The state of its
+   * payment decides; there is never a second payment. Undefined: nothing was signed, and the key is free again.
    */
   async #takeOver(
     order: PaymentPlan,
@@ -262,14 +276,15 @@ export class PayFlow {
     if (paymentId === null && order.isSentOnce)
       throw ageSeconds * 1000 > order.isSentOnce.longestMs ? answerLost() : inProgress(null);
     if (paymentId === null) {
-      // Nothing was to be paid, and the process died before it stored the answer.
+      // Nothing was to be paid, and the process died before it stored the response.
       await this.#deps.idempotency.release(idempotency);
       return undefined;
     }
     const key = { agentId: order.agentId, paymentId };
     const payment = await this.#deps.store.find(key);
     if (!payment || !order.isOver(payment)) throw inProgress(paymentId);
-    // Another request with this key released it after this one read the key: the next to reserve has the key.
+    // Another request with this key released it after this one read the key: whichever reserves next gets the
+    // key.
     if (payment.status === "voided" && payment.failureCode === NEVER_SIGNED.code) return undefined;
     if (payment.status !== "reserved") return payment;
     // Another request released it, or it was signed after all: the next request sees which.
@@ -282,8 +297,8 @@ export class PayFlow {
   }
 
   /**
-   * From a reservation to a signature in the engine's hands. One statement persists the signature and
-   * makes the payment submitted, and fails if the reservation is gone: until then nothing leaves us.
+   * Takes a reservation to a signature that the engine has accepted. One statement stores the signature and
+   * marks the payment submitted, and fails if the reservation is gone: until then the signature is not used.
    */
   async #signAndSubmit(
     { agentId, kind, relay }: PaymentPlan,
@@ -311,7 +326,7 @@ export class PayFlow {
           detail: "The reservation expired before the payment was signed. Nothing was paid. Retry.",
           cause: error,
         });
-      // Only the answer may have been lost, of a payment that is submitted: the row decides.
+      // The payment may be submitted and only the database response lost: the row decides.
       const released = await this.#release({ agentId, paymentId }, whyNotSigned(error));
       if (released === true || signed === undefined) throw error;
       const payment = await this.#deps.store.find({ agentId, paymentId }).catch(() => undefined);
@@ -324,13 +339,13 @@ export class PayFlow {
     }
   }
 
-  /** A cancellation, perhaps at another process, has released what was reserved. */
+  /** A cancellation, possibly in another process, has released the reservation. */
   async #isCanceled(key: PaymentKey): Promise<boolean> {
     const payment = await this.#deps.store.find(key).catch(() => undefined);
     return payment?.failureCode === "call_canceled";
   }
 
-  /** Undefined where that could not be done now: the sweep will try again. */
+  /** Undefined when it could not be released now: the sweep tries again. */
   async #release(key: PaymentKey, detail: string): Promise<boolean | undefined> {
     try {
       return await this.#deps.store.voidUnsigned({ ...key, code: NEVER_SIGNED.code, detail });
@@ -346,7 +361,7 @@ export class PayFlow {
     delivered: Delivered,
     { replayed, order }: { replayed: boolean; order: PaymentPlan },
   ): Promise<Answer> {
-    // What our engine relays is returned again from the ledger; no answer is kept for callers without a key.
+    // What our engine relays is returned from the ledger, so no response is stored for calls without a key.
     const kept = idempotency?.joins && order.relay ? undefined : idempotency;
     const joins = idempotency?.joins;
     if (delivered.kind === "done") {

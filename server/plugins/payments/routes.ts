@@ -1,4 +1,4 @@
-/** What agents pay with, and where agents and owners read what was paid. */
+/** Routes for agents to pay, and for agents and owners to read payments. */
 import { Readable } from "node:stream";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { ApprovalRequired } from "../../schemas/approvals.ts";
@@ -147,7 +147,7 @@ const forOwners: FastifyPluginAsyncTypebox = async (app) => {
       reply.headers({ "cache-control": "no-store", vary: "accept" });
       if (!/\btext\/csv\b/.test(request.headers.accept ?? ""))
         return app.paymentHistory.page(agent.id, query);
-      // The first chunk is read before the status goes out: a refused filter is still an error.
+      // The first chunk is read before the status is sent, so an invalid filter still returns an error.
       const lines = app.paymentHistory.csv(agent.id, query);
       const first = await lines.next();
       return reply
