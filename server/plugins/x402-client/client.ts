@@ -1,6 +1,6 @@
 /**
- * x402-fetch: requests a target, pays its price within the agent's guardrails, and answers with
- * the data and a receipt the chain has confirmed. One request, at most one payment.
+ * x402-fetch: requests a target, pays its price within the agent's guardrails, and returns the data with a
+ * receipt that the chain has confirmed. One request makes at most one payment.
  */
 import type { Address } from "viem";
 import { siteOf } from "../../core/site.ts";
@@ -51,7 +51,7 @@ export class X402Client {
   async fetch(input: FetchInput, caller: FetchCaller): Promise<Answer> {
     assertOneTarget(input);
     const idempotency = input.dryRun === true ? undefined : caller.idempotency;
-    // Undefined where a stored answer is returned: then no request is sent.
+    // Undefined when a stored response is replayed: then no request is sent.
     let entry: LedgerEntry | undefined;
     let turn: CacheTurn | undefined;
     const tool = input.mcp && new ToolTarget((request) => this.#deps.ask(request), input.mcp);
@@ -72,7 +72,7 @@ export class X402Client {
       return answer;
     } catch (error) {
       await entry?.failed(error).catch(
-        // The caller's answer matters more than a row about it.
+        // The caller's error matters more than a ledger row about it.
         (err: unknown) => this.#deps.log.warn({ err }, "the end of a fetch was not recorded"),
       );
       throw error;
@@ -102,7 +102,7 @@ export class X402Client {
     return new LedgerEntry(this.#deps.ledger, start, toolAsk ?? ask, caller.lease);
   }
 
-  /** A URL's offer, parsed and validated; nothing is paid. */
+  /** Reads and validates a URL's offer; nothing is paid. */
   probe(url: string, options: ProbeOptions): Promise<ProbedTerms> {
     return probeTarget(this.#deps, url, options);
   }
@@ -116,7 +116,7 @@ export class X402Client {
       reserve: () => this.#reserve(job),
       isOver: (payment) => isOver(payment, target, this.#deps.settleWaitMs),
       resume: async (payment, heard, ref) => {
-        // It is signed already: missing room now does not change what was paid.
+        // It is signed already: missing memory now does not change what was paid.
         await caller.lease.reserve().catch(() => {
           throw inProgress(payment.id);
         });
@@ -136,7 +136,7 @@ export class X402Client {
     await this.#assertMayAsk(job);
     const cached = await cachedResponse(job);
     if (cached) return cached;
-    // While the target thinks.
+    // Runs while the target processes the request.
     const room = !isQuote && caller.idempotency && entry.assertRoomToKeep(caller.idempotency);
     if (room) room.catch(() => undefined);
     const balanceFor = this.#readBalanceAhead(caller);
@@ -169,7 +169,7 @@ export class X402Client {
     if (signedIn) return signedIn;
     await room;
     await caller.lease.reserve();
-    // The target asks for payment: it has had no effect yet.
+    // The target requested payment, so it has not acted on the request yet.
     if (!isSafe(target) && !caller.idempotency?.joins) await deps.flow.release(caller.idempotency);
     const reserved = await this.#deps.agentReserve.reserve(request).catch((error: unknown) => {
       throw error instanceof ApiError ? weighed.withOffers(error) : error;
@@ -204,7 +204,10 @@ export class X402Client {
     };
   }
 
-  /** An agent that is confined to its sites sends nothing to others: not for a price, a free answer, or a DNS lookup. */
+  /**
+   * An agent restricted to its sites sends nothing to others: no price request, no free fetch, and no DNS
+   * lookup.
+   */
   async #assertMayAsk(job: Job): Promise<void> {
     const { caller, target } = job;
     if (caller.fetch === "any" || (await this.#deps.hasSite(caller.id, siteOf(target.url)))) return;
@@ -212,13 +215,13 @@ export class X402Client {
   }
 
   /**
-   * Most targets want payment on the agent's own network: its balance is read while the
-   * target thinks. One read too long ago is not used.
+   * Most targets request payment on the agent's own network, so its balance is read while the target responds.
+   * A reading that is too old is not used.
    */
   #readBalanceAhead(caller: FetchCaller) {
     const own = this.#deps.networks.find(({ id }) => id === caller.network);
     const startedMs = performance.now();
-    // A caller that needs it and finds none reads it again, and gets the error.
+    // On failure the balance is read again where it is needed, and that error is reported.
     const early =
       own && this.#deps.agentReserve.readBalance(own.chainId, caller).catch(() => undefined);
     return (network: NetworkFacts) =>
@@ -226,8 +229,8 @@ export class X402Client {
   }
 
   /**
-   * A quote sends GET or HEAD only, or reads a list of tools. A listing with another method is not requested at all: its own probe, which
-   * its host agreed to, has seen the terms.
+   * A quote sends only GET or HEAD, or reads a list of MCP tools. A listing with another method is not
+   * requested: its terms come from the listing's own probe, which its host agreed to.
    */
   async #requestQuote(job: Job): Promise<TargetResponse> {
     const { listing, target, deps } = job;
@@ -240,7 +243,7 @@ export class X402Client {
     return { kind: "offer", offer };
   }
 
-  /** Of a free answer only a digest is kept. Asking again does no harm with GET; nothing is ever paid by such a key. */
+  /** Only a digest of a free response is stored. A GET is requested again, which is safe; this never pays. */
   async #returnFreeResponse(job: Job, freeAnswer: FreeResponse): Promise<Record<string, unknown>> {
     const { caller, target, deps, entry } = job;
     if (!isSafe(target)) throw notKept(freeAnswer);
@@ -260,7 +263,7 @@ export class X402Client {
     const { choice, refusal } = choosePayable(job, offer);
     if (listing && refusal && input.dryRun !== true) await this.#flag(listing);
     if (choice) return { choice, ...(refusal && { refusal }) };
-    // The listing's terms are gone and nothing payable took their place.
+    // The listing's terms are gone, and no payable terms replaced them.
     throw await this.#refuse(job, refusal);
   }
 
@@ -272,7 +275,7 @@ export class X402Client {
       );
   }
 
-  /** A refusal of the target itself is a denial like any other: stored, and visible to the owner. */
+  /** A blocked target URL is a denial like any other: stored, and visible to the owner. */
   async #refused(job: Job, error: unknown): Promise<never> {
     if (!(error instanceof ApiError) || error.code !== "url_blocked") throw error;
     throw await this.#refuse(job, { code: "url_blocked", detail: error.message });
@@ -284,7 +287,7 @@ export class X402Client {
     return this.#deps.agentReserve.refuse(request, { dryRun });
   }
 
-  /** For a refusal that came before any price or payee was known. */
+  /** For a refusal before any price or payee was known. */
   #withoutTerms({ caller, target, listing }: Job) {
     const network =
       this.#deps.networks.find((candidate) => candidate.id === caller.network) ??
@@ -323,7 +326,7 @@ function payRequest(
     chainId: chosen.network.chainId,
     asset: chosen.asset,
     to: chosen.payTo,
-    // The same URL before and with the proof; no redirect is followed.
+    // The same URL with and without the proof; redirects are not followed.
     site: siteOf(target.url),
     amountAtomic: chosen.amountAtomic,
     maxAmountAtomic,

@@ -1,4 +1,7 @@
-/** Free responses: free content, content that was paid for before, and content for which the wallet's signature is enough. */
+/**
+ * Responses without a new payment: free content, cached content that was paid for before, and sign-in with the
+ * wallet's signature.
+ */
 import { createHash } from "node:crypto";
 import { encodeSIWxHeader, SIGN_IN_WITH_X } from "@x402/extensions/sign-in-with-x";
 import { siteOf } from "../../core/site.ts";
@@ -26,16 +29,22 @@ export type Job = Prepared & {
   caller: FetchCaller;
   listing: ListingPins | undefined;
   entry: LedgerEntry;
-  /** Where it may be returned again, or is kept. */
+  /** Set when a cached response may be returned, or this one may be cached. */
   turn: CacheTurn | undefined;
-  /** This job's way to the target: counted, and within the agent's share of memory. */
+  /** The dependencies of this job; its requests are counted, and limited to the agent's share of memory. */
   deps: ClientDeps;
 };
 
-/** What a fetch may take beside its target's answers and the chain: a second showing, room in memory, the database. */
+/**
+ * Time for everything besides the target's responses and the chain: a second attempt, waiting for memory, the
+ * database.
+ */
 const CLAIM_SPARE_MS = 30_000;
 
-/** Paid for already: free, and no request is sent. While another call of this agent pays for the same, it waits for that one. */
+/**
+ * Returns content that was paid for before, without a request. While another call of this agent pays for the
+ * same content, waits for that call.
+ */
 export async function cachedResponse({
   turn,
   input,
@@ -45,7 +54,7 @@ export async function cachedResponse({
   deps,
 }: Job): Promise<Reservation | undefined> {
   if (!turn || input.maxAge === undefined) return undefined;
-  // Its price, a sign-in, the proof.
+  // Three requests: for the price, the sign-in and the proof.
   const claimMs = 3 * target.timeoutMs + deps.settleWaitMs + CLAIM_SPARE_MS;
   const fresh = await turn.look(
     { maxAgeSeconds: input.maxAge, claimSeconds: Math.ceil(claimMs / 1_000) },
@@ -57,21 +66,22 @@ export async function cachedResponse({
 }
 
 /**
- * A site may take the wallet's signature for what was paid there before. It is tried first, and paid if it is refused. Where
- * asking again does nothing over there, whatever fails is paid as well: a broken sign-in must not keep a site from being
- * paid. Any other answer is the answer.
+ * A site may grant access by the wallet's signature for an earlier payment. It is tried first; if the site
+ * refuses it, the content is paid for.
+ * With a safe method every failure leads to payment, so that a broken sign-in does not prevent it. Any other
+ * response is the result.
  */
 export async function signIn(
   { caller, target, deps }: Job,
   offer: Offer,
   { payTo: payee }: ChosenTerms,
 ): Promise<Reservation | undefined> {
-  // A tool has no field for such a signature.
+  // A tool call has no field for such a signature.
   if (!offersSignIn(offer) || target.mcp) return undefined;
   const challenge = offer.extensions?.[SIGN_IN_WITH_X];
   const asked = { agentId: caller.id, url: target.url, payee, challenge };
   const payload = await deps.signIn(asked).catch((err: unknown) => {
-    // Whether it may be paid instead is decided where it is paid.
+    // Whether it may be paid instead is decided by the payment itself.
     deps.log.warn({ err, agentId: caller.id }, "not signed in");
   });
   if (!payload) return undefined;
@@ -91,7 +101,7 @@ export async function signIn(
     ...free,
     signedIn: true,
   };
-  // What acted over there is not done again by the same key.
+  // A request that had an effect is not repeated with the same key.
   return isSafe(target)
     ? { kind: "told", body }
     : { kind: "unpaid", body, freeAnswer: digestOf(seen) };
@@ -100,7 +110,7 @@ export async function signIn(
 const isRefused = ({ status }: Seen, target: Prepared["target"]): boolean =>
   isSafe(target) ? status >= 400 : status === 401 || status === 403;
 
-/** No answer, or none that is of use. */
+/** No response, or an unusable one. */
 const isUpstream = (error: unknown): boolean =>
   error instanceof ApiError && error.code.startsWith("upstream_");
 
@@ -118,7 +128,7 @@ export async function freeResponse(
 
 const offersSignIn = ({ extensions }: Offer): boolean => extensions?.[SIGN_IN_WITH_X] !== undefined;
 
-/** What is kept of an answer that cost nothing. */
+/** The stored digest of a free response. */
 const digestOf = ({ status, bytes, text, dataBase64 }: Seen): FreeResponse => ({
   status,
   bytes,
@@ -127,14 +137,14 @@ const digestOf = ({ status, bytes, text, dataBase64 }: Seen): FreeResponse => ({
     .digest("hex"),
 });
 
-/** What a payment allows later: a cached answer, a count, a sign-in. */
+/** What a payment allows afterwards: a cached response, a usage count, a sign-in. */
 export const onceItIsPaid = (
   { target, listing, turn, deps }: Job,
   { paymentId, offer }: { paymentId: string; offer: Offer },
 ): Pick<SignedJob, "signsIn" | "paid"> => ({
   signsIn: offersSignIn(offer) && !target.mcp,
   paid: async (seen) => {
-    // Beside the answer: a counter is worth no waiting and no failure.
+    // Not awaited: the response must not wait for a counter or fail with it.
     if (listing)
       deps.listings
         .countUse(listing.id)
@@ -145,7 +155,10 @@ export const onceItIsPaid = (
   },
 });
 
-/** Sites where this wallet has paid, or will have. What settles later counts then: a sign-in reads the ledger. */
+/**
+ * Records sites where this wallet has paid, also with payments that are not settled yet: a sign-in checks the
+ * ledger.
+ */
 export async function notePaid(
   deps: ClientDeps,
   { key, target, facts, signsIn }: SignedJob,

@@ -1,4 +1,4 @@
-/** Fetches what may cost money, on behalf of an agent. */
+/** x402 client: fetches URLs that may cost money, on behalf of agents. */
 import fp from "fastify-plugin";
 import { databaseNow, type Db } from "../../infra/db/prisma.ts";
 import { traced } from "../../infra/tracing.ts";
@@ -18,9 +18,9 @@ declare module "fastify" {
   interface FastifyInstance {
     /** Fetches URLs that may cost money, and reads their prices. */
     x402Client: X402Client;
-    /** What fetches may hold of this process' memory. */
+    /** Limits how much memory of this process fetches may use. */
     fetchBudget: FetchBudget;
-    /** Tests stop the process at a named point; nobody else sets it. */
+    /** Set only by tests, which stop the process at a named point. */
     x402Faults: { at?: (point: FetchFault) => Promise<void> };
   }
 }
@@ -89,7 +89,7 @@ export default fp(
   },
 );
 
-/** What became of the delivery, beside what became of the payment. */
+/** Records what the target did; what happened to the payment is recorded separately. */
 export async function recordDelivery(db: Db, key: PaymentKey, seen: DeliveryRecord): Promise<void> {
   const { upstreamStatus, delivered } = seen;
   await db.payment.updateMany({

@@ -1,4 +1,7 @@
-/** An owner pastes a URL; its offer is read as for a quote, so that the owner can sign its payee. */
+/**
+ * For an owner who pastes a URL: reads its offer like a quote, so that the owner can add its payee to the
+ * allowlist.
+ */
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { getAddress } from "viem";
 import { plainWords } from "../../core/foreign-text.ts";
@@ -57,7 +60,7 @@ const siteLookup: FastifyPluginAsyncTypebox = async (app) => {
   );
 };
 
-/** People copy addresses without their scheme; nothing is guessed but https. */
+/** People copy addresses without a scheme; only https is assumed. */
 function readPasted(text: string): { url: URL; site: string } {
   const pasted = text.trim();
   const source = /^[a-z][a-z0-9+.-]*:\/\//i.test(pasted) ? pasted : `https://${pasted}`;
