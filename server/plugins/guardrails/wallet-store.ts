@@ -1,4 +1,4 @@
-/** What the rules of balance, floor and gas look at, of many wallets. */
+/** Reads the facts for the balance, floor and gas rules, for many wallets. */
 import type { Address } from "viem";
 import type { Sql } from "../../infra/db/pool.ts";
 import type { WalletFacts } from "./available.ts";
@@ -12,7 +12,7 @@ export interface WalletQuery {
   gasHold: bigint;
 }
 
-/** By agent, as a decision would see its wallet now. */
+/** The wallets' facts by agent, as a decision would see them now. */
 export async function readWallets(
   sql: Sql,
   asked: readonly WalletQuery[],
