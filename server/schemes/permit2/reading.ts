@@ -1,6 +1,6 @@
 /**
- * Reads a Permit2 payment, of `exact` or of `upto`, out of a protocol body, and decides what needs no chain: pure, in
- * the reference implementation's order, so that its codes and ours agree.
+ * Reads a Permit2 payment (`exact` or `upto`) from a protocol body, and checks everything that needs no chain.
+ * Pure, in the reference implementation's order, so that the reason codes agree.
  */
 import { bytesToHex, type Address, type Hex } from "viem";
 import type { Authorization, TokenPermit } from "../../core/authorization.ts";
@@ -37,12 +37,12 @@ export interface Permit2Payment extends Payment {
   readonly spender: string;
   readonly acceptedMismatch: "payTo" | "amount" | "asset" | undefined;
   readonly sponsoring: Sponsoring | undefined;
-  /** Where the token's permit came too, that one is used. */
+  /** Undefined if the token's permit was sent too: then the permit is used. */
   readonly approval: Approval | undefined;
   readonly purpose: CheckContext["purpose"];
 }
 
-/** The token's permit as the payload has it: read, and not believed yet. */
+/** The token's permit (EIP-2612) as the payload contains it, not verified yet. */
 interface Sponsoring {
   readonly isWellFormed: boolean;
   readonly from: string;
@@ -57,7 +57,7 @@ export interface Reading {
   readonly reasonScheme: Reason;
   readonly reasonNetwork: Reason;
   readonly mayChargeNothing: boolean;
-  /** The scheme's own part of the payment: what is charged, who may send it. */
+  /** The scheme's own part of the payment: the charged amount, and who may send it. */
   own(
     witness: Fields,
     signed: { maximum: bigint },
@@ -114,7 +114,8 @@ export function readPermit2Payment(
       version,
       network,
       networkName,
-      // A wallet that exists is shown what is inside an envelope; for one that does not, Permit2 takes no signature.
+      // A deployed wallet verifies the inner signature of an envelope; Permit2 accepts no signature of an
+      // undeployed one.
       signature: unwrapSignature(signature)?.inner ?? signature,
       payTo: asked.payTo,
       amountAtomic: asked.amountAtomic,
@@ -207,7 +208,10 @@ const SPONSORED = [
   "version",
 ] as const;
 
-/** What the server announced has none of these fields, and neither has a client that did not sign. */
+/**
+ * Undefined if a field is missing: the server's announcement has none of them, and a client that did not sign
+ * does not add them.
+ */
 function readSponsoring(extension: unknown): Sponsoring | undefined {
   const info = isRecord(extension) ? extension["info"] : undefined;
   if (!isRecord(info)) return undefined;
@@ -240,7 +244,10 @@ function readSponsoring(extension: unknown): Sponsoring | undefined {
   };
 }
 
-/** In this process. Permit2 takes 65 bytes with v 27 or 28: an ordinary account's signature is made so. */
+/**
+ * Verified in this process. Permit2 accepts only 65 bytes with v 27 or 28, so an ordinary account's signature
+ * is normalized.
+ */
 export function examinePermit2(payment: Permit2Payment): { digest: Hex; ecdsa: Hex | undefined } {
   const digest = spendingDigest(payment.authorization.chainId, payment.spending);
   const signature = parseEcdsa(payment.signature);
@@ -249,7 +256,7 @@ export function examinePermit2(payment: Permit2Payment): { digest: Hex; ecdsa: H
   return { digest: bytesToHex(digest), ecdsa: isPayers ? signature.hex : undefined };
 }
 
-/** A payment must outlive the way into a block, as the protocol has it. */
+/** A payment must still be valid when it reaches a block; the protocol's minimum. */
 const MIN_LIFETIME_SECONDS = 6n;
 
 export const isMeantForUs = (payment: Permit2Payment): Refusal | undefined =>
@@ -280,7 +287,10 @@ export function checkWindowAndToken(
   return undefined;
 }
 
-/** What the payer sent along that allows Permit2 to move its money: held to this payer, this token and Permit2. */
+/**
+ * Checks what the payer sent to allow Permit2 to move its money: it must be for this payer, this token and
+ * Permit2.
+ */
 export function checkSponsoring(
   payment: Permit2Payment,
   nowSeconds: bigint | undefined,
@@ -314,7 +324,10 @@ export function payerApprovalOf(payment: Permit2Payment): PayerApproval | undefi
   return groundwork && "raw" in groundwork ? groundwork : undefined;
 }
 
-/** The proxy, the balance, the allowance: the first that is missing; used before, and all the rest, is one code. */
+/**
+ * Reports the first that is missing: proxy, balance, allowance. A used nonce and everything else share one
+ * code.
+ */
 export function explainPermit2Failure(
   { payer, amountAtomic }: Permit2Payment,
   found: Diagnosis,
