@@ -60,7 +60,7 @@ export interface Diagnosis {
   /** The token's revert reason, if any. */
   readonly revert?: string | undefined;
   /** The results of `diagnosisCalls`. */
-  readonly asked?: readonly CallResult[] | undefined;
+  readonly reads?: readonly CallResult[] | undefined;
 }
 
 /**
@@ -388,13 +388,13 @@ export function readSellerTerms(
 /** Version 2: a core field of `accepted` that contradicts the requirements. A field may be omitted. */
 export function contradiction(
   { version, accepted }: PresentedParts,
-  asked: SellerTerms,
+  required: SellerTerms,
 ): "payTo" | "amount" | "asset" | undefined {
   if (version === 1) return undefined;
   const { asset, payTo, amount } = accepted;
-  if (payTo !== undefined && lower(payTo) !== asked.payTo) return "payTo";
-  if (amount !== undefined && parseAtomic(amount) !== asked.amountAtomic) return "amount";
-  if (asset !== undefined && lower(asset) !== asked.asset) return "asset";
+  if (payTo !== undefined && lower(payTo) !== required.payTo) return "payTo";
+  if (amount !== undefined && parseAtomic(amount) !== required.amountAtomic) return "amount";
+  if (asset !== undefined && lower(asset) !== required.asset) return "asset";
   return undefined;
 }
 

@@ -40,7 +40,7 @@ export const isLikeFirst = (row: SettlementRow, proof: CallerProof): boolean =>
  * Whether any caller may get this success. Signatures of spends and withdrawals are public once they are on
  * chain, and so are agents' payments that another facilitator relayed: presenting them here proves nothing.
  */
-export const isAskable = (row: SettlementRow): boolean =>
+export const mayReturnSuccess = (row: SettlementRow): boolean =>
   row.kind === "facilitated" || (row.kind === "x402" && row.relay);
 
 const hash = (text: string): Uint8Array => createHash("sha256").update(text).digest();
@@ -48,16 +48,16 @@ const isEqual = (left: Uint8Array | null, right: Uint8Array): boolean =>
   left !== null && Buffer.compare(left, right) === 0;
 
 /** This many arrivals at about the same time are a burst; an arrival counts for about this long. */
-const CROWD = 16;
-const CROWD_FOR_MS = 40;
+const BURST_SIZE = 16;
+const BURST_DECAY_MS = 40;
 /** In a burst, looking up one payment costs as much as looking up all that arrive within this time, ... */
 const GATHER_MS = 8;
 /**
  * ... and storing one as much as storing all. So they are collected until none arrives for a moment, or until
  * the first has waited this long.
  */
-const LULL_MS = 12;
-const WAVE_MS = 100;
+const QUIET_MS = 12;
+const MAX_COLLECT_MS = 100;
 
 /**
  * Groups payments that arrive together, so that a burst fills whole batches. A payment that comes alone passes
@@ -67,14 +67,14 @@ export class BurstHold {
   readonly #maxHoldMs: number;
   #checking = 0;
   #waiting: (() => void)[] = [];
-  #timer: NodeJS.Timeout | undefined;
-  #wave: NodeJS.Timeout | undefined;
+  #holdTimer: NodeJS.Timeout | undefined;
+  #collectTimer: NodeJS.Timeout | undefined;
   /** When the first of the waiting payments began to wait. */
   #heldMs = 0;
   #entering: Promise<void> | undefined;
   /** The number of recent arrivals; each counts less the older it is. */
-  #crowd = 0;
-  #crowdMs = 0;
+  #arrivals = 0;
+  #arrivalsAtMs = 0;
 
   constructor(maxHoldMs: number) {
     this.#maxHoldMs = maxHoldMs;
@@ -85,9 +85,9 @@ export class BurstHold {
    */
   enter(): Promise<void> | undefined {
     const now = performance.now();
-    this.#crowd = this.#crowdAt(now) + 1;
-    this.#crowdMs = now;
-    if (this.#crowd < CROWD) return undefined;
+    this.#arrivals = this.#arrivalsAt(now) + 1;
+    this.#arrivalsAtMs = now;
+    if (this.#arrivals < BURST_SIZE) return undefined;
     this.#entering ??= this.#gather();
     return this.#entering;
   }
@@ -97,8 +97,8 @@ export class BurstHold {
     this.#entering = undefined;
   }
 
-  #crowdAt(now: number): number {
-    return this.#crowd * Math.exp((this.#crowdMs - now) / CROWD_FOR_MS);
+  #arrivalsAt(now: number): number {
+    return this.#arrivals * Math.exp((this.#arrivalsAtMs - now) / BURST_DECAY_MS);
   }
 
   /** Runs a check; others may wait until it ends. */
@@ -116,7 +116,7 @@ export class BurstHold {
   quiet(): Promise<void> {
     if (this.#waiting.length === 0) this.#heldMs = performance.now();
     if (this.#checking === 0 && this.#restMs() <= 0) return Promise.resolve();
-    this.#timer ??= setTimeout(() => this.#open(), this.#maxHoldMs);
+    this.#holdTimer ??= setTimeout(() => this.#open(), this.#maxHoldMs);
     const opened = new Promise<void>((resolve) => this.#waiting.push(resolve));
     if (this.#checking === 0) this.#openSoon();
     return opened;
@@ -125,25 +125,25 @@ export class BurstHold {
   /** The time until the waiting payments continue; more may have arrived by then. */
   #restMs(): number {
     const now = performance.now();
-    if (this.#crowdAt(now) < CROWD) return 0;
-    return Math.min(this.#heldMs + WAVE_MS, this.#crowdMs + LULL_MS) - now;
+    if (this.#arrivalsAt(now) < BURST_SIZE) return 0;
+    return Math.min(this.#heldMs + MAX_COLLECT_MS, this.#arrivalsAtMs + QUIET_MS) - now;
   }
 
   #openSoon(): void {
-    if (this.#waiting.length === 0 || this.#wave) return;
+    if (this.#waiting.length === 0 || this.#collectTimer) return;
     const restMs = this.#restMs();
     if (restMs <= 0) return this.#open();
-    this.#wave = setTimeout(() => {
-      this.#wave = undefined;
+    this.#collectTimer = setTimeout(() => {
+      this.#collectTimer = undefined;
       this.#openSoon();
     }, restMs);
   }
 
   #open(): void {
-    clearTimeout(this.#timer);
-    clearTimeout(this.#wave);
-    this.#timer = undefined;
-    this.#wave = undefined;
+    clearTimeout(this.#holdTimer);
+    clearTimeout(this.#collectTimer);
+    this.#holdTimer = undefined;
+    this.#collectTimer = undefined;
     const waiting = this.#waiting;
     this.#waiting = [];
     for (const resolve of waiting) resolve();

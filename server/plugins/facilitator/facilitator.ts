@@ -137,23 +137,25 @@ export class Facilitator {
     if (!answer.success || answer.payer === undefined) return { answer, extensions: undefined };
     const { listeners, onFault } = this.#deps;
     const { payer } = answer;
-    const told = listeners.map((listen) =>
+    const pending = listeners.map((listen) =>
       listen(body, payer).catch((error: unknown) => onFault(error, "an extension")),
     );
     // A cleared timer instead of an AbortSignal, which would create two unused errors for each payment.
     let late: NodeJS.Timeout | undefined;
     const answers = await Promise.race([
-      Promise.all(told),
+      Promise.all(pending),
       new Promise<[]>((resolve) => {
         late = setTimeout(resolve, EXTENSIONS_WAIT_MS, []).unref();
       }),
     ]);
     clearTimeout(late);
     const responses: ExtensionResponses = Object.assign({}, ...answers);
-    const isTold = Object.keys(responses).length > 0;
+    const hasResponses = Object.keys(responses).length > 0;
     return {
       answer,
-      extensions: isTold ? Buffer.from(JSON.stringify(responses)).toString("base64") : undefined,
+      extensions: hasResponses
+        ? Buffer.from(JSON.stringify(responses)).toString("base64")
+        : undefined,
     };
   }
 

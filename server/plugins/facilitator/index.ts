@@ -173,7 +173,7 @@ function observer(register: Registry, tally: Tally): Observer {
 
 /** The body's schema is only documentation: any JSON gets a response of the protocol. */
 const acceptAll = () => () => true;
-const TOLD = {
+const ANSWER_HEADERS = {
   "EXTENSION-RESPONSES": {
     statuses: [200],
     description:
@@ -206,7 +206,12 @@ const paymentRoutes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/x402/settle",
     {
-      config: { auth: "facilitator", limit: "settle", idempotencyKey: true, answerHeaders: TOLD },
+      config: {
+        auth: "facilitator",
+        limit: "settle",
+        idempotencyKey: true,
+        answerHeaders: ANSWER_HEADERS,
+      },
       validatorCompiler: acceptAll,
       schema: {
         tags,

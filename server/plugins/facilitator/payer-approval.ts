@@ -92,13 +92,13 @@ export class PayerApprovalReads {
   }
 }
 
-interface LayingChain {
+interface SubmitterChain {
   readonly rpc: Pick<ChainRpc, "call" | "broadcast">;
   readonly network: Pick<NetworkFacts, "blockTimeMs">;
 }
 
-export interface LayingDeps {
-  chainOf(chainId: number): LayingChain | undefined;
+export interface SubmitterDeps {
+  chainOf(chainId: number): SubmitterChain | undefined;
   sleep(ms: number): Promise<void>;
   /** The minimum time to wait for an approval. */
   patienceMs: number;
@@ -118,10 +118,10 @@ const MOST_BLOCKS = 4;
 const LOOKS = 5;
 
 export class PayerApprovalSubmitter {
-  readonly #deps: LayingDeps;
+  readonly #deps: SubmitterDeps;
   #waiting = 0;
 
-  constructor(deps: LayingDeps) {
+  constructor(deps: SubmitterDeps) {
     this.#deps = deps;
   }
 
@@ -153,7 +153,7 @@ export class PayerApprovalSubmitter {
   }
 
   /** Returns why every node rejects it. No response, or "already known", proves nothing against it. */
-  async #send({ rpc }: LayingChain, raw: Hex): Promise<string | undefined> {
+  async #send({ rpc }: SubmitterChain, raw: Hex): Promise<string | undefined> {
     try {
       await rpc.broadcast(raw);
       return undefined;
@@ -167,7 +167,7 @@ export class PayerApprovalSubmitter {
   }
 
   async #nonceToPass(
-    chain: LayingChain,
+    chain: SubmitterChain,
     { from, nonce }: { from: Address; nonce: bigint },
     timeoutMs: number,
   ): Promise<boolean> {
@@ -181,7 +181,7 @@ export class PayerApprovalSubmitter {
   }
 
   async #lookAgain(
-    chain: LayingChain,
+    chain: SubmitterChain,
     check: () => Promise<CheckResult>,
     payer: string,
   ): Promise<CheckResult> {
@@ -194,7 +194,7 @@ export class PayerApprovalSubmitter {
     }
   }
 
-  #pause({ network }: LayingChain): Promise<void> {
+  #pause({ network }: SubmitterChain): Promise<void> {
     return this.#deps.sleep(Math.min(Math.max(network.blockTimeMs / 4, 50), 500));
   }
 }

@@ -44,11 +44,11 @@ export class ChainPaymentReads {
   constructor(
     rpc: Pick<ChainRpc, "call">,
     gasCapPerItem: bigint,
-    companion: () => ExtraCalls | undefined,
+    extraCalls: () => ExtraCalls | undefined,
   ) {
     this.#rpc = rpc;
     this.#gasCapPerItem = gasCapPerItem;
-    this.#extraCalls = companion;
+    this.#extraCalls = extraCalls;
     this.#rehearsals = new Coalescer((items) => this.#rehearseTogether(items), COALESCED);
     this.#diagnoses = new Coalescer((items) => this.#diagnoseTogether(items), COALESCED);
   }
@@ -110,11 +110,11 @@ export class ChainPaymentReads {
     const receivers = new Set(authorizations.map(({ to }) => to));
     const shown = authorizations.filter(({ from, to }) => from !== to && receivers.has(from));
     const balances = shown.map(({ asset, from }) => ({ target: asset, data: balanceOf(from) }));
-    const along = this.#extraCalls();
-    const asked = along?.calls ?? [];
-    const results = await this.#callOrGiveUp([...asked, ...balances, ...transfers]);
+    const extra = this.#extraCalls();
+    const reads = extra?.calls ?? [];
+    const results = await this.#callOrGiveUp([...reads, ...balances, ...transfers]);
     if (!results) return authorizations.map(() => false);
-    along?.hear(results.splice(0, asked.length));
+    extra?.receive(results.splice(0, reads.length));
     const balanceOfPayer = new Map(
       shown.map(({ from }, index) => [from, uintOf(results[index]) ?? 0n]),
     );
@@ -146,11 +146,11 @@ export class ChainPaymentReads {
     });
     const results = await this.#call(questions.flat());
     return authorizations.map((authorization, index) => {
-      const [balance, state, ...asked] = results.splice(0, questions[index]?.length);
+      const [balance, state, ...reads] = results.splice(0, questions[index]?.length);
       return {
         balanceAtomic: uintOf(balance),
         used: state && schemeOf(authorization).isEnded(authorization, state),
-        asked,
+        reads,
       };
     });
   }

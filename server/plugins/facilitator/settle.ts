@@ -16,7 +16,13 @@ import type {
   SettlementRequest,
   SettlementRow,
 } from "../settlement/types.ts";
-import { BurstHold, callerProof, isAskable, isLikeFirst, type CallerProof } from "./admission.ts";
+import {
+  BurstHold,
+  callerProof,
+  mayReturnSuccess,
+  isLikeFirst,
+  type CallerProof,
+} from "./admission.ts";
 import { gasRefusal, names, notSettled, protocolReason, refusal, settled } from "./answers.ts";
 import type { Approved, CheckResult, PaymentChecker } from "./check.ts";
 import type { PayerApprovalSubmitter } from "./payer-approval.ts";
@@ -169,9 +175,9 @@ export class Settler {
 
   /** Uses half of the caller's waiting time; the other half is for the payment. */
   #afterPayerApproval(approved: Approved, payerApproval: PayerApproval): Promise<CheckResult> {
-    const { checker, payerApproval: layer, settleWaitMs } = this.#deps;
+    const { checker, payerApproval: submitter, settleWaitMs } = this.#deps;
     const check = () => checker.checkPayment(approved.payment);
-    return layer.submit({ ...approved, payerApproval }, check, settleWaitMs / 2);
+    return submitter.submit({ ...approved, payerApproval }, check, settleWaitMs / 2);
   }
 
   /**
@@ -226,12 +232,12 @@ export class Settler {
     const isPayers = ecdsa !== undefined || shown.includes(known.signature.toLowerCase());
     const { scheme } = payment;
     if (!isPayers) return refuse(scheme.reasonSignature, payment.payer);
-    const asked = payment.authorization;
+    const presented = payment.authorization;
     const isSame =
-      known.to === asked.to &&
-      known.value === asked.value &&
-      known.validAfter === asked.validAfter &&
-      known.validBefore === asked.validBefore;
+      known.to === presented.to &&
+      known.value === presented.value &&
+      known.validAfter === presented.validAfter &&
+      known.validBefore === presented.validBefore;
     if (!isSame) return refuse(scheme.reasonUsed, payment.payer);
     return scheme.checkFirst?.(payment, undefined) ?? scheme.checkTerms(payment, undefined);
   }
@@ -251,9 +257,9 @@ export class Settler {
 
   async #outcome(following: Following): Promise<SettleAnswer> {
     const { payment, row, options } = following;
-    const told = names(payment, row);
-    if (!isAskable(row)) {
-      return notSettled(told, "duplicate_settlement", {
+    const ids = names(payment, row);
+    if (!mayReturnSuccess(row)) {
+      return notSettled(ids, "duplicate_settlement", {
         ...(row.txHash && { txHash: row.txHash }),
       });
     }
@@ -265,18 +271,18 @@ export class Settler {
     const outcome =
       known.status === "pending" ? await this.#deps.settlement.wait(row.id, timeoutMs) : known;
     if (outcome.status === "pending") {
-      return notSettled(told, "settlement_pending", {
+      return notSettled(ids, "settlement_pending", {
         ...(outcome.txHash && { txHash: outcome.txHash }),
       });
     }
     if (outcome.status !== "settled") {
-      return notSettled(told, protocolReason(outcome, payment), {
+      return notSettled(ids, protocolReason(outcome, payment), {
         message: outcome.message,
         ...(outcome.txHash && { txHash: outcome.txHash }),
       });
     }
-    if (await this.#maySucceed(following, outcome.settledAt)) return settled(told, outcome.txHash);
-    return notSettled(told, "duplicate_settlement", { txHash: outcome.txHash });
+    if (await this.#maySucceed(following, outcome.settledAt)) return settled(ids, outcome.txHash);
+    return notSettled(ids, "duplicate_settlement", { txHash: outcome.txHash });
   }
 
   /**

@@ -74,7 +74,7 @@ export async function reserve(
   sql: Sql,
   request: ReserveRequest & { paymentId: string; dryRun: boolean },
 ): Promise<ReservationRow> {
-  const row = await decide(sql, toJsonb(asked(request)));
+  const row = await decide(sql, toJsonb(reserveParams(request)));
   if (!row) throw new Error("purser_reserve returned nothing");
   const snapshot = row.snapshot === null ? null : readSnapshot(row.snapshot);
   const refused = RULES.find(({ codes, rolling }) => rolling && includes(codes, row.code));
@@ -143,7 +143,7 @@ async function readReleaseTimes(
 }
 
 /** The JSON that purser_reserve reads; integers as strings, because JSON numbers would lose digits. */
-function asked(request: ReserveRequest & { paymentId: string; dryRun: boolean }) {
+function reserveParams(request: ReserveRequest & { paymentId: string; dryRun: boolean }) {
   const { idempotency, balance } = request;
   return {
     agent_id: request.agentId,
@@ -175,7 +175,7 @@ function asked(request: ReserveRequest & { paymentId: string; dryRun: boolean })
     key: idempotency?.key,
     body_hash: idempotency && bytea(idempotency.bodyHash),
     joins: idempotency?.joins && true,
-    heard: idempotency?.joins?.heard,
+    heard: idempotency?.joins?.deliveredKey,
     call: idempotency?.call,
     dry_run: request.dryRun,
   };

@@ -182,7 +182,7 @@ export interface JoiningCall {
   /** The client has disconnected, so waiting for it is useless. */
   isGone: () => boolean;
   /** The key of an earlier response that was delivered before this call came. */
-  heard?: string;
+  deliveredKey?: string;
   /** Set with the response: the key it is stored under, this call's own or that of the call it joined. */
   answeredBy?: string;
 }

@@ -15,7 +15,7 @@ export interface WalletQuery {
 /** The wallets' facts by agent, as a decision would see them now. */
 export async function readWallets(
   sql: Sql,
-  asked: readonly WalletQuery[],
+  queries: readonly WalletQuery[],
   floorAtomic: bigint,
 ): Promise<Map<string, WalletFacts>> {
   const { rows } = await sql.query<{
@@ -33,12 +33,12 @@ export async function readWallets(
               AS w (id, chain_id, asset, balance, block, gas_hold)
        JOIN agents a ON a.id = w.id`,
     [
-      asked.map(({ agentId }) => agentId),
-      asked.map(({ chainId }) => chainId),
-      asked.map(({ asset }) => asset.toLowerCase()),
-      asked.map(({ balance }) => String(balance.atomic)),
-      asked.map(({ balance }) => String(balance.blockNumber)),
-      asked.map(({ gasHold }) => String(gasHold)),
+      queries.map(({ agentId }) => agentId),
+      queries.map(({ chainId }) => chainId),
+      queries.map(({ asset }) => asset.toLowerCase()),
+      queries.map(({ balance }) => String(balance.atomic)),
+      queries.map(({ balance }) => String(balance.blockNumber)),
+      queries.map(({ gasHold }) => String(gasHold)),
       String(floorAtomic),
     ],
   );

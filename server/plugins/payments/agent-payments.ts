@@ -24,7 +24,7 @@ import type { NetworkFacts } from "../../core/networks.ts";
 import { TOKEN_SCHEME } from "../../schemes/index.ts";
 import type { Fields, Scheme } from "../../schemes/scheme.ts";
 import type { Answer } from "./idempotency.ts";
-import { withSellerNonce, numberOf, refusalOf, type SellerNonceDeps } from "./seller-nonce.ts";
+import { withSellerNonce, nonceFor, refusalOf, type SellerNonceDeps } from "./seller-nonce.ts";
 
 /** The paying agent, as authenticated. */
 export interface Payer {
@@ -73,7 +73,7 @@ export interface PayingBody {
 }
 
 /** The `requestApproval` field of a PayRequest. */
-export const askedApproval = ({ requestApproval, reason }: PayingBody) =>
+export const approvalRequestOf = ({ requestApproval, reason }: PayingBody) =>
   requestApproval === true ? { requestApproval: { reason: reason ?? null } } : {};
 
 export interface WalletBalance {
@@ -120,7 +120,7 @@ export class AgentReserve {
     | ApprovalRequested
   > {
     const { payer, chainId, to, amountAtomic, scheme = TOKEN_SCHEME, extra = {} } = request;
-    const [asked] = await Promise.all([
+    const [reserveRequest] = await Promise.all([
       this.#withBalance(request),
       this.#deps.settlement.assertAvailable(chainId, { kind: request.kind }),
     ]);
@@ -128,7 +128,7 @@ export class AgentReserve {
       "guardrails.reserve",
       { "purser.agent_id": payer.id },
       async () => {
-        const decided = await this.#deps.guardrails.reserve(asked);
+        const decided = await this.#deps.guardrails.reserve(reserveRequest);
         mark({ "purser.decision": decided.kind, ...decisionOf(decided) });
         return decided;
       },
@@ -137,7 +137,7 @@ export class AgentReserve {
       const error = withSellerNonce(request, reserved.error);
       const liftable = reserved.liftable && error === reserved.error;
       if (liftable && request.requestApproval)
-        return { kind: "asked", body: await this.#ask(request, reserved) };
+        return { kind: "approval_requested", body: await this.#requestApproval(request, reserved) };
       return { kind: "denied", error };
     }
     if (reserved.kind !== "reserved") return reserved;
@@ -158,13 +158,13 @@ export class AgentReserve {
         validAfter: 0n,
         validBefore: reserved.validBeforeSeconds,
         // An approval allows exactly one authorization: the one whose nonce is its digest.
-        nonce: approval?.nonce ?? (asked.nonce.slice(-66) as Hex),
+        nonce: approval?.nonce ?? (reserveRequest.nonce.slice(-66) as Hex),
         extra,
       }),
     };
   }
 
-  #ask(
+  #requestApproval(
     request: PayRequest,
     { error, paymentId }: Extract<ReserveResult, { kind: "denied" }>,
   ): Promise<ApprovalRequired> {
@@ -185,8 +185,8 @@ export class AgentReserve {
       site: request.site ?? "",
       url: request.url ?? null,
       listingId: request.listingId ?? null,
-      memo: shownWords(request.memo),
-      reason: shownWords(requestApproval?.reason),
+      memo: visibleText(request.memo),
+      reason: visibleText(requestApproval?.reason),
       denial: {
         code: error.code,
         rule: policy.rule,
@@ -256,14 +256,14 @@ function withoutBalance(
   request: Omit<PayRequest, "to"> & { to: Address | null },
 ): Omit<ReserveRequest, "balance"> {
   const { payer, validForSeconds = MAX_VALID_SECONDS, scheme = TOKEN_SCHEME, ...rest } = request;
-  const { balance: _, requestApproval: _asks, extra: _theirs, ...asked } = rest;
+  const { balance: _, requestApproval: _requestApproval, extra: _extra, ...reserveRequest } = rest;
   return {
-    ...asked,
+    ...reserveRequest,
     ...(scheme.isMetered === true && { isMaximum: true }),
     agentId: payer.id,
     apiKeyId: payer.apiKeyId,
     walletAddress: payer.walletAddress,
-    ...numberOf(request, scheme),
+    ...nonceFor(request, scheme),
     validForSeconds: Math.min(validForSeconds, MAX_VALID_SECONDS),
   };
 }
@@ -279,7 +279,7 @@ const decisionOf = (decided: ReserveResult): TraceAttributes => ({
  * Owners must see every character of what they sign, and agents repeat third-party text: invisible characters
  * are removed.
  */
-const shownWords = (text: string | null | undefined): string | null =>
+const visibleText = (text: string | null | undefined): string | null =>
   plainWords(text, 280) || null;
 
 /** `POST /api/agents/spend`: pay, wait for the proof, respond. */
@@ -301,10 +301,10 @@ export class Spend {
   }
 
   run(request: Spending): Promise<Answer> {
-    return this.#deps.flow.run(request.idempotency, async () => this.#order(request));
+    return this.#deps.flow.run(request.idempotency, async () => this.#plan(request));
   }
 
-  #order(request: Spending): PaymentPlan {
+  #plan(request: Spending): PaymentPlan {
     const { agentReserve, flow } = this.#deps;
     const agentId = request.payer.id;
     return {

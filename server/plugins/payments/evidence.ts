@@ -271,11 +271,11 @@ const isSame = (left: unknown, right: string): boolean =>
   typeof left === "string" && left.toLowerCase() === right.toLowerCase();
 
 /** The fragment after # is not sent in a request. */
-function isSameUrl(written: unknown, asked: URL): boolean {
+function isSameUrl(written: unknown, requested: URL): boolean {
   if (typeof written !== "string" || !URL.canParse(written)) return false;
   const url = new URL(written);
   url.hash = "";
-  return url.href === asked.href;
+  return url.href === requested.href;
 }
 
 const listed = (names: readonly string[]): string =>
@@ -285,7 +285,7 @@ const listed = (names: readonly string[]): string =>
 export function presentEvidence(stored: unknown): PaymentEvidence | null {
   if (!isRecord(stored)) return null;
   const { verified, why, offer, receipt } = stored as unknown as KeptEvidence;
-  const told = ({ verified, why, format, signer }: KeptPiece) => ({
+  const presentPiece = ({ verified, why, format, signer }: KeptPiece) => ({
     verified,
     why: why ?? null,
     format: format ?? null,
@@ -294,10 +294,10 @@ export function presentEvidence(stored: unknown): PaymentEvidence | null {
   return {
     verified,
     why: why ?? null,
-    offer: offer ? told(offer) : null,
+    offer: offer ? presentPiece(offer) : null,
     receipt: receipt
       ? {
-          ...told(receipt),
+          ...presentPiece(receipt),
           issuedAt:
             receipt.issuedAt === undefined ? null : new Date(receipt.issuedAt * 1000).toISOString(),
           transaction: receipt.transaction ?? null,

@@ -191,12 +191,12 @@ const COLUMNS: readonly [string, (payment: Payment) => string | null | undefined
   ["apiKey", (payment) => payment.apiKey?.label],
   ["requestId", (payment) => payment.requestId],
   ["maximum", (payment) => payment.maximum],
-  ["evidence", (payment) => evidenceWord(payment)],
+  ["evidence", (payment) => evidenceState(payment)],
   ["evidenceWhy", (payment) => payment.x402?.evidence?.why],
   ["receiptSigner", (payment) => payment.x402?.evidence?.receipt?.signer],
 ];
 
-const evidenceWord = ({ x402 }: Payment): string | undefined =>
+const evidenceState = ({ x402 }: Payment): string | undefined =>
   x402?.evidence ? (x402.evidence.verified ? "verified" : "not verified") : undefined;
 
 export const CSV_HEADER = `${COLUMNS.map(([name]) => name).join(",")}\r\n`;

@@ -14,7 +14,7 @@ export interface IdempotencyStore {
   /** `response` is the exact JSON text of the response. */
   complete(ref: IdempotencyRef, answer: { statusCode: number; response: string }): Promise<void>;
   /** Stores what is known while the request still runs; the final response replaces it. */
-  note(ref: IdempotencyRef, heard: string): Promise<void>;
+  note(ref: IdempotencyRef, text: string): Promise<void>;
   insert(ref: IdempotencyRef): Promise<boolean>;
   release(ref: IdempotencyRef): Promise<void>;
 }
@@ -54,7 +54,7 @@ export type Lookup =
   | { kind: "new" }
   | { kind: "free"; freeAnswer: FreeResponse }
   | { kind: "answered"; answer: Answer }
-  | { kind: "running"; paymentId: string | null; heard: unknown; ageSeconds: number };
+  | { kind: "running"; paymentId: string | null; storedNote: unknown; ageSeconds: number };
 
 const REPLAYED = { "idempotent-replayed": "true" };
 
@@ -73,8 +73,8 @@ export class Idempotency {
     const { paymentId, ageSeconds } = row;
     const response = await this.responseOf(ref, row);
     if (row.statusCode === null) {
-      const heard = response === null ? undefined : parseExact(response);
-      return { kind: "running", paymentId, heard, ageSeconds };
+      const storedNote = response === null ? undefined : parseExact(response);
+      return { kind: "running", paymentId, storedNote, ageSeconds };
     }
     const freeAnswer = freeAnswerIn(response);
     if (freeAnswer) return { kind: "free", freeAnswer };
@@ -98,7 +98,7 @@ export class Idempotency {
   }
 
   /** The current row of the key, for a call that waits for another one to finish. */
-  async look(ref: IdempotencyRef): Promise<IdempotencyRow | undefined> {
+  async currentRow(ref: IdempotencyRef): Promise<IdempotencyRow | undefined> {
     return this.#store.find(ref);
   }
 
@@ -121,8 +121,8 @@ export class Idempotency {
   }
 
   /** Stores the state of a request without a response yet, for the code that has to finish it. */
-  async note(ref: IdempotencyRef | undefined, heard: Record<string, unknown>): Promise<void> {
-    if (ref !== undefined) await this.#store.note(ref, stringifyExact(heard));
+  async note(ref: IdempotencyRef | undefined, storedNote: Record<string, unknown>): Promise<void> {
+    if (ref !== undefined) await this.#store.note(ref, stringifyExact(storedNote));
   }
 
   async keepError(ref: IdempotencyRef | undefined, error: ApiError): Promise<void> {
@@ -283,12 +283,12 @@ export async function completeKey(
 }
 
 /** Stored before the final response and never over it: the first response of the target stays. */
-export async function noteOnKey(sql: Sql, ref: IdempotencyRef, heard: string): Promise<void> {
+export async function noteOnKey(sql: Sql, ref: IdempotencyRef, storedNote: string): Promise<void> {
   // SQL: as above, while the request waits for proof of the payment.
   await sql.query(
     `UPDATE idempotency_keys SET response = $4, updated_at = now()
       WHERE subject_id = $1 AND route = $2 AND key = $3 AND status_code IS NULL AND response IS NULL`,
-    [ref.subjectId, ref.route, ref.key, heard],
+    [ref.subjectId, ref.route, ref.key, storedNote],
   );
 }
 

@@ -140,7 +140,7 @@ function decoratePaying(app: FastifyInstance): void {
   const joining = new Joining(
     {
       earlier: (ref) => findEarlier(pool, ref),
-      told: markDelivered(pool),
+      markDelivered: markDelivered(pool),
     },
     (error) => app.log.warn({ err: error }, "a response was returned but not recorded"),
   );
@@ -160,7 +160,7 @@ function decoratePaying(app: FastifyInstance): void {
       find: (ref) => findKey(pool, ref),
       readResponse: (ref) => readResponse(pool, ref),
       complete: (ref, answer) => completeKey(pool, ref, answer),
-      note: (ref, heard) => noteOnKey(pool, ref, heard),
+      note: (ref, storedNote) => noteOnKey(pool, ref, storedNote),
       insert: (ref) => insertKey(pool, ref),
       release: (ref) => releaseKey(pool, ref),
     }),
@@ -236,7 +236,7 @@ function decorateKeys(app: FastifyInstance): void {
     if (between) between.ref = ref;
     // "finish": the whole response was written to the connection. It does not fire if the connection broke
     // before.
-    else reply.raw.once("finish", () => app.joining.heard(ref));
+    else reply.raw.once("finish", () => app.joining.noteDelivered(ref));
     return ref;
   });
   app.decorateReply("sendAnswer", function sendAnswer(this: FastifyReply, answer: Answer) {

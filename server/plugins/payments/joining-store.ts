@@ -26,29 +26,32 @@ const GROUPS = { maxBatch: 64, maxInFlight: 2 };
  * Marks responses as delivered, grouped when several are delivered at once. A row that is locked is being
  * marked already and is skipped.
  */
-export function markDelivered(sql: Sql): JoiningStore["told"] {
-  const groups = new Coalescer<Parameters<JoiningStore["told"]>[0], void>(async (told) => {
-    // SQL: with every response to a call without a key, in groups.
-    await sql.query({
-      name: "calls-told",
-      text: `UPDATE idempotency_keys k SET told_at = statement_timestamp() - make_interval(secs => free.ago / 1000)
+export function markDelivered(sql: Sql): JoiningStore["markDelivered"] {
+  const groups = new Coalescer<Parameters<JoiningStore["markDelivered"]>[0], void>(
+    async (delivered) => {
+      // SQL: with every response to a call without a key, in groups.
+      await sql.query({
+        name: "calls-told",
+        text: `UPDATE idempotency_keys k SET told_at = statement_timestamp() - make_interval(secs => free.ago / 1000)
                FROM (SELECT o.subject_id, o.route, o.key, w.ago FROM idempotency_keys o
                        JOIN unnest($1::text[], $2::text[], $3::text[], $4::float8[]) AS w (subject_id, route, key, ago)
                       USING (subject_id, route, key)
                       WHERE o.implicit AND o.told_at IS NULL FOR UPDATE OF o SKIP LOCKED) AS free
               WHERE k.subject_id = free.subject_id AND k.route = free.route AND k.key = free.key`,
-      values: [
-        told.map(({ ref }) => ref.subjectId),
-        told.map(({ ref }) => ref.route),
-        told.map(({ key }) => key),
-        told.map(({ atMs }) => performance.now() - atMs),
-      ],
-    });
-    return told.map(() => undefined);
-  }, GROUPS);
-  return async (told) => {
-    const { ref, key, atMs } = told;
-    if (ref.call === undefined) return groups.ask(told);
+        values: [
+          delivered.map(({ ref }) => ref.subjectId),
+          delivered.map(({ ref }) => ref.route),
+          delivered.map(({ key }) => key),
+          delivered.map(({ atMs }) => performance.now() - atMs),
+        ],
+      });
+      return delivered.map(() => undefined);
+    },
+    GROUPS,
+  );
+  return async (delivered) => {
+    const { ref, key, atMs } = delivered;
+    if (ref.call === undefined) return groups.ask(delivered);
     // SQL: serialized with a cancellation that arrives at the same moment.
     await sql.query("SELECT purser_call_told($1, $2, $3, $4, $5)", [
       ref.subjectId,

@@ -40,7 +40,7 @@ export interface EarlierCall {
 
 export interface JoiningStore {
   earlier(ref: IdempotencyRef): Promise<EarlierCall | undefined>;
-  told(args: { ref: IdempotencyRef; key: string; atMs: number }): Promise<void>;
+  markDelivered(args: { ref: IdempotencyRef; key: string; atMs: number }): Promise<void>;
 }
 
 /** Delays while waiting for the delivery mark of another process to become visible. */
@@ -78,10 +78,10 @@ export class Joining {
       }
       if (deliveredAgoMs !== null) {
         // Delivered by another process: at this time at the latest, however long the database write took.
-        const toldAtMs =
+        const deliveredAtMs =
           this.#deliveredAtMs.get(row.key) ?? performance.now() - deliveredAgoMs - TOLERANCE_MS;
-        if (toldAtMs > joins.cameAtMs) return row.key;
-        joins.heard = row.key;
+        if (deliveredAtMs > joins.cameAtMs) return row.key;
+        joins.deliveredKey = row.key;
         return undefined;
       }
       const pauseMs = MARK_PAUSES_MS[turn];
@@ -91,20 +91,20 @@ export class Joining {
   }
 
   /** The whole response of this call has been sent. */
-  heard(ref: IdempotencyRef): void {
+  noteDelivered(ref: IdempotencyRef): void {
     const key = ref.joins?.answeredBy;
     if (key === undefined) return;
     const atMs = performance.now();
     this.#deliveredAtMs.set(key, atMs);
     const marking = this.#store
-      .told({ ref, key, atMs })
+      .markDelivered({ ref, key, atMs })
       .catch(this.#warn)
       .finally(() => {
         if (this.#marking.get(key) === marking) this.#marking.delete(key);
       });
     this.#marking.set(key, marking);
-    for (const [old, toldAtMs] of this.#deliveredAtMs) {
-      if (atMs - toldAtMs < REMEMBERED_MS) break;
+    for (const [old, deliveredAtMs] of this.#deliveredAtMs) {
+      if (atMs - deliveredAtMs < REMEMBERED_MS) break;
       this.#deliveredAtMs.delete(old);
     }
   }
@@ -120,11 +120,11 @@ const FIRST_LOOK_MS = 60;
 const LAST_LOOK_MS = 1_000;
 
 interface EarlierCallDeps {
-  idempotency: Pick<Idempotency, "look" | "replay" | "responseOf">;
+  idempotency: Pick<Idempotency, "currentRow" | "replay" | "responseOf">;
   store: { find(key: PaymentKey): Promise<PaymentRow | undefined> };
   /** Releases a reservation that a dead process did not sign. */
   voidAbandoned(key: PaymentKey): Promise<boolean>;
-  tell(key: PaymentKey, order: PaymentPlan, delivered: Delivered): Promise<Answer>;
+  finish(key: PaymentKey, plan: PaymentPlan, delivered: Delivered): Promise<Answer>;
 }
 
 /**
@@ -138,7 +138,7 @@ export async function awaitEarlierCall(
   const { idempotency, store } = deps;
   const { held, joins, prepare } = call;
   for (let pauseMs = FIRST_LOOK_MS; ; pauseMs = Math.min(pauseMs * 1.5, LAST_LOOK_MS)) {
-    const row = await idempotency.look(held);
+    const row = await idempotency.currentRow(held);
     if (!row || row.paymentId === null) return undefined;
     const key = { agentId: held.subjectId, paymentId: row.paymentId };
     const payment = await store.find(key);
@@ -149,13 +149,13 @@ export async function awaitEarlierCall(
       joins.answeredBy = held.key;
       return joined(() => idempotency.replay(statusCode, response, row.paymentId));
     }
-    const order = await prepare();
-    if (order.isOver(payment) && payment.status === "reserved") {
+    const plan = await prepare();
+    if (plan.isOver(payment) && payment.status === "reserved") {
       // Otherwise another call has released it, or it was signed after all: the next check shows which.
       if (await deps.voidAbandoned(key)) return undefined;
-    } else if (order.isOver(payment)) {
+    } else if (plan.isOver(payment)) {
       const response = await idempotency.responseOf(held, row);
-      const delivered = await order.resume(
+      const delivered = await plan.resume(
         payment,
         response === null ? undefined : parseExact(response),
         held,
@@ -163,16 +163,16 @@ export async function awaitEarlierCall(
       const isVoid = async () => (await store.find(key))?.status === "voided";
       if (delivered.kind === "failed" && (await isVoid())) return undefined;
       if (delivered.kind !== "unknown") joins.answeredBy = held.key;
-      return joined(() => deps.tell(key, order, delivered));
+      return joined(() => deps.finish(key, plan, delivered));
     }
     if (joins.isGone()) throw inProgress(row.paymentId);
     await sleep(pauseMs);
   }
 }
 
-async function joined(tell: () => Answer | Promise<Answer>): Promise<Answer> {
+async function joined(answerOf: () => Answer | Promise<Answer>): Promise<Answer> {
   try {
-    return { ...(await tell()), joined: true };
+    return { ...(await answerOf()), joined: true };
   } catch (error) {
     throw joinedError(error);
   }

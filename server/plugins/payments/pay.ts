@@ -80,8 +80,11 @@ export class PayFlow {
    * Stores what a request received while it waits for proof of its payment; a later request with its key
    * continues from there.
    */
-  note(idempotency: IdempotencyRef | undefined, heard: Record<string, unknown>): Promise<void> {
-    return this.#deps.idempotency.note(idempotency, heard);
+  note(
+    idempotency: IdempotencyRef | undefined,
+    storedNote: Record<string, unknown>,
+  ): Promise<void> {
+    return this.#deps.idempotency.note(idempotency, storedNote);
   }
 
   /**
@@ -95,21 +98,21 @@ export class PayFlow {
     if (idempotency?.joins) return this.#joinOrPay(idempotency, idempotency.joins, prepare);
     const found = await this.#deps.idempotency.lookup(idempotency);
     if (found.kind === "answered") return found.answer;
-    const order = await prepare();
+    const plan = await prepare();
     if (found.kind === "free") {
-      if (!order.returnFreeResponse) throw notKept(found.freeAnswer);
-      const body = await order.returnFreeResponse(found.freeAnswer);
+      if (!plan.returnFreeResponse) throw notKept(found.freeAnswer);
+      const body = await plan.returnFreeResponse(found.freeAnswer);
       return { statusCode: 200, body, replayed: false };
     }
     if (found.kind === "running") {
-      const payment = await this.#takeOver(order, found, idempotency);
+      const payment = await this.#takeOver(plan, found, idempotency);
       if (payment) {
-        const key = { agentId: order.agentId, paymentId: payment.id };
-        const delivered = await order.resume(payment, found.heard, idempotency);
-        return this.#finish(key, idempotency, delivered, { replayed: true, order });
+        const key = { agentId: plan.agentId, paymentId: payment.id };
+        const delivered = await plan.resume(payment, found.storedNote, idempotency);
+        return this.#finish(key, idempotency, delivered, { replayed: true, plan });
       }
     }
-    return this.#pay(order, idempotency);
+    return this.#pay(plan, idempotency);
   }
 
   /** For a call without a key: joins an earlier call whose response was not delivered, or pays. */
@@ -137,8 +140,8 @@ export class PayFlow {
           idempotency: this.#deps.idempotency,
           store: this.#deps.store,
           voidAbandoned: (key) => this.#voidAbandoned(key),
-          tell: (key, order, delivered) =>
-            this.#finish(key, held, delivered, { replayed: true, order }),
+          finish: (key, plan, delivered) =>
+            this.#finish(key, held, delivered, { replayed: true, plan }),
         },
         { held, joins, prepare: prepareOnce },
       );
@@ -146,24 +149,24 @@ export class PayFlow {
     }
   }
 
-  async #pay(order: PaymentPlan, idempotency: IdempotencyRef | undefined): Promise<Answer> {
+  async #pay(plan: PaymentPlan, idempotency: IdempotencyRef | undefined): Promise<Answer> {
     if (idempotency?.isCanceled?.()) throw canceled();
-    const reserved = await this.#reserve(order, idempotency);
+    const reserved = await this.#reserve(plan, idempotency);
     switch (reserved.kind) {
       case "reserved": {
-        const signed = await this.#signAndSubmit(order, reserved, idempotency);
-        const key = { agentId: order.agentId, paymentId: reserved.paymentId };
+        const signed = await this.#signAndSubmit(plan, reserved, idempotency);
+        const key = { agentId: plan.agentId, paymentId: reserved.paymentId };
         const delivered = await reserved.deliver(signed);
-        return this.#finish(key, idempotency, delivered, { replayed: false, order });
+        return this.#finish(key, idempotency, delivered, { replayed: false, plan });
       }
-      case "unpaid": {
+      case "free": {
         const { body, freeAnswer } = reserved;
-        const isClaimed = order.isSentOnce !== undefined;
+        const isClaimed = plan.isSentOnce !== undefined;
         return this.#deps.idempotency.keepFreeResponse(idempotency, body, freeAnswer, isClaimed);
       }
-      case "told":
+      case "free_not_stored":
         return { statusCode: 200, body: reserved.body, replayed: false };
-      case "asked":
+      case "approval_requested":
         return { statusCode: 202, body: reserved.body, replayed: false };
       case "denied":
         throw reserved.error;
@@ -188,13 +191,13 @@ export class PayFlow {
    */
   async settled(
     paymentId: string,
-    tell: (proof: Settled) => Record<string, unknown> | Promise<Record<string, unknown>>,
+    bodyOf: (proof: Settled) => Record<string, unknown> | Promise<Record<string, unknown>>,
   ): Promise<Delivered> {
     const outcome = await this.#deps.settlement.wait(paymentId, this.#deps.settleWaitMs);
     const txHash = outcome.txHash ?? null;
     switch (outcome.status) {
       case "settled":
-        return { kind: "done", body: await tell(outcome) };
+        return { kind: "done", body: await bodyOf(outcome) };
       case "pending":
         return {
           kind: "unknown",
@@ -234,16 +237,13 @@ export class PayFlow {
     return released;
   }
 
-  async #reserve(
-    order: PaymentPlan,
-    idempotency: IdempotencyRef | undefined,
-  ): Promise<Reservation> {
-    const { isSentOnce } = order;
+  async #reserve(plan: PaymentPlan, idempotency: IdempotencyRef | undefined): Promise<Reservation> {
+    const { isSentOnce } = plan;
     // Generated keys are not claimed: an identical call joins this one only after it has reserved.
-    if (!isSentOnce || idempotency === undefined || idempotency.joins) return order.reserve();
+    if (!isSentOnce || idempotency === undefined || idempotency.joins) return plan.reserve();
     if (!(await this.#deps.idempotency.claim(idempotency))) throw inProgress(null);
     try {
-      return await order.reserve();
+      return await plan.reserve();
     } catch (error) {
       // After an unexpected error it is unknown how far the request came: the key stays claimed, and is treated
       // as lost after a while.
@@ -269,20 +269,20 @@ export class PayFlow {
    * payment decides; there is never a second payment. Undefined: nothing was signed, and the key is free again.
    */
   async #takeOver(
-    order: PaymentPlan,
+    plan: PaymentPlan,
     { paymentId, ageSeconds }: { paymentId: string | null; ageSeconds: number },
     idempotency: IdempotencyRef | undefined,
   ): Promise<PaymentRow | undefined> {
-    if (paymentId === null && order.isSentOnce)
-      throw ageSeconds * 1000 > order.isSentOnce.longestMs ? answerLost() : inProgress(null);
+    if (paymentId === null && plan.isSentOnce)
+      throw ageSeconds * 1000 > plan.isSentOnce.longestMs ? answerLost() : inProgress(null);
     if (paymentId === null) {
       // Nothing was to be paid, and the process died before it stored the response.
       await this.#deps.idempotency.release(idempotency);
       return undefined;
     }
-    const key = { agentId: order.agentId, paymentId };
+    const key = { agentId: plan.agentId, paymentId };
     const payment = await this.#deps.store.find(key);
-    if (!payment || !order.isOver(payment)) throw inProgress(paymentId);
+    if (!payment || !plan.isOver(payment)) throw inProgress(paymentId);
     // Another request with this key released it after this one read the key: whichever reserves next gets the
     // key.
     if (payment.status === "voided" && payment.failureCode === NEVER_SIGNED.code) return undefined;
@@ -359,17 +359,17 @@ export class PayFlow {
     key: PaymentKey,
     idempotency: IdempotencyRef | undefined,
     delivered: Delivered,
-    { replayed, order }: { replayed: boolean; order: PaymentPlan },
+    { replayed, plan }: { replayed: boolean; plan: PaymentPlan },
   ): Promise<Answer> {
     // What our engine relays is returned from the ledger, so no response is stored for calls without a key.
-    const kept = idempotency?.joins && order.relay ? undefined : idempotency;
+    const kept = idempotency?.joins && plan.relay ? undefined : idempotency;
     const joins = idempotency?.joins;
     if (delivered.kind === "done") {
       const answer: Answer = { statusCode: 200, body: delivered.body, replayed };
-      const told = await this.#deps.idempotency.keep(kept, answer);
+      const storedAnswer = await this.#deps.idempotency.keep(kept, answer);
       await delivered.afterwards?.();
       if (joins) joins.answeredBy = idempotency.key;
-      return told;
+      return storedAnswer;
     }
     const { kind, error } = delivered;
     if (kind === "failed") await this.#deps.idempotency.keepError(kept, error);

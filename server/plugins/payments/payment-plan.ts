@@ -26,7 +26,11 @@ export interface PaymentPlan {
    * Finishes what an earlier request began; signs nothing new. `storedNote`: what that request had stored with
    * its key. `ref`: the row of that key, which belongs to another call if this one joined it.
    */
-  resume(payment: PaymentRow, heard: unknown, ref: IdempotencyRef | undefined): Promise<Delivered>;
+  resume(
+    payment: PaymentRow,
+    storedNote: unknown,
+    ref: IdempotencyRef | undefined,
+  ): Promise<Delivered>;
   /**
    * Set when reserving calls a target that may act on the request, so it must not be called twice: the key is
    * claimed before.
@@ -52,9 +56,9 @@ export type Reservation =
       deliver(authorization: SignedAuthorization): Promise<Delivered>;
     }
   /** There was nothing to pay. */
-  | { kind: "unpaid"; body: Record<string, unknown>; freeAnswer?: FreeResponse }
+  | { kind: "free"; body: Record<string, unknown>; freeAnswer?: FreeResponse }
   /** It costs nothing now, and the key stays unused: the same call may have to pay later. */
-  | { kind: "told"; body: Record<string, unknown> }
+  | { kind: "free_not_stored"; body: Record<string, unknown> }
   | NotReserved
   | ApprovalRequested;
 
@@ -63,7 +67,7 @@ export type Reservation =
  * it is approved.
  */
 export interface ApprovalRequested {
-  kind: "asked";
+  kind: "approval_requested";
   body: Record<string, unknown>;
 }
 

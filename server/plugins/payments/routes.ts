@@ -15,7 +15,7 @@ import {
 } from "../../schemas/payments.ts";
 import { ownAgent } from "../agents/change.ts";
 import { refuseField } from "../agents/rules.ts";
-import { askedApproval } from "./agent-payments.ts";
+import { approvalRequestOf } from "./agent-payments.ts";
 import { readSpend } from "./spend-request.ts";
 
 const SPEND = "POST /api/agents/spend";
@@ -61,7 +61,7 @@ const spending: FastifyPluginAsyncTypebox = async (app) => {
       const order = readSpend(body, { walletAddress, network });
       const answer = await app.spend.run({
         ...order,
-        ...askedApproval(body),
+        ...approvalRequestOf(body),
         payer: { id: agent.id, walletAddress: agent.walletAddress, apiKeyId: agent.apiKeyId },
         requestId: request.id,
         idempotency,

@@ -11,7 +11,7 @@ export interface SellerNonceDeps {
   isEnded(chainId: number, ref: AuthorizationRef): Promise<boolean>;
 }
 
-interface Numbered {
+interface NonceRequest {
   nonce?: Hex;
   chainId: number;
   asset: Address;
@@ -19,8 +19,8 @@ interface Numbered {
   refusal?: TargetRefusal;
 }
 
-export const numberOf = (
-  { nonce }: Pick<Numbered, "nonce">,
+export const nonceFor = (
+  { nonce }: Pick<NonceRequest, "nonce">,
   { noncePrefix }: Pick<Scheme, "noncePrefix">,
 ): Pick<ReserveRequest, "nonce" | "prescribed"> =>
   nonce === undefined
@@ -32,14 +32,14 @@ export const numberOf = (
  */
 export async function refusalOf(
   deps: SellerNonceDeps,
-  { nonce, chainId, asset, payer, refusal }: Numbered,
+  { nonce, chainId, asset, payer, refusal }: NonceRequest,
 ): Promise<TargetRefusal | undefined> {
   if (refusal !== undefined || nonce === undefined) return refusal;
   const isUsed = await deps.isEnded(chainId, { asset, from: payer.walletAddress, nonce });
   return isUsed ? { code: "challenge_already_used" } : undefined;
 }
 
-interface Numbering {
+interface ApprovalRequest {
   nonce?: Hex;
   scheme?: Pick<Scheme, "noncePrefix">;
 }
@@ -47,7 +47,7 @@ interface Numbering {
 /**
  * Why an approval cannot allow this payment: it allows only the authorization whose nonce is its own digest.
  */
-function whyNotNumbered({ nonce, scheme }: Numbering): string | undefined {
+function whyNotApprovable({ nonce, scheme }: ApprovalRequest): string | undefined {
   if (nonce !== undefined) return "the seller uses MPP, which sets the authorization's nonce";
   if (scheme?.noncePrefix !== undefined)
     return "it would be paid through Permit2, which has its own nonces";
@@ -55,8 +55,8 @@ function whyNotNumbered({ nonce, scheme }: Numbering): string | undefined {
 }
 
 /** A denial is reported as approvable only if an approval could allow the payment. */
-export function withSellerNonce(request: Numbering, denial: ApiError): ApiError {
-  const why = whyNotNumbered(request);
+export function withSellerNonce(request: ApprovalRequest, denial: ApiError): ApiError {
+  const why = whyNotApprovable(request);
   if (why === undefined || denial.extra["approvable"] !== true) return denial;
   const { code, message, headers, extra } = denial;
   const detail = `${message} An approval cannot allow this: ${why}.`;

@@ -15,7 +15,7 @@ export interface FailureAttribution {
   offenders: string[];
 }
 
-const NOBODY: FailureAttribution = { faults: [], offenders: [] };
+const NO_FAULT: FailureAttribution = { faults: [], offenders: [] };
 
 /**
  * - Used or canceled by someone else meanwhile: no fault, and it costs little gas.
@@ -34,7 +34,7 @@ export async function attributeFailure(
 ): Promise<FailureAttribution> {
   const proven = new Set(outcomes.map(({ nonce }) => nonce));
   const idle = tx.items.filter(({ nonce }) => !proven.has(nonce));
-  if (idle.length === 0) return NOBODY;
+  if (idle.length === 0) return NO_FAULT;
   const states = await ctx.reads.readAuthorizationStates(
     ctx.rpc,
     idle,
@@ -42,14 +42,14 @@ export async function attributeFailure(
   );
   // A token that does not answer is no payment's fault.
   const unused = idle.filter((_item, index) => states[index] === false);
-  if (unused.length === 0) return NOBODY;
+  if (unused.length === 0) return NO_FAULT;
   const coded = await withCode(ctx, unused);
   const isBurnt =
     BigInt(receipt.status) === 0n || BigInt(receipt.gasUsed) * 20n > tx.gasLimit * 19n;
   if (tx.items.length === 1) return { faults: nonces(unused), offenders: payers(coded) };
   if (isBurnt)
     return { faults: nonces(coded.length > 0 ? coded : unused), offenders: payers(coded) };
-  if (proven.size === 0 && unused.length === tx.items.length) return NOBODY;
+  if (proven.size === 0 && unused.length === tx.items.length) return NO_FAULT;
   const isBounded = tx.to.toLowerCase() !== MULTICALL3_ADDRESS.toLowerCase();
   return { faults: nonces(unused), offenders: payers(isBounded ? coded : unused) };
 }

@@ -20,7 +20,7 @@ export const MAX_IN_FLIGHT = 16;
 /** Of these, third-party payments that are sent alone may use at most this many, ... */
 export const SOLO_PLACES = 4;
 /** ... and all third-party payments together leave this many free for withdrawals and agents. */
-export const KEPT_PLACES = 1;
+export const RESERVED_PLACES = 1;
 /** A third-party payment has failed after its transaction was given up this many times. */
 export const MAX_GIVEN_UP = 4;
 

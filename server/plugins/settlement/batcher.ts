@@ -14,7 +14,7 @@ import type { EngineLog } from "./context.ts";
 /** It may be deployed while this process runs. */
 const LOOK_AGAIN_MS = 60_000;
 
-const WORDS = {
+const STATE_TEXTS = {
   absent: "is not deployed",
   other: "has different code",
   mute: "is deployed but does not work on this chain",
@@ -62,7 +62,7 @@ export class Batcher {
       const found = await readBatcher(rpc, batcher);
       this.#address = found === "ours" ? batcher : undefined;
       if (found === "ours") this.#isWarned = false;
-      else this.#warn(WORDS[found]);
+      else this.#warn(STATE_TEXTS[found]);
     } catch {
       // No response proves nothing; the engine reports the endpoint itself.
     }
@@ -77,7 +77,7 @@ export class Batcher {
    * Handles the result of the probe. Unless it is an empty batch's result, the batcher is not used until it is
    * found again.
    */
-  hear(answer: CallResult | undefined): boolean {
+  checkProbe(answer: CallResult | undefined): boolean {
     if (answer?.success === true && answer.data === NO_ANSWERS) return true;
     this.#address = undefined;
     this.#warn("no longer responds");

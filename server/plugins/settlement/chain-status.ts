@@ -27,7 +27,7 @@ export interface ChainStatusDeps {
 
 export class ChainStatus {
   readonly #deps: ChainStatusDeps;
-  readonly #nobody: { asset: string; from: string; nonce: string };
+  readonly #probeKey: { asset: string; from: string; nonce: string };
   readonly #calls: readonly ContractCall[];
   #known = { readMs: Number.NEGATIVE_INFINITY, tokenAnswers: false };
   #reading: Promise<boolean> | undefined;
@@ -35,9 +35,9 @@ export class ChainStatus {
   constructor(deps: ChainStatusDeps) {
     this.#deps = deps;
     const { asset, lanes } = deps;
-    this.#nobody = { asset, from: `0x${"0".repeat(40)}`, nonce: `0x${"0".repeat(64)}` };
+    this.#probeKey = { asset, from: `0x${"0".repeat(40)}`, nonce: `0x${"0".repeat(64)}` };
     this.#calls = [
-      schemeOf(this.#nobody).stateCall(this.#nobody),
+      schemeOf(this.#probeKey).stateCall(this.#probeKey),
       ...lanes.map(({ address }) => ({
         target: MULTICALL3_ADDRESS,
         data: `0x${GET_ETH_BALANCE}${addressWord(address)}` as const,
@@ -52,7 +52,7 @@ export class ChainStatus {
   extraCalls(): ExtraCalls | undefined {
     const readMs = performance.now();
     if (readMs - this.#known.readMs <= this.#deps.timings.chainStatusExtraCallsMs) return undefined;
-    return { calls: this.#calls, hear: (results) => void this.#keep(results, readMs) };
+    return { calls: this.#calls, receive: (results) => void this.#keep(results, readMs) };
   }
 
   /** Detects a proxy without code, which returns nothing to every call. Failed reads are not cached. */
@@ -71,9 +71,9 @@ export class ChainStatus {
   }
 
   #keep([state, ...balances]: readonly CallResult[], readMs: number): boolean {
-    const nobody = this.#nobody;
+    const probeKey = this.#probeKey;
     const tokenAnswers =
-      state !== undefined && schemeOf(nobody).isEnded(nobody, state) !== undefined;
+      state !== undefined && schemeOf(probeKey).isEnded(probeKey, state) !== undefined;
     // Responses can arrive out of order.
     if (readMs < this.#known.readMs) return tokenAnswers;
     this.#known = { readMs, tokenAnswers };

@@ -3,7 +3,7 @@ import {
   type BatchItem,
   gasLimitOf,
   isThirdParty,
-  KEPT_PLACES,
+  RESERVED_PLACES,
   MAX_BATCH,
   MAX_IN_FLIGHT,
   SOLO_PLACES,
@@ -145,7 +145,7 @@ export class Collector {
     const { ctx, inFlight, ahead } = this.#deps;
     if (inFlight() >= MAX_IN_FLIGHT) return false;
     if (!items.every(isThirdParty)) return true;
-    if (inFlight() >= MAX_IN_FLIGHT - KEPT_PLACES) return false;
+    if (inFlight() >= MAX_IN_FLIGHT - RESERVED_PLACES) return false;
     if (items[0]?.solo === true && this.#thirdPartySolosAhead >= SOLO_PLACES) return false;
     const gasAhead = ahead().reduce((sum, batch) => sum + gasLimitOf(batch), 0n);
     const blockGas = ctx.heads.head?.gasLimit ?? 0n;

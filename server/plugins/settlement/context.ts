@@ -55,7 +55,7 @@ export type FaultPoint =
   /** Included deep enough to report; the outcome is not written yet. */
   | "before-final-write"
   /** Written and reported to callers; a reorganisation may still remove the block. */
-  | "told"
+  | "reported"
   /** Deep enough to be final; this is not written yet. */
   | "before-final"
   | "void-signed"
@@ -74,7 +74,7 @@ export interface EngineContext {
   settlements: typeof SettlementStore;
   watched: typeof WatchStore;
   refusals: Refusals;
-  batcher: Pick<Batcher, "address" | "probe" | "hear" | "start" | "stop">;
+  batcher: Pick<Batcher, "address" | "probe" | "checkProbe" | "start" | "stop">;
   /** The range of blocks that one round of an event search reads. */
   search: { spanBlocks: bigint; spansPerRound: number };
   timings: Timings;
@@ -93,15 +93,15 @@ export async function writeOutcomes(
   ctx: EngineContext,
   outcomes: readonly ProvenOutcome[],
 ): Promise<FinalizeResult> {
-  const told = await ctx.settlements.finalizeSettlements(ctx.pool, ctx.network.chainId, outcomes);
-  alarmOf(ctx, told);
+  const result = await ctx.settlements.finalizeSettlements(ctx.pool, ctx.network.chainId, outcomes);
+  alarmOf(ctx, result);
   for (const { status } of outcomes)
     if (status !== "open" && status !== "held") ctx.meter.finished(status, 1);
-  return told;
+  return result;
 }
 
-export function alarmOf(ctx: Pick<EngineContext, "log" | "meter">, told: FinalizeResult): void {
-  for (const { id, kind } of told.corrected) {
+export function alarmOf(ctx: Pick<EngineContext, "log" | "meter">, result: FinalizeResult): void {
+  for (const { id, kind } of result.corrected) {
     ctx.meter.corrected(kind);
     ctx.log.error({ settlement: id, kind }, "corrected an outcome that the chain contradicts");
   }

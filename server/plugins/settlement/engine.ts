@@ -302,11 +302,11 @@ export class RunningEngine {
     this.#listener = new Listener({
       connectionString: deps.connectionString,
       silence: deps.silence ?? new SilenceWatch(),
-      onConnected: () => void this.waiters.askAll(),
+      onConnected: () => void this.waiters.queryAll(),
       onTrouble: (error) =>
         deps.log.warn({ err: error }, "listening connection lost; reconnecting"),
     });
-    this.#listener.on(SETTLED_CHANNEL, (payload) => this.waiters.hear(payload));
+    this.#listener.on(SETTLED_CHANNEL, (payload) => this.waiters.receive(payload));
     this.#listener.on(QUEUE_CHANNEL, (payload) => this.chains.get(Number(payload))?.wake());
     this.settlement = new SettlementEngine({
       pool: deps.pool,

@@ -55,7 +55,7 @@ export default fp(
       fault: async (point) => faults.at?.(point),
     });
     app.siblings.onWork((chainId) => engine.calls.wake(chainId));
-    app.siblings.onExpecting((...said) => engine.calls.expect(...said));
+    app.siblings.onExpecting((...args) => engine.calls.expect(...args));
     app.decorate("settlement", engine.settlement);
     watchLanes(app.metrics, engine);
     watchGas(app.metrics, engine);

@@ -13,7 +13,7 @@ const DRAIN_MS = 3_000;
 const LOOK_EVERY_MS = 300;
 const LOOK_AFTER_BLOCKS = 1.25;
 /** Payments are refused for this long after the signer did not respond; then it is tried again. */
-const MUTE_MS = 3_000;
+const SIGNER_RETRY_MS = 3_000;
 
 export interface LaneDeps {
   ctx: EngineContext;
@@ -125,7 +125,7 @@ export class Lane {
       if (tracker.slots.size > 0 && tracker.idleMs >= patienceMs) look();
     }, LOOK_EVERY_MS);
     const stopHeads = ctx.heads.onHead(look);
-    const stopRiding = ctx.heads.addPiggybackRead(tracker.piggybackRead);
+    const stopPiggybackRead = ctx.heads.addPiggybackRead(tracker.piggybackRead);
     try {
       const nextNonce = await this.#resume(lease, tracker, storedNonce);
       this.#tracker = tracker;
@@ -136,7 +136,7 @@ export class Lane {
       clearInterval(renewal);
       clearInterval(looking);
       stopHeads();
-      stopRiding();
+      stopPiggybackRead();
       tracker.close();
       await this.#sender?.settle();
       this.#tracker = undefined;
@@ -238,10 +238,10 @@ export class Lane {
 
   async #renew(lease: Lease): Promise<void> {
     const { ctx } = this.#deps;
-    const askedMs = performance.now();
+    const requestedMs = performance.now();
     try {
       if (await ctx.lanes.renewLease(ctx.pool, lease, ctx.timings.laneLeaseMs))
-        this.#leaseGoodUntilMs = askedMs + ctx.timings.laneLeaseMs;
+        this.#leaseGoodUntilMs = requestedMs + ctx.timings.laneLeaseMs;
       else this.#doubt("the lease was lost");
     } catch (error) {
       // The lease may still be valid; it expires on its own, and every write checks it.
@@ -288,7 +288,7 @@ export class Lane {
       this.#deps.ctx.log.error({ lane: this.address }, "the relayer's signer does not respond");
     this.#signerUnavailableUntilMs = answers
       ? Number.NEGATIVE_INFINITY
-      : performance.now() + MUTE_MS;
+      : performance.now() + SIGNER_RETRY_MS;
   }
 
   #noteUnfunded(unfunded: boolean): void {

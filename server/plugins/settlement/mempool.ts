@@ -78,13 +78,13 @@ export class Mempool {
     return this.#send(slot, async (latest) => {
       const waiting = new AbortController();
       slot.waiting = waiting;
-      const wordCame = ctx.heads.awaitWord();
+      const stopAwaiting = ctx.heads.awaitWord();
       try {
         const shown = await ctx.rpc.broadcastAndWait(latest.raw, waiting.signal);
         if (waiting.signal.aborted) throw GIVEN_UP;
         if (isReceiptOf(shown, latest.hash)) slot.shown = shown;
       } finally {
-        wordCame();
+        stopAwaiting();
         if (slot.waiting === waiting) slot.waiting = undefined;
       }
     });

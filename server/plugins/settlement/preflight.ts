@@ -251,7 +251,7 @@ async function simulate(
     gas: gasLimitOf([...debits, ...terms.batch]),
     fees: terms.fees,
   });
-  const isBatcherThere = batcherProbe !== undefined && ctx.batcher.hear(answers[0]);
+  const isBatcherThere = batcherProbe !== undefined && ctx.batcher.checkProbe(answers[0]);
   const balances = answers.splice(batcherProbe ? 1 : 0, owed.length);
   const isCovered = owed.every(([, sum], index) => (uintOf(balances[index]) ?? 0n) >= sum);
   const results = batcherProbe ? answers.slice(1) : answers;

@@ -19,7 +19,7 @@ export interface Refused {
   /** The revert reason of the simulation. Undefined when it ran out of gas or gave none. */
   text: string | undefined;
   /** Mined without effect so often that it is no longer simulated. */
-  isWornOut?: boolean;
+  hasTooManyFaults?: boolean;
 }
 
 export type Proof = { outcome: ProvenOutcome } | { retryAfterMs: number };
@@ -77,7 +77,7 @@ function proofOfRefusal(
   const isPublic = record.agent_id !== null && record.attempts > 0;
   const isElsewhere = record.kind === "x402" || record.kind === "refund";
   if (record.cancel_signature !== null || isElsewhere || isPublic)
-    return { retryAfterMs: restOf(record, ctx.timings) };
+    return { retryAfterMs: retryDelayOf(record, ctx.timings) };
   if (!isSure) return { retryAfterMs: soonMs };
   const { number, hash } = block;
   const proof: EndProof = { kind: "refusal", block: number.toString(), blockHash: hash };
@@ -112,7 +112,7 @@ export const refusalsBy =
   };
 
 /** The longer it has been rejected, the less often it is retried. */
-const restOf = ({ created_at }: SettlementRecord, { refusedRestMs }: Timings): number =>
+const retryDelayOf = ({ created_at }: SettlementRecord, { refusedRestMs }: Timings): number =>
   Math.min(Math.max((Date.now() - created_at.getTime()) / 8, refusedRestMs), 15_000);
 
 /**
@@ -145,14 +145,14 @@ async function confirmations(
   refused: readonly Refused[],
   { block, refusedBy }: { block: BlockHeader; refusedBy: (endpoint: Caller) => Promise<boolean[]> },
 ): Promise<(index: number) => boolean> {
-  if (refused.every(({ isWornOut }) => isWornOut)) return () => true;
+  if (refused.every(({ hasTooManyFaults }) => hasTooManyFaults)) return () => true;
   if (ctx.rpc.endpoints === 1) {
     const patienceMs = Math.max(ctx.network.blockTimeMs * 3, 1_000);
     return (index) => {
       const entry = refused[index];
       return (
         entry !== undefined &&
-        (entry.isWornOut === true ||
+        (entry.hasTooManyFaults === true ||
           ctx.refusals.isRepeated(entry.record.id, block.number, patienceMs))
       );
     };

@@ -48,7 +48,7 @@ const isOfHead = ({ blockHash, blockNumber }: RpcReceipt, head: Head): boolean =
   blockHash === head.hash && BigInt(blockNumber) === head.number;
 
 /** Null: there is no receipt yet. Undefined: no response, or not a receipt of this transaction. */
-function answered(
+function receiptFrom(
   answer: PromiseSettledResult<unknown> | undefined,
   hash: Hex,
 ): RpcReceipt | null | undefined {
@@ -74,7 +74,7 @@ export class ReceiptReader {
       questions: hashes.map(receiptQuestion),
       receive: (answers) => {
         const read = hashes.flatMap((hash, index) => {
-          const receipt = answered(answers[index], hash);
+          const receipt = receiptFrom(answers[index], hash);
           return receipt === undefined ? [] : [[hash, receipt] as const];
         });
         this.#early = { atMs: performance.now(), receipts: new Map(read) };
@@ -129,7 +129,7 @@ export class ReceiptReader {
     const known = this.#fresh();
     const found = new Map<Slot, RpcReceipt>();
     const undecided = new Set<Slot>();
-    const asked: { slot: Slot; hash: Hex }[] = [];
+    const requests: { slot: Slot; hash: Hex }[] = [];
     let isOverdue = false;
     for (const slot of open) {
       const { shown, attempts } = slot;
@@ -145,18 +145,18 @@ export class ReceiptReader {
         if (slot.waiting && !isLate && head.number <= slot.sentAtBlock) continue;
         if (slot.waiting && now - head.seenAtMs < GRACE_MS) this.#lookAfterGrace();
         else if (!hashes.every((hash) => known?.has(hash)))
-          asked.push(...hashes.map((hash) => ({ slot, hash })));
+          requests.push(...hashes.map((hash) => ({ slot, hash })));
       }
     }
     const nonce = { method: "eth_getTransactionCount", params: [lane, "latest"] };
     const questions = [
       ...(isOverdue ? [nonce] : []),
-      ...asked.map(({ hash }) => receiptQuestion(hash)),
+      ...requests.map(({ hash }) => receiptQuestion(hash)),
     ];
     const answers = questions.length === 0 ? [] : await ctx.rpc.callMany(questions);
     const first = isOverdue ? answers.shift() : undefined;
-    for (const [index, { slot, hash }] of asked.entries()) {
-      const receipt = answered(answers[index], hash);
+    for (const [index, { slot, hash }] of requests.entries()) {
+      const receipt = receiptFrom(answers[index], hash);
       if (receipt) found.set(slot, receipt);
       else if (receipt === undefined) undecided.add(slot);
       else if (slot.waiting && head.number > slot.sentAtBlock) this.#deps.onPassedOver(slot);

@@ -170,7 +170,7 @@ export async function findingIn(
 }
 
 /** Our own transactions that carried it, checked before other evidence. */
-export async function findingOfOurs(
+export async function findingInOwnTransactions(
   ctx: EngineContext,
   record: SettlementRecord,
   headNumber: bigint,

@@ -62,8 +62,8 @@ export interface SenderDeps {
 type Sendable = Pick<PreflightResult, "good" | "batcher">;
 
 /** Delay before rows are retried whose agent's row was locked. */
-const HELD_REST_MS = 5_000;
-const UNSIGNED_REST_MS = 500;
+const LOCKED_RETRY_MS = 5_000;
+const UNSIGNED_RETRY_MS = 500;
 const NEEDED_MS = 60;
 const MOST_NEEDED_MS = 400;
 
@@ -228,7 +228,7 @@ export class Sender {
       refused.map(({ item, text, hasTooManyFaults }) => ({
         record: item.record,
         text,
-        isWornOut: hasTooManyFaults,
+        hasTooManyFaults,
       })),
       refusalsBy(ctx, items, terms),
     );
@@ -298,7 +298,7 @@ export class Sender {
         : tracker.sendAndWait(slot));
       trace?.sent();
       await ctx.fault("broadcast");
-      if (slot.shown || slot.mined) return await tracker.hear(slot);
+      if (slot.shown || slot.mined) return await tracker.receiveShown(slot);
       // Where blocks are neither announced nor regular (a local chain that mines each transaction), the block
       // may already exist: read it without waiting for the next poll.
       if (ctx.heads.isAnnounced || ctx.heads.nextDueMs(performance.now()) !== undefined) return;
@@ -326,11 +326,11 @@ export class Sender {
     if (state === LEASE_LOST || state === CLAIM_LOST)
       return onDoubt("the lease or a claim was lost");
     // An agent's row is locked: its payments are retried later, and the lane continues.
-    if (state === LOCK_TIMEOUT) return this.#release(items, HELD_REST_MS);
+    if (state === LOCK_TIMEOUT) return this.#release(items, LOCKED_RETRY_MS);
     // Nothing was signed, so nothing was stored: it is retried when the KMS is available again.
     if (isKeysUnavailable(error)) {
       this.#deps.onSigner(false);
-      return this.#release(items, UNSIGNED_REST_MS);
+      return this.#release(items, UNSIGNED_RETRY_MS);
     }
     const { kind } = classifyChainError(error);
     if (state === undefined && (kind === "unreachable" || kind === "fee_too_low"))

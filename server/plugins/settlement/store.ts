@@ -283,10 +283,10 @@ export async function finalizeSettlements(
     );
     const failed = each.find((result) => result.status === "rejected");
     if (failed) throw failed.reason;
-    const told = each.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
+    const results = each.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
     return {
-      finished: told.reduce((sum, { finished }) => sum + finished, 0),
-      corrected: told.flatMap(({ corrected }) => corrected),
+      finished: results.reduce((sum, { finished }) => sum + finished, 0),
+      corrected: results.flatMap(({ corrected }) => corrected),
     };
   }
 }

@@ -101,7 +101,7 @@ export class Tracker {
   }
 
   /** A send returned a receipt: it is checked against the block that it names. */
-  async hear({ shown }: Slot): Promise<void> {
+  async receiveShown({ shown }: Slot): Promise<void> {
     if (!shown) return;
     this.#late = 0;
     this.#deps.ctx.heads.receive(BigInt(shown.blockNumber));
@@ -204,7 +204,7 @@ export class Tracker {
       }
       const { inclusionDepth, confirmations } = this.#deps.ctx.network;
       const depth = depthOf(head.number, BigInt(receipt.blockNumber));
-      if (depth >= inclusionDepth) await this.#tell(slot, receipt, depth >= confirmations);
+      if (depth >= inclusionDepth) await this.#report(slot, receipt, depth >= confirmations);
     } finally {
       slot.finishing = false;
     }
@@ -232,7 +232,7 @@ export class Tracker {
    * Reports the result to callers when it is deep enough, and writes it once more when it is final. Often both
    * happen at once.
    */
-  async #tell(slot: Slot, receipt: RpcReceipt, isFinal: boolean): Promise<void> {
+  async #report(slot: Slot, receipt: RpcReceipt, isFinal: boolean): Promise<void> {
     const { ctx, lease } = this.#deps;
     const isFirst = slot.included === undefined;
     const outcomes = provenBy(receipt, slot, isFinal);
@@ -264,7 +264,7 @@ export class Tracker {
     else {
       slot.included = place;
       slot.batch = undefined;
-      await ctx.fault("told");
+      await ctx.fault("reported");
     }
     this.#deps.onProgress();
   }
@@ -299,7 +299,7 @@ export class Tracker {
           if (header.hash !== blockHash) await this.#reopen(slot, number, blockHash);
           else if (isFinal) {
             const receipt = await this.#receiptOf(slot);
-            if (receipt?.blockHash === blockHash) await this.#tell(slot, receipt, true);
+            if (receipt?.blockHash === blockHash) await this.#report(slot, receipt, true);
           }
         } finally {
           slot.finishing = false;

@@ -135,7 +135,7 @@ export interface Availability {
 export interface ExtraCalls {
   /** They must run before any call that changes state. */
   calls: readonly ContractCall[];
-  hear(results: readonly CallResult[]): void;
+  receive(results: readonly CallResult[]): void;
 }
 
 /** The engine's interface to the rest of the server (decorated as `app.settlement`). */

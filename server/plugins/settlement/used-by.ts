@@ -12,7 +12,7 @@ import {
   authorizationOf,
   depthOf,
   findingIn,
-  findingOfOurs,
+  findingInOwnTransactions,
   proofOf,
   stateProof,
   type Finding,
@@ -29,7 +29,7 @@ export async function explainUse(
   record: SettlementRecord,
 ): Promise<ProvenOutcome | undefined> {
   const head = ctx.heads.head ?? (await ctx.heads.refresh());
-  const ours = await findingOfOurs(ctx, record, head.number);
+  const ours = await findingInOwnTransactions(ctx, record, head.number);
   if (ours) return outcomeOfUse(record, ours, false);
   const before = mayBeReplay(record)
     ? await stateWhenAccepted(ctx, record, head.number)
@@ -162,10 +162,10 @@ async function shareOf(
   const left = unread.toSorted((a, b) => Number((a.charged ?? 0n) - (b.charged ?? 0n)));
   const isOpen = ({ status }: SettlementRecord) => status === "queued" || status === "submitted";
   for (const { tx_hash, value } of alike.filter((one) => !isOpen(one))) {
-    const itsOwn = left.findIndex(
+    const ownIndex = left.findIndex(
       ({ receipt, charged }) => receipt.transactionHash === tx_hash && charged === value,
     );
-    if (itsOwn !== -1) left.splice(itsOwn, 1);
+    if (ownIndex !== -1) left.splice(ownIndex, 1);
   }
   const open = alike.filter(isOpen);
   const refs = open.map(authorizationOf);

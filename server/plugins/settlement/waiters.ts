@@ -26,7 +26,7 @@ export class Waiters {
   readonly #deps: WaitersDeps;
   readonly #byId = new Map<string, Set<Waiter>>();
   /** Waits that time out at the same moment share one query. */
-  readonly #lastLooks: Coalescer<string, SettlementRow | undefined>;
+  readonly #finalQueries: Coalescer<string, SettlementRow | undefined>;
   /** Ids that joined since the last query. */
   #fresh = new Set<string>();
   #gathering: NodeJS.Timeout | undefined;
@@ -34,7 +34,7 @@ export class Waiters {
 
   constructor(deps: WaitersDeps) {
     this.#deps = deps;
-    this.#lastLooks = new Coalescer(async (ids) => {
+    this.#finalQueries = new Coalescer(async (ids) => {
       const rows = await deps.load(ids);
       const byId = new Map(rows.map((row) => [row.id, row]));
       return ids.map((id) => byId.get(id));
@@ -55,10 +55,10 @@ export class Waiters {
       this.#byId.set(id, waiters);
       // The outcome may have been written before this waiter was registered.
       this.#fresh.add(id);
-      this.#gathering ??= setTimeout(() => void this.#ask(), GATHER_MS);
-      this.#fallback ??= setInterval(() => void this.askAll(), FALLBACK_MS).unref();
+      this.#gathering ??= setTimeout(() => void this.#query(), GATHER_MS);
+      this.#fallback ??= setInterval(() => void this.queryAll(), FALLBACK_MS).unref();
       timer = setTimeout(() => {
-        this.#last(id).then(resolve, reject);
+        this.#finalQuery(id).then(resolve, reject);
       }, timeoutMs);
     });
     return outcome.finally(() => {
@@ -77,27 +77,27 @@ export class Waiters {
    * Handles a notification, with one or several outcomes: `{id, status, txHash, block, at, byOther, reason,
    * message, value}`.
    */
-  hear(payload: string): void {
-    for (const word of [JSON.parse(payload) as OutcomeNotice | OutcomeNotice[]].flat())
-      this.#hear(word);
+  receive(payload: string): void {
+    for (const notice of [JSON.parse(payload) as OutcomeNotice | OutcomeNotice[]].flat())
+      this.#notify(notice);
   }
 
-  #hear(word: OutcomeNotice): void {
-    const waiters = this.#byId.get(word.id);
+  #notify(notice: OutcomeNotice): void {
+    const waiters = this.#byId.get(notice.id);
     if (!waiters) return;
-    const outcome = outcomeOfWord(word);
+    const outcome = outcomeOfNotice(notice);
     // A reorganisation reopened the payment: keep waiting for its end.
     if (outcome.status === "pending") return;
     for (const waiter of waiters) waiter.resolve(outcome);
   }
 
   /** Queries all waiters: after a lost connection, and periodically. */
-  async askAll(): Promise<void> {
+  async queryAll(): Promise<void> {
     this.#fresh = new Set(this.#byId.keys());
-    await this.#ask();
+    await this.#query();
   }
 
-  async #ask(): Promise<void> {
+  async #query(): Promise<void> {
     clearTimeout(this.#gathering);
     this.#gathering = undefined;
     const ids = [...this.#fresh].filter((id) => this.#byId.has(id));
@@ -115,8 +115,8 @@ export class Waiters {
     }
   }
 
-  async #last(id: string): Promise<SettlementOutcome> {
-    const row = await this.#lastLooks.ask(id);
+  async #finalQuery(id: string): Promise<SettlementOutcome> {
+    const row = await this.#finalQueries.ask(id);
     return row ? outcomeOf(row) : { status: "pending", id };
   }
 }
@@ -133,18 +133,18 @@ interface OutcomeNotice {
   value: string;
 }
 
-function outcomeOfWord(word: OutcomeNotice): SettlementOutcome {
-  const { id, status, txHash, byOther } = word;
+function outcomeOfNotice(notice: OutcomeNotice): SettlementOutcome {
+  const { id, status, txHash, byOther } = notice;
   return outcomeOf({
     id,
     status,
     txHash,
     byOther,
-    errorReason: word.reason,
-    errorMessage: word.message,
-    blockNumber: word.block === null ? null : BigInt(word.block),
-    settledAt: word.at === null ? null : new Date(word.at),
-    authorization: { value: BigInt(word.value) },
+    errorReason: notice.reason,
+    errorMessage: notice.message,
+    blockNumber: notice.block === null ? null : BigInt(notice.block),
+    settledAt: notice.at === null ? null : new Date(notice.at),
+    authorization: { value: BigInt(notice.value) },
   });
 }
 

@@ -55,7 +55,7 @@ export async function reserveWithdrawal(
     `SELECT outcome, payment_id AS "paymentId", valid_before AS "validBefore",
             available AS "availableAtomic", status_code AS "statusCode", response
        FROM purser_reserve_withdrawal($1)`,
-    [toJsonb(asked(request))],
+    [toJsonb(reserveParams(request))],
   );
   const row = rows[0];
   if (!row) throw new Error("purser_reserve_withdrawal returned nothing");
@@ -65,7 +65,7 @@ export async function reserveWithdrawal(
 /**
  * The JSON that purser_reserve_withdrawal reads; integers as strings, because JSON numbers would lose digits.
  */
-function asked({ idempotency, balance, ...request }: WithdrawalRequest) {
+function reserveParams({ idempotency, balance, ...request }: WithdrawalRequest) {
   return {
     agent_id: request.agentId,
     payment_id: request.paymentId,

@@ -69,12 +69,12 @@ export class Withdrawals {
     this.#deps = deps;
   }
 
-  async prepare(asked: WithdrawalContext, body: PrepareWithdrawal) {
-    const network = this.#networkOf(asked.agent, body.network);
-    const context = { ...asked, network };
+  async prepare(request: WithdrawalContext, body: PrepareWithdrawal) {
+    const network = this.#networkOf(request.agent, body.network);
+    const context = { ...request, network };
     if (body.to === undefined) assertOwnerIsThere(context);
     const to = readPayee(body.to ?? context.owner.address, "body.to", {
-      walletAddress: asked.agent.walletAddress,
+      walletAddress: request.agent.walletAddress,
       asset: network.usdc.address,
     });
     assertMayTake(context.owner, to);
@@ -85,7 +85,7 @@ export class Withdrawals {
     if (amountAtomic === 0n || amountAtomic > available)
       throw insufficient(context, amountAtomic, available);
     const order = orderOnWire({
-      wallet: asked.agent.walletAddress,
+      wallet: request.agent.walletAddress,
       to,
       asset: network.usdc.address,
       amountAtomic,
@@ -181,10 +181,10 @@ export class Withdrawals {
     throw orderNotSigned("The owner did not sign this order for a supported network and token.");
   }
 
-  #networkOf(agent: { network: string }, asked: string | undefined): NetworkFacts {
-    const network = findNetwork(asked ?? agent.network, this.#deps.networks);
+  #networkOf(agent: { network: string }, requested: string | undefined): NetworkFacts {
+    const network = findNetwork(requested ?? agent.network, this.#deps.networks);
     if (network) return network;
-    if (asked !== undefined)
+    if (requested !== undefined)
       throw refuseField(
         "validation_failed",
         "body.network",

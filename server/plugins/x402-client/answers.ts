@@ -145,8 +145,8 @@ export function freeQuoteBody(
 }
 
 /** Marks third-party text and keeps it apart from our own. */
-export const untrusted = (words: Body): { thirdParty: Body } => ({
-  thirdParty: { untrusted: true, ...words },
+export const untrusted = (text: Body): { thirdParty: Body } => ({
+  thirdParty: { untrusted: true, ...text },
 });
 
 /** The seller's response, returned with an error of ours. */
@@ -164,12 +164,12 @@ export function sellersAnswer(seen: Seen | undefined): { thirdParty?: Body } {
 /** The seller's description of what it sells. */
 function describedBy({ resource }: Pick<Offer, "resource">, chosen: ChosenTerms): Body {
   const described = resource ?? chosen.terms.raw;
-  const words = (name: string, longest: number): string | null =>
+  const text = (name: string, longest: number): string | null =>
     plainWords(described[name], longest) || null;
   return {
-    serviceName: words("serviceName", LONGEST.name),
-    description: words("description", LONGEST.description),
-    mimeType: words("mimeType", LONGEST.mimeType),
+    serviceName: text("serviceName", LONGEST.name),
+    description: text("description", LONGEST.description),
+    mimeType: text("mimeType", LONGEST.mimeType),
   };
 }
 

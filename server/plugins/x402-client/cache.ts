@@ -35,7 +35,7 @@ export function cacheKey(agentId: string, { method, url, headers }: TargetReques
 }
 
 /** One lookup in the cache, and the claim to fill it. */
-export class CacheTurn {
+export class CacheLookup {
   readonly #cache: AnswerCache;
   readonly #key: CacheKey;
   readonly #target: TargetRequest;

@@ -56,7 +56,7 @@ export interface ChallengeFault {
  */
 export function readCharges(
   header: OutboundResponse["headers"][string],
-  asked: RequestedCharge,
+  requested: RequestedCharge,
   nowMs: number,
 ): OfferedTerms[] {
   const text = [header ?? []].flat().join(", ");
@@ -76,7 +76,7 @@ export function readCharges(
     const fault =
       ids.filter((id) => id === challenge.id).length > 1
         ? faultOf("challenge_repeated", `several challenges have the id ${quoted(challenge.id)}`)
-        : whyNotFor(challenge, asked, nowMs);
+        : whyNotFor(challenge, requested, nowMs);
     if (fault) return { ...terms, refused: fault };
     const leftSeconds = secondsLeft(challenge, nowMs);
     return { ...terms, maxTimeoutSeconds: Math.min(leftSeconds, terms.maxTimeoutSeconds) };
@@ -140,9 +140,9 @@ function readCharge(params: Params): OfferedTerms {
     return refused("challenge_unreadable", "its challenge is not visible ASCII");
   if (header !== undefined && !CREDENTIAL_HEADERS.has(header.toLowerCase()))
     return refused("challenge_unreadable", `it requires the proof in the header ${quoted(header)}`);
-  const asked = fromBase64Url(request);
-  const details = isRecord(asked) ? asked["methodDetails"] : undefined;
-  if (!isRecord(asked) || !isRecord(details))
+  const requested = fromBase64Url(request);
+  const details = isRecord(requested) ? requested["methodDetails"] : undefined;
+  if (!isRecord(requested) || !isRecord(details))
     return refused("challenge_unreadable", "the request in its challenge cannot be parsed");
   const { credentialTypes, splits, chainId, decimals } = details;
   // If omitted, it means credential types that we do not create.
@@ -153,11 +153,11 @@ function readCharge(params: Params): OfferedTerms {
     );
   if (splits !== undefined && !(Array.isArray(splits) && splits.length === 0))
     return refused("challenge_splits", CHALLENGE_FAULTS.challenge_splits);
-  const text = (name: string): string => plainText(asked[name]) ?? "";
+  const text = (name: string): string => plainText(requested[name]) ?? "";
   return {
     ...NOTHING,
     network: Number.isSafeInteger(chainId) ? `eip155:${Number(chainId)}` : "",
-    amount: typeof asked["amount"] === "string" ? asked["amount"] : "",
+    amount: typeof requested["amount"] === "string" ? requested["amount"] : "",
     asset: text("currency"),
     payTo: text("recipient"),
     maxTimeoutSeconds: MAX_VALID_SECONDS,
@@ -171,19 +171,19 @@ function readCharge(params: Params): OfferedTerms {
 /** Checks that the challenge is for this request, and has not expired. */
 function whyNotFor(
   challenge: PaymentChallenge,
-  asked: RequestedCharge,
+  requested: RequestedCharge,
   nowMs: number,
 ): ChallengeFault | undefined {
   const { realm, expires, digest } = challenge;
-  if (!isOf(realm, asked.url))
+  if (!isOf(realm, requested.url))
     return faultOf(
       "challenge_other_host",
-      `its challenge has the realm ${quoted(realm)}, but the requested host is ${quoted(asked.url.host)}`,
+      `its challenge has the realm ${quoted(realm)}, but the requested host is ${quoted(requested.url.host)}`,
     );
   const left = secondsLeft(challenge, nowMs);
   if (!(left >= MIN_LIFE_SECONDS))
     return faultOf("challenge_expired", `its challenge expires at ${quoted(expires)}`);
-  if (digest !== undefined && digest !== digestOf(asked.body))
+  if (digest !== undefined && digest !== digestOf(requested.body))
     return faultOf("challenge_other_body", CHALLENGE_FAULTS.challenge_other_body);
   return undefined;
 }

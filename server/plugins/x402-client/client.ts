@@ -8,7 +8,7 @@ import { ApiError } from "../../errors.ts";
 import type { TargetRefusal } from "../guardrails/types.ts";
 import type { ListingPins, ProbedTerms } from "../listings/index.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
-import { askedApproval, type PayRequest } from "../payments/agent-payments.ts";
+import { approvalRequestOf, type PayRequest } from "../payments/agent-payments.ts";
 import { offeredFor } from "../payments/evidence.ts";
 import { inProgress, notKept, type Answer, type FreeResponse } from "../payments/idempotency.ts";
 import type { PaymentPlan, Reservation } from "../payments/payment-plan.ts";
@@ -34,9 +34,9 @@ import {
   type PaymentTerms,
 } from "./request.ts";
 import { dryRunBody, freeBody } from "./answers.ts";
-import { CacheTurn } from "./cache.ts";
+import { CacheLookup } from "./cache.ts";
 import { LedgerEntry } from "./ledger.ts";
-import { choosePayable, refusalOf, weigh, type Payable } from "./offer-choice.ts";
+import { choosePayable, refusalOf, checkOffers, type Payable } from "./offer-choice.ts";
 import { readableTarget, ToolTarget } from "./tool-call.ts";
 import { freeResponse, onceItIsPaid, signIn, cachedResponse, type Job } from "./free-response.ts";
 
@@ -53,18 +53,18 @@ export class X402Client {
     const idempotency = input.dryRun === true ? undefined : caller.idempotency;
     // Undefined when a stored response is replayed: then no request is sent.
     let entry: LedgerEntry | undefined;
-    let turn: CacheTurn | undefined;
-    const tool = input.mcp && new ToolTarget((request) => this.#deps.ask(request), input.mcp);
+    let cacheLookup: CacheLookup | undefined;
+    const tool = input.mcp && new ToolTarget((request) => this.#deps.send(request), input.mcp);
     const prepared = async (): Promise<PaymentPlan> => {
       const { listingId } = input;
       const { listings } = this.#deps;
       const listing = listingId === undefined ? undefined : await listings.forFetch(listingId);
       const request = prepare(input, listing);
       entry = this.#enter(request, { input, caller, tool });
-      const deps = { ...this.#deps, ask: entry.ask };
+      const deps = { ...this.#deps, send: entry.send };
       if (input.maxAge !== undefined && input.dryRun !== true)
-        turn = new CacheTurn(this.#deps.cache, caller.id, request.target);
-      return this.#order({ ...request, input, caller, listing, entry, turn, deps });
+        cacheLookup = new CacheLookup(this.#deps.cache, caller.id, request.target);
+      return this.#plan({ ...request, input, caller, listing, entry, cacheLookup, deps });
     };
     try {
       const answer = await this.#deps.flow.run(idempotency, prepared);
@@ -78,7 +78,7 @@ export class X402Client {
       throw error;
     } finally {
       tool?.end();
-      await turn
+      await cacheLookup
         ?.release()
         .catch((err: unknown) => this.#deps.log.warn({ err }, "a claim was not released"));
     }
@@ -97,9 +97,9 @@ export class X402Client {
       url: target.url,
       listingId: input.listingId,
     };
-    const ask: ClientDeps["ask"] = (request) => this.#deps.ask(request);
-    const toolAsk = input.dryRun === true ? tool?.quote : tool?.ask;
-    return new LedgerEntry(this.#deps.ledger, start, toolAsk ?? ask, caller.lease);
+    const send: ClientDeps["send"] = (request) => this.#deps.send(request);
+    const toolSend = input.dryRun === true ? tool?.quote : tool?.send;
+    return new LedgerEntry(this.#deps.ledger, start, toolSend ?? send, caller.lease);
   }
 
   /** Reads and validates a URL's offer; nothing is paid. */
@@ -107,7 +107,7 @@ export class X402Client {
     return probeTarget(this.#deps, url, options);
   }
 
-  #order(job: Job): PaymentPlan {
+  #plan(job: Job): PaymentPlan {
     const { caller, target, deps } = job;
     return {
       agentId: caller.id,
@@ -115,13 +115,13 @@ export class X402Client {
       relay: false,
       reserve: () => this.#reserve(job),
       isOver: (payment) => isOver(payment, target, this.#deps.settleWaitMs),
-      resume: async (payment, heard, ref) => {
+      resume: async (payment, storedNote, ref) => {
         // It is signed already: missing memory now does not change what was paid.
         await caller.lease.reserve().catch(() => {
           throw inProgress(payment.id);
         });
         await job.entry.begun();
-        return resumeDelivery(deps, { target, caller, payment, heard, idempotency: ref });
+        return resumeDelivery(deps, { target, caller, payment, storedNote, idempotency: ref });
       },
       ...(!isSafe(target) && { isSentOnce: sentOnce(target, caller.lease) }),
       returnFreeResponse: (freeAnswer) => this.#returnFreeResponse(job, freeAnswer),
@@ -133,37 +133,37 @@ export class X402Client {
     if (listing && listing.status !== "active") throw new ApiError("listing_not_active");
     const { entry, deps } = job;
     const isQuote = input.dryRun === true;
-    await this.#assertMayAsk(job);
+    await this.#assertMayFetch(job);
     const cached = await cachedResponse(job);
     if (cached) return cached;
     // Runs while the target processes the request.
     const room = !isQuote && caller.idempotency && entry.assertRoomToKeep(caller.idempotency);
     if (room) room.catch(() => undefined);
     const balanceFor = this.#readBalanceAhead(caller);
-    const asked = isQuote
+    const answered = isQuote
       ? await this.#requestQuote(job)
-      : await requestTarget((request) => deps.ask(request), target).catch((error: unknown) =>
+      : await requestTarget((request) => deps.send(request), target).catch((error: unknown) =>
           this.#refused(job, error),
         );
     await entry.begun();
-    if (asked.kind === "free") return freeResponse(job, asked.seen);
-    const { offer } = asked;
+    if (answered.kind === "free") return freeResponse(job, answered.seen);
+    const { offer } = answered;
     const { choice, refusal } = await this.#choose(job, offer);
     const requestFor = (terms: ChosenTerms, offered?: unknown): PayRequest => ({
       ...payRequest(job, offer, { terms, offered }),
       ...(refusal && { refusal }),
       balance: balanceFor(terms.network),
     });
-    const weighed = await weigh(job, choice, (terms) => requestFor(terms));
-    const chosen = weighed.chosen.payable;
+    const checked = await checkOffers(job, choice, (terms) => requestFor(terms));
+    const chosen = checked.chosen.payable;
     const offered = offeredFor(offer, chosen.terms);
     const request = requestFor(chosen, offered);
     if (isQuote) {
-      const verdict = weighed.verdict ?? (await this.#deps.agentReserve.evaluate(request));
-      if (verdict.error) weighed.chosen.refused = refusalOf(verdict.error);
+      const verdict = checked.verdict ?? (await this.#deps.agentReserve.evaluate(request));
+      if (verdict.error) checked.chosen.refused = refusalOf(verdict.error);
       const { offers } = choice;
-      const told = { verdict, offer, offers, networks: deps.networks, maxBytes: deps.maxBytes };
-      return { kind: "unpaid", body: dryRunBody(target, chosen, told) };
+      const details = { verdict, offer, offers, networks: deps.networks, maxBytes: deps.maxBytes };
+      return { kind: "free", body: dryRunBody(target, chosen, details) };
     }
     const signedIn = refusal ? undefined : await signIn(job, offer, chosen);
     if (signedIn) return signedIn;
@@ -172,10 +172,10 @@ export class X402Client {
     // The target requested payment, so it has not acted on the request yet.
     if (!isSafe(target) && !caller.idempotency?.joins) await deps.flow.release(caller.idempotency);
     const reserved = await this.#deps.agentReserve.reserve(request).catch((error: unknown) => {
-      throw error instanceof ApiError ? weighed.withOffers(error) : error;
+      throw error instanceof ApiError ? checked.withOffers(error) : error;
     });
     if (reserved.kind === "denied")
-      return { ...reserved, error: weighed.withOffers(reserved.error) };
+      return { ...reserved, error: checked.withOffers(reserved.error) };
     if (reserved.kind !== "reserved") return reserved;
     const { paymentId, remainingAtomic } = reserved;
     return {
@@ -208,7 +208,7 @@ export class X402Client {
    * An agent restricted to its sites sends nothing to others: no price request, no free fetch, and no DNS
    * lookup.
    */
-  async #assertMayAsk(job: Job): Promise<void> {
+  async #assertMayFetch(job: Job): Promise<void> {
     const { caller, target } = job;
     if (caller.fetch === "any" || (await this.#deps.hasSite(caller.id, siteOf(target.url)))) return;
     throw await this.#refuse(job, { code: "origin_not_allowed" });
@@ -235,7 +235,7 @@ export class X402Client {
   async #requestQuote(job: Job): Promise<TargetResponse> {
     const { listing, target, deps } = job;
     if (isSafe(target) || target.mcp)
-      return requestTarget((request) => deps.ask(request), target).catch((error: unknown) =>
+      return requestTarget((request) => deps.send(request), target).catch((error: unknown) =>
         this.#refused(job, error),
       );
     const offer = listing && offerOf(listing);
@@ -247,15 +247,15 @@ export class X402Client {
   async #returnFreeResponse(job: Job, freeAnswer: FreeResponse): Promise<Record<string, unknown>> {
     const { caller, target, deps, entry } = job;
     if (!isSafe(target)) throw notKept(freeAnswer);
-    await this.#assertMayAsk(job);
-    const asked = await requestTarget((request) => deps.ask(request), target);
+    await this.#assertMayFetch(job);
+    const answered = await requestTarget((request) => deps.send(request), target);
     await entry.begun();
-    if (asked.kind === "offer")
+    if (answered.kind === "offer")
       throw notKept(
         freeAnswer,
         "The earlier request with this key was free, and the target now requires payment. Use a new key to pay.",
       );
-    return freeBody(target, asked.seen, await this.#deps.remainingOf(caller.id));
+    return freeBody(target, answered.seen, await this.#deps.remainingOf(caller.id));
   }
 
   async #choose(job: Job, offer: Offer): Promise<{ choice: Payable; refusal?: TargetRefusal }> {
@@ -334,7 +334,7 @@ function payRequest(
     extra: chosen.terms.extra,
     validForSeconds: chosen.validForSeconds,
     ...(chosen.terms.nonce !== undefined && { nonce: chosen.terms.nonce }),
-    ...askedApproval(input),
+    ...approvalRequestOf(input),
     requestId: caller.requestId,
     url: readableTarget(target.url, target.mcp),
     listingId: listing?.id,

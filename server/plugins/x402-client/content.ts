@@ -94,14 +94,14 @@ const RETURNED_HEADERS = ["content-type", "location", "link", "retry-after", "et
 const MAX_HEADER_LENGTH = 4_096;
 
 function returnedHeaders(headers: Headers): Record<string, string> {
-  const told: Record<string, string> = {};
+  const returned: Record<string, string> = {};
   for (const name of RETURNED_HEADERS) {
     const value = headers[name];
     const text = Array.isArray(value) ? value.join(", ") : value;
     if (text === undefined || text.length > MAX_HEADER_LENGTH) continue;
-    told[name] = plainWords(text, MAX_HEADER_LENGTH);
+    returned[name] = plainWords(text, MAX_HEADER_LENGTH);
   }
-  return told;
+  return returned;
 }
 
 type Content = Pick<Seen, "text" | "isJson" | "dataBase64" | "contentType">;

@@ -65,7 +65,7 @@ export async function deliver(deps: ClientDeps, job: SignedJob): Promise<Deliver
     authorization: job.authorization,
     paymentId: job.key.paymentId,
   });
-  const show = (target: TargetRequest) => showProof((asked) => deps.ask(asked), target, proof);
+  const show = (target: TargetRequest) => showProof((request) => deps.send(request), target, proof);
   const shown = await showAtMostTwice(show, job.target, SECOND_TRY_MS);
   await deps.fault("answered");
   // A later run that finishes this payment continues with the seller's response, and requests no other.
@@ -100,15 +100,17 @@ export async function resumeDelivery(
     target: TargetRequest;
     caller: FetchCaller;
     payment: PaymentRow;
-    heard: unknown;
+    storedNote: unknown;
     /** The key of the request that made the payment, which may differ from the caller's. */
     idempotency: IdempotencyRef | undefined;
   },
 ): Promise<Delivered> {
   const { target, caller, payment, idempotency } = args;
   const { id: paymentId, amountAtomic, counterparty: payTo } = payment;
-  const heard = isRecord(args.heard) ? (args.heard["shown"] as Shown | undefined) : undefined;
-  if (payment.status === "voided" && !heard)
+  const earlier = isRecord(args.storedNote)
+    ? (args.storedNote["shown"] as Shown | undefined)
+    : undefined;
+  if (payment.status === "voided" && !earlier)
     return { kind: "failed", error: neverPaidError(paymentId) };
   const terms = payment.requirement as PaymentTerms;
   const settlement = await deps.settlement.find(paymentId);
@@ -129,8 +131,12 @@ export async function resumeDelivery(
     remainingAtomic: await deps.remainingOf(caller.id),
     idempotency,
   };
-  if (heard)
-    return conclude(deps, job, heard.seen ? { ...heard, seen: seenAgain(heard.seen) } : heard);
+  if (earlier)
+    return conclude(
+      deps,
+      job,
+      earlier.seen ? { ...earlier, seen: seenAgain(earlier.seen) } : earlier,
+    );
   if (isSafe(target)) return deliver(deps, job);
   return takeBack(deps, job, {
     kind: "failed",

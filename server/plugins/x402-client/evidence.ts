@@ -15,7 +15,7 @@ export async function evidenceOf(
   if (typeof txHash !== "string") return undefined;
   const signed = { offer: offered, receipt: receiptIn(seen?.paymentResponse) };
   return examine(signed, {
-    url: target.mcp ? soldAs(offer.resource, target.url) : target.url,
+    url: target.mcp ? receiptUrlOf(offer.resource, target.url) : target.url,
     wallet: authorization.from,
     networkNames: [facts.network, accepted.network],
     payTo: facts.payTo,
@@ -30,9 +30,9 @@ export async function evidenceOf(
 }
 
 /** A tool has no URL of its own: its receipt uses the URL that the server's paid terms contain. */
-function soldAs(resource: Record<string, unknown> | undefined, asked: URL): URL {
+function receiptUrlOf(resource: Record<string, unknown> | undefined, requested: URL): URL {
   const url = resource?.["url"];
-  if (typeof url !== "string" || !URL.canParse(url)) return asked;
+  if (typeof url !== "string" || !URL.canParse(url)) return requested;
   const named = new URL(url);
   named.hash = "";
   return named;

@@ -10,7 +10,7 @@ import type { ListingPins } from "../listings/index.ts";
 import type { FreeResponse } from "../payments/idempotency.ts";
 import type { Reservation } from "../payments/payment-plan.ts";
 import { freeBody, freeQuoteBody } from "./answers.ts";
-import type { CacheTurn } from "./cache.ts";
+import type { CacheLookup } from "./cache.ts";
 import type { Seen } from "./content.ts";
 import type { LedgerEntry } from "./ledger.ts";
 import type { ChosenTerms } from "./offer-rank.ts";
@@ -30,7 +30,7 @@ export type Job = Prepared & {
   listing: ListingPins | undefined;
   entry: LedgerEntry;
   /** Set when a cached response may be returned, or this one may be cached. */
-  turn: CacheTurn | undefined;
+  cacheLookup: CacheLookup | undefined;
   /** The dependencies of this job; its requests are counted, and limited to the agent's share of memory. */
   deps: ClientDeps;
 };
@@ -46,23 +46,26 @@ const CLAIM_SPARE_MS = 30_000;
  * same content, waits for that call.
  */
 export async function cachedResponse({
-  turn,
+  cacheLookup,
   input,
   target,
   caller,
   entry,
   deps,
 }: Job): Promise<Reservation | undefined> {
-  if (!turn || input.maxAge === undefined) return undefined;
+  if (!cacheLookup || input.maxAge === undefined) return undefined;
   // Three requests: for the price, the sign-in and the proof.
   const claimMs = 3 * target.timeoutMs + deps.settleWaitMs + CLAIM_SPARE_MS;
-  const fresh = await turn.look(
+  const fresh = await cacheLookup.look(
     { maxAgeSeconds: input.maxAge, claimSeconds: Math.ceil(claimMs / 1_000) },
     () => caller.lease.reserve(),
   );
   if (!fresh) return undefined;
   await entry.begun();
-  return { kind: "told", body: turn.bodyOf(fresh, await deps.remainingOf(caller.id)) };
+  return {
+    kind: "free_not_stored",
+    body: cacheLookup.bodyOf(fresh, await deps.remainingOf(caller.id)),
+  };
 }
 
 /**
@@ -79,14 +82,14 @@ export async function signIn(
   // A tool call has no field for such a signature.
   if (!offersSignIn(offer) || target.mcp) return undefined;
   const challenge = offer.extensions?.[SIGN_IN_WITH_X];
-  const asked = { agentId: caller.id, url: target.url, payee, challenge };
-  const payload = await deps.signIn(asked).catch((err: unknown) => {
+  const signInRequest = { agentId: caller.id, url: target.url, payee, challenge };
+  const payload = await deps.signIn(signInRequest).catch((err: unknown) => {
     // Whether it may be paid instead is decided by the payment itself.
     deps.log.warn({ err, agentId: caller.id }, "not signed in");
   });
   if (!payload) return undefined;
   const headers = { ...target.headers, [SIGN_IN_WITH_X]: encodeSIWxHeader(payload) };
-  const answered = await requestTarget((request) => deps.ask(request), {
+  const answered = await requestTarget((request) => deps.send(request), {
     ...target,
     headers,
   }).catch((error: unknown) => {
@@ -103,8 +106,8 @@ export async function signIn(
   };
   // A request that had an effect is not repeated with the same key.
   return isSafe(target)
-    ? { kind: "told", body }
-    : { kind: "unpaid", body, freeAnswer: digestOf(seen) };
+    ? { kind: "free_not_stored", body }
+    : { kind: "free", body, freeAnswer: digestOf(seen) };
 }
 
 const isRefused = ({ status }: Seen, target: Prepared["target"]): boolean =>
@@ -121,9 +124,9 @@ export async function freeResponse(
   const remaining = await deps.remainingOf(caller.id);
   const { maxBytes } = deps;
   if (input.dryRun === true)
-    return { kind: "unpaid", body: freeQuoteBody(target, seen, { remaining, maxBytes }) };
+    return { kind: "free", body: freeQuoteBody(target, seen, { remaining, maxBytes }) };
   const body = freeBody(target, seen, remaining);
-  return { kind: "unpaid", body, freeAnswer: digestOf(seen) };
+  return { kind: "free", body, freeAnswer: digestOf(seen) };
 }
 
 const offersSignIn = ({ extensions }: Offer): boolean => extensions?.[SIGN_IN_WITH_X] !== undefined;
@@ -139,7 +142,7 @@ const digestOf = ({ status, bytes, text, dataBase64 }: Seen): FreeResponse => ({
 
 /** What a payment allows afterwards: a cached response, a usage count, a sign-in. */
 export const onceItIsPaid = (
-  { target, listing, turn, deps }: Job,
+  { target, listing, cacheLookup, deps }: Job,
   { paymentId, offer }: { paymentId: string; offer: Offer },
 ): Pick<SignedJob, "signsIn" | "paid"> => ({
   signsIn: offersSignIn(offer) && !target.mcp,
@@ -151,7 +154,7 @@ export const onceItIsPaid = (
         .catch((err: unknown) =>
           deps.log.warn({ err, listingId: listing.id }, "use of a listing not counted"),
         );
-    await turn?.keep(seen, paymentId);
+    await cacheLookup?.keep(seen, paymentId);
   },
 });
 

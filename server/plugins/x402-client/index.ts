@@ -34,7 +34,7 @@ export default fp(
     app.decorate(
       "x402Client",
       new X402Client({
-        ask: (request) =>
+        send: (request) =>
           traced("x402.ask", { "http.request.method": request.method ?? "GET" }, () =>
             app.outbound.request({ maxBytes: app.config.fetchMaxBytes, ...request }),
           ),
@@ -44,8 +44,8 @@ export default fp(
         agentReserve: app.agentReserve,
         settlement: app.settlement,
         signCancel: (agentId, cancellation) => app.custody.signCancel(agentId, cancellation),
-        signIn: ({ url, ...asked }) => app.custody.signIn({ ...asked, url: url.href }),
-        notePaidSite: (...asked) => notePaidSite(app.prisma, ...asked),
+        signIn: ({ url, ...args }) => app.custody.signIn({ ...args, url: url.href }),
+        notePaidSite: (...args) => notePaidSite(app.prisma, ...args),
         hasSite: (agentId, site) => hasSite(app.prisma, agentId, site),
         recordDelivery: (key, seen) => recordDelivery(app.prisma, key, seen),
         recordEvidence: async ({ agentId, paymentId: id }, evidence) => {
@@ -59,7 +59,7 @@ export default fp(
           begin: (start) => beginFetch(app.prisma, start),
           end: (key, end) => endFetch(app.prisma, key, end),
           kept: (agentId) => keptLastDay(app.prisma, agentId),
-          unheard: (agentId) => undeliveredBytes(app.pool, agentId),
+          undelivered: (agentId) => undeliveredBytes(app.pool, agentId),
         },
         cache: {
           look: (key, ages) => lookOrClaim(app.pool, key, ages),

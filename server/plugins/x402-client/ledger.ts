@@ -12,7 +12,7 @@ export interface FetchLedger {
   end(key: { agentId: string; id: string }, end: FetchEnd): Promise<void>;
   kept(agentId: string): Promise<{ bytes: number; releaseInSeconds: number }>;
   /** Responses that are stored only until they are delivered. */
-  unheard(agentId: string): Promise<{ bytes: number; releaseInSeconds: number }>;
+  undelivered(agentId: string): Promise<{ bytes: number; releaseInSeconds: number }>;
 }
 
 /**
@@ -27,15 +27,15 @@ export class LedgerEntry {
   readonly #ledger: FetchLedger;
   readonly #start: FetchStart;
   readonly #begun: Promise<string>;
-  readonly #ask: FetchRequest;
+  readonly #send: FetchRequest;
   readonly #lease: Lease;
   #status: number | null = null;
   #bytes = 0;
 
-  constructor(ledger: FetchLedger, start: FetchStart, ask: FetchRequest, lease: Lease) {
+  constructor(ledger: FetchLedger, start: FetchStart, send: FetchRequest, lease: Lease) {
     this.#ledger = ledger;
     this.#start = start;
-    this.#ask = ask;
+    this.#send = send;
     this.#lease = lease;
     this.#begun = ledger.begin(start);
     // `begun` rethrows this; the target is requested meanwhile.
@@ -48,14 +48,14 @@ export class LedgerEntry {
   }
 
   /** Sends a request to the target within the agent's share of memory, and counts the received bytes. */
-  ask: FetchRequest = async (request) => {
+  send: FetchRequest = async (request) => {
     this.#status = null;
     const mayRead = (bytes: number): boolean => {
       this.#bytes += bytes;
       return this.#lease.take(heldBytes(bytes));
     };
     try {
-      const response = await this.#ask({ ...request, mayRead, isPartialWanted: true });
+      const response = await this.#send({ ...request, mayRead, isPartialWanted: true });
       this.#status = response.status;
       return response;
     } catch (error) {
@@ -66,7 +66,7 @@ export class LedgerEntry {
   /** Throws if a response with a key could not be stored, before anything is signed for it. */
   async assertRoomToKeep(ref: IdempotencyRef): Promise<void> {
     const { agentId } = this.#start;
-    const kept = isKept(ref) ? this.#ledger.kept(agentId) : this.#ledger.unheard(agentId);
+    const kept = isKept(ref) ? this.#ledger.kept(agentId) : this.#ledger.undelivered(agentId);
     const { bytes, releaseInSeconds } = await kept;
     if (bytes < KEPT_BYTES_PER_DAY) return;
     throw new ApiError("fetch_quota_exceeded", {
@@ -90,13 +90,13 @@ export class LedgerEntry {
   }
 
   async failed(error: unknown): Promise<void> {
-    const told = error instanceof ApiError ? error : undefined;
-    const outcome = told && told.status < 500 ? "refused" : "failed";
-    const code = told?.code ?? "internal_error";
-    const paymentId = idOf(told?.extra["paymentId"]);
+    const apiError = error instanceof ApiError ? error : undefined;
+    const outcome = apiError && apiError.status < 500 ? "refused" : "failed";
+    const code = apiError?.code ?? "internal_error";
+    const paymentId = idOf(apiError?.extra["paymentId"]);
     // The seller's response is stored with the error that contains it.
-    const carriesIt = paymentId !== null && told?.extra["thirdParty"] !== undefined;
-    const keptBytes = carriesIt ? Buffer.byteLength(stringifyExact(told.extra)) : 0;
+    const carriesIt = paymentId !== null && apiError?.extra["thirdParty"] !== undefined;
+    const keptBytes = carriesIt ? Buffer.byteLength(stringifyExact(apiError.extra)) : 0;
     await this.#end({ outcome, code, paymentId, keptBytes });
   }
 

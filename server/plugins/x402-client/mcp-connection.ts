@@ -14,7 +14,7 @@ import {
 } from "../../infra/outbound/outbound.ts";
 import { VERSION } from "../../infra/version.ts";
 
-export type McpRequestOptions = (request: OutboundRequest) => Promise<OutboundResponse>;
+export type SendRequest = (request: OutboundRequest) => Promise<OutboundResponse>;
 
 /** A JSON-RPC response to one of our requests, with numbers as they were written. */
 export interface Reply {
@@ -44,15 +44,15 @@ const NOT_OF_REVISION: ReadonlySet<number> = new Set([401, 402, 403, 429]);
 const TYPES = { accept: "application/json, text/event-stream", "content-type": "application/json" };
 
 export class McpConnection {
-  readonly #ask: McpRequestOptions;
+  readonly #transport: SendRequest;
   #nextId = 1;
   #session: { url: string | URL; headers: Record<string, string> } | undefined;
   /** The headers of further requests; undefined until the connection is open. */
   #headers: Record<string, string> | undefined;
   #isStateless = false;
 
-  constructor(ask: McpRequestOptions) {
-    this.#ask = ask;
+  constructor(transport: SendRequest) {
+    this.#transport = transport;
   }
 
   /**
@@ -84,7 +84,7 @@ export class McpConnection {
     const session = this.#session;
     if (!session) return;
     this.#session = undefined;
-    this.#ask({ ...session, method: "DELETE", timeoutMs: END_MS, maxBytes: 1024 }).catch(
+    this.#transport({ ...session, method: "DELETE", timeoutMs: END_MS, maxBytes: 1024 }).catch(
       () => undefined,
     );
   }
@@ -135,7 +135,7 @@ export class McpConnection {
   }
 
   #post(request: OutboundRequest, message: object, extra: Record<string, string> = {}) {
-    return this.#ask({
+    return this.#transport({
       ...request,
       method: "POST",
       headers: { ...request.headers, ...TYPES, ...this.#headers, ...extra },

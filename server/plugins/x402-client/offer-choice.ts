@@ -70,10 +70,10 @@ export function choosePayable(
 }
 
 /** More payable offers than any honest seller has: each check costs a round trip. */
-const MAX_WEIGHED = 16;
-const TOO_MANY = `Purser checks only the ${MAX_WEIGHED} best-ranked offers.`;
+const MAX_CHECKED = 16;
+const TOO_MANY = `Purser checks only the ${MAX_CHECKED} best-ranked offers.`;
 
-export interface Weighed {
+export interface CheckedOffers {
   /** The first that passed, otherwise the one whose denial is returned. */
   chosen: Candidate;
   /** The result of its check, if it was checked. */
@@ -88,11 +88,11 @@ export interface Weighed {
  * If none passes, the denial of the cheapest is returned, or of the cheapest that an approval can lift if the
  * caller requests approval. Each other offer gets the reason of its refusal.
  */
-export async function weigh(
+export async function checkOffers(
   { input, caller, deps }: Job,
   { ranked, offers }: Payable,
   requestFor: (chosen: ChosenTerms) => PayRequest,
-): Promise<Weighed> {
+): Promise<CheckedOffers> {
   const explains = input.dryRun === true;
   const { agentReserve, networks } = deps;
   const balances = new Map<number, Promise<WalletBalance>>();
@@ -117,7 +117,7 @@ export async function weigh(
   };
   const found =
     ranked.length > 1
-      ? await lookAt(ranked, { verdictOn, explains })
+      ? await checkInOrder(ranked, { verdictOn, explains })
       : new Map<Candidate, Verdict>();
   const passed = ranked.find((candidate) => found.get(candidate)?.allowed);
   const requestsApproval = input.requestApproval === true;
@@ -131,14 +131,14 @@ export async function weigh(
       if (offers.length < 2) return error;
       chosen.refused = refusalOf(error);
       const { code, message: detail, headers, extra } = error;
-      const told = { ...extra, offers: offersForAnswer(offers, networks, chosen.payable) };
-      return new ApiError(code, { detail, headers, cause: error, extra: told });
+      const details = { ...extra, offers: offersForAnswer(offers, networks, chosen.payable) };
+      return new ApiError(code, { detail, headers, cause: error, extra: details });
     },
   };
 }
 
 /** A payment needs only the first offer that passes; a dry run checks all. */
-async function lookAt(
+async function checkInOrder(
   ranked: Payable["ranked"],
   {
     verdictOn,
@@ -147,7 +147,7 @@ async function lookAt(
 ): Promise<Map<Candidate, Verdict>> {
   const found = new Map<Candidate, Verdict>();
   for (const [index, candidate] of ranked.entries()) {
-    if (index >= MAX_WEIGHED) {
+    if (index >= MAX_CHECKED) {
       candidate.refused = { code: "not_looked_at", detail: TOO_MANY };
       continue;
     }

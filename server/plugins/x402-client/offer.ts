@@ -134,10 +134,10 @@ export function readTerms(entry: unknown, x402Version: 1 | 2): OfferedTerms | un
 export type TargetResponse = { kind: "free"; seen: Seen } | { kind: "offer"; offer: Offer };
 
 export async function requestTarget(
-  ask: (request: OutboundRequest) => Promise<OutboundResponse>,
+  send: (request: OutboundRequest) => Promise<OutboundResponse>,
   target: TargetRequest,
 ): Promise<TargetResponse> {
-  const response = await ask(target).catch((error: unknown) => {
+  const response = await send(target).catch((error: unknown) => {
     throw error instanceof OutboundError ? upstreamError(error) : error;
   });
   if (isRedirect(response.status))
@@ -199,7 +199,7 @@ export interface ProbeOptions {
 
 /** Reads the price of a URL without paying and without a body, under the rules of a paid fetch. */
 export async function probeTarget(
-  deps: Pick<ClientDeps, "ask" | "networks">,
+  deps: Pick<ClientDeps, "send" | "networks">,
   source: string,
   options: ProbeOptions,
 ): Promise<ProbedTerms> {
@@ -207,19 +207,22 @@ export async function probeTarget(
     throw new ApiError("url_blocked", { detail: "This is not a URL that can be fetched" });
   const url = new URL(source);
   url.hash = "";
-  const asked = await requestTarget((request) => deps.ask({ ...request, maxBytes: PROBE_BYTES }), {
-    url,
-    method: options.method,
-    headers: {},
-    omittedHeaders: [],
-    body: undefined,
-    timeoutMs: options.timeoutMs ?? PROBE_TIMEOUT_MS,
-  });
-  if (asked.kind === "free")
+  const answered = await requestTarget(
+    (request) => deps.send({ ...request, maxBytes: PROBE_BYTES }),
+    {
+      url,
+      method: options.method,
+      headers: {},
+      omittedHeaders: [],
+      body: undefined,
+      timeoutMs: options.timeoutMs ?? PROBE_TIMEOUT_MS,
+    },
+  );
+  if (answered.kind === "free")
     throw new ApiError("upstream_invalid_402", {
-      detail: `The target returned ${asked.seen.status} instead of 402: it does not request payment.`,
+      detail: `The target returned ${answered.seen.status} instead of 402: it does not request payment.`,
     });
-  const { offer } = asked;
+  const { offer } = answered;
   const choice = chooseTerms(offer, {
     networks: deps.networks,
     wallet: options.wallet,

@@ -108,12 +108,12 @@ export type Shown =
     };
 
 export async function showProof(
-  ask: (request: OutboundRequest) => Promise<OutboundResponse>,
+  send: (request: OutboundRequest) => Promise<OutboundResponse>,
   target: TargetRequest,
   proof: Record<string, string>,
 ): Promise<Shown> {
   try {
-    return judge(seenOf(await ask({ ...target, headers: { ...target.headers, ...proof } })));
+    return judge(seenOf(await send({ ...target, headers: { ...target.headers, ...proof } })));
   } catch (error) {
     if (!(error instanceof OutboundError)) throw error;
     const how = error.failure === "timeout" ? "timeout" : "broken";

@@ -28,7 +28,7 @@ export async function recoverFunds(
 ): Promise<Exclude<Delivered, { kind: "done" }>> {
   const { key, failure } = failed;
   const outcome = await cancel(deps, failed);
-  const told = { ...sellersAnswer(failure.seen), upstreamStatus: failure.seen?.status ?? null };
+  const details = { ...sellersAnswer(failure.seen), upstreamStatus: failure.seen?.status ?? null };
   switch (outcome.status) {
     case "settled":
       return { kind: "failed", error: paidForNothing(failed, outcome) };
@@ -41,13 +41,13 @@ export async function recoverFunds(
         error: unknownError(
           key.paymentId,
           `${failure.why}. ${isUncancelable(failed.authorization) ? "Purser cannot cancel this kind of payment" : "Purser does not cancel this payment because the payee left several earlier payments uncollected"}: the budget becomes free when the authorization expires`,
-          { budgetReturnsAt: outcome.until.toISOString(), delivered: false, ...told },
+          { budgetReturnsAt: outcome.until.toISOString(), delivered: false, ...details },
         ),
       };
     default:
       return {
         kind: "unknown",
-        error: unknownError(key.paymentId, failure.why, { delivered: false, ...told }),
+        error: unknownError(key.paymentId, failure.why, { delivered: false, ...details }),
       };
   }
 }
@@ -57,7 +57,7 @@ export async function cancel(
   { key, authorization }: Pick<FailedPayment, "key" | "authorization">,
 ): Promise<CancelOutcome> {
   const { chainId, asset, from, nonce, terms } = authorization;
-  if (isUncancelable(authorization)) return lookOnce(deps, key, authorization);
+  if (isUncancelable(authorization)) return checkOnce(deps, key, authorization);
   try {
     const cancelSignature = await deps.signCancel(key.agentId, { chainId, asset, nonce, terms });
     return await deps.settlement.requestCancel({
@@ -132,7 +132,7 @@ const isUncancelable = (authorization: SignedAuthorization): boolean =>
 /**
  * For payments that cannot be canceled: checks on chain whether it was used; otherwise it is left to expire.
  */
-async function lookOnce(
+async function checkOnce(
   deps: Pick<ClientDeps, "settlement" | "settleWaitMs">,
   key: PaymentKey,
   authorization: SignedAuthorization,

@@ -95,7 +95,7 @@ export interface DeliveryRecord {
 export type FetchFault = "submitted" | "answered" | "confirmed";
 
 export interface ClientDeps {
-  ask(request: OutboundRequest): Promise<OutboundResponse>;
+  send(request: OutboundRequest): Promise<OutboundResponse>;
   networks: readonly NetworkFacts[];
   flow: Pick<PayFlow, "run" | "note" | "release">;
   agentReserve: AgentReserve;
@@ -105,7 +105,7 @@ export interface ClientDeps {
     key: Omit<SettlementKey, "from"> & Pick<Authorization, "terms">,
   ): Promise<Hex>;
   /** The wallet's signature that it has paid at this site before; undefined if it has not. */
-  signIn(asked: Omit<SignInRequest, "networks">): Promise<SIWxPayload | undefined>;
+  signIn(request: Omit<SignInRequest, "networks">): Promise<SIWxPayload | undefined>;
   /**
    * Records that this site accepts such a signature for this payment. An unsettled payment never replaces a
    * settled one.
@@ -257,16 +257,16 @@ type ForwardedHeaders =
   | { ok: true; headers: Record<string, string>; omitted: string[] }
   | { ok: false; name: string; reason: string };
 
-const words = (text: string): string[] => text.trim().split(/\s+/);
+const splitWords = (text: string): string[] => text.trim().split(/\s+/);
 
 const LEFT_OUT = new Set([
   // Hop-by-hop headers (RFC 9110 section 7.6.1), and message framing.
-  ...words(`connection keep-alive te trailer transfer-encoding upgrade expect content-length
+  ...splitWords(`connection keep-alive te trailer transfer-encoding upgrade expect content-length
     content-encoding accept-encoding host http2-settings max-forwards`),
   // Credentials: an agent's secrets, including the key of this service, are not forwarded.
-  ...words("authorization cookie cookie2 set-cookie idempotency-key"),
+  ...splitWords("authorization cookie cookie2 set-cookie idempotency-key"),
   // The client's address, which only a proxy may set.
-  ...words("forwarded via x-real-ip true-client-ip cf-connecting-ip"),
+  ...splitWords("forwarded via x-real-ip true-client-ip cf-connecting-ip"),
 ]);
 const LEFT_OUT_PREFIXES = [
   "proxy-",

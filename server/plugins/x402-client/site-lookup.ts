@@ -38,7 +38,7 @@ const siteLookup: FastifyPluginAsyncTypebox = async (app) => {
         anyProtocol: true,
       });
       const here = (await entriesOf(app.prisma, agent.id)).filter((entry) => entry.site === site);
-      const words = (text: string | null, longest: number) => plainWords(text, longest) || null;
+      const visible = (text: string | null, longest: number) => plainWords(text, longest) || null;
       return {
         site,
         readableSite: readableSite(site),
@@ -50,10 +50,10 @@ const siteLookup: FastifyPluginAsyncTypebox = async (app) => {
         listed: here.map(({ address }) => getAddress(address)),
         thirdParty: {
           untrusted: true as const,
-          serviceName: words(terms.name, LONGEST.name),
-          description: words(terms.description, LONGEST.description),
-          mimeType: words(terms.mimeType, LONGEST.mimeType),
-          resource: words(terms.resourceUrl, 300),
+          serviceName: visible(terms.name, LONGEST.name),
+          description: visible(terms.description, LONGEST.description),
+          mimeType: visible(terms.mimeType, LONGEST.mimeType),
+          resource: visible(terms.resourceUrl, 300),
         },
       };
     },

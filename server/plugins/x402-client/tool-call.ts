@@ -14,7 +14,7 @@ import {
   isStream,
   McpConnection,
   unusable,
-  type McpRequestOptions,
+  type SendRequest,
   type Exchange,
 } from "./mcp-connection.ts";
 
@@ -38,39 +38,39 @@ const TOOL_FAILED = 500;
 const MAX_PAGES = 8;
 
 export class ToolTarget {
-  readonly #line: McpConnection;
+  readonly #connection: McpConnection;
   readonly #call: ToolCall;
 
-  constructor(ask: McpRequestOptions, call: ToolCall) {
-    this.#line = new McpConnection(ask);
+  constructor(send: SendRequest, call: ToolCall) {
+    this.#connection = new McpConnection(send);
     this.#call = call;
   }
 
   /** Calls the tool. A payment proof in the headers is moved to the MCP field. */
-  ask: McpRequestOptions = async ({ headers = {}, ...request }) => {
+  send: SendRequest = async ({ headers = {}, ...request }) => {
     const { "payment-signature": v2, "x-payment": v1, ...rest } = headers;
     const shown = v2 ?? v1;
     const proof = shown === undefined ? undefined : decodePaymentSignatureHeader(shown);
-    const exchange = await this.#line.request({ ...request, headers: rest }, "tools/call", {
+    const exchange = await this.#connection.request({ ...request, headers: rest }, "tools/call", {
       name: this.#call.tool,
       arguments: this.#call.arguments ?? {},
       ...(proof && { _meta: { [PAYMENT]: proof } }),
     });
-    return inHttp(exchange, proof !== undefined);
+    return toHttp(exchange, proof !== undefined);
   };
 
   /**
    * Reads the price that the list of tools announces. Calling the tool to learn its price would run it if it is
    * free.
    */
-  quote: McpRequestOptions = async (request) => {
+  quote: SendRequest = async (request) => {
     const deadlineMs = performance.now() + (request.timeoutMs ?? DEFAULT_TIMEOUT_MS);
     let cursor: unknown;
     for (let page = 0; page < MAX_PAGES; page += 1) {
       const params = cursor === undefined ? {} : { cursor };
       const timeoutMs = Math.max(1, Math.ceil(deadlineMs - performance.now()));
       const timed = { ...request, timeoutMs };
-      const exchange = await this.#line.request(timed, "tools/list", params);
+      const exchange = await this.#connection.request(timed, "tools/list", params);
       const { response, reply } = exchange;
       const { tools, nextCursor } = isRecord(reply?.result) ? reply.result : {};
       if (!Array.isArray(tools)) {
@@ -88,30 +88,30 @@ export class ToolTarget {
   };
 
   end(): void {
-    this.#line.end();
+    this.#connection.end();
   }
 }
 
 function announced({ _meta }: Record<string, unknown>, response: OutboundResponse) {
   const required = isRecord(_meta) ? _meta[PAYMENT_REQUIRED] : undefined;
   if (!isTerms(required)) throw new ApiError("price_not_announced");
-  return inWords(response, 402, required, termsHeader(required));
+  return httpResponse(response, 402, required, termsHeader(required));
 }
 
 /** Converts the result to an HTTP response. */
-function inHttp(exchange: Exchange, isPaid: boolean): OutboundResponse {
+function toHttp(exchange: Exchange, isPaid: boolean): OutboundResponse {
   const { response, reply } = exchange;
   const { status } = response;
   if (!reply) return withoutReply(exchange, isPaid);
   const { result, error } = reply;
   const terms = termsOf(reply);
   const claim = claimOf(result);
-  if (terms) return inWords(response, 402, terms, { ...termsHeader(terms), ...claim });
-  if (error) return inWords(response, status >= 400 ? status : TOOL_FAILED, error);
+  if (terms) return httpResponse(response, 402, terms, { ...termsHeader(terms), ...claim });
+  if (error) return httpResponse(response, status >= 400 ? status : TOOL_FAILED, error);
   const { isError, resultType = "complete" } = result as Record<string, unknown>;
   // A tool that requests more input (a person's answer, for example) has not finished.
   const isDone = isError !== true && resultType === "complete" && status < 300;
-  return inWords(response, isDone ? 200 : TOOL_FAILED, result, claim);
+  return httpResponse(response, isDone ? 200 : TOOL_FAILED, result, claim);
 }
 
 function withoutReply(exchange: Exchange, isPaid: boolean): OutboundResponse {
@@ -169,16 +169,16 @@ function claimOf(result: unknown): Record<string, string> {
   return claim ? { "payment-response": inHeader(claim) } : {};
 }
 
-const inWords = (
+const httpResponse = (
   { truncated: _whole, contentEncoding: _unpacked, ...response }: OutboundResponse,
   status: number,
-  said: unknown,
+  content: unknown,
   headers: Record<string, string> = {},
 ): OutboundResponse => ({
   ...response,
   status,
   headers: { "content-type": "application/json", ...headers },
-  body: Buffer.from(stringifyExact(said)),
+  body: Buffer.from(stringifyExact(content)),
 });
 
 /** Names the tool for the owner, because the URL alone does not show it. */

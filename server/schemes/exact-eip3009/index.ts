@@ -179,9 +179,9 @@ function readExactPayment(
   const network = findServed(version, networkName, networks);
   if (!network) return refuse("invalid_network", payer);
 
-  const asked = readSellerTerms(parts);
-  if ("reason" in asked) return { ...asked, ...(payer && { payer }) };
-  const { asset, payTo, amountAtomic } = asked;
+  const required = readSellerTerms(parts);
+  if ("reason" in required) return { ...required, ...(payer && { payer }) };
+  const { asset, payTo, amountAtomic } = required;
   const signed = readAuthorization(authorization);
   if ("reason" in signed) return { ...signed, ...(payer && { payer }) };
   if (typeof signature !== "string") return invalid("payload.signature must be a string.", payer);
@@ -197,7 +197,7 @@ function readExactPayment(
       signature,
       payTo,
       amountAtomic,
-      acceptedMismatch: contradiction(parts, asked),
+      acceptedMismatch: contradiction(parts, required),
       authorization: { chainId: network.chainId, asset, ...signed },
       payer: checksummedAddress(signed.from),
     },

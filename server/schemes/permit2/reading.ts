@@ -61,7 +61,7 @@ export interface Reading {
   own(
     witness: Fields,
     signed: { maximum: bigint },
-    asked: SellerTerms,
+    required: SellerTerms,
   ): { upto: Spending["upto"]; value: bigint } | Refusal;
   terms(spending: Spending, permit: TokenPermit | undefined): Authorization["terms"];
 }
@@ -87,12 +87,12 @@ export function readPermit2Payment(
     return refuse(reading.reasonNetwork, payer);
   const network = findServed(version, networkName, networks);
   if (!network) return refuse("invalid_network", payer);
-  const asked = readSellerTerms(parts, reading.mayChargeNothing);
-  if ("reason" in asked) return { ...asked, ...(payer && { payer }) };
+  const required = readSellerTerms(parts, reading.mayChargeNothing);
+  if ("reason" in required) return { ...required, ...(payer && { payer }) };
   const signed = readSigned(fields);
   if ("reason" in signed) return { ...signed, ...(payer && { payer }) };
   if (typeof signature !== "string") return invalid("payload.signature must be a string.", payer);
-  const own = reading.own(signed.witness, signed, asked);
+  const own = reading.own(signed.witness, signed, required);
   if ("reason" in own) return { ...own, ...(payer && { payer }) };
   const { from, token, maximum, nonce, deadline, to, validAfter, spender } = signed;
   const spending: Spending = {
@@ -117,17 +117,17 @@ export function readPermit2Payment(
       // A deployed wallet verifies the inner signature of an envelope; Permit2 accepts no signature of an
       // undeployed one.
       signature: unwrapSignature(signature)?.inner ?? signature,
-      payTo: asked.payTo,
-      amountAtomic: asked.amountAtomic,
+      payTo: required.payTo,
+      amountAtomic: required.amountAtomic,
       spending,
       spender,
-      acceptedMismatch: contradiction(parts, asked),
+      acceptedMismatch: contradiction(parts, required),
       sponsoring,
       approval: sponsoring ? undefined : readApproval(parts, network),
       purpose,
       authorization: {
         chainId: network.chainId,
-        asset: asked.asset,
+        asset: required.asset,
         from,
         to,
         value: own.value,
@@ -296,7 +296,7 @@ export function checkSponsoring(
   nowSeconds: bigint | undefined,
 ): Refusal | undefined {
   const { payer, authorization, sponsoring } = payment;
-  const approved = readGroundwork(payment);
+  const approved = readPayerApproval(payment);
   if (approved && "reason" in approved) return approved;
   if (!sponsoring) return undefined;
   if (!sponsoring.isWellFormed) return refuse("invalid_eip2612_extension_format", payer);
@@ -312,7 +312,7 @@ export function checkSponsoring(
   return undefined;
 }
 
-const readGroundwork = (payment: Permit2Payment): PayerApproval | Refusal | undefined => {
+const readPayerApproval = (payment: Permit2Payment): PayerApproval | Refusal | undefined => {
   const { payer, authorization, spending, approval, network } = payment;
   const { from, asset } = authorization;
   const bound = { payer, from, asset, chainId: network.chainId, amount: spending.maximum };
@@ -320,8 +320,8 @@ const readGroundwork = (payment: Permit2Payment): PayerApproval | Refusal | unde
 };
 
 export function payerApprovalOf(payment: Permit2Payment): PayerApproval | undefined {
-  const groundwork = readGroundwork(payment);
-  return groundwork && "raw" in groundwork ? groundwork : undefined;
+  const found = readPayerApproval(payment);
+  return found && "raw" in found ? found : undefined;
 }
 
 /**
@@ -333,13 +333,13 @@ export function explainPermit2Failure(
   found: Diagnosis,
   explainRevert: Scheme["explainRevert"],
 ): Refusal {
-  const [proxy, allowance] = found.asked ?? [];
+  const [proxy, allowance] = found.reads ?? [];
   if (uintOf(proxy) === undefined) return refuse("permit2_proxy_not_deployed", payer);
   if (found.balanceAtomic !== undefined && found.balanceAtomic < amountAtomic)
     return refuse("permit2_insufficient_balance", payer);
   if ((uintOf(allowance) ?? amountAtomic) < amountAtomic)
     return refuse("permit2_allowance_required", payer);
   const message = found.used === true ? "The nonce has been used." : undefined;
-  const told = found.revert === undefined ? undefined : explainRevert(found.revert).message;
-  return refuse("permit2_simulation_failed", payer, message ?? told);
+  const meaning = found.revert === undefined ? undefined : explainRevert(found.revert).message;
+  return refuse("permit2_simulation_failed", payer, message ?? meaning);
 }

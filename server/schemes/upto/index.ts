@@ -44,7 +44,7 @@ export const upto: Scheme<Permit2Payment> = {
         reasonScheme: "invalid_upto_evm_scheme",
         reasonNetwork: "invalid_upto_evm_network_mismatch",
         mayChargeNothing: checkContext.purpose === "settle",
-        own: (witness, { maximum }, asked) => {
+        own: (witness, { maximum }, required) => {
           const facilitator = parseAddress(witness["facilitator"]);
           if (!facilitator.ok)
             return invalid(`permit2Authorization.witness.facilitator ${facilitator.reason}.`);
@@ -53,8 +53,8 @@ export const upto: Scheme<Permit2Payment> = {
           );
           // Verify checks the maximum, as does settle if nothing was used; otherwise settle charges the used
           // amount.
-          const isCharged = checkContext.purpose === "settle" && asked.amountAtomic > 0n;
-          const value = isCharged ? asked.amountAtomic : maximum;
+          const isCharged = checkContext.purpose === "settle" && required.amountAtomic > 0n;
+          const value = isCharged ? required.amountAtomic : maximum;
           return { upto: { facilitator: facilitator.address, amount: value, isOurs }, value };
         },
         terms: ({ maximum, upto: charge }, permit) => ({

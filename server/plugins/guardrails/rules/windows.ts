@@ -58,9 +58,9 @@ interface WindowRule<Name extends string, Code extends ErrorCode, Facts> {
 export function windowRule<Name extends string, Code extends ErrorCode, Facts extends Requested>(
   rule: WindowRule<Name, Code, Facts>,
 ) {
-  const asked = ({ requested }: Facts): bigint => (rule.counts ? 1n : requested);
+  const requestedOf = ({ requested }: Facts): bigint => (rule.counts ? 1n : requested);
   const text = (number: bigint): string => (rule.counts ? `${number}` : formatAtomic(number));
-  const words = (number: bigint): string =>
+  const withUnit = (number: bigint): string =>
     rule.counts ? `${number} ${number === 1n ? "payment" : "payments"}` : usdc(number);
   return {
     name: rule.name,
@@ -70,10 +70,10 @@ export function windowRule<Name extends string, Code extends ErrorCode, Facts ex
       if (used === null) return null;
       const { limit, spent, reserved } = used;
       return {
-        refusal: spent + reserved + asked(facts) > limit ? rule.code : null,
+        refusal: spent + reserved + requestedOf(facts) > limit ? rule.code : null,
         detail: rule.counts
-          ? `${words(spent + reserved)} of ${text(limit)} made in ${rule.during}.`
-          : `${words(asked(facts))} requested; ${words(spent + reserved)} of ${words(limit)} used in ${rule.during}.`,
+          ? `${withUnit(spent + reserved)} of ${text(limit)} made in ${rule.during}.`
+          : `${withUnit(requestedOf(facts))} requested; ${withUnit(spent + reserved)} of ${withUnit(limit)} used in ${rule.during}.`,
       };
     },
     most(facts: Facts): bigint | null {
@@ -91,8 +91,8 @@ export function windowRule<Name extends string, Code extends ErrorCode, Facts ex
         suggestion:
           availableAt !== null
             ? `Wait until ${availableAt.toISOString()}, ${rule.counts ? "" : "pay less, "}or ask the owner to raise the limit. Do not split the payment.`
-            : asked(facts) > limit
-              ? `This ${rule.counts ? "payment" : "amount"} is above the whole ${rule.called} of ${words(limit)}: ask the owner to raise it. Do not split the payment.`
+            : requestedOf(facts) > limit
+              ? `This ${rule.counts ? "payment" : "amount"} is above the whole ${rule.called} of ${withUnit(limit)}: ask the owner to raise it. Do not split the payment.`
               : "This amount is above another limit: ask the owner to raise it. Do not split the payment.",
         extra: {
           nextReleaseAt: nextReleaseAt?.toISOString() ?? null,
