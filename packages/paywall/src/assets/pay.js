@@ -1,5 +1,5 @@
-// Pays for the page's own URL with a wallet of this browser: it signs an EIP-3009 authorization for
-// exactly the asked amount; the seller's facilitator relays it and pays the gas.
+// Pays for the page's own URL with a wallet in this browser. The wallet signs an EIP-3009 authorization for
+// exactly the requested amount; the seller's facilitator sends the transaction and pays the gas.
 const { dataset } = document.body;
 const walletList = document.getElementById("wallets");
 const statusLine = document.getElementById("status");
@@ -16,7 +16,7 @@ window.addEventListener("eip6963:announceProvider", (event) => {
   offer(provider, info.name);
 });
 window.dispatchEvent(new Event("eip6963:requestProvider"));
-// Older wallets announce nothing and only put themselves here.
+// Older wallets do not announce themselves (EIP-6963) and only set window.ethereum.
 setTimeout(() => {
   if (known.size === 0 && window.ethereum) offer(window.ethereum, "browser wallet");
   if (known.size === 0) say("No wallet found in this browser. Install one, or use an x402 client.");
@@ -158,7 +158,7 @@ async function show(answer) {
   document.getElementById("data").textContent = pretty(text);
   document.getElementById("result").hidden = false;
   walletList.hidden = true;
-  // The pressed button is gone; a keyboard goes on from what it bought.
+  // The pressed button is hidden now, so the focus moves to the receipt.
   document.getElementById("bought").focus();
 }
 
@@ -187,7 +187,7 @@ async function copy(button) {
   }, 1_800);
 }
 
-/** Not `disabled`: a button that waits keeps the focus. */
+/** `aria-disabled` instead of `disabled`, so that the button keeps the focus. */
 function setBusy(busy) {
   isBusy = busy;
   for (const button of walletList.children) button.setAttribute("aria-disabled", String(busy));
