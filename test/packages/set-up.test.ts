@@ -259,7 +259,7 @@ const owned = (await init(
   { name: "Connected" },
   { HOME: t.testdir({}), PURSER_URL: baseUrl },
 )) as Made;
-const silent: Terminal = { isInteractive: false, say: () => {}, ask: async () => false };
+const silent: Terminal = { isInteractive: false, print: () => {}, confirm: async () => false };
 
 function connecting(home: string, more: Partial<ConnectOptions> = {}, terminal = silent) {
   const env = { HOME: home, PURSER_URL: baseUrl, AGENT_API_KEY: owned.apiKey };
@@ -385,15 +385,15 @@ t.test("nothing is written unasked, nor where it would do harm", async (t) => {
   const before = snapshot(home);
   await t.rejects(connecting(home, { yes: false }), /no terminal for the question/);
   const shown: string[] = [];
-  const showing = { ...silent, say: (line: string) => void shown.push(line) };
+  const showing = { ...silent, print: (line: string) => void shown.push(line) };
   await connecting(home, { print: true, yes: false }, showing);
   t.match(shown.join("\n"), /"mcpServers"/);
   t.notMatch(shown.join("\n"), owned.apiKey);
   const asked: string[] = [];
   const refusing = {
     isInteractive: true,
-    say: () => {},
-    ask: async (question: string) => (asked.push(question), false),
+    print: () => {},
+    confirm: async (question: string) => (asked.push(question), false),
   };
   const declined = await connecting(home, { yes: false }, refusing);
   t.ok(asked.length > 0 && asked.every((question) => question.startsWith("Write this to /")));
@@ -455,7 +455,7 @@ t.test("what a program writes while the question stands is kept", async (t) => {
   const slow = (text: string): Terminal => ({
     ...silent,
     isInteractive: true,
-    ask: async () => (writeFileSync(file, text), true),
+    confirm: async () => (writeFileSync(file, text), true),
   });
   const only = { only: ["claude-code"], yes: false };
   await connecting(home, only, slow('{"numStartups": 8}'));

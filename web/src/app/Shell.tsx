@@ -50,7 +50,7 @@ export const PublicArea = (): ReactNode => (
   </SessionProvider>
 );
 
-/** A question that somebody else asked: nothing beside it leads away. */
+/** The consent page, which another program opened: it has no navigation that leads away. */
 export const ConsentArea = (): ReactNode => (
   <SessionProvider isPrivate>
     <div className={styles.question}>
@@ -73,7 +73,10 @@ function WhoAnswers(): ReactNode {
   return session && <AccountMenu session={session} />;
 }
 
-/** Every page opened by its address has the key "default": one must not begin where another was left. */
+/**
+ * React Router gives every page opened by URL the key "default"; with the path, one does not start at
+ * another's scroll position.
+ */
 const scrollKey = ({ key, pathname }: { key: string; pathname: string }): string =>
   key === "default" ? pathname : key;
 

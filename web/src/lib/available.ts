@@ -1,4 +1,4 @@
-/** What an agent can pay at this moment, and the rule that allows no more, in plain words. */
+/** What an agent can pay now, and a description of the rule that sets this limit. */
 import { atomic, formatUsdc } from "./money.ts";
 import type { Agent, Limits } from "./wire.ts";
 
@@ -19,7 +19,7 @@ const REASONS: Record<Exclude<Rule, "status">, string> = {
 
 type Stands = Pick<Agent, "status" | "limits">;
 
-/** Why it is not more. */
+/** The reason why it is not more. */
 export function heldBackBy({ status, limits: { boundBy } }: Stands): string {
   if (boundBy === null) return "not known right now";
   return boundBy === "status" ? status : REASONS[boundBy];

@@ -36,7 +36,7 @@ export default function NewAgentScreen(): ReactNode {
   }
   const finish = (): void => {
     setDone(true);
-    // The blocker must have seen that the key was saved before the way is taken.
+    // Navigate after the next render, when the blocker knows that the key was saved.
     setTimeout(() => void navigate(`/agents/${created.agent.id}`, { replace: true }), 0);
   };
   return (

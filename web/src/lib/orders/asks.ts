@@ -1,4 +1,7 @@
-/** What the screens ask an owner to sign, and how the order is compared with it. */
+/**
+ * The orders that screens request the owner's signature for, each with the check that the server's order
+ * matches the request.
+ */
 import { isSameAddress } from "../address.ts";
 import { api } from "../api.ts";
 import { serverNowMs } from "../clock.ts";
@@ -21,12 +24,12 @@ import { formatDateTime } from "../time.ts";
 
 type Order = Record<string, unknown>;
 
-/** The longest an order may wait for its signature, and some for clocks that differ. */
+/** The longest time an order may wait for its signature, with a margin for clock differences. */
 const MAX_WAIT_MS = 20 * 60_000;
-/** An approval's order holds for an hour: the agent comes back for it. */
+/** An approval's order is valid for an hour, because the agent repeats its call within that time. */
 const MAX_APPROVAL_MS = 65 * 60_000;
 
-/** CAIP-2 of an EVM chain. */
+/** The chain id in a CAIP-2 id of an EVM chain. */
 const chainIdOf = (network: string): number => Number(network.split(":")[1]);
 
 function assertSingleUse(order: Order, maxWaitMs = MAX_WAIT_MS): void {
@@ -47,15 +50,15 @@ function assertFor(order: Order, agent: Pick<Agent, "id" | "walletAddress">): vo
     ]);
 }
 
-/** A change of an agent's rules: the order holds the whole policy that results. */
+/** A change of an agent's rules: the order contains the whole resulting policy. */
 export function policyAsk(asked: {
-  /** As the screen shows it. */
+  /** The agent as the screen shows it. */
   agent: Agent;
   title: string;
-  /** The rules after the change, from those before. */
+  /** Computes the rules after the change from those before. */
   apply: (terms: Terms) => Terms;
   names?: TermNames;
-  /** What changes beside the rules, such as the pause that ends. */
+  /** Changes beside the rules, such as the end of a pause. */
   beside?: Change[];
   isTold?: boolean;
 }): Ask {
@@ -71,7 +74,7 @@ export function policyAsk(asked: {
       const said = termsOfOrder(order);
       const changes = [...beside, ...diffTerms(shown, said, names)];
       if (isSameTerms(said, apply(shown))) return { changes, isNews: false };
-      // Changed elsewhere since the screen was drawn? Then the order holds that as well.
+      // If the rules changed elsewhere since the screen was shown, the order contains those changes as well.
       const now = termsOfAgent(await api.get<Agent>(`/api/agents/${agent.id}`));
       if (isSameTerms(said, apply(now))) return { changes, isNews: true };
       throw new OrderMismatch(diffTerms(apply(now), said, names));
@@ -79,7 +82,7 @@ export function policyAsk(asked: {
   };
 }
 
-/** A new agent: its wallet is made by the service, everything else is as asked. */
+/** A new agent: the service creates its wallet, everything else must match the request. */
 export function creationAsk(body: NewAgent, network: string, names?: TermNames): Ask {
   const { allowlist = [], authorization: _authorization, network: _network, ...rules } = body;
   const payees = allowlist.map((entry) => (typeof entry === "string" ? { address: entry } : entry));
@@ -98,11 +101,11 @@ export function creationAsk(body: NewAgent, network: string, names?: TermNames):
   };
 }
 
-/** A new key, or one that takes another's place. */
+/** A new key, or one that replaces another. */
 export function keyAsk(asked: {
   agent: Pick<Agent, "id" | "walletAddress" | "network" | "name">;
   title: string;
-  /** What the label names. */
+  /** What the label is of. */
   what?: string;
   label: string;
   expiresAt: string | null;
@@ -137,7 +140,7 @@ export function keyAsk(asked: {
   };
 }
 
-/** One payment that a rule denied: exactly what the screen shows, to the last unit. */
+/** One payment that a rule denied: exactly as the screen shows it, to the atomic unit. */
 export function approvalAsk(approval: Approval): Ask {
   const { agentId, agentName, payee, asset, amount, site, network } = approval;
   return {

@@ -1,6 +1,7 @@
 /**
- * The one way to whatever needs the owner's wallet: the request is sent; where the server asks for a signature, the order
- * is compared with what was asked for, told in plain words, signed, and the same request sent with it.
+ * Sends every request that may need the owner's signature. Where the server requires one, its order is
+ * compared with the request, shown in plain words and signed, and the same request is sent again with the
+ * signature.
  */
 import { isSameAddress } from "../address.ts";
 import { ApiError } from "../api.ts";
@@ -28,7 +29,9 @@ export interface Authorization {
   signature: string;
 }
 
-/** What a body carries once it is signed: `{...body, ...authorization}` serves both tries. */
+/**
+ * The part of a body that is added once it is signed: `{...body, ...authorization}` works for both attempts.
+ */
 export type MaybeSigned = { authorization?: Authorization };
 
 export async function signed<T>(ask: Ask, send: (signed: MaybeSigned) => Promise<T>): Promise<T> {
@@ -45,7 +48,7 @@ export async function signed<T>(ask: Ask, send: (signed: MaybeSigned) => Promise
   }
 }
 
-/** The order the server asks for; any other failure is the caller's. */
+/** The order that the server requires a signature for; any other failure is thrown to the caller. */
 function orderIn(error: unknown): Order {
   if (error instanceof ApiError && /^(owner_signature_required|policy_changed)$/.test(error.code)) {
     const { order } = error.problem;
@@ -70,7 +73,7 @@ async function signAndSend<T>(
     if ("answer" in outcome) return outcome.answer;
     notice = outcome.notice;
     if (outcome.order) ({ order } = outcome);
-    // An order that is over is replaced by asking as if for the first time.
+    // An expired order is replaced by sending the request without a signature again.
     else if (notice === "expired")
       try {
         return await send({});
@@ -87,13 +90,15 @@ interface Turn {
   notice: Notice;
 }
 
-/** The second wallet's where that one is signed in: the server refuses what is not its to sign. */
+/**
+ * The recovery wallet's address where that one is signed in; the server refuses orders that it may not sign.
+ */
 function signerAddress(): string {
   const session = queryClient.getQueryData<Session>(keys.session);
   return session?.second ?? session?.address ?? "";
 }
 
-/** Until the person presses; rejects when they do not want to. */
+/** Waits until the user presses the button; rejects when the user cancels. */
 function press(turn: Turn, step: Signing["step"]): Promise<void> {
   return new Promise((resolve, reject) => {
     show({
@@ -110,12 +115,16 @@ function press(turn: Turn, step: Signing["step"]): Promise<void> {
   });
 }
 
-/** The wallet opens by itself only for the press that began it, with nothing new to read; else it waits for another one. */
+/**
+ * The wallet opens without another press only once, and only if the order contains nothing that the user has
+ * not seen.
+ */
 async function sign(turn: Turn): Promise<string> {
   const { ask, order } = turn;
   let mayOpen = turn.notice === undefined;
   if (mayOpen) await reconnect(signerAddress());
-  // A wallet with no window of its own shows nothing: the words come first, and a press.
+  // The demo wallet has no window that shows the order, so unless the screen showed the changes the dialog
+  // shows them and waits for a press.
   if (currentConnection()?.wallet.kind === "demo") mayOpen &&= ask.isTold === true;
   for (;;) {
     const connection = currentConnection();
@@ -127,7 +136,7 @@ async function sign(turn: Turn): Promise<string> {
       continue;
     }
     mayOpen = false;
-    // A wallet that never answers must not hold the screen: whoever cancels goes on without it.
+    // A wallet may never respond, so the user can cancel the wait.
     const cancelled = press(turn, "wallet");
     try {
       const { kind } = ask;
@@ -143,7 +152,9 @@ async function sign(turn: Turn): Promise<string> {
 
 type Outcome<T> = { answer: T } | { notice: Notice; order?: Order };
 
-/** Hands the signed order over. One whose answer was lost may be handed over again: it works once. */
+/**
+ * Sends the signed order. If the response was lost the order may be sent again, because it works only once.
+ */
 async function hand<T>(turn: Turn, send: () => Promise<T>): Promise<Outcome<T>> {
   for (;;) {
     void press(turn, "sending").catch(() => {});

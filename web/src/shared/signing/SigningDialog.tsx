@@ -12,7 +12,7 @@ import { useNetworkOfChain } from "../info.ts";
 import { ChainHelp } from "../wallet/ChainHelp.tsx";
 import { WalletPicker } from "../wallet/WalletPicker.tsx";
 
-/** What the wallet is asked to sign, in plain words, while it is asked, and where it does not go through. */
+/** Shows what the wallet is asked to sign, during the request and after a failed one. */
 export default function SigningDialog({ signing }: { signing: Signing }): ReactNode {
   const { ask, changes, step, cancel } = signing;
   return (
