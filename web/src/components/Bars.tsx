@@ -6,16 +6,16 @@ import { niceTicks } from "../lib/ticks.ts";
 
 interface ChartBar {
   label: string;
-  /** Atomic units of money, or things counted. */
+  /** Atomic units of money, or a count. */
   value: bigint;
 }
 
 export interface BarsProps {
   bars: ChartBar[];
-  /** What a bar's length means. */
+  /** The meaning of a bar's length. */
   name: string;
   kind: "usdc" | "count";
-  /** What the picture says, in a sentence, for those who do not see it. */
+  /** A sentence that describes the chart for screen readers. */
   summary: string;
 }
 
@@ -31,7 +31,7 @@ const CHARACTER_WIDTH = 7;
 export default function Bars({ bars, name, kind }: BarsProps): ReactNode {
   const { one, draw, say } = KINDS[kind];
   const highest = bars.reduce((most, { value }) => (value > most ? value : most), 0n);
-  // Nothing at all is drawn on the scale of one.
+  // An empty chart has a scale up to one.
   const ticks = niceTicks(highest === 0n ? one : highest).map(draw);
   const longest = Math.max(...ticks.map((tick) => short.format(tick).length));
   return (

@@ -4,7 +4,7 @@ import { CheckIcon, CopyIcon } from "./icons.tsx";
 
 interface CopyButtonProps extends Pick<ButtonProps, "variant" | "size" | "className" | "block"> {
   value: string;
-  /** What is copied, for the spoken label: "address", "key". */
+  /** Names the copied value in the button's label: "address", "key". */
   what: string;
   /** Visible text; without it the button is an icon. */
   text?: string;

@@ -12,7 +12,9 @@ import type { Agent } from "../../lib/wire.ts";
 import { useNetworkNames } from "../../shared/info.ts";
 import { archiveAgent } from "./api.ts";
 
-/** The end of an agent. The server refuses it while a cent could be stranded; the screen says so first. */
+/**
+ * Archives an agent. The server refuses while the agent may hold money, so the screen explains that first.
+ */
 export function ArchiveAgent({ agent }: { agent: Agent }): ReactNode {
   const navigate = useNavigate();
   const [isAsking, setAsking] = useState(false);

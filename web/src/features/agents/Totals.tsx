@@ -22,7 +22,7 @@ export function Totals(): ReactNode {
     );
   const totals = data?.totals;
   const { known, silent } = totalOf(totals?.balances ?? []);
-  // What is known is worth telling, with what it lacks.
+  // Shows the sum of the known balances, and names the networks that are missing.
   const isPartly = silent.length > 0 && silent.length < (totals?.balances.length ?? 0);
   const bone = <Skeleton shape="figure" />;
   return (

@@ -6,7 +6,7 @@ import { queryClient } from "../../lib/query-client.ts";
 import { keys } from "../../lib/query-keys.ts";
 import type { Agent, Overview, Page } from "../../lib/wire.ts";
 
-/** All of an owner's agents: searched and sorted here, so the pages are put together first. */
+/** All pages of an owner's agents, because the browser searches and sorts them. */
 async function fetchAllAgents(archived: boolean, signal: AbortSignal): Promise<Agent[]> {
   const agents: Agent[] = [];
   let cursor: string | undefined;
@@ -31,15 +31,15 @@ export const agentQuery = (id: string) =>
   queryOptions({
     queryKey: keys.agent(id),
     queryFn: ({ signal }) => api.get<Agent>(`/api/agents/${id}`, { signal }),
-    // Money may also arrive from outside; the chain sends no event for that.
+    // Transfers from outside arrive without an event.
     refetchInterval: 10_000,
   });
 
-/** What the server says now, whatever is kept; whoever shows the agent sees it too. */
+/** Reads the agent from the server, bypassing the cache, and updates the screens that show it. */
 export const reloadAgent = (id: string): Promise<Agent> =>
   queryClient.fetchQuery({ ...agentQuery(id), staleTime: 0 });
 
-/** Totals and series of all agents, or of one. */
+/** Totals and series of all agents, or of one agent. */
 export const overviewQuery = (agentId?: string) =>
   queryOptions({
     queryKey: keys.overview(agentId),

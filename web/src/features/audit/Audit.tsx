@@ -48,7 +48,7 @@ export function Audit({ agent }: { agent: Agent }): ReactNode {
   );
 }
 
-/** The zero address is nobody's: the chain told, or somebody unknown tried. */
+/** The zero address stands for no account: an event of the chain, or an attempt by an unknown caller. */
 function Actor({ entry: { actor, action } }: { entry: AuditEntry }): ReactNode {
   if (!/^0x0+$/.test(actor)) return <Address value={actor} copy={false} />;
   return action.endsWith(".refused") ? "unknown" : "the chain";

@@ -1,4 +1,4 @@
-/** The audit keeps what the API saw; a person reads it in words. */
+/** Descriptions of audit entries for display. */
 import { shortAddress } from "../../lib/address.ts";
 import { formatDateTime } from "../../lib/time.ts";
 
@@ -20,7 +20,7 @@ export function sayValue(value: unknown): string {
   if (isRecord(value)) return sayRecord(value);
   if (typeof value === "string") {
     if (/^\d{4}-\d\d-\d\dT/.test(value)) return formatDateTime(value);
-    // Nonces and hashes too: the export has them whole.
+    // Nonces and hashes are shortened too; the export contains them in full.
     return /^0x([0-9a-fA-F]{40}|[0-9a-fA-F]{64})$/.test(value) ? shortAddress(value) : value;
   }
   return JSON.stringify(value);

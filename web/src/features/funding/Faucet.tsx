@@ -9,7 +9,7 @@ import type { Agent } from "../../lib/wire.ts";
 import { localInfoQuery } from "../../shared/info.ts";
 import { askFaucet } from "./fund.ts";
 
-/** The local chain's play money. */
+/** Test money on the local chain. */
 export function Faucet({ agent }: { agent: Agent }): ReactNode {
   const { data: local } = useQuery(localInfoQuery);
   const ask = useMutation({

@@ -26,7 +26,7 @@ export const createKey = (
     api.post(`/api/agents/${agent.id}/keys`, { label, expiresAt, ...signature }),
   );
 
-/** The new key has the label and the end of the old one. */
+/** The new key has the label and the expiry of the old one. */
 export const rotateKey = (
   agent: Agent,
   { id, label, expiresAt }: ApiKey,

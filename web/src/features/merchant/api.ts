@@ -18,7 +18,7 @@ import type {
   Refund,
 } from "../../lib/wire.ts";
 
-/** Money comes while somebody looks. */
+/** Short, because payments arrive while the page is open. */
 const FRESH_MS = 5_000;
 
 export const merchantQuery = (days: string) =>
@@ -47,7 +47,7 @@ export const settlementsQuery = (filter: SettlementFilter) =>
     refetchInterval: FRESH_MS,
   });
 
-/** A link and no script: the browser writes the file while it comes. */
+/** A link instead of a script, so that the browser writes the file while it downloads. */
 export function csvHref(filter: SettlementFilter): string {
   const given = Object.entries(filter).flatMap(([name, value]) =>
     value === undefined ? [] : [[name, value]],
@@ -62,10 +62,12 @@ export const settlementQuery = (id: string) =>
     queryFn: ({ signal }) => api.get<MerchantSettlementDetail>(`${SETTLEMENTS}/${id}`, { signal }),
   });
 
-/** A transfer is good for 15 minutes, and some for clocks that differ. */
+/** A transfer is valid for 15 minutes; the margin allows for clock differences. */
 const MAX_WAIT_MS = 20 * 60_000;
 
-/** Back to the payer, from the wallet that was paid, exactly this amount: nothing else reaches the wallet. */
+/**
+ * Checks the order before the wallet sees it: from the paid wallet back to the payer, exactly this amount.
+ */
 function refundAsk(
   settlement: MerchantSettlement,
   network: NetworkInfo,

@@ -1,4 +1,4 @@
-/** States of settlements and refunds, in a merchant's words. */
+/** The labels of settlement and refund states for merchants. */
 import type { Tone } from "../../components/Badge.tsx";
 import type { MerchantSettlement, Refund } from "../../lib/wire.ts";
 

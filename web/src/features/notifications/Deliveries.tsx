@@ -34,7 +34,7 @@ interface DeliveriesProps {
   onClose: () => void;
 }
 
-/** What was sent to one webhook, and what came of it. */
+/** The deliveries to one webhook, and their results. */
 export function Deliveries({ webhook, onClose }: DeliveriesProps): ReactNode {
   return (
     <Drawer opened={webhook !== undefined} onClose={onClose} title="Deliveries">

@@ -20,7 +20,7 @@ const OPTIONS = [
   ...TYPE_NAMES.map((value) => ({ value, label: TYPES[value].label })),
 ];
 
-/** What was told, newest first. */
+/** The history of notifications, newest first. */
 export function Happened({ agentName }: { agentName: (id: string) => string }): ReactNode {
   const [type, setType] = useParameter("type");
   const query = useInfiniteQuery(notificationsQuery(type));

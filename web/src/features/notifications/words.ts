@@ -1,4 +1,4 @@
-/** What happened, in words: one name for each type, and one sentence for each notification. */
+/** A label for each notification type, and a sentence for each notification. */
 import type { Tone } from "../../components/Badge.tsx";
 import { formatUsdc, parseUsdc } from "../../lib/money.ts";
 import type { Notification, NotificationTypeName } from "../../lib/wire.ts";
@@ -42,14 +42,14 @@ export const TYPES: Readonly<Record<NotificationTypeName, TypeWords>> = {
 };
 export const TYPE_NAMES = Object.keys(TYPES) as NotificationTypeName[];
 
-/** What can be told at once; a payment waits for the digest. */
+/** The types that can be sent at once; payments are sent in the digest. */
 export const URGENT_NAMES = TYPE_NAMES.filter(
   (name) => !/^(payment\.settled|settlement\.settled|webhook\.test)$/.test(name),
 );
-/** A test is sent by a press, whatever was chosen. */
+/** A test is sent by its button, independent of the chosen types. */
 export const WEBHOOK_NAMES = TYPE_NAMES.filter((name) => name !== "webhook.test");
 
-/** One the app does not know yet has at least its name. */
+/** A type that this version of the app does not know is shown by its name. */
 export const typeWords = (type: string): TypeWords =>
   TYPES[type as NotificationTypeName] ?? words(type, "Other");
 
@@ -121,7 +121,7 @@ const change = (what: string, who: string): string =>
 
 const FOREIGN = ["label", "name", "site", "reason", "memo", "errorMessage"];
 
-/** Strangers' words about it, shortest first told apart by their quotes; the service has cleaned them. */
+/** Third-party texts of a notification, which the service has sanitized; they are shown as quotations. */
 export function foreignWords({ data }: Notification): string[] {
   const { thirdParty } = data;
   if (typeof thirdParty !== "object" || thirdParty === null) return [];
@@ -131,7 +131,7 @@ export function foreignWords({ data }: Notification): string[] {
   });
 }
 
-/** Where the app shows it. */
+/** The page of the app that shows the subject. */
 export function placeOf({ type, agentId, subjectId }: Notification): string | undefined {
   if (type.startsWith("approval.")) return `/approvals?approval=${encodeURIComponent(subjectId)}`;
   if (type === "session.created") return "/settings";

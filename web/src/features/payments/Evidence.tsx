@@ -16,7 +16,10 @@ interface EvidenceProps {
   labelOf: (address: string) => string | undefined;
 }
 
-/** What the seller put its name to: our findings, and its own words apart and marked as such. */
+/**
+ * The seller's signed offer and receipt: our findings, and the seller's own texts, separate and marked as
+ * such.
+ */
 export function Evidence({ evidence, explorer, labelOf }: EvidenceProps): ReactNode {
   const { offer, receipt, thirdParty } = evidence;
   const signer = receipt?.signer ?? offer?.signer ?? null;

@@ -14,7 +14,7 @@ interface PaymentDetailsProps {
   fixes: (payment: Payment) => ReactNode;
 }
 
-/** How much, to whom, and what became of it; then why, and the facts. */
+/** The amount, payee and status first, then the decision and the facts. */
 export function PaymentDetails({ payment, labelOf, fixes }: PaymentDetailsProps): ReactNode {
   const status = statusOf(payment);
   return (

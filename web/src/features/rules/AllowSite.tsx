@@ -14,12 +14,15 @@ import type { AllowlistDraft } from "./api.ts";
 import styles from "./Site.module.css";
 
 interface AllowSiteProps {
-  /** Whose list it is: it is asked as this agent would ask. */
+  /** The agent whose allowlist it is; the site's terms are requested as this agent would. */
   agentId: string;
   onPick: (entry: AllowlistDraft) => void;
 }
 
-/** People know a website, not its address: paste its URL, see whom it asks to be paid, add that address for that site. */
+/**
+ * Adds a payee by website: the user enters a URL, sees the payee that the site requests payment to, and adds
+ * that address for that site.
+ */
 export function AllowSite({ agentId, onPick }: AllowSiteProps): ReactNode {
   const [isOpen, setOpen] = useState(false);
   const close = (): void => {
@@ -57,7 +60,7 @@ function AskSite({ agentId, onPick }: AllowSiteProps): ReactNode {
   });
   const onSubmit = (event: React.FormEvent): void => {
     event.preventDefault();
-    // The form of the rules is around this dialog.
+    // This dialog is inside the form of the rules.
     event.stopPropagation();
     if (url.trim() !== "" && !ask.isPending) ask.mutate();
   };

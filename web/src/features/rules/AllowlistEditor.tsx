@@ -16,7 +16,7 @@ interface AllowlistEditorProps {
   picker?: PayeePicker;
 }
 
-/** A way to choose payees from elsewhere, such as the marketplace. */
+/** Lets the user choose payees from elsewhere, such as the marketplace. */
 export type PayeePicker = (
   add: (entry: AllowlistDraft) => void,
   has: (address: string) => boolean,

@@ -42,7 +42,7 @@ export function CreateAgent({
       onCreated(created);
       void invalidate.afterRules();
     },
-    // The answer holds the key; it must not outlive the screen that shows it.
+    // The response contains the key, which must not stay in memory after this screen.
     gcTime: 0,
   });
 

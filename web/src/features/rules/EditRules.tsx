@@ -24,14 +24,14 @@ import { SaveRules } from "./SaveRules.tsx";
 interface EditRulesProps {
   words: RuleWords;
   agent: Agent;
-  /** The agent as the server has it after the change. */
+  /** Reads the agent from the server after the change. */
   reload: () => Promise<Agent>;
   picker?: PayeePicker;
 }
 
-/** Edits stay in the browser until saved; what saving would do is shown before it is done. */
+/** Edits stay in the browser until saved; the changes are shown before saving. */
 export function EditRules({ words, agent, reload, picker }: EditRulesProps): ReactNode {
-  // What the form began with. A change made elsewhere meanwhile must be seen, not overwritten.
+  // The rules when the form was opened. A change made elsewhere meanwhile must be shown, not overwritten.
   const [base, setBase] = useState(() => rulesOf(agent));
   const [draft, setDraft] = useState<RulesDraft>(base);
   const current = rulesOf(agent);

@@ -9,10 +9,10 @@ import { plural } from "../../lib/plural.ts";
 import type { Agent } from "../../lib/wire.ts";
 import styles from "./LimitCard.module.css";
 
-/** What can be paid now and why no more, and the rules in short. */
+/** The amount that can be paid now, the limit that caps it, and a summary of the rules. */
 export function LimitCard({ agent }: { agent: Agent }): ReactNode {
   const { limits, allowlist } = agent;
-  // The time that matters is that of the limit which holds payments back.
+  // Shows the window of the limit that caps payments.
   const window =
     (limits.boundBy === "weekly_limit" && limits.weekly) ||
     (limits.boundBy === "monthly_limit" && limits.monthly) ||

@@ -18,7 +18,7 @@ interface MoreLimitsProps {
   set: (change: Partial<RulesDraft>) => void;
 }
 
-/** What most agents do without: folded away, so that the first steps stay short. */
+/** Limits that most agents do not need, collapsed so that the form stays short. */
 export function MoreLimits({ words, draft, errors, set }: MoreLimitsProps): ReactNode {
   const isUsed =
     draft.weeklyLimit !== "" ||

@@ -11,14 +11,14 @@ import { MoreLimits } from "./MoreLimits.tsx";
 import { ExpiryField } from "./ExpiryField.tsx";
 import { type RulesDraft, type RulesErrors, type RuleWords, wordsOf } from "./rules.ts";
 
-/** The words of the form are those of the server's rules: said there once, and awaited here. */
+/** The form's labels come from the server's rules, so they are loaded first. */
 export function WithRuleWords({
   children,
 }: {
   children: (words: RuleWords) => ReactNode;
 }): ReactNode {
   const query = useQuery(infoQuery);
-  // A later answer that fails must not take the form away, and with it what was typed.
+  // A later request that fails must not remove the form and the user's input.
   if (query.data) return children(wordsOf(query.data.rules));
   return (
     <QueryStatus query={query} what="the rules" failed="The rules could not be loaded">
@@ -35,7 +35,7 @@ interface RulesFieldsProps {
   picker?: PayeePicker;
 }
 
-/** The same fields for a new agent and for one that is edited. */
+/** The same fields for creating and for editing an agent. */
 export function RulesFields({
   words,
   draft,

@@ -12,13 +12,13 @@ interface SaveRulesProps {
   draft: RulesDraft;
   changes: Change[];
   isBroken: boolean;
-  /** Something is loosened, so the owner's wallet is going to be asked. */
+  /** A rule is loosened, so the owner's wallet has to sign. */
   isSigned: boolean;
   save: { mutate: () => void; isPending: boolean; error: unknown };
   onDiscard: () => void;
 }
 
-/** Follows the form down the page: every change, and the rules as they would be, in words. */
+/** Stays visible below the form: lists every change, and describes the resulting rules. */
 export function SaveRules({
   draft,
   changes,

@@ -11,7 +11,7 @@ import {
 } from "../../lib/orders/terms.ts";
 import type { Agent, AgentChanges, CreatedAgent, NewAgent } from "../../lib/wire.ts";
 
-/** A payee as a person edits it; empty is none. */
+/** A payee as the form edits it; empty means none. */
 export type AllowlistDraft = { address: string; label: string } & Partial<
   Record<"site" | "dailyLimit" | "perPaymentLimit" | "expiresAt", string>
 >;
@@ -24,7 +24,7 @@ export const createAgent = (
     api.post("/api/agents", { ...agent, ...signature }),
   );
 
-/** All that is changed at once is one request: one order, one window of the wallet. */
+/** All changes are sent in one request, so the owner signs one order. */
 export const changeRules = (
   agent: Agent,
   changes: AgentChanges,
@@ -39,7 +39,7 @@ export const changeRules = (
 };
 
 /**
- * One more payee, or other terms for one that is there. With `replaces`, in the place and by the terms of another
+ * Adds a payee, or changes an existing one. With `replaces`, the payee takes the place and terms of another
  * address at its site.
  */
 export const allowPayee = (

@@ -1,4 +1,4 @@
-/** The rules of an agent as a person edits them: checked, compared and told in plain words. */
+/** An agent's rules in the form's fields: validated, compared and described in plain words. */
 import { canonical, formatUsdc, parseUsdc } from "../../lib/money.ts";
 import {
   type Change,
@@ -16,7 +16,7 @@ import { formatDateTime } from "../../lib/time.ts";
 import type { Agent, AgentChanges, NewAgent, ServiceInfo } from "../../lib/wire.ts";
 import type { AllowlistDraft } from "./api.ts";
 
-/** Amounts and numbers as typed; empty: none. */
+/** Amounts and numbers as typed; empty means none. */
 export interface RulesDraft {
   name: string;
   dailyLimit: string;
@@ -47,7 +47,7 @@ interface Words {
   help: string;
 }
 
-/** What the server's rules call the settings that the owner makes. */
+/** The server's names for the owner's settings. */
 export type RuleWords = Record<(typeof FIELDS)[number], Words> & {
   payee: Record<(typeof PAYEE_FIELDS)[number], Words>;
 };
@@ -159,7 +159,7 @@ export function checkPayee(
   return Object.fromEntries(wrong.map((name) => [name, AMOUNT_HINT]));
 }
 
-/** One sentence a person can check against what they meant. */
+/** Sentences that the owner can compare with the intended rules. */
 export function tellRules(draft: RulesDraft): string[] {
   const limit = parseUsdc(draft.dailyLimit);
   if (limit === undefined) return [];
@@ -203,7 +203,7 @@ export const conditionsOf = (entry: AllowlistDraft): string => payeeConditions(p
 
 const optional = (text: string): string | null => (text.trim() === "" ? null : canonical(text));
 
-/** As the API takes it; what is none is left out. */
+/** The API's form of a payee; empty members are left out. */
 export const payeeBody = ({ address, label, ...terms }: AllowlistDraft) => ({
   address,
   label: label.trim(),
@@ -231,21 +231,21 @@ const termsOf = (draft: RulesDraft): Terms => {
   return termsWith(NO_TERMS, { ...rules, payees: allowlist });
 };
 
-/** What saving would change, line by line. Drafts are checked before. */
+/** The changes of saving, line by line. Drafts must be valid. */
 export const diffRules = (before: RulesDraft, after: RulesDraft, words: RuleWords): Change[] =>
   diffTerms(termsOf(before), termsOf(after), namesOf(words));
 
-/** Whether saving asks the owner's wallet. */
+/** Whether saving needs the owner's signature. */
 export const needsSignature = (before: RulesDraft, after: RulesDraft): boolean =>
   loosens(termsOf(before), termsOf(after));
 
-/** The request that creates an agent with these rules. Drafts are checked before. */
+/** The body of the request that creates an agent with these rules. Drafts must be valid. */
 export const creationOf = (draft: RulesDraft): NewAgent =>
   Object.fromEntries(
     Object.entries(bodyOf(draft)).filter(([, value]) => value !== null),
   ) as unknown as NewAgent;
 
-/** The request that makes these changes, and nothing of what did not change. */
+/** The body of the request that makes these changes; it contains only what changed. */
 export function requestFor(before: RulesDraft, after: RulesDraft): AgentChanges {
   const was = bodyOf(before);
   return Object.fromEntries(

@@ -19,7 +19,7 @@ export type WithdrawalState =
   | { step: "review"; prepared: PreparedWithdrawal; declined?: boolean; error?: unknown }
   | { step: "signing"; prepared: PreparedWithdrawal }
   | { step: "sending"; prepared: PreparedWithdrawal }
-  /** Signed and handed over, outcome not known: only the same order may be asked for again. */
+  /** Signed and sent, outcome unknown: only the same order may be sent again. */
   | { step: "open"; signed: Signed; prepared: PreparedWithdrawal; error: unknown }
   | { step: "done"; prepared: PreparedWithdrawal; answer: WithdrawalAnswer };
 
@@ -31,7 +31,7 @@ export interface Withdrawal {
   reset: () => void;
 }
 
-/** Nothing was moved for sure: the server refused before it signed anything. */
+/** The server refused before it signed anything, so no money moved. */
 const isRefusal = (error: unknown): boolean =>
   error instanceof ApiError &&
   error.status >= 400 &&
