@@ -54,9 +54,9 @@ export const PublicArea = (): ReactNode => (
 export const ConsentArea = (): ReactNode => (
   <SessionProvider isPrivate>
     <div className={styles.question}>
-      <header className={styles.asked}>
+      <header className={styles.consent}>
         <Logo />
-        <WhoAnswers />
+        <SignedInOwner />
       </header>
       <main id="content" tabIndex={-1}>
         <SessionGate>
@@ -68,7 +68,7 @@ export const ConsentArea = (): ReactNode => (
   </SessionProvider>
 );
 
-function WhoAnswers(): ReactNode {
+function SignedInOwner(): ReactNode {
   const { session } = useSession();
   return session && <AccountMenu session={session} />;
 }

@@ -23,13 +23,13 @@ const exact = new Intl.NumberFormat("en", { maximumFractionDigits: 6 });
 const short = new Intl.NumberFormat("en", { maximumFractionDigits: 6, notation: "compact" });
 
 const KINDS = {
-  usdc: { one: UNIT, draw: forChart, say: (value: number) => `${exact.format(value)} USDC` },
-  count: { one: 1n, draw: Number, say: (value: number) => exact.format(value) },
+  usdc: { one: UNIT, draw: forChart, format: (value: number) => `${exact.format(value)} USDC` },
+  count: { one: 1n, draw: Number, format: (value: number) => exact.format(value) },
 };
 const CHARACTER_WIDTH = 7;
 
 export default function Bars({ bars, name, kind }: BarsProps): ReactNode {
-  const { one, draw, say } = KINDS[kind];
+  const { one, draw, format } = KINDS[kind];
   const highest = bars.reduce((most, { value }) => (value > most ? value : most), 0n);
   // An empty chart has a scale up to one.
   const ticks = niceTicks(highest === 0n ? one : highest).map(draw);
@@ -41,7 +41,7 @@ export default function Bars({ bars, name, kind }: BarsProps): ReactNode {
       dataKey="label"
       series={[{ name: "value", label: name, color: "var(--accent-2)" }]}
       tickLine="none"
-      valueFormatter={say}
+      valueFormatter={format}
       barProps={{ radius: 2, isAnimationActive: false }}
       xAxisProps={{ interval: "preserveStartEnd", minTickGap: 24 }}
       yAxisProps={{

@@ -2,10 +2,10 @@
 import { atomic } from "./money.ts";
 import type { NetworkBalance } from "./wire.ts";
 
-export type Held = Pick<NetworkBalance, "network" | "balance">;
+export type HeldBalance = Pick<NetworkBalance, "network" | "balance">;
 
 /** The sum of the known balances; `silent` are the networks that do not respond and are not included. */
-export function totalOf(balances: readonly Held[]): { known: bigint; silent: string[] } {
+export function totalOf(balances: readonly HeldBalance[]): { known: bigint; silent: string[] } {
   return {
     known: balances.reduce(
       (sum, { balance }) => (balance === null ? sum : sum + atomic(balance)),
@@ -16,7 +16,8 @@ export function totalOf(balances: readonly Held[]): { known: bigint; silent: str
 }
 
 /** The balance is positive, or unknown. */
-export const mayHold = ({ balance }: Held): boolean => balance === null || atomic(balance) > 0n;
+export const mayHold = ({ balance }: HeldBalance): boolean =>
+  balance === null || atomic(balance) > 0n;
 
 /** The networks where there may be something to withdraw, the agent's own network first. */
 export const placesOf = (agent: {

@@ -26,12 +26,12 @@ export function narrow(
   { date, sentAtMs, receivedAtMs }: TimedAnswer,
 ): ClockOffset | undefined {
   const dateMs = Date.parse(date ?? "");
-  const told = { leastMs: dateMs - receivedAtMs, mostMs: dateMs + 999 - sentAtMs };
+  const bounds = { leastMs: dateMs - receivedAtMs, mostMs: dateMs + 999 - sentAtMs };
   // Also false for an unreadable date, and when this device's clock was set back during the request.
-  if (!(told.leastMs <= told.mostMs)) return known;
-  const leastMs = Math.max(told.leastMs, known?.leastMs ?? told.leastMs);
-  const mostMs = Math.min(told.mostMs, known?.mostMs ?? told.mostMs);
-  return leastMs <= mostMs ? { leastMs, mostMs } : told;
+  if (!(bounds.leastMs <= bounds.mostMs)) return known;
+  const leastMs = Math.max(bounds.leastMs, known?.leastMs ?? bounds.leastMs);
+  const mostMs = Math.min(bounds.mostMs, known?.mostMs ?? bounds.mostMs);
+  return leastMs <= mostMs ? { leastMs, mostMs } : bounds;
 }
 
 /**

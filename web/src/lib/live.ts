@@ -18,7 +18,7 @@ function setState(next: LiveState): void {
   for (const listener of stateListeners) listener();
 }
 
-const tell = (event: LiveEvent): void => {
+const notify = (event: LiveEvent): void => {
   for (const listener of eventListeners) listener(event);
 };
 
@@ -62,23 +62,23 @@ export function openLive(onReconnect: () => void): () => void {
       setState("connecting");
       // The browser reconnects by itself unless the response was a refusal; then the session may have ended.
       if (source?.readyState !== EventSource.CLOSED) return;
-      tell({ type: "session" });
+      notify({ type: "session" });
       timer = setTimeout(open, waitMs);
       waitMs = Math.min(waitMs * 2, 30_000);
     });
     source.addEventListener("payment", (event) => {
-      tell({ type: "payment", payment: dataOf(event) as Payment });
+      notify({ type: "payment", payment: dataOf(event) as Payment });
     });
     source.addEventListener("agent", (event) => {
-      tell({ type: "agent", agentId: (dataOf(event) as { agentId: string }).agentId });
+      notify({ type: "agent", agentId: (dataOf(event) as { agentId: string }).agentId });
     });
     for (const what of ["requested", "granted", "declined", "expired", "used"])
       source.addEventListener(`approval.${what}`, (event) => {
         const { approvalId } = dataOf(event) as { approvalId: string };
-        tell({ type: "approval", approvalId });
+        notify({ type: "approval", approvalId });
       });
     source.addEventListener("session", () => {
-      tell({ type: "session" });
+      notify({ type: "session" });
     });
   };
 

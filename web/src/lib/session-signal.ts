@@ -10,12 +10,12 @@ const listeners = new Set<Listener>();
 const channel =
   typeof BroadcastChannel === "undefined" ? undefined : new BroadcastChannel("purser-session");
 
-const tell = (signal: SessionSignal): void => {
+const notify = (signal: SessionSignal): void => {
   for (const listener of listeners) listener(signal);
 };
 
 channel?.addEventListener("message", () => {
-  tell("changed");
+  notify("changed");
 });
 
 export function onSessionSignal(listener: Listener): () => void {
@@ -25,7 +25,7 @@ export function onSessionSignal(listener: Listener): () => void {
 
 /** A request was refused because it has no valid session. */
 export const announceSessionLost = (): void => {
-  tell("lost");
+  notify("lost");
 };
 
 /** This tab signed in or out; the other tabs must check their session. */

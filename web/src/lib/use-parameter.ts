@@ -8,7 +8,7 @@ import {
 } from "react-router";
 
 /** The latest requested query string that the router has not applied yet. */
-let asked: string | undefined;
+let requested: string | undefined;
 
 /**
  * Changes the URL's query parameters. The router applies a change a moment later, so a second change would
@@ -22,15 +22,15 @@ export function useChangeParameters(): (
   const [, setParameters] = useSearchParams();
   const { key } = useLocation();
   useEffect(() => {
-    asked = undefined;
+    requested = undefined;
   }, [key]);
   return useCallback(
     (change, options) => {
       setParameters(
         (before) => {
-          const next = new URLSearchParams(asked ?? before);
+          const next = new URLSearchParams(requested ?? before);
           change(next);
-          asked = next.toString();
+          requested = next.toString();
           return next;
         },
         { preventScrollReset: true, ...options },

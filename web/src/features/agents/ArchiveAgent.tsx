@@ -17,7 +17,7 @@ import { archiveAgent } from "./api.ts";
  */
 export function ArchiveAgent({ agent }: { agent: Agent }): ReactNode {
   const navigate = useNavigate();
-  const [isAsking, setAsking] = useState(false);
+  const [isConfirming, setConfirming] = useState(false);
   const nameOf = useNetworkNames();
   const { known, silent } = totalOf(agent.balances);
   const isEmpty = known === 0n && silent.length === 0;
@@ -52,7 +52,7 @@ export function ArchiveAgent({ agent }: { agent: Agent }): ReactNode {
             disabled={!isEmpty}
             onClick={() => {
               archive.reset();
-              setAsking(true);
+              setConfirming(true);
             }}
           >
             Archive agent…
@@ -60,14 +60,14 @@ export function ArchiveAgent({ agent }: { agent: Agent }): ReactNode {
         </Row>
       </Stack>
       <ConfirmDialog
-        opened={isAsking}
+        opened={isConfirming}
         title={`Archive ${agent.name}?`}
         confirm="Archive"
         pending={archive.isPending && "Archiving…"}
         failed="The agent was not archived"
         error={archive.error}
         onCancel={() => {
-          setAsking(false);
+          setConfirming(false);
         }}
         onConfirm={() => {
           archive.mutate();

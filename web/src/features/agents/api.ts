@@ -1,6 +1,6 @@
 import { queryOptions } from "@tanstack/react-query";
 import { api } from "../../lib/api.ts";
-import { policyAsk } from "../../lib/orders/asks.ts";
+import { policyRequest } from "../../lib/orders/requests.ts";
 import { signed } from "../../lib/orders/signed.ts";
 import { queryClient } from "../../lib/query-client.ts";
 import { keys } from "../../lib/query-keys.ts";
@@ -52,11 +52,11 @@ export const pause = (id: string): Promise<unknown> =>
 
 export const resume = (agent: Agent): Promise<unknown> =>
   signed(
-    policyAsk({
+    policyRequest({
       agent,
       title: `Resume ${agent.name}`,
       apply: (terms) => terms,
-      beside: [{ what: "Agent", before: "paused", after: "active" }],
+      otherChanges: [{ what: "Agent", before: "paused", after: "active" }],
     }),
     (signature) => api.patch(`/api/agents/${agent.id}`, { status: "active", ...signature }),
   );

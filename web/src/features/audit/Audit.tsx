@@ -11,7 +11,7 @@ import { keys } from "../../lib/query-keys.ts";
 import { formatDateTime } from "../../lib/time.ts";
 import type { Agent, AuditEntry, Page } from "../../lib/wire.ts";
 import styles from "./Audit.module.css";
-import { actionName, fieldName, sayValue } from "./words.ts";
+import { actionName, fieldName, describeValue } from "./words.ts";
 
 const auditQuery = (agentId: string) =>
   infiniteQueryOptions({
@@ -73,10 +73,10 @@ function Entry({ entry }: { entry: AuditEntry }): ReactNode {
             <dt>{fieldName(field)}</dt>
             <dd>
               {entry.before !== null && field in entry.before && (
-                <del>{sayValue(entry.before[field])}</del>
+                <del>{describeValue(entry.before[field])}</del>
               )}{" "}
               {entry.after !== null && field in entry.after && (
-                <ins>{sayValue(entry.after[field])}</ins>
+                <ins>{describeValue(entry.after[field])}</ins>
               )}
             </dd>
           </div>

@@ -1,6 +1,6 @@
 import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
 import { api } from "../../lib/api.ts";
-import { keyAsk } from "../../lib/orders/asks.ts";
+import { keyRequest } from "../../lib/orders/requests.ts";
 import { signed } from "../../lib/orders/signed.ts";
 import { keys } from "../../lib/query-keys.ts";
 import type { Agent, Connection, ConsentRequest, Page } from "../../lib/wire.ts";
@@ -30,7 +30,7 @@ interface Answered {
 
 export const allowConsent = (consent: ConsentRequest, agent: Agent): Promise<Answered> =>
   signed(
-    keyAsk({
+    keyRequest({
       agent,
       title: "Connect the program",
       what: "Program",

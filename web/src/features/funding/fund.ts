@@ -97,7 +97,7 @@ export async function fund({
   });
 }
 
-export const askFaucet = (address: string): Promise<{ txHash: string; amount: string }> =>
+export const requestFaucet = (address: string): Promise<{ txHash: string; amount: string }> =>
   api.post("/api/local/faucet", { address });
 
 /** The balance of the owner's wallet on that network; `null` while the chain cannot be read. */

@@ -1,6 +1,6 @@
 import { infiniteQueryOptions } from "@tanstack/react-query";
 import { api } from "../../lib/api.ts";
-import { keyAsk } from "../../lib/orders/asks.ts";
+import { keyRequest } from "../../lib/orders/requests.ts";
 import { signed } from "../../lib/orders/signed.ts";
 import { keys } from "../../lib/query-keys.ts";
 import type { Agent, ApiKey, CreatedKey, Page } from "../../lib/wire.ts";
@@ -22,7 +22,7 @@ export const createKey = (
   label: string,
   expiresAt: string | null,
 ): Promise<CreatedKey> =>
-  signed(keyAsk({ agent, title: "New API key", label, expiresAt }), (signature) =>
+  signed(keyRequest({ agent, title: "New API key", label, expiresAt }), (signature) =>
     api.post(`/api/agents/${agent.id}/keys`, { label, expiresAt, ...signature }),
   );
 
@@ -32,7 +32,7 @@ export const rotateKey = (
   { id, label, expiresAt }: ApiKey,
   graceSeconds: number,
 ): Promise<CreatedKey> =>
-  signed(keyAsk({ agent, title: "Rotate the key", label, expiresAt }), (signature) =>
+  signed(keyRequest({ agent, title: "Rotate the key", label, expiresAt }), (signature) =>
     api.post(`/api/agents/${agent.id}/keys/${id}/rotate`, { graceSeconds, ...signature }),
   );
 

@@ -4,7 +4,7 @@ import { api } from "../../lib/api.ts";
 import { serverNowMs } from "../../lib/clock.ts";
 import { formatUsdc, toDecimal } from "../../lib/money.ts";
 import { signed } from "../../lib/orders/signed.ts";
-import { type Ask, OrderMismatch } from "../../lib/orders/signing.ts";
+import { type SignatureRequest, OrderMismatch } from "../../lib/orders/signing.ts";
 import { keys } from "../../lib/query-keys.ts";
 import { type Authorization, transferTypedData } from "../../lib/wallet/typed-data.ts";
 import type {
@@ -68,16 +68,16 @@ const MAX_WAIT_MS = 20 * 60_000;
 /**
  * Checks the order before the wallet sees it: from the paid wallet back to the payer, exactly this amount.
  */
-function refundAsk(
+function refundRequest(
   settlement: MerchantSettlement,
   network: NetworkInfo,
   { owner, amount }: { owner: string; amount: string },
-): Ask {
+): SignatureRequest {
   const what = `${formatUsdc(amount)} USDC`;
   return {
     kind: (order) => transferTypedData(network, order as unknown as Authorization),
     title: `Refund ${what}`,
-    isTold: true,
+    isOnScreen: true,
     chainId: network.chainId,
     effect: `This sends ${what} from your wallet. Purser pays the gas.`,
     read(order) {
@@ -102,7 +102,7 @@ function refundAsk(
           { what: "Amount", before: "", after: what },
           { what: "Back to the payer", before: "", after: settlement.payer },
         ],
-        isNews: false,
+        hasUnseenChanges: false,
       });
     },
   };
@@ -113,7 +113,7 @@ export const refund = (
   network: NetworkInfo,
   terms: { owner: string; amount: string },
 ): Promise<Refund> =>
-  signed(refundAsk(settlement, network, terms), (signature) =>
+  signed(refundRequest(settlement, network, terms), (signature) =>
     api.post(`${SETTLEMENTS}/${settlement.id}/refund`, { amount: terms.amount, ...signature }),
   );
 

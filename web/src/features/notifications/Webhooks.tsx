@@ -82,7 +82,7 @@ function State({ status }: { status: string }): ReactNode {
   return status === "paused" ? <Badge tone="warn">Paused</Badge> : <Badge tone="ok">Active</Badge>;
 }
 
-const told = (types: readonly string[]): string =>
+const typesText = (types: readonly string[]): string =>
   types.includes("*")
     ? "Everything"
     : types.length > 3
@@ -105,7 +105,7 @@ function Item({ webhook, onOpen, onLog }: ItemProps): ReactNode {
           <span className={styles.url}>{url}</span>
           <span className={styles.meta}>
             {description !== "" && `${description} · `}
-            {told(webhook.types)} · secret {webhook.secretHint} · since{" "}
+            {typesText(webhook.types)} · secret {webhook.secretHint} · since{" "}
             <TimeAgo iso={webhook.createdAt} />
           </span>
           {previousSecretUntil !== null && (

@@ -119,13 +119,13 @@ const CHANGES: Readonly<Record<string, string>> = {
 const change = (what: string, who: string): string =>
   [who, CHANGES[what] ?? what.replaceAll(/[._]/g, " ")].filter(Boolean).join(" ");
 
-const FOREIGN = ["label", "name", "site", "reason", "memo", "errorMessage"];
+const THIRD_PARTY_MEMBERS = ["label", "name", "site", "reason", "memo", "errorMessage"];
 
 /** Third-party texts of a notification, which the service has sanitized; they are shown as quotations. */
-export function foreignWords({ data }: Notification): string[] {
+export function thirdPartyTexts({ data }: Notification): string[] {
   const { thirdParty } = data;
   if (typeof thirdParty !== "object" || thirdParty === null) return [];
-  return FOREIGN.flatMap((name) => {
+  return THIRD_PARTY_MEMBERS.flatMap((name) => {
     const value = (thirdParty as Record<string, unknown>)[name];
     return typeof value === "string" && value !== "" ? [value] : [];
   });

@@ -8,10 +8,10 @@ import { formatDateTime } from "../../lib/time.ts";
 import type { Payment } from "../../lib/wire.ts";
 import styles from "./Activity.module.css";
 
-type Told = NonNullable<NonNullable<Payment["x402"]>["evidence"]>;
+type EvidenceData = NonNullable<NonNullable<Payment["x402"]>["evidence"]>;
 
 interface EvidenceProps {
-  evidence: Told;
+  evidence: EvidenceData;
   explorer: string | undefined;
   labelOf: (address: string) => string | undefined;
 }
@@ -48,8 +48,8 @@ export function Evidence({ evidence, explorer, labelOf }: EvidenceProps): ReactN
       </p>
       <KeyValues
         rows={[
-          offer !== null && ["Offer", pieceWords(offer)],
-          receipt !== null && ["Receipt", pieceWords(receipt)],
+          offer !== null && ["Offer", signatureLabel(offer)],
+          receipt !== null && ["Receipt", signatureLabel(receipt)],
           signer !== null && [
             "Signed by",
             <Address key="signer" value={signer} label={labelOf(signer)} explorerUrl={explorer} />,
@@ -74,5 +74,5 @@ export function Evidence({ evidence, explorer, labelOf }: EvidenceProps): ReactN
 
 const FORMATS = { eip712: "EIP-712", jws: "JWS" };
 
-const pieceWords = ({ verified, format }: NonNullable<Told["offer"]>): string =>
+const signatureLabel = ({ verified, format }: NonNullable<EvidenceData["offer"]>): string =>
   `${verified ? "Verified" : "Not verified"}${format === null ? "" : `, ${FORMATS[format]}`}`;

@@ -66,7 +66,7 @@ export function statusOf(payment: Payment): StatusWords {
 }
 
 /** A token mints from the zero address: faucets and bridges do this. */
-const NOBODY = "0x0000000000000000000000000000000000000000";
+const ZERO_ADDRESS = "0x0000000000000000000000000000000000000000";
 
 /** The title of a row, in the owner's terms. */
 export function titleOf(
@@ -82,7 +82,7 @@ export function titleOf(
     }
   }
   const other = payment.kind === "incoming" ? payment.sender : payment.recipient;
-  if (other === NOBODY) return "Newly minted";
+  if (other === ZERO_ADDRESS) return "Newly minted";
   const label = other === null ? undefined : labelOf(other);
   if (label) return label;
   if (other === null && payment.status === "blocked") return "More refusals";
@@ -140,5 +140,5 @@ export function explainDenial({ denial, amount }: Payment): string {
 }
 
 /** An error code as a heading. */
-export const sayCode = (code: string): string =>
+export const codeLabel = (code: string): string =>
   code.charAt(0).toUpperCase() + code.slice(1).replaceAll("_", " ");

@@ -47,8 +47,8 @@ async function signAs(
 /** Sets or removes the recovery wallet: one press, one wallet window. */
 export const useNameSecond = (owner: string) =>
   useMutation({
-    mutationFn: async (asked: { connection: Connection; address: string | null }) => {
-      const { connection, address } = asked;
+    mutationFn: async (request: { connection: Connection; address: string | null }) => {
+      const { connection, address } = request;
       const path = "/api/recovery/second";
       const { order, typedData } = await orderFor(() => api.put(path, { address }));
       const signature = await signAs(connection, owner, typedData);
@@ -65,8 +65,8 @@ export interface HalfSigned extends ToSign {
 export const useSignMove = (owner: string) =>
   useMutation({
     mutationFn: async (connection: Connection): Promise<HalfSigned> => {
-      const asked = await orderFor(() => api.post("/api/recovery/move"));
-      return { ...asked, signature: await signAs(connection, owner, asked.typedData) };
+      const request = await orderFor(() => api.post("/api/recovery/move"));
+      return { ...request, signature: await signAs(connection, owner, request.typedData) };
     },
   });
 

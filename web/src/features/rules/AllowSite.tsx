@@ -55,18 +55,18 @@ export function AllowSite({ agentId, onPick }: AllowSiteProps): ReactNode {
 
 function AskSite({ agentId, onPick }: AllowSiteProps): ReactNode {
   const [url, setUrl] = useState("");
-  const ask = useMutation({
+  const probe = useMutation({
     mutationFn: () => api.post<SiteLookup>(`/api/agents/${agentId}/allowlist/lookup`, { url }),
   });
   const onSubmit = (event: React.FormEvent): void => {
     event.preventDefault();
     // This dialog is inside the form of the rules.
     event.stopPropagation();
-    if (url.trim() !== "" && !ask.isPending) ask.mutate();
+    if (url.trim() !== "" && !probe.isPending) probe.mutate();
   };
   return (
     <Stack gap={4}>
-      <form className={styles.ask} onSubmit={onSubmit}>
+      <form className={styles.form} onSubmit={onSubmit}>
         <TextInput
           label="Address of a paid page"
           description="Purser requests the page once to read its price. Nothing is paid."
@@ -78,22 +78,24 @@ function AskSite({ agentId, onPick }: AllowSiteProps): ReactNode {
           value={url}
           onChange={(event) => {
             setUrl(event.currentTarget.value);
-            ask.reset();
+            probe.reset();
           }}
         />
         <Row end>
           <Button
             type="submit"
-            variant={ask.data ? "secondary" : "primary"}
+            variant={probe.data ? "secondary" : "primary"}
             disabled={url.trim() === ""}
-            pending={ask.isPending && "Asking…"}
+            pending={probe.isPending && "Asking…"}
           >
             Read the price
           </Button>
         </Row>
       </form>
-      {ask.error && <ErrorNotice title="This page is not asking for payment" error={ask.error} />}
-      {ask.data && <Found found={ask.data} onPick={onPick} />}
+      {probe.error && (
+        <ErrorNotice title="This page is not asking for payment" error={probe.error} />
+      )}
+      {probe.data && <Found found={probe.data} onPick={onPick} />}
     </Stack>
   );
 }
@@ -108,7 +110,7 @@ function Found({
   const { site, readableSite, payTo, price, network, listed, thirdParty } = found;
   const isListed = listed.some((address) => isSameAddress(address, payTo));
   const { serviceName, description } = thirdParty;
-  const said = [serviceName, description].filter((words) => words !== null);
+  const sellerTexts = [serviceName, description].filter((words) => words !== null);
   return (
     <Stack gap={4}>
       <dl className={styles.facts} aria-label="Payment terms of the site">
@@ -126,10 +128,10 @@ function Found({
         <dt>Network</dt>
         <dd>{network}</dd>
       </dl>
-      {said.length > 0 && (
-        <figure className={styles.said}>
+      {sellerTexts.length > 0 && (
+        <figure className={styles.sellerTexts}>
           <figcaption>Text from the site, not checked by Purser</figcaption>
-          {said.map((words) => (
+          {sellerTexts.map((words) => (
             <blockquote key={words}>{words}</blockquote>
           ))}
         </figure>

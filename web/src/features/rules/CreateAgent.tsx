@@ -16,7 +16,7 @@ import {
   namesOf,
   type RulesDraft,
   type RuleWords,
-  tellRules,
+  describeRules,
 } from "./rules.ts";
 import { RulesFields } from "./RulesFields.tsx";
 import { useNetwork } from "../../shared/info.ts";
@@ -70,7 +70,7 @@ export function CreateAgent({
       <div className={styles.review}>
         <Section title="Summary">
           <Stack gap={4}>
-            <Story sentences={hasErrors ? [] : tellRules(draft)} />
+            <Story sentences={hasErrors ? [] : describeRules(draft)} />
             {create.error && <ErrorNotice title="The agent was not created" error={create.error} />}
             <Button
               type="submit"

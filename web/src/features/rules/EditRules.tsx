@@ -45,7 +45,7 @@ export function EditRules({ words, agent, reload, picker }: EditRulesProps): Rea
       const request = requestFor(base, draft);
       const names = namesOf(words);
       const title = `Change the rules of ${agent.name}`;
-      await changeRules(agent, request, { title, names, isTold: true });
+      await changeRules(agent, request, { title, names, isOnScreen: true });
       return reload();
     },
     onSuccess: (saved) => {

@@ -3,7 +3,7 @@ import { Muted, Section, Stack } from "../../components/Layout.tsx";
 import { Meter } from "../../components/Meter.tsx";
 import { Money } from "../../components/Money.tsx";
 import { TimeAgo, TimeUntil } from "../../components/RelativeTime.tsx";
-import { heldBackBy } from "../../lib/available.ts";
+import { limitingRule } from "../../lib/available.ts";
 import { atomic } from "../../lib/money.ts";
 import { plural } from "../../lib/plural.ts";
 import type { Agent } from "../../lib/wire.ts";
@@ -25,7 +25,7 @@ export function LimitCard({ agent }: { agent: Agent }): ReactNode {
             <Muted>Can pay now</Muted>
           </p>
           <Money amount={limits.available} size="large" />
-          <p className={styles.reason}>{heldBackBy(agent)}</p>
+          <p className={styles.reason}>{limitingRule(agent)}</p>
         </div>
         <Meter limits={limits} />
         {limits.weekly && <Meter limits={limits.weekly} period="7 days" />}

@@ -5,7 +5,7 @@ import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Muted, Row, Section, Stack } from "../../components/Layout.tsx";
 import type { Change } from "../../lib/orders/terms.ts";
 import { useOwner } from "../../shared/session/session-context.ts";
-import { type RulesDraft, tellRules } from "./rules.ts";
+import { type RulesDraft, describeRules } from "./rules.ts";
 import styles from "./SaveRules.module.css";
 
 interface SaveRulesProps {
@@ -36,7 +36,7 @@ export function SaveRules({
           {isBroken ? (
             <p role="alert">Correct the marked fields first.</p>
           ) : (
-            <p className={styles.story}>{tellRules(draft).join(" ")}</p>
+            <p className={styles.story}>{describeRules(draft).join(" ")}</p>
           )}
           {save.error !== null && (
             <ErrorNotice title="The rules were not saved" error={save.error} />

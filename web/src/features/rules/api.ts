@@ -1,5 +1,5 @@
 import { api } from "../../lib/api.ts";
-import { creationAsk, policyAsk } from "../../lib/orders/asks.ts";
+import { creationRequest, policyRequest } from "../../lib/orders/requests.ts";
 import { signed } from "../../lib/orders/signed.ts";
 import {
   isSamePayee,
@@ -20,7 +20,7 @@ export const createAgent = (
   agent: NewAgent,
   { network, names }: { network: string; names?: TermNames },
 ): Promise<CreatedAgent> =>
-  signed(creationAsk(agent, network, names), (signature) =>
+  signed(creationRequest(agent, network, names), (signature) =>
     api.post("/api/agents", { ...agent, ...signature }),
   );
 
@@ -28,12 +28,12 @@ export const createAgent = (
 export const changeRules = (
   agent: Agent,
   changes: AgentChanges,
-  { title, names, isTold }: { title: string; names?: TermNames; isTold?: boolean },
+  { title, names, isOnScreen }: { title: string; names?: TermNames; isOnScreen?: boolean },
 ): Promise<unknown> => {
   const { allowlist, authorization: _authorization, status: _status, ...rules } = changes;
   const payees = allowlist as PayeeInput[] | undefined;
   const apply = (terms: Terms): Terms => termsWith(terms, { ...rules, payees });
-  return signed(policyAsk({ agent, title, names, apply, isTold }), (signature) =>
+  return signed(policyRequest({ agent, title, names, apply, isOnScreen }), (signature) =>
     api.patch(`/api/agents/${agent.id}`, { ...changes, ...signature }),
   );
 };
@@ -62,7 +62,7 @@ export const allowPayee = (
       ],
     });
   };
-  return signed(policyAsk({ agent, title, apply }), (signature) =>
+  return signed(policyRequest({ agent, title, apply }), (signature) =>
     api.post(`/api/agents/${agent.id}/allowlist`, { ...payee, ...signature }),
   );
 };

@@ -160,7 +160,7 @@ export function checkPayee(
 }
 
 /** Sentences that the owner can compare with the intended rules. */
-export function tellRules(draft: RulesDraft): string[] {
+export function describeRules(draft: RulesDraft): string[] {
   const limit = parseUsdc(draft.dailyLimit);
   if (limit === undefined) return [];
   const name = draft.name.trim() || "The agent";
@@ -174,13 +174,13 @@ export function tellRules(draft: RulesDraft): string[] {
   const sentences = [
     `${name} can spend at most ${formatUsdc(limit)} USDC in any 24 hours, only to ${plural(count, "address", "addresses")}.`,
   ];
-  const said = (text: string, tell: (amount: string) => string): void => {
+  const addLimit = (text: string, describe: (amount: string) => string): void => {
     const amount = parseUsdc(text);
-    if (amount !== undefined) sentences.push(tell(formatUsdc(amount)));
+    if (amount !== undefined) sentences.push(describe(formatUsdc(amount)));
   };
-  said(draft.weeklyLimit, (amount) => `In any 7 days at most ${amount} USDC.`);
-  said(draft.monthlyLimit, (amount) => `In any 30 days at most ${amount} USDC.`);
-  said(draft.perPaymentLimit, (amount) => `A single payment is at most ${amount} USDC.`);
+  addLimit(draft.weeklyLimit, (amount) => `In any 7 days at most ${amount} USDC.`);
+  addLimit(draft.monthlyLimit, (amount) => `In any 30 days at most ${amount} USDC.`);
+  addLimit(draft.perPaymentLimit, (amount) => `A single payment is at most ${amount} USDC.`);
   if (draft.paymentsPerHour.trim() !== "")
     sentences.push(
       `It makes at most ${plural(Number(draft.paymentsPerHour), "payment")} in an hour.`,

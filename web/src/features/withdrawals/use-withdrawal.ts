@@ -25,7 +25,7 @@ export type WithdrawalState =
 
 export interface Withdrawal {
   state: WithdrawalState;
-  prepare: (asked: Parameters<typeof prepareWithdrawal>[1]) => Promise<void>;
+  prepare: (request: Parameters<typeof prepareWithdrawal>[1]) => Promise<void>;
   sign: (connection: Connection, prepared: PreparedWithdrawal) => Promise<void>;
   askAgain: (signed: Signed) => Promise<void>;
   reset: () => void;
@@ -43,10 +43,10 @@ export function useWithdrawal(agentId: string): Withdrawal {
   const [state, setState] = useState<WithdrawalState>({ step: "form" });
 
   const prepare = useCallback(
-    async (asked: Parameters<typeof prepareWithdrawal>[1]) => {
+    async (request: Parameters<typeof prepareWithdrawal>[1]) => {
       setState({ step: "preparing" });
       try {
-        setState({ step: "review", prepared: await prepareWithdrawal(agentId, asked) });
+        setState({ step: "review", prepared: await prepareWithdrawal(agentId, request) });
       } catch (error) {
         setState({ step: "form", error });
       }

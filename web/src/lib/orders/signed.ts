@@ -13,7 +13,7 @@ import { signTypedData } from "../wallet/typed-data.ts";
 import type { Session } from "../wire.ts";
 import {
   AlreadyDone,
-  type Ask,
+  type SignatureRequest,
   NotSigned,
   type Notice,
   OutcomeUnknown,
@@ -34,7 +34,10 @@ export interface Authorization {
  */
 export type MaybeSigned = { authorization?: Authorization };
 
-export async function signed<T>(ask: Ask, send: (signed: MaybeSigned) => Promise<T>): Promise<T> {
+export async function signed<T>(
+  request: SignatureRequest,
+  send: (signed: MaybeSigned) => Promise<T>,
+): Promise<T> {
   let order: Order;
   try {
     return await send({});
@@ -42,7 +45,7 @@ export async function signed<T>(ask: Ask, send: (signed: MaybeSigned) => Promise
     order = orderIn(error);
   }
   try {
-    return await signAndSend(ask, send, order);
+    return await signAndSend(request, send, order);
   } finally {
     show(null);
   }
@@ -58,18 +61,18 @@ function orderIn(error: unknown): Order {
 }
 
 async function signAndSend<T>(
-  ask: Ask,
+  request: SignatureRequest,
   send: (signed: MaybeSigned) => Promise<T>,
   first: Order,
 ): Promise<T> {
   let order = first;
   let notice: Notice;
   for (;;) {
-    const reading = await ask.read(order);
-    if (reading.isNews) notice ??= "changed";
-    const turn: Turn = { ask, reading, order, notice };
-    const authorization = { order, signature: await sign(turn) };
-    const outcome = await hand(turn, () => send({ authorization }));
+    const reading = await request.read(order);
+    if (reading.hasUnseenChanges) notice ??= "changed";
+    const attempt: SigningAttempt = { request, reading, order, notice };
+    const authorization = { order, signature: await sign(attempt) };
+    const outcome = await sendSigned(attempt, () => send({ authorization }));
     if ("answer" in outcome) return outcome.answer;
     notice = outcome.notice;
     if (outcome.order) ({ order } = outcome);
@@ -83,8 +86,8 @@ async function signAndSend<T>(
   }
 }
 
-interface Turn {
-  ask: Ask;
+interface SigningAttempt {
+  request: SignatureRequest;
   reading: Reading;
   order: Order;
   notice: Notice;
@@ -99,15 +102,15 @@ function signerAddress(): string {
 }
 
 /** Waits until the user presses the button; rejects when the user cancels. */
-function press(turn: Turn, step: Signing["step"]): Promise<void> {
+function awaitPress(attempt: SigningAttempt, step: Signing["step"]): Promise<void> {
   return new Promise((resolve, reject) => {
     show({
-      ask: turn.ask,
-      changes: turn.reading.changes,
+      request: attempt.request,
+      changes: attempt.reading.changes,
       step,
-      notice: turn.notice,
+      notice: attempt.notice,
       owner: signerAddress(),
-      press: resolve,
+      awaitPress: resolve,
       cancel: () => {
         reject(new NotSigned());
       },
@@ -119,33 +122,33 @@ function press(turn: Turn, step: Signing["step"]): Promise<void> {
  * The wallet opens without another press only once, and only if the order contains nothing that the user has
  * not seen.
  */
-async function sign(turn: Turn): Promise<string> {
-  const { ask, order } = turn;
-  let mayOpen = turn.notice === undefined;
+async function sign(attempt: SigningAttempt): Promise<string> {
+  const { request, order } = attempt;
+  let mayOpen = attempt.notice === undefined;
   if (mayOpen) await reconnect(signerAddress());
   // The demo wallet has no window that shows the order, so unless the screen showed the changes the dialog
   // shows them and waits for a press.
-  if (currentConnection()?.wallet.kind === "demo") mayOpen &&= ask.isTold === true;
+  if (currentConnection()?.wallet.kind === "demo") mayOpen &&= request.isOnScreen === true;
   for (;;) {
     const connection = currentConnection();
     const isReady =
-      connection?.chainId === ask.chainId && isSameAddress(connection.address, signerAddress());
+      connection?.chainId === request.chainId && isSameAddress(connection.address, signerAddress());
     if (!mayOpen || !isReady) {
-      await press(turn, "review");
+      await awaitPress(attempt, "review");
       mayOpen = true;
       continue;
     }
     mayOpen = false;
     // A wallet may never respond, so the user can cancel the wait.
-    const cancelled = press(turn, "wallet");
+    const cancelled = awaitPress(attempt, "wallet");
     try {
-      const { kind } = ask;
+      const { kind } = request;
       const typedData =
-        typeof kind === "string" ? typedDataFor(kind, order, ask.chainId) : kind(order);
+        typeof kind === "string" ? typedDataFor(kind, order, request.chainId) : kind(order);
       return String(await Promise.race([signTypedData(connection, typedData), cancelled]));
     } catch (error) {
       if (error instanceof NotSigned) throw error;
-      turn.notice = isRejection(error) ? "declined" : { error: walletError(error) };
+      attempt.notice = isRejection(error) ? "declined" : { error: walletError(error) };
     }
   }
 }
@@ -155,21 +158,22 @@ type Outcome<T> = { answer: T } | { notice: Notice; order?: Order };
 /**
  * Sends the signed order. If the response was lost the order may be sent again, because it works only once.
  */
-async function hand<T>(turn: Turn, send: () => Promise<T>): Promise<Outcome<T>> {
+async function sendSigned<T>(attempt: SigningAttempt, send: () => Promise<T>): Promise<Outcome<T>> {
   for (;;) {
-    void press(turn, "sending").catch(() => {});
+    void awaitPress(attempt, "sending").catch(() => {});
     try {
       return { answer: await send() };
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       if (error.code === "policy_changed") return { notice: "changed", order: orderIn(error) };
       if (error.code === "signature_expired") return { notice: "expired" };
-      if (error.code === "invalid_signature") return { notice: "other-account", order: turn.order };
+      if (error.code === "invalid_signature")
+        return { notice: "other-account", order: attempt.order };
       if (error.code === "order_used") throw new AlreadyDone();
       if (!error.isOutage) throw error;
     }
-    turn.notice = "lost";
-    await press(turn, "review").catch(() => {
+    attempt.notice = "lost";
+    await awaitPress(attempt, "review").catch(() => {
       throw new OutcomeUnknown();
     });
   }

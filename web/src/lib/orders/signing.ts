@@ -10,11 +10,11 @@ export interface Reading {
   /**
    * The order contains more than the screen showed when the button was pressed, so the user reviews it first.
    */
-  isNews: boolean;
+  hasUnseenChanges: boolean;
 }
 
 /** What a screen requests the owner's signature for. */
-export interface Ask {
+export interface SignatureRequest {
   /** One of our own orders; or a function that makes the typed data of another document. */
   kind: OrderKind | ((order: Record<string, unknown>) => TypedData);
   /** The title of the dialog: "Create research-agent". */
@@ -23,7 +23,7 @@ export interface Ask {
   /** The effect of the signature, beside the changes; without it, a change of rules that moves no money. */
   effect?: string;
   /** The screen shows these changes beside the pressed button, so a wallet without a window signs at once. */
-  isTold?: boolean;
+  isOnScreen?: boolean;
   /** Compares the order with the request; throws `OrderMismatch` where they differ. */
   read(order: Record<string, unknown>): Promise<Reading>;
 }
@@ -39,14 +39,14 @@ export type Notice =
   | undefined;
 
 export interface Signing {
-  ask: Ask;
+  request: SignatureRequest;
   changes: Change[];
   /** review: waits for a press. wallet: waits for the wallet. */
   step: "review" | "wallet" | "sending";
   notice: Notice;
   owner: string;
   /** Signs; or after a lost response, sends the signed order again. */
-  press: () => void;
+  awaitPress: () => void;
   cancel: () => void;
 }
 
@@ -99,12 +99,12 @@ export class AlreadyDone extends Error {
 export class OrderMismatch extends Error {
   override readonly name = "OrderMismatch";
   constructor(differences: Change[]) {
-    const told = differences.map(
+    const texts = differences.map(
       ({ what, before, after }) =>
         `${what}: ${after || "nothing"} instead of ${before || "nothing"}`,
     );
     super(
-      `The order from the service differs from your request${told.length > 0 ? ` (${told.join("; ")})` : ""}. Purser did not send it to your wallet.`,
+      `The order from the service differs from your request${texts.length > 0 ? ` (${texts.join("; ")})` : ""}. Purser did not send it to your wallet.`,
     );
   }
 }

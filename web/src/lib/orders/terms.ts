@@ -237,13 +237,13 @@ function diffPayees(before: PayeeTerms[], after: PayeeTerms[]): Change[] {
   const changes: Change[] = [];
   const old = new Map(before.map((payee) => [keyOf(payee), payee]));
   const now = new Map(after.map((payee) => [keyOf(payee), payee]));
-  const tell = (payee: PayeeTerms): string => {
+  const describe = (payee: PayeeTerms): string => {
     const conditions = payeeConditions(payee);
     return conditions === "" ? nameOf(payee) : `${nameOf(payee)}: ${conditions}`;
   };
   for (const [address, payee] of now) {
     const was = old.get(address);
-    if (!was) changes.push({ what: "Payee added", before: "", after: tell(payee) });
+    if (!was) changes.push({ what: "Payee added", before: "", after: describe(payee) });
     else if (payeeConditions(was) !== payeeConditions(payee))
       changes.push({
         what: `Payee ${payee.label || payee.address}`,

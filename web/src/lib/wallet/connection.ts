@@ -82,7 +82,7 @@ const SILENCE_MS = 1_500;
 let known: readonly Wallet[] = [];
 
 /** The wallets that `reconnect` tries. */
-export const knowWallets = (wallets: readonly Wallet[]): void => {
+export const setKnownWallets = (wallets: readonly Wallet[]): void => {
   known = wallets;
 };
 

@@ -49,13 +49,13 @@ export function AccountGuard({ children }: { children: ReactNode }): ReactNode {
   const leave = useLeave();
   // Both wallets sign a change of the owner address, one after the other, on the same screen.
   const named = useKnownSecond();
-  const turn = useTurnOf(session && walletOf(session) + session.address);
+  const userNumber = useUserNumber(session && walletOf(session) + session.address);
   const wallets = session ? [walletOf(session), named] : [];
   const isKnown = wallets.some((one) => isSameAddress(connection?.address, one));
   if (session && connection !== null && !isKnown && !isLost && !isSigning)
     return <OtherAccount session={session} connected={connection.address} />;
   return (
-    <Fragment key={turn}>
+    <Fragment key={userNumber}>
       {session && session.second !== null && <SecondWalletNote owner={session.address} />}
       {children}
       {session && (
@@ -83,12 +83,12 @@ export function AccountGuard({ children }: { children: ReactNode }): ReactNode {
  * A number that changes with the signed-in user, so that state of the previous user is discarded. When a user
  * signs in on a public screen the number stays: what was typed or started there belongs to the same person.
  */
-function useTurnOf(who: string | null | undefined): number {
-  const [seen, setSeen] = useState({ who, turn: 0 });
-  if (who === undefined || who === seen.who) return seen.turn;
-  const turn = seen.turn + (seen.who === undefined ? 0 : 1);
-  setSeen({ who, turn });
-  return turn;
+function useUserNumber(who: string | null | undefined): number {
+  const [seen, setSeen] = useState({ who, userNumber: 0 });
+  if (who === undefined || who === seen.who) return seen.userNumber;
+  const userNumber = seen.userNumber + (seen.who === undefined ? 0 : 1);
+  setSeen({ who, userNumber });
+  return userNumber;
 }
 
 /** Shown on every screen, because a recovery wallet may do less than the owner. */

@@ -1,6 +1,6 @@
 import { lazy, type ReactNode, Suspense, useEffect } from "react";
 import { useSigning } from "../../lib/orders/signing.ts";
-import { knowWallets, useConnection } from "../../lib/wallet/connection.ts";
+import { setKnownWallets, useConnection } from "../../lib/wallet/connection.ts";
 import { useWallets } from "../wallet/use-wallets.ts";
 
 const SigningDialog = lazy(() => import("./SigningDialog.tsx"));
@@ -11,7 +11,7 @@ export function SigningHost(): ReactNode {
   const connection = useConnection();
   const wallets = useWallets();
   useEffect(() => {
-    knowWallets(wallets);
+    setKnownWallets(wallets);
   }, [wallets]);
   if (!signing) return null;
   // The demo wallet signs at once in the page, so a dialog after the press would only flash.

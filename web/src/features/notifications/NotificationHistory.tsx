@@ -13,7 +13,7 @@ import { useParameter } from "../../lib/use-parameter.ts";
 import type { Notification } from "../../lib/wire.ts";
 import { notificationsQuery } from "./api.ts";
 import styles from "./Notifications.module.css";
-import { foreignWords, placeOf, sentence, TYPE_NAMES, TYPES, typeWords } from "./words.ts";
+import { thirdPartyTexts, placeOf, sentence, TYPE_NAMES, TYPES, typeWords } from "./words.ts";
 
 const OPTIONS = [
   { value: "", label: "Everything" },
@@ -21,7 +21,11 @@ const OPTIONS = [
 ];
 
 /** The history of notifications, newest first. */
-export function Happened({ agentName }: { agentName: (id: string) => string }): ReactNode {
+export function NotificationHistory({
+  agentName,
+}: {
+  agentName: (id: string) => string;
+}): ReactNode {
   const [type, setType] = useParameter("type");
   const query = useInfiniteQuery(notificationsQuery(type));
   const items = query.data?.pages.flatMap((page) => page.items) ?? [];
@@ -72,7 +76,7 @@ function Row({ notification, who }: { notification: Notification; who: string })
   const { label, tone } = typeWords(notification.type);
   const place = placeOf(notification);
   const text = sentence(notification, who);
-  const quoted = foreignWords(notification);
+  const quoted = thirdPartyTexts(notification);
   return (
     <li className={styles.row}>
       <div className={styles.what}>

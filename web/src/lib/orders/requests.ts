@@ -7,7 +7,7 @@ import { api } from "../api.ts";
 import { serverNowMs } from "../clock.ts";
 import { formatUsdc, toDecimal } from "../money.ts";
 import type { Agent, Approval, NewAgent } from "../wire.ts";
-import { type Ask, OrderMismatch } from "./signing.ts";
+import { type SignatureRequest, OrderMismatch } from "./signing.ts";
 import {
   type Change,
   diffTerms,
@@ -51,7 +51,7 @@ function assertFor(order: Order, agent: Pick<Agent, "id" | "walletAddress">): vo
 }
 
 /** A change of an agent's rules: the order contains the whole resulting policy. */
-export function policyAsk(asked: {
+export function policyRequest(options: {
   /** The agent as the screen shows it. */
   agent: Agent;
   title: string;
@@ -59,93 +59,97 @@ export function policyAsk(asked: {
   apply: (terms: Terms) => Terms;
   names?: TermNames;
   /** Changes beside the rules, such as the end of a pause. */
-  beside?: Change[];
-  isTold?: boolean;
-}): Ask {
-  const { agent, apply, names, beside = [] } = asked;
+  otherChanges?: Change[];
+  isOnScreen?: boolean;
+}): SignatureRequest {
+  const { agent, apply, names, otherChanges = [] } = options;
   const shown = termsOfAgent(agent);
   return {
     kind: "AgentPolicy",
-    title: asked.title,
-    isTold: asked.isTold,
+    title: options.title,
+    isOnScreen: options.isOnScreen,
     chainId: chainIdOf(agent.network),
     async read(order) {
       assertFor(order, agent);
-      const said = termsOfOrder(order);
-      const changes = [...beside, ...diffTerms(shown, said, names)];
-      if (isSameTerms(said, apply(shown))) return { changes, isNews: false };
+      const ordered = termsOfOrder(order);
+      const changes = [...otherChanges, ...diffTerms(shown, ordered, names)];
+      if (isSameTerms(ordered, apply(shown))) return { changes, hasUnseenChanges: false };
       // If the rules changed elsewhere since the screen was shown, the order contains those changes as well.
       const now = termsOfAgent(await api.get<Agent>(`/api/agents/${agent.id}`));
-      if (isSameTerms(said, apply(now))) return { changes, isNews: true };
-      throw new OrderMismatch(diffTerms(apply(now), said, names));
+      if (isSameTerms(ordered, apply(now))) return { changes, hasUnseenChanges: true };
+      throw new OrderMismatch(diffTerms(apply(now), ordered, names));
     },
   };
 }
 
 /** A new agent: the service creates its wallet, everything else must match the request. */
-export function creationAsk(body: NewAgent, network: string, names?: TermNames): Ask {
+export function creationRequest(
+  body: NewAgent,
+  network: string,
+  names?: TermNames,
+): SignatureRequest {
   const { allowlist = [], authorization: _authorization, network: _network, ...rules } = body;
   const payees = allowlist.map((entry) => (typeof entry === "string" ? { address: entry } : entry));
   const wanted = termsWith(NO_TERMS, { ...rules, payees });
   return {
     kind: "AgentPolicy",
     title: `Create ${wanted.name}`,
-    isTold: true,
+    isOnScreen: true,
     chainId: chainIdOf(network),
     read(order) {
       assertSingleUse(order);
-      const said = termsOfOrder(order);
-      if (!isSameTerms(said, wanted)) throw new OrderMismatch(diffTerms(wanted, said, names));
-      return Promise.resolve({ changes: diffTerms(null, said, names), isNews: false });
+      const ordered = termsOfOrder(order);
+      if (!isSameTerms(ordered, wanted)) throw new OrderMismatch(diffTerms(wanted, ordered, names));
+      return Promise.resolve({ changes: diffTerms(null, ordered, names), hasUnseenChanges: false });
     },
   };
 }
 
 /** A new key, or one that replaces another. */
-export function keyAsk(asked: {
+export function keyRequest(options: {
   agent: Pick<Agent, "id" | "walletAddress" | "network" | "name">;
   title: string;
   /** What the label is of. */
   what?: string;
   label: string;
   expiresAt: string | null;
-}): Ask {
+}): SignatureRequest {
   const until = (iso: string | null): string => (iso === null ? "never" : formatDateTime(iso));
   return {
     kind: "IssueKey",
-    title: asked.title,
-    isTold: true,
-    chainId: chainIdOf(asked.agent.network),
+    title: options.title,
+    isOnScreen: true,
+    chainId: chainIdOf(options.agent.network),
     read(order) {
-      assertFor(order, asked.agent);
+      assertFor(order, options.agent);
       const label = String(order.label);
       const expiresAt = until(timeIn(order, "expiresAt"));
-      if (label !== asked.label || expiresAt !== until(asked.expiresAt))
+      if (label !== options.label || expiresAt !== until(options.expiresAt))
         throw new OrderMismatch([
           {
             what: "Key",
-            before: `${asked.label}, expires ${until(asked.expiresAt)}`,
+            before: `${options.label}, expires ${until(options.expiresAt)}`,
             after: `${label}, expires ${expiresAt}`,
           },
         ]);
       return Promise.resolve({
         changes: [
-          { what: asked.what ?? "New API key", before: "", after: label || "without a label" },
-          { what: "For", before: "", after: asked.agent.name },
+          { what: options.what ?? "New API key", before: "", after: label || "without a label" },
+          { what: "For", before: "", after: options.agent.name },
           { what: "Expires", before: "", after: expiresAt },
         ],
-        isNews: false,
+        hasUnseenChanges: false,
       });
     },
   };
 }
 
 /** One payment that a rule denied: exactly as the screen shows it, to the atomic unit. */
-export function approvalAsk(approval: Approval): Ask {
+export function approvalRequest(approval: Approval): SignatureRequest {
   const { agentId, agentName, payee, asset, amount, site, network } = approval;
   return {
     kind: "ApprovePayment",
-    isTold: true,
+    isOnScreen: true,
     title: `Allow ${agentName} one payment`,
     chainId: chainIdOf(network),
     effect: "Signing is free. The agent may then make this payment once, within an hour.",
@@ -174,7 +178,7 @@ export function approvalAsk(approval: Approval): Ask {
           ...(site === null ? [] : [{ what: "Only at", before: "", after: site }]),
           { what: "How often", before: "", after: "once" },
         ],
-        isNews: false,
+        hasUnseenChanges: false,
       });
     },
   };
