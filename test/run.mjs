@@ -178,7 +178,7 @@ async function runProcess(files, compiled, env) {
   const unreported = files.filter((file) => !reported.has(file));
   if (code !== 0 && failed === 0 && unreported.length === 0)
     reportCheck(false, `process of ${files.join(" ")}`);
-  for (const file of unreported) reportCheck(false, `${file}: processEnv process ended with ${code}`);
+  for (const file of unreported) reportCheck(false, `${file}: its process ended with ${code}`);
 }
 
 function minute() {
@@ -199,8 +199,7 @@ async function checkCodesProduced(folder) {
 }
 
 /**
- * @param {{read?: (stdout: import("node:stream").Readable) => Promise<void>, limitSeconds?: number}}
- * [options]
+ * @param {{read?: (stdout: import("node:stream").Readable) => Promise<void>, limitSeconds?: number}} [options]
  *   `read` receives the stdout, which otherwise goes to the terminal
  */
 function run(command, args, env, { read, limitSeconds } = {}) {
