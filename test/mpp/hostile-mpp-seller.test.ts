@@ -1,4 +1,5 @@
-// Goal: what a seller chooses in an MPP challenge moves no money it should not: each crooked challenge is refused by name and nothing is signed, and one challenge is paid once by a wallet.
+// Goal: a malicious MPP challenge moves no money: each invalid challenge is refused with its reason and
+// nothing is signed, and a wallet pays a challenge once.
 import t from "tap";
 import { keccak256, stringToBytes, type Hex } from "viem";
 import { toBase64Url } from "../../packages/paywall/src/mpp-wire.ts";
@@ -14,7 +15,7 @@ import {
   receiptOf,
 } from "./mpp-sellers.ts";
 
-/** In the shape of the answers that name several reasons, and as a sentence of one. */
+/** As text, both for responses with several reasons and for those with one sentence. */
 const told = ({ body }: { body: Record<string, unknown> }): string => JSON.stringify(body);
 
 async function signedSoFar({ database, agent }: Market): Promise<number> {
@@ -25,7 +26,7 @@ async function signedSoFar({ database, agent }: Market): Promise<number> {
   return Number(rows[0]?.count);
 }
 
-t.test("a seller that asks by MPP", async (t) => {
+t.test("a seller that requests payment over MPP", async (t) => {
   const made = await market(t);
   const { seller, chain } = made;
   const { url } = seller;
@@ -39,7 +40,7 @@ t.test("a seller that asks by MPP", async (t) => {
     },
   });
 
-  await t.test("an honest one is paid, and confirmed on chain", async (t) => {
+  await t.test("an honest seller is paid, with confirmation on chain", async (t) => {
     const challenge = challengeOf(asked(), { opaque: "eyJhIjoiYiJ9", description: 'a "b"' });
     const { description: _words, ...bound } = challenge;
     const charging = asksByMpp(seller, () => [`Bearer realm="x"`, asHeader(challenge)]);
@@ -59,7 +60,7 @@ t.test("a seller that asks by MPP", async (t) => {
       },
     });
     const [credential] = charging.credentials;
-    t.same(credential?.challenge, bound, "repeated to the letter, without what is not bound");
+    t.same(credential?.challenge, bound, "repeated exactly, without the parts that are not bound");
     t.match(credential, {
       source: `did:pkh:eip155:${chain.chainId}:${made.agent.walletAddress}`,
       payload: {
@@ -73,7 +74,7 @@ t.test("a seller that asks by MPP", async (t) => {
     t.ok(lives > 0n && lives <= 125n, `our cap, not its 300 s: ${lives}`);
   });
 
-  await t.test("in the header that it names for credentials", async (t) => {
+  await t.test("the credential is sent in the header that the challenge names", async (t) => {
     const challenge = challengeOf(asked(), { header: "Payment-Authorization" });
     asksByMpp(seller, () => asHeader(challenge), {
       onCredential: async (credential, response) => {
@@ -88,7 +89,7 @@ t.test("a seller that asks by MPP", async (t) => {
     t.match(await made.fetch({ url }), { status: 200, body: { paid: true, text: "sold" } });
   });
 
-  await t.test("refused by name", async (t) => {
+  await t.test("invalid challenges are refused with their reason", async (t) => {
     const signed = await signedSoFar(made);
     const header = (over: Record<string, string>, ask = asked()) =>
       asHeader(challengeOf(ask, over));
@@ -204,7 +205,7 @@ t.test("a seller that asks by MPP", async (t) => {
     t.equal(await made.reserved(), "0");
   });
 
-  await t.test("a crooked challenge costs x402 beside it nothing", async (t) => {
+  await t.test("an invalid challenge does not affect x402 beside it", async (t) => {
     const both = asHeader(challengeOf(asked({ amount: "1" }), { realm: "shop.test" }));
     seller.script = {
       onAsk: ({ response }) =>
@@ -215,7 +216,7 @@ t.test("a seller that asks by MPP", async (t) => {
     t.equal(seller.proofs.length, sold + 1, "paid by x402");
   });
 
-  await t.test("the cheaper of two protocols is paid, and it alone", async (t) => {
+  await t.test("only the cheaper of two protocols is paid", async (t) => {
     const cheap = challengeOf(asked({ amount: "999" }));
     const credentials: unknown[] = [];
     seller.script = {
@@ -239,7 +240,7 @@ t.test("a seller that asks by MPP", async (t) => {
     ]);
   });
 
-  await t.test("a second 402 is final, and what was signed is canceled", async (t) => {
+  await t.test("a second 402 is final, and the signed authorization is canceled", async (t) => {
     const charging = asksByMpp(seller, () => asHeader(challengeOf(asked())), {
       onCredential: (_credential, response) => {
         const fresh = asHeader(challengeOf(asked()));
@@ -251,10 +252,10 @@ t.test("a seller that asks by MPP", async (t) => {
       body: { code: "settlement_failed", paid: false },
     });
     t.equal(charging.credentials.length, 1);
-    t.equal(await made.reserved(), "0", "the budget is back");
+    t.equal(await made.reserved(), "0", "the reserved amount is released");
   });
 
-  await t.test("one challenge, shown twice", async (t) => {
+  await t.test("one challenge, received twice", async (t) => {
     const challenge = challengeOf(asked());
     const charging = asksByMpp(seller, () => asHeader(challenge));
     const before = await made.balanceOf(PAYEE);
@@ -281,11 +282,11 @@ t.test("a seller that asks by MPP", async (t) => {
     t.match(
       await made.fetch({ url }, { "idempotency-key": "forgotten" }),
       { body: { code: "challenge_already_used" } },
-      "the chain remembers",
+      "the chain knows the used nonce",
     );
     await renumber(made, FORGOTTEN, nonce);
 
-    await t.test("to two agents is two payments", async (t) => {
+    await t.test("the same challenge for two agents is two payments", async (t) => {
       const other = await createAgent(made, made.owner, { allowlist: [PAYEE] });
       await chain.mint(other.walletAddress, 1_000_000n);
       const answer = await made.app.inject({
@@ -301,24 +302,27 @@ t.test("a seller that asks by MPP", async (t) => {
     });
   });
 
-  await t.test("no approval is asked for what it could not number", async (t) => {
-    asksByMpp(seller, () => asHeader(challengeOf(asked({ amount: "900000000" }))));
-    const answer = await made.fetch(
-      { url, requestApproval: true },
-      { "idempotency-key": "approve-me" },
-    );
-    t.match(answer, {
-      body: {
-        code: /limit_exceeded|insufficient/,
-        approvable: false,
-        detail: /An approval cannot/,
-      },
-    });
-  });
+  await t.test(
+    "no approval is requested for a payment whose nonce the seller chooses",
+    async (t) => {
+      asksByMpp(seller, () => asHeader(challengeOf(asked({ amount: "900000000" }))));
+      const answer = await made.fetch(
+        { url, requestApproval: true },
+        { "idempotency-key": "approve-me" },
+      );
+      t.match(answer, {
+        body: {
+          code: /limit_exceeded|insufficient/,
+          approvable: false,
+          detail: /An approval cannot/,
+        },
+      });
+    },
+  );
   await assertLedgerIsChain(t, made);
 });
 
-/** As an old row is forgotten one day: then the chain alone knows what was used. */
+/** As after the deletion of an old row: then only the chain knows that the nonce was used. */
 const FORGOTTEN: Hex = `0x${"0".repeat(64)}`;
 const renumber = ({ database, agent }: Market, from: Hex, to: Hex) =>
   database.pool.query("UPDATE settlements SET nonce = $3 WHERE agent_id = $1 AND nonce = $2", [

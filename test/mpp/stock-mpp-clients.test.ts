@@ -1,4 +1,5 @@
-// Goal: published MPP clients pay our paywall unmodified, mppx's own validator finds nothing wrong, and one credential pays for one answer of one resource.
+// Goal: published MPP clients pay our paywall unmodified, mppx's own validator reports no fault, and one
+// credential pays for one response of one resource.
 import { execFile } from "node:child_process";
 import { promisify } from "node:util";
 import { Challenge } from "mppx";
@@ -26,7 +27,9 @@ const methodOf = ({ chain, payer }: Shop) =>
     decimals: 6,
   });
 
-/** A credential of the published client for a challenge of ours, perhaps bent before or after it is signed. */
+/**
+ * A credential of the published client for our challenge, optionally modified before or after it is signed.
+ */
 async function credentialFor(
   made: Shop,
   path = PAID,
@@ -45,7 +48,7 @@ const show = (made: Shop, authorization: string, path = PAID, headers = {}) =>
 const rebuilt = (credential: string, change: (parts: Record<string, object>) => object): string =>
   `Payment ${toBase64Url(change(fromBase64Url(credential.slice(8)) as Record<string, object>))}`;
 
-t.test("a paywall that asks by MPP too", async (t) => {
+t.test("a paywall that also requests payment over MPP", async (t) => {
   const made = await shop(t);
   const { baseUrl, payer } = made;
 
@@ -64,7 +67,7 @@ t.test("a paywall that asks by MPP too", async (t) => {
     t.equal(answer.headers.get("payment-response"), null, "paid by MPP, not by x402");
   });
 
-  await t.test("mppx validate finds nothing wrong", async (t) => {
+  await t.test("mppx validate reports no fault", async (t) => {
     const bin = new URL("../../node_modules/mppx/dist/bin.js", import.meta.url).pathname;
     const args = [bin, "validate", baseUrl, "--endpoint", `GET:${PAID}`, "--output-json"];
     const { stdout } = await run(process.execPath, args, { maxBuffer: 16 * 1024 * 1024 }).catch(
@@ -88,7 +91,7 @@ t.test("a paywall that asks by MPP too", async (t) => {
       t.ok(passed.includes(label), `${label}: ${JSON.stringify(endpoints)}`);
   });
 
-  await t.test("one credential, one answer", async (t) => {
+  await t.test("one credential gets one response", async (t) => {
     const before = await made.held();
     const rows = await made.settlements();
     const credential = await credentialFor(made);
@@ -100,63 +103,70 @@ t.test("a paywall that asks by MPP too", async (t) => {
     t.equal(await made.settlements(), rows + 1);
   });
 
-  await t.test("refused by name, and nothing is settled", async (t) => {
-    const before = await made.held();
-    const rows = await made.settlements();
-    const late = (challenge: Challenge.Challenge) => ({
-      ...challenge,
-      expires: new Date(Date.now() + 3_600_000).toISOString(),
-    });
-    const other = (over: object) => (challenge: Challenge.Challenge) => ({
-      ...challenge,
-      request: { ...challenge.request, ...over },
-    });
-    const honest = await credentialFor(made);
-    const foreign = await credentialFor(made, PAID, (challenge) =>
-      Challenge.from({ ...challenge, id: undefined, secretKey: "f".repeat(64) } as never),
-    );
-    const bent = (payload: object) =>
-      rebuilt(honest, (parts) => ({ ...parts, payload: { ...parts["payload"], ...payload } }));
-    const NOBODY: Address = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
-    const refused: Record<string, [string, RegExp]> = {
-      "a longer life": [await credentialFor(made, PAID, late), /did not issue/],
-      "a lower price": [await credentialFor(made, PAID, other({ amount: "1" })), /did not issue/],
-      "another payee": [
-        await credentialFor(made, PAID, other({ recipient: NOBODY })),
-        /did not issue/,
-      ],
-      "another server's": [foreign, /did not issue/],
-      "another resource's": [await credentialFor(made, `${PAID}?x=1`), /different resource/],
-      "another nonce": [bent({ nonce: `0x${"ab".repeat(32)}` }), /not the hash of the challenge/],
-      "a hash of a transaction": [bent({ type: "hash" }), /type authorization/],
-      "another source": [
-        rebuilt(honest, (parts) => ({ ...parts, source: `did:pkh:eip155:1:${NOBODY}` })),
-        /source is not the payer/,
-      ],
-      "no JSON": ["Payment dGhpcyBpcyBnYXJiYWdl", /not readable/],
-    };
-    for (const [what, [credential, why]] of Object.entries(refused)) {
-      const answer = await show(made, credential);
-      t.equal(answer.status, 402, what);
-      t.match(await answer.json(), { error: why }, what);
-      t.match(answer.headers.get("www-authenticate"), /^Payment id="/, `${what}: a new challenge`);
-    }
-    const unsigned = await show(made, bent({ value: "1" }));
-    t.match([unsigned.status, await unsigned.json()], [402, { success: false }], "its signature");
-    t.match(unsigned.headers.get("www-authenticate"), /^Payment id="/, "a new challenge");
-    const asked = await fetch(`${baseUrl}${PAID}`);
-    const required = Buffer.from(asked.headers.get("payment-required") ?? "", "base64");
-    const proof = await stockClient(made.chain, payer).createPaymentPayload(
-      JSON.parse(required.toString()) as never,
-    );
-    const two = await show(made, honest, PAID, { "payment-signature": encode(proof) });
-    t.match([two.status, await two.json()], [402, { error: /Two proofs/ }]);
-    t.equal(await made.held(), before);
-    t.equal(await made.settlements(), rows);
-    t.equal((await show(made, honest)).status, 200, "what was bent is good as it was");
-  });
+  await t.test(
+    "modified credentials are refused with their reason, and nothing is settled",
+    async (t) => {
+      const before = await made.held();
+      const rows = await made.settlements();
+      const late = (challenge: Challenge.Challenge) => ({
+        ...challenge,
+        expires: new Date(Date.now() + 3_600_000).toISOString(),
+      });
+      const other = (over: object) => (challenge: Challenge.Challenge) => ({
+        ...challenge,
+        request: { ...challenge.request, ...over },
+      });
+      const honest = await credentialFor(made);
+      const foreign = await credentialFor(made, PAID, (challenge) =>
+        Challenge.from({ ...challenge, id: undefined, secretKey: "f".repeat(64) } as never),
+      );
+      const bent = (payload: object) =>
+        rebuilt(honest, (parts) => ({ ...parts, payload: { ...parts["payload"], ...payload } }));
+      const NOBODY: Address = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
+      const refused: Record<string, [string, RegExp]> = {
+        "a longer life": [await credentialFor(made, PAID, late), /did not issue/],
+        "a lower price": [await credentialFor(made, PAID, other({ amount: "1" })), /did not issue/],
+        "another payee": [
+          await credentialFor(made, PAID, other({ recipient: NOBODY })),
+          /did not issue/,
+        ],
+        "another server's": [foreign, /did not issue/],
+        "another resource's": [await credentialFor(made, `${PAID}?x=1`), /different resource/],
+        "another nonce": [bent({ nonce: `0x${"ab".repeat(32)}` }), /not the hash of the challenge/],
+        "a hash of a transaction": [bent({ type: "hash" }), /type authorization/],
+        "another source": [
+          rebuilt(honest, (parts) => ({ ...parts, source: `did:pkh:eip155:1:${NOBODY}` })),
+          /source is not the payer/,
+        ],
+        "no JSON": ["Payment dGhpcyBpcyBnYXJiYWdl", /not readable/],
+      };
+      for (const [what, [credential, why]] of Object.entries(refused)) {
+        const answer = await show(made, credential);
+        t.equal(answer.status, 402, what);
+        t.match(await answer.json(), { error: why }, what);
+        t.match(
+          answer.headers.get("www-authenticate"),
+          /^Payment id="/,
+          `${what}: a new challenge`,
+        );
+      }
+      const unsigned = await show(made, bent({ value: "1" }));
+      t.match([unsigned.status, await unsigned.json()], [402, { success: false }], "its signature");
+      t.match(unsigned.headers.get("www-authenticate"), /^Payment id="/, "a new challenge");
+      const asked = await fetch(`${baseUrl}${PAID}`);
+      const required = Buffer.from(asked.headers.get("payment-required") ?? "", "base64");
+      const proof = await stockClient(made.chain, payer).createPaymentPayload(
+        JSON.parse(required.toString()) as never,
+      );
+      const two = await show(made, honest, PAID, { "payment-signature": encode(proof) });
+      t.match([two.status, await two.json()], [402, { error: /Two proofs/ }]);
+      t.equal(await made.held(), before);
+      t.equal(await made.settlements(), rows);
+      t.equal((await show(made, honest)).status, 200, "the unmodified credential is accepted");
+    },
+  );
 
-  await t.test("another replica takes the challenge of this one", async (t) => {
+  await t.test("another replica accepts this replica's challenge", async (t) => {
     const { database, chain } = made;
     const replica = await testApp(t, {
       database,
@@ -169,7 +179,7 @@ t.test("a paywall that asks by MPP too", async (t) => {
       show(made, credential),
       fetch(`${replica.baseUrl}${PAID}`, { headers: { authorization: credential } }),
     ]);
-    t.same([here.status + there.status], [602], "and it pays at one of them");
+    t.same([here.status + there.status], [602], "and it pays at only one of them");
   });
 });
 

@@ -1,4 +1,5 @@
-// Goal: our client pays an unmodified MPP server, alone or beside x402, whoever its facilitator is: once, and by one protocol.
+// Goal: our client pays an unmodified MPP server, alone or beside x402 and with any facilitator, once and
+// over one protocol.
 import t from "tap";
 import { assertLedgerIsChain, PAYEE } from "../x402-client/market.ts";
 import { stockFacilitator, stockMarket, V1_NAME } from "../x402-client/stock-sellers.ts";
@@ -62,6 +63,6 @@ t.test("stock MPP servers", async (t) => {
   const { rows } = await made.database.pool.query<{ count: string }>(
     "SELECT count(*)::text AS count FROM settlements",
   );
-  t.equal(Number(rows[0]?.count), settled, "one row for each payment, and none beside");
+  t.equal(Number(rows[0]?.count), settled, "one row for each payment, and no other");
   await assertLedgerIsChain(t, made);
 });

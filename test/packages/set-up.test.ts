@@ -1,4 +1,5 @@
-// Goal: one command makes an agent that can pay, signing what was asked for and nothing else; one command connects programs, and harms nothing of theirs.
+// Goal: one command creates an agent that can pay and signs only the requested rules; one command connects
+// programs and damages none of their settings.
 import { execFile } from "node:child_process";
 import {
   chmodSync,
@@ -33,7 +34,7 @@ import { isFullTier } from "../helpers/tier.ts";
 import { testApp } from "../helpers/app.ts";
 import { reaching } from "../marketplace/seller.ts";
 
-/** A few seconds where nothing else runs. */
+/** It takes a few seconds on an idle machine. */
 const NOT_WAITED_FOR_MS = 120_000;
 const BIN = fileURLToPath(new URL("../../packages/purser/bin/purser.mjs", import.meta.url));
 
@@ -85,18 +86,18 @@ t.test("from a running service to a paid call", async (t) => {
   const agent = JSON.parse(made.stdout) as Made;
   t.match(agent, { funded: "5", dailyLimit: "2", name: "First" });
   t.equal(made.stdout.split(agent.apiKey).length - 1, 1, "the key is shown once");
-  // The key comes from the file that init kept.
+  // The key comes from the file that init wrote.
   const paid = await purser(["fetch", demoUrl, "--max", "0.01"], { HOME: home });
-  t.ok(performance.now() - startedMs < NOT_WAITED_FOR_MS, "nobody waits for minutes");
+  t.ok(performance.now() - startedMs < NOT_WAITED_FOR_MS, "it does not take minutes");
   t.match([paid.code, JSON.parse(paid.stdout)], [0, { paid: true, amountPaid: "0.001" }]);
   const file = join(home, ".config", "purser", "config.json");
   t.equal(agent.savedIn, file);
   t.equal(statSync(file).mode & 0o777, 0o600);
   const other = await purser(["me"], { HOME: home, PURSER_URL: "http://127.0.0.1:9" });
-  t.equal(other.code, 2, "the kept key goes to no other service");
+  t.equal(other.code, 2, "the stored key is not sent to another service");
 });
 
-t.test("an owner with a key file: other rules, no surprises", async (t) => {
+t.test("an owner with a key file: the given rules, and no others", async (t) => {
   const privateKey = generatePrivateKey();
   const home = t.testdir({ "owner.key": `${privateKey}\n`, "wrong.key": "hello" });
   const friend = privateKeyToAddress(generatePrivateKey());
@@ -105,7 +106,7 @@ t.test("an owner with a key file: other rules, no surprises", async (t) => {
   t.equal(made.code, 0, made.stdout);
   const agent = JSON.parse(made.stdout) as Made;
   t.match(agent, { owner: privateKeyToAddress(privateKey), allowlist: [friend] });
-  t.notOk(existsSync(join(home, ".config")), "nothing is kept unasked");
+  t.notOk(existsSync(join(home, ".config")), "nothing is stored without --save");
   const me = await new Purser({ apiKey: agent.apiKey, baseUrl }).me();
   t.match(me, { limits: { limit: "10" }, allowlist: [{ address: friend }], balance: "100" });
   const wrong = await purser(["init", "--key-file", join(home, "wrong.key")], { HOME: home });
@@ -115,7 +116,7 @@ t.test("an owner with a key file: other rules, no surprises", async (t) => {
   t.notMatch(made.stdout + wrong.stdout, privateKey.slice(2));
 });
 
-/** In front of the service: changes what it answers, as a service that lies would. */
+/** A proxy in front of the service that changes its responses, as a dishonest service would. */
 async function lying(t: Test, lies: Record<string, () => [number, object] | undefined>) {
   const bodies: string[] = [];
   const server = createServer((request, response) => {
@@ -124,7 +125,7 @@ async function lying(t: Test, lies: Record<string, () => [number, object] | unde
       for await (const chunk of request) sent += String(chunk);
       bodies.push(sent);
       const { host: _host, connection: _connection, ...headers } = request.headers;
-      // A connection of its own: one that is kept may be closed by the service at that moment.
+      // A new connection, because the service may close a kept one at that moment.
       const answer = await send(`${baseUrl}${request.url}`, {
         method: request.method ?? "GET",
         headers: { ...headers, origin: baseUrl } as unknown as Record<string, string>,
@@ -171,10 +172,10 @@ const ORDER = {
   nonce: `0x${"00".repeat(32)}`,
   deadline: "0",
 };
-/** What the service chooses: who the new agent is, and what makes the order single. */
+/** The members that the service chooses: the new agent's identity, and the nonce. */
 const CHOSEN = new Set(["agent", "wallet", "nonce"]);
 
-t.test("the owner's wallet signs the rules that were asked for, or nothing", async (t) => {
+t.test("the owner's wallet signs the requested rules, or nothing", async (t) => {
   const stranger = privateKeyToAddress(generatePrivateKey());
   const lieOf = (name: string) =>
     name === "payee" ? stranger : name === "deadline" ? "99999999999" : "7";
@@ -198,7 +199,7 @@ t.test("the owner's wallet signs the rules that were asked for, or nothing", asy
   const home = t.testdir({});
   let [order, chainId] = [{} as object, 0];
   const service = await lying(t, {
-    // Behind another origin the sign-in fails; what counts is what is signed after it.
+    // The sign-in fails behind another origin; the test is about what is signed after it.
     "/api/auth/verify": () => [200, { address: "0x" }],
     "/api/agents": () => {
       const typedData = { domain: { chainId } };
@@ -219,7 +220,7 @@ t.test("the owner's wallet signs the rules that were asked for, or nothing", asy
   }
 });
 
-t.test("the key that is shown once is told whatever fails after it", async (t) => {
+t.test("the key that is shown once is printed whatever fails after it", async (t) => {
   const home = t.testdir({ ".config": "a file" });
   const made = await purser(["init", "--save"], { HOME: home });
   t.equal(made.code, 0, made.stdout);
@@ -235,14 +236,14 @@ t.test("the key that is shown once is told whatever fails after it", async (t) =
   t.match(await init({}, { HOME: home, PURSER_URL: service.url }), { apiKey });
 });
 
-t.test("a wrong URL is told at once", async (t) => {
+t.test("a wrong URL is reported at once", async (t) => {
   const from = performance.now();
   const run = await purser(["init"], { HOME: t.testdir({}), PURSER_URL: "http://127.0.0.1:9" });
   t.match([run.code, JSON.parse(run.stdout)], [1, { code: "not_reached" }]);
-  t.ok(performance.now() - from < 20_000, "not after the time a connection may take");
+  t.ok(performance.now() - from < 20_000, "before a connection timeout would end it");
 });
 
-t.test("a service that has only just begun has no sellers yet", async (t) => {
+t.test("a service that has just started has no sellers yet", async (t) => {
   let looks = 0;
   const agent = { id: "agt_1", walletAddress: FRIEND };
   const { url } = await lying(t, {
@@ -267,7 +268,7 @@ function connecting(home: string, more: Partial<ConnectOptions> = {}, terminal =
   return connect({ only: all, yes: true, ...more }, env, terminal, "linux");
 }
 
-/** As text, so that comments count. */
+/** As text, because comments must be kept too. */
 const THEIRS = {
   ".claude.json":
     '{\n\t"numStartups": 7,\n\t"mcpServers": { "other": { "type": "http", "url": "https://o.example" } }\n}\n',
@@ -292,7 +293,7 @@ const textOf = (home: string, id: string): string => {
   return readFileSync(client?.file({ env: { HOME: home }, platform: "linux" }) ?? "", "utf8");
 };
 
-t.test("every program's own file, with all that was in it", async (t) => {
+t.test("every program's own file keeps its content", async (t) => {
   const home = t.testdir(THEIRS);
   chmodSync(join(home, ".claude.json"), 0o640);
   const { connected, savedIn } = await connecting(home);
@@ -306,7 +307,7 @@ t.test("every program's own file, with all that was in it", async (t) => {
     numStartups: 7,
     mcpServers: { other: { url: "https://o.example" }, purser: { type: "stdio", ...stdio } },
   });
-  t.match(textOf(home, "claude-code"), /\n\t"numStartups"/, "indented as it was");
+  t.match(textOf(home, "claude-code"), /\n\t"numStartups"/, "the indentation is kept");
   t.equal(statSync(join(home, ".claude.json")).mode & 0o777, 0o640);
   t.match(JSON.parse(textOf(home, "claude-desktop")), {
     globalShortcut: "F1",
@@ -328,14 +329,14 @@ t.test("every program's own file, with all that was in it", async (t) => {
   t.notMatch(toml, /old/);
 
   const backups = connected.flatMap((one) => ("backup" in one && one.backup ? [one.backup] : []));
-  t.equal(backups.length, 5, "of the five that were there");
+  t.equal(backups.length, 5, "one for each of the five files that existed");
   const kept = connected.find(({ client }) => client === "codex");
   t.equal(
     readFileSync(kept && "backup" in kept ? (kept.backup ?? "") : "", "utf8"),
     THEIRS[".codex"]["config.toml"],
   );
   for (const { file } of connected)
-    t.notMatch(readFileSync(file, "utf8"), owned.apiKey, "the key is in none of them");
+    t.notMatch(readFileSync(file, "utf8"), owned.apiKey, "the files do not contain the key");
   t.equal(statSync(savedIn ?? "").mode & 0o777, 0o600);
   t.match(readFileSync(savedIn ?? "", "utf8"), owned.apiKey);
 
@@ -343,7 +344,7 @@ t.test("every program's own file, with all that was in it", async (t) => {
   t.same(
     again.connected.map(({ status }) => status),
     CLIENTS.map(() => "unchanged"),
-    "the second time there is nothing to do",
+    "a second run changes nothing",
   );
   t.equal(
     readdirSync(home, { recursive: true, encoding: "utf8" }).filter((name) =>
@@ -352,7 +353,7 @@ t.test("every program's own file, with all that was in it", async (t) => {
     backups.length,
   );
 
-  t.test("and what was written in each starts the wallet", async (t) => {
+  t.test("the entry in each file starts the wallet", async (t) => {
     const started = connected.filter(
       ({ client }) => isFullTier || ["claude-code", "codex"].includes(client),
     );
@@ -373,7 +374,7 @@ t.test("every program's own file, with all that was in it", async (t) => {
   });
 });
 
-t.test("nothing is written unasked, nor where it would do harm", async (t) => {
+t.test("nothing is written without consent, nor where it would do harm", async (t) => {
   const home = t.testdir({
     ".cursor": { "mcp.json": "{ this is not JSON" },
     ".gemini": { "settings.json": '{"mcpServers": []}' },
@@ -399,11 +400,11 @@ t.test("nothing is written unasked, nor where it would do harm", async (t) => {
   t.ok(asked.length > 0 && asked.every((question) => question.startsWith("Write this to /")));
   t.notOk(declined.connected.some(({ status }) => status === "written"));
   t.notOk(declined.savedIn);
-  t.same(snapshot(home), before, "not a byte changed");
+  t.same(snapshot(home), before, "no file changed");
   const wrong = { HOME: home, PURSER_URL: baseUrl, AGENT_API_KEY: "purser_wrong" };
   const work = connect({ only: ["windsurf"], yes: true }, wrong, silent, "linux");
   await t.rejects(work, { code: "invalid_api_key" });
-  t.same(snapshot(home), before, "a key that is none is not written down");
+  t.same(snapshot(home), before, "an invalid key is not stored");
   await t.rejects(
     connecting(home, { only: ["emacs"] }),
     /no client emacs; choose from claude-code/,
@@ -413,7 +414,7 @@ t.test("nothing is written unasked, nor where it would do harm", async (t) => {
   const of = (id: string) => connected.find(({ client }) => client === id);
   for (const id of ["cursor", "gemini", "codex"]) t.match(of(id), { status: "refused" }, id);
   t.equal(textOf(home, "cursor"), "{ this is not JSON");
-  t.ok(lstatSync(join(home, ".claude.json")).isSymbolicLink(), "a linked file stays linked");
+  t.ok(lstatSync(join(home, ".claude.json")).isSymbolicLink(), "a symbolic link stays a link");
   t.match(readFileSync(join(home, "dotfiles", "claude.json"), "utf8"), /purser/);
 });
 
@@ -440,16 +441,20 @@ t.test("each program pays from the wallet it was connected with", async (t) => {
   t.equal(await walletOf(entryOf("cursor")), owned.wallet);
   t.equal(await walletOf(entryOf("gemini")), second.wallet);
   const besides = { ...entryOf("cursor"), AGENT_API_KEY: third.apiKey };
-  t.equal(await walletOf(besides), owned.wallet, "whatever key the shell has");
-  t.equal(await walletOf({}), third.wallet, "and the command line from the one saved last");
+  t.equal(await walletOf(besides), owned.wallet, "even if the shell has another key");
+  t.equal(await walletOf({}), third.wallet, "and the command line from the key saved last");
   const texts = ["cursor", "gemini"].map((id) => textOf(home, id)).join("");
   for (const { apiKey } of [owned, second, third]) t.notOk(texts.includes(apiKey));
   const gone = { ...entryOf("cursor"), PURSER_KEY_NAME: "purser_gone-gone" };
   const refused = await purser(["me"], { HOME: home, ...gone });
-  t.match([refused.code, refused.stdout], [2, /has no key purser_gone-gone/], "from that or none");
+  t.match(
+    [refused.code, refused.stdout],
+    [2, /has no key purser_gone-gone/],
+    "from that wallet or from none",
+  );
 });
 
-t.test("what a program writes while the question stands is kept", async (t) => {
+t.test("what a program writes during the question is kept", async (t) => {
   const home = t.testdir({ ".claude.json": '{"numStartups": 7}' });
   const file = join(home, ".claude.json");
   const slow = (text: string): Terminal => ({
@@ -467,41 +472,47 @@ t.test("what a program writes while the question stands is kept", async (t) => {
   t.equal(readFileSync(file, "utf8"), "{ broken");
 });
 
-t.test("one file that cannot be written stops no other, and is no success", async (t) => {
-  const home = t.testdir({ ".gemini": "a file", blocked: { ".config": "a file" } });
-  const args = ["connect", "claude-code", "gemini", "windsurf", "--yes"];
-  const run = await purser(args, { HOME: home, AGENT_API_KEY: owned.apiKey });
-  t.equal(run.code, 1, run.stdout);
-  const done = JSON.parse(run.stdout) as { connected: unknown[]; savedIn: string };
-  t.match(done.connected, [
-    { client: "claude-code", status: "written" },
-    { client: "gemini", status: "refused", reason: /ENOTDIR|EEXIST/ },
-    { client: "windsurf", status: "written" },
-  ]);
-  t.match(readFileSync(done.savedIn, "utf8"), owned.apiKey);
-  const blocked = join(home, "blocked");
-  const none = await connecting(blocked, { only: ["cursor"] });
-  t.match(none.connected, [{ status: "refused", reason: /ENOTDIR|EEXIST/ }]);
-  t.notOk(existsSync(join(blocked, ".cursor")), "no entry without the key it names");
-});
+t.test(
+  "a file that cannot be written does not stop the others, and is reported as a failure",
+  async (t) => {
+    const home = t.testdir({ ".gemini": "a file", blocked: { ".config": "a file" } });
+    const args = ["connect", "claude-code", "gemini", "windsurf", "--yes"];
+    const run = await purser(args, { HOME: home, AGENT_API_KEY: owned.apiKey });
+    t.equal(run.code, 1, run.stdout);
+    const done = JSON.parse(run.stdout) as { connected: unknown[]; savedIn: string };
+    t.match(done.connected, [
+      { client: "claude-code", status: "written" },
+      { client: "gemini", status: "refused", reason: /ENOTDIR|EEXIST/ },
+      { client: "windsurf", status: "written" },
+    ]);
+    t.match(readFileSync(done.savedIn, "utf8"), owned.apiKey);
+    const blocked = join(home, "blocked");
+    const none = await connecting(blocked, { only: ["cursor"] });
+    t.match(none.connected, [{ status: "refused", reason: /ENOTDIR|EEXIST/ }]);
+    t.notOk(existsSync(join(blocked, ".cursor")), "no entry without the key that it names");
+  },
+);
 
-t.test("from npx's cache nothing is written that a stranger's package could answer", async (t) => {
-  const home = t.testdir({});
-  const copy = join(home, "_npx", "1", "node_modules", "purser");
-  cpSync(join(BIN, "..", ".."), copy, {
-    recursive: true,
-    filter: (path) => !/node_modules|src$/.test(path.slice(join(BIN, "..", "..").length)),
-  });
-  const run = (args: string[]) =>
-    new Promise<string>((resolve) => {
-      const env = { HOME: home, PURSER_URL: baseUrl, AGENT_API_KEY: owned.apiKey };
-      const command = [join(copy, "bin", "purser.mjs"), "connect", "cursor", "--yes", ...args];
-      execFile(process.execPath, command, { env }, (_error, stdout) => resolve(stdout));
+t.test(
+  "from npx's cache nothing is written that another package of this name could be run by",
+  async (t) => {
+    const home = t.testdir({});
+    const copy = join(home, "_npx", "1", "node_modules", "purser");
+    cpSync(join(BIN, "..", ".."), copy, {
+      recursive: true,
+      filter: (path) => !/node_modules|src$/.test(path.slice(join(BIN, "..", "..").length)),
     });
-  t.match(await run([]), /install the package first/);
-  t.notOk(existsSync(join(home, ".cursor")));
-  t.match(await run(["--oauth"]), /"written"/, "a URL is found from everywhere");
-});
+    const run = (args: string[]) =>
+      new Promise<string>((resolve) => {
+        const env = { HOME: home, PURSER_URL: baseUrl, AGENT_API_KEY: owned.apiKey };
+        const command = [join(copy, "bin", "purser.mjs"), "connect", "cursor", "--yes", ...args];
+        execFile(process.execPath, command, { env }, (_error, stdout) => resolve(stdout));
+      });
+    t.match(await run([]), /install the package first/);
+    t.notOk(existsSync(join(home, ".cursor")));
+    t.match(await run(["--oauth"]), /"written"/, "a URL works from everywhere");
+  },
+);
 
 t.test("by URL alone where the program signs in itself", async (t) => {
   const home = t.testdir({});
@@ -509,7 +520,11 @@ t.test("by URL alone where the program signs in itself", async (t) => {
   mkdirSync(found);
   const env = { HOME: home, PURSER_URL: baseUrl };
   const { connected } = await connect({ only: [], oauth: true, yes: true }, env, silent, "linux");
-  t.match(connected, [{ client: "cursor", status: "written" }], "only what is on this machine");
+  t.match(
+    connected,
+    [{ client: "cursor", status: "written" }],
+    "only the programs on this machine",
+  );
   t.same(JSON.parse(readFileSync(join(found, "mcp.json"), "utf8")), {
     mcpServers: { purser: { url: `${baseUrl}/mcp` } },
   });
@@ -533,7 +548,7 @@ t.test("by URL alone where the program signs in itself", async (t) => {
     connect({ only: ["cursor"], yes: true }, { HOME: home, PURSER_URL: baseUrl }, silent, "linux"),
     /no API key/,
   );
-  // The same on the other systems: only the places differ.
+  // The same on the other systems: only the paths differ.
   const places = (["darwin", "win32"] as const).map((platform) =>
     CLIENTS.map((client) =>
       client.file({ env: { HOME: "/h", APPDATA: "/h/AppData/Roaming" }, platform }),
@@ -556,7 +571,7 @@ interface Start {
   env?: Record<string, string>;
 }
 
-/** The entry of ours, wherever the program keeps its servers. */
+/** The wallet's entry, whichever key the program has for its servers. */
 function startOf(settings: unknown): Start | undefined {
   if (typeof settings !== "object" || settings === null) return undefined;
   for (const [name, value] of Object.entries(settings)) {

@@ -1,4 +1,5 @@
-// Goal: `purser mcp` passes every message as it is, of both revisions of the protocol, leaves no request without an answer, and carries through what was asked.
+// Goal: `purser mcp` forwards every message unchanged, in both revisions of the protocol, leaves no request
+// without a response, and completes requests after its client hung up.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
@@ -21,7 +22,7 @@ interface Message {
 }
 type Handler = (message: Message, request: IncomingMessage, response: ServerResponse) => void;
 
-/** The command, and a service that answers as told. */
+/** The command, and a service with scripted responses. */
 async function piped(t: Test, handler: Handler) {
   const server = createServer((request, response) => {
     void (async () => {
@@ -65,7 +66,7 @@ const stream = (response: ServerResponse) =>
   response.writeHead(200, { "content-type": "text/event-stream" });
 const event = (message: object) => `data: ${JSON.stringify({ jsonrpc: "2.0", ...message })}\n\n`;
 
-t.test("both revisions, and what the service asks in between", async (t) => {
+t.test("both revisions, and requests from the service", async (t) => {
   const seen: IncomingMessage["headers"][] = [];
   const replies: Message[] = [];
   const pipe = await piped(t, (message, request, response) => {
@@ -93,7 +94,7 @@ t.test("both revisions, and what the service asks in between", async (t) => {
   t.ok(pipe.heard.some(({ method, id }) => method === "elicitation/create" && id === 77));
   pipe.send({ id: 77, result: { action: "accept" } });
   await until(() => replies.length > 0, 10_000);
-  t.match(replies, [{ id: 77, result: { action: "accept" } }], "and the answer goes back");
+  t.match(replies, [{ id: 77, result: { action: "accept" } }], "and the response is forwarded");
   pipe.send({ id: 3, method: "tools/list", params: ENVELOPE });
   await pipe.answerTo(3);
   t.ok(seen.every(({ authorization }) => authorization === "Bearer purser_k"));
@@ -101,10 +102,10 @@ t.test("both revisions, and what the service asks in between", async (t) => {
   t.equal(first?.["mcp-protocol-version"], undefined);
   t.match(last, { "mcp-protocol-version": "2026-07-28", "mcp-method": "tools/list" });
   const call = seen.find((headers) => headers["mcp-protocol-version"] === "2025-11-25");
-  t.ok(call, "what was agreed on at the start, for those who agree at the start");
+  t.ok(call, "the negotiated version, for the revision that negotiates one");
 });
 
-t.test("no request stays without an answer", async (t) => {
+t.test("every request gets a response", async (t) => {
   let isAsked = false;
   let hungUp = false;
   const pipe = await piped(t, (message, _request, response) => {
@@ -132,16 +133,16 @@ t.test("no request stays without an answer", async (t) => {
   await until(() => isAsked, 10_000);
   pipe.send({ method: "notifications/cancelled", params: { requestId: 5 } });
   await until(() => hungUp, 10_000);
-  // An answer to it would have come before this one's.
+  // A response to it would have come before this one's.
   call(6, "html");
   await pipe.answerTo(6);
   t.notOk(
     pipe.heard.some(({ id }) => id === 5),
-    "what was cancelled is not answered",
+    "a cancelled request gets no response",
   );
 });
 
-t.test("what was asked is carried through when the program hangs up", async (t) => {
+t.test("requests are completed after the program hung up", async (t) => {
   const pipe = await piped(t, (message, _request, response) => {
     stream(response).write(": working\n\n");
     setTimeout(() => response.end(event({ id: message.id, result: { paid: true } })), 1_000);

@@ -1,4 +1,5 @@
-// Goal: a merchant that dies at any point of a charge by use charges once at most, what it first said, and serves once at most.
+// Goal: a merchant process killed at any point of a charge by use charges once at most, the amount it set
+// first, and serves once at most.
 // Tier: full (kills at every step of one more flow).
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
@@ -11,7 +12,7 @@ import { balanceOf, newAccount, patient, proofOf, stockPayer } from "./shop.ts";
 
 const { chain, baseUrl, database } = await testApp(t, { listen: true });
 
-/** What the second process would charge, if it were asked: what the first said stands. */
+/** The amount that the second process would charge; the first recorded amount must win. */
 const FIRST = "0.01";
 const SECOND = "0.03";
 const POINTS = [

@@ -1,4 +1,5 @@
-// MCP servers with priced tools, by both official SDKs, over HTTP: the old one keeps sessions and streams, the new one keeps nothing.
+// MCP servers with priced tools, built with both official SDKs, over HTTP: the old one has sessions and
+// streams, the new one is stateless.
 import { randomUUID } from "node:crypto";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -13,9 +14,9 @@ import { paidTool, priceTag, type Cashier, type Receipt } from "../../packages/p
 export interface ToolServer {
   url: string;
   origin: string;
-  /** Each run of a handler, and what it was paid with. */
+  /** Each run of a handler, with its receipt. */
   runs: { tool: string; city?: string; receipt?: Receipt }[];
-  /** Sessions that are open now. */
+  /** The number of open sessions. */
   sessions(): number;
 }
 
@@ -30,7 +31,7 @@ const UNPREPARED = {
 };
 const said = (text: string) => ({ content: [{ type: "text" as const, text }] });
 
-/** What both sell. */
+/** The tools of both servers. */
 function handlers(runs: ToolServer["runs"]) {
   return {
     weather: (city: string, receipt: Receipt) => {
