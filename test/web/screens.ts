@@ -1,4 +1,4 @@
-// Every screen of the app, with data on it that shows its parts: for checks that must hold everywhere.
+// Every screen of the app, filled with data, for checks that must hold on all of them.
 import type { Page } from "playwright-core";
 import { testAccount } from "../helpers/chain.ts";
 import { asOwner, createAgent, signIn } from "../helpers/owner.ts";
@@ -9,13 +9,13 @@ import { asAgent, DEMO_OWNER, type WebWorld } from "./world.ts";
 export interface Screen {
   name: string;
   path: string;
-  /** The screen is complete when this can be seen. */
+  /** The screen is complete when this text is visible. */
   ready: string | RegExp;
-  /** One more step to the state that is meant, such as an open dialog. */
+  /** An action that leads to the wanted state, such as an open dialog. */
   act?: (page: Page) => Promise<unknown>;
 }
 
-/** The wallet that the demo owner named as the second one. */
+/** The demo owner's recovery wallet. */
 export const SECOND = testAccount(73);
 
 export const PUBLIC_SCREENS: Screen[] = [
@@ -43,7 +43,7 @@ export const PUBLIC_SCREENS: Screen[] = [
   { name: "not-found", path: "/nowhere", ready: "Page not found" },
 ];
 
-/** Fills the demo owner's account and names what can be seen in it. */
+/** Fills the demo owner's account with data and returns the screens that show it. */
 export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
   const owner = await signIn(world, DEMO_OWNER);
   const payee = testAccount(70).address;
@@ -158,7 +158,7 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
       ready: "Allow this payee",
       act: async (page) => {
         await page.getByRole("button", { name: "Allow this payee" }).click();
-        // A page that was just opened has no wallet yet.
+        // A page that was just opened has no connected wallet.
         const demo = page.getByRole("button", { name: /^Demo wallet/ });
         const sign = page.getByRole("button", { name: "Sign", exact: true });
         await demo.or(sign).first().waitFor();
@@ -313,7 +313,7 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
   ];
 }
 
-/** @param shown what the page shows already, with nothing done on it */
+/** @param shown the screen that the page shows already, with no action done on it */
 export async function show(
   page: Page,
   world: WebWorld,
@@ -325,7 +325,7 @@ export async function show(
   await screen.act?.(page);
 }
 
-/** A webhook that was disabled with something in its log, and an address that is confirmed. */
+/** A disabled webhook with deliveries in its log, and a confirmed email address. */
 async function wantsToHear({ database: { pool } }: WebWorld, address: string): Promise<void> {
   const ids = "FROM owners WHERE address = $1";
   const owner = [address.toLowerCase()];
