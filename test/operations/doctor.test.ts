@@ -1,4 +1,5 @@
-// Goal: the doctor says of each part of a deployment whether it is well, and of each that was really broken what to do.
+// Goal: the doctor command reports the state of each part of a deployment, and for each part that is broken,
+// how to fix it.
 // Tier: full (starts whole deployments).
 import { spawn } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
@@ -29,7 +30,7 @@ const world = await testApp(t, { chain, listen: true, env });
 const { database, config } = world;
 const owner = await signIn(world);
 const agent = await createAgent(world, owner);
-// Its queue is made beside the first requests.
+// The job queue's schema is created during the first requests.
 await until(
   () =>
     database.pool.query("SELECT task_identifier FROM graphile_worker.jobs LIMIT 0").then(
@@ -46,13 +47,16 @@ const environment = (over: Record<string, string> = {}) => ({
 const rpc = (...urls: string[]) => ({ [`RPC_URL_${chain.chainId}`]: urls.join() });
 const query = (sql: string, values?: unknown[]) => database.pool.query(sql, values);
 
-/** Databases of tests are made for speed: the doctor says so, rightly. */
+/** Test databases run without durability, and the doctor correctly reports that. */
 const UNSAFE = "database durability";
 
-/** Of the test that runs: a whole look takes seconds. */
+/** The areas of the current test: a complete examination takes seconds. */
 let areas: Area[] = [...AREAS];
 
-/** Every finding of these checks that is not well says what to do; of the one that was broken, what it is. */
+/**
+ * Checks that one of the findings has the expected level and text, and that every finding that is not ok has
+ * a suggestion.
+ */
 async function says(
   t: Test,
   level: Finding["level"],
@@ -67,16 +71,16 @@ async function says(
   t.same(
     findings.filter((each) => each.level !== "ok" && (each.todo ?? "") === ""),
     [],
-    "what is not well says what to do",
+    "a finding that is not ok has a suggestion",
   );
   if (level !== "ok") t.ok(exitCodeOf(findings) >= (level === "wrong" ? 2 : 1));
   return findings;
 }
 
-t.test("a deployment that is well", async (t) => {
+t.test("a healthy deployment", async (t) => {
   let findings: Finding[] = [];
   let rest: Finding[] = [];
-  // It has only just been started.
+  // Repeated, because the deployment has only just been started.
   for (let tries = 0; tries < 4 && !(rest.length > 0 && exitCodeOf(rest) === 0); tries += 1) {
     findings = await examine(environment());
     rest = findings.filter(({ check }) => check !== UNSAFE);
@@ -119,7 +123,7 @@ t.test("a deployment that is well", async (t) => {
     t.notOk(text.includes(secret));
 });
 
-t.test("it writes nothing, whatever it does", async (t) => {
+t.test("the doctor never writes to the database", async (t) => {
   const tables = ["operator_actions", "agents", "purser_functions", "_prisma_migrations"];
   const before = async () => {
     const sums = tables.map((table) => `(SELECT md5(string_agg(r::text, ' ')) FROM ${table} r)`);
@@ -130,7 +134,7 @@ t.test("it writes nothing, whatever it does", async (t) => {
   t.same(await before(), was);
 });
 
-t.test("as a command: a line for each, the same as JSON, and how it ends", async (t) => {
+t.test("the command line: one line per finding, the same as JSON, and the exit code", async (t) => {
   const run = async (args: string[], over: Record<string, string> = {}) => {
     const child = spawn(process.execPath, ["--import=tsx", "server/doctor/cli.ts", ...args], {
       cwd: ROOT,
@@ -143,7 +147,7 @@ t.test("as a command: a line for each, the same as JSON, and how it ends", async
     return { code, output };
   };
   const json = await run(["--json"]);
-  t.equal(json.code, 2, "for what is unsafe in a test");
+  t.equal(json.code, 2, "for the settings that are unsafe in a test database");
   t.match(JSON.parse(json.output), [{ check: "configuration", level: "ok" }]);
   const wrong = await run([], {
     DATABASE_URL: "postgres://nobody:hush-hush-hush@127.0.0.1:1/none",
@@ -225,7 +229,7 @@ t.test("database", async (t) => {
     `INSERT INTO ledger_differences (chain_id, kind, key, detail) VALUES (${chain.chainId}, 'relayer_nonce', 'k', '{}')`,
     "DELETE FROM ledger_differences WHERE key = 'k'",
   );
-  // Of a network that no replica serves, so that nobody takes it up.
+  // On a network that no replica serves, so that no replica processes it.
   await broken(
     ["wrong", /payments waiting/, /1 on eip155:1, the oldest for 10 minutes/],
     `INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, to_address, value, valid_after, valid_before,
@@ -241,7 +245,7 @@ t.test("database", async (t) => {
   );
 });
 
-t.test("the operators' record, rewritten by a superuser", async (t) => {
+t.test("the operators' log, rewritten by a superuser", async (t) => {
   areas = ["database"];
   await query(
     "SELECT purser_operator_act('opr_1', '{\"user\":\"ada\"}', 'keys.rotation_began', '{}')",
@@ -296,7 +300,7 @@ t.test("relayers", async (t) => {
   );
   await says(t, "wrong", /^relayer .* nonces$/, /1 in flight, the oldest for 10 minutes/);
   await query("DELETE FROM relayer_transactions WHERE nonce = 900001");
-  // Somebody else has the key.
+  // Another process sends with the same key.
   const thief = chain.walletClient(chain.relayer);
   const hash = await thief.sendTransaction({ to: chain.admin.address, value: 1n });
   await chain.publicClient.waitForTransactionReceipt({ hash });
@@ -343,7 +347,7 @@ t.test("RPC endpoints", async (t) => {
   proxy.behave = lagging({ blocks: 30 });
   await says(t, "warning", /^rpc .*#2 /, /blocks \(.* s\) behind/, both);
   proxy.reset();
-  // Another history of the same chain id.
+  // A different chain with the same chain id.
   const fork = await testChain(t, { blockTimeSeconds: 1 });
   await fork.testClient.mine({ blocks: 50 });
   await says(t, "wrong", /^rpc .*#2 /, /different final block/, rpc(chain.rpcUrl, fork.rpcUrl));
@@ -387,7 +391,7 @@ t.test("RPC endpoints", async (t) => {
 
 t.test("announcements of new blocks", async (t) => {
   areas = ["chains"];
-  // Takes the connection, and then says nothing.
+  // Accepts the connection and never sends anything.
   const silent = createServer().listen(0, "127.0.0.1");
   silent.on("upgrade", (request, socket) => {
     const key = `${request.headers["sec-websocket-key"]}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`;
@@ -418,7 +422,7 @@ t.test("announcements of new blocks", async (t) => {
 
 t.test("clocks", async (t) => {
   areas = ["database", "chains"];
-  // The chain's, which stands still while ours goes on.
+  // The chain's clock, while the system clock goes on.
   const still = await testChain(t, { blockTimeSeconds: 1 });
   await still.testClient.increaseTime({ seconds: 300 });
   await still.testClient.mine({ blocks: 1 });
@@ -458,7 +462,7 @@ t.test("PUBLIC_URL", async (t) => {
   await says(t, "warning", /^PUBLIC_URL/, /lack content-security-policy/, over);
 });
 
-t.test("mail and traces, where they are configured", async (t) => {
+t.test("mail and traces, if they are configured", async (t) => {
   areas = ["mail", "traces"];
   const smtp = new SMTPServer({
     authOptional: true,
@@ -487,7 +491,7 @@ t.test("mail and traces, where they are configured", async (t) => {
   await says(t, "warning", /^traces$/, /returns 401/, traces);
 });
 
-t.test("the chain is down", async (t) => {
+t.test("the chain is unreachable", async (t) => {
   areas = ["chains"];
   await chain.stop();
   await says(t, "wrong", /^rpc /, /no RPC endpoint answered/);

@@ -1,4 +1,5 @@
-// Goal: what the container's build puts into its image runs there: as nobody, from files it cannot change, in production, with its tools, and without anything that only builds or tests.
+// Goal: the files of the container image run as in production: unprivileged, from read-only files, with their
+// tools, and without anything that is only for building or testing.
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import {
   chmodSync,
@@ -24,11 +25,14 @@ import { until } from "../helpers/until.ts";
 
 const ROOT = fileURLToPath(new URL("../../", import.meta.url));
 const MEGABYTE = 1024 * 1024;
-/** Some 95 of its own at rest; 145 to 165 when what a start freed stayed in glibc's arenas. */
+/** About 95 MB of its own at rest; 145 to 165 MB if memory freed after startup stays in glibc's arenas. */
 const MOST_AT_REST = 125;
-/** Half of what ops/compose.replicas.yaml allows. It is 135 to 220: V8 decides when garbage goes. */
+/**
+ * Half of the limit in ops/compose.replicas.yaml. The usage is 135 to 220 MB, depending on V8's garbage
+ * collection.
+ */
 const MOST_MEGABYTES = 384;
-/** `nobody`, where we are root and may become somebody. */
+/** The user `nobody`, if this process is root and can change its user. */
 const NOBODY = process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {};
 
 await prepare((line) => t.comment(line), [ensureServerBuild]);
@@ -37,7 +41,7 @@ const folder = mkdtempSync(join(tmpdir(), "purser-image-"));
 t.teardown(() => rmSync(folder, { recursive: true, force: true }));
 execFileSync(process.execPath, [join(ROOT, "server/image.mjs"), folder]);
 chmodSync(folder, 0o755);
-/** Says on SIGUSR2 which packages have been loaded from files of their own. */
+/** On SIGUSR2, prints the packages that were loaded from their own files. */
 const TELLS_LOADED = `${folder}-tells.cjs`;
 writeFileSync(
   TELLS_LOADED,
@@ -63,7 +67,8 @@ const database = await testDatabase(t);
 const port = await freePort();
 const env: Record<string, string | undefined> = {
   PATH: process.env["PATH"],
-  // Without MALLOC_ARENA_MAX and MALLOC_TRIM_THRESHOLD_, which the image sets: what is promised holds without them.
+  // Without MALLOC_ARENA_MAX and MALLOC_TRIM_THRESHOLD_, which the image sets: the limits must hold without
+  // them.
   ...testEnvironment({ databaseUrl: database.url, chain, port }),
 };
 
@@ -88,7 +93,7 @@ function megabytesOf(child: ChildProcess, what: string): number {
   return Number(new RegExp(`${what}:\\s+(\\d+)`).exec(status)?.[1]) / 1024;
 }
 
-t.test("it holds what runs, and nothing that builds", async (t) => {
+t.test("the image contains what it runs, and no build tools", async (t) => {
   const names = readdirSync(join(folder, "node_modules"));
   t.ok(names.includes("secp256k1") && names.length < 60, `${names.length} packages`);
   const tools =
@@ -106,7 +111,7 @@ t.test("it holds what runs, and nothing that builds", async (t) => {
   t.ok(bytes < 40 * MEGABYTE, `${Math.round(bytes / MEGABYTE)} MB`);
 });
 
-t.test("what V8 made of it at the build is taken, and a second start builds nothing", async (t) => {
+t.test("V8's code cache from the build is used, and a second start compiles nothing", async (t) => {
   const main = pathToFileURL(join(folder, "server/dist/main.js")).href;
   const script = `import(${JSON.stringify(main)}).then(({ isTaken }) => console.log(isTaken))`;
   const flags = COMMAND.slice(0, COMMAND.indexOf("server/start.mjs"));
@@ -129,14 +134,14 @@ t.test("what V8 made of it at the build is taken, and a second start builds noth
   const text = readFileSync(join(folder, "server/dist", compiled));
   t.ok(
     text.every((byte) => byte < 128),
-    "a byte in memory for each letter",
+    "one byte in memory per character",
   );
   const built: string[] = [];
   await prepare((line) => built.push(line), [ensureServerBuild]);
   t.same(built, []);
 });
 
-t.test("it serves", async (t) => {
+t.test("the service runs", async (t) => {
   const { child, said } = start("--require", TELLS_LOADED, ...COMMAND);
   const base = `http://127.0.0.1:${port}`;
   const statusOf = async (path: string): Promise<number> => {
@@ -148,7 +153,7 @@ t.test("it serves", async (t) => {
     if (child.exitCode !== null) throw new Error(said.join(""));
     return (await statusOf("/api/ready").catch(() => 0)) === 200;
   }, 60_000);
-  // A moment after its start it gives back what only that needed.
+  // Soon after startup it releases the memory that only startup needed.
   const own = () => megabytesOf(child, "RssAnon");
   await until(() => own() > 50 && own() < MOST_AT_REST, 60_000).catch(() =>
     t.fail(`${Math.round(own())} MB of its own at rest`),
@@ -157,7 +162,7 @@ t.test("it serves", async (t) => {
   await until(() => /LOADED .*\n/.test(said.join("")), 10_000);
   const [, loaded = ""] = /LOADED (.*)\n/.exec(said.join("")) ?? [];
   t.match(loaded, /\bpino\b/);
-  t.notMatch(loaded, /yaml|glob|static/, "what is asked for rarely is loaded when it is");
+  t.notMatch(loaded, /yaml|glob|static/, "rarely used packages are loaded on demand");
   for (const path of [
     "/",
     "/docs/",
@@ -183,7 +188,7 @@ t.test("it serves", async (t) => {
   t.equal(code, 0, said.join(""));
 });
 
-t.test("its tools run", async (t) => {
+t.test("the tools run", async (t) => {
   for (const [tool, code, words] of [
     ["server/dist/keys-rotate.js", 0, /Done: 0 re-wrapped/],
     ["server/dist/audit-verify.js package.json", 1, /export|line|entry/],
@@ -194,7 +199,7 @@ t.test("its tools run", async (t) => {
     const [ended] = (await once(child, "close")) as [number];
     t.match({ ended, said: said.join("") }, { ended: code, said: words }, tool);
   }
-  // A KMS that refuses: it is asked, so what speaks to it was compiled right.
+  // A KMS that refuses: the request shows that the KMS client works in the compiled code.
   const asked: unknown[] = [];
   const refusing = createServer((request, response) => {
     asked.push(request.headers["x-amz-target"]);
@@ -221,11 +226,11 @@ t.test("its tools run", async (t) => {
   t.match(asked[0], /^TrentService\./, said.join(""));
 });
 
-t.test("it wrote nothing", async (t) => {
+t.test("it wrote no files", async (t) => {
   t.same(contents(), before);
 });
 
-t.test("the container's own look at its health tells", async (t) => {
+t.test("the container's own health check works", async (t) => {
   const dockerfile = execFileSync("cat", [join(ROOT, "server/Dockerfile")], { encoding: "utf8" });
   const [, json = "[]"] = /^HEALTHCHECK [^\n]*\\\n\s+CMD (\[.*\])$/m.exec(dockerfile) ?? [];
   const [command = "", ...args] = JSON.parse(json) as string[];

@@ -1,4 +1,5 @@
-// Goal: behind a transaction pooler (the real PgBouncer) the service does all it does, or says at its start what is missing.
+// Goal: behind a transaction pooler (a real PgBouncer) the service works completely, or reports at startup
+// what is missing.
 // Tier: full (starts whole deployments).
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
@@ -24,10 +25,10 @@ const version = /PgBouncer (\S+)/.exec(found.stdout ?? "")?.[1];
 const skip = version === undefined && "PgBouncer is not installed";
 console.error(`# pooler: ${version === undefined ? skip : `PgBouncer ${version}`}`);
 
-/** Fewer than one process asks for: sessions are shared. */
+/** Fewer than one process opens, so that clients share them. */
 const SERVER_CONNECTIONS = 4;
 
-/** In front of all databases of the server that the URL names; answers the same URL, through it. */
+/** Starts PgBouncer in front of all databases of the URL's server; returns the same URL through PgBouncer. */
 async function pgbouncer(t: Test, url: string, settings: string[] = []): Promise<string> {
   const target = new URL(url);
   const dir = mkdtempSync(join(tmpdir(), "purser-pooler-"));
@@ -52,7 +53,7 @@ async function pgbouncer(t: Test, url: string, settings: string[] = []): Promise
   writeFileSync(file, `${lines.join("\n")}\n`);
   for (const path of [users, file]) chmodSync(path, 0o644);
   chmodSync(dir, 0o755);
-  // It does not run as root.
+  // PgBouncer refuses to run as root.
   const ids = process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {};
   const child = spawn("pgbouncer", [file], {
     stdio: ["ignore", "ignore", "pipe"],
@@ -79,7 +80,7 @@ async function pgbouncer(t: Test, url: string, settings: string[] = []): Promise
   return target.href;
 }
 
-/** As docs/operations/pooler.md says. */
+/** The role settings of docs/operations/pooler.md. */
 const ROLE_SETTINGS = [
   "timezone = 'UTC'",
   "statement_timeout = '5s'",
@@ -87,7 +88,7 @@ const ROLE_SETTINGS = [
   "idle_in_transaction_session_timeout = '8s'",
 ];
 
-t.test("what breaks through it", { skip }, async (t) => {
+t.test("features that do not work through a transaction pooler", { skip }, async (t) => {
   const database = await testDatabase(t);
   const url = await pgbouncer(t, database.url);
   const pooled = (options: object) => {
@@ -99,7 +100,7 @@ t.test("what breaks through it", { skip }, async (t) => {
   await t.rejects(
     pooled({ options: "-c statement_timeout=5000" }).query("SELECT 1"),
     /unsupported startup parameter/,
-    "settings of a session",
+    "session settings",
   );
   const pool = pooled({});
   const crowd = (sql: Pick<Pool, "query">) =>
@@ -119,19 +120,19 @@ t.test("what breaks through it", { skip }, async (t) => {
   );
   const ours = createPool(url, { isPooled: true, maxConnections: 12 });
   t.teardown(() => ours.end());
-  t.same(await crowd(ours), [], "ours have no names there");
+  t.same(await crowd(ours), [], "the service uses no named statements there");
   const heard: string[] = [];
   const listener = new Client({ connectionString: url });
   await listener.connect();
   listener.on("notification", ({ payload }) => heard.push(payload ?? ""));
   await listener.query("LISTEN news");
   await database.pool.query("SELECT pg_notify('news', 'something')");
-  await sleep(300); // For what must not come.
-  t.same(heard, [], "LISTEN hears nothing");
+  await sleep(300); // A notification must not arrive in this time.
+  t.same(heard, [], "LISTEN receives nothing");
   await listener.end();
 });
 
-t.test("refused at the start, with what to do", { skip }, async (t) => {
+t.test("startup is refused, with instructions", { skip }, async (t) => {
   const database = await testDatabase(t);
   const plain = await pgbouncer(t, database.url);
   const silent = await pgbouncer(t, database.url, ["ignore_startup_parameters = options"]);
@@ -142,7 +143,7 @@ t.test("refused at the start, with what to do", { skip }, async (t) => {
     'The database\'s default is synchronous_commit=off: a commit is confirmed before it is safe. Our own connections use "on"; set it for everybody else.',
   ]);
   await t.rejects(fit(plain), /Set DATABASE_DIRECT_URL to Postgres itself/);
-  await t.rejects(fit(silent), /Set DATABASE_DIRECT_URL/, "also where it says nothing");
+  await t.rejects(fit(silent), /Set DATABASE_DIRECT_URL/, "also where the pooler does not report it");
   await t.rejects(fit(plain, plain), /DATABASE_DIRECT_URL leads to a connection pooler/);
   const other = await testDatabase(t);
   await t.rejects(fit(other.url, plain), /different databases/);
@@ -150,7 +151,7 @@ t.test("refused at the start, with what to do", { skip }, async (t) => {
     message:
       /ALTER ROLE purser IN DATABASE test_\w+ SET statement_timeout = '5000ms'; .*SET synchronous_commit = 'on';/,
   });
-  // The whole program says it, and ends.
+  // The complete program reports it and exits.
   const env = testEnvironment({
     databaseUrl: plain,
     chain: {
@@ -169,14 +170,14 @@ t.test("refused at the start, with what to do", { skip }, async (t) => {
   t.match(child.stderr, /^Purser could not start: DATABASE_URL leads to a connection pooler/m);
 });
 
-t.test("everything works through it", { skip }, async (t) => {
+t.test("everything works through the pooler", { skip }, async (t) => {
   const database = await testDatabase(t);
   const url = await pgbouncer(t, database.url);
   const name = new URL(url).pathname.slice(1);
   for (const setting of [...ROLE_SETTINGS, "synchronous_commit = 'on'"])
     await database.pool.query(`ALTER ROLE purser IN DATABASE ${name} SET ${setting}`);
   await checkDatabase({ databaseUrl: database.url, databasePooledUrl: url });
-  // One replica past the pooler, which sells; and one behind it, which buys.
+  // One replica that bypasses the pooler and sells; and one behind it that buys.
   const seller = await testApp(t, { database, listen: true });
   const { chain } = seller;
   const ctx = await testApp(t, {
@@ -257,14 +258,14 @@ t.test("everything works through it", { skip }, async (t) => {
     );
     return rows.length === 0;
   });
-  t.pass("jobs are done");
+  t.pass("the jobs were run");
   const { rows } = await database.pool.query<{ names: string[] }>(
     `SELECT array_agg(DISTINCT application_name) AS names FROM pg_stat_activity WHERE datname = current_database()`,
   );
-  t.ok(rows[0]?.names.includes("purser engine"), "the engine goes past it");
+  t.ok(rows[0]?.names.includes("purser engine"), "the settlement engine bypasses the pooler");
   const complaints = ctx.logs.filter(
     (line) => (JSON.parse(line) as { level: number }).level >= 40 && !line.includes("Agent busy"),
   );
-  t.same(complaints, [], "and nothing is complained about");
+  t.same(complaints, [], "and nothing is logged as a problem");
   await checkLedger(t, ctx, { agentId: agent.id, payee });
 });

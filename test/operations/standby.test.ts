@@ -1,4 +1,5 @@
-// Goal: the primary dies under load and its standby is promoted: nothing is paid twice, nothing that was acknowledged is lost, and an old primary that comes back is written to by nobody.
+// Goal: the primary dies under load and its standby is promoted: nothing is paid twice, nothing that was
+// acknowledged is lost, and nothing is written to an old primary that comes back.
 // Runs alone
 // Tier: full (builds a cluster of Postgres servers).
 import { spawnSync } from "node:child_process";
@@ -36,14 +37,17 @@ import { Server, startReplicas, urlOf } from "./cluster.ts";
 /** Every commit waits until the standby has it on disk. */
 const SYNCHRONOUS = ["synchronous_standby_names=other"];
 const AGENTS = 3;
-/** Figures, printed by the run: a test's comments are not. */
+/** Prints figures to the run's output, where TAP comments would not be shown. */
 const say = (text: string): void => console.error(`# standby: ${text}`);
 const FUNDS = 10n ** 9n;
-/** Of each kind, and of answers in each trouble: it is over after so many, not after a time. */
+/**
+ * The number of payments of each kind, and of responses in each fault, after which a phase ends; a count
+ * instead of a time.
+ */
 const SOME = 12;
-/** Calls to a database that is away end after a few seconds each. */
+/** Calls to an unreachable database end after a few seconds each. */
 const HANGS_MS = 60_000;
-/** Stock clients give up after this. */
+/** Stock clients give up after this time. */
 const CALLERS_GIVE_UP_MS = 30_000;
 
 async function readRows(pool: Pool): Promise<Rows> {
@@ -59,7 +63,7 @@ async function readRows(pool: Pool): Promise<Rows> {
   return { settlements: settlements.rows, payments: payments.rows };
 }
 
-/** A process that knows nothing of what was before. */
+/** A new process without any state from before. */
 const FRESH = `
   import { createPool } from "./server/infra/db/pool.ts";
   const pool = createPool(process.env.DATABASE_URL);
@@ -67,7 +71,7 @@ const FRESH = `
   console.log("port " + rows[0].port);
   await pool.end();`;
 
-/** What somebody who asks once is told, and how long that takes. */
+/** The response to a client that sends a request once, and its duration. */
 interface Asked {
   atMs: number;
   tookMs: number;
@@ -114,7 +118,7 @@ async function world(t: Parameters<typeof testChain>[0], databaseUrl: string) {
   return { chain, replicas, context, targets, ended, notes };
 }
 
-/** Patient agents, third parties, and somebody who asks once and writes down what he hears. */
+/** Agents that retry, third parties, and a client that sends requests once and records the responses. */
 function load({ context, targets, replicas, ended }: Awaited<ReturnType<typeof world>>) {
   const { notes, random, agents } = context;
   const posted: Posted[] = [];
@@ -168,7 +172,10 @@ function load({ context, targets, replicas, ended }: Awaited<ReturnType<typeof w
   return { asked, loops };
 }
 
-/** What does not end by itself within some seconds is past its deadline, as far as this test waits: the chain's clock is moved there, and what nobody signed is older than it is. */
+/**
+ * Work that does not complete within some seconds counts as past its deadline: the chain's clock is moved
+ * forward, and unsigned payments are dated back.
+ */
 async function hurry(
   { testClient }: Pick<TestChain, "testClient">,
   pool: Pool,
@@ -196,7 +203,7 @@ const paidAfter = (notes: Notes, ms: number): Promise<void> =>
 const answeredSince = (asked: Asked[], sinceMs: number): Promise<void> =>
   until(() => asked.filter(({ atMs }) => atMs > sinceMs).length >= SOME, HANGS_MS);
 
-/** What one hears who asks in that time: a clear word, and before a caller gives up. */
+/** The responses to a client in that time: each has a clear outcome, and arrives before clients give up. */
 function checkAnswers(t: Pick<Test, "ok">, asked: Asked[], what: string): void {
   const told = new Map<string, number>();
   for (const { status, code } of asked) {
@@ -231,7 +238,7 @@ t.test(
     const databaseUrl = urlOf(primary, standby);
     t.same(await checkDatabase({ databaseUrl, databasePooledUrl: undefined }), [], "fit");
     const made = await world(t, databaseUrl);
-    phase("the world stands");
+    phase("everything is started");
     const { chain, context, ended, notes, replicas } = made;
     const { asked, loops } = load(made);
     const ready = async () =>
@@ -243,7 +250,7 @@ t.test(
     await until(() => paidOf("spend") >= SOME && paidOf("facilitated") >= SOME, HANGS_MS);
     t.match(await ready(), { database: { ok: true, detail: /every commit waits for a standby/ } });
 
-    // No standby confirms: what cannot be made safe is not told, and not sent.
+    // The standby does not confirm, so nothing that is not replicated may be acknowledged or sent.
     standby.signal("SIGSTOP");
     const stoppedMs = performance.now();
     await until(
@@ -261,7 +268,7 @@ t.test(
     checkAnswers(
       t,
       asked.filter(({ atMs }) => atMs > stoppedMs && atMs < wokenMs),
-      "while the standby stands still",
+      "while the standby is stopped",
     );
 
     phase("the primary is killed");
@@ -282,7 +289,7 @@ t.test(
       "while there is no primary",
     );
 
-    // Somebody starts the old machine again, and lets it write.
+    // An operator starts the old machine again, and it accepts writes.
     await primary.start();
     const writtenTo = async () => {
       const { rows } = await primary.pool.query(
@@ -292,11 +299,11 @@ t.test(
       return rows;
     };
     const before = await writtenTo();
-    // Long enough for connections to be made anew, and for lanes and sweeps to come round.
+    // Long enough for new connections, and for the relayer lanes and sweeps to run.
     const paidThen = paidOf("spend");
     await paidAfter(notes, performance.now() + 3_000);
     await until(() => paidOf("spend") >= paidThen + SOME, HANGS_MS);
-    t.same(await writtenTo(), before, "nobody writes to the old primary");
+    t.same(await writtenTo(), before, "nothing is written to the old primary");
     const guests = async (among?: number[]) => {
       const { rows } = await primary.pool.query<{ pid: number }>(
         `SELECT pid FROM pg_stat_activity
@@ -307,19 +314,19 @@ t.test(
       return rows.map(({ pid }) => pid);
     };
     const seen = await guests();
-    // Nobody stays connected to it.
+    // No connection to it remains.
     await until(async () => (await guests(seen)).length === 0, HANGS_MS);
     await primary.kill();
     phase("the load ends");
     ended.abort();
     await loops;
     const rowsNow = () => readRows(standby.pool);
-    phase("the last ones were told");
+    phase("the last responses have arrived");
     await hurry(chain, standby.pool, async () => {
       const { settlements, payments } = await rowsNow();
       return ![...settlements, ...payments].some(isOpen);
     });
-    phase("nothing is open");
+    phase("no payment is open");
     const books = await readChain(chain);
     const rows = await rowsNow();
     const paid = notes.told.filter(({ outcome }) => outcome === "paid");
@@ -332,7 +339,7 @@ t.test(
         .flatMap(({ id, nonce }) => [id, nonce]),
     );
     const missing = paid.filter(({ paymentId, nonce }) => !settled.has(nonce ?? paymentId ?? ""));
-    t.same(missing, [], "whatever was acknowledged is settled in the new primary");
+    t.same(missing, [], "every acknowledged payment is settled in the new primary");
     for (const { what, looked, wrong } of [
       checkOnce(books),
       ...checkTold(books, rows, notes.told),
@@ -343,7 +350,7 @@ t.test(
   },
 );
 
-t.test("a promotion while the old primary lives: it is left, and not gone back to", async (t) => {
+t.test("after a promotion while the old primary runs, the service leaves the old one and does not return", async (t) => {
   const old = await Server.make(t);
   const next = await old.follower(t, "other");
   const databaseUrl = urlOf(old, next);
@@ -360,7 +367,7 @@ t.test("a promotion while the old primary lives: it is left, and not gone back t
     return pool;
   };
   const pool = open(databaseUrl);
-  t.equal(await portOf(pool), old.port, "the standby is not taken");
+  t.equal(await portOf(pool), old.port, "the standby is not used");
   const held = await pool.connect();
   await held.query("BEGIN");
   await next.promote();
@@ -371,7 +378,7 @@ t.test("a promotion while the old primary lives: it is left, and not gone back t
       return false;
     }),
     /Connection terminated|not queryable/,
-    "whoever is at work on the old one is cut off",
+    "connections to the old primary are closed",
   );
   held.release(true);
   t.equal(await portOf(pool), next.port);
@@ -395,10 +402,10 @@ t.test("a promotion while the old primary lives: it is left, and not gone back t
   t.equal(await pid(single), first, "kept");
   await single.query("SET default_transaction_read_only = on");
   await t.rejects(single.query("CREATE TABLE one ()"), { code: "25006" });
-  // A server that became read-only is left.
+  // The service leaves a server that became read-only.
   await until(async () => (await pid(single)) !== first);
 
-  // A default of "off" would confirm what a crash forgets.
+  // With a default of "off", the server would confirm commits that a crash loses.
   await next.pool.query("ALTER DATABASE purser SET synchronous_commit = off");
   const { rows } = await open(next.url).query("SHOW synchronous_commit");
   t.same(rows, [{ synchronous_commit: "on" }]);
