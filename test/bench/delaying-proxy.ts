@@ -1,4 +1,5 @@
-// A JSON-RPC proxy, its own process, that counts the calls and holds every answer back: the distance to a remote node.
+// A JSON-RPC proxy in its own process that counts calls and delays every response, like the distance to a
+// remote node.
 import {
   Agent,
   createServer,

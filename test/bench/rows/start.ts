@@ -1,4 +1,4 @@
-// How long a start takes when everything is there already, and what a server that rests holds of memory.
+// The time of a start with existing data, and the memory of an idle server.
 import { mkdtempSync, rmSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { tmpdir } from "node:os";
@@ -10,7 +10,7 @@ import { launch, START } from "../world.ts";
 
 const RESTED_MS = 20_000;
 
-/** To the first answer. */
+/** The time to the first response. */
 async function timed(its: Launch): Promise<number> {
   const closers: (() => unknown)[] = [];
   const startMs = performance.now();
