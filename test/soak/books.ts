@@ -1,4 +1,5 @@
-// The books of the soak: what the chain's own logs say, against what the service's rows say, and both against what its callers were told. Nothing here uses the service's code.
+// The reconciliation of the soak: compares the chain's own logs with the service's rows, and both with what
+// clients were told. It uses none of the service's code.
 import type { Pool } from "pg";
 import { x402ExactPermit2ProxyABI } from "@x402/evm";
 import {
@@ -23,7 +24,7 @@ const EVENTS = parseAbi([
 ]);
 const BLOCKS_AT_ONCE = 500n;
 
-/** An authorization that was used, and the transfer it made. */
+/** A used authorization and its transfer. */
 export interface Move {
   from: Address;
   to: Address;
@@ -38,7 +39,7 @@ export interface Books {
   byKey: Map<string, Move[]>;
   byAmount: Map<string, Move[]>;
   cancelled: Set<string>;
-  /** What wallets allowed Permit2 to take: the transaction, and whose. */
+  /** Wallets that gave Permit2 an allowance: the transaction and the wallet. */
   allowed: Set<string>;
 }
 
@@ -77,7 +78,7 @@ export async function readChain(chain: TestChain): Promise<Books> {
         books.cancelled.add(keyOf(authorizer, nonce));
         continue;
       }
-      // The token marks the authorization, and moves the money next.
+      // The token logs the used authorization, and then the transfer.
       const next = logs[index + 1];
       if (next?.eventName !== "Transfer" || next.transactionHash !== log.transactionHash)
         throw new Error(`${log.transactionHash} used an authorization without a transfer`);
@@ -106,7 +107,10 @@ export async function readChain(chain: TestChain): Promise<Books> {
 const ZERO = "0x0000000000000000000000000000000000000000";
 const allowanceKeyOf = (txHash: string, owner: string): string => `${txHash}:${lower(owner)}`;
 
-/** Transfers that no authorization of the token's own made: of those Permit2's proxy made it is known by which payment. */
+/**
+ * Transfers without an authorization of the token itself; those by Permit2's proxy are matched to their
+ * payment.
+ */
 async function notePermit2(
   { publicClient }: TestChain,
   books: Books,
@@ -134,7 +138,7 @@ interface Call {
   callData: Hex;
 }
 
-/** A batch of ours, or the one call of a transaction. */
+/** The calls of one of our batches, or the only call of a transaction. */
 function callsOf(to: Address, input: Hex): readonly Call[] {
   if (lower(to) === lower(EXACT_PROXY)) return [{ target: to, callData: input }];
   try {
@@ -144,7 +148,7 @@ function callsOf(to: Address, input: Hex): readonly Call[] {
   }
 }
 
-/** Permit2 logs no nonce: what was called says which it was. */
+/** Permit2 logs no nonce, so it is read from the calldata. */
 function spentBy({ target, callData }: Call): Omit<Move, "txHash" | "block"> | undefined {
   if (lower(target) !== lower(EXACT_PROXY)) return undefined;
   const { functionName, args } = decodeFunctionData({
@@ -178,7 +182,7 @@ interface SettlementRow {
   status: string;
   tx_hash: Hex | null;
   error_reason: string | null;
-  /** A reorganisation took it back before it was final, and the ledger says so. */
+  /** A reorganisation removed its transaction before it was final, and the ledger recorded that. */
   taken_back?: boolean;
 }
 
@@ -192,9 +196,9 @@ export interface PaymentRow {
   tx_hash: Hex | null;
   created_at: Date;
   updated_at: Date;
-  /** When it began to weigh on the limit, and when it ceased to, in turns; noted by the soak's own trigger. */
+  /** When it began and ceased to count against the limit, alternately; recorded by the soak's own trigger. */
   weighed: { counted: boolean; atMs: number }[];
-  /** Why it ceased to, if that was taken back: what the ledger says of its corrections. */
+  /** The reasons in the ledger's corrections, where a count was taken back. */
   corrections: string[];
 }
 
@@ -229,7 +233,7 @@ export async function readRows(pool: Pool): Promise<Rows> {
   return { settlements: settlements.rows, payments: payments.rows };
 }
 
-/** One line of the table: how many were looked at, and each that is not as it must be. */
+/** One line of the report: the number of checked items, and each that is wrong. */
 export interface Check {
   what: string;
   looked: number;
@@ -249,7 +253,7 @@ export function checkOnce({ byKey }: Books): Check {
   );
 }
 
-/** A settled row is on chain in the transaction it names, any other final row is not, none is open. */
+/** A settled row is on chain in its transaction, any other final row is not, and no row is open. */
 export function checkRows(books: Books, { settlements, payments }: Rows): Check[] {
   const unequal: string[] = [];
   const open: string[] = [];
@@ -277,7 +281,10 @@ export function checkRows(books: Books, { settlements, payments }: Rows): Check[
   ];
 }
 
-/** Per agent: what is settled in its ledger is what left its wallet, and what came in is there once. */
+/**
+ * For each agent: the settled payments in its ledger are the transfers from its wallet, and each incoming
+ * transfer is recorded once.
+ */
 export function checkLedgers(books: Books, rows: Rows, agents: SoakAgent[]): Check {
   const wrong: string[] = [];
   for (const agent of agents) {
@@ -310,9 +317,10 @@ export function checkLedgers(books: Books, rows: Rows, agents: SoakAgent[]): Che
 }
 
 /**
- * What somebody was told is what happened, for each payment by itself. Success is told at inclusion: what a
- * reorganisation takes back and no block has again before its time is over was told, and is then told to be
- * unpaid. Those are counted apart; a row that was final, or that says anything else, is lost.
+ * Whether each client was told the real outcome of its payment. Success is reported at inclusion, so if a
+ * reorganisation removes a payment and no other block includes it in time, the client was told success first
+ * and a correction later. These are counted separately. A row that was final, or that reports anything else,
+ * counts as lost.
  */
 export function checkTold(books: Books, { payments, settlements }: Rows, told: Told[]): Check[] {
   const nonceOf = new Map(payments.map((row) => [row.id, row.nonce]));
@@ -348,7 +356,8 @@ export function checkTold(books: Books, { payments, settlements }: Rows, told: T
     } else if (isToldUnpaid(one) && moves.length > 0)
       false_.push(`${said}, yet on chain in ${moves[0]?.txHash}`);
   }
-  // Posted many times: a failure of one may be healed by a later one. All of them failures, and yet paid, is false.
+  // Posted several times: one failure may be followed by a success. Only failures, although it was paid, is
+  // wrong.
   for (const [key, ones] of facilitated)
     if (ones.every(({ outcome }) => outcome === "failed") && books.byKey.has(key))
       false_.push(
@@ -370,12 +379,12 @@ export function checkTold(books: Books, { payments, settlements }: Rows, told: T
 const isToldUnpaid = ({ outcome, isClear }: Told): boolean =>
   outcome === "failed" || outcome === "free" || (outcome === "denied" && isClear);
 
-/** The node itself: one that lost a block, or has one twice, proves nothing about the service. */
+/** Checks the node itself: one that lost or duplicated a block proves nothing about the service. */
 export async function checkChain({ publicClient }: TestChain): Promise<Check> {
   const head = await publicClient.getBlockNumber({ cacheTime: 0 });
   const wrong: string[] = [];
   let parent: Hex | undefined;
-  // anvil makes block 0 anew at each start.
+  // anvil creates block 0 again at each start.
   for (let blockNumber = 1n; blockNumber <= head; blockNumber += 1n) {
     const block = await publicClient.getBlock({ blockNumber }).catch(() => undefined);
     if (!block) wrong.push(`block ${blockNumber} is missing`);
@@ -388,7 +397,7 @@ export async function checkChain({ publicClient }: TestChain): Promise<Check> {
   return check("the chain node has each block, one after the other", Number(head), wrong);
 }
 
-/** Money is where the chain's logs say it went. */
+/** Balances are equal to the transfers in the chain's logs. */
 export async function checkBalances(
   chain: TestChain,
   books: Books,

@@ -1,4 +1,5 @@
-// The mixed load of the soak: agents that spend and fetch, owners who withdraw and change the rules meanwhile, and strangers whose payments are posted everywhere at once and again later.
+// The mixed load of the soak: agents that spend and fetch, owners who withdraw and change rules, and third
+// parties whose payments are posted to several replicas at once and again later.
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Address, Hex } from "viem";
 import { randomNonce } from "../helpers/engine.ts";
@@ -20,14 +21,17 @@ import { strangerCancels, strangerPays, type LoadTargets, type Posted } from "./
 
 const LOOPS = { agent: 3, stranger: 5, cancel: 1, withdrawal: 1, owner: 1 };
 const WITHDRAWN_TO_OWNER = 3;
-/** An owner wants to know what is in force. */
+/** Owners retry for longer, because the test must know which rule is in force. */
 const PATIENCE_OF_OWNERS_MS = 90_000;
-/** Nobody works longer on a request whose caller has gone. */
+/** The service stops working on an abandoned request within this time. */
 const GHOST_MS = 150_000;
-/** Most of what a bad seller does is decided only when the authorization has expired: the books will say. */
+/**
+ * Much of what a bad seller does is decided only when the authorization expires; reconciliation finds the
+ * outcome.
+ */
 const FETCH_PATIENCE_MS = 10_000;
 
-/** Resolves when the last one has heard, or given up, after the signal. */
+/** Resolves after the signal, when the last client has its response or has given up. */
 export async function runLoad(
   context: SoakContext,
   targets: LoadTargets,
@@ -132,7 +136,7 @@ async function withdraw(context: SoakContext, agent: SoakAgent): Promise<void> {
   tell(context.notes, reply, { kind: "withdrawal", from: agent.wallet, to, amount, startMs });
 }
 
-/** One thing at a time, and each is asked until it is answered: so that what is in force is known. */
+/** One change at a time, each retried until it has a response, so that the rule in force is known. */
 async function changeRules(context: SoakContext, agent: SoakAgent): Promise<void> {
   const { random } = context;
   const kind = random.next();
@@ -146,7 +150,7 @@ async function changeRules(context: SoakContext, agent: SoakAgent): Promise<void
   const limits = me?.body["limits"] as { spent: string; reserved: string } | undefined;
   if (!limits) return;
   const counted = atomic(limits.spent) + atomic(limits.reserved);
-  // Below what was spent, hardly above it, and far above it.
+  // Limits below the spent amount, slightly above it, and far above it.
   const room = random.pick([-50_000n, 0n, 30_000n, 500_000n, 1_000_000n, 2_000_000n]);
   return setRule(context, agent, { limitAtomic: counted + room < 0n ? 0n : counted + room });
 }
@@ -168,9 +172,9 @@ async function setRule(
     patienceMs: PATIENCE_OF_OWNERS_MS,
     owner: agent.owner,
   });
-  // An order that is used up by a try whose answer was lost did what it says.
+  // An order that an earlier attempt with a lost response used has taken effect.
   if (reply?.status === 200 || reply?.body["code"] === "order_used") entry.certainMs = Date.now();
-  // A late twin of a try without an answer could still undo a later change.
+  // A delayed duplicate of an unanswered attempt could still undo a later change.
   if (reply?.unanswered !== 0) entry.ghostUntilMs = Date.now() + GHOST_MS;
 }
 
@@ -182,7 +186,7 @@ async function rotateKey(context: SoakContext, agent: SoakAgent): Promise<void> 
     owner: agent.owner,
     body: { graceSeconds: context.random.pick([0, 5]) },
   });
-  // The answer with the new key may be lost: then another one is issued.
+  // The response with the new key may be lost; then another key is issued.
   const issued =
     rotated?.status === 201
       ? rotated
@@ -198,7 +202,7 @@ async function rotateKey(context: SoakContext, agent: SoakAgent): Promise<void> 
   agent.keyId = (issued.body["key"] as { id: string }).id;
 }
 
-/** Codes of answers that say: it was done, or not. */
+/** Records the outcome of a call. */
 function tell(
   notes: Notes,
   reply: Reply | undefined,
@@ -232,7 +236,7 @@ function tell(
 function outcomeOf(reply: Reply | undefined, code: string | undefined): Outcome {
   if (reply === undefined) return "unknown";
   const { status, body } = reply;
-  // `paid_upstream_failed` says so with the transaction.
+  // The problem `paid_upstream_failed` contains the transaction.
   if (typeof body["txHash"] === "string" && (status === 200 || code === "paid_upstream_failed"))
     return "paid";
   if (status === 200) return body["paid"] === false ? "free" : "unknown";

@@ -1,10 +1,10 @@
-// What the service itself says of the books when all is over: the agents' meters, the owners' overview, readiness.
+// What the service itself reports at the end: agents' limits, owners' overviews, readiness.
 import { isOpen, check, type Books, type Check, type Rows } from "./books.ts";
 import { atomic, callOnce, type SoakContext } from "./clients.ts";
 
-/** How far behind the newest block the service's own comparison may be. */
+/** How far the service's reconciliation may be behind the newest block. */
 const BEHIND_AT_MOST = 30n;
-/** All is calm: an answer that takes longer is none. */
+/** There is no load any more, so a response must arrive within this time. */
 const ASKED_MS = 5_000;
 
 export async function checkSaid(context: SoakContext, books: Books, rows: Rows): Promise<Check[]> {
@@ -25,7 +25,7 @@ export async function checkSaid(context: SoakContext, books: Books, rows: Rows):
     const own = rows.payments.filter(
       (row) => row.agent_id === agent.id && (row.kind === "spend" || row.kind === "x402"),
     );
-    // A withdrawal leaves the wallet too, and is nobody's spending.
+    // A withdrawal leaves the wallet too, but does not count as spent.
     const withdrawn = new Set<string | null>(
       rows.payments.filter(({ kind }) => kind === "withdrawal").map(({ nonce }) => nonce),
     );
@@ -57,14 +57,14 @@ interface LedgerSaid {
 }
 
 /**
- * `ledger: {equalsChain, asOfBlock}` per network, in `GET /api/overview`: a service that compares its rows with the
- * chain says so there. One that does not is not asked; everything else here needs nothing of it.
+ * Checks the `ledger: {equalsChain, asOfBlock}` of each network in `GET /api/overview`, where the service
+ * reports its own reconciliation.
  */
 async function checkReconciler({ world, agents }: SoakContext): Promise<Check[]> {
   const [replica] = world.replicas;
   if (!replica) return [];
   const said: LedgerSaid[] = [];
-  // Each owner is told of what differs for its own agents.
+  // Each owner's overview contains the differences of that owner's agents.
   for (const { cookie } of new Set(agents.map(({ owner }) => owner))) {
     const answer = await callOnce(`${replica.url}/api/overview`, {
       method: "GET",
@@ -87,7 +87,7 @@ async function checkReconciler({ world, agents }: SoakContext): Promise<Check[]>
   ];
 }
 
-/** One network's object, a list of them, or an object by network. */
+/** Accepts one network's object, a list of them, or an object by network. */
 function ledgersOf(ledger: unknown): LedgerSaid[] {
   if (Array.isArray(ledger)) return ledger as LedgerSaid[];
   const one = ledger as Record<string, unknown>;

@@ -1,4 +1,6 @@
-// Goal: while replicas, Postgres, the chain node, their connections and their answers fail under mixed load, nothing is lost or paid twice, and the books balance; `npm run soak` is the same for half an hour.
+// Goal: while replicas, Postgres, the chain node, their connections and their responses fail under mixed
+// load, no payment is lost or made twice, and reconciliation finds no difference; `npm run soak` does the
+// same for half an hour.
 // Runs alone
 // Tier: full (takes minutes of mixed load).
 import { mkdtempSync } from "node:fs";
@@ -7,7 +9,7 @@ import { join } from "node:path";
 import t from "tap";
 import { runSoak } from "./soak.ts";
 
-/** One of each kind; the long form has them all. */
+/** One fault of each kind; the long run has all of them. */
 const FAULTS = [
   "a replica is killed",
   "Postgres is killed",
@@ -19,7 +21,7 @@ const FAULTS = [
   "a flood of dust",
 ];
 
-t.test("the books balance", { timeout: 290_000 }, async (t) => {
+t.test("reconciliation finds no difference", { timeout: 290_000 }, async (t) => {
   const report = await runSoak({
     minutes: 0.4,
     replicas: 3,

@@ -1,4 +1,5 @@
-// One soak: the world is started, loaded and broken for some minutes, healed and let settle; then the books are compared.
+// One soak: starts the services, runs load and faults for some minutes, removes the faults, waits until
+// nothing is open, and reconciles.
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -30,20 +31,20 @@ export interface SoakOptions {
   minutes: number;
   replicas: number;
   seed: number;
-  /** Some of them, by name; all without. */
+  /** The names of some faults; by default all. */
   faults?: string[];
   logDir: string;
-  /** The chain's clock is moved past what is still open, instead of waited for. */
+  /** Moves the chain's clock past open deadlines instead of waiting for them. */
   isHurried?: boolean;
   say: (line: string) => void;
-  /** Ends the load early; the books are closed all the same. */
+  /** Ends the load early; reconciliation still runs. */
   signal?: AbortSignal;
 }
 
 export interface FaultRecord {
   name: string;
   times: number;
-  /** From its end to the next payment that somebody was told is made; the longest. */
+  /** The longest time from the end of the fault to the next payment that a client was told is made. */
   silenceMs: number;
 }
 
@@ -60,16 +61,16 @@ const AGENTS = 6;
 const OWNERS = 2;
 const PAYERS = 60;
 const RICH = 10n ** 12n;
-/** It lives on what the others pay it. */
+/** This agent depends on incoming payments. */
 const POOR = 100_000n;
 const FIRST_LIMIT = 1_000_000n;
-/** After the last block that minted, deeper than any reorganisation. */
+/** After the last minting block, for longer than any reorganisation is deep. */
 const SETTLED_IN_MS = 6_000;
-/** Nothing may stand still longer than this once a fault is over. */
+/** After a fault, payments must continue within this time. */
 const SILENCE_AT_MOST_MS = 60_000;
-/** A start of a replica takes its time where the machine has much else to do. */
+/** Starting a replica takes time on a busy machine. */
 const FAULT_AT_MOST_MS = 120_000;
-/** What an authorization may live, what comes after it, and one round of housekeeping. */
+/** An authorization's lifetime, its handling afterwards, and one run of the cleanup jobs. */
 const DEADLINE_MS = 300_000;
 const HURRY_AFTER_MS = 8_000;
 const HURRIED_SECONDS = 150;
@@ -169,7 +170,7 @@ async function people(
   return { targets, funded };
 }
 
-/** Round after round through all faults, each round in another order, until the time is over. */
+/** Runs rounds of all faults, each round in a different order, until the time is over. */
 async function breakThings(
   context: SoakContext,
   targets: LoadTargets,
@@ -181,7 +182,7 @@ async function breakThings(
   let rounds = 0;
   const isOver = (): boolean =>
     options.signal?.aborted === true ||
-    // A short one makes each fault once, whatever the time.
+    // A short run makes each fault once, whatever the time.
     (performance.now() > untilMs && (rounds > 1 || bag.length === 0 || options.isHurried !== true));
   const records = new Map<string, FaultRecord>();
   const names = [...FAULTS.keys()].filter((name) => options.faults?.includes(name) ?? true);
@@ -224,7 +225,7 @@ async function within<T>(work: Promise<T>, limitMs: number): Promise<T> {
   return Promise.race([work, late]).finally(() => limit.abort());
 }
 
-/** Until nothing is open any more, or its deadline is long over. */
+/** Waits until nothing is open, or well past its deadline. */
 async function letSettle({ world }: SoakContext, options: SoakOptions): Promise<void> {
   const startMs = performance.now();
   const deadlineMs = options.isHurried === true ? HURRIED_DEADLINE_MS : DEADLINE_MS;
@@ -242,7 +243,10 @@ async function letSettle({ world }: SoakContext, options: SoakOptions): Promise<
   }
 }
 
-/** Compared until they agree, for a while: some readers follow the chain in the background. */
+/**
+ * Repeats reconciliation until it agrees, for a limited time: some readers follow the chain in the
+ * background.
+ */
 async function closeBooks(
   context: SoakContext,
   funded: ReadonlyMap<Address, bigint>,

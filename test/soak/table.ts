@@ -1,4 +1,4 @@
-// The soak's one table: what was done, how often, and how it ended.
+// The report of the soak: the actions, their number, and their outcomes.
 import { SKIPPED_FAULTS } from "./faults.ts";
 import type { Told } from "./clients.ts";
 import type { SoakReport } from "./soak.ts";
@@ -9,7 +9,7 @@ const SHOWN_WRONG = 10;
 const number = (value: number | bigint): string => value.toLocaleString("en-US");
 const seconds = (ms: number): string => `${(ms / 1_000).toFixed(1)} s`;
 
-/** True when the books balance. */
+/** Returns true if reconciliation found no difference. */
 export function printReport(report: SoakReport, say: (line: string) => void): boolean {
   const rows = rowsOf(report);
   const widths = [0, 1, 2].map((at) => Math.max(...rows.map((row) => (row[at] ?? "").length)));
@@ -67,7 +67,7 @@ function toldRow(what: string, kind: Told["kind"], told: readonly Told[]): Row {
   return [what, number(ones.length), `${outcomes}${times}`];
 }
 
-/** Numbers too large for JSON as text. */
+/** Large numbers become text in JSON. */
 export const toJson = (shown: unknown): string =>
   JSON.stringify(
     shown,
