@@ -185,7 +185,11 @@ t.test("a metric that the service does not export is detected", async (t) => {
 
 t.test("every alert reads metrics that /metrics exports", async (t) => {
   t.ok(rules.length > 25, `${rules.length} alerts`);
-  t.equal(new Set(rules.map(({ alert }) => alert)).size, rules.length, "each alert has a unique name");
+  t.equal(
+    new Set(rules.map(({ alert }) => alert)).size,
+    rules.length,
+    "each alert has a unique name",
+  );
   for (const { alert, expr } of rules) t.same(untold(expr), [], alert);
 });
 

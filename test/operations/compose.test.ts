@@ -125,7 +125,11 @@ t.test("with replicas: secrets come from files, and only the proxy is reachable"
     scrape_configs: { static_configs: { targets: string[] }[] }[];
   };
   const names = replicas.map(([name]) => `${name}:3000`);
-  t.same(targets.scrape_configs[0]?.static_configs[0]?.targets, names, "Prometheus scrapes each replica");
+  t.same(
+    targets.scrape_configs[0]?.static_configs[0]?.targets,
+    names,
+    "Prometheus scrapes each replica",
+  );
   const proxied = [...textOf("ops/replicas/haproxy.cfg").matchAll(/^ {2}server \S+ (\S+)$/gm)];
   t.same(
     proxied.map(([, target]) => target),

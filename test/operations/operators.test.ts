@@ -105,7 +105,11 @@ t.test("a start with a changed configuration records the keys, and no values", a
   writeFileSync(file, secret);
   t.same(await boot({ METRICS_TOKEN_FILE: file }), ["METRICS_TOKEN", "METRICS_TOKEN_FILE"]);
   writeFileSync(file, secret.toUpperCase());
-  t.same(await boot({ METRICS_TOKEN_FILE: file }), ["METRICS_TOKEN"], "the same file with another content");
+  t.same(
+    await boot({ METRICS_TOKEN_FILE: file }),
+    ["METRICS_TOKEN"],
+    "the same file with another content",
+  );
   t.same(await boot({}), ["METRICS_TOKEN", "METRICS_TOKEN_FILE"]);
   // Replicas that start together with one new configuration make one entry.
   const before = (await entries()).length;

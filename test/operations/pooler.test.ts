@@ -143,7 +143,11 @@ t.test("startup is refused, with instructions", { skip }, async (t) => {
     'The database\'s default is synchronous_commit=off: a commit is confirmed before it is safe. Our own connections use "on"; set it for everybody else.',
   ]);
   await t.rejects(fit(plain), /Set DATABASE_DIRECT_URL to Postgres itself/);
-  await t.rejects(fit(silent), /Set DATABASE_DIRECT_URL/, "also where the pooler does not report it");
+  await t.rejects(
+    fit(silent),
+    /Set DATABASE_DIRECT_URL/,
+    "also where the pooler does not report it",
+  );
   await t.rejects(fit(plain, plain), /DATABASE_DIRECT_URL leads to a connection pooler/);
   const other = await testDatabase(t);
   await t.rejects(fit(other.url, plain), /different databases/);

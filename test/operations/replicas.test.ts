@@ -202,7 +202,11 @@ t.test("three replicas behind the proxy", { skip }, async (t) => {
     // busy machine the test proves less.
     await new Promise((resolve) => setTimeout(resolve, 3_000));
     const heard = await ask("/api/ready");
-    t.match(heard, { status: 503, body: /1 pending/ }, "the service's own response, not the proxy's");
+    t.match(
+      heard,
+      { status: 503, body: /1 pending/ },
+      "the service's own response, not the proxy's",
+    );
     t.equal((await ask("/api/health")).status, 200);
   });
 });

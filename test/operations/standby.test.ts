@@ -16,11 +16,11 @@ import {
   checkLedgers,
   checkOnce,
   checkRows,
-  checkTold,
+  checkOutcomes,
   isOpen,
   readChain,
   type Rows,
-} from "../soak/books.ts";
+} from "../soak/reconciliation.ts";
 import {
   callOnce,
   insist,
@@ -31,7 +31,12 @@ import {
   type Notes,
   type SoakContext,
 } from "../soak/clients.ts";
-import { soakPayers, strangerPays, type LoadTargets, type Posted } from "../soak/strangers.ts";
+import {
+  soakPayers,
+  thirdPartyPays,
+  type LoadTargets,
+  type Posted,
+} from "../soak/third-parties.ts";
 import { Server, startReplicas, urlOf } from "./cluster.ts";
 
 /** Every commit waits until the standby has it on disk. */
@@ -72,7 +77,7 @@ const FRESH = `
   await pool.end();`;
 
 /** The response to a client that sends a request once, and its duration. */
-interface Asked {
+interface SingleAnswer {
   atMs: number;
   tookMs: number;
   status: number | undefined;
@@ -82,7 +87,7 @@ interface Asked {
 async function world(t: Parameters<typeof testChain>[0], databaseUrl: string) {
   const chain = await testChain(t, { blockTimeSeconds: 0.5 });
   const replicas = await startReplicas(t, chain, { databaseUrl, count: 2 });
-  const notes: Notes = { told: [], counts: new Map(), faults: [], lastPaidMs: 0 };
+  const notes: Notes = { reported: [], counts: new Map(), faults: [], lastPaidMs: 0 };
   const ended = new AbortController();
   let next = 1_000n;
   const context = {
@@ -105,7 +110,7 @@ async function world(t: Parameters<typeof testChain>[0], databaseUrl: string) {
     );
   const targets: LoadTargets = {
     payees,
-    stranger: getAddress(randomAddress()),
+    unlistedPayee: getAddress(randomAddress()),
     sellerUrls: [],
     payers: soakPayers(20, context.random),
     merchants: Array.from({ length: 3 }, () => getAddress(randomAddress())),
@@ -122,7 +127,7 @@ async function world(t: Parameters<typeof testChain>[0], databaseUrl: string) {
 function load({ context, targets, replicas, ended }: Awaited<ReturnType<typeof world>>) {
   const { notes, random, agents } = context;
   const posted: Posted[] = [];
-  const asked: Asked[] = [];
+  const answers: SingleAnswer[] = [];
   const loop = async (work: () => Promise<unknown>, restMs: number): Promise<void> => {
     while (!ended.signal.aborted) {
       await work();
@@ -142,7 +147,7 @@ function load({ context, targets, replicas, ended }: Awaited<ReturnType<typeof w
     });
     const isPaid = reply?.status === 200;
     if (isPaid) notes.lastPaidMs = performance.now();
-    notes.told.push({
+    notes.reported.push({
       kind: "spend",
       outcome: isPaid ? "paid" : reply?.body["code"] === "settlement_failed" ? "failed" : "unknown",
       code: String(reply?.body["code"]),
@@ -159,17 +164,17 @@ function load({ context, targets, replicas, ended }: Awaited<ReturnType<typeof w
     const atMs = performance.now();
     const answer = await callOnce(`${random.pick(replicas).url}/api/agents/spend`, {
       headers: { authorization: `Bearer ${agent.apiKey}` },
-      body: { recipient: targets.stranger, amount: "0.01" },
+      body: { recipient: targets.unlistedPayee, amount: "0.01" },
     });
     const tookMs = performance.now() - atMs;
-    asked.push({ atMs, tookMs, status: answer?.status, code: answer?.body["code"] });
+    answers.push({ atMs, tookMs, status: answer?.status, code: answer?.body["code"] });
   };
   const loops = Promise.all([
     ...Array.from({ length: 2 * AGENTS }, (_, index) => loop(() => spend(index), 100)),
-    ...Array.from({ length: 3 }, () => loop(() => strangerPays(context, targets, posted), 200)),
+    ...Array.from({ length: 3 }, () => loop(() => thirdPartyPays(context, targets, posted), 200)),
     ...Array.from({ length: 4 }, () => loop(askOnce, 100)),
   ]);
-  return { asked, loops };
+  return { answers, loops };
 }
 
 /**
@@ -200,22 +205,22 @@ async function hurry(
 const paidAfter = (notes: Notes, ms: number): Promise<void> =>
   until(() => notes.lastPaidMs > ms, 60_000);
 
-const answeredSince = (asked: Asked[], sinceMs: number): Promise<void> =>
-  until(() => asked.filter(({ atMs }) => atMs > sinceMs).length >= SOME, HANGS_MS);
+const answeredSince = (answers: SingleAnswer[], sinceMs: number): Promise<void> =>
+  until(() => answers.filter(({ atMs }) => atMs > sinceMs).length >= SOME, HANGS_MS);
 
 /** The responses to a client in that time: each has a clear outcome, and arrives before clients give up. */
-function checkAnswers(t: Pick<Test, "ok">, asked: Asked[], what: string): void {
-  const told = new Map<string, number>();
-  for (const { status, code } of asked) {
+function checkAnswers(t: Pick<Test, "ok">, answers: SingleAnswer[], what: string): void {
+  const counts = new Map<string, number>();
+  for (const { status, code } of answers) {
     const words = `${status} ${String(code)}`;
-    told.set(words, (told.get(words) ?? 0) + 1);
+    counts.set(words, (counts.get(words) ?? 0) + 1);
   }
-  const slowest = Math.max(0, ...asked.map(({ tookMs }) => tookMs));
+  const slowest = Math.max(0, ...answers.map(({ tookMs }) => tookMs));
   say(
-    `${what}: ${[...told].map(([words, times]) => `${times} x ${words}`).join(", ")}; the slowest after ${Math.round(slowest)} ms`,
+    `${what}: ${[...counts].map(([words, times]) => `${times} x ${words}`).join(", ")}; the slowest after ${Math.round(slowest)} ms`,
   );
-  t.ok(asked.length > 0, `${what}: somebody asked`);
-  const unclear = asked.filter(
+  t.ok(answers.length > 0, `${what}: a response was received`);
+  const unclear = answers.filter(
     ({ status, code }) =>
       !(status === 403 && code === "recipient_not_allowed") &&
       !(status === 503 && typeof code === "string"),
@@ -240,13 +245,13 @@ t.test(
     const made = await world(t, databaseUrl);
     phase("everything is started");
     const { chain, context, ended, notes, replicas } = made;
-    const { asked, loops } = load(made);
+    const { answers, loops } = load(made);
     const ready = async () =>
       (await callOnce(`${replicas[0]?.url}/api/ready`, { method: "GET" }))?.body["parts"] as
         | Record<string, { ok: boolean; detail: string }>
         | undefined;
     const paidOf = (wanted: "spend" | "facilitated") =>
-      notes.told.filter(({ kind, outcome }) => kind === wanted && outcome === "paid").length;
+      notes.reported.filter(({ kind, outcome }) => kind === wanted && outcome === "paid").length;
     await until(() => paidOf("spend") >= SOME && paidOf("facilitated") >= SOME, HANGS_MS);
     t.match(await ready(), { database: { ok: true, detail: /every commit waits for a standby/ } });
 
@@ -258,7 +263,7 @@ t.test(
       HANGS_MS,
     );
     t.match(await ready(), { database: { ok: true } });
-    await answeredSince(asked, stoppedMs);
+    await answeredSince(answers, stoppedMs);
     standby.signal("SIGCONT");
     const wokenMs = performance.now();
     await paidAfter(notes, wokenMs);
@@ -267,14 +272,14 @@ t.test(
     );
     checkAnswers(
       t,
-      asked.filter(({ atMs }) => atMs > stoppedMs && atMs < wokenMs),
+      answers.filter(({ atMs }) => atMs > stoppedMs && atMs < wokenMs),
       "while the standby is stopped",
     );
 
     phase("the primary is killed");
     const killedMs = performance.now();
     await primary.kill();
-    await answeredSince(asked, killedMs + 500);
+    await answeredSince(answers, killedMs + 500);
     const promotingMs = performance.now();
     await standby.promote();
     const promotedMs = performance.now();
@@ -285,7 +290,7 @@ t.test(
     );
     checkAnswers(
       t,
-      asked.filter(({ atMs }) => atMs > killedMs + 500 && atMs < promotingMs),
+      answers.filter(({ atMs }) => atMs > killedMs + 500 && atMs < promotingMs),
       "while there is no primary",
     );
 
@@ -327,10 +332,12 @@ t.test(
       return ![...settlements, ...payments].some(isOpen);
     });
     phase("no payment is open");
-    const books = await readChain(chain);
+    const chainLog = await readChain(chain);
     const rows = await rowsNow();
-    const paid = notes.told.filter(({ outcome }) => outcome === "paid");
-    say(`${paid.length} of ${notes.told.length} told paid; ${books.moves.length} on the chain`);
+    const paid = notes.reported.filter(({ outcome }) => outcome === "paid");
+    say(
+      `${paid.length} of ${notes.reported.length} reported paid; ${chainLog.moves.length} on the chain`,
+    );
     for (const kind of ["spend", "facilitated"] as const)
       t.ok(paid.filter((one) => one.kind === kind).length >= SOME, `${kind}: some were paid`);
     const settled = new Set(
@@ -341,75 +348,82 @@ t.test(
     const missing = paid.filter(({ paymentId, nonce }) => !settled.has(nonce ?? paymentId ?? ""));
     t.same(missing, [], "every acknowledged payment is settled in the new primary");
     for (const { what, looked, wrong } of [
-      checkOnce(books),
-      ...checkTold(books, rows, notes.told),
-      ...checkRows(books, rows),
-      checkLedgers(books, rows, context.agents),
+      checkOnce(chainLog),
+      ...checkOutcomes(chainLog, rows, notes.reported),
+      ...checkRows(chainLog, rows),
+      checkLedgers(chainLog, rows, context.agents),
     ])
       t.same(wrong, [], `${what} (of ${looked})`);
   },
 );
 
-t.test("after a promotion while the old primary runs, the service leaves the old one and does not return", async (t) => {
-  const old = await Server.make(t);
-  const next = await old.follower(t, "other");
-  const databaseUrl = urlOf(old, next);
-  t.match(await checkDatabase({ databaseUrl, databasePooledUrl: undefined }), [
-    /no commit waits for a standby/,
-  ]);
-  const portOf = async (pool: Pool) =>
-    (await pool.query<{ port: number }>("SELECT inet_server_port() AS port")).rows[0]?.port;
-  const open = (url: string): Pool => {
-    const pool = createPool(url, { maxConnections: 1 });
-    pool.on("error", () => undefined);
-    pool.on("connect", (client) => client.on("error", () => undefined));
-    t.teardown(() => pool.end());
-    return pool;
-  };
-  const pool = open(databaseUrl);
-  t.equal(await portOf(pool), old.port, "the standby is not used");
-  const held = await pool.connect();
-  await held.query("BEGIN");
-  await next.promote();
-  const promotedMs = performance.now();
-  await t.rejects(
-    until(async () => {
-      await held.query("SELECT 1");
-      return false;
-    }),
-    /Connection terminated|not queryable/,
-    "connections to the old primary are closed",
-  );
-  held.release(true);
-  t.equal(await portOf(pool), next.port);
-  say(`noticed ${Math.round(performance.now() - promotedMs)} ms after the promotion`);
-  await t.rejects(open(urlOf(old)).query("SELECT 1"), /it is an old primary/);
-  const fresh = spawnSync(
-    process.execPath,
-    ["--import=tsx", "--input-type=module", "--eval", FRESH],
-    {
-      env: { PATH: process.env["PATH"] ?? "", DATABASE_URL: databaseUrl },
-      encoding: "utf8",
-      timeout: 60_000,
-    },
-  );
-  t.match(fresh.stdout, `port ${next.port}`, `a process that starts now asks both ${fresh.stderr}`);
+t.test(
+  "after a promotion while the old primary runs, the service leaves the old one and does not return",
+  async (t) => {
+    const old = await Server.make(t);
+    const next = await old.follower(t, "other");
+    const databaseUrl = urlOf(old, next);
+    t.match(await checkDatabase({ databaseUrl, databasePooledUrl: undefined }), [
+      /no commit waits for a standby/,
+    ]);
+    const portOf = async (pool: Pool) =>
+      (await pool.query<{ port: number }>("SELECT inet_server_port() AS port")).rows[0]?.port;
+    const open = (url: string): Pool => {
+      const pool = createPool(url, { maxConnections: 1 });
+      pool.on("error", () => undefined);
+      pool.on("connect", (client) => client.on("error", () => undefined));
+      t.teardown(() => pool.end());
+      return pool;
+    };
+    const pool = open(databaseUrl);
+    t.equal(await portOf(pool), old.port, "the standby is not used");
+    const held = await pool.connect();
+    await held.query("BEGIN");
+    await next.promote();
+    const promotedMs = performance.now();
+    await t.rejects(
+      until(async () => {
+        await held.query("SELECT 1");
+        return false;
+      }),
+      /Connection terminated|not queryable/,
+      "connections to the old primary are closed",
+    );
+    held.release(true);
+    t.equal(await portOf(pool), next.port);
+    say(`noticed ${Math.round(performance.now() - promotedMs)} ms after the promotion`);
+    await t.rejects(open(urlOf(old)).query("SELECT 1"), /it is an old primary/);
+    const fresh = spawnSync(
+      process.execPath,
+      ["--import=tsx", "--input-type=module", "--eval", FRESH],
+      {
+        env: { PATH: process.env["PATH"] ?? "", DATABASE_URL: databaseUrl },
+        encoding: "utf8",
+        timeout: 60_000,
+      },
+    );
+    t.match(
+      fresh.stdout,
+      `port ${next.port}`,
+      `a process that starts now asks both ${fresh.stderr}`,
+    );
 
-  const single = open(next.url);
-  const pid = async (pool: Pool) =>
-    (await pool.query<{ pid: number }>("SELECT pg_backend_pid() AS pid")).rows[0]?.pid;
-  const first = await pid(single);
-  t.equal(await pid(single), first, "kept");
-  await single.query("SET default_transaction_read_only = on");
-  await t.rejects(single.query("CREATE TABLE one ()"), { code: "25006" });
-  // The service leaves a server that became read-only.
-  await until(async () => (await pid(single)) !== first);
+    const single = open(next.url);
+    const pid = async (pool: Pool) =>
+      (await pool.query<{ pid: number }>("SELECT pg_backend_pid() AS pid")).rows[0]?.pid;
+    const first = await pid(single);
+    t.equal(await pid(single), first, "kept");
+    await single.query("SET default_transaction_read_only = on");
+    await t.rejects(single.query("CREATE TABLE one ()"), { code: "25006" });
+    // The service leaves a server that became read-only.
+    await until(async () => (await pid(single)) !== first);
 
-  // With a default of "off", the server would confirm commits that a crash loses.
-  await next.pool.query("ALTER DATABASE purser SET synchronous_commit = off");
-  const { rows } = await open(next.url).query("SHOW synchronous_commit");
-  t.same(rows, [{ synchronous_commit: "on" }]);
-  t.match(await checkDatabase({ databaseUrl: next.url, databasePooledUrl: undefined }), [
-    /synchronous_commit=off/,
-  ]);
-});
+    // With a default of "off", the server would confirm commits that a crash loses.
+    await next.pool.query("ALTER DATABASE purser SET synchronous_commit = off");
+    const { rows } = await open(next.url).query("SHOW synchronous_commit");
+    t.same(rows, [{ synchronous_commit: "on" }]);
+    t.match(await checkDatabase({ databaseUrl: next.url, databasePooledUrl: undefined }), [
+      /synchronous_commit=off/,
+    ]);
+  },
+);

@@ -277,7 +277,11 @@ t.test(
       "settlement.wait",
     ])
       t.ok(named(spans, name), name);
-    t.equal(spans.filter(({ name }) => name === "x402.ask").length, 2, "one request without and one with payment");
+    t.equal(
+      spans.filter(({ name }) => name === "x402.ask").length,
+      2,
+      "one request without and one with payment",
+    );
     t.match(named(spans, "settlement.proven")?.attributes, {
       "purser.outcome": "settled",
       "purser.transaction": answer.body["txHash"],

@@ -180,7 +180,11 @@ t.test("two workers and one process with the relayer lanes", async (t) => {
     await killOf(service, "purser lanes", "SIGSTOP");
     const whileItHangs = await metrics();
     await killOf(service, "purser lanes", "SIGCONT");
-    t.notMatch(whileItHangs, /^purser_lane_held/m, "lane metrics are absent while the lane process does not respond");
+    t.notMatch(
+      whileItHangs,
+      /^purser_lane_held/m,
+      "lane metrics are absent while the lane process does not respond",
+    );
     const used = /^process_cpu_seconds_total (\S+)$/m.exec(whileItHangs)?.[1];
     t.ok(Number(used) >= usedBefore, "its counters are kept");
     t.equal(await seen("purser_lane_held"), 1, "the lane metrics are back");
@@ -228,7 +232,10 @@ t.test("two workers and one process with the relayer lanes", async (t) => {
       // Counts payments instead of responses: the number of retries depends on how long the lane process
       // takes to restart.
       const payers = new Set(troubles.map(({ number }) => number));
-      t.ok(payers.size <= AT_ONCE * 4, "only payments in progress in the killed processes are affected");
+      t.ok(
+        payers.size <= AT_ONCE * 4,
+        "only payments in progress in the killed processes are affected",
+      );
       const cut = troubles.filter(({ status }) => status === 0);
       t.ok(cut.length <= AT_ONCE * 4, "and each was interrupted once");
       t.same(
@@ -291,7 +298,11 @@ t.test("two workers and one process with the relayer lanes", async (t) => {
     },
   );
 
-  t.equal((await usdcOf(ctx, PAYEE)) - paidBefore, BigInt(payments) * 10_000n, "each payment was made once");
+  t.equal(
+    (await usdcOf(ctx, PAYEE)) - paidBefore,
+    BigInt(payments) * 10_000n,
+    "each payment was made once",
+  );
 });
 
 t.test("when the parent is killed, no child is left", async (t) => {
@@ -426,7 +437,11 @@ t.test("the parent survives every fault of its children", async (t) => {
     ];
     for (const word of words) worker.send(word);
     await until(() => heard.includes("ready"), START_MS / 2);
-    t.same(heard, ["here", "pong", "ready"], "a process of the service receives all of these messages");
+    t.same(
+      heard,
+      ["here", "pong", "ready"],
+      "a process of the service receives all of these messages",
+    );
     worker.send({ say: "stop", isAnnounced: false });
     t.same(await once(worker, "exit"), [0, null]);
   };
@@ -458,7 +473,11 @@ t.test("the parent survives every fault of its children", async (t) => {
     [`${again} code 7`, noFork, noFiles, noFork, noFork, noFiles, `${again} code 7`],
     "each death is logged, and none ends the service",
   );
-  t.same(lived, [`${again} code 7`, `${again} code 7`], "a death after a long life is not counted as part of a series");
+  t.same(
+    lived,
+    [`${again} code 7`, `${again} code 7`],
+    "a death after a long life is not counted as part of a series",
+  );
   t.same(died.slice(0, 2), [`${again} code 7`, noFiles]);
   t.match(died[2], /^given up: Worker 1 ended 2 times in a row/);
 });

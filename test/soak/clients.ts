@@ -46,7 +46,7 @@ export class Random {
 export type Outcome = "paid" | "denied" | "failed" | "unknown" | "repeat" | "free";
 
 /** The outcome of one payment as a client received it. */
-export interface Told {
+export interface ReportedOutcome {
   kind: "spend" | "x402" | "withdrawal" | "facilitated";
   outcome: Outcome;
   code?: string;
@@ -67,7 +67,7 @@ export interface RuleInForce {
   limitAtomic?: bigint;
   paused?: boolean;
   /** When the change was requested. */
-  askedMs: number;
+  requestedMs: number;
   /** From this time on no earlier rule was in force. */
   certainMs: number;
   /** Until this time an unanswered attempt of the change may have taken effect again. */
@@ -85,7 +85,7 @@ export interface SoakAgent {
 }
 
 export interface Notes {
-  told: Told[];
+  reported: ReportedOutcome[];
   /** Other counts for the report. */
   counts: Map<string, number>;
   /** Violations that were seen during the load. */
@@ -186,9 +186,10 @@ export async function insist(
       body: authorization ? { ...(options.body as object), authorization } : options.body,
       headers: options.headers(),
     });
-    const asked = options.owner && answer && (await signOrder(options.owner.account, answer.body));
-    if (asked) {
-      authorization = asked;
+    const signedOrder =
+      options.owner && answer && (await signOrder(options.owner.account, answer.body));
+    if (signedOrder) {
+      authorization = signedOrder;
       continue;
     }
     if (answer) {
@@ -244,7 +245,7 @@ export async function openAgent(
   owner: SignedInOwner,
   options: { allowlist: Address[]; limitAtomic: bigint; fundsAtomic: bigint },
 ): Promise<SoakAgent> {
-  const askedMs = Date.now();
+  const requestedMs = Date.now();
   const made = await createAgent({ app: overHttp(context) }, owner, {
     allowlist: options.allowlist,
     dailyLimit: usdc(options.limitAtomic),
@@ -257,7 +258,7 @@ export async function openAgent(
     keyId: made.keyId,
     owner,
     fundsAtomic,
-    rules: [{ limitAtomic, paused: false, askedMs, certainMs: askedMs }],
+    rules: [{ limitAtomic, paused: false, requestedMs, certainMs: requestedMs }],
   };
 }
 

@@ -14,7 +14,7 @@ import {
   type Rule,
 } from "../helpers/rpc-proxy.ts";
 import type { SoakContext } from "./clients.ts";
-import { flood, type LoadTargets } from "./strangers.ts";
+import { flood, type LoadTargets } from "./third-parties.ts";
 import { BLOCK_SECONDS, CONFIRMATIONS } from "./world.ts";
 
 export interface FaultRun {
@@ -205,7 +205,7 @@ async function disturbed(
 }
 
 /** After the last fault: removes every disturbance, including what a failed fault left behind. */
-export async function healAll({ world }: SoakContext): Promise<void> {
+export async function removeAllFaults({ world }: SoakContext): Promise<void> {
   for (const endpoint of world.endpoints) {
     endpoint.behave = PASSING;
     endpoint.delayMs = 0;

@@ -1,6 +1,6 @@
 // Checks that each limit held at every moment: computes the rolling sums again naively, and compares them
 // with the limits that the owners had set by then.
-import { check, type Check, type PaymentRow, type Rows } from "./books.ts";
+import { check, type Check, type PaymentRow, type Rows } from "./reconciliation.ts";
 import type { RuleInForce, SoakAgent } from "./clients.ts";
 
 const DAY_MS = 86_400_000;
@@ -56,12 +56,12 @@ export function possible<T>(
   atMs: number,
   read: (rule: RuleInForce) => T | undefined,
 ): T[] {
-  const said = rules.filter((rule) => read(rule) !== undefined && rule.askedMs <= atMs);
+  const requested = rules.filter((rule) => read(rule) !== undefined && rule.requestedMs <= atMs);
   // Rules before the last certain one are no longer in force.
   const from = Math.max(
-    said.findLastIndex(({ certainMs }) => certainMs < atMs),
+    requested.findLastIndex(({ certainMs }) => certainMs < atMs),
     0,
   );
-  const ghosts = said.slice(0, from).filter(({ ghostUntilMs = 0 }) => ghostUntilMs >= atMs);
-  return [...ghosts, ...said.slice(from)].map(read) as T[];
+  const ghosts = requested.slice(0, from).filter(({ ghostUntilMs = 0 }) => ghostUntilMs >= atMs);
+  return [...ghosts, ...requested.slice(from)].map(read) as T[];
 }

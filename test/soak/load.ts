@@ -15,11 +15,16 @@ import {
   type RuleInForce,
   type SoakAgent,
   type SoakContext,
-  type Told,
+  type ReportedOutcome,
 } from "./clients.ts";
-import { strangerCancels, strangerPays, type LoadTargets, type Posted } from "./strangers.ts";
+import {
+  thirdPartyCancels,
+  thirdPartyPays,
+  type LoadTargets,
+  type Posted,
+} from "./third-parties.ts";
 
-const LOOPS = { agent: 3, stranger: 5, cancel: 1, withdrawal: 1, owner: 1 };
+const LOOPS = { agent: 3, thirdParty: 5, cancel: 1, withdrawal: 1, owner: 1 };
 const WITHDRAWN_TO_OWNER = 3;
 /** Owners retry for longer, because the test must know which rule is in force. */
 const PATIENCE_OF_OWNERS_MS = 90_000;
@@ -50,8 +55,8 @@ export async function runLoad(
     ...agents.flatMap((agent) =>
       repeated(LOOPS.agent, () => agentPays(context, agent, targets), 500),
     ),
-    ...repeated(LOOPS.stranger, () => strangerPays(context, targets, posted), 400),
-    ...repeated(LOOPS.cancel, () => strangerCancels(context, targets, posted), 2_500),
+    ...repeated(LOOPS.thirdParty, () => thirdPartyPays(context, targets, posted), 400),
+    ...repeated(LOOPS.cancel, () => thirdPartyCancels(context, targets, posted), 2_500),
     ...repeated(LOOPS.withdrawal, () => withdraw(context, random.pick(agents)), 1_500),
     ...agents.flatMap((agent) => repeated(LOOPS.owner, () => changeRules(context, agent), 4_000)),
   ]);
@@ -81,7 +86,7 @@ async function agentPays(
     patienceMs: FETCH_PATIENCE_MS,
   });
   const amountPaid = reply?.body["amountPaid"];
-  tell(context.notes, reply, {
+  recordOutcome(context.notes, reply, {
     kind: "x402",
     from: agent.wallet,
     ...(typeof amountPaid === "string" && amountPaid !== "0" && { amount: atomic(amountPaid) }),
@@ -92,7 +97,7 @@ async function agentPays(
 
 async function spend(context: SoakContext, agent: SoakAgent, targets: LoadTargets): Promise<void> {
   const { random } = context;
-  const to = random.next() < 0.03 ? targets.stranger : random.pick(targets.payees);
+  const to = random.next() < 0.03 ? targets.unlistedPayee : random.pick(targets.payees);
   if (to === agent.wallet) return;
   const amount = context.nextAmount();
   const startMs = performance.now();
@@ -100,7 +105,7 @@ async function spend(context: SoakContext, agent: SoakAgent, targets: LoadTarget
     headers: bearer(agent, randomNonce()),
     body: { recipient: to, amount: usdc(amount) },
   });
-  tell(context.notes, reply, { kind: "spend", from: agent.wallet, to, amount, startMs });
+  recordOutcome(context.notes, reply, { kind: "spend", from: agent.wallet, to, amount, startMs });
 }
 
 async function withdraw(context: SoakContext, agent: SoakAgent): Promise<void> {
@@ -133,7 +138,13 @@ async function withdraw(context: SoakContext, agent: SoakAgent): Promise<void> {
     body: { order, signature },
   });
   const to = owner.account.address;
-  tell(context.notes, reply, { kind: "withdrawal", from: agent.wallet, to, amount, startMs });
+  recordOutcome(context.notes, reply, {
+    kind: "withdrawal",
+    from: agent.wallet,
+    to,
+    amount,
+    startMs,
+  });
 }
 
 /** One change at a time, each retried until it has a response, so that the rule in force is known. */
@@ -160,7 +171,11 @@ async function setRule(
   agent: SoakAgent,
   rule: Pick<RuleInForce, "limitAtomic" | "paused">,
 ): Promise<void> {
-  const entry: RuleInForce = { ...rule, askedMs: Date.now(), certainMs: Number.POSITIVE_INFINITY };
+  const entry: RuleInForce = {
+    ...rule,
+    requestedMs: Date.now(),
+    certainMs: Number.POSITIVE_INFINITY,
+  };
   agent.rules.push(entry);
   const reply = await insist(context, `/api/agents/${agent.id}`, {
     method: "PATCH",
@@ -203,11 +218,11 @@ async function rotateKey(context: SoakContext, agent: SoakAgent): Promise<void> 
 }
 
 /** Records the outcome of a call. */
-function tell(
+function recordOutcome(
   notes: Notes,
   reply: Reply | undefined,
   about: {
-    kind: Told["kind"];
+    kind: ReportedOutcome["kind"];
     from: Address;
     to?: Address;
     amount?: bigint;
@@ -219,7 +234,7 @@ function tell(
   const outcome = outcomeOf(reply, code);
   if (outcome === "paid") notes.lastPaidMs = performance.now();
   const paymentId = body["paymentId"];
-  notes.told.push({
+  notes.reported.push({
     kind: about.kind,
     outcome,
     ...(code !== undefined && { code }),

@@ -32,10 +32,10 @@ t.test("reconciliation finds no difference", { timeout: 290_000 }, async (t) => 
     say: (line) => t.comment(line),
   });
   for (const { what, looked, wrong } of report.checks) t.same(wrong, [], `${what} (of ${looked})`);
-  const { told } = report.notes;
+  const { reported } = report.notes;
   for (const kind of ["spend", "x402", "withdrawal", "facilitated"])
     t.ok(
-      told.some((one) => one.kind === kind && one.outcome === "paid"),
+      reported.some((one) => one.kind === kind && one.outcome === "paid"),
       `${kind}: some were paid, so that there was something to compare`,
     );
 });

@@ -11,19 +11,19 @@ import {
   checkLedgers,
   checkOnce,
   checkRows,
-  checkTold,
+  checkOutcomes,
   isOpen,
   readChain,
   readRows,
   type Check,
-} from "./books.ts";
+} from "./reconciliation.ts";
 import { openAgent, openOwner, Random, type Notes, type SoakContext } from "./clients.ts";
-import { FAULTS, healAll, type Fault } from "./faults.ts";
+import { FAULTS, removeAllFaults, type Fault } from "./faults.ts";
 import { checkLimits } from "./limits.ts";
 import { runLoad } from "./load.ts";
-import { checkSaid } from "./said.ts";
+import { checkServiceReports } from "./service-reports.ts";
 import { openSellers, type SoakSellers } from "./sellers.ts";
-import { settle, soakPayers, type LoadTargets, type Posted } from "./strangers.ts";
+import { settle, soakPayers, type LoadTargets, type Posted } from "./third-parties.ts";
 import { toJson } from "./table.ts";
 import { startWorld, type World } from "./world.ts";
 
@@ -44,7 +44,7 @@ export interface SoakOptions {
 export interface FaultRecord {
   name: string;
   times: number;
-  /** The longest time from the end of the fault to the next payment that a client was told is made. */
+  /** The longest time from the end of the fault to the next payment that was reported as paid. */
   silenceMs: number;
 }
 
@@ -82,7 +82,7 @@ const REPLAYS_AT_THE_END = 40;
 
 export async function runSoak(options: SoakOptions): Promise<SoakReport> {
   const random = new Random(options.seed);
-  const notes: Notes = { told: [], counts: new Map(), faults: [], lastPaidMs: 0 };
+  const notes: Notes = { reported: [], counts: new Map(), faults: [], lastPaidMs: 0 };
   let next = 1_000n;
   const nextAmount = (): bigint => (next += 1n);
   const demoPayTo = getAddress(randomAddress());
@@ -111,11 +111,11 @@ export async function runSoak(options: SoakOptions): Promise<SoakReport> {
     ended.abort();
     await load;
     options.say("healing, and letting it settle");
-    await within(healAll(context), FAULT_AT_MOST_MS);
+    await within(removeAllFaults(context), FAULT_AT_MOST_MS);
     for (const payment of random.shuffled(posted).slice(0, REPLAYS_AT_THE_END))
       await settle(context, payment);
     await letSettle(context, options);
-    const checks = await closeBooks(context, made.funded, faults, options);
+    const checks = await reconcile(context, made.funded, faults, options);
     const rules = Object.fromEntries(context.agents.map((agent) => [agent.id, agent.rules]));
     const rows = { ...(await readRows(world.postgres.pool)), rules };
     writeFileSync(join(options.logDir, "rows.json"), toJson(rows));
@@ -147,13 +147,13 @@ async function people(
   }
   const targets: LoadTargets = {
     payees,
-    stranger: getAddress(randomAddress()),
+    unlistedPayee: getAddress(randomAddress()),
     sellerUrls: sellers.urls,
     payers: soakPayers(PAYERS, context.random),
     merchants: Array.from({ length: 5 }, () => getAddress(randomAddress())),
   };
   const funded = new Map<Address, bigint>(
-    [...payees, ...sellers.payees, ...targets.merchants, demoPayTo, targets.stranger].map(
+    [...payees, ...sellers.payees, ...targets.merchants, demoPayTo, targets.unlistedPayee].map(
       (address) => [address, 0n],
     ),
   );
@@ -247,7 +247,7 @@ async function letSettle({ world }: SoakContext, options: SoakOptions): Promise<
  * Repeats reconciliation until it agrees, for a limited time: some readers follow the chain in the
  * background.
  */
-async function closeBooks(
+async function reconcile(
   context: SoakContext,
   funded: ReadonlyMap<Address, bigint>,
   faults: readonly FaultRecord[],
@@ -259,17 +259,17 @@ async function closeBooks(
   const untilMs = performance.now() + patienceMs;
   const sane = await checkChain(world.chain);
   for (;;) {
-    const books = await readChain(world.chain);
+    const chainLog = await readChain(world.chain);
     const rows = await readRows(world.postgres.pool);
     const checks = [
-      checkOnce(books),
-      ...checkTold(books, rows, notes.told),
-      ...checkRows(books, rows),
-      checkLedgers(books, rows, agents),
+      checkOnce(chainLog),
+      ...checkOutcomes(chainLog, rows, notes.reported),
+      ...checkRows(chainLog, rows),
+      checkLedgers(chainLog, rows, agents),
       ...checkLimits(rows, agents),
       sane,
-      await checkBalances(world.chain, books, funded),
-      ...(await checkSaid(context, books, rows)),
+      await checkBalances(world.chain, chainLog, funded),
+      ...(await checkServiceReports(context, chainLog, rows)),
       {
         what: "replicas ended only when killed",
         looked: world.replicas.length,

@@ -1,6 +1,6 @@
 // The report of the soak: the actions, their number, and their outcomes.
 import { SKIPPED_FAULTS } from "./faults.ts";
-import type { Told } from "./clients.ts";
+import type { ReportedOutcome } from "./clients.ts";
 import type { SoakReport } from "./soak.ts";
 
 type Row = [what: string, howMany: string, outcome: string];
@@ -31,10 +31,10 @@ function rowsOf(report: SoakReport): Row[] {
   return [
     ["what", "how many", "outcome"],
     ["minutes of load", String(report.minutes), `seed ${report.seed}, ${report.blocks} blocks`],
-    toldRow("spends", "spend", notes.told),
-    toldRow("paid fetches", "x402", notes.told),
-    toldRow("withdrawals", "withdrawal", notes.told),
-    toldRow("settle requests of third parties", "facilitated", notes.told),
+    outcomeRow("spends", "spend", notes.reported),
+    outcomeRow("paid fetches", "x402", notes.reported),
+    outcomeRow("withdrawals", "withdrawal", notes.reported),
+    outcomeRow("settle requests of third parties", "facilitated", notes.reported),
     ...[...notes.counts].map(([what, count]): Row => [what, number(count), ""]),
     ...faults.map(({ name, times, silenceMs }): Row => [
       `fault: ${name}`,
@@ -54,8 +54,12 @@ function rowsOf(report: SoakReport): Row[] {
   ];
 }
 
-function toldRow(what: string, kind: Told["kind"], told: readonly Told[]): Row {
-  const ones = told.filter((one) => one.kind === kind);
+function outcomeRow(
+  what: string,
+  kind: ReportedOutcome["kind"],
+  reported: readonly ReportedOutcome[],
+): Row {
+  const ones = reported.filter((one) => one.kind === kind);
   const tally = new Map<string, number>();
   for (const { outcome } of ones) tally.set(outcome, (tally.get(outcome) ?? 0) + 1);
   const paid = ones.filter(({ outcome }) => outcome === "paid");

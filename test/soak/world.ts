@@ -175,8 +175,8 @@ function soakReplica(
       });
       state.child = child;
       const ended = once(child, "exit");
-      const [said] = (await Promise.race([once(child, "message"), ended])) as unknown[];
-      state.isUp = said === "ready";
+      const [message] = (await Promise.race([once(child, "message"), ended])) as unknown[];
+      state.isUp = message === "ready";
       if (!state.isUp) await sleep(500);
       else
         child.once("exit", (code, signal) => {

@@ -10,7 +10,7 @@ import { callOnce, count, wordOf, type Outcome, type SoakContext } from "./clien
 export interface LoadTargets {
   /** The payees that the agents may pay, and one that they may not. */
   payees: Address[];
-  stranger: Address;
+  unlistedPayee: Address;
   sellerUrls: string[];
   /** Funded accounts of third parties. */
   payers: PrivateKeyAccount[];
@@ -24,7 +24,7 @@ export interface Posted {
   nonce: Hex;
 }
 
-async function strangersPayment(
+async function thirdPartyPayment(
   context: SoakContext,
   { payers, merchants }: LoadTargets,
 ): Promise<Posted & { to: Address; amount: bigint; payer: PrivateKeyAccount }> {
@@ -46,13 +46,13 @@ async function strangersPayment(
 }
 
 /** Posts a payment to one, two or three replicas at once, and an earlier one again. */
-export async function strangerPays(
+export async function thirdPartyPays(
   context: SoakContext,
   targets: LoadTargets,
   posted: Posted[],
 ): Promise<void> {
   const { random } = context;
-  const payment = await strangersPayment(context, targets);
+  const payment = await thirdPartyPayment(context, targets);
   const { body, from, nonce } = payment;
   posted.push({ body, from, nonce });
   const places = random.int(1, 3);
@@ -72,7 +72,7 @@ export async function settle(
   const reason = wordOf(answer?.body["errorReason"]) ?? wordOf(answer?.body["code"]) ?? "";
   const isPaid = answer?.status === 200 && answer.body["success"] === true;
   if (isPaid) notes.lastPaidMs = performance.now();
-  notes.told.push({
+  notes.reported.push({
     kind: "facilitated",
     outcome: isPaid ? "paid" : settleOutcome(answer?.status, reason),
     ...(reason !== "" && { code: reason }),
@@ -93,13 +93,13 @@ function settleOutcome(status: number | undefined, reason: string): Outcome {
 }
 
 /** Cancels the authorization on chain while it is being settled: either may win. */
-export async function strangerCancels(
+export async function thirdPartyCancels(
   context: SoakContext,
   targets: LoadTargets,
   posted: Posted[],
 ): Promise<void> {
   const { world, random, notes } = context;
-  const payment = await strangersPayment(context, targets);
+  const payment = await thirdPartyPayment(context, targets);
   posted.push({ body: payment.body, from: payment.from, nonce: payment.nonce });
   const { chain } = world;
   const account = chain.accounts[3];
@@ -128,7 +128,7 @@ export async function flood(
   size: number,
 ): Promise<void> {
   const payments = await Promise.all(
-    Array.from({ length: size }, async () => strangersPayment(context, targets)),
+    Array.from({ length: size }, async () => thirdPartyPayment(context, targets)),
   );
   await Promise.all(payments.map((payment) => settle(context, payment)));
 }

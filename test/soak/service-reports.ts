@@ -1,5 +1,5 @@
 // What the service itself reports at the end: agents' limits, owners' overviews, readiness.
-import { isOpen, check, type Books, type Check, type Rows } from "./books.ts";
+import { isOpen, check, type ChainLog, type Check, type Rows } from "./reconciliation.ts";
 import { atomic, callOnce, type SoakContext } from "./clients.ts";
 
 /** How far the service's reconciliation may be behind the newest block. */
@@ -7,7 +7,11 @@ const BEHIND_AT_MOST = 30n;
 /** There is no load any more, so a response must arrive within this time. */
 const ASKED_MS = 5_000;
 
-export async function checkSaid(context: SoakContext, books: Books, rows: Rows): Promise<Check[]> {
+export async function checkServiceReports(
+  context: SoakContext,
+  chainLog: ChainLog,
+  rows: Rows,
+): Promise<Check[]> {
   const { world, agents } = context;
   const meters: string[] = [];
   for (const [index, agent] of agents.entries()) {
@@ -19,7 +23,7 @@ export async function checkSaid(context: SoakContext, books: Books, rows: Rows):
     });
     const limits = me?.body["limits"] as { spent: string; reserved: string } | undefined;
     if (!limits) {
-      meters.push(`${agent.id} is not told its limits: ${me?.status}`);
+      meters.push(`${agent.id} does not get its limits: ${me?.status}`);
       continue;
     }
     const own = rows.payments.filter(
@@ -29,13 +33,13 @@ export async function checkSaid(context: SoakContext, books: Books, rows: Rows):
     const withdrawn = new Set<string | null>(
       rows.payments.filter(({ kind }) => kind === "withdrawal").map(({ nonce }) => nonce),
     );
-    const spent = books.moves
+    const spent = chainLog.moves
       .filter(({ from, nonce }) => from === agent.wallet.toLowerCase() && !withdrawn.has(nonce))
       .reduce((total, { amountAtomic }) => total + amountAtomic, 0n);
     const reserved = own.filter(isOpen).reduce((total, row) => total + BigInt(row.amount), 0n);
     if (atomic(limits.spent) !== spent || atomic(limits.reserved) !== reserved)
       meters.push(
-        `${agent.id} is told ${limits.spent} spent, ${limits.reserved} reserved; it is ${spent} and ${reserved}`,
+        `${agent.id} reports ${limits.spent} spent, ${limits.reserved} reserved; it is ${spent} and ${reserved}`,
       );
   }
   const ready: string[] = [];
@@ -45,13 +49,13 @@ export async function checkSaid(context: SoakContext, books: Books, rows: Rows):
       ready.push(`replica ${index}: ${answer?.status} ${JSON.stringify(answer?.body["parts"])}`);
   }
   return [
-    check("what agents are told they spent", agents.length, meters),
+    check("the spent amounts in agents' limits", agents.length, meters),
     check("replicas ready in the end", world.replicas.length, ready),
     ...(await checkReconciler(context)),
   ];
 }
 
-interface LedgerSaid {
+interface ReportedLedger {
   equalsChain: boolean;
   asOfBlock: number | string;
 }
@@ -63,7 +67,7 @@ interface LedgerSaid {
 async function checkReconciler({ world, agents }: SoakContext): Promise<Check[]> {
   const [replica] = world.replicas;
   if (!replica) return [];
-  const said: LedgerSaid[] = [];
+  const reported: ReportedLedger[] = [];
   // Each owner's overview contains the differences of that owner's agents.
   for (const { cookie } of new Set(agents.map(({ owner }) => owner))) {
     const answer = await callOnce(`${replica.url}/api/overview`, {
@@ -72,24 +76,26 @@ async function checkReconciler({ world, agents }: SoakContext): Promise<Check[]>
       headers: { cookie },
     });
     const ledger = answer?.body["ledger"];
-    if (ledger !== undefined) said.push(...ledgersOf(ledger));
+    if (ledger !== undefined) reported.push(...ledgersOf(ledger));
   }
   const head = await world.chain.publicClient.getBlockNumber({ cacheTime: 0 });
-  const wrong = said.filter(
+  const wrong = reported.filter(
     ({ equalsChain, asOfBlock }) => !equalsChain || BigInt(asOfBlock) < head - BEHIND_AT_MOST,
   );
   return [
     check(
-      "the overviews say: ledger equals chain",
-      said.length,
+      "the overviews report that the ledger equals the chain",
+      reported.length,
       wrong.map((one) => `at head ${head}: ${JSON.stringify(one)}`),
     ),
   ];
 }
 
 /** Accepts one network's object, a list of them, or an object by network. */
-function ledgersOf(ledger: unknown): LedgerSaid[] {
-  if (Array.isArray(ledger)) return ledger as LedgerSaid[];
+function ledgersOf(ledger: unknown): ReportedLedger[] {
+  if (Array.isArray(ledger)) return ledger as ReportedLedger[];
   const one = ledger as Record<string, unknown>;
-  return "equalsChain" in one ? [ledger as LedgerSaid] : (Object.values(one) as LedgerSaid[]);
+  return "equalsChain" in one
+    ? [ledger as ReportedLedger]
+    : (Object.values(one) as ReportedLedger[]);
 }

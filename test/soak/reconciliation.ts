@@ -1,5 +1,5 @@
 // The reconciliation of the soak: compares the chain's own logs with the service's rows, and both with what
-// clients were told. It uses none of the service's code.
+// clients received. It uses none of the service's code.
 import type { Pool } from "pg";
 import { x402ExactPermit2ProxyABI } from "@x402/evm";
 import {
@@ -13,7 +13,7 @@ import {
 } from "viem";
 import { EXACT_PROXY, PERMIT2 } from "../helpers/permit2.ts";
 import type { TestChain } from "../helpers/chain.ts";
-import type { SoakAgent, Told } from "./clients.ts";
+import type { SoakAgent, ReportedOutcome } from "./clients.ts";
 
 const EVENTS = parseAbi([
   "event AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)",
@@ -34,7 +34,7 @@ export interface Move {
   block: bigint;
 }
 
-export interface Books {
+export interface ChainLog {
   moves: Move[];
   byKey: Map<string, Move[]>;
   byAmount: Map<string, Move[]>;
@@ -48,8 +48,8 @@ const keyOf = (from: string, nonce: string): string => `${lower(from)}:${lower(n
 const amountKeyOf = (from: string, to: string, amount: bigint): string =>
   `${lower(from)}>${lower(to)}=${amount}`;
 
-export async function readChain(chain: TestChain): Promise<Books> {
-  const books: Books = {
+export async function readChain(chain: TestChain): Promise<ChainLog> {
+  const chainLog: ChainLog = {
     moves: [],
     byKey: new Map(),
     byAmount: new Map(),
@@ -70,12 +70,12 @@ export async function readChain(chain: TestChain): Promise<Books> {
       if (log.eventName === "Transfer") continue;
       if (log.eventName === "Approval") {
         const { owner, spender } = log.args;
-        if (spender === PERMIT2) books.allowed.add(allowanceKeyOf(log.transactionHash, owner));
+        if (spender === PERMIT2) chainLog.allowed.add(allowanceKeyOf(log.transactionHash, owner));
         continue;
       }
       const { authorizer, nonce } = log.args;
       if (log.eventName === "AuthorizationCanceled") {
-        books.cancelled.add(keyOf(authorizer, nonce));
+        chainLog.cancelled.add(keyOf(authorizer, nonce));
         continue;
       }
       // The token logs the used authorization, and then the transfer.
@@ -83,7 +83,7 @@ export async function readChain(chain: TestChain): Promise<Books> {
       if (next?.eventName !== "Transfer" || next.transactionHash !== log.transactionHash)
         throw new Error(`${log.transactionHash} used an authorization without a transfer`);
       byAuthorization.add(next);
-      note(books, {
+      note(chainLog, {
         from: lower(authorizer),
         to: lower(next.args.to),
         amountAtomic: next.args.value,
@@ -97,11 +97,11 @@ export async function readChain(chain: TestChain): Promise<Books> {
     );
     await notePermit2(
       chain,
-      books,
+      chainLog,
       others.map(({ transactionHash: txHash, args }) => ({ txHash, ...args })),
     );
   }
-  return books;
+  return chainLog;
 }
 
 const ZERO = "0x0000000000000000000000000000000000000000";
@@ -113,7 +113,7 @@ const allowanceKeyOf = (txHash: string, owner: string): string => `${txHash}:${l
  */
 async function notePermit2(
   { publicClient }: TestChain,
-  books: Books,
+  chainLog: ChainLog,
   transfers: { txHash: Hex; from: Address; to: Address; value: bigint }[],
 ): Promise<void> {
   const ours = transfers.filter(({ from }) => from !== ZERO);
@@ -128,7 +128,7 @@ async function notePermit2(
           lower(payee) === spent.to &&
           value === spent.amountAtomic,
       );
-      if (spent && isDone) note(books, { ...spent, txHash: hash, block: blockNumber ?? 0n });
+      if (spent && isDone) note(chainLog, { ...spent, txHash: hash, block: blockNumber ?? 0n });
     }
   }
 }
@@ -165,13 +165,13 @@ function spentBy({ target, callData }: Call): Omit<Move, "txHash" | "block"> | u
   };
 }
 
-function note(books: Books, move: Move): void {
-  books.moves.push(move);
+function note(chainLog: ChainLog, move: Move): void {
+  chainLog.moves.push(move);
   const { from, to, nonce, amountAtomic } = move;
   const add = (map: Map<string, Move[]>, key: string) =>
     void map.set(key, [...(map.get(key) ?? []), move]);
-  add(books.byKey, keyOf(from, nonce));
-  add(books.byAmount, amountKeyOf(from, to, amountAtomic));
+  add(chainLog.byKey, keyOf(from, nonce));
+  add(chainLog.byAmount, amountKeyOf(from, to, amountAtomic));
 }
 
 interface SettlementRow {
@@ -244,7 +244,7 @@ export function check(what: string, looked: number, wrong: string[]): Check {
   return { what, looked, wrong };
 }
 
-export function checkOnce({ byKey }: Books): Check {
+export function checkOnce({ byKey }: ChainLog): Check {
   const wrong = [...byKey].filter(([, moves]) => moves.length > 1);
   return check(
     "doubled: authorizations used more than once on chain",
@@ -254,24 +254,25 @@ export function checkOnce({ byKey }: Books): Check {
 }
 
 /** A settled row is on chain in its transaction, any other final row is not, and no row is open. */
-export function checkRows(books: Books, { settlements, payments }: Rows): Check[] {
+export function checkRows(chainLog: ChainLog, { settlements, payments }: Rows): Check[] {
   const unequal: string[] = [];
   const open: string[] = [];
   const known = new Set<string>();
   for (const row of settlements) {
     const key = keyOf(row.from_address, row.nonce);
     known.add(key);
-    const [move] = books.byKey.get(key) ?? [];
-    const isAllowed = books.allowed.has(allowanceKeyOf(row.tx_hash ?? "", row.from_address));
-    const said = `${row.kind} ${row.id} is ${row.status} (${row.error_reason ?? row.tx_hash})`;
-    if (isOpen(row)) open.push(said);
+    const [move] = chainLog.byKey.get(key) ?? [];
+    const isAllowed = chainLog.allowed.has(allowanceKeyOf(row.tx_hash ?? "", row.from_address));
+    const description = `${row.kind} ${row.id} is ${row.status} (${row.error_reason ?? row.tx_hash})`;
+    if (isOpen(row)) open.push(description);
     else if (row.kind === "allowance") {
-      if (row.status === "settled" && !isAllowed) unequal.push(`${said}, the chain shows none`);
+      if (row.status === "settled" && !isAllowed)
+        unequal.push(`${description}, the chain shows none`);
     } else if (row.status === "settled" && move?.txHash !== row.tx_hash)
-      unequal.push(`${said}, the chain says ${move?.txHash ?? "unused"}`);
-    else if (row.status !== "settled" && move) unequal.push(`${said}, the chain used it`);
+      unequal.push(`${description}, on chain: ${move?.txHash ?? "unused"}`);
+    else if (row.status !== "settled" && move) unequal.push(`${description}, the chain used it`);
   }
-  for (const { from, nonce, txHash } of books.moves)
+  for (const { from, nonce, txHash } of chainLog.moves)
     if (!known.has(keyOf(from, nonce))) unequal.push(`${txHash} has no row`);
   const stuck = payments.filter((row) => row.kind !== "incoming" && isOpen(row));
   open.push(...stuck.map((row) => `payment ${row.kind} ${row.id} is ${row.status}`));
@@ -285,7 +286,7 @@ export function checkRows(books: Books, { settlements, payments }: Rows): Check[
  * For each agent: the settled payments in its ledger are the transfers from its wallet, and each incoming
  * transfer is recorded once.
  */
-export function checkLedgers(books: Books, rows: Rows, agents: SoakAgent[]): Check {
+export function checkLedgers(chainLog: ChainLog, rows: Rows, agents: SoakAgent[]): Check {
   const wrong: string[] = [];
   for (const agent of agents) {
     const wallet = lower(agent.wallet);
@@ -293,13 +294,13 @@ export function checkLedgers(books: Books, rows: Rows, agents: SoakAgent[]): Che
       (row) => row.agent_id === agent.id && row.status === "settled",
     );
     const sum = (list: PaymentRow[]) => list.reduce((total, row) => total + BigInt(row.amount), 0n);
-    const outs = books.moves.filter(({ from }) => from === wallet);
-    const ins = books.moves.filter(({ to }) => to === wallet);
-    const compare = (what: string, told: PaymentRow[], moves: Move[]) => {
+    const outs = chainLog.moves.filter(({ from }) => from === wallet);
+    const ins = chainLog.moves.filter(({ to }) => to === wallet);
+    const compare = (what: string, ledgerRows: PaymentRow[], moves: Move[]) => {
       const moved = moves.reduce((total, move) => total + move.amountAtomic, 0n);
-      if (sum(told) !== moved || told.length !== moves.length)
+      if (sum(ledgerRows) !== moved || ledgerRows.length !== moves.length)
         wrong.push(
-          `${agent.id} ${what}: ledger ${told.length} of ${sum(told)}, chain ${moves.length} of ${moved}`,
+          `${agent.id} ${what}: ledger ${ledgerRows.length} of ${sum(ledgerRows)}, chain ${moves.length} of ${moved}`,
         );
     };
     compare(
@@ -317,12 +318,16 @@ export function checkLedgers(books: Books, rows: Rows, agents: SoakAgent[]): Che
 }
 
 /**
- * Whether each client was told the real outcome of its payment. Success is reported at inclusion, so if a
- * reorganisation removes a payment and no other block includes it in time, the client was told success first
+ * Whether each client received the real outcome of its payment. Success is reported at inclusion, so if a
+ * reorganisation removes a payment and no other block includes it in time, the client received a success first
  * and a correction later. These are counted separately. A row that was final, or that reports anything else,
  * counts as lost.
  */
-export function checkTold(books: Books, { payments, settlements }: Rows, told: Told[]): Check[] {
+export function checkOutcomes(
+  chainLog: ChainLog,
+  { payments, settlements }: Rows,
+  reported: ReportedOutcome[],
+): Check[] {
   const nonceOf = new Map(payments.map((row) => [row.id, row.nonce]));
   const takenBack = new Set(
     settlements
@@ -333,50 +338,50 @@ export function checkTold(books: Books, { payments, settlements }: Rows, told: T
   const lost: string[] = [];
   const false_: string[] = [];
   const successes = new Map<string, number>();
-  const facilitated = new Map<string, Told[]>();
-  for (const one of told) {
+  const facilitated = new Map<string, ReportedOutcome[]>();
+  for (const one of reported) {
     const nonce = one.nonce ?? nonceOf.get(one.paymentId ?? "");
     const moves = nonce
-      ? (books.byKey.get(keyOf(one.from, nonce)) ?? [])
+      ? (chainLog.byKey.get(keyOf(one.from, nonce)) ?? [])
       : one.to && one.amountAtomic !== undefined
-        ? (books.byAmount.get(amountKeyOf(one.from, one.to, one.amountAtomic)) ?? [])
+        ? (chainLog.byAmount.get(amountKeyOf(one.from, one.to, one.amountAtomic)) ?? [])
         : [];
-    const said = `${one.kind} ${one.paymentId ?? one.nonce} ${one.amountAtomic ?? ""} told ${one.outcome} ${one.code ?? one.txHash ?? ""}`;
+    const description = `${one.kind} ${one.paymentId ?? one.nonce} ${one.amountAtomic ?? ""} reported ${one.outcome} ${one.code ?? one.txHash ?? ""}`;
     if (one.outcome === "paid") {
       if (moves.length === 0 && nonce && takenBack.has(keyOf(one.from, nonce))) corrected += 1;
-      else if (moves.length !== 1) lost.push(`${said}, on chain ${moves.length} times`);
+      else if (moves.length !== 1) lost.push(`${description}, on chain ${moves.length} times`);
       else if (one.amountAtomic !== undefined && moves[0]?.amountAtomic !== one.amountAtomic)
-        lost.push(`${said}, on chain ${moves[0]?.amountAtomic}`);
-      const key = moves[0] ? keyOf(moves[0].from, moves[0].nonce) : said;
+        lost.push(`${description}, on chain ${moves[0]?.amountAtomic}`);
+      const key = moves[0] ? keyOf(moves[0].from, moves[0].nonce) : description;
       successes.set(key, (successes.get(key) ?? 0) + 1);
     }
     if (one.kind === "facilitated") {
       const key = keyOf(one.from, one.nonce ?? "");
       facilitated.set(key, [...(facilitated.get(key) ?? []), one]);
-    } else if (isToldUnpaid(one) && moves.length > 0)
-      false_.push(`${said}, yet on chain in ${moves[0]?.txHash}`);
+    } else if (isReportedUnpaid(one) && moves.length > 0)
+      false_.push(`${description}, yet on chain in ${moves[0]?.txHash}`);
   }
   // Posted several times: one failure may be followed by a success. Only failures, although it was paid, is
   // wrong.
   for (const [key, ones] of facilitated)
-    if (ones.every(({ outcome }) => outcome === "failed") && books.byKey.has(key))
+    if (ones.every(({ outcome }) => outcome === "failed") && chainLog.byKey.has(key))
       false_.push(
-        `facilitated ${key} told only ${ones.map(({ code }) => code).join(", ")}, yet on chain`,
+        `facilitated ${key} reported only ${ones.map(({ code }) => code).join(", ")}, yet on chain`,
       );
   const twice = [...successes].filter(([, times]) => times > 1).map(([key]) => key);
   return [
     check(
-      "lost: told paid, and not on chain exactly once",
-      told.filter(({ outcome }) => outcome === "paid").length,
+      "lost: reported as paid, and not on chain exactly once",
+      reported.filter(({ outcome }) => outcome === "paid").length,
       lost,
     ),
-    check("taken back by a reorganisation, in time for no other block, and told", corrected, []),
-    check("told paid more than once", successes.size, twice),
-    check("told unpaid, and yet on chain", told.filter(isToldUnpaid).length, false_),
+    check("removed by a reorganisation, not included again in time, and corrected", corrected, []),
+    check("reported as paid more than once", successes.size, twice),
+    check("reported as unpaid, but on chain", reported.filter(isReportedUnpaid).length, false_),
   ];
 }
 
-const isToldUnpaid = ({ outcome, isClear }: Told): boolean =>
+const isReportedUnpaid = ({ outcome, isClear }: ReportedOutcome): boolean =>
   outcome === "failed" || outcome === "free" || (outcome === "denied" && isClear);
 
 /** Checks the node itself: one that lost or duplicated a block proves nothing about the service. */
@@ -400,13 +405,13 @@ export async function checkChain({ publicClient }: TestChain): Promise<Check> {
 /** Balances are equal to the transfers in the chain's logs. */
 export async function checkBalances(
   chain: TestChain,
-  books: Books,
+  chainLog: ChainLog,
   funded: ReadonlyMap<Address, bigint>,
 ): Promise<Check> {
   const wrong: string[] = [];
   for (const [address, funds] of funded) {
     const account = lower(address);
-    const expected = books.moves.reduce(
+    const expected = chainLog.moves.reduce(
       (total, { from, to, amountAtomic }) =>
         total + (to === account ? amountAtomic : 0n) - (from === account ? amountAtomic : 0n),
       funds,
