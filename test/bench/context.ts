@@ -67,7 +67,7 @@ export interface World {
 export interface BenchContext {
   world(options?: WorldOptions): Promise<World>;
   /** Prints a line of progress. */
-  say(text: string): void;
+  print(text: string): void;
 }
 
 /** One measured figure, with several samples per server. */
@@ -82,7 +82,7 @@ export interface Figure {
   waits?: true;
   samples: Partial<Record<Name, number[]>> & { ours: number[] };
   /** The target for our server, and whether it is reached. */
-  target?: { says: string; isReached: boolean } | undefined;
+  target?: { label: string; isReached: boolean } | undefined;
 }
 
 export interface BenchRow {

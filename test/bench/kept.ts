@@ -50,14 +50,16 @@ export function lostIn(
   const kept = rows?.[row]?.[what];
   if (kept === undefined || kept.ours === 0) return "";
   const now = mediansOf({ samples });
-  const isBeside = kept.reference !== undefined && now.reference !== undefined;
+  const isRelative = kept.reference !== undefined && now.reference !== undefined;
   const worse = (was: number, is: number): number =>
     better === "less" ? is / was - 1 : 1 - is / was;
-  const beside = ({ ours, reference = 1 }: KeptFigure): number =>
-    isBeside ? ours / reference : ours;
-  const lost = worse(beside(kept), beside(now));
+  const relative = ({ ours, reference = 1 }: KeptFigure): number =>
+    isRelative ? ours / reference : ours;
+  const lost = worse(relative(kept), relative(now));
   if (!(lost > LOST_SHARE) || (waits && !(worse(kept.ours, now.ours) > LOST_SHARE))) return "";
-  const before = isBeside ? `${Number(beside(kept).toPrecision(3))}x reference` : `${kept.ours}`;
+  const before = isRelative
+    ? `${Number(relative(kept).toPrecision(3))}x reference`
+    : `${kept.ours}`;
   return `${(lost * 100).toFixed(0)} % (was ${before})`;
 }
 

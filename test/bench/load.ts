@@ -58,7 +58,7 @@ export async function load(options: LoadOptions): Promise<LoadResult> {
       const index = next++;
       if (options.durationMs === undefined && index >= options.bodies.length) return;
       const sentMs = performance.now();
-      const outcome = await ask(
+      const outcome = await post(
         pool,
         url.pathname,
         options,
@@ -94,7 +94,7 @@ export const settleOutcome = (answer: Record<string, unknown>): string =>
 /**
  * A missing response is an outcome too, so that requests which a server drops are reported beside the others.
  */
-async function ask(
+async function post(
   pool: Pool,
   path: string,
   { outcomeOf }: LoadOptions,

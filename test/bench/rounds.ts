@@ -36,7 +36,7 @@ interface Facts<Measured> {
   of: (measured: Measured) => number;
   /** The target for the medians. */
   target?: {
-    says: string;
+    label: string;
     reached: (median: Partial<Record<Name, number>> & { ours: number }) => boolean;
   };
 }
@@ -58,7 +58,7 @@ export function figure<Measured>(measured: Samples<Measured>, facts: Facts<Measu
     better,
     ...(waits && { waits }),
     samples,
-    target: target && { says: target.says, isReached: target.reached(medians) },
+    target: target && { label: target.label, isReached: target.reached(medians) },
   };
 }
 
@@ -68,12 +68,12 @@ export function median(values: readonly number[]): number {
 }
 
 /** NaN without a second server, so that a target which compares both is not reached. */
-export const timesAsMuch = (ours: number, theirs: number | undefined): number =>
-  theirs === undefined ? Number.NaN : ours / theirs;
+export const timesAsMuch = (ours: number, other: number | undefined): number =>
+  other === undefined ? Number.NaN : ours / other;
 
 /** At most this value, or this share of the reference's: a machine at half the speed doubles both. */
 export const atMost = (most: number, unit: string, share: number) => ({
-  says: `<= ${most} ${unit}, or ${share}x reference`,
+  label: `<= ${most} ${unit}, or ${share}x reference`,
   reached: ({ ours, reference }: Partial<Record<Name, number>> & { ours: number }): boolean =>
     ours <= most || timesAsMuch(ours, reference) <= share,
 });

@@ -49,7 +49,7 @@ async function runRow(row: BenchRow): Promise<Finished> {
       worlds.push(world);
       return world;
     },
-    say: (text) => console.log(`    ${text}`),
+    print: (text) => console.log(`    ${text}`),
   };
   const { name } = row;
   console.log(`- ${name}`);

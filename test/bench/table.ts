@@ -20,7 +20,7 @@ function lineOf(name: string, figure: Figure, lost: string): string[] {
   return [
     `${name}: ${what}`,
     ...NAMES.map((each) => spread(samples[each], unit)),
-    target?.says ?? "",
+    target?.label ?? "",
     target === undefined ? "" : target.isReached ? "yes" : "NO",
     lost,
   ];

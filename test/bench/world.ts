@@ -99,7 +99,7 @@ export async function startWorld(options: WorldOptions = {}): Promise<World> {
       ours: serverOf(`${ours}/api/x402`, ourKeys, pids, ourEndpoint),
     };
     if (options.oursAlone !== true) {
-      const beside = async (name: Name, command: string[], prefix: string): Promise<void> => {
+      const startOther = async (name: Name, command: string[], prefix: string): Promise<void> => {
         const [key = "0x"] = await funded();
         const itsEndpoint = await endpoint();
         const its: Launch = {
@@ -118,8 +118,8 @@ export async function startWorld(options: WorldOptions = {}): Promise<World> {
         servers[name] = serverOf(url, [key], [pid], itsEndpoint);
       };
       const reference = [process.execPath, "--import=tsx", file("reference-facilitator.ts")];
-      await beside("reference", reference, "REFERENCE");
-      if (PEER_COMMAND !== undefined) await beside("peer", [SHELL, "-c", PEER_COMMAND], "PEER");
+      await startOther("reference", reference, "REFERENCE");
+      if (PEER_COMMAND !== undefined) await startOther("peer", [SHELL, "-c", PEER_COMMAND], "PEER");
     }
     return {
       chain,

@@ -7,16 +7,16 @@ import { createAgent } from "../helpers/owner.ts";
 import { assertLedgerIsChain, market, PAYEE, type Market } from "../x402-client/market.ts";
 import {
   asHeader,
-  asksByMpp,
+  requestOverMpp,
   challengeOf,
-  askedIn,
+  chargeRequest,
   credentialOf,
   inSeconds,
   receiptOf,
 } from "./mpp-sellers.ts";
 
 /** As text, both for responses with several reasons and for those with one sentence. */
-const told = ({ body }: { body: Record<string, unknown> }): string => JSON.stringify(body);
+const textOf = ({ body }: { body: Record<string, unknown> }): string => JSON.stringify(body);
 
 async function signedSoFar({ database, agent }: Market): Promise<number> {
   const { rows } = await database.pool.query<{ count: string }>(
@@ -30,7 +30,7 @@ t.test("a seller that requests payment over MPP", async (t) => {
   const made = await market(t);
   const { seller, chain } = made;
   const { url } = seller;
-  const asked = (over: object = {}): object => askedIn(chain, PAYEE, over);
+  const charge = (over: object = {}): object => chargeRequest(chain, PAYEE, over);
   const details = (over: object): object => ({
     methodDetails: {
       chainId: chain.chainId,
@@ -41,9 +41,9 @@ t.test("a seller that requests payment over MPP", async (t) => {
   });
 
   await t.test("an honest seller is paid, with confirmation on chain", async (t) => {
-    const challenge = challengeOf(asked(), { opaque: "eyJhIjoiYiJ9", description: 'a "b"' });
+    const challenge = challengeOf(charge(), { opaque: "eyJhIjoiYiJ9", description: 'a "b"' });
     const { description: _words, ...bound } = challenge;
-    const charging = asksByMpp(seller, () => [`Bearer realm="x"`, asHeader(challenge)]);
+    const charging = requestOverMpp(seller, () => [`Bearer realm="x"`, asHeader(challenge)]);
     const before = BigInt(Math.floor(Date.now() / 1_000));
     const answer = await made.fetch({
       url,
@@ -75,8 +75,8 @@ t.test("a seller that requests payment over MPP", async (t) => {
   });
 
   await t.test("the credential is sent in the header that the challenge names", async (t) => {
-    const challenge = challengeOf(asked(), { header: "Payment-Authorization" });
-    asksByMpp(seller, () => asHeader(challenge), {
+    const challenge = challengeOf(charge(), { header: "Payment-Authorization" });
+    requestOverMpp(seller, () => asHeader(challenge), {
       onCredential: async (credential, response) => {
         t.match(credential.challenge, { header: "Payment-Authorization" });
         const reference = await seller.settle({
@@ -91,9 +91,9 @@ t.test("a seller that requests payment over MPP", async (t) => {
 
   await t.test("invalid challenges are refused with their reason", async (t) => {
     const signed = await signedSoFar(made);
-    const header = (over: Record<string, string>, ask = asked()) =>
-      asHeader(challengeOf(ask, over));
-    const twin = challengeOf(asked());
+    const header = (over: Record<string, string>, request = charge()) =>
+      asHeader(challengeOf(request, over));
+    const twin = challengeOf(charge());
     const crooked: Record<string, [string | string[], string, RegExp]> = {
       expired: [header({ expires: inSeconds(-1) }), "challenge_expired", /expires at/],
       "about to expire": [header({ expires: inSeconds(5) }), "challenge_expired", /expires at/],
@@ -110,59 +110,59 @@ t.test("a seller that requests payment over MPP", async (t) => {
         /different body/,
       ],
       "with splits": [
-        header({}, asked(details({ splits: [{ amount: "1", recipient: PAYEE }] }))),
+        header({}, charge(details({ splits: [{ amount: "1", recipient: PAYEE }] }))),
         "challenge_splits",
         /several payees/,
       ],
       "for the hash of a transaction": [
-        header({}, asked(details({ credentialTypes: ["hash", "transaction"] }))),
+        header({}, charge(details({ credentialTypes: ["hash", "transaction"] }))),
         "challenge_credential_types",
         /hash/,
       ],
       "of no credential types": [
-        header({}, asked(details({ credentialTypes: undefined }))),
+        header({}, charge(details({ credentialTypes: undefined }))),
         "challenge_credential_types",
         /not supported/,
       ],
       "on another chain": [
-        header({}, asked(details({ chainId: 1 }))),
+        header({}, charge(details({ chainId: 1 }))),
         "unsupported_network",
         /eip155:1/,
       ],
       "of no chain": [
-        header({}, asked(details({ chainId: "1" }))),
+        header({}, charge(details({ chainId: "1" }))),
         "unsupported_network",
         /not configured/,
       ],
       "in another currency": [
-        header({}, asked({ currency: PAYEE })),
+        header({}, charge({ currency: PAYEE })),
         "unsupported_asset",
         /not its USDC/,
       ],
       "with other decimals": [
-        header({}, asked(details({ decimals: 18 }))),
+        header({}, charge(details({ decimals: 18 }))),
         "unsupported_terms",
         /decimals/,
       ],
       "to a recipient with a typo": [
-        header({}, asked({ recipient: PAYEE.replace("0x3C", "0x3c") })),
+        header({}, charge({ recipient: PAYEE.replace("0x3C", "0x3c") })),
         "payee_invalid",
         /checksum/,
       ],
       "to nobody": [
-        header({}, asked({ recipient: `0x${"0".repeat(40)}` })),
+        header({}, charge({ recipient: `0x${"0".repeat(40)}` })),
         "payee_invalid",
         /zero/,
       ],
       "to the wallet itself": [
-        header({}, asked({ recipient: made.agent.walletAddress })),
+        header({}, charge({ recipient: made.agent.walletAddress })),
         "payee_invalid",
         /itself/,
       ],
-      "of nothing": [header({}, asked({ amount: "0" })), "amount_invalid", /positive/],
-      "of a number": [header({}, asked({ amount: 1000 })), "amount_invalid", /positive/],
+      "of nothing": [header({}, charge({ amount: "0" })), "amount_invalid", /positive/],
+      "of a number": [header({}, charge({ amount: 1000 })), "amount_invalid", /positive/],
       "of the same id twice": [
-        [asHeader(twin), asHeader({ ...twin, request: toBase64Url(asked({ amount: "1" })) })],
+        [asHeader(twin), asHeader({ ...twin, request: toBase64Url(charge({ amount: "1" })) })],
         "challenge_repeated",
         /same id|have the id/,
       ],
@@ -190,15 +190,15 @@ t.test("a seller that requests payment over MPP", async (t) => {
       ],
     };
     for (const [what, [challenge, code, why]] of Object.entries(crooked)) {
-      const charging = asksByMpp(seller, () => challenge);
+      const charging = requestOverMpp(seller, () => challenge);
       const answer = await made.fetch({ url });
       t.match(
         answer,
         { status: 422, body: { code: "unsupported_payment_requirements" } },
         `${what}: ${answer.text}`,
       );
-      t.match(told(answer), why, what);
-      t.match(told(answer), new RegExp(code), `${what}: ${code}`);
+      t.match(textOf(answer), why, what);
+      t.match(textOf(answer), new RegExp(code), `${what}: ${code}`);
       t.equal(charging.credentials.length, 0, what);
     }
     t.equal(await signedSoFar(made), signed, "nothing was signed");
@@ -206,7 +206,7 @@ t.test("a seller that requests payment over MPP", async (t) => {
   });
 
   await t.test("an invalid challenge does not affect x402 beside it", async (t) => {
-    const both = asHeader(challengeOf(asked({ amount: "1" }), { realm: "shop.test" }));
+    const both = asHeader(challengeOf(charge({ amount: "1" }), { realm: "shop.test" }));
     seller.script = {
       onAsk: ({ response }) =>
         seller.refuse(response, seller.entry(), { "www-authenticate": both }),
@@ -217,7 +217,7 @@ t.test("a seller that requests payment over MPP", async (t) => {
   });
 
   await t.test("only the cheaper of two protocols is paid", async (t) => {
-    const cheap = challengeOf(asked({ amount: "999" }));
+    const cheap = challengeOf(charge({ amount: "999" }));
     const credentials: unknown[] = [];
     seller.script = {
       onAsk: async ({ request, response }) => {
@@ -241,9 +241,9 @@ t.test("a seller that requests payment over MPP", async (t) => {
   });
 
   await t.test("a second 402 is final, and the signed authorization is canceled", async (t) => {
-    const charging = asksByMpp(seller, () => asHeader(challengeOf(asked())), {
+    const charging = requestOverMpp(seller, () => asHeader(challengeOf(charge())), {
       onCredential: (_credential, response) => {
-        const fresh = asHeader(challengeOf(asked()));
+        const fresh = asHeader(challengeOf(charge()));
         response.writeHead(402, { "www-authenticate": fresh }).end("{}");
       },
     });
@@ -256,8 +256,8 @@ t.test("a seller that requests payment over MPP", async (t) => {
   });
 
   await t.test("one challenge, received twice", async (t) => {
-    const challenge = challengeOf(asked());
-    const charging = asksByMpp(seller, () => asHeader(challenge));
+    const challenge = challengeOf(charge());
+    const charging = requestOverMpp(seller, () => asHeader(challenge));
     const before = await made.balanceOf(PAYEE);
     const calls = Array.from({ length: 6 }, (_, nth) =>
       made.fetch({ url }, { "idempotency-key": `twice-${nth}` }),
@@ -305,7 +305,7 @@ t.test("a seller that requests payment over MPP", async (t) => {
   await t.test(
     "no approval is requested for a payment whose nonce the seller chooses",
     async (t) => {
-      asksByMpp(seller, () => asHeader(challengeOf(asked({ amount: "900000000" }))));
+      requestOverMpp(seller, () => asHeader(challengeOf(charge({ amount: "900000000" }))));
       const answer = await made.fetch(
         { url, requestApproval: true },
         { "idempotency-key": "approve-me" },

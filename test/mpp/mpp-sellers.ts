@@ -60,9 +60,9 @@ export async function mppxSeller(
       return result.withReceipt(Response.json({ sold: "mppx" }));
     }
     const { body, headers, status } = result.challenge;
-    const told = new Headers(headers);
-    if (!offersX402) told.delete("payment-required");
-    return new Response(body, { headers: told, status });
+    const sent = new Headers(headers);
+    if (!offersX402) sent.delete("payment-required");
+    return new Response(body, { headers: sent, status });
   };
   const server = await new Promise<ReturnType<typeof serve>>((resolve) => {
     const started = serve({ fetch: sell, port: 0, hostname: "127.0.0.1" }, () => resolve(started));
@@ -73,7 +73,7 @@ export async function mppxSeller(
 }
 
 /** The charge request of a hand-written challenge, with parts replaced. */
-export const askedIn = (chain: TestChain, payTo: Address, over: object = {}): object => ({
+export const chargeRequest = (chain: TestChain, payTo: Address, over: object = {}): object => ({
   amount: "1000",
   currency: getAddress(chain.usdc),
   methodDetails: { chainId: chain.chainId, credentialTypes: ["authorization"], decimals: 6 },
@@ -82,14 +82,14 @@ export const askedIn = (chain: TestChain, payTo: Address, over: object = {}): ob
 });
 
 export const challengeOf = (
-  asked: object,
+  request: object,
   over: Partial<Record<keyof PaymentChallenge | "description", string>> = {},
 ): Record<string, string> => ({
   id: randomBytes(16).toString("base64url"),
   realm: "127.0.0.1",
   method: "evm",
   intent: "charge",
-  request: toBase64Url(asked),
+  request: toBase64Url(request),
   expires: inSeconds(300),
   ...over,
 });
@@ -127,19 +127,19 @@ export interface Charging {
 }
 
 /** Makes a scripted seller request payment with the nth of these headers, and deliver for a credential. */
-export function asksByMpp(
+export function requestOverMpp(
   seller: ScriptedSeller,
   challenge: (nth: number) => string | string[],
   options: Omit<Charging, "credentials"> = {},
 ): Charging {
   const charging: Charging = { credentials: [], ...options };
-  let asked = 0;
+  let challenges = 0;
   seller.script = {
     onAsk: async ({ request, response }) => {
       const credential = credentialOf(request);
       if (!credential) {
-        asked += 1;
-        response.writeHead(402, { "www-authenticate": challenge(asked) }).end("{}");
+        challenges += 1;
+        response.writeHead(402, { "www-authenticate": challenge(challenges) }).end("{}");
         return;
       }
       charging.credentials.push(credential);

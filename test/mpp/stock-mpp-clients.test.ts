@@ -35,8 +35,8 @@ async function credentialFor(
   path = PAID,
   bend: (challenge: Challenge.Challenge) => Challenge.Challenge = (challenge) => challenge,
 ): Promise<string> {
-  const asked = await fetch(`${made.baseUrl}${path}`);
-  const [challenge] = Challenge.fromResponseList(asked);
+  const unpaid = await fetch(`${made.baseUrl}${path}`);
+  const [challenge] = Challenge.fromResponseList(unpaid);
   if (!challenge) throw new Error("no challenge");
   const context = { challenge: bend(challenge) as never, context: {} };
   return methodOf(made).createCredential(context);
@@ -153,8 +153,8 @@ t.test("a paywall that also requests payment over MPP", async (t) => {
       const unsigned = await show(made, bent({ value: "1" }));
       t.match([unsigned.status, await unsigned.json()], [402, { success: false }], "its signature");
       t.match(unsigned.headers.get("www-authenticate"), /^Payment id="/, "a new challenge");
-      const asked = await fetch(`${baseUrl}${PAID}`);
-      const required = Buffer.from(asked.headers.get("payment-required") ?? "", "base64");
+      const unpaid = await fetch(`${baseUrl}${PAID}`);
+      const required = Buffer.from(unpaid.headers.get("payment-required") ?? "", "base64");
       const proof = await stockClient(made.chain, payer).createPaymentPayload(
         JSON.parse(required.toString()) as never,
       );

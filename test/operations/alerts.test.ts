@@ -148,7 +148,7 @@ const COME_LATER = new Set([
 ]);
 
 /** The problems of a query: metrics or labels that the service does not export. Empty when there are none. */
-function untold(expr: string): string[] {
+function problemsOf(expr: string): string[] {
   const { metrics, grouped } = readQuery(expr);
   const known = new Set(SCRAPED);
   const problems: string[] = [];
@@ -164,8 +164,8 @@ function untold(expr: string): string[] {
       if (SCRAPED.has(label)) continue;
       if (!metric.labels.has(label)) problems.push(`no ${label} on ${name}`);
       const values = metric.shown.get(label);
-      const isTold = operator !== "=" || !values || values.has(value);
-      if (!isTold && !COME_LATER.has(`${label}=${value}`))
+      const isExported = operator !== "=" || !values || values.has(value);
+      if (!isExported && !COME_LATER.has(`${label}=${value}`))
         problems.push(`no ${label}="${value}" on ${name}`);
     }
   }
@@ -174,13 +174,13 @@ function untold(expr: string): string[] {
 }
 
 t.test("a metric that the service does not export is detected", async (t) => {
-  t.same(untold('rate(purser_invented_total{job="purser"}[5m])'), ["no purser_invented_total"]);
-  t.same(untold('purser_ledger_differences{kind="x", lane="y"}'), [
+  t.same(problemsOf('rate(purser_invented_total{job="purser"}[5m])'), ["no purser_invented_total"]);
+  t.same(problemsOf('purser_ledger_differences{kind="x", lane="y"}'), [
     'no kind="x" on purser_ledger_differences',
     "no lane on purser_ledger_differences",
   ]);
-  t.same(untold("sum by (share) (purser_head_block)"), ["nothing to group by share"]);
-  t.same(untold("vector(1)"), ["reads no metric"]);
+  t.same(problemsOf("sum by (share) (purser_head_block)"), ["nothing to group by share"]);
+  t.same(problemsOf("vector(1)"), ["reads no metric"]);
 });
 
 t.test("every alert reads metrics that /metrics exports", async (t) => {
@@ -190,17 +190,17 @@ t.test("every alert reads metrics that /metrics exports", async (t) => {
     rules.length,
     "each alert has a unique name",
   );
-  for (const { alert, expr } of rules) t.same(untold(expr), [], alert);
+  for (const { alert, expr } of rules) t.same(problemsOf(expr), [], alert);
 });
 
 t.test("every panel of the dashboard reads metrics that /metrics exports", async (t) => {
   t.ok(queries.length > 40, `${queries.length} queries`);
-  for (const expr of queries) t.same(untold(expr), [], expr);
+  for (const expr of queries) t.same(problemsOf(expr), [], expr);
   const [datasource, ...others] = dashboard.templating.list;
   t.match(datasource, { name: "datasource", type: "datasource", query: "prometheus" });
   for (const { query } of others) {
     const text = typeof query === "string" ? query : query.query;
-    t.same(untold(/^label_values\((.*), \w+\)$/.exec(text)?.[1] ?? ""), [], text);
+    t.same(problemsOf(/^label_values\((.*), \w+\)$/.exec(text)?.[1] ?? ""), [], text);
   }
   t.ok(dashboard.schemaVersion >= 39, "the schema version of Grafana 11");
   const ids = dashboard.panels.map(({ id }) => id);
@@ -222,10 +222,10 @@ t.test("every metric of the service is on the dashboard or in an alert", async (
       readQuery(expr).metrics.map(({ name }) => name.replace(/_(bucket|sum|count)$/, "")),
     ),
   );
-  const told = [...live.matchAll(/^# TYPE (purser_\w+) /gm)].map(([, name = ""]) => name);
-  t.ok(told.length > 30, `${told.length} metrics`);
+  const exported = [...live.matchAll(/^# TYPE (purser_\w+) /gm)].map(([, name = ""]) => name);
+  t.ok(exported.length > 30, `${exported.length} metrics`);
   t.same(
-    told.filter((name) => !read.has(name)),
+    exported.filter((name) => !read.has(name)),
     [],
   );
 });

@@ -212,8 +212,8 @@ export async function startReplicas(
         if (child.exitCode === null && child.signalCode === null) child.kill("SIGTERM");
         await ended;
       });
-      const [said] = (await Promise.race([once(child, "message"), ended])) as unknown[];
-      if (said !== "ready") throw new Error(`a replica ended: ${readFileSync(logFile, "utf8")}`);
+      const [message] = (await Promise.race([once(child, "message"), ended])) as unknown[];
+      if (message !== "ready") throw new Error(`a replica ended: ${readFileSync(logFile, "utf8")}`);
       const url = `http://127.0.0.1:${port}`;
       return { index, url, logFile, log: () => readFileSync(logFile, "utf8") };
     }),

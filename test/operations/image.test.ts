@@ -42,15 +42,15 @@ t.teardown(() => rmSync(folder, { recursive: true, force: true }));
 execFileSync(process.execPath, [join(ROOT, "server/image.mjs"), folder]);
 chmodSync(folder, 0o755);
 /** On SIGUSR2, prints the packages that were loaded from their own files. */
-const TELLS_LOADED = `${folder}-tells.cjs`;
+const REPORT_LOADED = `${folder}-tells.cjs`;
 writeFileSync(
-  TELLS_LOADED,
+  REPORT_LOADED,
   `process.on("SIGUSR2", () => {
     const found = Object.keys(require("node:module")._cache).map((file) => /.*node_modules\\/((?:@[^/]+\\/)?[^/]+)/.exec(file)?.[1]);
     console.log("LOADED " + [...new Set(found)].join(" "));
   });`,
 );
-t.teardown(() => rmSync(TELLS_LOADED));
+t.teardown(() => rmSync(REPORT_LOADED));
 
 const RECIPE = readFileSync(new URL("../../server/Dockerfile", import.meta.url), "utf8");
 const [, ...COMMAND] = JSON.parse(/^CMD (\[.*\])$/m.exec(RECIPE)?.[1] ?? "[]") as string[];
@@ -72,20 +72,20 @@ const env: Record<string, string | undefined> = {
   ...testEnvironment({ databaseUrl: database.url, chain, port }),
 };
 
-function start(...args: string[]): { child: ChildProcess; said: string[] } {
+function start(...args: string[]): { child: ChildProcess; output: string[] } {
   return startWith({}, ...args);
 }
 
 function startWith(
   more: Record<string, string>,
   ...args: string[]
-): { child: ChildProcess; said: string[] } {
-  const said: string[] = [];
+): { child: ChildProcess; output: string[] } {
+  const output: string[] = [];
   const child = spawn(process.execPath, args, { cwd: folder, env: { ...env, ...more }, ...NOBODY });
   for (const stream of [child.stdout, child.stderr])
-    stream?.on("data", (data: Buffer) => said.push(data.toString()));
+    stream?.on("data", (data: Buffer) => output.push(data.toString()));
   t.teardown(() => child.kill("SIGKILL"));
-  return { child, said };
+  return { child, output };
 }
 
 function megabytesOf(child: ChildProcess, what: string): number {
@@ -142,7 +142,7 @@ t.test("V8's code cache from the build is used, and a second start compiles noth
 });
 
 t.test("the service runs", async (t) => {
-  const { child, said } = start("--require", TELLS_LOADED, ...COMMAND);
+  const { child, output } = start("--require", REPORT_LOADED, ...COMMAND);
   const base = `http://127.0.0.1:${port}`;
   const statusOf = async (path: string): Promise<number> => {
     const answer = await fetch(base + path);
@@ -150,7 +150,7 @@ t.test("the service runs", async (t) => {
     return answer.status;
   };
   await until(async () => {
-    if (child.exitCode !== null) throw new Error(said.join(""));
+    if (child.exitCode !== null) throw new Error(output.join(""));
     return (await statusOf("/api/ready").catch(() => 0)) === 200;
   }, 60_000);
   // Soon after startup it releases the memory that only startup needed.
@@ -159,8 +159,8 @@ t.test("the service runs", async (t) => {
     t.fail(`${Math.round(own())} MB of its own at rest`),
   );
   child.kill("SIGUSR2");
-  await until(() => /LOADED .*\n/.test(said.join("")), 10_000);
-  const [, loaded = ""] = /LOADED (.*)\n/.exec(said.join("")) ?? [];
+  await until(() => /LOADED .*\n/.test(output.join("")), 10_000);
+  const [, loaded = ""] = /LOADED (.*)\n/.exec(output.join("")) ?? [];
   t.match(loaded, /\bpino\b/);
   t.notMatch(loaded, /yaml|glob|static/, "rarely used packages are loaded on demand");
   for (const path of [
@@ -185,7 +185,7 @@ t.test("the service runs", async (t) => {
   t.ok(megabytes > 50 && megabytes < MOST_MEGABYTES, `${Math.round(megabytes)} MB of memory`);
   child.kill("SIGTERM");
   const [code] = (await once(child, "exit")) as [number];
-  t.equal(code, 0, said.join(""));
+  t.equal(code, 0, output.join(""));
 });
 
 t.test("the tools run", async (t) => {
@@ -195,14 +195,14 @@ t.test("the tools run", async (t) => {
     ["server/dist/doctor.js --only databse", 2, /There is no area "databse"/],
     ["server/dist/custody.js", 1, /CUSTODY_SOCKET is missing/],
   ] as const) {
-    const { child, said } = start(...tool.split(" "));
+    const { child, output } = start(...tool.split(" "));
     const [ended] = (await once(child, "close")) as [number];
-    t.match({ ended, said: said.join("") }, { ended: code, said: words }, tool);
+    t.match({ ended, output: output.join("") }, { ended: code, output: words }, tool);
   }
   // A KMS that refuses: the request shows that the KMS client works in the compiled code.
-  const asked: unknown[] = [];
+  const requests: unknown[] = [];
   const refusing = createServer((request, response) => {
-    asked.push(request.headers["x-amz-target"]);
+    requests.push(request.headers["x-amz-target"]);
     response.writeHead(400, { "content-type": "application/x-amz-json-1.1" });
     response.end('{"__type":"AccessDeniedException"}');
   }).listen(0, "127.0.0.1");
@@ -216,14 +216,14 @@ t.test("the tools run", async (t) => {
     AWS_ACCESS_KEY_ID: "none",
     AWS_SECRET_ACCESS_KEY: "none",
   };
-  const { child, said } = startWith(kms, "server/dist/keys-rotate.js");
+  const { child, output } = startWith(kms, "server/dist/keys-rotate.js");
   const closed = once(child, "close");
-  await until(() => asked.length > 0 || child.exitCode !== null, 60_000);
+  await until(() => requests.length > 0 || child.exitCode !== null, 60_000);
   child.kill("SIGKILL");
   await closed;
   refusing.close();
   refusing.closeAllConnections();
-  t.match(asked[0], /^TrentService\./, said.join(""));
+  t.match(requests[0], /^TrentService\./, output.join(""));
 });
 
 t.test("it wrote no files", async (t) => {

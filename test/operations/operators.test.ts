@@ -51,12 +51,12 @@ async function command(
 }
 /** The same command in this process, because a new process takes seconds to start. */
 async function operator(args: string[], env: Record<string, string> = {}) {
-  const said: string[] = [];
+  const output: string[] = [];
   try {
-    await operate(args, environment(env), (line) => void said.push(line));
-    return { code: 0, output: said.join("\n") };
+    await operate(args, environment(env), (line) => void output.push(line));
+    return { code: 0, output: output.join("\n") };
   } catch (error) {
-    return { code: 1, output: [...said, String(error)].join("\n") };
+    return { code: 1, output: [...output, String(error)].join("\n") };
   }
 }
 
@@ -69,12 +69,12 @@ const entries = async (): Promise<OperatorEntry[]> => {
 const last = async () => (await entries()).at(-1);
 
 async function isWhole(t: Test, expected: boolean | RegExp, noted = ""): Promise<void> {
-  const said: string[] = [];
+  const output: string[] = [];
   const [seq = "", hash = ""] = noted.split(":");
   const heads = noted === "" ? [] : [{ seq: Number(seq), hash }];
-  const whole = await verifyOperatorChain(prisma, heads, (line) => void said.push(line));
-  t.equal(whole, expected === true, said.join("\n"));
-  if (expected instanceof RegExp) t.match(said.join("\n"), expected);
+  const whole = await verifyOperatorChain(prisma, heads, (line) => void output.push(line));
+  t.equal(whole, expected === true, output.join("\n"));
+  if (expected instanceof RegExp) t.match(output.join("\n"), expected);
 }
 
 t.test("a start with a changed configuration records the keys, and no values", async (t) => {
@@ -137,8 +137,8 @@ t.test("a difference is repaired by a command, which records who and why", async
   const silent = await operator(which);
   t.equal(silent.code, 1, "a reason is required");
   t.match(silent.output, "--why");
-  const asked = await operator([...which, "--why", "looking", "--dry-run"]);
-  t.equal(asked.code, 0, asked.output);
+  const dryRun = await operator([...which, "--why", "looking", "--dry-run"]);
+  t.equal(dryRun.code, 0, dryRun.output);
   t.equal(await open(), 3, "asked only");
   const count = (await entries()).length;
   const one = await operator([...which, "--key", "nonce 2", "--why", "after the restore"], {

@@ -23,7 +23,7 @@ import { until } from "../helpers/until.ts";
 import { usdcOf } from "../spending/ledger.helper.ts";
 import { newFolder, Server, urlOf } from "./cluster.ts";
 
-const say = (text: string): void => console.error(`# point in time: ${text}`);
+const print = (text: string): void => console.error(`# point in time: ${text}`);
 
 t.test(
   "a base backup and the archived WAL, restored to a point before the last payments",
@@ -79,7 +79,7 @@ t.test(
       const { rows } = await restored.pool.query("SELECT 1 WHERE NOT pg_is_in_recovery()");
       return rows.length === 1;
     }, 20_000);
-    say(`restored in ${Math.round(performance.now() - startedMs)} ms`);
+    print(`restored in ${Math.round(performance.now() - startedMs)} ms`);
     const { rows: known } = await restored.pool.query(
       "SELECT amount::int FROM payments WHERE status = 'settled' AND kind = 'spend' ORDER BY amount",
     );
@@ -98,7 +98,7 @@ t.test(
     await untilRead(now, async () =>
       (await differences(now)).some(({ kind }) => kind === "relayer_nonce"),
     );
-    say(`ledger equals chain after ${Math.round(performance.now() - startedMs)} ms`);
+    print(`ledger equals chain after ${Math.round(performance.now() - startedMs)} ms`);
     const unknown = (await differences(now)).filter(({ kind }) => kind === "payment_unknown");
     t.match(unknown, [{ healed: true, detail: { amount: "4000000" } }]);
     t.match(await overview(now), { ledger: [{ equalsChain: true }] });

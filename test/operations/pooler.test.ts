@@ -60,8 +60,8 @@ async function pgbouncer(t: Test, url: string, settings: string[] = []): Promise
     cwd: "/",
     ...ids,
   });
-  let said = "";
-  child.stderr.on("data", (text: Buffer) => (said += text.toString()));
+  let output = "";
+  child.stderr.on("data", (text: Buffer) => (output += text.toString()));
   t.teardown(async () => {
     const ended = once(child, "exit");
     if (child.exitCode === null) {
@@ -73,8 +73,8 @@ async function pgbouncer(t: Test, url: string, settings: string[] = []): Promise
     rmSync(dir, { recursive: true, force: true });
   });
   await until(() => {
-    if (child.exitCode !== null) throw new Error(`PgBouncer ended: ${said}`);
-    return /process up/.test(said);
+    if (child.exitCode !== null) throw new Error(`PgBouncer ended: ${output}`);
+    return /process up/.test(output);
   });
   target.port = String(port);
   return target.href;
@@ -103,7 +103,7 @@ t.test("features that do not work through a transaction pooler", { skip }, async
     "session settings",
   );
   const pool = pooled({});
-  const crowd = (sql: Pick<Pool, "query">) =>
+  const manyQueries = (sql: Pick<Pool, "query">) =>
     Promise.allSettled(
       Array.from({ length: 60 }, (_, index) =>
         sql.query({
@@ -114,21 +114,21 @@ t.test("features that do not work through a transaction pooler", { skip }, async
       ),
     ).then((all) => all.flatMap((one) => (one.status === "rejected" ? [String(one.reason)] : [])));
   t.match(
-    (await crowd(pool))[0],
+    (await manyQueries(pool))[0],
     /prepared statement "question-\d" (does not|already) exist/,
     "named statements",
   );
   const ours = createPool(url, { isPooled: true, maxConnections: 12 });
   t.teardown(() => ours.end());
-  t.same(await crowd(ours), [], "the service uses no named statements there");
-  const heard: string[] = [];
+  t.same(await manyQueries(ours), [], "the service uses no named statements there");
+  const received: string[] = [];
   const listener = new Client({ connectionString: url });
   await listener.connect();
-  listener.on("notification", ({ payload }) => heard.push(payload ?? ""));
+  listener.on("notification", ({ payload }) => received.push(payload ?? ""));
   await listener.query("LISTEN news");
   await database.pool.query("SELECT pg_notify('news', 'something')");
   await sleep(300); // A notification must not arrive in this time.
-  t.same(heard, [], "LISTEN receives nothing");
+  t.same(received, [], "LISTEN receives nothing");
   await listener.end();
 });
 
@@ -197,18 +197,18 @@ t.test("everything works through the pooler", { skip }, async (t) => {
   const { app } = ctx;
   const owner = await signIn(ctx);
   const payee = privateKeyToAccount(generatePrivateKey()).address;
-  const stranger = privateKeyToAccount(generatePrivateKey()).address;
+  const unlistedPayee = privateKeyToAccount(generatePrivateKey()).address;
   const demo = privateKeyToAddress(chain.relayerPrivateKey);
   const agent = await createAgent(ctx, owner, { dailyLimit: "10", allowlist: [payee, demo] });
   await chain.mint(agent.walletAddress, 9_000_000n);
 
   const stream = await fetch(`${ctx.baseUrl}/api/events`, { headers: { cookie: owner.cookie } });
-  let told = "";
+  let logged = "";
   const reading = stream.body
     ?.pipeThrough(new TextDecoderStream())
-    .pipeTo(new WritableStream({ write: (text) => void (told += text) }));
+    .pipeTo(new WritableStream({ write: (text) => void (logged += text) }));
   reading?.catch(() => undefined);
-  const ask = (path: string, body: object, headers: object = {}) =>
+  const call = (path: string, body: object, headers: object = {}) =>
     app.inject({
       method: "POST",
       url: `/api/agents/${path}`,
@@ -218,7 +218,7 @@ t.test("everything works through the pooler", { skip }, async (t) => {
 
   const spends = await Promise.all(
     Array.from({ length: 16 }, (_, index) =>
-      ask(
+      call(
         "spend",
         { recipient: payee, amount: "0.01" },
         { "idempotency-key": `key-${index % 12}` },
@@ -230,11 +230,11 @@ t.test("everything works through the pooler", { skip }, async (t) => {
   t.equal(new Set(paid.map((answer) => answer.json<{ paymentId: string }>().paymentId)).size, 12);
   t.equal(await usdcOf(ctx, payee), 120_000n, "each key once");
 
-  const fetched = await ask("x402-fetch", { url: `${seller.baseUrl}/api/arc-stats` });
+  const fetched = await call("x402-fetch", { url: `${seller.baseUrl}/api/arc-stats` });
   t.match(fetched.json(), { paid: true, status: 200, amountPaid: "0.001" });
 
-  const wanted = { recipient: stranger, amount: "0.5", requestApproval: true };
-  const asked = await ask("spend", wanted);
+  const wanted = { recipient: unlistedPayee, amount: "0.5", requestApproval: true };
+  const asked = await call("spend", wanted);
   t.equal(asked.statusCode, 202, asked.body);
   const { approvalId, idempotencyKey } = asked.json<Record<string, string>>();
   const approved = await asOwner(app, owner, {
@@ -243,17 +243,17 @@ t.test("everything works through the pooler", { skip }, async (t) => {
     body: {},
   });
   t.equal(approved.statusCode, 200, approved.body);
-  const lifted = await ask("spend", wanted, { "idempotency-key": idempotencyKey });
+  const lifted = await call("spend", wanted, { "idempotency-key": idempotencyKey });
   t.equal(lifted.statusCode, 200, lifted.body);
-  t.equal(await usdcOf(ctx, stranger), 500_000n);
+  t.equal(await usdcOf(ctx, unlistedPayee), 500_000n);
 
   const payer = privateKeyToAccount(generatePrivateKey());
   await chain.mint(payer.address, 1_000_000n);
-  t.match(await post(app, "settle", await signedPayment({ chain, payer, payTo: stranger })), {
+  t.match(await post(app, "settle", await signedPayment({ chain, payer, payTo: unlistedPayee })), {
     success: true,
   });
 
-  await until(() => told.includes(approvalId ?? "-") && told.includes('"settled"'));
+  await until(() => logged.includes(approvalId ?? "-") && logged.includes('"settled"'));
   t.pass("events arrive");
   await app.jobs.enqueue("sweep-unsigned");
   await until(async () => {

@@ -27,7 +27,7 @@ const PAYEE = "0x00000000000000000000000000000000000c0ffe";
 const PAYMENTS = 90;
 const AT_ONCE = 6;
 
-interface Heard {
+interface ProxyResponse {
   status: number;
   body: string;
 }
@@ -112,12 +112,12 @@ t.test("three replicas behind the proxy", { skip }, async (t) => {
 
   const dispatcher = new Agent({ connect: { rejectUnauthorized: false }, connections: 20 });
   t.teardown(() => dispatcher.destroy());
-  const ask = async (path: string, options: object = {}): Promise<Heard> => {
+  const call = async (path: string, options: object = {}): Promise<ProxyResponse> => {
     const { statusCode, body } = await request(url + path, { dispatcher, ...options });
     return { status: statusCode, body: await body.text() };
   };
   const ready = async (): Promise<boolean> =>
-    (await ask("/api/ready").catch(() => ({ status: 0 }))).status === 200;
+    (await call("/api/ready").catch(() => ({ status: 0 }))).status === 200;
   await until(ready, 60_000);
   const isUp = (port: number): Promise<boolean> =>
     fetch(`http://127.0.0.1:${port}/api/ready`).then(
@@ -125,7 +125,7 @@ t.test("three replicas behind the proxy", { skip }, async (t) => {
       () => false,
     );
   for (const port of ports) await until(() => isUp(port), 60_000);
-  t.equal((await ask("/metrics")).status, 404, "metrics are not public");
+  t.equal((await call("/metrics")).status, 404, "metrics are not public");
 
   await t.test("events arrive as soon as they happen", async (t) => {
     const events = await request(`${url}/api/events`, {
@@ -134,16 +134,16 @@ t.test("three replicas behind the proxy", { skip }, async (t) => {
     });
     t.match(events.headers, { "content-type": /text\/event-stream/ });
     const [agent] = agents;
-    let heard = "";
-    events.body.on("data", (chunk: Buffer) => (heard += chunk.toString()));
+    let answer = "";
+    events.body.on("data", (chunk: Buffer) => (answer += chunk.toString()));
     events.body.on("error", () => undefined);
-    const paid = await ask("/api/agents/spend", {
+    const paid = await call("/api/agents/spend", {
       method: "POST",
       headers: agent?.headers ?? {},
       body: JSON.stringify({ recipient: PAYEE, amount: "0.5" }),
     });
     t.equal(paid.status, 200, paid.body);
-    await until(() => heard.includes("payment"), 2_000);
+    await until(() => answer.includes("payment"), 2_000);
     events.body.destroy();
   });
 
@@ -161,13 +161,13 @@ t.test("three replicas behind the proxy", { skip }, async (t) => {
       };
       for (;;) {
         const during = phase;
-        const heard = await ask("/api/agents/spend", options).catch((error: Error) => ({
+        const answer = await call("/api/agents/spend", options).catch((error: Error) => ({
           status: 0,
           body: error.message,
         }));
-        if (heard.status === 200) break;
+        if (answer.status === 200) break;
         // As any client does: the same call with the same key.
-        troubles[during].push(`${heard.status} ${heard.body.slice(0, 200)}`);
+        troubles[during].push(`${answer.status} ${answer.body.slice(0, 200)}`);
         await new Promise((resolve) => setTimeout(resolve, 300));
       }
       paid += 1;
@@ -186,7 +186,7 @@ t.test("three replicas behind the proxy", { skip }, async (t) => {
     second?.kill("SIGKILL");
     await all;
     t.same(troubles.stopped, [], "clients notice nothing of a replica that stops");
-    t.comment(`heard of the kill: ${JSON.stringify(troubles.killed)}`);
+    t.comment(`answer of the kill: ${JSON.stringify(troubles.killed)}`);
     t.ok(troubles.killed.length <= AT_ONCE * 20, "only requests in progress are affected");
     t.equal((await usdcOf(ctx, PAYEE)) - before, BigInt(PAYMENTS) * 10_000n);
   });
@@ -201,13 +201,13 @@ t.test("three replicas behind the proxy", { skip }, async (t) => {
     // Waits in real time, because the proxy checks each replica every two seconds and cannot be queried. On a
     // busy machine the test proves less.
     await new Promise((resolve) => setTimeout(resolve, 3_000));
-    const heard = await ask("/api/ready");
+    const answer = await call("/api/ready");
     t.match(
-      heard,
+      answer,
       { status: 503, body: /1 pending/ },
       "the service's own response, not the proxy's",
     );
-    t.equal((await ask("/api/health")).status, 200);
+    t.equal((await call("/api/health")).status, 200);
   });
 });
 

@@ -23,7 +23,7 @@ import {
 } from "../soak/reconciliation.ts";
 import {
   callOnce,
-  insist,
+  callUntilAnswered,
   openAgent,
   openOwner,
   Random,
@@ -43,7 +43,7 @@ import { Server, startReplicas, urlOf } from "./cluster.ts";
 const SYNCHRONOUS = ["synchronous_standby_names=other"];
 const AGENTS = 3;
 /** Prints figures to the run's output, where TAP comments would not be shown. */
-const say = (text: string): void => console.error(`# standby: ${text}`);
+const print = (text: string): void => console.error(`# standby: ${text}`);
 const FUNDS = 10n ** 9n;
 /**
  * The number of payments of each kind, and of responses in each fault, after which a phase ends; a count
@@ -141,7 +141,7 @@ function load({ context, targets, replicas, ended }: Awaited<ReturnType<typeof w
     const to = random.pick(targets.payees);
     const key = randomNonce();
     const startMs = performance.now();
-    const reply = await insist(context, "/api/agents/spend", {
+    const reply = await callUntilAnswered(context, "/api/agents/spend", {
       headers: () => ({ authorization: `Bearer ${agent.apiKey}`, "idempotency-key": key }),
       body: { recipient: to, amount: usdc(amount) },
     });
@@ -181,7 +181,7 @@ function load({ context, targets, replicas, ended }: Awaited<ReturnType<typeof w
  * Work that does not complete within some seconds counts as past its deadline: the chain's clock is moved
  * forward, and unsigned payments are dated back.
  */
-async function hurry(
+async function skipDeadlines(
   { testClient }: Pick<TestChain, "testClient">,
   pool: Pool,
   isOver: () => Promise<boolean>,
@@ -216,7 +216,7 @@ function checkAnswers(t: Pick<Test, "ok">, answers: SingleAnswer[], what: string
     counts.set(words, (counts.get(words) ?? 0) + 1);
   }
   const slowest = Math.max(0, ...answers.map(({ tookMs }) => tookMs));
-  say(
+  print(
     `${what}: ${[...counts].map(([words, times]) => `${times} x ${words}`).join(", ")}; the slowest after ${Math.round(slowest)} ms`,
   );
   t.ok(answers.length > 0, `${what}: a response was received`);
@@ -235,7 +235,7 @@ t.test(
   async (t) => {
     const startedMs = performance.now();
     const phase = (name: string): void =>
-      say(`${((performance.now() - startedMs) / 1_000).toFixed(1)} s: ${name}`);
+      print(`${((performance.now() - startedMs) / 1_000).toFixed(1)} s: ${name}`);
     const primary = await Server.make(t);
     const standby = await primary.follower(t, "other");
     await primary.stop();
@@ -267,7 +267,7 @@ t.test(
     standby.signal("SIGCONT");
     const wokenMs = performance.now();
     await paidAfter(notes, wokenMs);
-    say(
+    print(
       `a standby that stood still: paid again ${Math.round(notes.lastPaidMs - wokenMs)} ms after it woke up`,
     );
     checkAnswers(
@@ -285,7 +285,7 @@ t.test(
     const promotedMs = performance.now();
     await paidAfter(notes, promotedMs);
     const ms = (from: number) => Math.round(notes.lastPaidMs - from);
-    say(
+    print(
       `failover: promoted in ${Math.round(promotedMs - promotingMs)} ms, paid again ${ms(promotedMs)} ms later; ${ms(killedMs)} ms after the kill`,
     );
     checkAnswers(
@@ -309,7 +309,7 @@ t.test(
     await paidAfter(notes, performance.now() + 3_000);
     await until(() => paidOf("spend") >= paidThen + SOME, HANGS_MS);
     t.same(await writtenTo(), before, "nothing is written to the old primary");
-    const guests = async (among?: number[]) => {
+    const connectionsOf = async (among?: number[]) => {
       const { rows } = await primary.pool.query<{ pid: number }>(
         `SELECT pid FROM pg_stat_activity
           WHERE backend_type = 'client backend' AND application_name <> 'the test'
@@ -318,16 +318,16 @@ t.test(
       );
       return rows.map(({ pid }) => pid);
     };
-    const seen = await guests();
+    const seen = await connectionsOf();
     // No connection to it remains.
-    await until(async () => (await guests(seen)).length === 0, HANGS_MS);
+    await until(async () => (await connectionsOf(seen)).length === 0, HANGS_MS);
     await primary.kill();
     phase("the load ends");
     ended.abort();
     await loops;
     const rowsNow = () => readRows(standby.pool);
     phase("the last responses have arrived");
-    await hurry(chain, standby.pool, async () => {
+    await skipDeadlines(chain, standby.pool, async () => {
       const { settlements, payments } = await rowsNow();
       return ![...settlements, ...payments].some(isOpen);
     });
@@ -335,7 +335,7 @@ t.test(
     const chainLog = await readChain(chain);
     const rows = await rowsNow();
     const paid = notes.reported.filter(({ outcome }) => outcome === "paid");
-    say(
+    print(
       `${paid.length} of ${notes.reported.length} reported paid; ${chainLog.moves.length} on the chain`,
     );
     for (const kind of ["spend", "facilitated"] as const)
@@ -391,7 +391,7 @@ t.test(
     );
     held.release(true);
     t.equal(await portOf(pool), next.port);
-    say(`noticed ${Math.round(performance.now() - promotedMs)} ms after the promotion`);
+    print(`noticed ${Math.round(performance.now() - promotedMs)} ms after the promotion`);
     await t.rejects(open(urlOf(old)).query("SELECT 1"), /it is an old primary/);
     const fresh = spawnSync(
       process.execPath,

@@ -20,7 +20,7 @@ import { market, PAYEE } from "../x402-client/market.ts";
 /** A stop may take this long. */
 const HANGS_MS = 30_000;
 
-interface Told {
+interface ExportedSpan {
   traceId: string;
   spanId: string;
   parentSpanId?: string;
@@ -37,9 +37,9 @@ interface Sent {
   resourceSpans: {
     resource: { attributes: { key: string; value: Value }[] };
     scopeSpans: {
-      spans: (Omit<Told, "attributes" | "pid" | "links"> & {
+      spans: (Omit<ExportedSpan, "attributes" | "pid" | "links"> & {
         attributes: { key: string; value: Value }[];
-        links?: Told["links"];
+        links?: ExportedSpan["links"];
       })[];
     }[];
   }[];
@@ -56,11 +56,11 @@ const plain = (attributes: { key: string; value: Value }[]) =>
 /** A receiver of OTLP over HTTP, like a collector. */
 async function collector(t: Pick<Test, "teardown">, options: { hangs?: boolean } = {}) {
   const app = Fastify({ bodyLimit: 16 * 1024 * 1024, forceCloseConnections: true });
-  const spans: Told[] = [];
+  const spans: ExportedSpan[] = [];
   let text = "";
-  let asked = 0;
+  let requests = 0;
   app.post<{ Body: Sent }>("/v1/traces", async (request, reply) => {
-    asked += 1;
+    requests += 1;
     if (options.hangs) return reply.hijack();
     text += JSON.stringify(request.body);
     for (const { resource, scopeSpans } of request.body.resourceSpans)
@@ -81,7 +81,7 @@ async function collector(t: Pick<Test, "teardown">, options: { hangs?: boolean }
     url: `http://127.0.0.1:${port}`,
     spans,
     text: () => text,
-    asked: () => asked,
+    requests: () => requests,
     of: (traceId: string) => spans.filter((span) => span.traceId === traceId),
   };
 }
@@ -132,7 +132,7 @@ const made = await market(t, {
 const { agent } = made;
 
 /** Every span is a child of another span of its trace, up to the caller's span. */
-function isConnected(t: Test, spans: readonly Told[], root: string): void {
+function isConnected(t: Test, spans: readonly ExportedSpan[], root: string): void {
   const ids = new Set([root, ...spans.map(({ spanId }) => spanId)]);
   t.same(
     spans.filter(({ parentSpanId = "none" }) => !ids.has(parentSpanId)).map(({ name }) => name),
@@ -148,7 +148,8 @@ const spend = (trace: ReturnType<typeof newTrace>, memo: string) =>
     { recipient: PAYEE, amount: "0.01", memo },
   );
 
-const named = (spans: readonly Told[], name: string) => spans.find((span) => span.name === name);
+const named = (spans: readonly ExportedSpan[], name: string) =>
+  spans.find((span) => span.name === name);
 
 t.test("without configuration, no tracing package is loaded", async (t) => {
   t.same(loadedWithout, []);
@@ -183,7 +184,7 @@ t.test("a spend is one trace with its block, settled by another process", async 
     "settlement.persist",
     "settlement.wait",
   ])
-    t.equal(named(spans, name)?.pid, process.pid, `${name}, where it was asked`);
+    t.equal(named(spans, name)?.pid, process.pid, `${name}, where it was requested`);
   t.match(named(spans, "guardrails.reserve")?.attributes, {
     "purser.decision": "reserved",
     "purser.payment_id": answer.body["paymentId"],
@@ -430,5 +431,5 @@ for (const how of ["down", "hanging"] as const)
       t.ok(await inTime(world.app.close()), "the service stops without it");
     };
     await spendsAndStops({ OTEL_EXPORTER_OTLP_ENDPOINT: endpoint });
-    if (how === "hanging") t.ok(hanging.asked() > 0, "the collector received requests");
+    if (how === "hanging") t.ok(hanging.requests() > 0, "the collector received requests");
   });

@@ -127,7 +127,7 @@ t.test("upgrade, rollback, upgrade", { skip }, async (t) => {
   /**
    * As a client does: the same request with the same key until its outcome is known. A 500 fails the test.
    */
-  async function insist(
+  async function callUntilAnswered(
     service: Service,
     request: { path: string; headers: Record<string, string>; body: unknown },
   ): Promise<HttpAnswer> {
@@ -151,7 +151,7 @@ t.test("upgrade, rollback, upgrade", { skip }, async (t) => {
 
   async function spend(service: Service, number: number): Promise<void> {
     const agent = agents[number % AGENTS];
-    const answer = await insist(service, {
+    const answer = await callUntilAnswered(service, {
       path: "/api/agents/spend",
       headers: agent?.headers ?? {},
       body: { recipient: AGENT_PAYEE, amount: "0.01" },
@@ -162,7 +162,11 @@ t.test("upgrade, rollback, upgrade", { skip }, async (t) => {
 
   async function settle(service: Service): Promise<void> {
     const body = await signedPayment({ chain, payer: shopper, payTo: SHOP, amount: "1000" });
-    const answer = await insist(service, { path: "/api/x402/settle", headers: {}, body });
+    const answer = await callUntilAnswered(service, {
+      path: "/api/x402/settle",
+      headers: {},
+      body,
+    });
     if (!answer.text.includes('"success":true'))
       throw new Error(`settle at ${service.name}: ${answer.status} ${answer.text}`);
     settles += 1;
@@ -170,7 +174,7 @@ t.test("upgrade, rollback, upgrade", { skip }, async (t) => {
 
   /** May be refused by the limit only. */
   async function spendCapped(service: Service): Promise<void> {
-    const answer = await insist(service, {
+    const answer = await callUntilAnswered(service, {
       path: "/api/agents/spend",
       headers: capped.headers,
       body: { recipient: CAPPED_PAYEE, amount: "0.01" },

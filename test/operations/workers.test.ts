@@ -92,11 +92,11 @@ const killOf = async (service: Service, title: string, signal: NodeJS.Signals): 
 // A new connection for each request, so that both workers receive some.
 const dispatcher = new Agent({ pipelining: 0, headersTimeout: START_MS / 2 });
 t.teardown(() => dispatcher.destroy());
-interface Heard {
+interface ServiceResponse {
   status: number;
   body: string;
 }
-async function ask(url: string, options: object = {}): Promise<Heard> {
+async function call(url: string, options: object = {}): Promise<ServiceResponse> {
   const { statusCode, body } = await request(url, { dispatcher, ...options });
   return { status: statusCode, body: await body.text() };
 }
@@ -120,7 +120,7 @@ async function pay(url: string, troubles: Trouble[]): Promise<void> {
   };
   const untilMs = performance.now() + START_MS;
   for (;;) {
-    const heard = await ask(`${url}/api/agents/spend`, options).catch((error: Error) => ({
+    const heard = await call(`${url}/api/agents/spend`, options).catch((error: Error) => ({
       status: 0,
       body: error.message,
     }));
@@ -151,7 +151,7 @@ t.test("two workers and one process with the relayer lanes", async (t) => {
   const { url } = service;
   const metrics = async (): Promise<string> => {
     const headers = { authorization: `Bearer ${TOKEN}` };
-    return (await ask(`${url}/metrics`, { headers })).body;
+    return (await call(`${url}/metrics`, { headers })).body;
   };
   const seen = async (metric: string): Promise<number> => {
     const line = (await metrics()).split("\n").find((each) => each.startsWith(metric));
@@ -159,17 +159,17 @@ t.test("two workers and one process with the relayer lanes", async (t) => {
   };
   const isWhole = async (): Promise<boolean> =>
     childrenOf(service.command.pid ?? 0).length === 3 &&
-    (await ask(`${url}/api/ready`).catch(() => ({ status: 0 }))).status === 200;
+    (await call(`${url}/api/ready`).catch(() => ({ status: 0 }))).status === 200;
   const newOne = async (title: string, old: number | undefined): Promise<void> => {
     await until(() => ![undefined, old].includes(childOf(service, title)), START_MS);
     await until(isWhole, START_MS);
   };
 
   await t.test("readiness names each process, and metrics are summed over all", async (t) => {
-    const { status, body } = await ask(`${url}/api/ready`);
+    const { status, body } = await call(`${url}/api/ready`);
     t.equal(status, 200, body);
     t.match(JSON.parse(body), { parts: { lanes: { ok: true } } });
-    for (let count = 0; count < 10; count += 1) await ask(`${url}/api/health`);
+    for (let count = 0; count < 10; count += 1) await call(`${url}/api/health`);
     const health = 'purser_http_request_seconds_count{method="GET",route="/api/health"';
     // Each worker reports the sum over all processes.
     t.same([await seen(health), await seen(health), await seen(health)], [10, 10, 10]);
@@ -274,7 +274,7 @@ t.test("two workers and one process with the relayer lanes", async (t) => {
             },
             body: JSON.stringify({ recipient: PAYEE, amount: "0.01" }),
           };
-          const heard = await ask(`${url}/api/agents/spend`, options).catch((error: Error) => {
+          const heard = await call(`${url}/api/agents/spend`, options).catch((error: Error) => {
             failed.push(error.message);
             return { status: 0, body: "" };
           });
@@ -285,7 +285,7 @@ t.test("two workers and one process with the relayer lanes", async (t) => {
       service.command.kill("SIGTERM");
       // As a load balancer does: it checks readiness and sends no new requests. The service keeps listening
       // for a few seconds by the clock; after that this would fail.
-      await until(async () => (await ask(`${url}/api/ready`)).status === 503, START_MS);
+      await until(async () => (await call(`${url}/api/ready`)).status === 503, START_MS);
       leaving.abort();
       await Promise.all(loads);
       t.same(failed, []);
@@ -294,7 +294,7 @@ t.test("two workers and one process with the relayer lanes", async (t) => {
         `${answers.length} answers`,
       );
       t.same(await service.ended, [0, null], "the service exits by itself");
-      await t.rejects(ask(`${url}/api/health`), "the port is closed");
+      await t.rejects(call(`${url}/api/health`), "the port is closed");
     },
   );
 

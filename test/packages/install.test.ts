@@ -175,10 +175,10 @@ t.test("the paywall sells, imported and required", async (t) => {
 });
 
 const TOOL = `
-  const desk = cashier({ facilitator: process.env.FACILITATOR_URL, networks: ["eip155:5042002"], payTo: "0x70997970C51812dc3A010C7d01b50e0d17dc79C8" });
+  const charges = cashier({ facilitator: process.env.FACILITATOR_URL, networks: ["eip155:5042002"], payTo: "0x70997970C51812dc3A010C7d01b50e0d17dc79C8" });
   const joke = { name: "joke", price: "0.01" };
-  const tool = paidTool(desk, joke, (receipt, args) => ({ content: [], said: args.topic, paidBy: receipt.payer }));
-  const announced = (await priceTag(desk, joke))["x402/payment-required"].accepts.length;
+  const tool = paidTool(charges, joke, (receipt, args) => ({ content: [], said: args.topic, paidBy: receipt.payer }));
+  const announced = (await priceTag(charges, joke))["x402/payment-required"].accepts.length;
   const _meta = process.env.PROOF && { "x402/payment": JSON.parse(process.env.PROOF) };
   console.log(JSON.stringify({ announced, ...(await tool({ topic: "402" }, { _meta })) }));
 `;
@@ -243,9 +243,9 @@ const options: PaywallOptions = { facilitator: "https://f.example", networks: ["
 export const app = Fastify();
 void app.register(paywall, options);
 app.get("/", { config: { paywall: { price: "0.01" } } }, async (request) => request.payment?.payer);
-const desk = cashier({ facilitator: "https://f.example", networks: ["base"], payTo: "0x" });
+const charges = cashier({ facilitator: "https://f.example", networks: ["base"], payTo: "0x" });
 export const tool: (args: { city: string }) => Promise<object> = paidTool(
-  desk,
+  charges,
   { name: "weather", price: "0.01" },
   (receipt: Receipt, { city }: { city: string }) => ({ content: [], city, by: receipt.payer }),
 );
@@ -304,7 +304,10 @@ t.test("`npx purser` is the command line, and an MCP server over stdio", async (
 
   const wrongKey = mcpClient({ ...environment, AGENT_API_KEY: "purser_wrong" });
   await t.rejects(wrongKey, { message: /refuses the key: set AGENT_API_KEY/ });
-  const nobody = mcpClient({ ...environment, PURSER_URL: `http://127.0.0.1:${await freePort()}` });
-  await t.rejects(nobody, { message: /No Purser service can be reached at http:\/\/127/ });
+  const unreachable = mcpClient({
+    ...environment,
+    PURSER_URL: `http://127.0.0.1:${await freePort()}`,
+  });
+  await t.rejects(unreachable, { message: /No Purser service can be reached at http:\/\/127/ });
   t.notOk(existsSync(join(project, "config")), "no configuration was written");
 });

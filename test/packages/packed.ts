@@ -36,7 +36,7 @@ export async function packedFiles(name: string): Promise<string[]> {
 }
 
 /** An empty project with the tarballs, and the packages that a user would install beside them. */
-export async function emptyProject(t: Test, beside: string[]): Promise<string> {
+export async function emptyProject(t: Test, others: string[]): Promise<string> {
   const folder = mkdtempSync(join(tmpdir(), "purser-installed-"));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
   const options = { env: cleanEnvironment(), maxBuffer: 16 * 1024 * 1024 };
@@ -53,7 +53,7 @@ export async function emptyProject(t: Test, beside: string[]): Promise<string> {
     "--no-fund",
     "--loglevel=error",
     ...tarballs,
-    ...beside,
+    ...others,
   ];
   await run("npm", install, { ...options, cwd: folder });
   return folder;

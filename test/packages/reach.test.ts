@@ -74,8 +74,8 @@ const spendAt = (baseUrl: string, options: { timeoutMs?: number } = {}) =>
 t.test(
   "a wrong URL is reported within two seconds with its own code, without retries",
   async (t) => {
-    const nobody = createTcpServer();
-    const closedPort = await listening(nobody);
+    const unused = createTcpServer();
+    const closedPort = await listening(unused);
     const elsewhere = await scripted(html(404));
     const page = await scripted(html(200));
     const otherApi = await scripted(json(404, { detail: "Not Found" }));
@@ -105,8 +105,8 @@ t.test(
       wrong.push([`https://127.0.0.1:${plainPort}`, "not_reached", /encrypted/]);
     } else t.comment("no openssl on this machine: TLS was not tested");
     // Closed only once the others listen, because one of them could otherwise get its port.
-    nobody.close();
-    await once(nobody, "close");
+    unused.close();
+    await once(unused, "close");
     for (const [url, code, why] of wrong) {
       const from = performance.now();
       const error = await failure(spendAt(url));
@@ -191,22 +191,22 @@ t.test("a call that may have paid is never reported as unpaid", async (t) => {
 });
 
 t.test("waiting for the owner's decision fits into the timeout of a call", async (t) => {
-  const asked: number[] = [];
+  const waits: number[] = [];
   const server = createServer((request, response) => {
     const seconds = Number(new URL(request.url ?? "", "http://h").searchParams.get("wait"));
-    asked.push(seconds);
-    const status = asked.length < 3 ? "open" : "granted";
+    waits.push(seconds);
+    const status = waits.length < 3 ? "open" : "granted";
     setTimeout(() => json(200, { status })(response), seconds * 1_000);
   });
   const baseUrl = `http://127.0.0.1:${await listening(server)}`;
   const wait = (timeoutMs: number) =>
     new Purser({ apiKey: "k", baseUrl, timeoutMs }).waitForApproval("apr_1", { timeoutMs: 8_000 });
   t.match(await wait(2_500), { status: "granted" });
-  t.same(asked, [1, 1, 1], "half of the timeout at most");
-  asked.length = 0;
+  t.same(waits, [1, 1, 1], "half of the timeout at most");
+  waits.length = 0;
   const from = performance.now();
   t.match(await wait(900), { status: "granted" });
-  t.same(asked, [0, 0, 0]);
+  t.same(waits, [0, 0, 0]);
   t.ok(performance.now() - from > 1_500, "and the client does not poll without a pause");
 });
 
@@ -274,11 +274,11 @@ t.test("content that was delivered with a 504 is kept, whatever follows", async 
   const settled = await scripted(unknown, json(200, { success: true, paid: true, txHash: "0x1" }));
   t.match(await fetchAt(settled.url), { paid: true, txHash: "0x1", text: "the goods" });
   // The response format before `thirdParty`: the content is beside the problem's own members.
-  const beside = await scripted(
+  const oldFormat = await scripted(
     problem(504, "payment_status_unknown", { paymentId: "pay_1", data: { height: 7 } }),
     cut,
   );
-  t.match((await failure(fetchAt(beside.url))).delivered, { data: { height: 7 } });
+  t.match((await failure(fetchAt(oldFormat.url))).delivered, { data: { height: 7 } });
 });
 
 t.test(

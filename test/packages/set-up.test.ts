@@ -117,7 +117,7 @@ t.test("an owner with a key file: the given rules, and no others", async (t) => 
 });
 
 /** A proxy in front of the service that changes its responses, as a dishonest service would. */
-async function lying(t: Test, lies: Record<string, () => [number, object] | undefined>) {
+async function proxyWith(t: Test, changes: Record<string, () => [number, object] | undefined>) {
   const bodies: string[] = [];
   const server = createServer((request, response) => {
     void (async () => {
@@ -133,7 +133,7 @@ async function lying(t: Test, lies: Record<string, () => [number, object] | unde
         reset: true,
       });
       const cookies = [answer.headers["set-cookie"] ?? []].flat();
-      const lie = lies[request.url ?? ""]?.();
+      const lie = changes[request.url ?? ""]?.();
       response.writeHead(lie?.[0] ?? answer.statusCode, {
         "content-type": "application/json",
         ...(cookies.length > 0 && { "set-cookie": cookies }),
@@ -176,9 +176,9 @@ const ORDER = {
 const CHOSEN = new Set(["agent", "wallet", "nonce"]);
 
 t.test("the owner's wallet signs the requested rules, or nothing", async (t) => {
-  const stranger = privateKeyToAddress(generatePrivateKey());
+  const otherAccount = privateKeyToAddress(generatePrivateKey());
   const lieOf = (name: string) =>
-    name === "payee" ? stranger : name === "deadline" ? "99999999999" : "7";
+    name === "payee" ? otherAccount : name === "deadline" ? "99999999999" : "7";
   const bent = Object.keys(ORDER)
     .filter((name) => !CHOSEN.has(name) && name !== "payees")
     .map((name): [string, object] => [name, { ...ORDER, [name]: lieOf(name) }]);
@@ -190,7 +190,7 @@ t.test("the owner's wallet signs the requested rules, or nothing", async (t) => 
     ["the truth", ORDER],
     ...bent,
     ...bentPayees,
-    ["one payee more", { ...ORDER, payees: [PAYEE, { ...PAYEE, payee: stranger }] }],
+    ["one payee more", { ...ORDER, payees: [PAYEE, { ...PAYEE, payee: otherAccount }] }],
     ["no payee", { ...ORDER, payees: [] }],
     ["a member more", { ...ORDER, more: "1" }],
     ["another chain", ORDER, 1],
@@ -198,7 +198,7 @@ t.test("the owner's wallet signs the requested rules, or nothing", async (t) => 
   t.ok(cases.length > 20);
   const home = t.testdir({});
   let [order, chainId] = [{} as object, 0];
-  const service = await lying(t, {
+  const service = await proxyWith(t, {
     // The sign-in fails behind another origin; the test is about what is signed after it.
     "/api/auth/verify": () => [200, { address: "0x" }],
     "/api/agents": () => {
@@ -206,8 +206,8 @@ t.test("the owner's wallet signs the requested rules, or nothing", async (t) => 
       return [403, { code: "owner_signature_required", order, typedData }];
     },
   });
-  for (const [name, asked, chain = 5042002] of cases) {
-    [order, chainId] = [asked, chain];
+  for (const [name, questions, chain = 5042002] of cases) {
+    [order, chainId] = [questions, chain];
     service.bodies.length = 0;
     const env = { HOME: home, PURSER_URL: service.url };
     const error = await init({ name: "Mine", dailyLimit: "2", allow: [FRIEND] }, env).then(
@@ -228,7 +228,7 @@ t.test("the key that is shown once is printed whatever fails after it", async (t
   t.match(agent, { apiKey: /^purser_/, saveFailed: /ENOTDIR|EEXIST/ });
   t.match(made.stdout, /export PURSER_URL=.*AGENT_API_KEY=/, "and how to use it without a file");
   const apiKey = `purser_${"k".repeat(39)}`;
-  const service = await lying(t, {
+  const service = await proxyWith(t, {
     "/api/auth/verify": () => [200, { address: "0x" }],
     "/api/agents": () => [201, { agent: { id: "agt_1", walletAddress: FRIEND }, apiKey }],
     "/api/auth/logout": () => [503, {}],
@@ -246,7 +246,7 @@ t.test("a wrong URL is reported at once", async (t) => {
 t.test("a service that has just started has no sellers yet", async (t) => {
   let looks = 0;
   const agent = { id: "agt_1", walletAddress: FRIEND };
-  const { url } = await lying(t, {
+  const { url } = await proxyWith(t, {
     "/api/listings?limit=100": () => ((looks += 1) < 3 ? [200, { items: [] }] : undefined),
     "/api/auth/verify": () => [200, { address: "0x" }],
     "/api/agents": () => [201, { agent, apiKey: `purser_${"k".repeat(39)}` }],
@@ -269,7 +269,7 @@ function connecting(home: string, more: Partial<ConnectOptions> = {}, terminal =
 }
 
 /** As text, because comments must be kept too. */
-const THEIRS = {
+const OTHER_SETTINGS = {
   ".claude.json":
     '{\n\t"numStartups": 7,\n\t"mcpServers": { "other": { "type": "http", "url": "https://o.example" } }\n}\n',
   ".config": {
@@ -294,7 +294,7 @@ const textOf = (home: string, id: string): string => {
 };
 
 t.test("every program's own file keeps its content", async (t) => {
-  const home = t.testdir(THEIRS);
+  const home = t.testdir(OTHER_SETTINGS);
   chmodSync(join(home, ".claude.json"), 0o640);
   const { connected, savedIn } = await connecting(home);
   t.same(
@@ -333,7 +333,7 @@ t.test("every program's own file keeps its content", async (t) => {
   const kept = connected.find(({ client }) => client === "codex");
   t.equal(
     readFileSync(kept && "backup" in kept ? (kept.backup ?? "") : "", "utf8"),
-    THEIRS[".codex"]["config.toml"],
+    OTHER_SETTINGS[".codex"]["config.toml"],
   );
   for (const { file } of connected)
     t.notMatch(readFileSync(file, "utf8"), owned.apiKey, "the files do not contain the key");
@@ -390,14 +390,16 @@ t.test("nothing is written without consent, nor where it would do harm", async (
   await connecting(home, { print: true, yes: false }, showing);
   t.match(shown.join("\n"), /"mcpServers"/);
   t.notMatch(shown.join("\n"), owned.apiKey);
-  const asked: string[] = [];
+  const questions: string[] = [];
   const refusing = {
     isInteractive: true,
     print: () => {},
-    confirm: async (question: string) => (asked.push(question), false),
+    confirm: async (question: string) => (questions.push(question), false),
   };
   const declined = await connecting(home, { yes: false }, refusing);
-  t.ok(asked.length > 0 && asked.every((question) => question.startsWith("Write this to /")));
+  t.ok(
+    questions.length > 0 && questions.every((question) => question.startsWith("Write this to /")),
+  );
   t.notOk(declined.connected.some(({ status }) => status === "written"));
   t.notOk(declined.savedIn);
   t.same(snapshot(home), before, "no file changed");

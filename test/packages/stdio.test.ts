@@ -45,17 +45,17 @@ async function piped(t: Test, handler: Handler) {
     server.closeAllConnections();
     server.close();
   });
-  const heard: Message[] = [];
+  const received: Message[] = [];
   createInterface({ input: child.stdout }).on("line", (line) => {
-    heard.push(JSON.parse(line) as Message);
+    received.push(JSON.parse(line) as Message);
   });
   const send = (message: object) =>
     child.stdin.write(`${JSON.stringify({ jsonrpc: "2.0", ...message })}\n`);
   const answerTo = async (id: number): Promise<Message> => {
-    await until(() => heard.some((message) => message.id === id && !message.method), 10_000);
-    return heard.find((message) => message.id === id && !message.method) ?? {};
+    await until(() => received.some((message) => message.id === id && !message.method), 10_000);
+    return received.find((message) => message.id === id && !message.method) ?? {};
   };
-  return { child, exited, heard, send, answerTo };
+  return { child, exited, received, send, answerTo };
 }
 
 const json = (response: ServerResponse, body: object) =>
@@ -90,8 +90,8 @@ t.test("both revisions, and requests from the service", async (t) => {
   pipe.send({ method: "notifications/initialized" });
   pipe.send({ id: 2, method: "tools/call", params: { name: "x402_fetch" } });
   t.match(await pipe.answerTo(2), { result: { content: [] } });
-  t.ok(pipe.heard.some(({ method }) => method === "notifications/progress"));
-  t.ok(pipe.heard.some(({ method, id }) => method === "elicitation/create" && id === 77));
+  t.ok(pipe.received.some(({ method }) => method === "notifications/progress"));
+  t.ok(pipe.received.some(({ method, id }) => method === "elicitation/create" && id === 77));
   pipe.send({ id: 77, result: { action: "accept" } });
   await until(() => replies.length > 0, 10_000);
   t.match(replies, [{ id: 77, result: { action: "accept" } }], "and the response is forwarded");
@@ -106,7 +106,7 @@ t.test("both revisions, and requests from the service", async (t) => {
 });
 
 t.test("every request gets a response", async (t) => {
-  let isAsked = false;
+  let isReceived = false;
   let hungUp = false;
   const pipe = await piped(t, (message, _request, response) => {
     const what = message.params?.["name"];
@@ -115,7 +115,7 @@ t.test("every request gets a response", async (t) => {
     else if (what === "html") response.writeHead(404, { "content-type": "text/html" }).end("<p>");
     else if (what === "moved") response.writeHead(307, { location: "https://o.example/" }).end();
     else if (what === "long") {
-      isAsked = true;
+      isReceived = true;
       response.on("close", () => (hungUp = true));
     }
   });
@@ -130,14 +130,14 @@ t.test("every request gets a response", async (t) => {
   t.match(await pipe.answerTo(3), { error: { message: /HTTP 404\. Check that PURSER_URL/ } });
   t.match(await pipe.answerTo(4), { error: { message: /PURSER_URL/ } });
   call(5, "long", ENVELOPE);
-  await until(() => isAsked, 10_000);
+  await until(() => isReceived, 10_000);
   pipe.send({ method: "notifications/cancelled", params: { requestId: 5 } });
   await until(() => hungUp, 10_000);
   // A response to it would have come before this one's.
   call(6, "html");
   await pipe.answerTo(6);
   t.notOk(
-    pipe.heard.some(({ id }) => id === 5),
+    pipe.received.some(({ id }) => id === 5),
     "a cancelled request gets no response",
   );
 });
@@ -151,5 +151,5 @@ t.test("requests are completed after the program hung up", async (t) => {
   pipe.child.stdin.end();
   const [code] = (await pipe.exited) as [number];
   t.equal(code, 0);
-  t.match(pipe.heard, [{ id: 1, result: { paid: true } }]);
+  t.match(pipe.received, [{ id: 1, result: { paid: true } }]);
 });

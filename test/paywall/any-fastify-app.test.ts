@@ -106,14 +106,14 @@ t.test("on a network without a version 1 name", async (t) => {
       payTo: shop.payTo,
       resource: `${shop.origin}/joke?size=l`,
     });
-    t.equal(shop.facilitator.asked, 0);
+    t.equal(shop.facilitator.settleCalls, 0);
   });
 
   t.test("HEAD returns the terms and sells nothing, even with a proof", async (t) => {
     const proof = await proofFor(chain, payer, await requiredOf(`${shop.origin}/joke`));
     const answer = await fetch(`${shop.origin}/joke`, { method: "HEAD", headers: proof.headers });
     t.equal(answer.status, 402);
-    t.equal(shop.facilitator.asked, 0);
+    t.equal(shop.facilitator.settleCalls, 0);
   });
 
   t.test("the stock fetch client pays, and the receipt is a real transfer", async (t) => {
@@ -162,7 +162,7 @@ t.test("on a network without a version 1 name", async (t) => {
   t.test("proofs that do not match are refused before the facilitator is called", async (t) => {
     const required = await requiredOf(`${shop.origin}/joke`);
     const { payload } = await proofFor(chain, payer, required);
-    const asked = shop.facilitator.asked;
+    const settleCalls = shop.facilitator.settleCalls;
     const accepted = payload.accepted;
     const tampered: unknown[] = [
       { ...payload, accepted: { ...accepted, amount: "1" } },
@@ -188,7 +188,7 @@ t.test("on a network without a version 1 name", async (t) => {
       const again = decodePaymentRequiredHeader(answer.headers.get("payment-required") ?? "");
       t.not(again.error, "Payment required");
     }
-    t.equal(shop.facilitator.asked, asked);
+    t.equal(shop.facilitator.settleCalls, settleCalls);
   });
 
   t.test("an invalid request is refused before it is charged", async (t) => {
@@ -199,13 +199,13 @@ t.test("on a network without a version 1 name", async (t) => {
         headers: { "content-type": "application/json" },
         body: JSON.stringify(body),
       });
-    const asked = shop.facilitator.asked;
+    const settleCalls = shop.facilitator.settleCalls;
     t.equal((await post({ size: "huge" })).status, 400);
-    t.equal(shop.facilitator.asked, asked);
+    t.equal(shop.facilitator.settleCalls, settleCalls);
     const good = await post({ size: 3 });
     t.equal(good.status, 200);
     t.same(await good.json(), { size: 3 });
-    t.equal(shop.facilitator.asked, asked + 1);
+    t.equal(shop.facilitator.settleCalls, settleCalls + 1);
   });
 
   t.test("an error in prepare costs nothing; a failing handler leaves the receipt", async (t) => {

@@ -86,8 +86,8 @@ async function open(send: Send, request: Sent): Promise<Answer> {
     info: Record<string, unknown> & { uri: string };
     supportedChains: object[];
   };
-  const asked = { ...info, ...supportedChains[0] } as never;
-  const signed = encodeSIWxHeader(await createSIWxPayload(asked, payer, info.uri));
+  const challenge = { ...info, ...supportedChains[0] } as never;
+  const signed = encodeSIWxHeader(await createSIWxPayload(challenge, payer, info.uri));
   return send({ ...request, headers: [...request.headers, ["sign-in-with-x", signed]] });
 }
 

@@ -26,7 +26,7 @@ import {
   newAccount,
   openShop,
   overPermit2,
-  patient,
+  fetchUntilSettled,
   proofOf,
   stockPayer,
 } from "./shop.ts";
@@ -99,7 +99,7 @@ for (const [name, facilitator] of Object.entries(FACILITATORS)) {
     const { origin, payTo, logged } = await openShop(t, chain, facilitator(), routes);
     const payer = newAccount();
     await chain.mint(payer.address, 1_000_000n);
-    const paying = wrapFetchWithPayment(patient, stockPayer(chain, payer));
+    const paying = wrapFetchWithPayment(fetchUntilSettled, stockPayer(chain, payer));
     const paid = () => balanceOf(chain, payTo);
 
     await t.test("one 402 offers both ways to pay, EIP-3009 first", async (t) => {
@@ -137,12 +137,12 @@ for (const [name, facilitator] of Object.entries(FACILITATORS)) {
     await t.test("a stock client pays over Permit2 without gas or an allowance", async (t) => {
       const before = await paid();
       const client = stockPayer(chain, payer, overPermit2);
-      const answer = await wrapFetchWithPayment(patient, client)(`${origin}/joke`);
+      const answer = await wrapFetchWithPayment(fetchUntilSettled, client)(`${origin}/joke`);
       t.same(await answer.json(), { payer: payer.address, kind: "settled" });
       t.match(receiptOf(answer), { success: true, payer: payer.address });
       t.equal((await paid()) - before, 10_000n);
       const headers = await proofOf(client, `${origin}/joke`);
-      t.equal((await patient(`${origin}/joke`, { headers })).status, 200);
+      t.equal((await fetchUntilSettled(`${origin}/joke`, { headers })).status, 200);
       t.equal((await fetch(`${origin}/joke`, { headers })).status, 402, "once");
       t.equal((await paid()) - before, 20_000n);
     });
@@ -225,7 +225,7 @@ for (const [name, facilitator] of Object.entries(FACILITATORS)) {
       gate = new Promise((resolve) => (open = resolve));
       let refused = 0;
       const shown = Array.from({ length: 20 }, async () => {
-        const answer = await patient(url, { headers });
+        const answer = await fetchUntilSettled(url, { headers });
         if (answer.status === 402) refused += 1;
         return answer;
       });
@@ -268,12 +268,12 @@ for (const [name, facilitator] of Object.entries(FACILITATORS)) {
       const headers = await proofOf(stockPayer(chain, spender), `${origin}/words`);
       let open = () => {};
       gate = new Promise((resolve) => (open = resolve));
-      const asked = fetch(`${origin}/words`, { headers });
+      const pending = fetch(`${origin}/words`, { headers });
       await until(() => log.includes("worked"));
       await emptied(chain, spender);
       open();
       gate = undefined;
-      const answer = await asked;
+      const answer = await pending;
       t.equal(answer.status, 402);
       t.match(receiptOf(answer), { success: false, errorReason: /./ });
       t.notMatch(await answer.text(), /words/);
@@ -293,7 +293,7 @@ async function emptied(chain: TestChain, account: ReturnType<typeof newAccount>)
     referenceFacilitator(chain),
     (app) => void app.get("/", { config: { paywall: { price: "0.05" } } }, async () => ({})),
   );
-  const answer = await wrapFetchWithPayment(patient, client)(sink.origin);
+  const answer = await wrapFetchWithPayment(fetchUntilSettled, client)(sink.origin);
   if (answer.status !== 200) throw new Error("the account could not be emptied");
 }
 const sinks: (() => unknown)[] = [];
@@ -382,7 +382,7 @@ t.test("two processes that work for one proof: one is paid, and responds", async
     await chain.mint(payer.address, 1_000_000n);
     const headers = await proofOf(stockPayer(chain, payer), `${replicas[0]?.origin}/n`);
     const answers = await Promise.all(
-      replicas.map(({ origin }) => patient(`${origin}/n`, { headers })),
+      replicas.map(({ origin }) => fetchUntilSettled(`${origin}/n`, { headers })),
     );
     const [answer, ...more] = answers.filter(({ status }) => status === 200);
     t.equal(more.length, 0);

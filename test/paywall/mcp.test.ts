@@ -14,7 +14,7 @@ const { chain, baseUrl } = await testApp(t, { listen: true });
 const payer = testAccount(2);
 const payTo = testAccount(5).address;
 await chain.mint(payer.address, 10_000_000n);
-const desk = cashier({
+const charges = cashier({
   facilitator: `${baseUrl}/api/x402`,
   networks: [`eip155:${chain.chainId}`],
   payTo,
@@ -49,8 +49,8 @@ const receiptOf = ({ _meta }: Called): SettleResponse =>
 const pays = ({ structuredContent }: Called): Promise<PaymentPayload> =>
   stock.createPaymentPayload(structuredContent as unknown as PaymentRequired);
 const shops: [string, boolean, () => Promise<ToolServer>][] = [
-  ["the SDK with sessions and streams", true, () => oldToolServer(t, desk)],
-  ["the SDK without sessions", false, () => newToolServer(t, desk)],
+  ["the SDK with sessions and streams", true, () => oldToolServer(t, charges)],
+  ["the SDK without sessions", false, () => newToolServer(t, charges)],
 ];
 
 for (const [name, isOld, open] of shops)
@@ -135,12 +135,12 @@ t.test("the receipt of a delivered result is the signed one", async (t) => {
     receipt,
     delivered,
   });
-  const counter = { charge, required: desk.required.bind(desk) };
+  const counter = { charge, required: charges.required.bind(charges) };
   const called = (isError: boolean) =>
     paidTool(counter, { name: "x", price: "1" }, () => ({ content: [], isError }))();
-  const told = async (isError: boolean) => receiptOf(await called(isError)).transaction;
-  t.equal(await told(false), "signed");
-  t.equal(await told(true), "plain", "a failed call delivered nothing");
+  const receiptAfter = async (isError: boolean) => receiptOf(await called(isError)).transaction;
+  t.equal(await receiptAfter(false), "signed");
+  t.equal(await receiptAfter(true), "plain", "a failed call delivered nothing");
 });
 
 t.test("without its facilitator a tool is not given away", async (t) => {

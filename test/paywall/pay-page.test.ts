@@ -30,18 +30,18 @@ async function injectWallet(page: Page, wallet: Wallet): Promise<void> {
     "walletRequest",
     async (call: { method: string; params?: [never, string] }) => {
       wallet.calls.push(call);
-      const asked = call.params?.[0] as { chainId?: string } | undefined;
+      const parameters = call.params?.[0] as { chainId?: string } | undefined;
       switch (call.method) {
         case "eth_requestAccounts":
           return wallet.declines ? refuse(4001) : { result: [wallet.account.address] };
         case "eth_chainId":
           return { result: `0x${wallet.chainId.toString(16)}` };
         case "wallet_switchEthereumChain":
-          if (!wallet.knows.includes(Number(asked?.chainId))) return refuse(4902);
-          wallet.chainId = Number(asked?.chainId);
+          if (!wallet.knows.includes(Number(parameters?.chainId))) return refuse(4902);
+          wallet.chainId = Number(parameters?.chainId);
           return { result: null };
         case "wallet_addEthereumChain":
-          wallet.chainId = Number(asked?.chainId);
+          wallet.chainId = Number(parameters?.chainId);
           return { result: null };
         case "eth_signTypedData_v4": {
           const typed = JSON.parse(call.params?.[1] ?? "{}") as { domain: { chainId: number } };
@@ -163,8 +163,8 @@ t.test("paying in the browser", async (t) => {
 
   t.test("the payee is checksummed, and copied in full", async (t) => {
     const { page, faults } = await visit(t, browser, url);
-    const asked = await fetch(url, { headers: { accept: "application/json" } });
-    const { accepts } = (await asked.json()) as { accepts: { payTo: string }[] };
+    const unpaid = await fetch(url, { headers: { accept: "application/json" } });
+    const { accepts } = (await unpaid.json()) as { accepts: { payTo: string }[] };
     const payTo = getAddress(accepts[0]?.payTo ?? "");
     await page.getByText(payTo, { exact: true }).waitFor();
     await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);

@@ -78,7 +78,7 @@ export const overPermit2 = ({ extra }: PaymentRequirements): boolean =>
  * On a busy machine a settlement may not be in a block in time; then the same request is sent again, as the
  * response suggests.
  */
-export const patient: typeof fetch = async (input, init) => {
+export const fetchUntilSettled: typeof fetch = async (input, init) => {
   const request = new Request(input, init);
   for (;;) {
     const answer = await fetch(request.clone());

@@ -27,7 +27,7 @@ import type { PrivateKeyAccount } from "viem/accounts";
 import { OneProcessStore, paywall, type PaywallStore } from "../../packages/paywall/src/paywall.ts";
 import { PostgresPaywallStore } from "../../server/plugins/paywall/store.ts";
 import { testApp } from "../helpers/app.ts";
-import { balanceOf, newAccount, openShop, patient, stockPayer } from "./shop.ts";
+import { balanceOf, newAccount, openShop, fetchUntilSettled, stockPayer } from "./shop.ts";
 import { referenceFacilitator } from "./stock.ts";
 
 const our = await testApp(t, { listen: true });
@@ -100,7 +100,7 @@ t.test("offers and receipts pass the stock client's verifiers", async (t) => {
     if (!decoded) throw new Error("no offer");
     t.match(findAcceptsObjectFromSignedOffer(decoded, required.accepts), { payTo: seller.address });
 
-    const answer = await wrapFetchWithPayment(patient, stockPayer(chain, payer))(url);
+    const answer = await wrapFetchWithPayment(fetchUntilSettled, stockPayer(chain, payer))(url);
     t.equal(answer.status, 200);
     const receipt = extractReceiptFromResponse(answer);
     if (!receipt) throw new Error("no receipt");
@@ -112,7 +112,10 @@ t.test("offers and receipts pass the stock client's verifiers", async (t) => {
     );
     t.equal(payload.transaction, transaction);
   }
-  const broken = await wrapFetchWithPayment(patient, stockPayer(chain, payer))(`${origin}/broken`);
+  const broken = await wrapFetchWithPayment(
+    fetchUntilSettled,
+    stockPayer(chain, payer),
+  )(`${origin}/broken`);
   t.equal(broken.status, 500);
   t.match(decodePaymentResponseHeader(broken.headers.get("payment-response") ?? ""), {
     success: true,
@@ -131,7 +134,7 @@ t.test("a failing signer only loses the receipt", async (t) => {
     (app) => void app.get("/", { config: { paywall: { price: "0.01" } } }, async () => "yes"),
     { receipts: { signer } },
   );
-  const answer = await wrapFetchWithPayment(patient, stockPayer(chain, payer))(origin);
+  const answer = await wrapFetchWithPayment(fetchUntilSettled, stockPayer(chain, payer))(origin);
   t.equal(answer.status, 200);
   t.equal(extractReceiptFromResponse(answer), undefined);
   t.match(logged.join(""), /the signer is unavailable/);
@@ -162,7 +165,7 @@ for (const [name, makeStore] of Object.entries(STORES)) {
     };
     const { origin, payTo } = await openShop(t, chain, facilitator, routes, { store });
     const url = `${origin}/article`;
-    const paying = wrapFetchWithPayment(patient, stockPayer(chain, payer));
+    const paying = wrapFetchWithPayment(fetchUntilSettled, stockPayer(chain, payer));
     t.match(errorOf(await show(url, await signIn(url, payer))), "siwx_not_paid");
     t.same(await (await paying(url)).json(), { kind: "settled", payer: payer.address });
 
@@ -178,15 +181,15 @@ for (const [name, makeStore] of Object.entries(STORES)) {
       const both = stockPayer(chain, payer).registerExtension(
         createSIWxClientExtension({ signers: [payer] }),
       );
-      const http = wrapFetchWithPayment(patient, new x402HTTPClient(both));
+      const http = wrapFetchWithPayment(fetchUntilSettled, new x402HTTPClient(both));
       t.same(await (await http(url)).json(), { kind: "again", payer: payer.address });
       t.equal(await balanceOf(chain, payer.address), before, "and nothing was paid");
       const fresh = newAccount();
       await chain.mint(fresh.address, 1_000_000n);
       t.equal((await signing(`${url}?page=2`)).status, 402, "another query is another resource");
-      const stranger = await wrapFetchWithSIWx(fetch, fresh)(url);
-      t.equal(stranger.status, 402);
-      t.equal(errorOf(stranger), "siwx_not_paid");
+      const otherWallet = await wrapFetchWithSIWx(fetch, fresh)(url);
+      t.equal(otherWallet.status, 402);
+      t.equal(errorOf(otherWallet), "siwx_not_paid");
     });
 
     await t.test("replayed and modified sign-ins are refused with their reason", async (t) => {
@@ -272,7 +275,7 @@ t.test("invalid configuration of repeat access is refused at startup", async (t)
 
 t.test("our own blocks API: paid by use, fetched again, with offer and receipt", async (t) => {
   const url = `${our.baseUrl}/api/arc-blocks?from=1&count=3`;
-  const answer = await wrapFetchWithPayment(patient, stockPayer(chain, payer))(url);
+  const answer = await wrapFetchWithPayment(fetchUntilSettled, stockPayer(chain, payer))(url);
   t.equal(answer.status, 200, JSON.stringify([...answer.headers]));
   t.match(await answer.json(), { blocks: [{ height: 1 }, { height: 2 }, { height: 3 }] });
   const receipt = extractReceiptFromResponse(answer);
@@ -287,7 +290,7 @@ t.test("our own blocks API: paid by use, fetched again, with offer and receipt",
   t.equal(((await again.json()) as { blocks: unknown[] }).blocks.length, 3);
   const head = await chain.publicClient.getBlockNumber();
   const growing = await wrapFetchWithPayment(
-    patient,
+    fetchUntilSettled,
     stockPayer(chain, payer),
   )(`${our.baseUrl}/api/arc-blocks?from=${head}&count=50`);
   t.same(
@@ -296,7 +299,7 @@ t.test("our own blocks API: paid by use, fetched again, with offer and receipt",
     "no partial response",
   );
   const beyond = `${our.baseUrl}/api/arc-blocks?from=999999`;
-  const none = await wrapFetchWithPayment(patient, stockPayer(chain, payer))(beyond);
+  const none = await wrapFetchWithPayment(fetchUntilSettled, stockPayer(chain, payer))(beyond);
   t.same(await none.json(), { network: `eip155:${chain.chainId}`, blocks: [] });
   t.match(decodePaymentResponseHeader(none.headers.get("payment-response") ?? ""), {
     amount: "0",

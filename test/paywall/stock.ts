@@ -13,7 +13,7 @@ import type { TestAccount, TestChain } from "../helpers/chain.ts";
 
 export interface CountedFacilitator extends FacilitatorClient {
   settled: SettleResponse[];
-  asked: number;
+  settleCalls: number;
 }
 
 /** The reference facilitator in this process, which counts its settlements. */
@@ -31,10 +31,10 @@ export function referenceFacilitator(chain: TestChain): CountedFacilitator {
     .registerExtension({ key: "eip2612GasSponsoring" });
   const counted: CountedFacilitator = {
     settled: [],
-    asked: 0,
+    settleCalls: 0,
     verify: (payload, requirements) => facilitator.verify(payload, requirements),
     async settle(payload, requirements) {
-      counted.asked += 1;
+      counted.settleCalls += 1;
       const answer = await facilitator.settle(payload, requirements);
       counted.settled.push(answer);
       return answer;

@@ -162,7 +162,7 @@ export async function callOnce(
  * Sends the request to one replica after the other until one returns an outcome; undefined after the time
  * limit.
  */
-export async function insist(
+export async function callUntilAnswered(
   context: Pick<SoakContext, "world" | "random" | "notes">,
   path: string,
   options: {

@@ -6,7 +6,7 @@ import { randomNonce } from "../helpers/engine.ts";
 import {
   atomic,
   count,
-  insist,
+  callUntilAnswered,
   usdc,
   wordOf,
   type Notes,
@@ -80,7 +80,7 @@ async function agentPays(
       ? random.pick(targets.sellerUrls)
       : `${random.pick(world.replicas).url}/api/arc-stats`;
   const startMs = performance.now();
-  const reply = await insist(context, "/api/agents/x402-fetch", {
+  const reply = await callUntilAnswered(context, "/api/agents/x402-fetch", {
     headers: bearer(agent, randomNonce()),
     body: { url, timeoutMs: 6_000 },
     patienceMs: FETCH_PATIENCE_MS,
@@ -101,7 +101,7 @@ async function spend(context: SoakContext, agent: SoakAgent, targets: LoadTarget
   if (to === agent.wallet) return;
   const amount = context.nextAmount();
   const startMs = performance.now();
-  const reply = await insist(context, "/api/agents/spend", {
+  const reply = await callUntilAnswered(context, "/api/agents/spend", {
     headers: bearer(agent, randomNonce()),
     body: { recipient: to, amount: usdc(amount) },
   });
@@ -113,7 +113,7 @@ async function withdraw(context: SoakContext, agent: SoakAgent): Promise<void> {
   const amount = context.nextAmount() * BigInt(WITHDRAWN_TO_OWNER);
   const headers = () => owner.headers;
   const path = `/api/agents/${agent.id}/withdrawals`;
-  const prepared = await insist(context, `${path}/prepare`, {
+  const prepared = await callUntilAnswered(context, `${path}/prepare`, {
     headers,
     body: { amount: usdc(amount) },
   });
@@ -133,7 +133,7 @@ async function withdraw(context: SoakContext, agent: SoakAgent): Promise<void> {
   });
   const startMs = performance.now();
   const key = { "idempotency-key": randomNonce() };
-  const reply = await insist(context, path, {
+  const reply = await callUntilAnswered(context, path, {
     headers: () => ({ ...owner.headers, ...key }),
     body: { order, signature },
   });
@@ -157,7 +157,10 @@ async function changeRules(context: SoakContext, agent: SoakAgent): Promise<void
     return setRule(context, agent, { paused: false });
   }
   if (kind < 0.45) return rotateKey(context, agent);
-  const me = await insist(context, "/api/agents/me", { method: "GET", headers: bearer(agent) });
+  const me = await callUntilAnswered(context, "/api/agents/me", {
+    method: "GET",
+    headers: bearer(agent),
+  });
   const limits = me?.body["limits"] as { spent: string; reserved: string } | undefined;
   if (!limits) return;
   const counted = atomic(limits.spent) + atomic(limits.reserved);
@@ -177,7 +180,7 @@ async function setRule(
     certainMs: Number.POSITIVE_INFINITY,
   };
   agent.rules.push(entry);
-  const reply = await insist(context, `/api/agents/${agent.id}`, {
+  const reply = await callUntilAnswered(context, `/api/agents/${agent.id}`, {
     method: "PATCH",
     headers: () => agent.owner.headers,
     body: {
@@ -196,7 +199,7 @@ async function setRule(
 async function rotateKey(context: SoakContext, agent: SoakAgent): Promise<void> {
   const headers = () => agent.owner.headers;
   const path = `/api/agents/${agent.id}/keys`;
-  const rotated = await insist(context, `${path}/${agent.keyId}/rotate`, {
+  const rotated = await callUntilAnswered(context, `${path}/${agent.keyId}/rotate`, {
     headers,
     owner: agent.owner,
     body: { graceSeconds: context.random.pick([0, 5]) },
@@ -205,7 +208,7 @@ async function rotateKey(context: SoakContext, agent: SoakAgent): Promise<void> 
   const issued =
     rotated?.status === 201
       ? rotated
-      : await insist(context, path, {
+      : await callUntilAnswered(context, path, {
           headers,
           owner: agent.owner,
           body: {},

@@ -53,7 +53,7 @@ try {
     ...(faults && { faults }),
     isHurried: values.hurried,
     logDir: outDir,
-    say: (line) => console.log(`${stamp()} ${line}`),
+    print: (line) => console.log(`${stamp()} ${line}`),
     signal: interrupted.signal,
   });
   const { notes } = report;

@@ -29,7 +29,7 @@ t.test("reconciliation finds no difference", { timeout: 290_000 }, async (t) => 
     faults: FAULTS,
     isHurried: true,
     logDir: mkdtempSync(join(process.env["PURSER_TEST_DIR"] ?? tmpdir(), "soak-")),
-    say: (line) => t.comment(line),
+    print: (line) => t.comment(line),
   });
   for (const { what, looked, wrong } of report.checks) t.same(wrong, [], `${what} (of ${looked})`);
   const { reported } = report.notes;

@@ -36,7 +36,7 @@ export interface SoakOptions {
   logDir: string;
   /** Moves the chain's clock past open deadlines instead of waiting for them. */
   isHurried?: boolean;
-  say: (line: string) => void;
+  print: (line: string) => void;
   /** Ends the load early; reconciliation still runs. */
   signal?: AbortSignal;
 }
@@ -104,13 +104,13 @@ export async function runSoak(options: SoakOptions): Promise<SoakReport> {
     const { signal } = ended;
     const context: SoakContext = { world, random, notes, agents: [], nextAmount, signal };
     const made = await people(context, sellers, demoPayTo);
-    options.say(`seed ${options.seed}: ${options.replicas} replicas, ${AGENTS} agents`);
+    options.print(`seed ${options.seed}: ${options.replicas} replicas, ${AGENTS} agents`);
     const posted: Posted[] = [];
     const load = runLoad(context, made.targets, posted);
     const faults = await breakThings(context, made.targets, options);
     ended.abort();
     await load;
-    options.say("healing, and letting it settle");
+    options.print("healing, and letting it settle");
     await within(removeAllFaults(context), FAULT_AT_MOST_MS);
     for (const payment of random.shuffled(posted).slice(0, REPLAYS_AT_THE_END))
       await settle(context, payment);
@@ -187,7 +187,7 @@ async function breakThings(
   const records = new Map<string, FaultRecord>();
   const names = [...FAULTS.keys()].filter((name) => options.faults?.includes(name) ?? true);
   const run = async (name: string, fault: Fault): Promise<void> => {
-    options.say(`  ${name}`);
+    options.print(`  ${name}`);
     await within(fault.run({ context, targets }), FAULT_AT_MOST_MS).catch((error: unknown) => {
       notes.faults.push(`"${name}" could not be made: ${String(error)}`);
     });

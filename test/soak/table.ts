@@ -10,18 +10,18 @@ const number = (value: number | bigint): string => value.toLocaleString("en-US")
 const seconds = (ms: number): string => `${(ms / 1_000).toFixed(1)} s`;
 
 /** Returns true if reconciliation found no difference. */
-export function printReport(report: SoakReport, say: (line: string) => void): boolean {
+export function printReport(report: SoakReport, print: (line: string) => void): boolean {
   const rows = rowsOf(report);
   const widths = [0, 1, 2].map((at) => Math.max(...rows.map((row) => (row[at] ?? "").length)));
   for (const [index, row] of rows.entries()) {
-    say(`| ${row.map((cell, at) => cell.padEnd(widths[at] ?? 0)).join(" | ")} |`);
-    if (index === 0) say(`| ${widths.map((width) => "-".repeat(width)).join(" | ")} |`);
+    print(`| ${row.map((cell, at) => cell.padEnd(widths[at] ?? 0)).join(" | ")} |`);
+    if (index === 0) print(`| ${widths.map((width) => "-".repeat(width)).join(" | ")} |`);
   }
   const wrong = report.checks.filter((check) => check.wrong.length > 0);
   for (const check of wrong) {
-    say(`\n${check.what}:`);
-    for (const line of check.wrong.slice(0, SHOWN_WRONG)) say(`  ${line}`);
-    if (check.wrong.length > SHOWN_WRONG) say(`  and ${check.wrong.length - SHOWN_WRONG} more`);
+    print(`\n${check.what}:`);
+    for (const line of check.wrong.slice(0, SHOWN_WRONG)) print(`  ${line}`);
+    if (check.wrong.length > SHOWN_WRONG) print(`  and ${check.wrong.length - SHOWN_WRONG} more`);
   }
   return wrong.length === 0;
 }

@@ -17,7 +17,7 @@ t.test("from a denied payment to an approved one", async (t) => {
   await page.getByRole("heading", { name: "Settings" }).waitFor();
   const head = page.getByRole("link", { name: /^Approvals/ });
   const payee = testAccount(95).address;
-  const ask = async (amount: string): Promise<string> => {
+  const requestApproval = async (amount: string): Promise<string> => {
     const answer = await asAgent(world, agent.apiKey, "spend", {
       recipient: payee,
       amount,
@@ -31,7 +31,7 @@ t.test("from a denied payment to an approved one", async (t) => {
   let id = "";
 
   await step("the badge appears live, on any page", async () => {
-    id = await ask("1.25");
+    id = await requestApproval("1.25");
     await head.getByText("1 waiting for you").waitFor();
     await picture(page, "badge");
   });
@@ -64,7 +64,7 @@ t.test("from a denied payment to an approved one", async (t) => {
   });
 
   await step("declining needs no wallet, and the agent is informed", async (t) => {
-    id = await ask("3");
+    id = await requestApproval("3");
     await head.getByText("1 waiting for you").waitFor();
     await page.goto(`${world.baseUrl}/agents`);
     await head.click();

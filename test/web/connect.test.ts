@@ -23,8 +23,8 @@ const agent = await createAgent(world, owner, {
 });
 await world.chain.mint(agent.walletAddress, 10_000_000n);
 /** As a user does it: signs in when required, chooses the agent, presses the button. */
-async function consentInBrowser(t: Test, asked: URL, callback: Callback): Promise<URL> {
-  const { page, faults } = await world.open(t, asked.pathname + asked.search);
+async function consentInBrowser(t: Test, consentUrl: URL, callback: Callback): Promise<URL> {
+  const { page, faults } = await world.open(t, consentUrl.pathname + consentUrl.search);
   await signInWithDemoWallet(page);
   await page.getByRole("heading", { name: "Connect Official Client?" }).waitFor();
   await picture(page, "consent", true);
@@ -40,8 +40,8 @@ t.test("the first paid call from a new machine, without a copied key", async (t)
   const callback = await listenForCallback(t);
   const provider = new MemoryProvider(callback.url);
   const startedMs = performance.now();
-  const client = await connectClient(`${world.baseUrl}/mcp`, provider, async (asked) => {
-    const back = await consentInBrowser(t, asked, callback);
+  const client = await connectClient(`${world.baseUrl}/mcp`, provider, async (consentUrl) => {
+    const back = await consentInBrowser(t, consentUrl, callback);
     t.equal(back.searchParams.get("state"), provider.sentState);
     t.equal(back.searchParams.get("iss"), world.config.publicUrl);
     return back;
@@ -87,8 +87,8 @@ t.test("the first paid call from a new machine, without a copied key", async (t)
 t.test("an agent created during the connection leaves no unused first key", async (t) => {
   const callback = await listenForCallback(t);
   const provider = new MemoryProvider(callback.url);
-  const client = await connectClient(`${world.baseUrl}/mcp`, provider, async (asked) => {
-    const { page, faults } = await world.open(t, asked.pathname + asked.search);
+  const client = await connectClient(`${world.baseUrl}/mcp`, provider, async (consentUrl) => {
+    const { page, faults } = await world.open(t, consentUrl.pathname + consentUrl.search);
     await signInWithDemoWallet(page);
     await page
       .getByRole("radio", { name: "Can pay 4.999 USDC now, capped by the daily limit" })
@@ -107,17 +107,21 @@ t.test("an agent created during the connection leaves no unused first key", asyn
   t.match(status.structuredContent, { name: "made-on-the-way" });
   const { id } = status.structuredContent as { id: string };
   const keys = await asOwner(world.app, owner, { method: "GET", url: `/api/agents/${id}/keys` });
-  t.match(keys.json(), { items: [{ status: "revoked" }] }, "the key that was never shown is revoked");
+  t.match(
+    keys.json(),
+    { items: [{ status: "revoked" }] },
+    "the key that was never shown is revoked",
+  );
   await client.close();
 });
 
 t.test("the owner's own wallet shows the permissions, and the owner may decline", async (t) => {
   const callback = await listenForCallback(t);
   const provider = new MemoryProvider(callback.url);
-  const client = await connectClient(`${world.baseUrl}/mcp`, provider, async (asked) => {
+  const client = await connectClient(`${world.baseUrl}/mcp`, provider, async (consentUrl) => {
     const { page, faults } = await openPage(t, world.browser);
     const wallet = await injectWallet(page, DEMO_OWNER, { chainId: world.chain.chainId });
-    await page.goto(asked.href);
+    await page.goto(consentUrl.href);
     await page.getByRole("button", { name: /Test Wallet/ }).click();
     await page.getByRole("button", { name: "Sign in", exact: true }).click();
     await page.getByRole("radio", { name: /research-agent/ }).check();
@@ -154,8 +158,8 @@ t.test("declining a connection", async (t) => {
   const callback = await listenForCallback(t);
   const provider = new MemoryProvider(callback.url);
   await t.rejects(
-    connectClient(`${world.baseUrl}/mcp`, provider, async (asked) => {
-      const { page } = await world.open(t, asked.pathname + asked.search);
+    connectClient(`${world.baseUrl}/mcp`, provider, async (consentUrl) => {
+      const { page } = await world.open(t, consentUrl.pathname + consentUrl.search);
       await signInWithDemoWallet(page);
       await page.getByRole("button", { name: "Cancel" }).click();
       const back = await callback.came;

@@ -13,20 +13,20 @@ import { until } from "../helpers/until.ts";
 import { picture, PICTURES, stepsOf } from "./pictures.ts";
 import { asAgent, DEMO_OWNER, signInWithDemoWallet, webWorld } from "./world.ts";
 
-interface Heard {
+interface Delivery {
   headers: Record<string, string>;
   body: string;
 }
 
 t.test("notifications in the app", async (t) => {
   const box = await mailbox(t);
-  const heard: Heard[] = [];
+  const deliveries: Delivery[] = [];
   let answer = 500;
   const target = createServer((request, response) => {
     let body = "";
     request.on("data", (part: Buffer) => (body += part.toString()));
     request.on("end", () => {
-      heard.push({ headers: request.headers as Record<string, string>, body });
+      deliveries.push({ headers: request.headers as Record<string, string>, body });
       response.writeHead(answer).end(answer === 500 ? "not today" : "ok");
     });
   }).listen(0, "127.0.0.1");
@@ -97,11 +97,11 @@ t.test("notifications in the app", async (t) => {
     answer = 204;
     await log.getByRole("button", { name: /^Send again/ }).click();
     await log.getByText("Delivered", { exact: true }).last().waitFor();
-    const last = heard.at(-1);
+    const last = deliveries.at(-1);
     t.match(new Webhook(secret).verify(last?.body ?? "", last?.headers ?? {}), {
       type: "webhook.test",
     });
-    t.equal(new Set(heard.map(({ headers }) => headers["webhook-id"])).size, 1, "one id");
+    t.equal(new Set(deliveries.map(({ headers }) => headers["webhook-id"])).size, 1, "one id");
     await log.getByLabel("Show").selectOption({ label: "Stopped" });
     await log.getByText("No delivery matches").waitFor();
     await page.keyboard.press("Escape");
@@ -170,17 +170,17 @@ t.test("notifications in the app", async (t) => {
       asAgent(world, agent.apiKey, "spend", { recipient, amount });
     t.equal((await pay("2.5")).status, 200);
     t.equal((await pay("1", testAccount(71).address)).status, 403);
-    const asked = await asAgent(world, agent.apiKey, "spend", {
+    const requested = await asAgent(world, agent.apiKey, "spend", {
       recipient: testAccount(71).address,
       amount: "1.25",
       requestApproval: true,
       reason: "See https://evil.example <b>now</b>",
     });
-    t.equal(asked.status, 202);
+    t.equal(requested.status, 202);
     await page.getByRole("link", { name: "History" }).click();
     await page.getByText("research-agent paid 2.50 USDC").waitFor();
     await page.getByText("research-agent requests approval for 1.25 USDC").waitFor();
-    await until(() => heard.some(({ body }) => body.includes('"payment.settled"')), 20_000);
+    await until(() => deliveries.some(({ body }) => body.includes('"payment.settled"')), 20_000);
     await picture(page, "happened", true);
     await page.getByLabel("Show").selectOption({ label: "Payment refused" });
     await page.getByText("A payment of 1.00 USDC by research-agent was refused").first().waitFor();
@@ -244,10 +244,10 @@ t.test("notifications in the app", async (t) => {
     const raw = box.raw.at(-1) ?? "";
     const [, url = ""] = /^List-Unsubscribe: <([^>]+)>/m.exec(raw) ?? [];
     // The session is known only later, and what the user pressed before must stay pressed.
-    let tellWho = (): void => undefined;
-    const isAsked = new Promise<void>((resolve) => (tellWho = resolve));
+    let allowSession = (): void => undefined;
+    const sessionAllowed = new Promise<void>((resolve) => (allowSession = resolve));
     await page.route("**/api/auth/session", async (route) => {
-      await isAsked;
+      await sessionAllowed;
       await route.continue();
     });
     await page.goto(url);
@@ -259,7 +259,7 @@ t.test("notifications in the app", async (t) => {
     await page.getByRole("button", { name: "Unsubscribe" }).click();
     await page.getByText("Purser sends nothing more to this address").waitFor();
     t.same(await stopped(), [{ stopped_reason: "unsubscribed" }]);
-    tellWho();
+    allowSession();
     await page.getByRole("button", { name: /^Account/ }).waitFor();
     t.ok(await page.getByText("Purser sends nothing more to this address").isVisible());
     await page.unroute("**/api/auth/session");

@@ -77,10 +77,10 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
     memo: "Forecast",
   });
   await asAgent(world, agent.apiKey, "spend", { recipient: payee, amount: "2" });
-  const stranger = { recipient: testAccount(71).address, amount: "0.4" };
-  const blocked = await asAgent(world, agent.apiKey, "spend", stranger);
-  const asked = await asAgent(world, agent.apiKey, "spend", {
-    ...stranger,
+  const unlisted = { recipient: testAccount(71).address, amount: "0.4" };
+  const blocked = await asAgent(world, agent.apiKey, "spend", unlisted);
+  const requested = await asAgent(world, agent.apiKey, "spend", {
+    ...unlisted,
     amount: "1.25",
     requestApproval: true,
     reason: "The forecast for tomorrow is only sold there.",
@@ -94,7 +94,7 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
     code_challenge_method: "S256",
   });
   const consent = `/oauth/authorize?${asking.toString()}`;
-  await wantsToHear(world, owner.account.address);
+  await subscribe(world, owner.account.address);
   await asAgent(world, agent.apiKey, "spend", { recipient: payee, amount: "0.3" });
   const second = { address: SECOND.address };
   await asOwner(world.app, owner, { method: "PUT", url: "/api/recovery/second", body: second });
@@ -247,7 +247,7 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
     { name: "approvals", path: "/approvals", ready: "Requests from your agents" },
     {
       name: "approval",
-      path: `/approvals?approval=${String(asked.body.approvalId)}`,
+      path: `/approvals?approval=${String(requested.body.approvalId)}`,
       ready: "Allow once",
     },
     { name: "listing", path: `/marketplace/${listing?.id}`, ready: "Dry run" },
@@ -326,7 +326,7 @@ export async function show(
 }
 
 /** A disabled webhook with deliveries in its log, and a confirmed email address. */
-async function wantsToHear({ database: { pool } }: WebWorld, address: string): Promise<void> {
+async function subscribe({ database: { pool } }: WebWorld, address: string): Promise<void> {
   const ids = "FROM owners WHERE address = $1";
   const owner = [address.toLowerCase()];
   await pool.query(

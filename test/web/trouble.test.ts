@@ -32,20 +32,23 @@ t.test("failures in the browser", async (t) => {
     }
   };
 
-  await t.test("a session ends while a form is open: the user signs in again and continues", async (t) => {
-    const { page, faults } = await signedIn("/agents/new");
-    await page.getByLabel("Name").fill("typed before");
-    await page.getByLabel("Daily limit").fill("7.5");
-    await endSessions();
-    await page.getByRole("heading", { name: "Your session has ended" }).waitFor();
-    await page.getByRole("dialog").getByRole("button", { name: "Sign in", exact: true }).click();
-    await page.getByRole("dialog").waitFor({ state: "detached" });
-    t.equal(await page.getByLabel("Name").inputValue(), "typed before");
-    t.equal(await page.getByLabel("Daily limit").inputValue(), "7.5");
-    await page.getByRole("button", { name: "Create agent" }).click();
-    await page.getByRole("heading", { name: "typed before is ready" }).waitFor();
-    t.same(faults, []);
-  });
+  await t.test(
+    "a session ends while a form is open: the user signs in again and continues",
+    async (t) => {
+      const { page, faults } = await signedIn("/agents/new");
+      await page.getByLabel("Name").fill("typed before");
+      await page.getByLabel("Daily limit").fill("7.5");
+      await endSessions();
+      await page.getByRole("heading", { name: "Your session has ended" }).waitFor();
+      await page.getByRole("dialog").getByRole("button", { name: "Sign in", exact: true }).click();
+      await page.getByRole("dialog").waitFor({ state: "detached" });
+      t.equal(await page.getByLabel("Name").inputValue(), "typed before");
+      t.equal(await page.getByLabel("Daily limit").inputValue(), "7.5");
+      await page.getByRole("button", { name: "Create agent" }).click();
+      await page.getByRole("heading", { name: "typed before is ready" }).waitFor();
+      t.same(faults, []);
+    },
+  );
 
   await t.test("the next request detects a session that has ended", async (t) => {
     const { page } = await signedIn(`${base}/rules`);
@@ -62,20 +65,17 @@ t.test("failures in the browser", async (t) => {
     await page.getByText("The rules are saved and apply now.").waitFor();
   });
 
-  await t.test(
-    "a device with a wrong clock signs in and shows the server's times",
-    async (t) => {
-      for (const hoursAhead of [-2, 2]) {
-        const { page, faults } = await world.open(t, "/theme.js");
-        await page.clock.install({ time: Date.now() + hoursAhead * 3_600_000 });
-        await page.goto(`${world.baseUrl}/settings`);
-        await signInWithDemoWallet(page);
-        const own = page.getByRole("listitem").filter({ hasText: "This device" });
-        t.match(await own.innerText(), "last used just now · since just now");
-        t.same(faults, []);
-      }
-    },
-  );
+  await t.test("a device with a wrong clock signs in and shows the server's times", async (t) => {
+    for (const hoursAhead of [-2, 2]) {
+      const { page, faults } = await world.open(t, "/theme.js");
+      await page.clock.install({ time: Date.now() + hoursAhead * 3_600_000 });
+      await page.goto(`${world.baseUrl}/settings`);
+      await signInWithDemoWallet(page);
+      const own = page.getByRole("listitem").filter({ hasText: "This device" });
+      t.match(await own.innerText(), "last used just now · since just now");
+      t.same(faults, []);
+    }
+  });
 
   await t.test(
     "a page opened by URL starts at its top, and a reload keeps the scroll position",
@@ -92,40 +92,37 @@ t.test("failures in the browser", async (t) => {
     },
   );
 
-  await t.test(
-    "every screen survives an API outage, and loads when the API is back",
-    async (t) => {
-      const { page, faults } = await signedIn("/agents");
-      const screens = [
-        { path: "/agents", down: "Agents could not be loaded", up: "steady" },
-        { path: base, down: "The agent could not be loaded", up: "Can pay now" },
-        { path: `${base}/keys`, down: "The agent could not be loaded", up: "API keys" },
-        { path: `${base}/audit`, down: "The agent could not be loaded", up: "Agent created" },
-        { path: "/marketplace", down: "The marketplace could not be loaded", up: "/statistics/" },
-        {
-          path: "/developers/errors",
-          down: "The catalogue could not be loaded",
-          up: "daily_limit_exceeded",
-        },
-        { path: "/settings", down: "Sessions could not be loaded", up: "This device" },
-      ];
-      const outage = "**/api/{agents,agents?*,agents/**,overview*,listings*,errors,auth/sessions*}";
-      for (const { path, down, up } of screens) {
-        await page.route(outage, (route) => route.abort());
-        await page.goto(world.baseUrl + path);
-        const notice = page.getByRole("alert").filter({ hasText: down }).first();
-        await notice.waitFor({ timeout: 20_000 });
-        await page.unroute(outage);
-        await notice.getByRole("button", { name: "Try again" }).click();
-        await page
-          .getByText(up.startsWith("/") ? /statistics/i : up)
-          .first()
-          .waitFor();
-        t.pass(path);
-      }
-      t.same(faults, []);
-    },
-  );
+  await t.test("every screen survives an API outage, and loads when the API is back", async (t) => {
+    const { page, faults } = await signedIn("/agents");
+    const screens = [
+      { path: "/agents", down: "Agents could not be loaded", up: "steady" },
+      { path: base, down: "The agent could not be loaded", up: "Can pay now" },
+      { path: `${base}/keys`, down: "The agent could not be loaded", up: "API keys" },
+      { path: `${base}/audit`, down: "The agent could not be loaded", up: "Agent created" },
+      { path: "/marketplace", down: "The marketplace could not be loaded", up: "/statistics/" },
+      {
+        path: "/developers/errors",
+        down: "The catalogue could not be loaded",
+        up: "daily_limit_exceeded",
+      },
+      { path: "/settings", down: "Sessions could not be loaded", up: "This device" },
+    ];
+    const outage = "**/api/{agents,agents?*,agents/**,overview*,listings*,errors,auth/sessions*}";
+    for (const { path, down, up } of screens) {
+      await page.route(outage, (route) => route.abort());
+      await page.goto(world.baseUrl + path);
+      const notice = page.getByRole("alert").filter({ hasText: down }).first();
+      await notice.waitFor({ timeout: 20_000 });
+      await page.unroute(outage);
+      await notice.getByRole("button", { name: "Try again" }).click();
+      await page
+        .getByText(up.startsWith("/") ? /statistics/i : up)
+        .first()
+        .waitFor();
+      t.pass(path);
+    }
+    t.same(faults, []);
+  });
 
   await t.test("the browser identifies the audit entry that was changed", async () => {
     const { page } = await signedIn("/settings");

@@ -115,7 +115,7 @@ const toPayees: BenchRow = {
         }),
       );
     const target = {
-      says: `<= ${MOST_GAS}`,
+      label: `<= ${MOST_GAS}`,
       reached: ({ ours }: { ours: number }) => ours <= MOST_GAS,
     };
     return [

@@ -74,7 +74,7 @@ async function compare(context: BenchContext, timed: Timed, history: History): P
   try {
     const agents = [await seed(pool, FEW, history), await seed(pool, MANY, history)] as const;
     await pool.query("VACUUM ANALYZE payments, payment_sums");
-    context.say("seeded; deciding in turns");
+    context.print("seeded; deciding in turns");
     const counts = [FEW, MANY] as const;
     return await inTurns((which) => timed(pool, agents[which], counts[which]));
   } finally {
@@ -109,7 +109,7 @@ async function inTurns(timed: (which: 0 | 1) => Promise<number>): Promise<Figure
       unit: "",
       better: "less",
       of: ({ few, many }) => many / few,
-      target: { says: `<= ${TARGET}`, reached: ({ ours }) => ours <= TARGET },
+      target: { label: `<= ${TARGET}`, reached: ({ ours }) => ours <= TARGET },
     }),
   ];
 }
@@ -168,7 +168,7 @@ async function readIdle(context: BenchContext): Promise<Figure[]> {
     for (const [which, { id }] of agents.entries())
       await fill(pool, id, { count: which === 0 ? FEW : MANY, idleHours: IDLE_HOURS });
     await pool.query("VACUUM ANALYZE payments, payment_sums");
-    context.say("seeded; asking in turns");
+    context.print("seeded; asking in turns");
     return await inTurns(async (which) => {
       const headers = { authorization: `Bearer ${agents[which]?.apiKey ?? ""}` };
       const startMs = performance.now();

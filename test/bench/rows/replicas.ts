@@ -35,7 +35,7 @@ export const row: BenchRow = {
       for (const replicas of REPLICAS) {
         const one = await measure(context, replicas);
         each.push(one);
-        context.say(JSON.stringify(one));
+        context.print(JSON.stringify(one));
       }
       return each;
     });
@@ -62,7 +62,7 @@ export const row: BenchRow = {
         unit: "x",
         better: "less",
         of: (all) => of(4, cost)(all) / of(1, cost)(all),
-        target: { says: "<= 1.25", reached: ({ ours }) => ours <= 1.25 },
+        target: { label: "<= 1.25", reached: ({ ours }) => ours <= 1.25 },
       }),
     ];
   },

@@ -147,7 +147,7 @@ const lone: BenchRow = {
         ...ms,
         what: "answered after its block, p50",
         of: ({ each }) => median(each.map(({ afterBlockMs }) => afterBlockMs)),
-        target: { says: "<= 30 ms", reached: ({ ours }) => ours <= 30 },
+        target: { label: "<= 30 ms", reached: ({ ours }) => ours <= 30 },
       }),
       figure(measured, {
         ...ms,
@@ -160,14 +160,14 @@ const lone: BenchRow = {
         unit: "",
         better: "less",
         of: ({ each }) => each.filter(({ isLate }) => isLate).length,
-        target: { says: "0", reached: ({ ours }) => ours === 0 },
+        target: { label: "0", reached: ({ ours }) => ours === 0 },
       }),
       figure(measured, {
         what: "RPC calls more than idle",
         unit: "",
         better: "less",
         of: ({ rpcCalls }) => rpcCalls,
-        target: { says: "<= 6", reached: ({ ours }) => ours <= 6 },
+        target: { label: "<= 6", reached: ({ ours }) => ours <= 6 },
       }),
     ];
   },
@@ -264,7 +264,7 @@ const burst: BenchRow = {
           waits: true,
           of: ({ lastMs }) => lastMs[index] ?? Number.NaN,
           target: {
-            says: "the best",
+            label: "the best",
             reached: ({ ours, reference = Infinity, peer = Infinity }) =>
               ours <= Math.min(reference, peer),
           },
@@ -276,7 +276,7 @@ const burst: BenchRow = {
         better: "more",
         waits: true,
         of: ({ inNext }) => inNext.made,
-        target: { says: "all", reached: ({ ours }) => ours === BURST },
+        target: { label: "all", reached: ({ ours }) => ours === BURST },
       }),
       figure(measured, {
         what: `in the next block, arrived ${PHASES_MS.at(-1)} ms after one`,
@@ -284,14 +284,14 @@ const burst: BenchRow = {
         better: "more",
         waits: true,
         of: ({ inNext }) => inNext.open,
-        target: { says: "all", reached: ({ ours }) => ours === BURST },
+        target: { label: "all", reached: ({ ours }) => ours === BURST },
       }),
       figure(measured, {
         what: "succeeded",
         unit: `of ${count}`,
         better: "more",
         of: ({ succeeded }) => succeeded,
-        target: { says: "all", reached: ({ ours }) => ours === count },
+        target: { label: "all", reached: ({ ours }) => ours === count },
       }),
       figure(measured, {
         what: "transactions, for each 500",
@@ -304,7 +304,7 @@ const burst: BenchRow = {
         unit: "",
         better: "less",
         of: ({ sent }) => sent.reverted,
-        target: { says: "0", reached: ({ ours }) => ours === 0 },
+        target: { label: "0", reached: ({ ours }) => ours === 0 },
       }),
       figure(measured, {
         what: "gas each",
@@ -330,7 +330,7 @@ const COUNTED_FROM_MS = BLOCK_SECONDS * 1_000;
  * With a block every 2 s, this many requests in flight allow at most 600 responses per second; and twice as
  * many.
  */
-const CROWDS = [1_200, 2_400];
+const LOADS = [1_200, 2_400];
 /** The others run with each of these, and their best result counts. */
 const IN_FLIGHT = { reference: [64, 192], peer: [192, 1_200] };
 const MOST_BODIES = { ours: 16_000, others: 6_000 };
@@ -386,15 +386,15 @@ const sustained: BenchRow = {
     };
     const measured = await inRounds(world, async (name): Promise<Sustained[]> => {
       const each: Sustained[] = [];
-      const crowds = name === "ours" ? CROWDS : IN_FLIGHT[name];
-      for (const inFlight of crowds) each.push(await sustain(name, inFlight));
+      const loads = name === "ours" ? LOADS : IN_FLIGHT[name];
+      for (const inFlight of loads) each.push(await sustain(name, inFlight));
       if (name === "ours") return each;
       const best = each.toSorted((one, other) => other.rate - one.rate).slice(0, 1);
-      return CROWDS.flatMap(() => best);
+      return LOADS.flatMap(() => best);
     });
-    return CROWDS.flatMap((inFlight, crowd) => {
+    return LOADS.flatMap((inFlight, load) => {
       const of = (what: keyof Sustained) => (each: readonly Sustained[]) =>
-        each[crowd]?.[what] ?? Number.NaN;
+        each[load]?.[what] ?? Number.NaN;
       const among = `${inFlight.toLocaleString("en-US")} in flight`;
       return [
         figure(measured, {
@@ -404,7 +404,7 @@ const sustained: BenchRow = {
           waits: true,
           of: of("rate"),
           target: {
-            says: ">= 5x reference, >= 600 /s",
+            label: ">= 5x reference, >= 600 /s",
             reached: ({ ours, reference }) => timesAsMuch(ours, reference) >= 5 && ours >= 600,
           },
         }),
@@ -451,7 +451,7 @@ const again: BenchRow = {
         unit: "",
         better: "less",
         of: ({ transactions }) => transactions,
-        target: { says: "1", reached: ({ ours }) => ours === 1 },
+        target: { label: "1", reached: ({ ours }) => ours === 1 },
       }),
     ];
   },

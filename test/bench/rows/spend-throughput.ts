@@ -37,7 +37,7 @@ export const row: BenchRow = {
     );
     await spendFor(world, agents, WARM_UP_MS);
     const measured = await alone(() => spendFor(world, agents, DURATION_MS));
-    context.say(JSON.stringify(measured.ours.map(({ statuses }) => statuses)));
+    context.print(JSON.stringify(measured.ours.map(({ statuses }) => statuses)));
     return [
       figure(measured, {
         what: "rate",
@@ -45,7 +45,7 @@ export const row: BenchRow = {
         better: "more",
         of: ({ perSecond }) => perSecond,
         target: {
-          says: `>= ${TARGET_PER_SECOND} /s`,
+          label: `>= ${TARGET_PER_SECOND} /s`,
           reached: ({ ours }) => ours >= TARGET_PER_SECOND,
         },
       }),

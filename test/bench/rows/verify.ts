@@ -62,7 +62,7 @@ const rate = (measured: Samples<Measured>) =>
     better: "more",
     of: ({ perSecond }) => perSecond,
     target: {
-      says: ">= 8x reference, >= 1.5x peer",
+      label: ">= 8x reference, >= 1.5x peer",
       reached: ({ ours, reference, peer }) =>
         timesAsMuch(ours, reference) >= 8 && (peer === undefined || ours >= 1.5 * peer),
     },
@@ -120,7 +120,7 @@ export const rows: BenchRow[] = [
           unit: "x",
           better: "more",
           of: (each) => each.two.perSecond / each.one.perSecond,
-          target: { says: ">= 1.8x", reached: ({ ours }) => ours >= 1.8 },
+          target: { label: ">= 1.8x", reached: ({ ours }) => ours >= 1.8 },
         }),
       ];
     },
@@ -152,7 +152,7 @@ export const rows: BenchRow[] = [
           better: "less",
           of: ({ p50Ms }) => p50Ms,
           target: {
-            says: "<= 0.45x reference",
+            label: "<= 0.45x reference",
             reached: ({ ours, reference }) => timesAsMuch(ours, reference) <= 0.45,
           },
         }),

@@ -31,7 +31,7 @@ export const row: BenchRow = {
         ...fact,
         what: "0.5 s blocks",
         target: {
-          says: `<= ${TARGET}x a stock client`,
+          label: `<= ${TARGET}x a stock client`,
           reached: ({ ours, reference }) => timesAsMuch(ours, reference) <= TARGET,
         },
       }),
