@@ -97,7 +97,7 @@ export function confine(pids: readonly number[], share: number): () => void {
     }
   } catch (cause) {
     letGo();
-    throw new Error("nobody is let confine a process to a part of a processor here", { cause });
+    throw new Error("this environment does not allow limiting the CPU of a process", { cause });
   }
   return letGo;
 }

@@ -149,7 +149,7 @@ t.test("a seller that requests payment over MPP", async (t) => {
         "payee_invalid",
         /checksum/,
       ],
-      "to nobody": [
+      "to the zero address": [
         header({}, charge({ recipient: `0x${"0".repeat(40)}` })),
         "payee_invalid",
         /zero/,

@@ -249,5 +249,5 @@ t.test("the container's own health check works", async (t) => {
   t.equal(await look(), 1);
   server.close();
   server.closeAllConnections();
-  t.equal(await look(), 1, "nobody listens");
+  t.equal(await look(), 1, "the port is closed");
 });

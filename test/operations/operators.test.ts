@@ -139,7 +139,7 @@ t.test("a difference is repaired by a command, which records who and why", async
   t.match(silent.output, "--why");
   const dryRun = await operator([...which, "--why", "looking", "--dry-run"]);
   t.equal(dryRun.code, 0, dryRun.output);
-  t.equal(await open(), 3, "asked only");
+  t.equal(await open(), 3, "a dry run repairs nothing");
   const count = (await entries()).length;
   const one = await operator([...which, "--key", "nonce 2", "--why", "after the restore"], {
     OPERATOR: "ada",

@@ -405,7 +405,7 @@ t.test(
     t.match(
       fresh.stdout,
       `port ${next.port}`,
-      `a process that starts now asks both ${fresh.stderr}`,
+      `a new process checks both servers ${fresh.stderr}`,
     );
 
     const single = open(next.url);

@@ -228,7 +228,7 @@ t.test("two workers and one process with the relayer lanes", async (t) => {
         await killOf(service, "purser lanes", "SIGKILL");
         await newOne("purser lanes", lanes);
       });
-      t.comment(`heard of two kills: ${JSON.stringify(troubles)}`);
+      t.comment(`responses after two kills: ${JSON.stringify(troubles)}`);
       // Counts payments instead of responses: the number of retries depends on how long the lane process
       // takes to restart.
       const payers = new Set(troubles.map(({ number }) => number));

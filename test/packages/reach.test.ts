@@ -119,7 +119,7 @@ t.test(
       t.notMatch(JSON.stringify(error.problem), /purser_k/);
     }
     for (const { keys } of [elsewhere, page, otherApi, otherJson, broken])
-      t.equal(keys.length, 1, "asked once");
+      t.equal(keys.length, 1, "one request");
     const lines: string[] = [];
     const env = {
       PURSER_URL: `http://127.0.0.1:${closedPort}`,

@@ -18,9 +18,9 @@ const SECOND = "0.03";
 const POINTS = [
   { dieAt: "verified", charged: 30_000n, served: true, why: "nothing was begun" },
   { dieAt: "working", charged: 30_000n, served: true, why: "the work was lost with the process" },
-  { dieAt: "settling", charged: 10_000n, served: true, why: "what was said is charged" },
-  { dieAt: "sent", charged: 10_000n, served: undefined, why: "told, or not, when it died" },
-  { dieAt: "settled", charged: 10_000n, served: false, why: "the success was told once" },
+  { dieAt: "settling", charged: 10_000n, served: true, why: "the recorded amount is charged" },
+  { dieAt: "sent", charged: 10_000n, served: undefined, why: "reported or not before it died" },
+  { dieAt: "settled", charged: 10_000n, served: false, why: "the success was reported once" },
 ];
 
 for (const { dieAt, charged, served, why } of POINTS) {

@@ -59,7 +59,7 @@ function routes(app: FastifyInstance): void {
   app.get("/silent", { config: { paywall: UP_TO } }, async () => ({ words: 3 }));
   app.get("/broken", { config: { paywall: UP_TO } }, async (request) => {
     request.payment?.charge("0.01");
-    throw new Error("after it was said");
+    throw new Error("after the charge was set");
   });
   app.get("/sorry", { config: { paywall: UP_TO } }, async (request, reply) => {
     request.payment?.charge("0.01");
@@ -386,7 +386,7 @@ t.test("two processes that work for one proof: one is paid, and responds", async
     );
     const [answer, ...more] = answers.filter(({ status }) => status === 200);
     t.equal(more.length, 0);
-    if (!answer) throw new Error("nobody answered");
+    if (!answer) throw new Error("no process responded");
     const { used } = (await answer.json()) as { used: string };
     t.equal(await balanceOf(chain, payTo), used === "0.01" ? 10_000n : 30_000n);
     const loser = answers.find(({ status }) => status === 402);

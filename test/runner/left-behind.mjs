@@ -1,7 +1,7 @@
 // Finds resources that a test file left open: timers, connections, servers and child processes that would
 // keep this process running.
 
-/** Resources close a moment after they were told to, on a busy machine much later. */
+/** Resources close a moment after the request to close, on a busy machine much later. */
 const CLOSE_WAIT_MS = 15_000;
 /** The pipes to the parent process. */
 const OWN_PIPES = new Set([process.stdin, process.stdout, process.stderr]);

@@ -110,7 +110,7 @@ export async function runSoak(options: SoakOptions): Promise<SoakReport> {
     const faults = await breakThings(context, made.targets, options);
     ended.abort();
     await load;
-    options.print("healing, and letting it settle");
+    options.print("removing all faults, and waiting until nothing is open");
     await within(removeAllFaults(context), FAULT_AT_MOST_MS);
     for (const payment of random.shuffled(posted).slice(0, REPLAYS_AT_THE_END))
       await settle(context, payment);
