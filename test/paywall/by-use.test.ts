@@ -195,7 +195,7 @@ for (const [name, facilitator] of Object.entries(FACILITATORS)) {
     await t.test("work that fails, or never sets the amount used, costs nothing", async (t) => {
       const before = await paid();
       for (const [path, status, served] of [
-        ["/broken", 500, /after it was said/],
+        ["/broken", 500, /after the charge was set/],
         ["/sorry", 422, /sorry/],
         ["/twice", 500, /set only once/],
         ["/words?used=0.050001", 500, /more than/],

@@ -42,7 +42,7 @@ export function checkLimits({ payments }: Rows, agents: SoakAgent[]): Check[] {
   }
   return [
     check("limits held at every moment", looked, over),
-    check("no budget was released for a payment that was made", looked, early),
+    check("no budget given back for what was paid after all", looked, early),
     check("no reservation of a paused agent", looked, paused),
   ];
 }

@@ -371,13 +371,17 @@ export function checkOutcomes(
   const twice = [...successes].filter(([, times]) => times > 1).map(([key]) => key);
   return [
     check(
-      "lost: reported as paid, and not on chain exactly once",
+      "lost: reported paid, and not on chain exactly once",
       reported.filter(({ outcome }) => outcome === "paid").length,
       lost,
     ),
-    check("removed by a reorganisation, not included again in time, and corrected", corrected, []),
-    check("reported as paid more than once", successes.size, twice),
-    check("reported as unpaid, but on chain", reported.filter(isReportedUnpaid).length, false_),
+    check(
+      "taken back by a reorganisation, in time for no other block, and reported",
+      corrected,
+      [],
+    ),
+    check("reported paid more than once", successes.size, twice),
+    check("reported unpaid, and yet on chain", reported.filter(isReportedUnpaid).length, false_),
   ];
 }
 

@@ -49,7 +49,7 @@ export async function checkServiceReports(
       ready.push(`replica ${index}: ${answer?.status} ${JSON.stringify(answer?.body["parts"])}`);
   }
   return [
-    check("the spent amounts in agents' limits", agents.length, meters),
+    check("what agents see as spent", agents.length, meters),
     check("replicas ready in the end", world.replicas.length, ready),
     ...(await checkReconciler(context)),
   ];
@@ -84,7 +84,7 @@ async function checkReconciler({ world, agents }: SoakContext): Promise<Check[]>
   );
   return [
     check(
-      "the overviews report that the ledger equals the chain",
+      "overviews show: ledger equals chain",
       reported.length,
       wrong.map((one) => `at head ${head}: ${JSON.stringify(one)}`),
     ),
