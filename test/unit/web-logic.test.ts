@@ -27,7 +27,7 @@ import {
   EMPTY_RULES,
   requestFor,
   describeRules,
-  wordsOf,
+  ruleLabelsOf,
 } from "../../web/src/features/rules/rules.ts";
 import { testAccount } from "../helpers/chain.ts";
 
@@ -129,7 +129,7 @@ t.test("rules are told as they are, and only what changed is sent", async (t) =>
     field: field ? { ...field, label: `The server's ${field.label}` } : null,
   }));
   t.same(
-    diffRules(before, after, wordsOf(rules)).map(({ what }) => what),
+    diffRules(before, after, ruleLabelsOf(rules)).map(({ what }) => what),
     ["The server's Daily limit", "The server's Limit per payment", "Payee removed"],
     "settings are called what the rules call them",
   );

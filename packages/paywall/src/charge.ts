@@ -206,7 +206,7 @@ export class Cashier {
     const refuse = async (error?: string): Promise<PaymentRequiredAnswer> => {
       const explained = error ? { ...required, error } : required;
       const answer = paymentRequired(await this.#withOffers(resource, request, explained));
-      return this.#mpp?.beside(answer, request) ?? answer;
+      return this.#mpp?.withChallenges(answer, request) ?? answer;
     };
     const proof =
       this.#mpp?.proofIn(request, required) ?? readProof(request.headers, required.accepts);
@@ -337,7 +337,7 @@ export class Cashier {
       const answer = refused(response, version);
       // An MPP challenge is valid for one credential, so a refusal comes with a new challenge.
       const renewed =
-        version === "mpp" && this.#mpp?.beside(paymentRequired(payment.required), request);
+        version === "mpp" && this.#mpp?.withChallenges(paymentRequired(payment.required), request);
       const challenge = renewed ? renewed.headers["www-authenticate"] : undefined;
       if (challenge === undefined) return answer;
       return { ...answer, headers: { ...answer.headers, "www-authenticate": challenge } };

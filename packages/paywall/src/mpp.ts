@@ -64,7 +64,7 @@ export class MppCharges {
   }
 
   /** Adds one challenge for each entry of the terms that MPP can express. */
-  beside(unpaid: PaymentRequiredAnswer, request: PaidRequest): PaymentRequiredAnswer {
+  withChallenges(unpaid: PaymentRequiredAnswer, request: PaidRequest): PaymentRequiredAnswer {
     const challenges = unpaid.required.accepts
       .filter(isForVersion1)
       .map((terms) => asHeader(this.#challenge(terms, request)));

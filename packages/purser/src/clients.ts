@@ -140,11 +140,11 @@ export function withEntry(
 function withJsonEntry(text: string, holder: string, name: string, entry: Record<string, unknown>) {
   const errors: ParseError[] = [];
   const before: unknown = text.trim() === "" ? {} : parseJsonc(text, errors, JSONC);
-  const held = isObject(before) ? before[holder] : undefined;
+  const servers = isObject(before) ? before[holder] : undefined;
   if (errors.length > 0 || !isObject(before)) return refused("it is not a JSON object");
-  if (held !== undefined && !isObject(held)) return refused(`its ${holder} is not an object`);
-  const whole = withOtherMembers(held?.[name], entry);
-  if (isDeepStrictEqual(held?.[name], whole)) return { ok: true as const, text };
+  if (servers !== undefined && !isObject(servers)) return refused(`its ${holder} is not an object`);
+  const whole = withOtherMembers(servers?.[name], entry);
+  if (isDeepStrictEqual(servers?.[name], whole)) return { ok: true as const, text };
   const tab = /^\t/m.test(text);
   const formattingOptions = { insertSpaces: !tab, tabSize: 2, insertFinalNewline: true };
   const base = text.trim() === "" ? "{}\n" : text;

@@ -9,7 +9,7 @@ import { Consent } from "../../features/connections/Consent.tsx";
 import { revokeKey } from "../../features/keys/api.ts";
 import { PickSeller } from "../../features/marketplace/PickSeller.tsx";
 import { CreateAgent } from "../../features/rules/CreateAgent.tsx";
-import { WithRuleWords } from "../../features/rules/RulesFields.tsx";
+import { WithRuleLabels } from "../../features/rules/RulesFields.tsx";
 import type { Agent, CreatedAgent } from "../../lib/wire.ts";
 
 /** The page to which a program sends the owner (OAuth's authorization endpoint). */
@@ -41,14 +41,14 @@ function NewAgent({ onCreated }: { onCreated: (agent: Agent) => void }): ReactNo
     void revokeKey(agent.id, key.id).catch(() => {});
   };
   return (
-    <WithRuleWords>
-      {(words) => (
+    <WithRuleLabels>
+      {(labels) => (
         <CreateAgent
-          words={words}
+          labels={labels}
           onCreated={created}
           picker={(add, has) => <PickSeller onPick={add} has={has} />}
         />
       )}
-    </WithRuleWords>
+    </WithRuleLabels>
   );
 }

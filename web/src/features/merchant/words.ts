@@ -59,5 +59,5 @@ export const REFUND_STATUS: Record<string, Words> = {
   },
 };
 
-export const refundWords = (refund: Refund): Words =>
+export const refundLabel = (refund: Refund): Words =>
   REFUND_STATUS[refund.status] ?? { label: refund.status, tone: "neutral", meaning: "" };

@@ -13,7 +13,7 @@ import { useParameter } from "../../lib/use-parameter.ts";
 import type { Notification } from "../../lib/wire.ts";
 import { notificationsQuery } from "./api.ts";
 import styles from "./Notifications.module.css";
-import { thirdPartyTexts, placeOf, sentence, TYPE_NAMES, TYPES, typeWords } from "./words.ts";
+import { thirdPartyTexts, placeOf, sentence, TYPE_NAMES, TYPES, typeLabel } from "./words.ts";
 
 const OPTIONS = [
   { value: "", label: "Everything" },
@@ -73,7 +73,7 @@ export function NotificationHistory({
 }
 
 function Row({ notification, who }: { notification: Notification; who: string }): ReactNode {
-  const { label, tone } = typeWords(notification.type);
+  const { label, tone } = typeLabel(notification.type);
   const place = placeOf(notification);
   const text = sentence(notification, who);
   const quoted = thirdPartyTexts(notification);

@@ -17,7 +17,7 @@ import { changeWebhook, testWebhook, webhooksQuery } from "./api.ts";
 import { Deliveries } from "./Deliveries.tsx";
 import styles from "./Notifications.module.css";
 import { type OpenWebhookDialog, WebhookDialog } from "./WebhookDialog.tsx";
-import { typeWords } from "./words.ts";
+import { typeLabel } from "./words.ts";
 
 const MOST = 10;
 
@@ -87,7 +87,7 @@ const typesText = (types: readonly string[]): string =>
     ? "Everything"
     : types.length > 3
       ? plural(types.length, "kind")
-      : types.map((type) => typeWords(type).label).join(", ");
+      : types.map((type) => typeLabel(type).label).join(", ");
 
 interface ItemProps {
   webhook: Webhook;

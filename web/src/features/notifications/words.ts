@@ -3,19 +3,19 @@ import type { Tone } from "../../components/Badge.tsx";
 import { formatUsdc, parseUsdc } from "../../lib/money.ts";
 import type { Notification, NotificationTypeName } from "../../lib/wire.ts";
 
-interface TypeWords {
+interface TypeLabel {
   label: string;
   group: string;
   tone: Tone;
 }
 
-const words = (label: string, group: string, tone: Tone = "neutral"): TypeWords => ({
+const words = (label: string, group: string, tone: Tone = "neutral"): TypeLabel => ({
   label,
   group,
   tone,
 });
 
-export const TYPES: Readonly<Record<NotificationTypeName, TypeWords>> = {
+export const TYPES: Readonly<Record<NotificationTypeName, TypeLabel>> = {
   "payment.settled": words("Payment made", "Payments", "ok"),
   "payment.failed": words("Payment reversed", "Payments", "bad"),
   "payment.blocked": words("Payment refused", "Payments", "warn"),
@@ -50,7 +50,7 @@ export const URGENT_NAMES = TYPE_NAMES.filter(
 export const WEBHOOK_NAMES = TYPE_NAMES.filter((name) => name !== "webhook.test");
 
 /** A type that this version of the app does not know is shown by its name. */
-export const typeWords = (type: string): TypeWords =>
+export const typeLabel = (type: string): TypeLabel =>
   TYPES[type as NotificationTypeName] ?? words(type, "Other");
 
 const fact = (data: Notification["data"], name: string): string => {

@@ -9,14 +9,14 @@ export const KINDS: Record<string, string> = {
   incoming: "Received",
 };
 
-interface StatusWords {
+interface StatusLabel {
   label: string;
   tone: Tone;
   /** For the drawer: the meaning of this state for the money. */
   meaning: string;
 }
 
-const WORDS: Record<string, StatusWords> = {
+const WORDS: Record<string, StatusLabel> = {
   settled: {
     label: "Settled",
     tone: "ok",
@@ -53,7 +53,7 @@ const WORDS: Record<string, StatusWords> = {
 export const isUndelivered = (payment: Payment): boolean =>
   payment.kind === "x402" && payment.status === "settled" && payment.x402?.delivered === false;
 
-export function statusOf(payment: Payment): StatusWords {
+export function statusOf(payment: Payment): StatusLabel {
   if (isUndelivered(payment)) {
     return {
       label: "Paid, not delivered",

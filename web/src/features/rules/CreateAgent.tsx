@@ -15,18 +15,18 @@ import {
   EMPTY_RULES,
   namesOf,
   type RulesDraft,
-  type RuleWords,
+  type RuleLabels,
   describeRules,
 } from "./rules.ts";
 import { RulesFields } from "./RulesFields.tsx";
 import { useNetwork } from "../../shared/info.ts";
 
 export function CreateAgent({
-  words,
+  labels,
   onCreated,
   picker,
 }: {
-  words: RuleWords;
+  labels: RuleLabels;
   onCreated: (created: CreatedAgent) => void;
   picker?: PayeePicker;
 }): ReactNode {
@@ -37,7 +37,7 @@ export function CreateAgent({
   const hasErrors = Object.keys(errors).length > 0;
 
   const create = useMutation({
-    mutationFn: () => createAgent(creationOf(draft), { network, names: namesOf(words) }),
+    mutationFn: () => createAgent(creationOf(draft), { network, names: namesOf(labels) }),
     onSuccess: (created) => {
       onCreated(created);
       void invalidate.afterRules();
@@ -61,7 +61,7 @@ export function CreateAgent({
   return (
     <form className={styles.root} noValidate onSubmit={onSubmit}>
       <RulesFields
-        words={words}
+        labels={labels}
         draft={draft}
         errors={isTried ? errors : {}}
         onChange={setDraft}

@@ -42,40 +42,40 @@ const FIELDS = [
   "allowlist",
 ] as const;
 const PAYEE_FIELDS = ["dailyLimit", "perPaymentLimit", "expiresAt"] as const;
-interface Words {
+interface FieldLabels {
   label: string;
   help: string;
 }
 
 /** The server's names for the owner's settings. */
-export type RuleWords = Record<(typeof FIELDS)[number], Words> & {
-  payee: Record<(typeof PAYEE_FIELDS)[number], Words>;
+export type RuleLabels = Record<(typeof FIELDS)[number], FieldLabels> & {
+  payee: Record<(typeof PAYEE_FIELDS)[number], FieldLabels>;
 };
 
-export function wordsOf(rules: ServiceInfo["rules"]): RuleWords {
-  const wordsFor = (name: string, of?: "payee"): Words => {
+export function ruleLabelsOf(rules: ServiceInfo["rules"]): RuleLabels {
+  const labelsFor = (name: string, of?: "payee"): FieldLabels => {
     const rule = rules.find(({ field }) => field?.name === name && field.of === of);
     if (!rule?.field) throw new Error(`This server has no rule named ${name}.`);
     return rule.field;
   };
   return {
-    ...(Object.fromEntries(FIELDS.map((name) => [name, wordsFor(name)])) as Record<
+    ...(Object.fromEntries(FIELDS.map((name) => [name, labelsFor(name)])) as Record<
       (typeof FIELDS)[number],
-      Words
+      FieldLabels
     >),
     payee: Object.fromEntries(
-      PAYEE_FIELDS.map((name) => [name, wordsFor(name, "payee")]),
-    ) as RuleWords["payee"],
+      PAYEE_FIELDS.map((name) => [name, labelsFor(name, "payee")]),
+    ) as RuleLabels["payee"],
   };
 }
 
-export const namesOf = (words: RuleWords): TermNames => ({
-  dailyLimit: words.dailyLimit.label,
-  weeklyLimit: words.weeklyLimit.label,
-  monthlyLimit: words.monthlyLimit.label,
-  perPaymentLimit: words.perPaymentLimit.label,
-  paymentsPerHour: words.paymentsPerHour.label,
-  expiresAt: words.expiresAt.label,
+export const namesOf = (labels: RuleLabels): TermNames => ({
+  dailyLimit: labels.dailyLimit.label,
+  weeklyLimit: labels.weeklyLimit.label,
+  monthlyLimit: labels.monthlyLimit.label,
+  perPaymentLimit: labels.perPaymentLimit.label,
+  paymentsPerHour: labels.paymentsPerHour.label,
+  expiresAt: labels.expiresAt.label,
 });
 
 export const EMPTY_RULES: RulesDraft = {
@@ -232,8 +232,8 @@ const termsOf = (draft: RulesDraft): Terms => {
 };
 
 /** The changes of saving, line by line. Drafts must be valid. */
-export const diffRules = (before: RulesDraft, after: RulesDraft, words: RuleWords): Change[] =>
-  diffTerms(termsOf(before), termsOf(after), namesOf(words));
+export const diffRules = (before: RulesDraft, after: RulesDraft, labels: RuleLabels): Change[] =>
+  diffTerms(termsOf(before), termsOf(after), namesOf(labels));
 
 /** Whether saving needs the owner's signature. */
 export const needsSignature = (before: RulesDraft, after: RulesDraft): boolean =>
