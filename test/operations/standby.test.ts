@@ -402,11 +402,7 @@ t.test(
         timeout: 60_000,
       },
     );
-    t.match(
-      fresh.stdout,
-      `port ${next.port}`,
-      `a new process checks both servers ${fresh.stderr}`,
-    );
+    t.match(fresh.stdout, `port ${next.port}`, `a new process checks both servers ${fresh.stderr}`);
 
     const single = open(next.url);
     const pid = async (pool: Pool) =>
