@@ -302,23 +302,20 @@ t.test("a seller that requests payment over MPP", async (t) => {
     });
   });
 
-  await t.test(
-    "no approval is requested for a payment whose nonce the seller chooses",
-    async (t) => {
-      requestOverMpp(seller, () => asHeader(challengeOf(charge({ amount: "900000000" }))));
-      const answer = await made.fetch(
-        { url, requestApproval: true },
-        { "idempotency-key": "approve-me" },
-      );
-      t.match(answer, {
-        body: {
-          code: /limit_exceeded|insufficient/,
-          approvable: false,
-          detail: /An approval cannot/,
-        },
-      });
-    },
-  );
+  await t.test("no approval for a payment whose nonce the seller chooses", async (t) => {
+    requestOverMpp(seller, () => asHeader(challengeOf(charge({ amount: "900000000" }))));
+    const answer = await made.fetch(
+      { url, requestApproval: true },
+      { "idempotency-key": "approve-me" },
+    );
+    t.match(answer, {
+      body: {
+        code: /limit_exceeded|insufficient/,
+        approvable: false,
+        detail: /An approval cannot/,
+      },
+    });
+  });
   await assertLedgerIsChain(t, made);
 });
 

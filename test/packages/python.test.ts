@@ -182,30 +182,27 @@ print(json.dumps(said))
   },
 );
 
-t.test(
-  "a call that may have paid is never reported as unpaid",
-  { skip: missing ?? false },
-  async (t) => {
-    const tls = selfSigned(folder);
-    if (!tls) return t.comment("no openssl on this machine: TLS was not tested");
-    const hangsUp = await bothProtocols(t, tls, (method, response) =>
-      method === "POST" ? cut(response) : html(response),
-    );
-    const services = [await garbledTls(t, tls, 3), await garbledTls(t, tls, 9)];
-    const line = await scripted(t, (response) => response.socket?.end("HTTP#1.1 ok\r\n\r\n"));
-    const onlyTls = await garbledTls(t, tls, 3);
-    const urls = [...services.map(({ url }) => url), hangsUp.url, line.url];
-    const looks: number[] = [];
-    const waits = createServer((request, response) => {
-      looks.push(Number(/wait=(\d+)/.exec(request.url ?? "")?.[1]));
-      const status = looks.length < 3 ? "open" : "granted";
-      setTimeout(() => json(200, { status })(response), (looks.at(-1) ?? 0) * 1_000);
-    }).listen(0, "127.0.0.1");
-    await once(waits, "listening");
-    t.teardown(() => waits.close());
-    const waitsUrl = `http://127.0.0.1:${(waits.address() as AddressInfo).port}`;
-    const printed = await runPython(
-      `
+t.test("an unknown outcome is never called unpaid", { skip: missing ?? false }, async (t) => {
+  const tls = selfSigned(folder);
+  if (!tls) return t.comment("no openssl on this machine: TLS was not tested");
+  const hangsUp = await bothProtocols(t, tls, (method, response) =>
+    method === "POST" ? cut(response) : html(response),
+  );
+  const services = [await garbledTls(t, tls, 3), await garbledTls(t, tls, 9)];
+  const line = await scripted(t, (response) => response.socket?.end("HTTP#1.1 ok\r\n\r\n"));
+  const onlyTls = await garbledTls(t, tls, 3);
+  const urls = [...services.map(({ url }) => url), hangsUp.url, line.url];
+  const looks: number[] = [];
+  const waits = createServer((request, response) => {
+    looks.push(Number(/wait=(\d+)/.exec(request.url ?? "")?.[1]));
+    const status = looks.length < 3 ? "open" : "granted";
+    setTimeout(() => json(200, { status })(response), (looks.at(-1) ?? 0) * 1_000);
+  }).listen(0, "127.0.0.1");
+  await once(waits, "listening");
+  t.teardown(() => waits.close());
+  const waitsUrl = `http://127.0.0.1:${(waits.address() as AddressInfo).port}`;
+  const printed = await runPython(
+    `
 import json
 from purser import Purser, PurserError
 def said(url):
@@ -217,25 +214,24 @@ waiting = Purser("k", ${JSON.stringify(waitsUrl)}, timeout=2.5)
 print(json.dumps([[said(url) for url in ${JSON.stringify(urls)}], said(${JSON.stringify(onlyTls.url.replace("https", "http"))}),
     waiting.wait_for_approval("apr_1", timeout=8)["status"]]))
 `,
-      { SSL_CERT_FILE: tls.certFile },
-    );
-    const [unknown, other, decided] = JSON.parse(printed) as [string[], string, string];
-    t.same(
-      unknown,
-      urls.map(() => "no_answer"),
-    );
-    t.ok(
-      services.every(({ requests }) => requests[0]?.startsWith("POST ")),
-      "the request had arrived",
-    );
-    t.equal(other, "not_reached", "a port that only speaks TLS has read no plain HTTP request");
-    t.same(
-      [decided, looks],
-      ["granted", [1, 1, 1]],
-      "each wait takes half of a call's timeout at most",
-    );
-  },
-);
+    { SSL_CERT_FILE: tls.certFile },
+  );
+  const [unknown, other, decided] = JSON.parse(printed) as [string[], string, string];
+  t.same(
+    unknown,
+    urls.map(() => "no_answer"),
+  );
+  t.ok(
+    services.every(({ requests }) => requests[0]?.startsWith("POST ")),
+    "the request had arrived",
+  );
+  t.equal(other, "not_reached", "a port that only speaks TLS has read no plain HTTP request");
+  t.same(
+    [decided, looks],
+    ["granted", [1, 1, 1]],
+    "each wait takes half of a call's timeout at most",
+  );
+});
 
 const TYPED = `
 from purser import ApprovalNeeded, Denied, FetchResult, Purser, PurserError

@@ -71,70 +71,65 @@ const spendAt = (baseUrl: string, options: { timeoutMs?: number } = {}) =>
     amount: "1",
   });
 
-t.test(
-  "a wrong URL is reported within two seconds with its own code, without retries",
-  async (t) => {
-    const unused = createTcpServer();
-    const closedPort = await listening(unused);
-    const elsewhere = await scripted(html(404));
-    const page = await scripted(html(200));
-    const otherApi = await scripted(json(404, { detail: "Not Found" }));
-    const otherJson = await scripted(json(200, { hello: "world" }));
-    const broken = await scripted(html(500));
-    const wrong: [string, string, RegExp][] = [
-      [`http://127.0.0.1:${closedPort}`, "not_reached", /ECONNREFUSED/],
-      ["http://no-such-host.invalid", "not_reached", /ENOTFOUND|EAI_AGAIN/],
-      ["localhost:3000", "not_reached", /no http/],
-      ["not a url", "not_reached", /no http/],
-      [elsewhere.url, "not_purser", /HTTP 404 \(text\/html\)/],
-      [page.url, "not_purser", /HTTP 200 \(text\/html\)/],
-      [otherApi.url, "not_purser", /HTTP 404/],
-      [otherJson.url, "not_purser", /HTTP 200/],
-      // This 500 may have come after a payment, so the call is not reported as unpaid.
-      [broken.url, "no_answer", /HTTP 500/],
-    ];
-    if (tls) {
-      const port = await listening(
-        createTlsServer(tls, (_request, response) => response.end("{}")),
-      );
-      wrong.push(
-        [`https://127.0.0.1:${port}`, "not_reached", /encrypted/],
-        [`http://127.0.0.1:${port}`, "not_reached", /the server uses TLS/],
-      );
-      const plainPort = Number(new URL(page.url).port);
-      wrong.push([`https://127.0.0.1:${plainPort}`, "not_reached", /encrypted/]);
-    } else t.comment("no openssl on this machine: TLS was not tested");
-    // Closed only once the others listen, because one of them could otherwise get its port.
-    unused.close();
-    await once(unused, "close");
-    for (const [url, code, why] of wrong) {
-      const from = performance.now();
-      const error = await failure(spendAt(url));
-      const took = performance.now() - from;
-      t.equal(error.code, code, url);
-      t.match(error.message, why);
-      t.ok(error.message.includes(url), `the sentence names ${url}`);
-      t.ok(took < LIMIT_MS, `${url}: ${Math.round(took)} ms`);
-      if (code !== "no_answer") t.match(error.problem.detail, /Nothing was paid/);
-      t.notMatch(JSON.stringify(error.problem), /purser_k/);
-    }
-    for (const { keys } of [elsewhere, page, otherApi, otherJson, broken])
-      t.equal(keys.length, 1, "one request");
-    const lines: string[] = [];
-    const env = {
-      PURSER_URL: `http://127.0.0.1:${closedPort}`,
-      AGENT_API_KEY: "purser_k",
-      XDG_CONFIG_HOME: folder,
-    };
-    const exit = await main(["spend", RECIPIENT, "1"], env, (line) => lines.push(line));
-    t.equal(exit, 1, "nothing was paid: failed, not unknown");
-    t.match(JSON.parse(lines.join("\n")), {
-      code: "not_reached",
-      suggestion: /PURSER_URL/,
-      idempotencyKey: String,
-    });
-  },
-);
+t.test("a wrong URL is reported within two seconds, without retries", async (t) => {
+  const unused = createTcpServer();
+  const closedPort = await listening(unused);
+  const elsewhere = await scripted(html(404));
+  const page = await scripted(html(200));
+  const otherApi = await scripted(json(404, { detail: "Not Found" }));
+  const otherJson = await scripted(json(200, { hello: "world" }));
+  const broken = await scripted(html(500));
+  const wrong: [string, string, RegExp][] = [
+    [`http://127.0.0.1:${closedPort}`, "not_reached", /ECONNREFUSED/],
+    ["http://no-such-host.invalid", "not_reached", /ENOTFOUND|EAI_AGAIN/],
+    ["localhost:3000", "not_reached", /no http/],
+    ["not a url", "not_reached", /no http/],
+    [elsewhere.url, "not_purser", /HTTP 404 \(text\/html\)/],
+    [page.url, "not_purser", /HTTP 200 \(text\/html\)/],
+    [otherApi.url, "not_purser", /HTTP 404/],
+    [otherJson.url, "not_purser", /HTTP 200/],
+    // This 500 may have come after a payment, so the call is not reported as unpaid.
+    [broken.url, "no_answer", /HTTP 500/],
+  ];
+  if (tls) {
+    const port = await listening(createTlsServer(tls, (_request, response) => response.end("{}")));
+    wrong.push(
+      [`https://127.0.0.1:${port}`, "not_reached", /encrypted/],
+      [`http://127.0.0.1:${port}`, "not_reached", /the server uses TLS/],
+    );
+    const plainPort = Number(new URL(page.url).port);
+    wrong.push([`https://127.0.0.1:${plainPort}`, "not_reached", /encrypted/]);
+  } else t.comment("no openssl on this machine: TLS was not tested");
+  // Closed only once the others listen, because one of them could otherwise get its port.
+  unused.close();
+  await once(unused, "close");
+  for (const [url, code, why] of wrong) {
+    const from = performance.now();
+    const error = await failure(spendAt(url));
+    const took = performance.now() - from;
+    t.equal(error.code, code, url);
+    t.match(error.message, why);
+    t.ok(error.message.includes(url), `the sentence names ${url}`);
+    t.ok(took < LIMIT_MS, `${url}: ${Math.round(took)} ms`);
+    if (code !== "no_answer") t.match(error.problem.detail, /Nothing was paid/);
+    t.notMatch(JSON.stringify(error.problem), /purser_k/);
+  }
+  for (const { keys } of [elsewhere, page, otherApi, otherJson, broken])
+    t.equal(keys.length, 1, "one request");
+  const lines: string[] = [];
+  const env = {
+    PURSER_URL: `http://127.0.0.1:${closedPort}`,
+    AGENT_API_KEY: "purser_k",
+    XDG_CONFIG_HOME: folder,
+  };
+  const exit = await main(["spend", RECIPIENT, "1"], env, (line) => lines.push(line));
+  t.equal(exit, 1, "nothing was paid: failed, not unknown");
+  t.match(JSON.parse(lines.join("\n")), {
+    code: "not_reached",
+    suggestion: /PURSER_URL/,
+    idempotencyKey: String,
+  });
+});
 
 t.test("a call that may have paid is never reported as unpaid", async (t) => {
   const commandAt = async (url: string, more: Record<string, string> = {}) => {
@@ -281,37 +276,30 @@ t.test("content that was delivered with a 504 is kept, whatever follows", async 
   t.match((await failure(fetchAt(oldFormat.url))).delivered, { data: { height: 7 } });
 });
 
-t.test(
-  "the command line prints the content, and a target's own failure is not a success",
-  async (t) => {
-    const run = async (url: string, args: string[]) => {
-      const lines: string[] = [];
-      const env = { PURSER_URL: url, AGENT_API_KEY: "k", XDG_CONFIG_HOME: folder };
-      const exit = await main(args, env, (line) => lines.push(line));
-      return { exit, printed: JSON.parse(lines.join("\n")) as Record<string, unknown> };
-    };
-    const thirdParty = { untrusted: true, text: "the goods" };
-    const refused = await scripted(
-      problem(504, "payment_status_unknown", { paymentId: "pay_1", thirdParty }),
-      problem(502, "settlement_failed", { paymentId: "pay_1" }),
+t.test("the command line prints it; a target's own failure is not a success", async (t) => {
+  const run = async (url: string, args: string[]) => {
+    const lines: string[] = [];
+    const env = { PURSER_URL: url, AGENT_API_KEY: "k", XDG_CONFIG_HOME: folder };
+    const exit = await main(args, env, (line) => lines.push(line));
+    return { exit, printed: JSON.parse(lines.join("\n")) as Record<string, unknown> };
+  };
+  const thirdParty = { untrusted: true, text: "the goods" };
+  const refused = await scripted(
+    problem(504, "payment_status_unknown", { paymentId: "pay_1", thirdParty }),
+    problem(502, "settlement_failed", { paymentId: "pay_1" }),
+  );
+  t.match(await run(refused.url, ["fetch", "https://shop.example"]), {
+    exit: 1,
+    printed: { code: "settlement_failed", delivered: { text: "the goods" } },
+  });
+  for (const [status, exit] of [
+    [200, 0],
+    [404, 1],
+    [500, 1],
+  ] as const) {
+    const service = await scripted(
+      json(200, { success: true, paid: false, status, delivered: status === 200 }),
     );
-    t.match(await run(refused.url, ["fetch", "https://shop.example"]), {
-      exit: 1,
-      printed: { code: "settlement_failed", delivered: { text: "the goods" } },
-    });
-    for (const [status, exit] of [
-      [200, 0],
-      [404, 1],
-      [500, 1],
-    ] as const) {
-      const service = await scripted(
-        json(200, { success: true, paid: false, status, delivered: status === 200 }),
-      );
-      t.equal(
-        (await run(service.url, ["fetch", "https://shop.example"])).exit,
-        exit,
-        String(status),
-      );
-    }
-  },
-);
+    t.equal((await run(service.url, ["fetch", "https://shop.example"])).exit, exit, String(status));
+  }
+});

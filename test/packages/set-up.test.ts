@@ -474,47 +474,41 @@ t.test("what a program writes during the question is kept", async (t) => {
   t.equal(readFileSync(file, "utf8"), "{ broken");
 });
 
-t.test(
-  "a file that cannot be written does not stop the others, and is reported as a failure",
-  async (t) => {
-    const home = t.testdir({ ".gemini": "a file", blocked: { ".config": "a file" } });
-    const args = ["connect", "claude-code", "gemini", "windsurf", "--yes"];
-    const run = await purser(args, { HOME: home, AGENT_API_KEY: owned.apiKey });
-    t.equal(run.code, 1, run.stdout);
-    const done = JSON.parse(run.stdout) as { connected: unknown[]; savedIn: string };
-    t.match(done.connected, [
-      { client: "claude-code", status: "written" },
-      { client: "gemini", status: "refused", reason: /ENOTDIR|EEXIST/ },
-      { client: "windsurf", status: "written" },
-    ]);
-    t.match(readFileSync(done.savedIn, "utf8"), owned.apiKey);
-    const blocked = join(home, "blocked");
-    const none = await connecting(blocked, { only: ["cursor"] });
-    t.match(none.connected, [{ status: "refused", reason: /ENOTDIR|EEXIST/ }]);
-    t.notOk(existsSync(join(blocked, ".cursor")), "no entry without the key that it names");
-  },
-);
+t.test("a file that cannot be written is reported, and does not stop others", async (t) => {
+  const home = t.testdir({ ".gemini": "a file", blocked: { ".config": "a file" } });
+  const args = ["connect", "claude-code", "gemini", "windsurf", "--yes"];
+  const run = await purser(args, { HOME: home, AGENT_API_KEY: owned.apiKey });
+  t.equal(run.code, 1, run.stdout);
+  const done = JSON.parse(run.stdout) as { connected: unknown[]; savedIn: string };
+  t.match(done.connected, [
+    { client: "claude-code", status: "written" },
+    { client: "gemini", status: "refused", reason: /ENOTDIR|EEXIST/ },
+    { client: "windsurf", status: "written" },
+  ]);
+  t.match(readFileSync(done.savedIn, "utf8"), owned.apiKey);
+  const blocked = join(home, "blocked");
+  const none = await connecting(blocked, { only: ["cursor"] });
+  t.match(none.connected, [{ status: "refused", reason: /ENOTDIR|EEXIST/ }]);
+  t.notOk(existsSync(join(blocked, ".cursor")), "no entry without the key that it names");
+});
 
-t.test(
-  "from npx's cache nothing is written that another package of this name could be run by",
-  async (t) => {
-    const home = t.testdir({});
-    const copy = join(home, "_npx", "1", "node_modules", "purser");
-    cpSync(join(BIN, "..", ".."), copy, {
-      recursive: true,
-      filter: (path) => !/node_modules|src$/.test(path.slice(join(BIN, "..", "..").length)),
+t.test("from npx's cache no entry is written, as another package could run", async (t) => {
+  const home = t.testdir({});
+  const copy = join(home, "_npx", "1", "node_modules", "purser");
+  cpSync(join(BIN, "..", ".."), copy, {
+    recursive: true,
+    filter: (path) => !/node_modules|src$/.test(path.slice(join(BIN, "..", "..").length)),
+  });
+  const run = (args: string[]) =>
+    new Promise<string>((resolve) => {
+      const env = { HOME: home, PURSER_URL: baseUrl, AGENT_API_KEY: owned.apiKey };
+      const command = [join(copy, "bin", "purser.mjs"), "connect", "cursor", "--yes", ...args];
+      execFile(process.execPath, command, { env }, (_error, stdout) => resolve(stdout));
     });
-    const run = (args: string[]) =>
-      new Promise<string>((resolve) => {
-        const env = { HOME: home, PURSER_URL: baseUrl, AGENT_API_KEY: owned.apiKey };
-        const command = [join(copy, "bin", "purser.mjs"), "connect", "cursor", "--yes", ...args];
-        execFile(process.execPath, command, { env }, (_error, stdout) => resolve(stdout));
-      });
-    t.match(await run([]), /install the package first/);
-    t.notOk(existsSync(join(home, ".cursor")));
-    t.match(await run(["--oauth"]), /"written"/, "a URL works from everywhere");
-  },
-);
+  t.match(await run([]), /install the package first/);
+  t.notOk(existsSync(join(home, ".cursor")));
+  t.match(await run(["--oauth"]), /"written"/, "a URL works from everywhere");
+});
 
 t.test("by URL alone where the program signs in itself", async (t) => {
   const home = t.testdir({});

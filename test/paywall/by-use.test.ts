@@ -115,24 +115,21 @@ for (const [name, facilitator] of Object.entries(FACILITATORS)) {
       t.notMatch(JSON.stringify(body.accepts), "permit2");
     });
 
-    await t.test(
-      "no work is done for a payment that is valid for longer than requested",
-      async (t) => {
-        const client = stockPayer(chain, payer);
-        const now = t.capture(
-          Date,
-          "now",
-          () => performance.timeOrigin + performance.now() + 600_000,
-        );
-        const proof = await proofOf(client, `${origin}/words`);
-        now.restore();
-        log.length = 0;
-        const answer = await fetch(`${origin}/words`, { headers: proof });
-        t.equal(answer.status, 402);
-        t.match(receiptOf(answer), { success: false, errorReason: "invalid_payload" });
-        t.same(log, []);
-      },
-    );
+    await t.test("no work for a payment that is valid for longer than requested", async (t) => {
+      const client = stockPayer(chain, payer);
+      const now = t.capture(
+        Date,
+        "now",
+        () => performance.timeOrigin + performance.now() + 600_000,
+      );
+      const proof = await proofOf(client, `${origin}/words`);
+      now.restore();
+      log.length = 0;
+      const answer = await fetch(`${origin}/words`, { headers: proof });
+      t.equal(answer.status, 402);
+      t.match(receiptOf(answer), { success: false, errorReason: "invalid_payload" });
+      t.same(log, []);
+    });
 
     await t.test("a stock client pays over Permit2 without gas or an allowance", async (t) => {
       const before = await paid();
@@ -177,20 +174,17 @@ for (const [name, facilitator] of Object.entries(FACILITATORS)) {
       t.equal((await paid()) - before, 20_000n);
     });
 
-    await t.test(
-      "if nothing was used, nothing is settled, and the receipt reports it",
-      async (t) => {
-        const before = await paid();
-        const url = `${origin}/words?used=0`;
-        const answer = await paying(url);
-        t.equal(answer.status, 200);
-        const headers = await proofOf(stockPayer(chain, payer), url);
-        for (const time of ["once", "and again: the proof is as good as before"])
-          t.equal((await fetch(url, { headers })).status, 200, time);
-        t.match(receiptOf(answer), { success: true, transaction: "", amount: "0" });
-        t.equal(await paid(), before);
-      },
-    );
+    await t.test("if nothing was used, nothing is settled, with a receipt", async (t) => {
+      const before = await paid();
+      const url = `${origin}/words?used=0`;
+      const answer = await paying(url);
+      t.equal(answer.status, 200);
+      const headers = await proofOf(stockPayer(chain, payer), url);
+      for (const time of ["once", "and again: the proof is as good as before"])
+        t.equal((await fetch(url, { headers })).status, 200, time);
+      t.match(receiptOf(answer), { success: true, transaction: "", amount: "0" });
+      t.equal(await paid(), before);
+    });
 
     await t.test("work that fails, or never sets the amount used, costs nothing", async (t) => {
       const before = await paid();

@@ -140,26 +140,23 @@ t.test("paying in the browser", async (t) => {
   const browser = await launchBrowser();
   const url = `${baseUrl}/api/arc-stats`;
 
-  t.test(
-    "without a wallet the page explains that, and is accessible on a narrow screen",
-    async (t) => {
-      const { page, faults } = await visit(t, browser, url);
-      await page.getByText("No wallet found in this browser").waitFor();
-      await page.getByRole("heading", { name: "0.001 USDC" }).waitFor();
-      await checkLook(t, page);
-      t.same(
-        await page.evaluate(`(async () => {
+  t.test("without a wallet the page says so, and is accessible on a phone", async (t) => {
+    const { page, faults } = await visit(t, browser, url);
+    await page.getByText("No wallet found in this browser").waitFor();
+    await page.getByRole("heading", { name: "0.001 USDC" }).waitFor();
+    await checkLook(t, page);
+    t.same(
+      await page.evaluate(`(async () => {
         await document.fonts.ready;
         return [...document.fonts].map(({ family, status }) => [family, status]);
       })()`),
-        [
-          ["Geist Variable", "loaded"],
-          ["Geist Mono Variable", "loaded"],
-        ],
-      );
-      t.same(faults, []);
-    },
-  );
+      [
+        ["Geist Variable", "loaded"],
+        ["Geist Mono Variable", "loaded"],
+      ],
+    );
+    t.same(faults, []);
+  });
 
   t.test("the payee is checksummed, and copied in full", async (t) => {
     const { page, faults } = await visit(t, browser, url);
@@ -174,26 +171,23 @@ t.test("paying in the browser", async (t) => {
     t.same(faults, []);
   });
 
-  t.test(
-    "one signature buys the response, on a chain that the wallet first had to add",
-    async (t) => {
-      const wallet = newWallet(2);
-      await chain.mint(wallet.account.address, 1_000_000n);
-      const { page, faults } = await visit(t, browser, url, wallet);
-      await page.getByRole("button", { name: "Pay with Test Wallet" }).click();
-      await page.getByText("Paid. Each response is a new payment").waitFor();
-      const data = JSON.parse((await page.locator("#data").textContent()) ?? "{}") as object;
-      t.match(data, { network: "eip155:5042002", height: Number });
-      const hash = (await page.locator("#receipt a").textContent()) as `0x${string}`;
-      t.equal((await chain.publicClient.getTransactionReceipt({ hash })).status, "success");
-      const added = wallet.calls.find(({ method }) => method === "wallet_addEthereumChain");
-      t.match(added?.params, [{ chainId: "0x4cef52", chainName: "Arc Testnet" }]);
-      t.equal(wallet.calls.filter(({ method }) => method.startsWith("eth_sign")).length, 1);
-      t.notOk(wallet.calls.some(({ method }) => method === "eth_sendTransaction"));
-      await checkLook(t, page);
-      t.same(faults, []);
-    },
-  );
+  t.test("one signature pays, on a chain that the wallet first had to add", async (t) => {
+    const wallet = newWallet(2);
+    await chain.mint(wallet.account.address, 1_000_000n);
+    const { page, faults } = await visit(t, browser, url, wallet);
+    await page.getByRole("button", { name: "Pay with Test Wallet" }).click();
+    await page.getByText("Paid. Each response is a new payment").waitFor();
+    const data = JSON.parse((await page.locator("#data").textContent()) ?? "{}") as object;
+    t.match(data, { network: "eip155:5042002", height: Number });
+    const hash = (await page.locator("#receipt a").textContent()) as `0x${string}`;
+    t.equal((await chain.publicClient.getTransactionReceipt({ hash })).status, "success");
+    const added = wallet.calls.find(({ method }) => method === "wallet_addEthereumChain");
+    t.match(added?.params, [{ chainId: "0x4cef52", chainName: "Arc Testnet" }]);
+    t.equal(wallet.calls.filter(({ method }) => method.startsWith("eth_sign")).length, 1);
+    t.notOk(wallet.calls.some(({ method }) => method === "eth_sendTransaction"));
+    await checkLook(t, page);
+    t.same(faults, []);
+  });
 
   t.test("by keyboard alone, in dark mode, with reduced motion", async (t) => {
     const wallet = newWallet(5);

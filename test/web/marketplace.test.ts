@@ -50,37 +50,34 @@ t.test("the marketplace", async (t) => {
     t.equal(payments.json<{ items: unknown[] }>().items.length, 1);
   });
 
-  await t.test(
-    "the owner's API is listed after a live probe, edited, paused and removed",
-    async (t) => {
-      await page.getByRole("link", { name: "Marketplace" }).first().click();
-      await page.getByRole("button", { name: "List an API" }).click();
-      const dialog = page.getByRole("dialog");
-      await dialog.getByLabel("URL of the paid API").fill(`${world.baseUrl}/api/health`);
-      await dialog.getByRole("button", { name: "Check the URL" }).click();
-      await dialog.getByText("This URL does not return payment terms").waitFor();
-      await dialog.getByLabel("URL of the paid API").fill(`${world.baseUrl}/api/arc-stats?mine=1`);
-      await dialog.getByRole("button", { name: "Check the URL" }).click();
-      await dialog.getByText("Agents can pay these terms").waitFor();
-      await dialog.getByLabel("Name").fill("My statistics");
-      await dialog.getByLabel("Category").fill("data");
-      await dialog.getByRole("button", { name: "List it" }).click();
-      await page.getByRole("heading", { name: "My statistics" }).waitFor();
-      await page.getByRole("button", { name: "Edit" }).click();
-      await dialog.getByLabel("Name").fill("My better statistics");
-      await dialog.getByRole("button", { name: "Save changes" }).click();
-      await page.getByRole("heading", { name: "My better statistics" }).waitFor();
-      await page.getByRole("button", { name: "Pause" }).click();
-      await page.getByText("Paused").first().waitFor();
-      await page.getByRole("link", { name: "Marketplace" }).first().click();
-      await page.getByRole("radio", { name: "My listings" }).check();
-      await page.getByRole("link", { name: "My better statistics" }).click();
-      await page.getByRole("button", { name: "Remove…" }).click();
-      await dialog.getByRole("button", { name: "Remove", exact: true }).click();
-      await page.getByRole("heading", { name: "Marketplace" }).waitFor();
-      t.same(faults, []);
-    },
-  );
+  await t.test("the owner's API is listed after a probe, edited, paused and removed", async (t) => {
+    await page.getByRole("link", { name: "Marketplace" }).first().click();
+    await page.getByRole("button", { name: "List an API" }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByLabel("URL of the paid API").fill(`${world.baseUrl}/api/health`);
+    await dialog.getByRole("button", { name: "Check the URL" }).click();
+    await dialog.getByText("This URL does not return payment terms").waitFor();
+    await dialog.getByLabel("URL of the paid API").fill(`${world.baseUrl}/api/arc-stats?mine=1`);
+    await dialog.getByRole("button", { name: "Check the URL" }).click();
+    await dialog.getByText("Agents can pay these terms").waitFor();
+    await dialog.getByLabel("Name").fill("My statistics");
+    await dialog.getByLabel("Category").fill("data");
+    await dialog.getByRole("button", { name: "List it" }).click();
+    await page.getByRole("heading", { name: "My statistics" }).waitFor();
+    await page.getByRole("button", { name: "Edit" }).click();
+    await dialog.getByLabel("Name").fill("My better statistics");
+    await dialog.getByRole("button", { name: "Save changes" }).click();
+    await page.getByRole("heading", { name: "My better statistics" }).waitFor();
+    await page.getByRole("button", { name: "Pause" }).click();
+    await page.getByText("Paused").first().waitFor();
+    await page.getByRole("link", { name: "Marketplace" }).first().click();
+    await page.getByRole("radio", { name: "My listings" }).check();
+    await page.getByRole("link", { name: "My better statistics" }).click();
+    await page.getByRole("button", { name: "Remove…" }).click();
+    await dialog.getByRole("button", { name: "Remove", exact: true }).click();
+    await page.getByRole("heading", { name: "Marketplace" }).waitFor();
+    t.same(faults, []);
+  });
 
   await t.test("the facilitator's page counts the settlements of this test", async (t) => {
     await page.goto(`${world.baseUrl}/facilitator`);

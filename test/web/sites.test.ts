@@ -104,26 +104,23 @@ t.test("a website as a payee", async (t) => {
     t.match(paid, { status: 200, body: { paid: true } }, JSON.stringify(paid));
   });
 
-  await t.test(
-    "a changed payee is refused, shown, signed from the refusal, and paid",
-    async (t) => {
-      seller.script = { terms: () => seller.entry({ payTo: next }) };
-      const refused = await asAgent(world, agent.apiKey, "x402-fetch", { url: seller.url });
-      t.match(refused, { status: 403, body: { code: "site_payee_changed", seenPayee: next } });
-      await page.goto(`${world.baseUrl}/agents/${agent.id}`);
-      const row = page.getByRole("listitem").filter({ hasText: /Blocked|Refused/ });
-      await row.first().getByRole("button").first().click();
-      const drawer = page.getByRole("dialog").first();
-      await drawer.getByText("The site requested payment to a different address").waitFor();
-      for (const shown of [seller.origin, getAddress(old), getAddress(next)])
-        await drawer.getByText(shown, { exact: true }).first().waitFor();
-      await look("changed");
-      await drawer.getByRole("button", { name: "Sign the new address" }).click();
-      await confirmWithDemoWallet(page);
-      await drawer.getByText("The new address is now allowed.").waitFor();
-      const paid = await asAgent(world, agent.apiKey, "x402-fetch", { url: seller.url });
-      t.match(paid, { status: 200, body: { paid: true, payTo: next } }, JSON.stringify(paid));
-    },
-  );
+  await t.test("a changed payee is refused, shown, signed and paid", async (t) => {
+    seller.script = { terms: () => seller.entry({ payTo: next }) };
+    const refused = await asAgent(world, agent.apiKey, "x402-fetch", { url: seller.url });
+    t.match(refused, { status: 403, body: { code: "site_payee_changed", seenPayee: next } });
+    await page.goto(`${world.baseUrl}/agents/${agent.id}`);
+    const row = page.getByRole("listitem").filter({ hasText: /Blocked|Refused/ });
+    await row.first().getByRole("button").first().click();
+    const drawer = page.getByRole("dialog").first();
+    await drawer.getByText("The site requested payment to a different address").waitFor();
+    for (const shown of [seller.origin, getAddress(old), getAddress(next)])
+      await drawer.getByText(shown, { exact: true }).first().waitFor();
+    await look("changed");
+    await drawer.getByRole("button", { name: "Sign the new address" }).click();
+    await confirmWithDemoWallet(page);
+    await drawer.getByText("The new address is now allowed.").waitFor();
+    const paid = await asAgent(world, agent.apiKey, "x402-fetch", { url: seller.url });
+    t.match(paid, { status: 200, body: { paid: true, payTo: next } }, JSON.stringify(paid));
+  });
   t.same(faults, []);
 });

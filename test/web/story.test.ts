@@ -331,30 +331,27 @@ t.test("the whole story", async (t) => {
     },
   );
 
-  await step(
-    "a recovery wallet is added, and pauses the agent; the owner resumes it",
-    async (t) => {
-      const second = testAccount(56);
-      await page.getByRole("link", { name: "Settings" }).click();
-      await page.getByLabel("Address of your recovery wallet").fill(second.address);
-      await page.getByRole("button", { name: "Add recovery wallet" }).click();
-      await page.getByText("Make the recovery wallet the owner").waitFor();
-      await openAgent();
-      const opened = await openPage(t, world.browser, { reducedMotion: "reduce" });
-      const wallet = await injectWallet(opened.page, second, { chainId: chain.chainId });
-      await signInAsSecond(opened.page, page.url(), DEMO_OWNER.address);
-      await opened.page.getByRole("button", { name: "Pause", exact: true }).click();
-      await page.getByText("Paused: this agent cannot pay.").waitFor();
-      t.equal(wallet.windows(), 0, "pausing needs no signature");
-      await canPay("0.00", "paused");
-      await opened.page.getByRole("link", { name: "Agents", exact: true }).first().click();
-      await opened.page.getByText("Cannot pay now: paused").waitFor();
-      await page.getByRole("button", { name: "Resume", exact: true }).click();
-      await confirmWithDemoWallet(page, "paused", "active");
-      await page.getByText("research-agent can pay again.").waitFor();
-      t.same(opened.faults, []);
-    },
-  );
+  await step("a recovery wallet is added and pauses; the owner resumes", async (t) => {
+    const second = testAccount(56);
+    await page.getByRole("link", { name: "Settings" }).click();
+    await page.getByLabel("Address of your recovery wallet").fill(second.address);
+    await page.getByRole("button", { name: "Add recovery wallet" }).click();
+    await page.getByText("Make the recovery wallet the owner").waitFor();
+    await openAgent();
+    const opened = await openPage(t, world.browser, { reducedMotion: "reduce" });
+    const wallet = await injectWallet(opened.page, second, { chainId: chain.chainId });
+    await signInAsSecond(opened.page, page.url(), DEMO_OWNER.address);
+    await opened.page.getByRole("button", { name: "Pause", exact: true }).click();
+    await page.getByText("Paused: this agent cannot pay.").waitFor();
+    t.equal(wallet.windows(), 0, "pausing needs no signature");
+    await canPay("0.00", "paused");
+    await opened.page.getByRole("link", { name: "Agents", exact: true }).first().click();
+    await opened.page.getByText("Cannot pay now: paused").waitFor();
+    await page.getByRole("button", { name: "Resume", exact: true }).click();
+    await confirmWithDemoWallet(page, "paused", "active");
+    await page.getByText("research-agent can pay again.").waitFor();
+    t.same(opened.faults, []);
+  });
 
   await step("a key is rotated with a grace period, and the old one revoked", async (t) => {
     await page.getByRole("link", { name: "Keys" }).click();

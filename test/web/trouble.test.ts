@@ -32,23 +32,20 @@ t.test("failures in the browser", async (t) => {
     }
   };
 
-  await t.test(
-    "a session ends while a form is open: the user signs in again and continues",
-    async (t) => {
-      const { page, faults } = await signedIn("/agents/new");
-      await page.getByLabel("Name").fill("typed before");
-      await page.getByLabel("Daily limit").fill("7.5");
-      await endSessions();
-      await page.getByRole("heading", { name: "Your session has ended" }).waitFor();
-      await page.getByRole("dialog").getByRole("button", { name: "Sign in", exact: true }).click();
-      await page.getByRole("dialog").waitFor({ state: "detached" });
-      t.equal(await page.getByLabel("Name").inputValue(), "typed before");
-      t.equal(await page.getByLabel("Daily limit").inputValue(), "7.5");
-      await page.getByRole("button", { name: "Create agent" }).click();
-      await page.getByRole("heading", { name: "typed before is ready" }).waitFor();
-      t.same(faults, []);
-    },
-  );
+  await t.test("a session ends under a form: the user signs in again", async (t) => {
+    const { page, faults } = await signedIn("/agents/new");
+    await page.getByLabel("Name").fill("typed before");
+    await page.getByLabel("Daily limit").fill("7.5");
+    await endSessions();
+    await page.getByRole("heading", { name: "Your session has ended" }).waitFor();
+    await page.getByRole("dialog").getByRole("button", { name: "Sign in", exact: true }).click();
+    await page.getByRole("dialog").waitFor({ state: "detached" });
+    t.equal(await page.getByLabel("Name").inputValue(), "typed before");
+    t.equal(await page.getByLabel("Daily limit").inputValue(), "7.5");
+    await page.getByRole("button", { name: "Create agent" }).click();
+    await page.getByRole("heading", { name: "typed before is ready" }).waitFor();
+    t.same(faults, []);
+  });
 
   await t.test("the next request detects a session that has ended", async (t) => {
     const { page } = await signedIn(`${base}/rules`);

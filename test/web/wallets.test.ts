@@ -16,15 +16,12 @@ t.test("wallets", async (t) => {
   const world = await webWorld(t, { isLocal: false });
   const chainId = world.chain.chainId;
 
-  await t.test(
-    "without a wallet the page explains what to do, and there is no demo wallet",
-    async (t) => {
-      const { page, faults } = await world.open(t, "/agents");
-      await page.getByText("No wallet was found in this browser.").waitFor();
-      t.equal(await page.getByRole("button", { name: /Demo wallet/ }).count(), 0);
-      t.same(faults, []);
-    },
-  );
+  await t.test("without a wallet the page explains what to do", async (t) => {
+    const { page, faults } = await world.open(t, "/agents");
+    await page.getByText("No wallet was found in this browser.").waitFor();
+    t.equal(await page.getByRole("button", { name: /Demo wallet/ }).count(), 0);
+    t.same(faults, []);
+  });
 
   await t.test("an announced wallet signs in; declining twice changes nothing", async (t) => {
     const { page, faults } = await openPage(t, world.browser);
@@ -159,42 +156,39 @@ t.test("wallets", async (t) => {
     );
   });
 
-  await t.test(
-    "an order: declined, without response, from another account, then signed",
-    async (t) => {
-      const { page, faults } = await openPage(t, world.browser);
-      const wallet = await injectWallet(page, ALICE, { chainId });
-      await page.goto(`${world.baseUrl}/agents/new`);
-      await page.getByRole("button", { name: /Test Wallet/ }).click();
-      await page.getByRole("button", { name: "Sign in", exact: true }).click();
-      await page.getByLabel("Name").fill("signed-for");
-      await page.getByLabel("Daily limit").fill("3");
-      const create = page.getByRole("button", { name: "Create agent" });
-      const dialog = page.getByRole("dialog", { name: "Create signed-for" });
-      wallet.rejectNext("eth_signTypedData_v4");
-      await create.click();
-      await dialog.getByText("You declined in your wallet. Nothing was signed").waitFor();
-      await dialog.getByText("3.00 USDC").waitFor();
-      await dialog.getByRole("button", { name: "Cancel" }).click();
-      await page.getByText("You did not sign. Nothing was changed.").waitFor();
-      t.equal(await page.getByRole("alert").count(), 0, "declining is not shown as an error");
-      t.equal(await page.getByLabel("Daily limit").inputValue(), "3");
-      wallet.hangNext("eth_signTypedData_v4");
-      await create.click();
-      await dialog.getByText("Compare the details in your wallet").waitFor();
-      await page.keyboard.press("Escape");
-      await dialog.waitFor({ state: "detached" });
-      t.equal(await page.getByLabel("Name").inputValue(), "signed-for");
-      t.equal(wallet.windows(), 2, "one window for each press");
-      wallet.signNextAs(BOB);
-      await create.click();
-      await dialog.getByText(/The signature is not from 0x/).waitFor();
-      await dialog.getByRole("button", { name: "Sign again" }).click();
-      await page.getByRole("heading", { name: "signed-for is ready" }).waitFor();
-      t.equal(wallet.windows(), 4);
-      t.same(faults, []);
-    },
-  );
+  await t.test("an order: declined, unanswered, from another account, then signed", async (t) => {
+    const { page, faults } = await openPage(t, world.browser);
+    const wallet = await injectWallet(page, ALICE, { chainId });
+    await page.goto(`${world.baseUrl}/agents/new`);
+    await page.getByRole("button", { name: /Test Wallet/ }).click();
+    await page.getByRole("button", { name: "Sign in", exact: true }).click();
+    await page.getByLabel("Name").fill("signed-for");
+    await page.getByLabel("Daily limit").fill("3");
+    const create = page.getByRole("button", { name: "Create agent" });
+    const dialog = page.getByRole("dialog", { name: "Create signed-for" });
+    wallet.rejectNext("eth_signTypedData_v4");
+    await create.click();
+    await dialog.getByText("You declined in your wallet. Nothing was signed").waitFor();
+    await dialog.getByText("3.00 USDC").waitFor();
+    await dialog.getByRole("button", { name: "Cancel" }).click();
+    await page.getByText("You did not sign. Nothing was changed.").waitFor();
+    t.equal(await page.getByRole("alert").count(), 0, "declining is not shown as an error");
+    t.equal(await page.getByLabel("Daily limit").inputValue(), "3");
+    wallet.hangNext("eth_signTypedData_v4");
+    await create.click();
+    await dialog.getByText("Compare the details in your wallet").waitFor();
+    await page.keyboard.press("Escape");
+    await dialog.waitFor({ state: "detached" });
+    t.equal(await page.getByLabel("Name").inputValue(), "signed-for");
+    t.equal(wallet.windows(), 2, "one window for each press");
+    wallet.signNextAs(BOB);
+    await create.click();
+    await dialog.getByText(/The signature is not from 0x/).waitFor();
+    await dialog.getByRole("button", { name: "Sign again" }).click();
+    await page.getByRole("heading", { name: "signed-for is ready" }).waitFor();
+    t.equal(wallet.windows(), 4);
+    t.same(faults, []);
+  });
 
   await t.test("orders that do not succeed at first", async (t) => {
     const alice = await signIn(world, ALICE);
@@ -271,69 +265,60 @@ t.test("wallets", async (t) => {
       },
     );
 
-    await t.test(
-      "a response lost permanently: the page does not claim that nothing happened",
-      async (t) => {
-        await page.route(`**${url}`, (route) =>
-          route.request().postData()?.includes("signature") ? route.abort() : route.continue(),
-        );
-        await raiseTo("8.5");
-        await dialog.getByText("the response was lost").waitFor();
-        await dialog.getByRole("button", { name: "Cancel" }).click();
-        await page.getByText("the change may have been made").waitFor();
-        t.equal(await page.getByText("Nothing was changed.").count(), 0);
-        await page.unroute(`**${url}`);
-      },
-    );
+    await t.test("a response lost for good: no claim that nothing happened", async (t) => {
+      await page.route(`**${url}`, (route) =>
+        route.request().postData()?.includes("signature") ? route.abort() : route.continue(),
+      );
+      await raiseTo("8.5");
+      await dialog.getByText("the response was lost").waitFor();
+      await dialog.getByRole("button", { name: "Cancel" }).click();
+      await page.getByText("the change may have been made").waitFor();
+      t.equal(await page.getByText("Nothing was changed.").count(), 0);
+      await page.unroute(`**${url}`);
+    });
 
-    await t.test(
-      "an order from the service that differs from the request is not signed",
-      async (t) => {
-        const before = wallet.windows();
-        await page.reload();
-        await page.route(`**${url}`, async (route) => {
-          if (route.request().method() !== "PATCH") return route.continue();
-          const response = await route.fetch();
-          const problem = (await response.json()) as { order: { payees: unknown[] } };
-          problem.order.payees.push({
-            payee: BOB.address,
-            label: "",
-            site: "",
-            dailyLimit: String(2n ** 256n - 1n),
-            perPaymentLimit: String(2n ** 256n - 1n),
-            expiresAt: String(2n ** 256n - 1n),
-          });
-          await route.fulfill({ response, json: problem });
+    await t.test("an order that differs from the request is not signed", async (t) => {
+      const before = wallet.windows();
+      await page.reload();
+      await page.route(`**${url}`, async (route) => {
+        if (route.request().method() !== "PATCH") return route.continue();
+        const response = await route.fetch();
+        const problem = (await response.json()) as { order: { payees: unknown[] } };
+        problem.order.payees.push({
+          payee: BOB.address,
+          label: "",
+          site: "",
+          dailyLimit: String(2n ** 256n - 1n),
+          perPaymentLimit: String(2n ** 256n - 1n),
+          expiresAt: String(2n ** 256n - 1n),
         });
-        await raiseTo("9");
-        await page.getByText("The order from the service differs from your request").waitFor();
-        await page.getByText(BOB.address).first().waitFor();
-        t.equal(wallet.windows(), before, "the wallet received no request");
-        t.equal(await page.getByLabel("Daily limit").inputValue(), "9");
-        await page.unroute(`**${url}`);
-      },
-    );
+        await route.fulfill({ response, json: problem });
+      });
+      await raiseTo("9");
+      await page.getByText("The order from the service differs from your request").waitFor();
+      await page.getByText(BOB.address).first().waitFor();
+      t.equal(wallet.windows(), before, "the wallet received no request");
+      t.equal(await page.getByLabel("Daily limit").inputValue(), "9");
+      await page.unroute(`**${url}`);
+    });
 
-    await t.test(
-      "after a reload one press is enough, unless the wallet has another account",
-      async (t) => {
-        await page.reload();
-        await raiseTo("10");
-        await saved("10.00");
-        await page.reload();
-        await page.getByLabel("Daily limit").fill("11");
-        await wallet.switchAccount(page, BOB);
-        await page.getByRole("button", { name: "Sign and save changes" }).click();
-        await dialog.getByText("Connect the wallet you signed in with").waitFor();
-        await dialog.getByRole("button", { name: /Test Wallet/ }).click();
-        await dialog.getByText(/Your wallet uses the account 0x/).waitFor();
-        await wallet.switchAccount(page, ALICE);
-        await dialog.getByRole("button", { name: /Test Wallet/ }).click();
-        await dialog.getByRole("button", { name: "Sign", exact: true }).click();
-        await saved("11.00");
-        t.pass("the input is kept");
-      },
-    );
+    await t.test("after a reload one press is enough with the same account", async (t) => {
+      await page.reload();
+      await raiseTo("10");
+      await saved("10.00");
+      await page.reload();
+      await page.getByLabel("Daily limit").fill("11");
+      await wallet.switchAccount(page, BOB);
+      await page.getByRole("button", { name: "Sign and save changes" }).click();
+      await dialog.getByText("Connect the wallet you signed in with").waitFor();
+      await dialog.getByRole("button", { name: /Test Wallet/ }).click();
+      await dialog.getByText(/Your wallet uses the account 0x/).waitFor();
+      await wallet.switchAccount(page, ALICE);
+      await dialog.getByRole("button", { name: /Test Wallet/ }).click();
+      await dialog.getByRole("button", { name: "Sign", exact: true }).click();
+      await saved("11.00");
+      t.pass("the input is kept");
+    });
 
     await t.test("on another chain, the chain is switched first", async (t) => {
       const before = wallet.windows();
