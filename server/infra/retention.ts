@@ -2,7 +2,7 @@
  * What grows is forgotten in time: each rule deletes what nobody can need any more, a small batch at a time,
  * so that no lock is held for long. The ledger, the hashes of what was sent, and whatever was an alarm (corrections,
  * differences between ledger and chain) are kept for ever. So is the audit, which no rule could shorten: an entry that
- * went would break its owner's chain, and the database refuses to delete one (purser_audit_is_kept).
+ * went would break its owner's chain, and the database refuses to delete one (purser_audit_append_only).
  */
 import fp from "fastify-plugin";
 import type { Sql } from "./db/pool.ts";

@@ -106,7 +106,7 @@ export class UnixCalls {
 
   #receive(frame: unknown): void {
     if (!isPlain(frame) || typeof frame["id"] !== "number")
-      throw new TypeError("no answer's frame");
+      throw new TypeError("not a response frame");
     const open = this.#open.get(frame["id"]);
     // One that came too late: whoever waited was told.
     if (!open) return;
