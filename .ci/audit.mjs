@@ -1,5 +1,5 @@
-// `npm run audit`: known advisories of what runs in production. Without a registry to ask it says that it did not
-// run, and is no failure; it never passes as if it had looked.
+// `npm run audit`: reports known advisories for the production dependencies. If the registry cannot be
+// reached it reports that it did not run and exits without failure, but never as if it had passed.
 import { spawnSync } from "node:child_process";
 import { dirname } from "node:path";
 

@@ -1,6 +1,6 @@
-// `npm run derive`: writes what others install and the server says first: the types of the clients, for TypeScript and for
-// Python, from its schemas, the plugin's skill from /skill.md, the script that checks an audit from the service's own
-// check, the version of the database's functions, and pages of docs/reference. With --check it only compares.
+// `npm run derive` generates files from the service's own sources: the TypeScript and Python types of the
+// clients from its schemas, the plugin's skill from /skill.md, the script that verifies an audit log, the
+// version of the database functions, and pages of docs/reference. With --check it only compares.
 import { execFileSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -78,20 +78,20 @@ function objectOf({
   return `{\n${members.join("\n")}\n}`;
 }
 
-/** Of a member, or of what it is beside null. */
+/** The description of a member; for a nullable one, that of its non-null schema. */
 function comment({ description, anyOf }: Schema): string {
   const text = description ?? anyOf?.find((schema) => schema.description)?.description;
   return text === undefined ? "" : `/** ${text.replaceAll("*/", "*\\/")} */\n`;
 }
 
-/** Python: each object is a class, called by its way from the top. */
+/** Generates Python types: each object is a class, named by its path from the top-level type. */
 class PythonTypes {
   readonly classes: string[] = [];
   readonly #taken = new Set<string>();
 
   declare(name: string, schema: Schema): void {
     const type = this.#typeOf(schema, name);
-    // Only an object declares itself.
+    // An object type was already declared under its own name.
     if (type !== name) this.classes.push(`${name} = ${type}`);
   }
 
@@ -117,7 +117,7 @@ class PythonTypes {
     const [values] = Object.values(patternProperties ?? {});
     if (values) return `Dict[str, ${this.#typeOf(values, `${name}Value`)}]`;
     const members = Object.entries(properties ?? {});
-    // What is no name in Python cannot be a member of a class.
+    // A key that is not a Python identifier cannot be a member of a class.
     if (members.length === 0 || members.some(([key]) => !/^[a-z]\w*$/i.test(key)))
       return "Dict[str, Any]";
     if (this.#taken.has(name)) throw new Error(`two objects would be called ${name}`);
@@ -142,27 +142,27 @@ const PYTHON_PLAIN: Record<string, string> = {
 const pythonLiteral = (value: unknown): string =>
   typeof value === "boolean" ? (value ? "True" : "False") : JSON.stringify(value);
 
-// Through JSON: only what is in the schema's document.
+// Through JSON, to keep only the schema's serialized document.
 const named = Object.entries(NAMED).map(
   ([name, schema]) => [name, JSON.parse(JSON.stringify(schema)) as Schema] as const,
 );
 
 const typescript = `/**
- * What the service takes and answers, as plain types. Written from the service's schemas by \`npm run derive\`:
- * change those.
+ * The request and response types of the service. Generated from its schemas by \`npm run derive\`:
+ * change the schemas instead.
  */
 ${named.map(([name, schema]) => `export type ${name} = ${typeOf(schema)};\n`).join("\n")}`;
 
 const types = new PythonTypes();
 for (const [name, schema] of named) if (!name.endsWith("Request")) types.declare(name, schema);
-const python = `"""What the service answers. Written from the service's schemas by \`npm run derive\`: change those."""
+const python = `"""The response types of the service. Generated from its schemas by \`npm run derive\`: change the schemas instead."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, List, Literal, Optional, TypedDict, Union
 
 if TYPE_CHECKING:
-    # Part of every type checker; a program that runs needs it not.
+    # Every type checker has this module; at run time it is not needed.
     from typing_extensions import NotRequired
 
 
@@ -178,7 +178,7 @@ class ListingPage(TypedDict):
     nextCursor: Optional[str]
 `;
 
-/** As a local service tells it; which one is meant, the plugin's own configuration says. */
+/** The skill for a local service; the plugin's own configuration names the actual one. */
 const local = findNetwork("eip155:5042002");
 const skill = skillMarkdown({
   baseUrl: "http://localhost:3000",
@@ -194,7 +194,10 @@ const formatted = (file: string, input: string): string =>
     encoding: "utf8",
   });
 
-/** A build that changes a function has a higher version: then no older build replaces it (server/infra/db/functions.ts). */
+/**
+ * A build that changes a database function has a higher version, so that an older build does not replace it
+ * (server/infra/db/functions.ts).
+ */
 const VERSION = "prisma/functions/version.json";
 const { contents } = await readFunctions();
 const recorded = JSON.parse(readFileSync(new URL("version.json", FUNCTIONS_DIRECTORY), "utf8")) as {
@@ -213,7 +216,8 @@ const audit = await build({
   platform: "node",
   target: "node20",
   external: ["viem"],
-  // Whoever checks an audit has viem: the faster hash would be most of the script.
+  // The script's users need viem anyway, so the faster keccak, which would be most of the script, is left
+  // out.
   plugins: [
     {
       name: "hash-of-viem",

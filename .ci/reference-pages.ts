@@ -1,4 +1,4 @@
-// The pages of docs/reference that are written from code: configuration, error codes, webhook events, the command line.
+// Generates the pages of docs/reference: configuration, error codes, webhook events, the command line.
 import { CONFIGURATION } from "../server/core/configuration-keys.ts";
 import { NETWORKS } from "../server/core/networks.ts";
 import { ERRORS } from "../server/errors.ts";
@@ -7,7 +7,7 @@ import { USAGE } from "../packages/purser/src/cli.ts";
 
 const NOTE = "<!-- Written by `npm run derive`. Change the code instead. -->";
 
-/** The outline beside the page shows sections, not each of a hundred entries. */
+/** The page's outline shows sections only, not a hundred entries. */
 const SECTIONS_ONLY = "---\noutline: 2\n---";
 
 function configuration(): string {
@@ -34,7 +34,7 @@ Known networks: ${NETWORKS.map(({ name }) => name).join(", ")}.
 `;
 }
 
-/** By status; each code is a heading, so its anchor is the code. */
+/** Grouped by status; each code is a heading, so that its anchor is the code. */
 function errors(): string {
   const byStatus = new Map<number, string[]>();
   for (const [code, { status, title, help, retryable }] of Object.entries(ERRORS)) {

@@ -1,11 +1,14 @@
-// `npm run sbom`: what the production image holds, in CycloneDX, from the lock file alone. Not `npm sbom --omit dev`: that
-// also leaves out what production and a tool of development have in common (viem, pg).
+// `npm run sbom`: the contents of the production image in CycloneDX, from the lock file alone. `npm sbom
+// --omit dev` would also leave out packages that production and a development tool share (viem, pg).
 import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 
 const ROOT = dirname(import.meta.dirname);
-/** The local chain is no part of the image (server/image.mjs); all else is compiled in, or lies beside what is. */
+/**
+ * The local chain is not part of the image (server/image.mjs); the other packages are compiled in, or
+ * installed beside the compiled code.
+ */
 const NOT_IN_THE_IMAGE = /^node_modules\/@foundry-rs\//;
 
 const { packages } = JSON.parse(readFileSync(join(ROOT, "package-lock.json"), "utf8"));

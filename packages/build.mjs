@@ -1,5 +1,5 @@
-// `node packages/build.mjs [purser] [paywall]`: JavaScript for Node (ESM and CJS), source maps and types, into each dist/.
-// What a package needs of others is bundled, unless its manifest names it.
+// `node packages/build.mjs [purser] [paywall]` builds JavaScript for Node (ESM and CJS), source maps and
+// types into each dist/. Dependencies are bundled unless the package's manifest names them.
 import { execFile } from "node:child_process";
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -22,7 +22,7 @@ const COMMON = {
   logLevel: "error",
 };
 
-/** For CommonJS that is bundled into a module and asks for Node's own modules. */
+/** Bundled CommonJS modules call `require` for Node's own modules, which an ES module does not have. */
 const REQUIRE =
   'import { createRequire as requireFrom } from "node:module"; const require = requireFrom(import.meta.url);';
 
@@ -37,7 +37,8 @@ const PACKAGES = {
       outdir: "dist",
       format: "esm",
       splitting: true,
-      // A program, not a library: nobody debugs into it, and the protocol's library is large.
+      // A command-line program that is not debugged by its users, and the MCP library is large: so it is
+      // minified.
       minifySyntax: true,
       minifyWhitespace: true,
       sourcemap: false,
@@ -60,7 +61,7 @@ const PACKAGES = {
   },
 };
 
-/** Both module systems, and the types for each. */
+/** Builds both module systems, and the types for each. */
 async function library(
   /** @type {string} */ folder,
   /** @type {string[]} */ entries,

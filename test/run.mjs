@@ -1,4 +1,4 @@
-// `npm test`: everything that must hold, in one command, on a fresh clone.
+// `npm test`: all checks and tests in one command, on a fresh clone.
 //
 //   npm test                      format, lint, types, then the default tier: what must hold for every change
 //   npm run test:full             the same with every test: what a release needs
@@ -6,12 +6,12 @@
 //   TEST_TIER=default npm test -- test/a.test.ts   as the default tier runs it
 //   npm run check                 format, lint and types only
 //   npm run test:unit             the pure tests: no Postgres, no chain, no browser
-//   npm run test:watch [-- path]  these (else the pure ones), and again whenever a source file changes
+//   npm run test:watch [-- path]  these (by default the pure ones), and again whenever a source file changes
 //
-// The small files of a folder share a process. A file may say otherwise in its first lines:
-//   // Tier: full (why).      not in the default tier; named by its path, it runs with all it has
-//   // Own process (why).     shares its process with no other file
-//   // Runs alone (why).      gets the machine to itself, after all the others
+// The small files of a folder share a process. The first lines of a file may change that:
+//   // Tier: full (why).      not in the default tier; when named by processEnv path, all of it runs
+//   // Own process (why).     does not share processEnv process with another file
+//   // Runs alone (why).      runs after all the others, with no other process beside it
 import { spawn } from "node:child_process";
 import { readdirSync } from "node:fs";
 import { availableParallelism } from "node:os";
@@ -36,9 +36,11 @@ import {
   UNIT,
 } from "./runner/files.mjs";
 
-/** Tests wait for blocks, leases and timeouts: one more than there are cores keeps these busy. */
+/**
+ * Tests wait for blocks, leases and timeouts, so one process more than there are cores keeps the cores busy.
+ */
 const JOBS = Number(process.env.TEST_JOBS ?? Math.min(availableParallelism() + 1, 5));
-// Raised by hand where a file is given much more to do: `FILE_LIMIT_SECONDS=7200 PLANS_AT=100`.
+// Raised by hand where a file gets much more to do: `FILE_LIMIT_SECONDS=7200 PLANS_AT=100`.
 const FILE_LIMIT_SECONDS = Number(process.env.FILE_LIMIT_SECONDS ?? 300);
 
 const bin = (name) => join(ROOT, "node_modules", ".bin", name);
@@ -90,7 +92,7 @@ async function main(args) {
     const env = {
       ...process.env,
       ...world,
-      TAP_TIMEOUT: "3600", // Of a whole process; a file has its own.
+      TAP_TIMEOUT: "3600", // The limit of a whole process; a file has processEnv own.
       PURSER_TEST_FILE_LIMIT_MS: String(FILE_LIMIT_SECONDS * 1000),
       PURSER_TEST_TIER: isDefaultTier ? "default" : (process.env.TEST_TIER ?? "full"),
     };
@@ -107,7 +109,7 @@ async function main(args) {
   if (options.has("--save-times")) saveTimes(seconds);
 }
 
-/** Format, lint, types: each counts as one check. */
+/** Format, lint and types: each counts as one check. */
 async function checkSources() {
   await check("format", bin("oxfmt"), ["--check"]);
   await check("lint", bin("oxlint"), ["--type-aware"]);
@@ -133,10 +135,10 @@ async function checkSources() {
 async function check(name, command, args) {
   if (interrupted.signal.aborted) return;
   const code = await timed(name, () => run(command, args, process.env));
-  tell(code === 0, name);
+  reportCheck(code === 0, name);
 }
 
-function tell(isOk, name) {
+function reportCheck(isOk, name) {
   totals[isOk ? "passed" : "failed"] += 1;
   console.log(`${isOk ? "ok" : "NOT OK"} - ${name}`);
 }
@@ -159,24 +161,24 @@ async function runProcess(files, compiled, env) {
   const { reportTap } = await import("./runner/report.mjs");
   const program = join("test", "runner", "run-files.mjs");
   const named = JSON.stringify(files.map((file) => [file, join(ROOT, compiled(file))]));
-  const told = new Set();
+  const reported = new Set();
   const ended = (file, isOk, took) => {
-    told.add(file);
+    reported.add(file);
     seconds.set(file, took);
     console.log(`${isOk ? "ok" : "NOT OK"} - ${file} (${took.toFixed(1)} s, at ${minute()})`);
   };
   let failed = 0;
-  const its = { ...env, PURSER_TEST_FILES: named };
-  const code = await run(process.execPath, ["--enable-source-maps", program], its, {
+  const processEnv = { ...env, PURSER_TEST_FILES: named };
+  const code = await run(process.execPath, ["--enable-source-maps", program], processEnv, {
     read: async (tap) => void (failed = await reportTap(tap, totals, ended)),
     limitSeconds: FILE_LIMIT_SECONDS * files.length + 30,
   });
   if (interrupted.signal.aborted) return;
-  // The process failed as a whole, or ended without saying which of its tests did.
-  const untold = files.filter((file) => !told.has(file));
-  if (code !== 0 && failed === 0 && untold.length === 0)
-    tell(false, `process of ${files.join(" ")}`);
-  for (const file of untold) tell(false, `${file}: its process ended with ${code}`);
+  // The process failed as a whole, or ended without a result for some of processEnv files.
+  const unreported = files.filter((file) => !reported.has(file));
+  if (code !== 0 && failed === 0 && unreported.length === 0)
+    reportCheck(false, `process of ${files.join(" ")}`);
+  for (const file of unreported) reportCheck(false, `${file}: its process ended with ${code}`);
 }
 
 function minute() {
@@ -184,13 +186,13 @@ function minute() {
   return `${Math.floor(now / 60)}:${String(Math.floor(now % 60)).padStart(2, "0")}`;
 }
 
-/** Every code of the error catalogue was answered to some test of this run. */
+/** Checks that every code of the error catalogue was produced by a test of this run. */
 async function checkCodesProduced(folder) {
   const { ERRORS } = await import("../server/errors.ts");
   const produced = new Set(readdirSync(folder));
   const missing = Object.keys(ERRORS).filter((code) => !produced.has(code));
   const found = "every documented error code was produced";
-  tell(
+  reportCheck(
     missing.length === 0,
     missing.length === 0 ? found : `no test produced: ${missing.join(", ")}`,
   );
@@ -198,7 +200,7 @@ async function checkCodesProduced(folder) {
 
 /**
  * @param {{read?: (stdout: import("node:stream").Readable) => Promise<void>, limitSeconds?: number}} [options]
- *   `read` takes its stdout, else the terminal does
+ *   `read` receives the stdout, which otherwise goes to the terminal
  */
 function run(command, args, env, { read, limitSeconds } = {}) {
   return new Promise((resolve, reject) => {

@@ -1,4 +1,4 @@
-// What processes have used of a processor and hold of memory, as Linux tells it; nothing elsewhere.
+// CPU time and memory of processes, as Linux reports them; unavailable on other systems.
 import {
   existsSync,
   mkdirSync,
@@ -13,14 +13,14 @@ const TICKS_PER_SECOND = 100;
 
 interface Stat {
   parent: number;
-  /** Its own and that of the children it has buried. */
+  /** The CPU time of the process and of its reaped children. */
   ms: number;
 }
 
 function statOf(pid: number): Stat | undefined {
   try {
     const text = readFileSync(`/proc/${pid}/stat`, "utf8");
-    // The name stands in brackets, and may hold spaces.
+    // The name is in parentheses and may contain spaces.
     const fields = text.slice(text.lastIndexOf(")") + 2).split(" ");
     const ticks = [11, 12, 13, 14].reduce((sum, at) => sum + Number(fields[at]), 0);
     return { parent: Number(fields[1]), ms: (ticks / TICKS_PER_SECOND) * 1000 };
@@ -32,7 +32,7 @@ function statOf(pid: number): Stat | undefined {
 export const cpuMsOf = (pids: readonly number[]): number =>
   pids.reduce((sum, pid) => sum + (statOf(pid)?.ms ?? Number.NaN), 0);
 
-/** The process, its children and theirs. */
+/** The process ids of the process and all its descendants. */
 export function familyOf(pid: number): number[] {
   const children = new Map<number, number[]>();
   for (const one of readdirSync("/proc").map(Number).filter(Boolean)) {
@@ -44,7 +44,7 @@ export function familyOf(pid: number): number[] {
   return family;
 }
 
-/** Shared pages count once for all who share them, in equal parts. */
+/** Memory that processes share is divided equally among them (PSS). */
 export function memoryMiBOf(pids: readonly number[]): number {
   const kib = pids.map((pid) => {
     const [, pss] = /^Pss:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/smaps_rollup`, "utf8")) ?? [];
@@ -63,15 +63,18 @@ export async function databaseProcesses(pool: Pool): Promise<number[]> {
   );
 }
 
-/** Of Postgres, with all its backends: those that ended count in their parent. */
+/** The CPU time of Postgres with all its backends; ended backends are counted in their parent. */
 export const databaseCpuMs = async (pool: Pool): Promise<number> =>
   cpuMsOf(await databaseProcesses(pool));
 
-/** Half of what is usual; much shorter, and the shares are kept to badly. */
+/** Half of the default period; with a much shorter one, quotas are kept less exactly. */
 const PERIOD_US = 50_000;
 const [V1, V2] = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup"];
 
-/** Each of them gets no more than this share of a processor, in a control group of its own, until it is let go. */
+/**
+ * Limits each process to this share of a CPU, in its own control group. Returns a function that removes the
+ * limits.
+ */
 export function confine(pids: readonly number[], share: number): () => void {
   const isV1 = existsSync(`${V1}/cpu.cfs_quota_us`);
   const root = isV1 ? V1 : V2;
@@ -94,7 +97,7 @@ export function confine(pids: readonly number[], share: number): () => void {
     }
   } catch (cause) {
     letGo();
-    throw new Error("nobody is let confine a process to a part of a processor here", { cause });
+    throw new Error("this environment does not allow limiting the CPU of a process", { cause });
   }
   return letGo;
 }

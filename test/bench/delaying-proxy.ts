@@ -1,4 +1,5 @@
-// A JSON-RPC proxy, its own process, that counts the calls and holds every answer back: the distance to a remote node.
+// A JSON-RPC proxy in its own process that counts calls and delays every response, like the distance to a
+// remote node.
 import {
   Agent,
   createServer,
@@ -22,11 +23,11 @@ async function bytesOf(stream: AsyncIterable<Buffer>): Promise<Buffer> {
   return Buffer.concat(chunks);
 }
 
-async function forward(asked: Buffer): Promise<{ status: number; body: Buffer }> {
+async function forward(body: Buffer): Promise<{ status: number; body: Buffer }> {
   const answer = await new Promise<IncomingMessage>((resolve, reject) => {
     send(target, { method: "POST", agent, headers: HEADERS }, resolve)
       .on("error", reject)
-      .end(asked);
+      .end(body);
   });
   return { status: answer.statusCode ?? 502, body: await bytesOf(answer) };
 }
@@ -36,10 +37,10 @@ async function serve(incoming: IncomingMessage, outgoing: ServerResponse): Promi
     outgoing.end(String(calls));
     return;
   }
-  const asked = await bytesOf(incoming);
-  const parsed = JSON.parse(asked.toString()) as unknown;
+  const requestBody = await bytesOf(incoming);
+  const parsed = JSON.parse(requestBody.toString()) as unknown;
   calls += Array.isArray(parsed) ? parsed.length : 1;
-  const { status, body } = await forward(asked);
+  const { status, body } = await forward(requestBody);
   if (delayMs > 0) await sleep(delayMs);
   outgoing.writeHead(status, HEADERS).end(body);
 }

@@ -1,4 +1,4 @@
-// The figures that are committed, by the kind of machine they were measured on: to see what was lost since.
+// The committed reference figures, by type of machine, to detect regressions.
 import { readFileSync, writeFileSync } from "node:fs";
 import { cpus, totalmem } from "node:os";
 import { fileURLToPath } from "node:url";
@@ -6,7 +6,7 @@ import type { Figure } from "./context.ts";
 import { median } from "./rounds.ts";
 
 const FILE = fileURLToPath(new URL("kept.json", import.meta.url));
-/** What is less than this is the machine's. */
+/** Smaller changes are within the noise of the machine. */
 const LOST_SHARE = 0.1;
 
 export const machine = {
@@ -17,12 +17,12 @@ export const machine = {
 };
 const KIND = `${machine.cpus} x ${machine.model}`;
 
-/** Medians: of ours, and of the reference that was measured with it. */
+/** Medians: of our server, and of the reference measured with it. */
 interface KeptFigure {
   ours: number;
   reference?: number;
 }
-/** Row, figure. */
+/** By row, then figure. */
 export type KeptRows = Record<string, Record<string, KeptFigure>>;
 type Kept = Record<string, KeptRows>;
 
@@ -33,14 +33,14 @@ function mediansOf({ samples }: Pick<Figure, "samples">): KeptFigure {
   const reference = median(samples.reference ?? []);
   return {
     ours: rounded(median(samples.ours)),
-    // Nothing to compare with where it does not do this at all, or does it for nothing.
+    // Without a value where the reference does not support this, or its figure is zero.
     ...(reference > 0 && { reference: rounded(reference) }),
   };
 }
 
 /**
- * How much of a figure was lost, where it was more than the tenth that says nothing: beside the reference where it was
- * measured both times, for a machine is not as fast every day. What waits for blocks must be worse by itself as well.
+ * The regression of a figure, if it is more than a tenth: relative to the reference where both were measured,
+ * because a machine's speed varies. A figure that depends on blocks must also be worse by itself.
  */
 export function lostIn(
   row: string,
@@ -50,14 +50,16 @@ export function lostIn(
   const kept = rows?.[row]?.[what];
   if (kept === undefined || kept.ours === 0) return "";
   const now = mediansOf({ samples });
-  const isBeside = kept.reference !== undefined && now.reference !== undefined;
+  const isRelative = kept.reference !== undefined && now.reference !== undefined;
   const worse = (was: number, is: number): number =>
     better === "less" ? is / was - 1 : 1 - is / was;
-  const beside = ({ ours, reference = 1 }: KeptFigure): number =>
-    isBeside ? ours / reference : ours;
-  const lost = worse(beside(kept), beside(now));
+  const relative = ({ ours, reference = 1 }: KeptFigure): number =>
+    isRelative ? ours / reference : ours;
+  const lost = worse(relative(kept), relative(now));
   if (!(lost > LOST_SHARE) || (waits && !(worse(kept.ours, now.ours) > LOST_SHARE))) return "";
-  const before = isBeside ? `${Number(beside(kept).toPrecision(3))}x reference` : `${kept.ours}`;
+  const before = isRelative
+    ? `${Number(relative(kept).toPrecision(3))}x reference`
+    : `${kept.ours}`;
   return `${(lost * 100).toFixed(0)} % (was ${before})`;
 }
 

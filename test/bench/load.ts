@@ -1,20 +1,20 @@
-// A bounded load: so many requests in flight, for a time or until all bodies are sent.
+// A bounded load: a number of requests in flight, for a time or until all bodies are sent.
 import { Pool } from "undici";
 
-/** Longer than it is waited for a moment between two blocks; servers close what is idle for 5 s. */
+/** Longer than the wait for a point between two blocks; servers close connections that are idle for 5 s. */
 const KEEP_ALIVE_MS = 4_500;
 
 export interface LoadOptions {
   url: string;
   bodies: readonly string[];
   inFlight: number;
-  /** Go round the bodies until then; without it, each body is sent once. */
+  /** Repeats the bodies until this time has passed; without it, each body is sent once. */
   durationMs?: number;
-  /** A word for how an answer ended; they are counted. */
+  /** Names the outcome of a response; outcomes are counted. */
   outcomeOf: (answer: Record<string, unknown>) => string;
-  /** Connections are opened before, by asking for this path on each; then it begins. */
+  /** Opens the connections first, with a request for this path on each; then the load begins. */
   begin?: { path: string; when: () => Promise<void> };
-  /** Told of each answer, so long after the first was sent. */
+  /** Called with each outcome and its time since the first request. */
   onAnswer?: (outcome: string, afterMs: number) => void;
 }
 
@@ -58,7 +58,7 @@ export async function load(options: LoadOptions): Promise<LoadResult> {
       const index = next++;
       if (options.durationMs === undefined && index >= options.bodies.length) return;
       const sentMs = performance.now();
-      const outcome = await ask(
+      const outcome = await post(
         pool,
         url.pathname,
         options,
@@ -91,8 +91,10 @@ export const verifyOutcome = (answer: Record<string, unknown>): string =>
 export const settleOutcome = (answer: Record<string, unknown>): string =>
   answer["success"] === true ? "success" : String(answer["errorReason"] ?? answer["error"]);
 
-/** No answer is an outcome, too: a server that cuts or forgets a request is told so beside the others. */
-async function ask(
+/**
+ * A missing response is an outcome too, so that requests which a server drops are reported beside the others.
+ */
+async function post(
   pool: Pool,
   path: string,
   { outcomeOf }: LoadOptions,

@@ -1,4 +1,4 @@
-// The reference facilitator, as its authors publish it, behind the smallest HTTP server there is.
+// The reference facilitator, as published by its authors, behind a minimal HTTP server.
 import { createServer, type IncomingMessage } from "node:http";
 import { x402Facilitator } from "@x402/core/facilitator";
 import { toFacilitatorEvmSigner } from "@x402/evm";
@@ -18,7 +18,7 @@ const chain = defineChain({
   nativeCurrency: { name: "Native", symbol: "NATIVE", decimals: 18 },
   rpcUrls: { default: { http: [rpcUrl] } },
 });
-// Its best setting: viem's nonce manager, and receipts polled often.
+// Its best configuration: viem's nonce manager, and frequent polling for receipts.
 const account = privateKeyToAccount(key, { nonceManager });
 const client = createWalletClient({
   account,

@@ -1,11 +1,12 @@
-// By turns, several times, so that whatever else the machine does falls on all alike; and what of it is told.
+// Measures the servers alternately and several times, so that other load on the machine affects all of them
+// equally, and builds the figures.
 import { NAMES, type Figure, type Name } from "./context.ts";
 
 export const ROUNDS = Number(process.env["BENCH_ROUNDS"] ?? "3");
 
 export type Samples<Measured> = Partial<Record<Name, Measured[]>> & { ours: Measured[] };
 
-/** Each server that is there, in each round; another one begins each time. */
+/** Measures each server in each round; each round starts with a different one. */
 export async function inRounds<Measured>(
   { servers }: { servers: Partial<Record<Name, unknown>> },
   measure: (name: Name, round: number) => Promise<Measured>,
@@ -20,7 +21,7 @@ export async function inRounds<Measured>(
   return measured;
 }
 
-/** Measures alone, without anybody beside. */
+/** Measures our server only. */
 export async function alone<Measured>(measure: (round: number) => Promise<Measured>) {
   const ours: Measured[] = [];
   for (let round = 0; round < ROUNDS; round += 1) ours.push(await measure(round));
@@ -33,9 +34,9 @@ interface Facts<Measured> {
   better: Figure["better"];
   waits?: true;
   of: (measured: Measured) => number;
-  /** Of the medians. */
+  /** The target for the medians. */
   target?: {
-    says: string;
+    label: string;
     reached: (median: Partial<Record<Name, number>> & { ours: number }) => boolean;
   };
 }
@@ -57,7 +58,7 @@ export function figure<Measured>(measured: Samples<Measured>, facts: Facts<Measu
     better,
     ...(waits && { waits }),
     samples,
-    target: target && { says: target.says, isReached: target.reached(medians) },
+    target: target && { label: target.label, isReached: target.reached(medians) },
   };
 }
 
@@ -66,13 +67,13 @@ export function median(values: readonly number[]): number {
   return sorted[Math.floor(sorted.length / 2)] ?? Number.NaN;
 }
 
-/** Where nobody beside is there, what is said of both is not reached. */
-export const timesAsMuch = (ours: number, theirs: number | undefined): number =>
-  theirs === undefined ? Number.NaN : ours / theirs;
+/** NaN without a second server, so that a target which compares both is not reached. */
+export const timesAsMuch = (ours: number, other: number | undefined): number =>
+  other === undefined ? Number.NaN : ours / other;
 
-/** So much, or so much of what the reference takes: a machine half as fast takes both of them twice as long. */
+/** At most this value, or this share of the reference's: a machine at half the speed doubles both. */
 export const atMost = (most: number, unit: string, share: number) => ({
-  says: `<= ${most} ${unit}, or ${share}x reference`,
+  label: `<= ${most} ${unit}, or ${share}x reference`,
   reached: ({ ours, reference }: Partial<Record<Name, number>> & { ours: number }): boolean =>
     ours <= most || timesAsMuch(ours, reference) <= share,
 });

@@ -1,11 +1,11 @@
-// `npm run bench`: side by side with the reference facilitator, on the same chain in the same run, by turns.
+// `npm run bench`: compares with the reference facilitator on the same chain in the same run, alternately.
 //
 //   npm run bench                     every row
 //   npm run bench -- verify settle    rows whose name contains one of these words
-//   npm run bench -- --keep           and keep the medians: later runs on such a machine tell what was lost
+//   npm run bench -- --keep           also saves the medians: later runs on such a machine report regressions
 //
-// BENCH_ROUNDS=n (3): how often each is measured. PEER_COMMAND="...": another facilitator beside, which gets PEER_PORT,
-// PEER_RPC_URL, PEER_CHAIN_ID and PEER_PRIVATE_KEY.
+// BENCH_ROUNDS=n (3): the number of measurements. PEER_COMMAND="...": another facilitator to compare with,
+// which gets PEER_PORT, PEER_RPC_URL, PEER_CHAIN_ID and PEER_PRIVATE_KEY.
 import { randomBytes } from "node:crypto";
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { loadavg, tmpdir } from "node:os";
@@ -33,7 +33,7 @@ async function findRows(words: string[]): Promise<BenchRow[]> {
   const rows: BenchRow[] = [];
   for (const file of files) {
     const module = (await import(join(ROWS, file))) as { row?: BenchRow; rows?: BenchRow[] };
-    // Rows lend each other code: a file without a row is such code.
+    // A file without a row contains code that rows share.
     rows.push(...(module.row ? [module.row] : []), ...(module.rows ?? []));
   }
   return rows.filter(
@@ -49,11 +49,11 @@ async function runRow(row: BenchRow): Promise<Finished> {
       worlds.push(world);
       return world;
     },
-    say: (text) => console.log(`    ${text}`),
+    print: (text) => console.log(`    ${text}`),
   };
   const { name } = row;
   console.log(`- ${name}`);
-  // What else the machine does: this one is told with the figures.
+  // Other load on the machine is reported with the figures.
   const [load = 0] = loadavg();
   try {
     const figures = await row.run(context);
@@ -73,7 +73,7 @@ async function main(words: string[], isKept: boolean): Promise<void> {
   const postgres = await startPostgres({
     dir,
     password: randomBytes(12).toString("hex"),
-    // As the service has it: what is accepted is on disk.
+    // Durable, as in production: accepted payments are on disk.
     durable: true,
     maxConnections: 200,
     removeOnExit: dir,

@@ -1,4 +1,4 @@
-// What a relayer really sent, read from the chain: transactions, reverts, gas.
+// The transactions that a relayer sent, read from the chain: count, reverts, gas.
 import { hexToBytes, type Address, type Hex } from "viem";
 import { rpcBatch } from "../../server/local/anvil.ts";
 import type { TestChain } from "../helpers/chain.ts";
@@ -40,12 +40,12 @@ export interface GasSplit {
   calldata: number;
   batching: number;
   token: number;
-  /** What EIP-7623 asks at the least, of all of it. */
+  /** The calldata floor price of EIP-7623. */
   floor: number;
   all: number;
 }
 
-/** What these transactions' gas was for, for each of so many payments. */
+/** The parts of the gas of these transactions, per payment. */
 export async function gasSplit(
   chain: TestChain,
   hashes: readonly Hex[],
@@ -65,7 +65,7 @@ export async function gasSplit(
     sum.calldata += zeros * 4 + others * 16;
     sum.floor += 21_000 + (zeros + others * 4) * 10;
     sum.all += Number(gasUsed);
-    // A lone payment is a call to the token: all of it is the token's.
+    // A single payment calls the token directly, so all of its execution gas is the token's.
     const isAlone = to?.toLowerCase() === chain.usdc.toLowerCase();
     const inner = traced.calls?.reduce((gas, call) => gas + Number(call.gasUsed), 0) ?? 0;
     sum.token += isAlone ? Number(gasUsed) - 21_000 - zeros * 4 - others * 16 : inner;

@@ -1,4 +1,4 @@
-// Many signed payments, quickly: what a benchmark needs thousands of before it starts.
+// Signs thousands of payments quickly, before a benchmark starts.
 import { randomBytes } from "node:crypto";
 import secp256k1 from "secp256k1";
 import type { Address } from "viem";
@@ -18,11 +18,11 @@ export function makePayers(count: number): Payer[] {
   });
 }
 
-/** JSON bodies for verify and settle: payer after payer, each with its own nonce. */
+/** JSON bodies for verify and settle: one after the other for each payer, each with its own nonce. */
 export function signedBodies(options: {
   chain: Pick<TestChain, "chainId" | "usdc">;
   payers: readonly Payer[];
-  /** Several are paid in turn. */
+  /** If there are several, they are paid in turn. */
   payTo: Address | readonly [Address, ...Address[]];
   count: number;
   amount?: string;

@@ -1,4 +1,4 @@
-// The table a person reads, in Markdown so that it can be pasted as it is.
+// Prints the results as a Markdown table.
 import { NAMES, type Figure } from "./context.ts";
 import { lostIn } from "./kept.ts";
 import { median } from "./rounds.ts";
@@ -20,13 +20,13 @@ function lineOf(name: string, figure: Figure, lost: string): string[] {
   return [
     `${name}: ${what}`,
     ...NAMES.map((each) => spread(samples[each], unit)),
-    target?.says ?? "",
+    target?.label ?? "",
     target === undefined ? "" : target.isReached ? "yes" : "NO",
     lost,
   ];
 }
 
-/** Named as it was measured, and by how much it lost against what is kept, where it did. */
+/** Names each figure, with its regression against the saved figures if there is one. */
 export function printTable(rows: readonly Finished[]): void {
   const lines = rows.flatMap(({ name, result }) =>
     "error" in result
@@ -34,7 +34,7 @@ export function printTable(rows: readonly Finished[]): void {
       : result.figures.map((figure) => lineOf(name, figure, lostIn(name, figure))),
   );
   const table = [["what", ...NAMES, "target", "reached", "lost"], ...lines];
-  // A column nobody filled is not printed.
+  // Empty columns are not printed.
   const columns = (table[0] ?? [])
     .map((_, column) => column)
     .filter((column) => lines.some((cells) => cells[column] !== ""));

@@ -1,4 +1,4 @@
-// Starts a chain, our server and those beside it for one row, and takes them down after it.
+// Starts a chain, our server and the servers to compare for one row, and stops them after it.
 import { spawn, type ChildProcess } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -22,7 +22,7 @@ const file = (name: string): string => fileURLToPath(new URL(name, import.meta.u
 export const START = [process.execPath, "--no-memory-reducer", file("../../server/start.mjs")];
 
 const SHELL = "sh";
-/** Any other facilitator beside ours and the reference: a shell command that is told the rest in its environment. */
+/** Another facilitator to compare with: a shell command that gets its settings in its environment. */
 const PEER_COMMAND = process.env["PEER_COMMAND"];
 
 type Closers = (() => unknown)[];
@@ -85,7 +85,7 @@ export async function startWorld(options: WorldOptions = {}): Promise<World> {
         readyPath: "/api/x402/supported",
       },
     };
-    /** What a start of ours looks for first was looked for when the bench began. */
+    /** The bench has already done the checks of `npm start`, so they are skipped. */
     const built: Launch = { ...launches.ours, command: [...START, "--built"] };
     const pids: number[] = [];
     const replicas: string[] = [];
@@ -99,7 +99,7 @@ export async function startWorld(options: WorldOptions = {}): Promise<World> {
       ours: serverOf(`${ours}/api/x402`, ourKeys, pids, ourEndpoint),
     };
     if (options.oursAlone !== true) {
-      const beside = async (name: Name, command: string[], prefix: string): Promise<void> => {
+      const startOther = async (name: Name, command: string[], prefix: string): Promise<void> => {
         const [key = "0x"] = await funded();
         const itsEndpoint = await endpoint();
         const its: Launch = {
@@ -118,8 +118,8 @@ export async function startWorld(options: WorldOptions = {}): Promise<World> {
         servers[name] = serverOf(url, [key], [pid], itsEndpoint);
       };
       const reference = [process.execPath, "--import=tsx", file("reference-facilitator.ts")];
-      await beside("reference", reference, "REFERENCE");
-      if (PEER_COMMAND !== undefined) await beside("peer", [SHELL, "-c", PEER_COMMAND], "PEER");
+      await startOther("reference", reference, "REFERENCE");
+      if (PEER_COMMAND !== undefined) await startOther("peer", [SHELL, "-c", PEER_COMMAND], "PEER");
     }
     return {
       chain,
@@ -140,7 +140,7 @@ export async function startWorld(options: WorldOptions = {}): Promise<World> {
 
 interface Endpoint {
   url: string;
-  /** A proxy's: it tells its count. */
+  /** A proxy reports its count. */
   isProxy?: true;
 }
 
@@ -172,7 +172,7 @@ async function startProxy(target: string, delayMs: number, closers: Closers): Pr
   return { url, isProxy: true };
 }
 
-/** At a port that is free, until it answers. */
+/** Starts it on a free port and waits until it responds. */
 export async function launch(
   { command, env, readyPath }: Launch,
   closers: Closers,
@@ -183,14 +183,14 @@ export async function launch(
   return { url, pid };
 }
 
-/** Runs a command as its own process until it answers, and tells its id. */
+/** Runs a command as a process, waits until it responds, and returns its process id. */
 async function start(
   [command = "", ...args]: readonly string[],
   { env, ready, closers }: { env: Record<string, string>; ready: string; closers: Closers },
 ): Promise<number> {
   const child = spawn(command, args, {
     env: { PATH: process.env["PATH"], ...env },
-    // Log lines go nowhere: reading them would be this process's work, not the server's.
+    // Log lines are discarded, because reading them would load this process.
     stdio: ["ignore", "ignore", "pipe"],
   });
   closers.push(() => end(child));
@@ -211,7 +211,8 @@ async function start(
 async function end(child: ChildProcess): Promise<void> {
   if (child.exitCode !== null || child.signalCode !== null) return;
   const ended = new Promise((resolve) => child.once("exit", resolve));
-  // What a shell runs does not end with it, and holds this process by its output. Ours ends what it started itself.
+  // A shell's child does not end with the shell and keeps this process running by its pipe. Our own server
+  // stops its children itself.
   const below = child.spawnfile === SHELL ? familyOf(child.pid ?? 0).slice(1) : [];
   child.kill("SIGTERM");
   for (const pid of below) endIfThere(pid);
@@ -224,6 +225,6 @@ function endIfThere(pid: number): void {
   try {
     process.kill(pid, "SIGTERM");
   } catch {
-    // It ended with its parent.
+    // It has ended with its parent.
   }
 }

@@ -251,7 +251,10 @@ t.test("a refused announcement has a reason, and the payment settles", async (t)
   const http = (input: object) => ({ bazaar: { info: { input: { type: "http", ...input } } } });
   const hostile: [{ resource?: unknown; extensions?: unknown }, RegExp][] = [
     [{ resource: { url: "javascript:alert(1)" }, extensions: { bazaar } }, /resource\.url/],
-    [{ resource: { url: "not a url" }, extensions: { bazaar } }, /valid bazaar extension|resource\.url/],
+    [
+      { resource: { url: "not a url" }, extensions: { bazaar } },
+      /valid bazaar extension|resource\.url/,
+    ],
     [{ resource: { url: "ftp://bank.example/" }, extensions: { bazaar } }, /resource\.url/],
     [
       { resource: { url: `https://bank.example/${"x".repeat(3000)}` }, extensions: { bazaar } },

@@ -1,4 +1,5 @@
-// Goal: what a seller chooses in an MPP challenge moves no money it should not: each crooked challenge is refused by name and nothing is signed, and one challenge is paid once by a wallet.
+// Goal: a malicious MPP challenge moves no money: each invalid challenge is refused with its reason and
+// nothing is signed, and a wallet pays a challenge once.
 import t from "tap";
 import { keccak256, stringToBytes, type Hex } from "viem";
 import { toBase64Url } from "../../packages/paywall/src/mpp-wire.ts";
@@ -6,16 +7,16 @@ import { createAgent } from "../helpers/owner.ts";
 import { assertLedgerIsChain, market, PAYEE, type Market } from "../x402-client/market.ts";
 import {
   asHeader,
-  asksByMpp,
+  requestOverMpp,
   challengeOf,
-  askedIn,
+  chargeRequest,
   credentialOf,
   inSeconds,
   receiptOf,
 } from "./mpp-sellers.ts";
 
-/** In the shape of the answers that name several reasons, and as a sentence of one. */
-const told = ({ body }: { body: Record<string, unknown> }): string => JSON.stringify(body);
+/** As text, both for responses with several reasons and for those with one sentence. */
+const textOf = ({ body }: { body: Record<string, unknown> }): string => JSON.stringify(body);
 
 async function signedSoFar({ database, agent }: Market): Promise<number> {
   const { rows } = await database.pool.query<{ count: string }>(
@@ -25,11 +26,11 @@ async function signedSoFar({ database, agent }: Market): Promise<number> {
   return Number(rows[0]?.count);
 }
 
-t.test("a seller that asks by MPP", async (t) => {
+t.test("a seller that requests payment over MPP", async (t) => {
   const made = await market(t);
   const { seller, chain } = made;
   const { url } = seller;
-  const asked = (over: object = {}): object => askedIn(chain, PAYEE, over);
+  const charge = (over: object = {}): object => chargeRequest(chain, PAYEE, over);
   const details = (over: object): object => ({
     methodDetails: {
       chainId: chain.chainId,
@@ -39,10 +40,10 @@ t.test("a seller that asks by MPP", async (t) => {
     },
   });
 
-  await t.test("an honest one is paid, and confirmed on chain", async (t) => {
-    const challenge = challengeOf(asked(), { opaque: "eyJhIjoiYiJ9", description: 'a "b"' });
+  await t.test("an honest seller is paid, with confirmation on chain", async (t) => {
+    const challenge = challengeOf(charge(), { opaque: "eyJhIjoiYiJ9", description: 'a "b"' });
     const { description: _words, ...bound } = challenge;
-    const charging = asksByMpp(seller, () => [`Bearer realm="x"`, asHeader(challenge)]);
+    const charging = requestOverMpp(seller, () => [`Bearer realm="x"`, asHeader(challenge)]);
     const before = BigInt(Math.floor(Date.now() / 1_000));
     const answer = await made.fetch({
       url,
@@ -59,7 +60,7 @@ t.test("a seller that asks by MPP", async (t) => {
       },
     });
     const [credential] = charging.credentials;
-    t.same(credential?.challenge, bound, "repeated to the letter, without what is not bound");
+    t.same(credential?.challenge, bound, "repeated exactly, without the parts that are not bound");
     t.match(credential, {
       source: `did:pkh:eip155:${chain.chainId}:${made.agent.walletAddress}`,
       payload: {
@@ -73,9 +74,9 @@ t.test("a seller that asks by MPP", async (t) => {
     t.ok(lives > 0n && lives <= 125n, `our cap, not its 300 s: ${lives}`);
   });
 
-  await t.test("in the header that it names for credentials", async (t) => {
-    const challenge = challengeOf(asked(), { header: "Payment-Authorization" });
-    asksByMpp(seller, () => asHeader(challenge), {
+  await t.test("the credential is sent in the header that the challenge names", async (t) => {
+    const challenge = challengeOf(charge(), { header: "Payment-Authorization" });
+    requestOverMpp(seller, () => asHeader(challenge), {
       onCredential: async (credential, response) => {
         t.match(credential.challenge, { header: "Payment-Authorization" });
         const reference = await seller.settle({
@@ -88,11 +89,11 @@ t.test("a seller that asks by MPP", async (t) => {
     t.match(await made.fetch({ url }), { status: 200, body: { paid: true, text: "sold" } });
   });
 
-  await t.test("refused by name", async (t) => {
+  await t.test("invalid challenges are refused with their reason", async (t) => {
     const signed = await signedSoFar(made);
-    const header = (over: Record<string, string>, ask = asked()) =>
-      asHeader(challengeOf(ask, over));
-    const twin = challengeOf(asked());
+    const header = (over: Record<string, string>, request = charge()) =>
+      asHeader(challengeOf(request, over));
+    const twin = challengeOf(charge());
     const crooked: Record<string, [string | string[], string, RegExp]> = {
       expired: [header({ expires: inSeconds(-1) }), "challenge_expired", /expires at/],
       "about to expire": [header({ expires: inSeconds(5) }), "challenge_expired", /expires at/],
@@ -109,59 +110,59 @@ t.test("a seller that asks by MPP", async (t) => {
         /different body/,
       ],
       "with splits": [
-        header({}, asked(details({ splits: [{ amount: "1", recipient: PAYEE }] }))),
+        header({}, charge(details({ splits: [{ amount: "1", recipient: PAYEE }] }))),
         "challenge_splits",
         /several payees/,
       ],
       "for the hash of a transaction": [
-        header({}, asked(details({ credentialTypes: ["hash", "transaction"] }))),
+        header({}, charge(details({ credentialTypes: ["hash", "transaction"] }))),
         "challenge_credential_types",
         /hash/,
       ],
       "of no credential types": [
-        header({}, asked(details({ credentialTypes: undefined }))),
+        header({}, charge(details({ credentialTypes: undefined }))),
         "challenge_credential_types",
         /not supported/,
       ],
       "on another chain": [
-        header({}, asked(details({ chainId: 1 }))),
+        header({}, charge(details({ chainId: 1 }))),
         "unsupported_network",
         /eip155:1/,
       ],
       "of no chain": [
-        header({}, asked(details({ chainId: "1" }))),
+        header({}, charge(details({ chainId: "1" }))),
         "unsupported_network",
         /not configured/,
       ],
       "in another currency": [
-        header({}, asked({ currency: PAYEE })),
+        header({}, charge({ currency: PAYEE })),
         "unsupported_asset",
         /not its USDC/,
       ],
       "with other decimals": [
-        header({}, asked(details({ decimals: 18 }))),
+        header({}, charge(details({ decimals: 18 }))),
         "unsupported_terms",
         /decimals/,
       ],
       "to a recipient with a typo": [
-        header({}, asked({ recipient: PAYEE.replace("0x3C", "0x3c") })),
+        header({}, charge({ recipient: PAYEE.replace("0x3C", "0x3c") })),
         "payee_invalid",
         /checksum/,
       ],
-      "to nobody": [
-        header({}, asked({ recipient: `0x${"0".repeat(40)}` })),
+      "to the zero address": [
+        header({}, charge({ recipient: `0x${"0".repeat(40)}` })),
         "payee_invalid",
         /zero/,
       ],
       "to the wallet itself": [
-        header({}, asked({ recipient: made.agent.walletAddress })),
+        header({}, charge({ recipient: made.agent.walletAddress })),
         "payee_invalid",
         /itself/,
       ],
-      "of nothing": [header({}, asked({ amount: "0" })), "amount_invalid", /positive/],
-      "of a number": [header({}, asked({ amount: 1000 })), "amount_invalid", /positive/],
+      "of nothing": [header({}, charge({ amount: "0" })), "amount_invalid", /positive/],
+      "of a number": [header({}, charge({ amount: 1000 })), "amount_invalid", /positive/],
       "of the same id twice": [
-        [asHeader(twin), asHeader({ ...twin, request: toBase64Url(asked({ amount: "1" })) })],
+        [asHeader(twin), asHeader({ ...twin, request: toBase64Url(charge({ amount: "1" })) })],
         "challenge_repeated",
         /same id|have the id/,
       ],
@@ -189,23 +190,23 @@ t.test("a seller that asks by MPP", async (t) => {
       ],
     };
     for (const [what, [challenge, code, why]] of Object.entries(crooked)) {
-      const charging = asksByMpp(seller, () => challenge);
+      const charging = requestOverMpp(seller, () => challenge);
       const answer = await made.fetch({ url });
       t.match(
         answer,
         { status: 422, body: { code: "unsupported_payment_requirements" } },
         `${what}: ${answer.text}`,
       );
-      t.match(told(answer), why, what);
-      t.match(told(answer), new RegExp(code), `${what}: ${code}`);
+      t.match(textOf(answer), why, what);
+      t.match(textOf(answer), new RegExp(code), `${what}: ${code}`);
       t.equal(charging.credentials.length, 0, what);
     }
     t.equal(await signedSoFar(made), signed, "nothing was signed");
     t.equal(await made.reserved(), "0");
   });
 
-  await t.test("a crooked challenge costs x402 beside it nothing", async (t) => {
-    const both = asHeader(challengeOf(asked({ amount: "1" }), { realm: "shop.test" }));
+  await t.test("an invalid challenge does not affect x402 beside it", async (t) => {
+    const both = asHeader(challengeOf(charge({ amount: "1" }), { realm: "shop.test" }));
     seller.script = {
       onAsk: ({ response }) =>
         seller.refuse(response, seller.entry(), { "www-authenticate": both }),
@@ -215,8 +216,8 @@ t.test("a seller that asks by MPP", async (t) => {
     t.equal(seller.proofs.length, sold + 1, "paid by x402");
   });
 
-  await t.test("the cheaper of two protocols is paid, and it alone", async (t) => {
-    const cheap = challengeOf(asked({ amount: "999" }));
+  await t.test("only the cheaper of two protocols is paid", async (t) => {
+    const cheap = challengeOf(charge({ amount: "999" }));
     const credentials: unknown[] = [];
     seller.script = {
       onAsk: async ({ request, response }) => {
@@ -239,10 +240,10 @@ t.test("a seller that asks by MPP", async (t) => {
     ]);
   });
 
-  await t.test("a second 402 is final, and what was signed is canceled", async (t) => {
-    const charging = asksByMpp(seller, () => asHeader(challengeOf(asked())), {
+  await t.test("a second 402 is final, and the signed authorization is canceled", async (t) => {
+    const charging = requestOverMpp(seller, () => asHeader(challengeOf(charge())), {
       onCredential: (_credential, response) => {
-        const fresh = asHeader(challengeOf(asked()));
+        const fresh = asHeader(challengeOf(charge()));
         response.writeHead(402, { "www-authenticate": fresh }).end("{}");
       },
     });
@@ -251,12 +252,12 @@ t.test("a seller that asks by MPP", async (t) => {
       body: { code: "settlement_failed", paid: false },
     });
     t.equal(charging.credentials.length, 1);
-    t.equal(await made.reserved(), "0", "the budget is back");
+    t.equal(await made.reserved(), "0", "the reserved amount is released");
   });
 
-  await t.test("one challenge, shown twice", async (t) => {
-    const challenge = challengeOf(asked());
-    const charging = asksByMpp(seller, () => asHeader(challenge));
+  await t.test("one challenge, received twice", async (t) => {
+    const challenge = challengeOf(charge());
+    const charging = requestOverMpp(seller, () => asHeader(challenge));
     const before = await made.balanceOf(PAYEE);
     const calls = Array.from({ length: 6 }, (_, nth) =>
       made.fetch({ url }, { "idempotency-key": `twice-${nth}` }),
@@ -281,11 +282,11 @@ t.test("a seller that asks by MPP", async (t) => {
     t.match(
       await made.fetch({ url }, { "idempotency-key": "forgotten" }),
       { body: { code: "challenge_already_used" } },
-      "the chain remembers",
+      "the chain knows the used nonce",
     );
     await renumber(made, FORGOTTEN, nonce);
 
-    await t.test("to two agents is two payments", async (t) => {
+    await t.test("the same challenge for two agents is two payments", async (t) => {
       const other = await createAgent(made, made.owner, { allowlist: [PAYEE] });
       await chain.mint(other.walletAddress, 1_000_000n);
       const answer = await made.app.inject({
@@ -301,8 +302,8 @@ t.test("a seller that asks by MPP", async (t) => {
     });
   });
 
-  await t.test("no approval is asked for what it could not number", async (t) => {
-    asksByMpp(seller, () => asHeader(challengeOf(asked({ amount: "900000000" }))));
+  await t.test("no approval for a payment whose nonce the seller chooses", async (t) => {
+    requestOverMpp(seller, () => asHeader(challengeOf(charge({ amount: "900000000" }))));
     const answer = await made.fetch(
       { url, requestApproval: true },
       { "idempotency-key": "approve-me" },
@@ -318,7 +319,7 @@ t.test("a seller that asks by MPP", async (t) => {
   await assertLedgerIsChain(t, made);
 });
 
-/** As an old row is forgotten one day: then the chain alone knows what was used. */
+/** As after the deletion of an old row: then only the chain knows that the nonce was used. */
 const FORGOTTEN: Hex = `0x${"0".repeat(64)}`;
 const renumber = ({ database, agent }: Market, from: Hex, to: Hex) =>
   database.pool.query("UPDATE settlements SET nonce = $3 WHERE agent_id = $1 AND nonce = $2", [

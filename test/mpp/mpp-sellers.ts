@@ -1,4 +1,5 @@
-// Sellers that ask by MPP: one of the published package alone, and one that writes its challenges by hand.
+// Sellers that request payment over MPP: one built with the published package, and one with hand-written
+// challenges.
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { randomBytes } from "node:crypto";
@@ -14,7 +15,9 @@ import {
 import type { TestChain } from "../helpers/chain.ts";
 import type { Proof, ScriptedSeller } from "../x402-client/scripted-seller.ts";
 
-/** What mppx takes for a facilitator: an URL, or something with the protocol's two questions. */
+/**
+ * What mppx accepts as a facilitator: a URL, or an object with the protocol's two functions (verify, settle).
+ */
 export type MppxFacilitator = NonNullable<
   NonNullable<Parameters<typeof evm.charge>[0]["x402"]>["facilitator"]
 >;
@@ -23,13 +26,15 @@ export interface MppxSellerOptions {
   chain: TestChain;
   payTo: Address;
   facilitator: MppxFacilitator;
-  /** It always offers x402 beside MPP; without, that header is taken off on its way out. */
+  /**
+   * The package always offers x402 beside MPP; without this, the test removes that header from the response.
+   */
   offersX402?: boolean;
-  /** In USDC; x402 costs the same. */
+  /** In USDC; the price over x402 is the same. */
   amount?: string;
 }
 
-/** The published server, unmodified. Answers the URL of what it sells, and how often it sold. */
+/** The published server, unmodified. Returns the URL of what it sells, and the number of sales. */
 export async function mppxSeller(
   t: Pick<Test, "teardown">,
   { chain, payTo, facilitator, offersX402 = false, amount = "0.001" }: MppxSellerOptions,
@@ -55,9 +60,9 @@ export async function mppxSeller(
       return result.withReceipt(Response.json({ sold: "mppx" }));
     }
     const { body, headers, status } = result.challenge;
-    const told = new Headers(headers);
-    if (!offersX402) told.delete("payment-required");
-    return new Response(body, { headers: told, status });
+    const sent = new Headers(headers);
+    if (!offersX402) sent.delete("payment-required");
+    return new Response(body, { headers: sent, status });
   };
   const server = await new Promise<ReturnType<typeof serve>>((resolve) => {
     const started = serve({ fetch: sell, port: 0, hostname: "127.0.0.1" }, () => resolve(started));
@@ -67,8 +72,8 @@ export async function mppxSeller(
   return { origin, url: `${origin}/paid`, sold: () => sold };
 }
 
-/** What a hand-written challenge asks for, with parts replaced. */
-export const askedIn = (chain: TestChain, payTo: Address, over: object = {}): object => ({
+/** The charge request of a hand-written challenge, with parts replaced. */
+export const chargeRequest = (chain: TestChain, payTo: Address, over: object = {}): object => ({
   amount: "1000",
   currency: getAddress(chain.usdc),
   methodDetails: { chainId: chain.chainId, credentialTypes: ["authorization"], decimals: 6 },
@@ -77,14 +82,14 @@ export const askedIn = (chain: TestChain, payTo: Address, over: object = {}): ob
 });
 
 export const challengeOf = (
-  asked: object,
+  request: object,
   over: Partial<Record<keyof PaymentChallenge | "description", string>> = {},
 ): Record<string, string> => ({
   id: randomBytes(16).toString("base64url"),
   realm: "127.0.0.1",
   method: "evm",
   intent: "charge",
-  request: toBase64Url(asked),
+  request: toBase64Url(request),
   expires: inSeconds(300),
   ...over,
 });
@@ -103,7 +108,7 @@ export interface Credential {
   source?: string;
 }
 
-/** The credential of a request, where it has one. */
+/** The credential in a request, if there is one. */
 export function credentialOf({ headers }: IncomingMessage): Credential | undefined {
   const shown = headers["payment-authorization"] ?? headers.authorization;
   if (typeof shown !== "string" || !shown.startsWith("Payment ")) return undefined;
@@ -117,24 +122,24 @@ export const proofOf = ({ payload }: Credential): Proof => {
 
 export interface Charging {
   credentials: Credential[];
-  /** Answers a request with a credential; without it, the seller settles and delivers. */
+  /** Responds to a request with a credential; without it, the seller settles and delivers. */
   onCredential?: (credential: Credential, response: ServerResponse) => Promise<void> | void;
 }
 
-/** Makes a scripted seller ask with the nth of these headers, and sell for credentials. */
-export function asksByMpp(
+/** Makes a scripted seller request payment with the nth of these headers, and deliver for a credential. */
+export function requestOverMpp(
   seller: ScriptedSeller,
   challenge: (nth: number) => string | string[],
   options: Omit<Charging, "credentials"> = {},
 ): Charging {
   const charging: Charging = { credentials: [], ...options };
-  let asked = 0;
+  let challenges = 0;
   seller.script = {
     onAsk: async ({ request, response }) => {
       const credential = credentialOf(request);
       if (!credential) {
-        asked += 1;
-        response.writeHead(402, { "www-authenticate": challenge(asked) }).end("{}");
+        challenges += 1;
+        response.writeHead(402, { "www-authenticate": challenge(challenges) }).end("{}");
         return;
       }
       charging.credentials.push(credential);

@@ -1,4 +1,5 @@
-// Goal: the published Python client of MPP pays our paywall unmodified, although it hashes a challenge in its own way.
+// Goal: the published Python client of MPP pays our paywall unmodified, although it hashes a challenge
+// differently.
 // Tier: full (needs other languages or their package registries).
 import { execFile } from "node:child_process";
 import { writeFile } from "node:fs/promises";

@@ -1,4 +1,4 @@
-// Our own paid route, and somebody with money who would pay for it.
+// Our own paid route, and a payer with money.
 import type { Test } from "tap";
 import { parseAbi } from "viem";
 import { testApp, type TestApp } from "../helpers/app.ts";
@@ -9,7 +9,7 @@ const ERC20 = parseAbi(["function balanceOf(address) view returns (uint256)"]);
 
 export interface Shop extends TestApp {
   payer: TestAccount;
-  /** Of the payer's wallet, in atomic units. */
+  /** The balance of the payer's wallet, in atomic units. */
   held(): Promise<bigint>;
   settlements(): Promise<number>;
 }

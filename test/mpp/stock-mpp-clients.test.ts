@@ -1,4 +1,5 @@
-// Goal: published MPP clients pay our paywall unmodified, mppx's own validator finds nothing wrong, and one credential pays for one answer of one resource.
+// Goal: published MPP clients pay our paywall unmodified, mppx's own validator reports no fault, and one
+// credential pays for one response of one resource.
 import { execFile } from "node:child_process";
 import { promisify } from "node:util";
 import { Challenge } from "mppx";
@@ -26,14 +27,16 @@ const methodOf = ({ chain, payer }: Shop) =>
     decimals: 6,
   });
 
-/** A credential of the published client for a challenge of ours, perhaps bent before or after it is signed. */
+/**
+ * A credential of the published client for our challenge, optionally modified before or after it is signed.
+ */
 async function credentialFor(
   made: Shop,
   path = PAID,
   bend: (challenge: Challenge.Challenge) => Challenge.Challenge = (challenge) => challenge,
 ): Promise<string> {
-  const asked = await fetch(`${made.baseUrl}${path}`);
-  const [challenge] = Challenge.fromResponseList(asked);
+  const unpaid = await fetch(`${made.baseUrl}${path}`);
+  const [challenge] = Challenge.fromResponseList(unpaid);
   if (!challenge) throw new Error("no challenge");
   const context = { challenge: bend(challenge) as never, context: {} };
   return methodOf(made).createCredential(context);
@@ -45,7 +48,7 @@ const show = (made: Shop, authorization: string, path = PAID, headers = {}) =>
 const rebuilt = (credential: string, change: (parts: Record<string, object>) => object): string =>
   `Payment ${toBase64Url(change(fromBase64Url(credential.slice(8)) as Record<string, object>))}`;
 
-t.test("a paywall that asks by MPP too", async (t) => {
+t.test("a paywall that also requests payment over MPP", async (t) => {
   const made = await shop(t);
   const { baseUrl, payer } = made;
 
@@ -64,7 +67,7 @@ t.test("a paywall that asks by MPP too", async (t) => {
     t.equal(answer.headers.get("payment-response"), null, "paid by MPP, not by x402");
   });
 
-  await t.test("mppx validate finds nothing wrong", async (t) => {
+  await t.test("mppx validate reports no fault", async (t) => {
     const bin = new URL("../../node_modules/mppx/dist/bin.js", import.meta.url).pathname;
     const args = [bin, "validate", baseUrl, "--endpoint", `GET:${PAID}`, "--output-json"];
     const { stdout } = await run(process.execPath, args, { maxBuffer: 16 * 1024 * 1024 }).catch(
@@ -88,7 +91,7 @@ t.test("a paywall that asks by MPP too", async (t) => {
       t.ok(passed.includes(label), `${label}: ${JSON.stringify(endpoints)}`);
   });
 
-  await t.test("one credential, one answer", async (t) => {
+  await t.test("one credential gets one response", async (t) => {
     const before = await made.held();
     const rows = await made.settlements();
     const credential = await credentialFor(made);
@@ -100,7 +103,7 @@ t.test("a paywall that asks by MPP too", async (t) => {
     t.equal(await made.settlements(), rows + 1);
   });
 
-  await t.test("refused by name, and nothing is settled", async (t) => {
+  await t.test("modified credentials are refused, and nothing is settled", async (t) => {
     const before = await made.held();
     const rows = await made.settlements();
     const late = (challenge: Challenge.Challenge) => ({
@@ -144,8 +147,8 @@ t.test("a paywall that asks by MPP too", async (t) => {
     const unsigned = await show(made, bent({ value: "1" }));
     t.match([unsigned.status, await unsigned.json()], [402, { success: false }], "its signature");
     t.match(unsigned.headers.get("www-authenticate"), /^Payment id="/, "a new challenge");
-    const asked = await fetch(`${baseUrl}${PAID}`);
-    const required = Buffer.from(asked.headers.get("payment-required") ?? "", "base64");
+    const unpaid = await fetch(`${baseUrl}${PAID}`);
+    const required = Buffer.from(unpaid.headers.get("payment-required") ?? "", "base64");
     const proof = await stockClient(made.chain, payer).createPaymentPayload(
       JSON.parse(required.toString()) as never,
     );
@@ -153,10 +156,10 @@ t.test("a paywall that asks by MPP too", async (t) => {
     t.match([two.status, await two.json()], [402, { error: /two proofs/ }]);
     t.equal(await made.held(), before);
     t.equal(await made.settlements(), rows);
-    t.equal((await show(made, honest)).status, 200, "what was bent is good as it was");
+    t.equal((await show(made, honest)).status, 200, "the unmodified credential is accepted");
   });
 
-  await t.test("another replica takes the challenge of this one", async (t) => {
+  await t.test("another replica accepts this replica's challenge", async (t) => {
     const { database, chain } = made;
     const replica = await testApp(t, {
       database,
@@ -169,7 +172,7 @@ t.test("a paywall that asks by MPP too", async (t) => {
       show(made, credential),
       fetch(`${replica.baseUrl}${PAID}`, { headers: { authorization: credential } }),
     ]);
-    t.same([here.status + there.status], [602], "and it pays at one of them");
+    t.same([here.status + there.status], [602], "and it pays at only one of them");
   });
 });
 

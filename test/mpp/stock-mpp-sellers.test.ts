@@ -1,4 +1,5 @@
-// Goal: our client pays an unmodified MPP server, alone or beside x402, whoever its facilitator is: once, and by one protocol.
+// Goal: our client pays an unmodified MPP server, alone or beside x402 and with any facilitator, once and
+// over one protocol.
 import t from "tap";
 import { assertLedgerIsChain, PAYEE } from "../x402-client/market.ts";
 import { stockFacilitator, stockMarket, V1_NAME } from "../x402-client/stock-sellers.ts";
@@ -12,12 +13,12 @@ t.test("stock MPP servers", async (t) => {
     ours: `${made.baseUrl}/api/x402`,
   };
   let settled = 0;
-  for (const [whose, facilitator] of Object.entries(facilitators)) {
+  for (const [facilitatorName, facilitator] of Object.entries(facilitators)) {
     for (const offersX402 of [false, true]) {
       const seller = await mppxSeller(t, { chain, payTo: PAYEE, facilitator, offersX402 });
       made.config.fetchPrivateOrigins.push(seller.origin);
       const by = offersX402 ? "x402, which is first at equal prices" : "MPP";
-      await t.test(`${whose} facilitator, paid by ${by}`, async (t) => {
+      await t.test(`${facilitatorName} facilitator, paid by ${by}`, async (t) => {
         const before = await made.balanceOf(PAYEE);
         const quote = await made.fetch({ url: seller.url, dryRun: true });
         t.match(quote, {
@@ -53,8 +54,8 @@ t.test("stock MPP servers", async (t) => {
         );
         t.same(rows[0], {
           id: answer.body["paymentId"],
-          relay: whose === "ours",
-          by_other: whose !== "ours",
+          relay: facilitatorName === "ours",
+          by_other: facilitatorName !== "ours",
         });
       });
     }
@@ -62,6 +63,6 @@ t.test("stock MPP servers", async (t) => {
   const { rows } = await made.database.pool.query<{ count: string }>(
     "SELECT count(*)::text AS count FROM settlements",
   );
-  t.equal(Number(rows[0]?.count), settled, "one row for each payment, and none beside");
+  t.equal(Number(rows[0]?.count), settled, "one row for each payment, and no other");
   await assertLedgerIsChain(t, made);
 });

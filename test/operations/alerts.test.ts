@@ -1,4 +1,5 @@
-// Goal: whoever is on duty can trust what rings: every alert and every panel reads metrics that the service tells, rings when it must and is silent when it need not, and has a runbook whose queries run.
+// Goal: operators can trust the alerts: every alert and every panel reads metrics that the service exports,
+// fires when it must and not otherwise, and has a runbook whose queries run.
 // Tier: full (starts whole deployments).
 import { spawnSync } from "node:child_process";
 import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -61,11 +62,11 @@ const queries = [
   ...dashboard.annotations.list.map(({ expr }) => expr),
 ];
 
-/** What Prometheus itself puts on everything it scrapes; `le` is a histogram's. */
+/** Labels that Prometheus adds to everything it scrapes; `le` belongs to histograms. */
 const SCRAPED = new Set(["job", "instance", "le"]);
 const METRIC = /\b((?:purser|process|nodejs)_\w+|up)\b(?:\{([^}]*)\})?/g;
 
-/** Metrics and the matchers of each; and the labels that results are grouped by. */
+/** The metrics in a query with their matchers, and the labels that the results are grouped by. */
 function readQuery(expr: string) {
   const metrics = [...expr.matchAll(METRIC)].map(([, name = "", matchers = ""]) => ({
     name,
@@ -83,7 +84,7 @@ const ctx = await testApp(t, {
   listen: true,
   env: {
     METRICS_TOKEN: "a-token-of-the-test",
-    // Nobody is there: what is told of mails is told all the same.
+    // No mail server is there, but mail metrics are exported all the same.
     SMTP_URL: "smtp://127.0.0.1:9",
     MAIL_FROM: "purser@example.com",
   },
@@ -94,7 +95,7 @@ const scrape = async (): Promise<string> => {
   return answer.text();
 };
 
-/** One payment that is made and one that is refused; the job queue is up, and gas has been looked at. */
+/** After one settled and one refused payment, with the job queue started and gas measured. */
 async function liveMetrics(): Promise<string> {
   const owner = await signIn(ctx);
   const payee = "0x00000000000000000000000000000000000c0ffe";
@@ -120,7 +121,7 @@ async function liveMetrics(): Promise<string> {
 }
 const live = await liveMetrics();
 
-/** Of one metric: the names of its labels, and the values that it shows now. */
+/** The label names and current label values of one metric. */
 function metricOf(
   named: string,
 ): { labels: Set<string>; shown: Map<string, Set<string>> } | undefined {
@@ -136,7 +137,7 @@ function metricOf(
   return { labels: new Set(metric.labelNames), shown };
 }
 
-/** Values whose series come with their first event. */
+/** Label values whose series appear with their first event. */
 const COME_LATER = new Set([
   "answered=no",
   "status=500",
@@ -146,8 +147,8 @@ const COME_LATER = new Set([
   "outcome=unavailable",
 ]);
 
-/** What of a query the service does not tell; empty when all is there. */
-function untold(expr: string): string[] {
+/** The problems of a query: metrics or labels that the service does not export. Empty when there are none. */
+function problemsOf(expr: string): string[] {
   const { metrics, grouped } = readQuery(expr);
   const known = new Set(SCRAPED);
   const problems: string[] = [];
@@ -163,8 +164,8 @@ function untold(expr: string): string[] {
       if (SCRAPED.has(label)) continue;
       if (!metric.labels.has(label)) problems.push(`no ${label} on ${name}`);
       const values = metric.shown.get(label);
-      const isTold = operator !== "=" || !values || values.has(value);
-      if (!isTold && !COME_LATER.has(`${label}=${value}`))
+      const isExported = operator !== "=" || !values || values.has(value);
+      if (!isExported && !COME_LATER.has(`${label}=${value}`))
         problems.push(`no ${label}="${value}" on ${name}`);
     }
   }
@@ -172,34 +173,38 @@ function untold(expr: string): string[] {
   return problems;
 }
 
-t.test("what the service does not tell is noticed", async (t) => {
-  t.same(untold('rate(purser_invented_total{job="purser"}[5m])'), ["no purser_invented_total"]);
-  t.same(untold('purser_ledger_differences{kind="x", lane="y"}'), [
+t.test("a metric that the service does not export is detected", async (t) => {
+  t.same(problemsOf('rate(purser_invented_total{job="purser"}[5m])'), ["no purser_invented_total"]);
+  t.same(problemsOf('purser_ledger_differences{kind="x", lane="y"}'), [
     'no kind="x" on purser_ledger_differences',
     "no lane on purser_ledger_differences",
   ]);
-  t.same(untold("sum by (share) (purser_head_block)"), ["nothing to group by share"]);
-  t.same(untold("vector(1)"), ["reads no metric"]);
+  t.same(problemsOf("sum by (share) (purser_head_block)"), ["nothing to group by share"]);
+  t.same(problemsOf("vector(1)"), ["reads no metric"]);
 });
 
-t.test("every alert reads what /metrics tells", async (t) => {
+t.test("every alert reads metrics that /metrics exports", async (t) => {
   t.ok(rules.length > 25, `${rules.length} alerts`);
-  t.equal(new Set(rules.map(({ alert }) => alert)).size, rules.length, "each has its own name");
-  for (const { alert, expr } of rules) t.same(untold(expr), [], alert);
+  t.equal(
+    new Set(rules.map(({ alert }) => alert)).size,
+    rules.length,
+    "each alert has a unique name",
+  );
+  for (const { alert, expr } of rules) t.same(problemsOf(expr), [], alert);
 });
 
-t.test("every panel of the dashboard reads what /metrics tells", async (t) => {
+t.test("every panel of the dashboard reads metrics that /metrics exports", async (t) => {
   t.ok(queries.length > 40, `${queries.length} queries`);
-  for (const expr of queries) t.same(untold(expr), [], expr);
+  for (const expr of queries) t.same(problemsOf(expr), [], expr);
   const [datasource, ...others] = dashboard.templating.list;
   t.match(datasource, { name: "datasource", type: "datasource", query: "prometheus" });
   for (const { query } of others) {
     const text = typeof query === "string" ? query : query.query;
-    t.same(untold(/^label_values\((.*), \w+\)$/.exec(text)?.[1] ?? ""), [], text);
+    t.same(problemsOf(/^label_values\((.*), \w+\)$/.exec(text)?.[1] ?? ""), [], text);
   }
-  t.ok(dashboard.schemaVersion >= 39, "as Grafana 11 writes it");
+  t.ok(dashboard.schemaVersion >= 39, "the schema version of Grafana 11");
   const ids = dashboard.panels.map(({ id }) => id);
-  t.equal(new Set(ids).size, ids.length, "panels have ids of their own");
+  t.equal(new Set(ids).size, ids.length, "panels have unique ids");
   for (const { type, title, gridPos, datasource: source, targets = [] } of dashboard.panels) {
     t.ok(gridPos.x + gridPos.w <= 24, `${title} fits`);
     if (type === "row") continue;
@@ -211,21 +216,21 @@ t.test("every panel of the dashboard reads what /metrics tells", async (t) => {
   }
 });
 
-t.test("every metric of ours is on the dashboard or rings", async (t) => {
+t.test("every metric of the service is on the dashboard or in an alert", async (t) => {
   const read = new Set(
     [...queries, ...rules.map(({ expr }) => expr)].flatMap((expr) =>
       readQuery(expr).metrics.map(({ name }) => name.replace(/_(bucket|sum|count)$/, "")),
     ),
   );
-  const told = [...live.matchAll(/^# TYPE (purser_\w+) /gm)].map(([, name = ""]) => name);
-  t.ok(told.length > 30, `${told.length} metrics`);
+  const exported = [...live.matchAll(/^# TYPE (purser_\w+) /gm)].map(([, name = ""]) => name);
+  t.ok(exported.length > 30, `${exported.length} metrics`);
   t.same(
-    told.filter((name) => !read.has(name)),
+    exported.filter((name) => !read.has(name)),
     [],
   );
 });
 
-t.test("every alert has its words and its runbook, and every runbook its alert", async (t) => {
+t.test("every alert has its texts and its runbook, and every runbook its alert", async (t) => {
   t.same([...alertPages.keys()].toSorted(), rules.map(({ alert }) => alert).toSorted());
   for (const { alert, labels, annotations } of rules) {
     t.match(labels.severity, /^(critical|warning)$/, alert);
@@ -249,7 +254,7 @@ t.test("every statement of the operators' page runs", async (t) => {
   t.ok(calls.length > 2, `${calls.length} calls of the job queue`);
   const client = await ctx.database.pool.connect();
   for (const sql of [...blocks, ...inline, ...calls]) {
-    // Said to another server than ours: to a standby, or to the database of that name.
+    // These statements are for another server: a standby, or the database of that name.
     if (/pg_promote|ALTER ROLE purser|custody/.test(sql)) continue;
     await client.query("BEGIN");
     await client.query(sql).then(
@@ -261,7 +266,7 @@ t.test("every statement of the operators' page runs", async (t) => {
   client.release();
 });
 
-t.test("each alert is shown ringing and silent", async (t) => {
+t.test("each alert has a test where it fires and one where it does not", async (t) => {
   for (const { alert, annotations } of rules) {
     const of = (end: string) => ruleTests.find(({ name }) => name === `${alert} ${end}`);
     const [rings] = of("rings")?.promql_expr_test ?? [];
@@ -271,7 +276,7 @@ t.test("each alert is shown ringing and silent", async (t) => {
     t.equal(silent?.expr, ringing);
     t.equal(rings?.exp_samples.length, 1, alert);
     t.equal(silent?.exp_samples.length, 0, alert);
-    // A label that its words use and the alert has not would read as nothing.
+    // A label in the texts that the alert does not have would render as empty.
     const used = `${annotations.summary}${annotations.description}`.matchAll(/\$labels\.(\w+)/g);
     for (const [, label = ""] of used)
       t.match(rings?.exp_samples[0]?.labels, new RegExp(`\\b${label}="`), `${alert}: ${label}`);
@@ -280,7 +285,7 @@ t.test("each alert is shown ringing and silent", async (t) => {
 });
 
 const promtool = spawnSync("promtool", ["--version"], { encoding: "utf8" }).status === 0;
-const skip = promtool ? false : "there is no promtool here";
+const skip = promtool ? false : "promtool is not installed";
 const folder = mkdtempSync(join(tmpdir(), "purser-rules-"));
 t.teardown(() => rmSync(folder, { recursive: true, force: true }));
 const run = (cwd: string, ...args: string[]): { status: number; output: string } => {
@@ -289,7 +294,7 @@ const run = (cwd: string, ...args: string[]): { status: number; output: string }
 };
 
 t.test(
-  "promtool: rules and queries are PromQL, and the alerts do as their tests say",
+  "promtool: rules and queries are valid PromQL, and the alerts behave as their tests expect",
   { skip },
   async (t) => {
     const own = `${ROOT}ops/prometheus`;
@@ -319,6 +324,6 @@ t.test("promtool: the alerts' tests can fail", { skip }, async (t) => {
     const { output } = run(folder, "test", "rules", "rules.test.yaml");
     return new Set([...output.matchAll(/alertname=\\"(\w+)\\"/g)].map(([, name]) => name)).size;
   };
-  t.equal(failing("vector(1) > 2"), rules.length, "when nothing rings");
-  t.equal(failing("vector(1)"), rules.length, "when everything rings");
+  t.equal(failing("vector(1) > 2"), rules.length, "if no alert fires");
+  t.equal(failing("vector(1)"), rules.length, "if every alert fires");
 });

@@ -1,4 +1,5 @@
-// Postgres as an operator runs it: a durable server, copies of its folder that follow it or go back in time, and replicas of the service on them.
+// Postgres as an operator runs it: durable servers, standbys, point-in-time restores, and replicas of the
+// service on them.
 import { fork } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
@@ -20,12 +21,12 @@ const USER = "purser";
 
 type Closes = Pick<Test, "teardown">;
 
-/** One server and its folder. */
+/** One Postgres server and its data folder. */
 export class Server {
   readonly dir: string;
   readonly password: string;
   readonly port: number;
-  /** The test's own way in. */
+  /** The test's own connections. */
   readonly pool: Pool;
   #server: PostgresServer | undefined;
   #settings: string[] = [];
@@ -59,7 +60,7 @@ export class Server {
     return server;
   }
 
-  /** A new cluster with the service's tables in it. */
+  /** A new cluster with the service's tables. */
   static async make(t: Closes, settings: string[] = []): Promise<Server> {
     const server = await Server.at(t, newFolder(), randomBytes(12).toString("hex"));
     await server.start(settings);
@@ -78,7 +79,7 @@ export class Server {
     this.#server = await startPostgres({ ...durable, settings });
   }
 
-  /** As it was, with the same settings. */
+  /** Starts again with the same settings. */
   async restart(): Promise<void> {
     await this.start(this.#settings);
   }
@@ -93,18 +94,21 @@ export class Server {
       try {
         process.kill(pid, signal);
       } catch {
-        // It ended meanwhile.
+        // It has ended meanwhile.
       }
     }
   }
 
-  /** The server and all its processes at once, as a power cut does. */
+  /** Kills the server and all its processes at once, as a power failure does. */
   async kill(): Promise<void> {
     this.signal("SIGKILL");
     await this.#server?.ended;
   }
 
-  /** `pg_basebackup` is not among the binaries that come from npm: the same by hand, while the server runs. */
+  /**
+   * The Postgres binaries from npm lack `pg_basebackup`, so this copies the running server's folder between
+   * start and stop of a backup.
+   */
   async copyTo(dir: string): Promise<void> {
     const client = await this.pool.connect();
     try {
@@ -147,7 +151,10 @@ export class Server {
   }
 }
 
-/** Files of a running server come and go while they are copied: allowed between start and stop of a backup. */
+/**
+ * Files of a running server appear and disappear during the copy, which is allowed between start and stop of
+ * a backup.
+ */
 function retried(copy: () => void): void {
   for (let tries = 1; ; tries += 1) {
     try {
@@ -161,7 +168,7 @@ function retried(copy: () => void): void {
 export const newFolder = (): string =>
   mkdtempSync(join(process.env["PURSER_TEST_DIR"] ?? tmpdir(), "purser-cluster-"));
 
-/** What libpq writes: every host, in order. */
+/** A connection string with several hosts, in order, as libpq accepts it. */
 export const urlOf = (...servers: [Server, ...Server[]]): string =>
   `postgres://${USER}:${servers[0].password}@${servers
     .map(({ port }) => `127.0.0.1:${port}`)
@@ -174,7 +181,7 @@ export interface Replica {
   log: () => string;
 }
 
-/** As production runs it, in a process of its own. */
+/** As in production, each in its own process. */
 export async function startReplicas(
   t: Closes,
   chain: TestChain,
@@ -205,8 +212,8 @@ export async function startReplicas(
         if (child.exitCode === null && child.signalCode === null) child.kill("SIGTERM");
         await ended;
       });
-      const [said] = (await Promise.race([once(child, "message"), ended])) as unknown[];
-      if (said !== "ready") throw new Error(`a replica ended: ${readFileSync(logFile, "utf8")}`);
+      const [message] = (await Promise.race([once(child, "message"), ended])) as unknown[];
+      if (message !== "ready") throw new Error(`a replica ended: ${readFileSync(logFile, "utf8")}`);
       const url = `http://127.0.0.1:${port}`;
       return { index, url, logFile, log: () => readFileSync(logFile, "utf8") };
     }),

@@ -1,4 +1,5 @@
-// Goal: the compose files are what the Compose Specification calls one, start nothing with more rights than it needs, and name only settings, files and secrets that exist. No container engine is asked: there may be none.
+// Goal: the compose files conform to the Compose Specification, grant no more rights than needed, and refer
+// only to settings, files and secrets that exist. No container engine is needed.
 import { spawnSync } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -33,16 +34,20 @@ interface Compose {
   secrets?: Record<string, { file: string }>;
   networks?: Record<string, { internal?: boolean } | null>;
 }
-/** As published: github.com/compose-spec/compose-spec, schema/compose-spec.json (Apache 2.0, its licence is beside it). */
+/**
+ * As published: github.com/compose-spec/compose-spec, schema/compose-spec.json (Apache 2.0, its licence is in
+ * the same folder).
+ */
 const schema = JSON.parse(textOf("test/operations/compose-spec/compose-spec.json")) as object;
 const ajv = new Ajv({ strict: false, allErrors: true });
-// A named import would be the namespace in one module system and the function in the other.
+// The default export differs between the two module systems: the function itself, or a namespace that
+// contains it.
 (addFormats as unknown as { default: (ajv: Ajv) => void }).default(ajv);
 const validate = ajv.compile({ ...schema, $schema: "http://json-schema.org/draft-07/schema#" });
 const read = (file: string): Compose => parse(textOf(file), { merge: true }) as Compose;
 const FILES = ["docker-compose.yml", "ops/compose.replicas.yaml"];
 
-/** Every key the service reads. */
+/** Every environment key that the service reads. */
 function settings(): Set<string> {
   const keys = new Set<string>();
   const environment = new Proxy<Record<string, string | undefined>>(
@@ -54,26 +59,26 @@ function settings(): Set<string> {
   return new Set([...keys, ...files]);
 }
 
-t.test("the schema refuses what is no compose file", async (t) => {
+t.test("the schema refuses an invalid compose file", async (t) => {
   t.notOk(validate({ services: { a: { image: "x", prots: ["1:1"] } } }));
   t.notOk(validate({ services: { a: { image: "x", read_only: [] } } }));
 });
 
 for (const file of FILES) {
   const compose = read(file);
-  t.test(`${file} holds to the specification`, async (t) => {
+  t.test(`${file} conforms to the specification`, async (t) => {
     validate(compose);
     t.same(validate.errors ?? [], []);
   });
 
-  t.test(`${file} gives no more than is needed`, async (t) => {
+  t.test(`${file} grants only what is needed`, async (t) => {
     const known = settings();
     for (const [name, service] of Object.entries(compose.services)) {
       t.equal(service.read_only, true, `${name} cannot write to its image`);
       t.same(service.cap_drop, ["ALL"], name);
       t.same(service.security_opt, ["no-new-privileges:true"], name);
       t.notOk(service.cap_add ?? service.privileged ?? service.user === "root", name);
-      // The version that was tested is the operator's to pin.
+      // Operators pin the version that they tested.
       t.match(
         service.image ?? "purser:local",
         /^\$\{[A-Z]+_IMAGE:-[a-z]+:[\w.-]+\}$|^purser:local$/,
@@ -100,7 +105,7 @@ for (const file of FILES) {
   });
 }
 
-t.test("with replicas: secrets come by files, and only the proxy is reached", async (t) => {
+t.test("with replicas: secrets come from files, and only the proxy is reachable", async (t) => {
   const { services, networks } = read("ops/compose.replicas.yaml");
   const replicas = Object.entries(services).filter(([name]) => name.startsWith("purser-"));
   t.equal(replicas.length, 3);
@@ -120,16 +125,20 @@ t.test("with replicas: secrets come by files, and only the proxy is reached", as
     scrape_configs: { static_configs: { targets: string[] }[] }[];
   };
   const names = replicas.map(([name]) => `${name}:3000`);
-  t.same(targets.scrape_configs[0]?.static_configs[0]?.targets, names, "Prometheus asks each");
+  t.same(
+    targets.scrape_configs[0]?.static_configs[0]?.targets,
+    names,
+    "Prometheus scrapes each replica",
+  );
   const proxied = [...textOf("ops/replicas/haproxy.cfg").matchAll(/^ {2}server \S+ (\S+)$/gm)];
   t.same(
     proxied.map(([, target]) => target),
     [...names, ...names],
-    "so does the proxy",
+    "and the proxy balances over the same replicas",
   );
 });
 
-t.test("the database's scripts are bash", async (t) => {
+t.test("the database's scripts are valid bash", async (t) => {
   for (const name of ["primary.sh", "standby.sh"]) {
     const { status, stderr } = spawnSync("bash", ["-n", `${ROOT}ops/replicas/${name}`], {
       encoding: "utf8",

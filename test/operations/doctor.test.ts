@@ -1,4 +1,5 @@
-// Goal: the doctor says of each part of a deployment whether it is well, and of each that was really broken what to do.
+// Goal: the doctor command reports the state of each part of a deployment, and for each part that is broken,
+// how to fix it.
 // Tier: full (starts whole deployments).
 import { spawn } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
@@ -29,7 +30,7 @@ const world = await testApp(t, { chain, listen: true, env });
 const { database, config } = world;
 const owner = await signIn(world);
 const agent = await createAgent(world, owner);
-// Its queue is made beside the first requests.
+// The job queue's schema is created during the first requests.
 await until(
   () =>
     database.pool.query("SELECT task_identifier FROM graphile_worker.jobs LIMIT 0").then(
@@ -46,14 +47,17 @@ const environment = (over: Record<string, string> = {}) => ({
 const rpc = (...urls: string[]) => ({ [`RPC_URL_${chain.chainId}`]: urls.join() });
 const query = (sql: string, values?: unknown[]) => database.pool.query(sql, values);
 
-/** Databases of tests are made for speed: the doctor says so, rightly. */
+/** Test databases run without durability, and the doctor correctly reports that. */
 const UNSAFE = "database durability";
 
-/** Of the test that runs: a whole look takes seconds. */
+/** The areas of the current test: a complete examination takes seconds. */
 let areas: Area[] = [...AREAS];
 
-/** Every finding of these checks that is not well says what to do; of the one that was broken, what it is. */
-async function says(
+/**
+ * Checks that one of the findings has the expected level and text, and that every finding that is not ok has
+ * a suggestion.
+ */
+async function expectFinding(
   t: Test,
   level: Finding["level"],
   check: RegExp,
@@ -67,16 +71,16 @@ async function says(
   t.same(
     findings.filter((each) => each.level !== "ok" && (each.todo ?? "") === ""),
     [],
-    "what is not well says what to do",
+    "a finding that is not ok has a suggestion",
   );
   if (level !== "ok") t.ok(exitCodeOf(findings) >= (level === "wrong" ? 2 : 1));
   return findings;
 }
 
-t.test("a deployment that is well", async (t) => {
+t.test("a healthy deployment", async (t) => {
   let findings: Finding[] = [];
   let rest: Finding[] = [];
-  // It has only just been started.
+  // Repeated, because the deployment has only just been started.
   for (let tries = 0; tries < 4 && !(rest.length > 0 && exitCodeOf(rest) === 0); tries += 1) {
     findings = await examine(environment());
     rest = findings.filter(({ check }) => check !== UNSAFE);
@@ -119,7 +123,7 @@ t.test("a deployment that is well", async (t) => {
     t.notOk(text.includes(secret));
 });
 
-t.test("it writes nothing, whatever it does", async (t) => {
+t.test("the doctor never writes to the database", async (t) => {
   const tables = ["operator_actions", "agents", "purser_functions", "_prisma_migrations"];
   const before = async () => {
     const sums = tables.map((table) => `(SELECT md5(string_agg(r::text, ' ')) FROM ${table} r)`);
@@ -130,7 +134,7 @@ t.test("it writes nothing, whatever it does", async (t) => {
   t.same(await before(), was);
 });
 
-t.test("as a command: a line for each, the same as JSON, and how it ends", async (t) => {
+t.test("the command line: one line per finding, the same as JSON, and the exit code", async (t) => {
   const run = async (args: string[], over: Record<string, string> = {}) => {
     const child = spawn(process.execPath, ["--import=tsx", "server/doctor/cli.ts", ...args], {
       cwd: ROOT,
@@ -143,7 +147,7 @@ t.test("as a command: a line for each, the same as JSON, and how it ends", async
     return { code, output };
   };
   const json = await run(["--json"]);
-  t.equal(json.code, 2, "for what is unsafe in a test");
+  t.equal(json.code, 2, "for the settings that are unsafe in a test database");
   t.match(JSON.parse(json.output), [{ check: "configuration", level: "ok" }]);
   const wrong = await run([], {
     DATABASE_URL: "postgres://nobody:hush-hush-hush@127.0.0.1:1/none",
@@ -156,7 +160,7 @@ t.test("as a command: a line for each, the same as JSON, and how it ends", async
 
 t.test("configuration", async (t) => {
   areas = ["database"];
-  await says(t, "wrong", /^configuration$/, /MASTER_KEYS is missing/, { MASTER_KEYS: "" });
+  await expectFinding(t, "wrong", /^configuration$/, /MASTER_KEYS is missing/, { MASTER_KEYS: "" });
   const embedded = await examine({ PORT: "3999" });
   t.match(embedded, [{ level: "wrong", check: "configuration", says: /embedded/ }]);
 });
@@ -170,12 +174,12 @@ t.test("database", async (t) => {
   ): Promise<void> => {
     await query(breaking);
     try {
-      await says(t, level, check, what);
+      await expectFinding(t, level, check, what);
     } finally {
       await query(mending);
     }
   };
-  await says(t, "wrong", /durability/, /^fsync, full_page_writes off/);
+  await expectFinding(t, "wrong", /durability/, /^fsync, full_page_writes off/);
   await broken(
     ["wrong", /migrations/, /1 pending, first 20261123000500/],
     "UPDATE _prisma_migrations SET finished_at = NULL WHERE migration_name = '20261123000500_operator_audit'",
@@ -225,7 +229,7 @@ t.test("database", async (t) => {
     `INSERT INTO ledger_differences (chain_id, kind, key, detail) VALUES (${chain.chainId}, 'relayer_nonce', 'k', '{}')`,
     "DELETE FROM ledger_differences WHERE key = 'k'",
   );
-  // Of a network that no replica serves, so that nobody takes it up.
+  // On a network that no replica serves, so that no replica processes it.
   await broken(
     ["wrong", /payments waiting/, /1 on eip155:1, the oldest for 10 minutes/],
     `INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, to_address, value, valid_after, valid_before,
@@ -241,16 +245,16 @@ t.test("database", async (t) => {
   );
 });
 
-t.test("the operators' record, rewritten by a superuser", async (t) => {
+t.test("the operators' log, rewritten by a superuser", async (t) => {
   areas = ["database"];
   await query(
     "SELECT purser_operator_act('opr_1', '{\"user\":\"ada\"}', 'keys.rotation_began', '{}')",
   );
-  await says(t, "ok", /operators/, /is intact/);
+  await expectFinding(t, "ok", /operators/, /is intact/);
   await query("ALTER TABLE operator_actions DISABLE TRIGGER operator_actions_kept");
   await query("UPDATE operator_actions SET body = replace(body, 'ada', 'eve')");
   await query("ALTER TABLE operator_actions ENABLE ALWAYS TRIGGER operator_actions_kept");
-  await says(t, "wrong", /operators/, /hash does not match its text/);
+  await expectFinding(t, "wrong", /operators/, /hash does not match its text/);
   await query("ALTER TABLE operator_actions DISABLE TRIGGER operator_actions_kept");
   await query("UPDATE operator_actions SET body = replace(body, 'eve', 'ada')");
   await query("ALTER TABLE operator_actions ENABLE ALWAYS TRIGGER operator_actions_kept");
@@ -260,47 +264,66 @@ t.test("master keys", async (t) => {
   areas = ["keys"];
   const fresh = randomBytes(32).toString("base64");
   const ours = environment()["MASTER_KEYS"] ?? "";
-  await says(t, "wrong", /master keys/, /1 wallets are under "test", which is not/, {
+  await expectFinding(t, "wrong", /master keys/, /1 wallets are under "test", which is not/, {
     MASTER_KEYS: `other:${fresh}`,
   });
-  await says(t, "wrong", /master keys/, /cannot be decrypted/, { MASTER_KEYS: `test:${fresh}` });
-  await says(t, "warning", /master keys/, /still under "test"/, {
+  await expectFinding(t, "wrong", /master keys/, /cannot be decrypted/, {
+    MASTER_KEYS: `test:${fresh}`,
+  });
+  await expectFinding(t, "warning", /master keys/, /still under "test"/, {
     MASTER_KEYS: `${ours},next:${fresh}`,
     MASTER_KEY_ACTIVE: "next",
   });
   await query(
     "INSERT INTO service_secrets (purpose, sealed) VALUES ('test', '\\x0104' || convert_to('gone', 'UTF8') || '\\x0000000000')",
   );
-  await says(t, "wrong", /master keys/, /secrets .* are under "gone", which is not configured/);
+  await expectFinding(
+    t,
+    "wrong",
+    /master keys/,
+    /secrets .* are under "gone", which is not configured/,
+  );
   await query("DELETE FROM service_secrets WHERE purpose = 'test'");
   await query("UPDATE agent_wallets SET revision = revision + 1");
-  await says(t, "wrong", /master keys/, new RegExp(`${agent.id} under "test" cannot be decrypted`));
+  await expectFinding(
+    t,
+    "wrong",
+    /master keys/,
+    new RegExp(`${agent.id} under "test" cannot be decrypted`),
+  );
   await query("UPDATE agent_wallets SET revision = revision - 1");
 });
 
 t.test("relayers", async (t) => {
   areas = ["relayers"];
   const poor = generatePrivateKey();
-  await says(t, "wrong", /^relayer/, /0\.0000 .*not used recently/, { RELAYER_PRIVATE_KEYS: poor });
+  await expectFinding(t, "wrong", /^relayer/, /0\.0000 .*not used recently/, {
+    RELAYER_PRIVATE_KEYS: poor,
+  });
   const lane = chain.relayer.address.toLowerCase();
   await query(
     `INSERT INTO relayer_transactions (chain_id, lane_address, nonce, status, to_address, calldata, gas_limit, mined_hash, block_number, gas_cost, created_at)
      VALUES ($1, $2, 900001, 'replaced', $2, '', 1, '0x' || repeat('0', 64), 1, 2500::numeric * 10 ^ 18, now() - interval '1 hour')`,
     [chain.chainId, lane],
   );
-  await says(t, "warning", /^relayer/, /lasts 4 days/);
+  await expectFinding(t, "warning", /^relayer/, /lasts 4 days/);
   await query("UPDATE relayer_transactions SET gas_cost = gas_cost * 10 WHERE nonce = 900001");
-  await says(t, "wrong", /^relayer/, /lasts .* hours/);
+  await expectFinding(t, "wrong", /^relayer/, /lasts .* hours/);
   await query(
     "UPDATE relayer_transactions SET status = 'pending', created_at = now() - interval '10 minutes' WHERE nonce = 900001",
   );
-  await says(t, "wrong", /^relayer .* nonces$/, /1 in flight, the oldest for 10 minutes/);
+  await expectFinding(t, "wrong", /^relayer .* nonces$/, /1 in flight, the oldest for 10 minutes/);
   await query("DELETE FROM relayer_transactions WHERE nonce = 900001");
-  // Somebody else has the key.
+  // Another process sends with the same key.
   const thief = chain.walletClient(chain.relayer);
   const hash = await thief.sendTransaction({ to: chain.admin.address, value: 1n });
   await chain.publicClient.waitForTransactionReceipt({ hash });
-  await says(t, "wrong", /^relayer .* nonces$/, /1 more transactions than this service signed/);
+  await expectFinding(
+    t,
+    "wrong",
+    /^relayer .* nonces$/,
+    /1 more transactions than this service signed/,
+  );
 });
 
 t.test("RPC endpoints", async (t) => {
@@ -310,59 +333,71 @@ t.test("RPC endpoints", async (t) => {
     proxy.behave = (call) => (call.method === method ? { do: "answer", result } : { do: "pass" });
   };
   const both = rpc(chain.rpcUrl, proxy.url);
-  await says(t, "ok", /^rpc .*#2 /, /responds/, both);
+  await expectFinding(t, "ok", /^rpc .*#2 /, /responds/, both);
   of("eth_chainId", "0x1");
-  await says(t, "wrong", /^rpc .*#2 /, /serves chain 1, not/, both);
+  await expectFinding(t, "wrong", /^rpc .*#2 /, /serves chain 1, not/, both);
   proxy.behave = (call) =>
     call.method === "eth_call" ? { do: "answer", result: `0x${"11".repeat(32)}` } : { do: "pass" };
-  await says(t, "wrong", /^rpc .*#2 .*token$/, /DOMAIN_SEPARATOR is 0x1111/, both);
+  await expectFinding(t, "wrong", /^rpc .*#2 .*token$/, /DOMAIN_SEPARATOR is 0x1111/, both);
   proxy.behave = (call) =>
     call.method === "eth_getLogs"
       ? { do: "answer", error: { code: -32_000, message: "block range is too wide" } }
       : { do: "pass" };
-  await says(t, "wrong", /^rpc .*#2 .*logs$/, /./, both);
+  await expectFinding(t, "wrong", /^rpc .*#2 .*logs$/, /./, both);
   proxy.behave = (call) =>
     call.method === "eth_getBalance" && call.params[1] !== "latest"
       ? { do: "answer", error: { code: -32_000, message: "missing trie node" } }
       : { do: "pass" };
-  await says(t, "warning", /^rpc .*#2 .*archive$/, /./, both);
+  await expectFinding(t, "warning", /^rpc .*#2 .*archive$/, /./, both);
   proxy.behave = ({ method, params: [call] }) =>
     method === "eth_call" && (call as { to?: string }).to === BATCHER_ADDRESS
       ? { do: "answer", error: { code: -32_000, message: "invalid opcode: PUSH0" } }
       : { do: "pass" };
-  await says(t, "warning", /^rpc .*#2 .*batcher$/, /does not work on this chain/, both);
+  await expectFinding(t, "warning", /^rpc .*#2 .*batcher$/, /does not work on this chain/, both);
   const network = `eip155:${chain.chainId}`;
   await t.rejects(
     deployBatcher(["--network", network], environment(rpc(proxy.url)), () => undefined),
     { message: /does not work on this chain/ },
   );
   proxy.behave = (call) => (call.method === "eth_chainId" ? { do: "cut" } : { do: "pass" });
-  await says(t, "wrong", /^rpc .*#2 /, /no RPC endpoint answered/, both);
+  await expectFinding(t, "wrong", /^rpc .*#2 /, /no RPC endpoint answered/, both);
   const missing = 42n - (await chain.publicClient.getBlockNumber());
   if (missing > 0n) await chain.testClient.mine({ blocks: Number(missing), interval: 1 });
   proxy.behave = lagging({ blocks: 30 });
-  await says(t, "warning", /^rpc .*#2 /, /blocks \(.* s\) behind/, both);
+  await expectFinding(t, "warning", /^rpc .*#2 /, /blocks \(.* s\) behind/, both);
   proxy.reset();
-  // Another history of the same chain id.
+  // A different chain with the same chain id.
   const fork = await testChain(t, { blockTimeSeconds: 1 });
   await fork.testClient.mine({ blocks: 50 });
-  await says(t, "wrong", /^rpc .*#2 /, /different final block/, rpc(chain.rpcUrl, fork.rpcUrl));
+  await expectFinding(
+    t,
+    "wrong",
+    /^rpc .*#2 /,
+    /different final block/,
+    rpc(chain.rpcUrl, fork.rpcUrl),
+  );
   for (const [address, level, what] of [
     [PERMIT2, "warning", /missing: Permit2$/],
     [MULTICALL3_ADDRESS, "wrong", /Multicall3 is not at/],
   ] as const) {
     await fork.testClient.setCode({ address, bytecode: "0x" });
-    await says(t, level, /^rpc .*#2 .*contracts$/, what, rpc(chain.rpcUrl, fork.rpcUrl));
+    await expectFinding(t, level, /^rpc .*#2 .*contracts$/, what, rpc(chain.rpcUrl, fork.rpcUrl));
   }
   const other = rpc(chain.rpcUrl, fork.rpcUrl);
   await fork.testClient.setCode({ address: BATCHER_ADDRESS, bytecode: "0x00" });
-  await says(t, "warning", /^rpc .*#2 .*batcher$/, /not our batcher/, other);
-  await says(t, "ok", /^rpc .*#2 .*batcher$/, /is none/, {
+  await expectFinding(t, "warning", /^rpc .*#2 .*batcher$/, /not our batcher/, other);
+  await expectFinding(t, "ok", /^rpc .*#2 .*batcher$/, /is none/, {
     ...other,
     [`BATCHER_${chain.chainId}`]: "none",
   });
   await fork.testClient.setCode({ address: BATCHER_ADDRESS, bytecode: "0x" });
-  const findings = await says(t, "ok", /^rpc .*#2 .*batcher$/, /not at .* less gas$/, other);
+  const findings = await expectFinding(
+    t,
+    "ok",
+    /^rpc .*#2 .*batcher$/,
+    /not at .* less gas$/,
+    other,
+  );
   const { todo = "" } = findings.find(({ says }) => says.startsWith("not at")) ?? {};
   const [, args = ""] =
     /^.*DEPLOYER_PRIVATE_KEY=0x\.\.\. npm run batcher -- (.*)$/.exec(todo) ?? [];
@@ -381,13 +416,13 @@ t.test("RPC endpoints", async (t) => {
   t.match(line, /the batcher is at 0x/);
   t.notOk(line.includes(DEPLOYER_PRIVATE_KEY));
   t.match(await deploy(), /already/);
-  await says(t, "ok", /^rpc .*#2 .*batcher$/, /^at 0x/, other);
+  await expectFinding(t, "ok", /^rpc .*#2 .*batcher$/, /^at 0x/, other);
   await fork.stop();
 });
 
 t.test("announcements of new blocks", async (t) => {
   areas = ["chains"];
-  // Takes the connection, and then says nothing.
+  // Accepts the connection and never sends anything.
   const silent = createServer().listen(0, "127.0.0.1");
   silent.on("upgrade", (request, socket) => {
     const key = `${request.headers["sec-websocket-key"]}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`;
@@ -400,14 +435,14 @@ t.test("announcements of new blocks", async (t) => {
   await new Promise((resolve) => silent.once("listening", resolve));
   t.teardown(() => void silent.close());
   const { port } = silent.address() as { port: number };
-  await says(
+  await expectFinding(
     t,
     "warning",
     /^announcements/,
     /does not announce/,
     rpc(chain.rpcUrl, `ws://127.0.0.1:${port}`),
   );
-  await says(
+  await expectFinding(
     t,
     "warning",
     /^announcements/,
@@ -418,18 +453,23 @@ t.test("announcements of new blocks", async (t) => {
 
 t.test("clocks", async (t) => {
   areas = ["database", "chains"];
-  // The chain's, which stands still while ours goes on.
+  // The chain's clock, while the system clock goes on.
   const still = await testChain(t, { blockTimeSeconds: 1 });
   await still.testClient.increaseTime({ seconds: 300 });
   await still.testClient.mine({ blocks: 1 });
-  await says(t, "wrong", /^chain /, /ahead of our clock/, rpc(still.rpcUrl));
+  await expectFinding(t, "wrong", /^chain /, /ahead of our clock/, rpc(still.rpcUrl));
   await still.stop();
   const real = Date.now;
   t.teardown(() => void (Date.now = real));
   Date.now = () => real() + 5_000;
-  await says(t, "warning", /^database clock/, /^[45](\.\d)? s from/);
+  await expectFinding(t, "warning", /^database clock/, /^[45](\.\d)? s from/);
   Date.now = () => real() + 120_000;
-  const findings = await says(t, "wrong", /^database clock/, /^(120|11\d(\.\d)?) s|2 minutes from/);
+  const findings = await expectFinding(
+    t,
+    "wrong",
+    /^database clock/,
+    /^(120|11\d(\.\d)?) s|2 minutes from/,
+  );
   t.match(
     findings.find(({ check }) => check.startsWith("chain ")),
     { level: "wrong", says: /old/ },
@@ -439,7 +479,7 @@ t.test("clocks", async (t) => {
 
 t.test("PUBLIC_URL", async (t) => {
   areas = ["url"];
-  await says(t, "warning", /^PUBLIC_URL/, /./, { PUBLIC_URL: "http://localhost:1" });
+  await expectFinding(t, "warning", /^PUBLIC_URL/, /./, { PUBLIC_URL: "http://localhost:1" });
   const proxy = Fastify();
   let strips = ["x-request-id"];
   proxy.get("/*", async (request, reply) => {
@@ -453,12 +493,12 @@ t.test("PUBLIC_URL", async (t) => {
   t.teardown(() => proxy.close());
   const { port } = proxy.server.address() as { port: number };
   const over = { PUBLIC_URL: `http://localhost:${port}` };
-  await says(t, "wrong", /^PUBLIC_URL/, /a different server responds/, over);
+  await expectFinding(t, "wrong", /^PUBLIC_URL/, /a different server responds/, over);
   strips = ["content-security-policy"];
-  await says(t, "warning", /^PUBLIC_URL/, /lack content-security-policy/, over);
+  await expectFinding(t, "warning", /^PUBLIC_URL/, /lack content-security-policy/, over);
 });
 
-t.test("mail and traces, where they are configured", async (t) => {
+t.test("mail and traces, if they are configured", async (t) => {
   areas = ["mail", "traces"];
   const smtp = new SMTPServer({
     authOptional: true,
@@ -473,8 +513,8 @@ t.test("mail and traces, where they are configured", async (t) => {
     SMTP_URL: `smtp://us:${password}@127.0.0.1:${port}`,
     MAIL_FROM: "us@example.com",
   });
-  await says(t, "ok", /^mail$/, /accepts the user/, at("right"));
-  await says(t, "wrong", /^mail$/, /EAUTH/, at("wrong"));
+  await expectFinding(t, "ok", /^mail$/, /accepts the user/, at("right"));
+  await expectFinding(t, "wrong", /^mail$/, /EAUTH/, at("wrong"));
   const collector = Fastify();
   collector.post("/v1/traces", async (_request, reply) => reply.code(status).send({}));
   let status = 200;
@@ -482,13 +522,13 @@ t.test("mail and traces, where they are configured", async (t) => {
   t.teardown(() => collector.close());
   const { port: otlp } = collector.server.address() as { port: number };
   const traces = { OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${otlp}` };
-  await says(t, "ok", /^traces$/, /accepts them/, traces);
+  await expectFinding(t, "ok", /^traces$/, /accepts them/, traces);
   status = 401;
-  await says(t, "warning", /^traces$/, /returns 401/, traces);
+  await expectFinding(t, "warning", /^traces$/, /returns 401/, traces);
 });
 
-t.test("the chain is down", async (t) => {
+t.test("the chain is unreachable", async (t) => {
   areas = ["chains"];
   await chain.stop();
-  await says(t, "wrong", /^rpc /, /no RPC endpoint answered/);
+  await expectFinding(t, "wrong", /^rpc /, /no RPC endpoint answered/);
 });

@@ -1,4 +1,5 @@
-// Goal: what the container's build puts into its image runs there: as nobody, from files it cannot change, in production, with its tools, and without anything that only builds or tests.
+// Goal: the files of the container image run as in production: unprivileged, from read-only files, with their
+// tools, and without anything that is only for building or testing.
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import {
   chmodSync,
@@ -24,11 +25,14 @@ import { until } from "../helpers/until.ts";
 
 const ROOT = fileURLToPath(new URL("../../", import.meta.url));
 const MEGABYTE = 1024 * 1024;
-/** Some 95 of its own at rest; 145 to 165 when what a start freed stayed in glibc's arenas. */
+/** About 95 MB of its own at rest; 145 to 165 MB if memory freed after startup stays in glibc's arenas. */
 const MOST_AT_REST = 125;
-/** Half of what ops/compose.replicas.yaml allows. It is 135 to 220: V8 decides when garbage goes. */
+/**
+ * Half of the limit in ops/compose.replicas.yaml. The usage is 135 to 220 MB, depending on V8's garbage
+ * collection.
+ */
 const MOST_MEGABYTES = 384;
-/** `nobody`, where we are root and may become somebody. */
+/** The user `nobody`, if this process is root and can change its user. */
 const NOBODY = process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {};
 
 await prepare((line) => t.comment(line), [ensureServerBuild]);
@@ -37,16 +41,16 @@ const folder = mkdtempSync(join(tmpdir(), "purser-image-"));
 t.teardown(() => rmSync(folder, { recursive: true, force: true }));
 execFileSync(process.execPath, [join(ROOT, "server/image.mjs"), folder]);
 chmodSync(folder, 0o755);
-/** Says on SIGUSR2 which packages have been loaded from files of their own. */
-const TELLS_LOADED = `${folder}-tells.cjs`;
+/** On SIGUSR2, prints the packages that were loaded from their own files. */
+const REPORT_LOADED = `${folder}-tells.cjs`;
 writeFileSync(
-  TELLS_LOADED,
+  REPORT_LOADED,
   `process.on("SIGUSR2", () => {
     const found = Object.keys(require("node:module")._cache).map((file) => /.*node_modules\\/((?:@[^/]+\\/)?[^/]+)/.exec(file)?.[1]);
     console.log("LOADED " + [...new Set(found)].join(" "));
   });`,
 );
-t.teardown(() => rmSync(TELLS_LOADED));
+t.teardown(() => rmSync(REPORT_LOADED));
 
 const RECIPE = readFileSync(new URL("../../server/Dockerfile", import.meta.url), "utf8");
 const [, ...COMMAND] = JSON.parse(/^CMD (\[.*\])$/m.exec(RECIPE)?.[1] ?? "[]") as string[];
@@ -63,24 +67,25 @@ const database = await testDatabase(t);
 const port = await freePort();
 const env: Record<string, string | undefined> = {
   PATH: process.env["PATH"],
-  // Without MALLOC_ARENA_MAX and MALLOC_TRIM_THRESHOLD_, which the image sets: what is promised holds without them.
+  // Without MALLOC_ARENA_MAX and MALLOC_TRIM_THRESHOLD_, which the image sets: the limits must hold without
+  // them.
   ...testEnvironment({ databaseUrl: database.url, chain, port }),
 };
 
-function start(...args: string[]): { child: ChildProcess; said: string[] } {
+function start(...args: string[]): { child: ChildProcess; output: string[] } {
   return startWith({}, ...args);
 }
 
 function startWith(
   more: Record<string, string>,
   ...args: string[]
-): { child: ChildProcess; said: string[] } {
-  const said: string[] = [];
+): { child: ChildProcess; output: string[] } {
+  const output: string[] = [];
   const child = spawn(process.execPath, args, { cwd: folder, env: { ...env, ...more }, ...NOBODY });
   for (const stream of [child.stdout, child.stderr])
-    stream?.on("data", (data: Buffer) => said.push(data.toString()));
+    stream?.on("data", (data: Buffer) => output.push(data.toString()));
   t.teardown(() => child.kill("SIGKILL"));
-  return { child, said };
+  return { child, output };
 }
 
 function megabytesOf(child: ChildProcess, what: string): number {
@@ -88,7 +93,7 @@ function megabytesOf(child: ChildProcess, what: string): number {
   return Number(new RegExp(`${what}:\\s+(\\d+)`).exec(status)?.[1]) / 1024;
 }
 
-t.test("it holds what runs, and nothing that builds", async (t) => {
+t.test("the image contains what it runs, and no build tools", async (t) => {
   const names = readdirSync(join(folder, "node_modules"));
   t.ok(names.includes("secp256k1") && names.length < 60, `${names.length} packages`);
   const tools =
@@ -106,7 +111,7 @@ t.test("it holds what runs, and nothing that builds", async (t) => {
   t.ok(bytes < 40 * MEGABYTE, `${Math.round(bytes / MEGABYTE)} MB`);
 });
 
-t.test("what V8 made of it at the build is taken, and a second start builds nothing", async (t) => {
+t.test("V8's code cache from the build is used, and a second start compiles nothing", async (t) => {
   const main = pathToFileURL(join(folder, "server/dist/main.js")).href;
   const script = `import(${JSON.stringify(main)}).then(({ isTaken }) => console.log(isTaken))`;
   const flags = COMMAND.slice(0, COMMAND.indexOf("server/start.mjs"));
@@ -129,15 +134,15 @@ t.test("what V8 made of it at the build is taken, and a second start builds noth
   const text = readFileSync(join(folder, "server/dist", compiled));
   t.ok(
     text.every((byte) => byte < 128),
-    "a byte in memory for each letter",
+    "one byte in memory per character",
   );
   const built: string[] = [];
   await prepare((line) => built.push(line), [ensureServerBuild]);
   t.same(built, []);
 });
 
-t.test("it serves", async (t) => {
-  const { child, said } = start("--require", TELLS_LOADED, ...COMMAND);
+t.test("the service runs", async (t) => {
+  const { child, output } = start("--require", REPORT_LOADED, ...COMMAND);
   const base = `http://127.0.0.1:${port}`;
   const statusOf = async (path: string): Promise<number> => {
     const answer = await fetch(base + path);
@@ -145,19 +150,19 @@ t.test("it serves", async (t) => {
     return answer.status;
   };
   await until(async () => {
-    if (child.exitCode !== null) throw new Error(said.join(""));
+    if (child.exitCode !== null) throw new Error(output.join(""));
     return (await statusOf("/api/ready").catch(() => 0)) === 200;
   }, 60_000);
-  // A moment after its start it gives back what only that needed.
+  // Soon after startup it releases the memory that only startup needed.
   const own = () => megabytesOf(child, "RssAnon");
   await until(() => own() > 50 && own() < MOST_AT_REST, 60_000).catch(() =>
     t.fail(`${Math.round(own())} MB of its own at rest`),
   );
   child.kill("SIGUSR2");
-  await until(() => /LOADED .*\n/.test(said.join("")), 10_000);
-  const [, loaded = ""] = /LOADED (.*)\n/.exec(said.join("")) ?? [];
+  await until(() => /LOADED .*\n/.test(output.join("")), 10_000);
+  const [, loaded = ""] = /LOADED (.*)\n/.exec(output.join("")) ?? [];
   t.match(loaded, /\bpino\b/);
-  t.notMatch(loaded, /yaml|glob|static/, "what is asked for rarely is loaded when it is");
+  t.notMatch(loaded, /yaml|glob|static/, "rarely used packages are loaded on demand");
   for (const path of [
     "/",
     "/docs/",
@@ -180,24 +185,24 @@ t.test("it serves", async (t) => {
   t.ok(megabytes > 50 && megabytes < MOST_MEGABYTES, `${Math.round(megabytes)} MB of memory`);
   child.kill("SIGTERM");
   const [code] = (await once(child, "exit")) as [number];
-  t.equal(code, 0, said.join(""));
+  t.equal(code, 0, output.join(""));
 });
 
-t.test("its tools run", async (t) => {
+t.test("the tools run", async (t) => {
   for (const [tool, code, words] of [
     ["server/dist/keys-rotate.js", 0, /Done: 0 re-wrapped/],
     ["server/dist/audit-verify.js package.json", 1, /export|line|entry/],
     ["server/dist/doctor.js --only databse", 2, /There is no area "databse"/],
     ["server/dist/custody.js", 1, /CUSTODY_SOCKET is missing/],
   ] as const) {
-    const { child, said } = start(...tool.split(" "));
+    const { child, output } = start(...tool.split(" "));
     const [ended] = (await once(child, "close")) as [number];
-    t.match({ ended, said: said.join("") }, { ended: code, said: words }, tool);
+    t.match({ ended, output: output.join("") }, { ended: code, output: words }, tool);
   }
-  // A KMS that refuses: it is asked, so what speaks to it was compiled right.
-  const asked: unknown[] = [];
+  // A KMS that refuses: the request shows that the KMS client works in the compiled code.
+  const requests: unknown[] = [];
   const refusing = createServer((request, response) => {
-    asked.push(request.headers["x-amz-target"]);
+    requests.push(request.headers["x-amz-target"]);
     response.writeHead(400, { "content-type": "application/x-amz-json-1.1" });
     response.end('{"__type":"AccessDeniedException"}');
   }).listen(0, "127.0.0.1");
@@ -211,21 +216,21 @@ t.test("its tools run", async (t) => {
     AWS_ACCESS_KEY_ID: "none",
     AWS_SECRET_ACCESS_KEY: "none",
   };
-  const { child, said } = startWith(kms, "server/dist/keys-rotate.js");
+  const { child, output } = startWith(kms, "server/dist/keys-rotate.js");
   const closed = once(child, "close");
-  await until(() => asked.length > 0 || child.exitCode !== null, 60_000);
+  await until(() => requests.length > 0 || child.exitCode !== null, 60_000);
   child.kill("SIGKILL");
   await closed;
   refusing.close();
   refusing.closeAllConnections();
-  t.match(asked[0], /^TrentService\./, said.join(""));
+  t.match(requests[0], /^TrentService\./, output.join(""));
 });
 
-t.test("it wrote nothing", async (t) => {
+t.test("it wrote no files", async (t) => {
   t.same(contents(), before);
 });
 
-t.test("the container's own look at its health tells", async (t) => {
+t.test("the container's own health check works", async (t) => {
   const dockerfile = execFileSync("cat", [join(ROOT, "server/Dockerfile")], { encoding: "utf8" });
   const [, json = "[]"] = /^HEALTHCHECK [^\n]*\\\n\s+CMD (\[.*\])$/m.exec(dockerfile) ?? [];
   const [command = "", ...args] = JSON.parse(json) as string[];
@@ -244,5 +249,5 @@ t.test("the container's own look at its health tells", async (t) => {
   t.equal(await look(), 1);
   server.close();
   server.closeAllConnections();
-  t.equal(await look(), 1, "nobody listens");
+  t.equal(await look(), 1, "the port is closed");
 });

@@ -1,4 +1,5 @@
-// Goal: what operators change is on record: who, from where, when and what; nobody can rewrite it; and no secret is in it.
+// Goal: changes by operators are recorded with user, host, time and change; the record cannot be rewritten
+// unnoticed, and contains no secret.
 // Tier: full (starts whole deployments).
 import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
@@ -48,14 +49,14 @@ async function command(
   const code = await new Promise<number | null>((resolve) => void child.on("close", resolve));
   return { code, output };
 }
-/** The same command without a process of its own, which takes seconds to start. */
+/** The same command in this process, because a new process takes seconds to start. */
 async function operator(args: string[], env: Record<string, string> = {}) {
-  const said: string[] = [];
+  const output: string[] = [];
   try {
-    await operate(args, environment(env), (line) => void said.push(line));
-    return { code: 0, output: said.join("\n") };
+    await operate(args, environment(env), (line) => void output.push(line));
+    return { code: 0, output: output.join("\n") };
   } catch (error) {
-    return { code: 1, output: [...said, String(error)].join("\n") };
+    return { code: 1, output: [...output, String(error)].join("\n") };
   }
 }
 
@@ -68,21 +69,21 @@ const entries = async (): Promise<OperatorEntry[]> => {
 const last = async () => (await entries()).at(-1);
 
 async function isWhole(t: Test, expected: boolean | RegExp, noted = ""): Promise<void> {
-  const said: string[] = [];
+  const output: string[] = [];
   const [seq = "", hash = ""] = noted.split(":");
   const heads = noted === "" ? [] : [{ seq: Number(seq), hash }];
-  const whole = await verifyOperatorChain(prisma, heads, (line) => void said.push(line));
-  t.equal(whole, expected === true, said.join("\n"));
-  if (expected instanceof RegExp) t.match(said.join("\n"), expected);
+  const whole = await verifyOperatorChain(prisma, heads, (line) => void output.push(line));
+  t.equal(whole, expected === true, output.join("\n"));
+  if (expected instanceof RegExp) t.match(output.join("\n"), expected);
 }
 
-t.test("a start that is configured otherwise names the keys, and no value", async (t) => {
+t.test("a start with a changed configuration records the keys, and no values", async (t) => {
   const secret = `hush-${randomBytes(12).toString("hex")}`;
   const boot = (env: Record<string, string>) => {
     const all = environment(env);
     return noteBoot(prisma, loadConfig(all), all);
   };
-  t.same(await boot({}), [], "the first one has nothing to compare with");
+  t.same(await boot({}), [], "the first start has nothing to compare with");
   t.match(await last(), {
     action: "service.configured",
     who: { user: userInfo().username, host: hostname(), operator: null },
@@ -92,9 +93,9 @@ t.test("a start that is configured otherwise names the keys, and no value", asyn
   t.same(
     await boot({ PORT: "4321", PUBLIC_URL: world.config.publicUrl }),
     [],
-    "replicas differ so",
+    "replicas may differ in these keys",
   );
-  t.equal((await entries()).length, 1, "the same configuration is no news");
+  t.equal((await entries()).length, 1, "an unchanged configuration is not recorded");
   t.same(await boot({ METRICS_TOKEN: secret, OPERATOR: "ada" }), ["METRICS_TOKEN"]);
   t.match(await last(), { who: { operator: "ada" }, what: { changed: ["METRICS_TOKEN"] } });
   t.same(await boot({ LOG_LEVEL: "warn" }), ["LOG_LEVEL", "METRICS_TOKEN"]);
@@ -104,19 +105,23 @@ t.test("a start that is configured otherwise names the keys, and no value", asyn
   writeFileSync(file, secret);
   t.same(await boot({ METRICS_TOKEN_FILE: file }), ["METRICS_TOKEN", "METRICS_TOKEN_FILE"]);
   writeFileSync(file, secret.toUpperCase());
-  t.same(await boot({ METRICS_TOKEN_FILE: file }), ["METRICS_TOKEN"], "the same file, other words");
+  t.same(
+    await boot({ METRICS_TOKEN_FILE: file }),
+    ["METRICS_TOKEN"],
+    "the same file with another content",
+  );
   t.same(await boot({}), ["METRICS_TOKEN", "METRICS_TOKEN_FILE"]);
-  // Replicas that start together with one new configuration are one entry.
+  // Replicas that start together with one new configuration make one entry.
   const before = (await entries()).length;
   await Promise.all(Array.from({ length: 4 }, () => boot({ SETTLE_WAIT_MS: "15000" })));
   t.equal((await entries()).length, before + 1);
   const text = JSON.stringify(await entries());
   for (const value of [secret, chain.relayerPrivateKey, database.url, environment()["MASTER_KEYS"]])
-    t.notOk(text.includes(String(value)), "no value of a secret");
+    t.notOk(text.includes(String(value)), "no secret value");
   await isWhole(t, true);
 });
 
-t.test("a difference is healed by a command, which says who and why", async (t) => {
+t.test("a difference is repaired by a command, which records who and why", async (t) => {
   await database.pool.query(
     `INSERT INTO ledger_differences (chain_id, kind, key, detail)
      SELECT $1, 'relayer_nonce', 'nonce ' || n, '{}' FROM generate_series(1, 3) n`,
@@ -130,11 +135,11 @@ t.test("a difference is healed by a command, which says who and why", async (t) 
   };
   const which = ["heal-difference", "--network", NETWORK, "--kind", "relayer_nonce"];
   const silent = await operator(which);
-  t.equal(silent.code, 1, "not without a reason");
+  t.equal(silent.code, 1, "a reason is required");
   t.match(silent.output, "--why");
-  const asked = await operator([...which, "--why", "looking", "--dry-run"]);
-  t.equal(asked.code, 0, asked.output);
-  t.equal(await open(), 3, "asked only");
+  const dryRun = await operator([...which, "--why", "looking", "--dry-run"]);
+  t.equal(dryRun.code, 0, dryRun.output);
+  t.equal(await open(), 3, "a dry run repairs nothing");
   const count = (await entries()).length;
   const one = await operator([...which, "--key", "nonce 2", "--why", "after the restore"], {
     OPERATOR: "ada",
@@ -152,10 +157,10 @@ t.test("a difference is healed by a command, which says who and why", async (t) 
   const none = await operator([...which, "--why", "again"]);
   t.equal(none.code, 1);
   t.match(none.output, "no relayer_nonce is open");
-  t.equal((await entries()).length, count + 2, "what failed is not on record as done");
+  t.equal((await entries()).length, count + 2, "a failed action is not recorded as done");
 });
 
-t.test("the books read again from a block", async (t) => {
+t.test("reconciliation reads again from a block", async (t) => {
   const cursor = async (): Promise<bigint> => {
     const { rows } = await database.pool.query<{ next: string }>(
       "SELECT next_block AS next FROM ledger_cursors",
@@ -184,7 +189,7 @@ t.test("the books read again from a block", async (t) => {
   await until(async () => (await cursor()) > 1n, 30_000);
 });
 
-t.test("a rotation of the master key is on record", async (t) => {
+t.test("a rotation of the master key is recorded", async (t) => {
   const done = await command("server/plugins/custody/keys-rotate.ts", [], { OPERATOR: "grace" });
   t.equal(done.code, 0, done.output);
   t.match((await entries()).slice(-2), [
@@ -193,7 +198,7 @@ t.test("a rotation of the master key is on record", async (t) => {
   ]);
 });
 
-t.test("the log says who did what", async (t) => {
+t.test("the log command shows who did what", async (t) => {
   const { code, output } = await operator(["log", "--last", "3"]);
   t.equal(code, 0, output);
   t.match(output, /grace \(.+\)@.+ keys\.rotation_ended \{"kid":"test"/);
@@ -203,7 +208,7 @@ t.test("the log says who did what", async (t) => {
   t.match(wrong.output, "heal-difference");
 });
 
-t.test("nobody rewrites it, and what was rewritten all the same is found", async (t) => {
+t.test("the record cannot be rewritten, and a forced change is detected", async (t) => {
   for (const sql of [
     "UPDATE operator_actions SET body = '{}'",
     "DELETE FROM operator_actions",
@@ -216,7 +221,7 @@ t.test("nobody rewrites it, and what was rewritten all the same is found", async
   t.match(verify.output, /ok operators: \d+ entries/);
   const [, noted = ""] = /head (\d+:[0-9a-f]{64})\s*$/.exec(verify.output) ?? [];
   t.not(noted, "");
-  // A superuser who takes the trigger away first.
+  // A superuser can disable the trigger first.
   const client = await database.pool.connect();
   const behind = async (change: string, undo: string, why: RegExp): Promise<void> => {
     for (const sql of ["BEGIN", "SET LOCAL session_replication_role = replica"])
@@ -251,7 +256,7 @@ t.test("nobody rewrites it, and what was rewritten all the same is found", async
     await client.query("ALTER TABLE operator_actions ENABLE ALWAYS TRIGGER operator_actions_kept");
     client.release();
   }
-  // Written anew as a whole, it is not the one whose end was noted.
+  // A record that was rewritten completely does not match the end that was noted before.
   await actAsOperator(prisma, { operator: undefined }, "keys.rotation_began", { kid: "test" });
   await isWhole(t, true, noted);
   await isWhole(t, /differs from the one noted/, noted.replace(/:.{4}/, ":0000"));

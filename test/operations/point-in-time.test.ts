@@ -1,4 +1,5 @@
-// Goal: a database that went back in time, restored to a point or failed over to a standby that was behind, learns from the chain what it has forgotten before any agent pays again.
+// Goal: a database that went back in time (restored to a point, or failed over to a standby that was behind)
+// learns the missing payments from the chain before any agent pays again.
 // Tier: full (builds a cluster of Postgres servers).
 import { chmodSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -22,12 +23,12 @@ import { until } from "../helpers/until.ts";
 import { usdcOf } from "../spending/ledger.helper.ts";
 import { newFolder, Server, urlOf } from "./cluster.ts";
 
-const say = (text: string): void => console.error(`# point in time: ${text}`);
+const print = (text: string): void => console.error(`# point in time: ${text}`);
 
-t.test("a base backup and the archived log, up to a point before the last payments", async (t) => {
+t.test("a base backup and WAL, restored to a point before the last payments", async (t) => {
   const archive = join(newFolder(), "archive");
   mkdirSync(archive);
-  // Postgres' own user writes there.
+  // Postgres' own user writes to this folder.
   chmodSync(archive, 0o777);
   t.teardown(() => rmSync(archive, { recursive: true, force: true }));
   const server = await Server.make(t, [
@@ -41,10 +42,10 @@ t.test("a base backup and the archived log, up to a point before the last paymen
 
   const backup = newFolder();
   await server.copyTo(backup);
-  t.equal((await spend(ctx, "2")).statusCode, 200, "in the log alone");
+  t.equal((await spend(ctx, "2")).statusCode, 200, "only in the WAL");
   await reconcile(ctx);
   const point = await server.pool.query<{ at: string }>("SELECT clock_timestamp()::text AS at");
-  await sleep(20); // What comes later has a later time.
+  await sleep(20); // Later payments must have a later time.
   const late = await ctx.app.inject({
     method: "POST",
     url: "/api/agents/spend",
@@ -76,22 +77,26 @@ t.test("a base backup and the archived log, up to a point before the last paymen
     const { rows } = await restored.pool.query("SELECT 1 WHERE NOT pg_is_in_recovery()");
     return rows.length === 1;
   }, 20_000);
-  say(`restored in ${Math.round(performance.now() - startedMs)} ms`);
+  print(`restored in ${Math.round(performance.now() - startedMs)} ms`);
   const { rows: known } = await restored.pool.query(
     "SELECT amount::int FROM payments WHERE status = 'settled' AND kind = 'spend' ORDER BY amount",
   );
-  t.same(known, [{ amount: 1_000_000 }, { amount: 2_000_000 }], "what was paid later is forgotten");
+  t.same(known, [{ amount: 1_000_000 }, { amount: 2_000_000 }], "later payments are missing");
 
-  // A restore takes longer than the half minute that the reader's lease of that time still runs.
+  // A real restore takes longer than the reader's lease from before the backup, which runs for half a minute.
   await restored.pool.query("UPDATE ledger_cursors SET lease_until = now()");
   const again = await testApp(t, { chain, database: { url: restored.url, pool: restored.pool } });
   const owner = await signIn(again, ctx.owner.account);
   const now = { ...ctx, ...again, owner };
-  t.match((await spend(now, "4")).json(), { code: "chain_unavailable" }, "nobody pays yet");
+  t.match(
+    (await spend(now, "4")).json(),
+    { code: "chain_unavailable" },
+    "payments are refused at first",
+  );
   await untilRead(now, async () =>
     (await differences(now)).some(({ kind }) => kind === "relayer_nonce"),
   );
-  say(`ledger equals chain after ${Math.round(performance.now() - startedMs)} ms`);
+  print(`ledger equals chain after ${Math.round(performance.now() - startedMs)} ms`);
   const unknown = (await differences(now)).filter(({ kind }) => kind === "payment_unknown");
   t.match(unknown, [{ healed: true, detail: { amount: "4000000" } }]);
   t.match(await overview(now), { ledger: [{ equalsChain: true }] });
@@ -99,7 +104,7 @@ t.test("a base backup and the archived log, up to a point before the last paymen
   t.match(
     (await again.app.inject({ url: "/api/agents/me", headers: ctx.agent.headers })).json(),
     { limits: { spent: "7", remaining: "3" } },
-    "limits count what was paid since",
+    "limits include the later payments",
   );
   t.match((await spend(now, "4")).json(), { code: "daily_limit_exceeded" });
   await post(again.app, "settle", payment);
@@ -109,7 +114,7 @@ t.test("a base backup and the archived log, up to a point before the last paymen
   await assertLedgerEqualsChain(t, now);
 });
 
-t.test("a standby that was behind is promoted under the running service", async (t) => {
+t.test("a standby that was behind is promoted while the service runs", async (t) => {
   const primary = await Server.make(t);
   const standby = await primary.follower(t, "other");
   const chain = await testChain(t);
@@ -128,7 +133,7 @@ t.test("a standby that was behind is promoted under the running service", async 
     return there.rows[0]?.done === true;
   });
   await standby.kill();
-  t.equal((await spend(ctx, "4")).statusCode, 200, "the standby does not hear of it");
+  t.equal((await spend(ctx, "4")).statusCode, 200, "the standby does not receive it");
   await primary.kill();
   await standby.restart();
   await standby.promote();
@@ -141,7 +146,11 @@ t.test("a standby that was behind is promoted under the running service", async 
     early = await spend(now, "8");
     return false;
   }, 20_000);
-  t.match(early.json(), { code: "chain_unavailable" }, "the window lacks 4: nobody pays yet");
+  t.match(
+    early.json(),
+    { code: "chain_unavailable" },
+    "the rolling window lacks the payment of 4, so payments are refused at first",
+  );
   await untilRead(now, async () =>
     (await differences(now)).some(({ kind, healed }) => kind === "payment_unknown" && healed),
   );

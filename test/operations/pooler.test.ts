@@ -1,4 +1,5 @@
-// Goal: behind a transaction pooler (the real PgBouncer) the service does all it does, or says at its start what is missing.
+// Goal: behind a transaction pooler (a real PgBouncer) the service works completely, or reports at startup
+// what is missing.
 // Tier: full (starts whole deployments).
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
@@ -24,10 +25,10 @@ const version = /PgBouncer (\S+)/.exec(found.stdout ?? "")?.[1];
 const skip = version === undefined && "PgBouncer is not installed";
 console.error(`# pooler: ${version === undefined ? skip : `PgBouncer ${version}`}`);
 
-/** Fewer than one process asks for: sessions are shared. */
+/** Fewer than one process opens, so that clients share them. */
 const SERVER_CONNECTIONS = 4;
 
-/** In front of all databases of the server that the URL names; answers the same URL, through it. */
+/** Starts PgBouncer in front of all databases of the URL's server; returns the same URL through PgBouncer. */
 async function pgbouncer(t: Test, url: string, settings: string[] = []): Promise<string> {
   const target = new URL(url);
   const dir = mkdtempSync(join(tmpdir(), "purser-pooler-"));
@@ -52,15 +53,15 @@ async function pgbouncer(t: Test, url: string, settings: string[] = []): Promise
   writeFileSync(file, `${lines.join("\n")}\n`);
   for (const path of [users, file]) chmodSync(path, 0o644);
   chmodSync(dir, 0o755);
-  // It does not run as root.
+  // PgBouncer refuses to run as root.
   const ids = process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {};
   const child = spawn("pgbouncer", [file], {
     stdio: ["ignore", "ignore", "pipe"],
     cwd: "/",
     ...ids,
   });
-  let said = "";
-  child.stderr.on("data", (text: Buffer) => (said += text.toString()));
+  let output = "";
+  child.stderr.on("data", (text: Buffer) => (output += text.toString()));
   t.teardown(async () => {
     const ended = once(child, "exit");
     if (child.exitCode === null) {
@@ -72,14 +73,14 @@ async function pgbouncer(t: Test, url: string, settings: string[] = []): Promise
     rmSync(dir, { recursive: true, force: true });
   });
   await until(() => {
-    if (child.exitCode !== null) throw new Error(`PgBouncer ended: ${said}`);
-    return /process up/.test(said);
+    if (child.exitCode !== null) throw new Error(`PgBouncer ended: ${output}`);
+    return /process up/.test(output);
   });
   target.port = String(port);
   return target.href;
 }
 
-/** As docs/operations/pooler.md says. */
+/** The role settings of docs/operations/pooler.md. */
 const ROLE_SETTINGS = [
   "timezone = 'UTC'",
   "statement_timeout = '5s'",
@@ -87,7 +88,7 @@ const ROLE_SETTINGS = [
   "idle_in_transaction_session_timeout = '8s'",
 ];
 
-t.test("what breaks through it", { skip }, async (t) => {
+t.test("features that do not work through a transaction pooler", { skip }, async (t) => {
   const database = await testDatabase(t);
   const url = await pgbouncer(t, database.url);
   const pooled = (options: object) => {
@@ -99,10 +100,10 @@ t.test("what breaks through it", { skip }, async (t) => {
   await t.rejects(
     pooled({ options: "-c statement_timeout=5000" }).query("SELECT 1"),
     /unsupported startup parameter/,
-    "settings of a session",
+    "session settings",
   );
   const pool = pooled({});
-  const crowd = (sql: Pick<Pool, "query">) =>
+  const manyQueries = (sql: Pick<Pool, "query">) =>
     Promise.allSettled(
       Array.from({ length: 60 }, (_, index) =>
         sql.query({
@@ -113,25 +114,25 @@ t.test("what breaks through it", { skip }, async (t) => {
       ),
     ).then((all) => all.flatMap((one) => (one.status === "rejected" ? [String(one.reason)] : [])));
   t.match(
-    (await crowd(pool))[0],
+    (await manyQueries(pool))[0],
     /prepared statement "question-\d" (does not|already) exist/,
     "named statements",
   );
   const ours = createPool(url, { isPooled: true, maxConnections: 12 });
   t.teardown(() => ours.end());
-  t.same(await crowd(ours), [], "ours have no names there");
-  const heard: string[] = [];
+  t.same(await manyQueries(ours), [], "the service uses no named statements there");
+  const received: string[] = [];
   const listener = new Client({ connectionString: url });
   await listener.connect();
-  listener.on("notification", ({ payload }) => heard.push(payload ?? ""));
+  listener.on("notification", ({ payload }) => received.push(payload ?? ""));
   await listener.query("LISTEN news");
   await database.pool.query("SELECT pg_notify('news', 'something')");
-  await sleep(300); // For what must not come.
-  t.same(heard, [], "LISTEN hears nothing");
+  await sleep(300); // A notification must not arrive in this time.
+  t.same(received, [], "LISTEN receives nothing");
   await listener.end();
 });
 
-t.test("refused at the start, with what to do", { skip }, async (t) => {
+t.test("startup is refused, with instructions", { skip }, async (t) => {
   const database = await testDatabase(t);
   const plain = await pgbouncer(t, database.url);
   const silent = await pgbouncer(t, database.url, ["ignore_startup_parameters = options"]);
@@ -142,7 +143,11 @@ t.test("refused at the start, with what to do", { skip }, async (t) => {
     'The database\'s default is synchronous_commit=off, which confirms a commit before it is safe. Our connections use "on"; set it for all others.',
   ]);
   await t.rejects(fit(plain), /Set DATABASE_DIRECT_URL to Postgres itself/);
-  await t.rejects(fit(silent), /Set DATABASE_DIRECT_URL/, "also where it says nothing");
+  await t.rejects(
+    fit(silent),
+    /Set DATABASE_DIRECT_URL/,
+    "also where the pooler does not report it",
+  );
   await t.rejects(fit(plain, plain), /DATABASE_DIRECT_URL leads to a connection pooler/);
   const other = await testDatabase(t);
   await t.rejects(fit(other.url, plain), /different databases/);
@@ -150,7 +155,7 @@ t.test("refused at the start, with what to do", { skip }, async (t) => {
     message:
       /ALTER ROLE purser IN DATABASE test_\w+ SET statement_timeout = '5000ms'; .*SET synchronous_commit = 'on';/,
   });
-  // The whole program says it, and ends.
+  // The complete program reports it and exits.
   const env = testEnvironment({
     databaseUrl: plain,
     chain: {
@@ -169,14 +174,14 @@ t.test("refused at the start, with what to do", { skip }, async (t) => {
   t.match(child.stderr, /^Purser could not start: DATABASE_URL leads to a connection pooler/m);
 });
 
-t.test("everything works through it", { skip }, async (t) => {
+t.test("everything works through the pooler", { skip }, async (t) => {
   const database = await testDatabase(t);
   const url = await pgbouncer(t, database.url);
   const name = new URL(url).pathname.slice(1);
   for (const setting of [...ROLE_SETTINGS, "synchronous_commit = 'on'"])
     await database.pool.query(`ALTER ROLE purser IN DATABASE ${name} SET ${setting}`);
   await checkDatabase({ databaseUrl: database.url, databasePooledUrl: url });
-  // One replica past the pooler, which sells; and one behind it, which buys.
+  // One replica that bypasses the pooler and sells; and one behind it that buys.
   const seller = await testApp(t, { database, listen: true });
   const { chain } = seller;
   const ctx = await testApp(t, {
@@ -192,18 +197,18 @@ t.test("everything works through it", { skip }, async (t) => {
   const { app } = ctx;
   const owner = await signIn(ctx);
   const payee = privateKeyToAccount(generatePrivateKey()).address;
-  const stranger = privateKeyToAccount(generatePrivateKey()).address;
+  const unlistedPayee = privateKeyToAccount(generatePrivateKey()).address;
   const demo = privateKeyToAddress(chain.relayerPrivateKey);
   const agent = await createAgent(ctx, owner, { dailyLimit: "10", allowlist: [payee, demo] });
   await chain.mint(agent.walletAddress, 9_000_000n);
 
   const stream = await fetch(`${ctx.baseUrl}/api/events`, { headers: { cookie: owner.cookie } });
-  let told = "";
+  let logged = "";
   const reading = stream.body
     ?.pipeThrough(new TextDecoderStream())
-    .pipeTo(new WritableStream({ write: (text) => void (told += text) }));
+    .pipeTo(new WritableStream({ write: (text) => void (logged += text) }));
   reading?.catch(() => undefined);
-  const ask = (path: string, body: object, headers: object = {}) =>
+  const call = (path: string, body: object, headers: object = {}) =>
     app.inject({
       method: "POST",
       url: `/api/agents/${path}`,
@@ -213,7 +218,7 @@ t.test("everything works through it", { skip }, async (t) => {
 
   const spends = await Promise.all(
     Array.from({ length: 16 }, (_, index) =>
-      ask(
+      call(
         "spend",
         { recipient: payee, amount: "0.01" },
         { "idempotency-key": `key-${index % 12}` },
@@ -225,11 +230,11 @@ t.test("everything works through it", { skip }, async (t) => {
   t.equal(new Set(paid.map((answer) => answer.json<{ paymentId: string }>().paymentId)).size, 12);
   t.equal(await usdcOf(ctx, payee), 120_000n, "each key once");
 
-  const fetched = await ask("x402-fetch", { url: `${seller.baseUrl}/api/arc-stats` });
+  const fetched = await call("x402-fetch", { url: `${seller.baseUrl}/api/arc-stats` });
   t.match(fetched.json(), { paid: true, status: 200, amountPaid: "0.001" });
 
-  const wanted = { recipient: stranger, amount: "0.5", requestApproval: true };
-  const asked = await ask("spend", wanted);
+  const wanted = { recipient: unlistedPayee, amount: "0.5", requestApproval: true };
+  const asked = await call("spend", wanted);
   t.equal(asked.statusCode, 202, asked.body);
   const { approvalId, idempotencyKey } = asked.json<Record<string, string>>();
   const approved = await asOwner(app, owner, {
@@ -238,17 +243,17 @@ t.test("everything works through it", { skip }, async (t) => {
     body: {},
   });
   t.equal(approved.statusCode, 200, approved.body);
-  const lifted = await ask("spend", wanted, { "idempotency-key": idempotencyKey });
+  const lifted = await call("spend", wanted, { "idempotency-key": idempotencyKey });
   t.equal(lifted.statusCode, 200, lifted.body);
-  t.equal(await usdcOf(ctx, stranger), 500_000n);
+  t.equal(await usdcOf(ctx, unlistedPayee), 500_000n);
 
   const payer = privateKeyToAccount(generatePrivateKey());
   await chain.mint(payer.address, 1_000_000n);
-  t.match(await post(app, "settle", await signedPayment({ chain, payer, payTo: stranger })), {
+  t.match(await post(app, "settle", await signedPayment({ chain, payer, payTo: unlistedPayee })), {
     success: true,
   });
 
-  await until(() => told.includes(approvalId ?? "-") && told.includes('"settled"'));
+  await until(() => logged.includes(approvalId ?? "-") && logged.includes('"settled"'));
   t.pass("events arrive");
   await app.jobs.enqueue("sweep-unsigned");
   await until(async () => {
@@ -257,14 +262,14 @@ t.test("everything works through it", { skip }, async (t) => {
     );
     return rows.length === 0;
   });
-  t.pass("jobs are done");
+  t.pass("the jobs were run");
   const { rows } = await database.pool.query<{ names: string[] }>(
     `SELECT array_agg(DISTINCT application_name) AS names FROM pg_stat_activity WHERE datname = current_database()`,
   );
-  t.ok(rows[0]?.names.includes("purser engine"), "the engine goes past it");
+  t.ok(rows[0]?.names.includes("purser engine"), "the settlement engine bypasses the pooler");
   const complaints = ctx.logs.filter(
     (line) => (JSON.parse(line) as { level: number }).level >= 40 && !line.includes("Agent busy"),
   );
-  t.same(complaints, [], "and nothing is complained about");
+  t.same(complaints, [], "and nothing is logged as a problem");
   await checkLedger(t, ctx, { agentId: agent.id, payee });
 });

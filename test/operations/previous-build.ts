@@ -1,4 +1,5 @@
-// The build before this one, compiled from the history: what an upgrade starts from, and a rollback returns to.
+// The previous build, compiled from the repository's history: upgrades start from it, and rollbacks return to
+// it.
 import { execFile, execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import {
@@ -15,7 +16,7 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 
 const ROOT = fileURLToPath(new URL("../../", import.meta.url));
-/** The newest commit that is deployed somewhere. Each release sets it to the release before. */
+/** The newest commit that is deployed somewhere. Each release sets this to the release before. */
 export const PREVIOUS_COMMIT =
   process.env["PREVIOUS_COMMIT"] ?? "afd5d2bbc293ca13adbe24c9a8910b5101df3d10";
 
@@ -28,7 +29,10 @@ export function isInHistory(commit: string): boolean {
   }
 }
 
-/** Compiles it in a folder of its own, with this checkout's packages, and keeps it for the next run. Returns the folder. */
+/**
+ * Compiles the commit in its own folder, with this checkout's packages, and caches it for the next run.
+ * Returns the folder.
+ */
 export async function compileCommit(commit: string): Promise<string> {
   const madeWith = createHash("sha256")
     .update(`${process.version} ${process.platform} ${process.arch}\n`)
@@ -39,7 +43,7 @@ export async function compileCommit(commit: string): Promise<string> {
   return folder;
 }
 
-/** It is at its place when it is whole. */
+/** Moved to its final place only when it is complete. */
 async function compileInto(place: string, commit: string): Promise<void> {
   mkdirSync(join(place, ".."), { recursive: true });
   const folder = mkdtempSync(`${place}-`);

@@ -1,4 +1,6 @@
-// Goal: behind the proxy of ops/replicas three replicas are one service: while one is stopped and another killed, each payment is made exactly once, nobody hears of a replica that stops, events are not held back, and when none is ready the living still answer.
+// Goal: behind the proxy of ops/replicas three replicas act as one service: while one is stopped and another
+// killed, each payment is made exactly once, clients notice nothing of a stop, events are not buffered, and
+// when no replica is ready the live ones still respond.
 // Tier: full (starts whole deployments).
 import { type ChildProcess, execFileSync, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
@@ -19,13 +21,13 @@ const ROOT = fileURLToPath(new URL("../../", import.meta.url));
 const has = (command: string, ...args: string[]): boolean =>
   spawnSync(command, args, { encoding: "utf8" }).status === 0;
 const isHere = has("haproxy", "-v") && has("openssl", "version");
-const skip = isHere ? false : "there is no haproxy and openssl here";
+const skip = isHere ? false : "haproxy or openssl is not installed";
 
 const PAYEE = "0x00000000000000000000000000000000000c0ffe";
 const PAYMENTS = 90;
 const AT_ONCE = 6;
 
-interface Heard {
+interface ProxyResponse {
   status: number;
   body: string;
 }
@@ -34,7 +36,7 @@ t.test("three replicas behind the proxy", { skip }, async (t) => {
   await prepare((line) => t.comment(line), [ensureServerBuild]);
   const folder = mkdtempSync(join(tmpdir(), "purser-proxy-"));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
-  // The owner's side of things; the payments go through the proxy.
+  // For the owner's requests; the payments go through the proxy.
   const ctx = await testApp(t, { env: { GAS_BUDGET_5042002: AMPLE_GAS } });
   const owner = await signIn(ctx);
   const agents = await Promise.all(
@@ -44,7 +46,7 @@ t.test("three replicas behind the proxy", { skip }, async (t) => {
   );
   for (const agent of agents) await ctx.chain.mint(agent.walletAddress, 100_000_000n);
 
-  // It made wallets, and is gone: the replicas alone hold the relayer.
+  // It created the wallets and is closed, so that only the replicas use the relayer.
   await ctx.app.close();
 
   const front = await freePort();
@@ -86,7 +88,7 @@ t.test("three replicas behind the proxy", { skip }, async (t) => {
     readFileSync(join(folder, name), "utf8"),
   );
   writeFileSync(join(folder, "certificate"), certificate.join(""));
-  // As it is in the repository, but for where things are.
+  // The repository's file, with the paths and addresses of this test.
   const config = readFileSync(`${ROOT}ops/replicas/haproxy.cfg`, "utf8")
     .replace("maxconn 8000", "maxconn 200")
     .replace("bind :8443", `bind 127.0.0.1:${front}`)
@@ -110,12 +112,12 @@ t.test("three replicas behind the proxy", { skip }, async (t) => {
 
   const dispatcher = new Agent({ connect: { rejectUnauthorized: false }, connections: 20 });
   t.teardown(() => dispatcher.destroy());
-  const ask = async (path: string, options: object = {}): Promise<Heard> => {
+  const call = async (path: string, options: object = {}): Promise<ProxyResponse> => {
     const { statusCode, body } = await request(url + path, { dispatcher, ...options });
     return { status: statusCode, body: await body.text() };
   };
   const ready = async (): Promise<boolean> =>
-    (await ask("/api/ready").catch(() => ({ status: 0 }))).status === 200;
+    (await call("/api/ready").catch(() => ({ status: 0 }))).status === 200;
   await until(ready, 60_000);
   const isUp = (port: number): Promise<boolean> =>
     fetch(`http://127.0.0.1:${port}/api/ready`).then(
@@ -123,29 +125,29 @@ t.test("three replicas behind the proxy", { skip }, async (t) => {
       () => false,
     );
   for (const port of ports) await until(() => isUp(port), 60_000);
-  t.equal((await ask("/metrics")).status, 404, "metrics are not for callers");
+  t.equal((await call("/metrics")).status, 404, "metrics are not public");
 
-  await t.test("events are with their reader when they happen", async (t) => {
+  await t.test("events arrive as soon as they happen", async (t) => {
     const events = await request(`${url}/api/events`, {
       dispatcher,
       headers: { cookie: `__Host-${owner.cookie}` },
     });
     t.match(events.headers, { "content-type": /text\/event-stream/ });
     const [agent] = agents;
-    let heard = "";
-    events.body.on("data", (chunk: Buffer) => (heard += chunk.toString()));
+    let answer = "";
+    events.body.on("data", (chunk: Buffer) => (answer += chunk.toString()));
     events.body.on("error", () => undefined);
-    const paid = await ask("/api/agents/spend", {
+    const paid = await call("/api/agents/spend", {
       method: "POST",
       headers: agent?.headers ?? {},
       body: JSON.stringify({ recipient: PAYEE, amount: "0.5" }),
     });
     t.equal(paid.status, 200, paid.body);
-    await until(() => heard.includes("payment"), 2_000);
+    await until(() => answer.includes("payment"), 2_000);
     events.body.destroy();
   });
 
-  await t.test("one is stopped, one is killed, and everything is paid once", async (t) => {
+  await t.test("one replica is stopped, one is killed, and everything is paid once", async (t) => {
     const before = await usdcOf(ctx, PAYEE);
     const troubles = { stopped: [] as string[], killed: [] as string[] };
     let phase: keyof typeof troubles = "stopped";
@@ -159,13 +161,13 @@ t.test("three replicas behind the proxy", { skip }, async (t) => {
       };
       for (;;) {
         const during = phase;
-        const heard = await ask("/api/agents/spend", options).catch((error: Error) => ({
+        const answer = await call("/api/agents/spend", options).catch((error: Error) => ({
           status: 0,
           body: error.message,
         }));
-        if (heard.status === 200) break;
+        if (answer.status === 200) break;
         // As any client does: the same call with the same key.
-        troubles[during].push(`${heard.status} ${heard.body.slice(0, 200)}`);
+        troubles[during].push(`${answer.status} ${answer.body.slice(0, 200)}`);
         await new Promise((resolve) => setTimeout(resolve, 300));
       }
       paid += 1;
@@ -178,33 +180,38 @@ t.test("three replicas behind the proxy", { skip }, async (t) => {
     await until(() => paid > PAYMENTS / 6, 60_000);
     const [first, second] = children;
     first?.kill("SIGTERM");
-    if (first) t.same(await once(first, "exit"), [0, null], "ends by itself");
+    if (first) t.same(await once(first, "exit"), [0, null], "the replica exits by itself");
     phase = "killed";
     await until(() => paid > PAYMENTS / 2, 60_000);
     second?.kill("SIGKILL");
     await all;
-    t.same(troubles.stopped, [], "nobody hears of a replica that stops");
-    t.comment(`heard of the kill: ${JSON.stringify(troubles.killed)}`);
-    t.ok(troubles.killed.length <= AT_ONCE * 20, "only what was under way");
+    t.same(troubles.stopped, [], "clients notice nothing of a replica that stops");
+    t.comment(`answer of the kill: ${JSON.stringify(troubles.killed)}`);
+    t.ok(troubles.killed.length <= AT_ONCE * 20, "only requests in progress are affected");
     t.equal((await usdcOf(ctx, PAYEE)) - before, BigInt(PAYMENTS) * 10_000n);
   });
 
-  await t.test("when none is ready, the living still answer", async (t) => {
-    // A part of the last one's readiness fails: a migration that the database has not.
+  await t.test("when no replica is ready, the live ones still respond", async (t) => {
+    // Makes the last replica unready: a migration is missing in the database.
     await ctx.database.pool.query(
       "UPDATE _prisma_migrations SET finished_at = NULL WHERE migration_name = (SELECT max(migration_name) FROM _prisma_migrations)",
     );
     const last = ports[2] ?? 0;
     await until(async () => !(await isUp(last)), 10_000);
-    // Real time: the proxy, which nobody can ask, looks at each replica every two seconds. A busy machine proves less.
+    // Waits in real time, because the proxy checks each replica every two seconds and cannot be queried. On a
+    // busy machine the test proves less.
     await new Promise((resolve) => setTimeout(resolve, 3_000));
-    const heard = await ask("/api/ready");
-    t.match(heard, { status: 503, body: /1 pending/ }, "in the service's words, not the proxy's");
-    t.equal((await ask("/api/health")).status, 200);
+    const answer = await call("/api/ready");
+    t.match(
+      answer,
+      { status: 503, body: /1 pending/ },
+      "the service's own response, not the proxy's",
+    );
+    t.equal((await call("/api/health")).status, 200);
   });
 });
 
-/** Of the app that made the agents' wallets: the replicas sign with the same. */
+/** The keys of the app that created the wallets; the replicas need the same ones. */
 const masterKeysOf = ({ config }: Pick<TestApp, "config">): string =>
   config.masterKeys
     .flatMap(({ kid, key }) => (key ? [`${kid}:${Buffer.from(key).toString("base64")}`] : []))

@@ -1,4 +1,5 @@
-// Goal: the primary dies under load and its standby is promoted: nothing is paid twice, nothing that was acknowledged is lost, and an old primary that comes back is written to by nobody.
+// Goal: the primary dies under load and its standby is promoted: nothing is paid twice, nothing that was
+// acknowledged is lost, and nothing is written to an old primary that comes back.
 // Runs alone
 // Tier: full (builds a cluster of Postgres servers).
 import { spawnSync } from "node:child_process";
@@ -15,14 +16,14 @@ import {
   checkLedgers,
   checkOnce,
   checkRows,
-  checkTold,
+  checkOutcomes,
   isOpen,
   readChain,
   type Rows,
-} from "../soak/books.ts";
+} from "../soak/reconciliation.ts";
 import {
   callOnce,
-  insist,
+  callUntilAnswered,
   openAgent,
   openOwner,
   Random,
@@ -30,20 +31,28 @@ import {
   type Notes,
   type SoakContext,
 } from "../soak/clients.ts";
-import { soakPayers, strangerPays, type LoadTargets, type Posted } from "../soak/strangers.ts";
+import {
+  soakPayers,
+  thirdPartyPays,
+  type LoadTargets,
+  type Posted,
+} from "../soak/third-parties.ts";
 import { Server, startReplicas, urlOf } from "./cluster.ts";
 
 /** Every commit waits until the standby has it on disk. */
 const SYNCHRONOUS = ["synchronous_standby_names=other"];
 const AGENTS = 3;
-/** Figures, printed by the run: a test's comments are not. */
-const say = (text: string): void => console.error(`# standby: ${text}`);
+/** Prints figures to the run's output, where TAP comments would not be shown. */
+const print = (text: string): void => console.error(`# standby: ${text}`);
 const FUNDS = 10n ** 9n;
-/** Of each kind, and of answers in each trouble: it is over after so many, not after a time. */
+/**
+ * The number of payments of each kind, and of responses in each fault, after which a phase ends; a count
+ * instead of a time.
+ */
 const SOME = 12;
-/** Calls to a database that is away end after a few seconds each. */
+/** Calls to an unreachable database end after a few seconds each. */
 const HANGS_MS = 60_000;
-/** Stock clients give up after this. */
+/** Stock clients give up after this time. */
 const CALLERS_GIVE_UP_MS = 30_000;
 
 async function readRows(pool: Pool): Promise<Rows> {
@@ -59,7 +68,7 @@ async function readRows(pool: Pool): Promise<Rows> {
   return { settlements: settlements.rows, payments: payments.rows };
 }
 
-/** A process that knows nothing of what was before. */
+/** A new process without any state from before. */
 const FRESH = `
   import { createPool } from "./server/infra/db/pool.ts";
   const pool = createPool(process.env.DATABASE_URL);
@@ -67,8 +76,8 @@ const FRESH = `
   console.log("port " + rows[0].port);
   await pool.end();`;
 
-/** What somebody who asks once is told, and how long that takes. */
-interface Asked {
+/** The response to a client that sends a request once, and its duration. */
+interface SingleAnswer {
   atMs: number;
   tookMs: number;
   status: number | undefined;
@@ -78,7 +87,7 @@ interface Asked {
 async function world(t: Parameters<typeof testChain>[0], databaseUrl: string) {
   const chain = await testChain(t, { blockTimeSeconds: 0.5 });
   const replicas = await startReplicas(t, chain, { databaseUrl, count: 2 });
-  const notes: Notes = { told: [], counts: new Map(), faults: [], lastPaidMs: 0 };
+  const notes: Notes = { reported: [], counts: new Map(), faults: [], lastPaidMs: 0 };
   const ended = new AbortController();
   let next = 1_000n;
   const context = {
@@ -101,7 +110,7 @@ async function world(t: Parameters<typeof testChain>[0], databaseUrl: string) {
     );
   const targets: LoadTargets = {
     payees,
-    stranger: getAddress(randomAddress()),
+    unlistedPayee: getAddress(randomAddress()),
     sellerUrls: [],
     payers: soakPayers(20, context.random),
     merchants: Array.from({ length: 3 }, () => getAddress(randomAddress())),
@@ -114,11 +123,11 @@ async function world(t: Parameters<typeof testChain>[0], databaseUrl: string) {
   return { chain, replicas, context, targets, ended, notes };
 }
 
-/** Patient agents, third parties, and somebody who asks once and writes down what he hears. */
+/** Agents that retry, third parties, and a client that sends requests once and records the responses. */
 function load({ context, targets, replicas, ended }: Awaited<ReturnType<typeof world>>) {
   const { notes, random, agents } = context;
   const posted: Posted[] = [];
-  const asked: Asked[] = [];
+  const answers: SingleAnswer[] = [];
   const loop = async (work: () => Promise<unknown>, restMs: number): Promise<void> => {
     while (!ended.signal.aborted) {
       await work();
@@ -132,13 +141,13 @@ function load({ context, targets, replicas, ended }: Awaited<ReturnType<typeof w
     const to = random.pick(targets.payees);
     const key = randomNonce();
     const startMs = performance.now();
-    const reply = await insist(context, "/api/agents/spend", {
+    const reply = await callUntilAnswered(context, "/api/agents/spend", {
       headers: () => ({ authorization: `Bearer ${agent.apiKey}`, "idempotency-key": key }),
       body: { recipient: to, amount: usdc(amount) },
     });
     const isPaid = reply?.status === 200;
     if (isPaid) notes.lastPaidMs = performance.now();
-    notes.told.push({
+    notes.reported.push({
       kind: "spend",
       outcome: isPaid ? "paid" : reply?.body["code"] === "settlement_failed" ? "failed" : "unknown",
       code: String(reply?.body["code"]),
@@ -155,21 +164,24 @@ function load({ context, targets, replicas, ended }: Awaited<ReturnType<typeof w
     const atMs = performance.now();
     const answer = await callOnce(`${random.pick(replicas).url}/api/agents/spend`, {
       headers: { authorization: `Bearer ${agent.apiKey}` },
-      body: { recipient: targets.stranger, amount: "0.01" },
+      body: { recipient: targets.unlistedPayee, amount: "0.01" },
     });
     const tookMs = performance.now() - atMs;
-    asked.push({ atMs, tookMs, status: answer?.status, code: answer?.body["code"] });
+    answers.push({ atMs, tookMs, status: answer?.status, code: answer?.body["code"] });
   };
   const loops = Promise.all([
     ...Array.from({ length: 2 * AGENTS }, (_, index) => loop(() => spend(index), 100)),
-    ...Array.from({ length: 3 }, () => loop(() => strangerPays(context, targets, posted), 200)),
+    ...Array.from({ length: 3 }, () => loop(() => thirdPartyPays(context, targets, posted), 200)),
     ...Array.from({ length: 4 }, () => loop(askOnce, 100)),
   ]);
-  return { asked, loops };
+  return { answers, loops };
 }
 
-/** What does not end by itself within some seconds is past its deadline, as far as this test waits: the chain's clock is moved there, and what nobody signed is older than it is. */
-async function hurry(
+/**
+ * Work that does not complete within some seconds counts as past its deadline: the chain's clock is moved
+ * forward, and unsigned payments are dated back.
+ */
+async function skipDeadlines(
   { testClient }: Pick<TestChain, "testClient">,
   pool: Pool,
   isOver: () => Promise<boolean>,
@@ -193,22 +205,22 @@ async function hurry(
 const paidAfter = (notes: Notes, ms: number): Promise<void> =>
   until(() => notes.lastPaidMs > ms, 60_000);
 
-const answeredSince = (asked: Asked[], sinceMs: number): Promise<void> =>
-  until(() => asked.filter(({ atMs }) => atMs > sinceMs).length >= SOME, HANGS_MS);
+const answeredSince = (answers: SingleAnswer[], sinceMs: number): Promise<void> =>
+  until(() => answers.filter(({ atMs }) => atMs > sinceMs).length >= SOME, HANGS_MS);
 
-/** What one hears who asks in that time: a clear word, and before a caller gives up. */
-function checkAnswers(t: Pick<Test, "ok">, asked: Asked[], what: string): void {
-  const told = new Map<string, number>();
-  for (const { status, code } of asked) {
+/** The responses to a client in that time: each has a clear outcome, and arrives before clients give up. */
+function checkAnswers(t: Pick<Test, "ok">, answers: SingleAnswer[], what: string): void {
+  const counts = new Map<string, number>();
+  for (const { status, code } of answers) {
     const words = `${status} ${String(code)}`;
-    told.set(words, (told.get(words) ?? 0) + 1);
+    counts.set(words, (counts.get(words) ?? 0) + 1);
   }
-  const slowest = Math.max(0, ...asked.map(({ tookMs }) => tookMs));
-  say(
-    `${what}: ${[...told].map(([words, times]) => `${times} x ${words}`).join(", ")}; the slowest after ${Math.round(slowest)} ms`,
+  const slowest = Math.max(0, ...answers.map(({ tookMs }) => tookMs));
+  print(
+    `${what}: ${[...counts].map(([words, times]) => `${times} x ${words}`).join(", ")}; the slowest after ${Math.round(slowest)} ms`,
   );
-  t.ok(asked.length > 0, `${what}: somebody asked`);
-  const unclear = asked.filter(
+  t.ok(answers.length > 0, `${what}: a response was received`);
+  const unclear = answers.filter(
     ({ status, code }) =>
       !(status === 403 && code === "recipient_not_allowed") &&
       !(status === 503 && typeof code === "string"),
@@ -223,7 +235,7 @@ t.test(
   async (t) => {
     const startedMs = performance.now();
     const phase = (name: string): void =>
-      say(`${((performance.now() - startedMs) / 1_000).toFixed(1)} s: ${name}`);
+      print(`${((performance.now() - startedMs) / 1_000).toFixed(1)} s: ${name}`);
     const primary = await Server.make(t);
     const standby = await primary.follower(t, "other");
     await primary.stop();
@@ -231,19 +243,19 @@ t.test(
     const databaseUrl = urlOf(primary, standby);
     t.same(await checkDatabase({ databaseUrl, databasePooledUrl: undefined }), [], "fit");
     const made = await world(t, databaseUrl);
-    phase("the world stands");
+    phase("everything is started");
     const { chain, context, ended, notes, replicas } = made;
-    const { asked, loops } = load(made);
+    const { answers, loops } = load(made);
     const ready = async () =>
       (await callOnce(`${replicas[0]?.url}/api/ready`, { method: "GET" }))?.body["parts"] as
         | Record<string, { ok: boolean; detail: string }>
         | undefined;
     const paidOf = (wanted: "spend" | "facilitated") =>
-      notes.told.filter(({ kind, outcome }) => kind === wanted && outcome === "paid").length;
+      notes.reported.filter(({ kind, outcome }) => kind === wanted && outcome === "paid").length;
     await until(() => paidOf("spend") >= SOME && paidOf("facilitated") >= SOME, HANGS_MS);
     t.match(await ready(), { database: { ok: true, detail: /every commit waits for a standby/ } });
 
-    // No standby confirms: what cannot be made safe is not told, and not sent.
+    // The standby does not confirm, so nothing that is not replicated may be acknowledged or sent.
     standby.signal("SIGSTOP");
     const stoppedMs = performance.now();
     await until(
@@ -251,38 +263,38 @@ t.test(
       HANGS_MS,
     );
     t.match(await ready(), { database: { ok: true } });
-    await answeredSince(asked, stoppedMs);
+    await answeredSince(answers, stoppedMs);
     standby.signal("SIGCONT");
     const wokenMs = performance.now();
     await paidAfter(notes, wokenMs);
-    say(
+    print(
       `a standby that stood still: paid again ${Math.round(notes.lastPaidMs - wokenMs)} ms after it woke up`,
     );
     checkAnswers(
       t,
-      asked.filter(({ atMs }) => atMs > stoppedMs && atMs < wokenMs),
-      "while the standby stands still",
+      answers.filter(({ atMs }) => atMs > stoppedMs && atMs < wokenMs),
+      "while the standby is stopped",
     );
 
     phase("the primary is killed");
     const killedMs = performance.now();
     await primary.kill();
-    await answeredSince(asked, killedMs + 500);
+    await answeredSince(answers, killedMs + 500);
     const promotingMs = performance.now();
     await standby.promote();
     const promotedMs = performance.now();
     await paidAfter(notes, promotedMs);
     const ms = (from: number) => Math.round(notes.lastPaidMs - from);
-    say(
+    print(
       `failover: promoted in ${Math.round(promotedMs - promotingMs)} ms, paid again ${ms(promotedMs)} ms later; ${ms(killedMs)} ms after the kill`,
     );
     checkAnswers(
       t,
-      asked.filter(({ atMs }) => atMs > killedMs + 500 && atMs < promotingMs),
+      answers.filter(({ atMs }) => atMs > killedMs + 500 && atMs < promotingMs),
       "while there is no primary",
     );
 
-    // Somebody starts the old machine again, and lets it write.
+    // An operator starts the old machine again, and it accepts writes.
     await primary.start();
     const writtenTo = async () => {
       const { rows } = await primary.pool.query(
@@ -292,12 +304,12 @@ t.test(
       return rows;
     };
     const before = await writtenTo();
-    // Long enough for connections to be made anew, and for lanes and sweeps to come round.
+    // Long enough for new connections, and for the relayer lanes and sweeps to run.
     const paidThen = paidOf("spend");
     await paidAfter(notes, performance.now() + 3_000);
     await until(() => paidOf("spend") >= paidThen + SOME, HANGS_MS);
-    t.same(await writtenTo(), before, "nobody writes to the old primary");
-    const guests = async (among?: number[]) => {
+    t.same(await writtenTo(), before, "nothing is written to the old primary");
+    const connectionsOf = async (among?: number[]) => {
       const { rows } = await primary.pool.query<{ pid: number }>(
         `SELECT pid FROM pg_stat_activity
           WHERE backend_type = 'client backend' AND application_name <> 'the test'
@@ -306,24 +318,26 @@ t.test(
       );
       return rows.map(({ pid }) => pid);
     };
-    const seen = await guests();
-    // Nobody stays connected to it.
-    await until(async () => (await guests(seen)).length === 0, HANGS_MS);
+    const seen = await connectionsOf();
+    // No connection to it remains.
+    await until(async () => (await connectionsOf(seen)).length === 0, HANGS_MS);
     await primary.kill();
     phase("the load ends");
     ended.abort();
     await loops;
     const rowsNow = () => readRows(standby.pool);
-    phase("the last ones were told");
-    await hurry(chain, standby.pool, async () => {
+    phase("the last responses have arrived");
+    await skipDeadlines(chain, standby.pool, async () => {
       const { settlements, payments } = await rowsNow();
       return ![...settlements, ...payments].some(isOpen);
     });
-    phase("nothing is open");
-    const books = await readChain(chain);
+    phase("no payment is open");
+    const chainLog = await readChain(chain);
     const rows = await rowsNow();
-    const paid = notes.told.filter(({ outcome }) => outcome === "paid");
-    say(`${paid.length} of ${notes.told.length} told paid; ${books.moves.length} on the chain`);
+    const paid = notes.reported.filter(({ outcome }) => outcome === "paid");
+    print(
+      `${paid.length} of ${notes.reported.length} reported paid; ${chainLog.moves.length} on the chain`,
+    );
     for (const kind of ["spend", "facilitated"] as const)
       t.ok(paid.filter((one) => one.kind === kind).length >= SOME, `${kind}: some were paid`);
     const settled = new Set(
@@ -332,18 +346,18 @@ t.test(
         .flatMap(({ id, nonce }) => [id, nonce]),
     );
     const missing = paid.filter(({ paymentId, nonce }) => !settled.has(nonce ?? paymentId ?? ""));
-    t.same(missing, [], "whatever was acknowledged is settled in the new primary");
+    t.same(missing, [], "every acknowledged payment is settled in the new primary");
     for (const { what, looked, wrong } of [
-      checkOnce(books),
-      ...checkTold(books, rows, notes.told),
-      ...checkRows(books, rows),
-      checkLedgers(books, rows, context.agents),
+      checkOnce(chainLog),
+      ...checkOutcomes(chainLog, rows, notes.reported),
+      ...checkRows(chainLog, rows),
+      checkLedgers(chainLog, rows, context.agents),
     ])
       t.same(wrong, [], `${what} (of ${looked})`);
   },
 );
 
-t.test("a promotion while the old primary lives: it is left, and not gone back to", async (t) => {
+t.test("after a promotion the service leaves an old primary that still runs", async (t) => {
   const old = await Server.make(t);
   const next = await old.follower(t, "other");
   const databaseUrl = urlOf(old, next);
@@ -360,7 +374,7 @@ t.test("a promotion while the old primary lives: it is left, and not gone back t
     return pool;
   };
   const pool = open(databaseUrl);
-  t.equal(await portOf(pool), old.port, "the standby is not taken");
+  t.equal(await portOf(pool), old.port, "the standby is not used");
   const held = await pool.connect();
   await held.query("BEGIN");
   await next.promote();
@@ -371,11 +385,11 @@ t.test("a promotion while the old primary lives: it is left, and not gone back t
       return false;
     }),
     /Connection terminated|not queryable/,
-    "whoever is at work on the old one is cut off",
+    "connections to the old primary are closed",
   );
   held.release(true);
   t.equal(await portOf(pool), next.port);
-  say(`noticed ${Math.round(performance.now() - promotedMs)} ms after the promotion`);
+  print(`noticed ${Math.round(performance.now() - promotedMs)} ms after the promotion`);
   await t.rejects(open(urlOf(old)).query("SELECT 1"), /it is an old primary/);
   const fresh = spawnSync(
     process.execPath,
@@ -386,7 +400,7 @@ t.test("a promotion while the old primary lives: it is left, and not gone back t
       timeout: 60_000,
     },
   );
-  t.match(fresh.stdout, `port ${next.port}`, `a process that starts now asks both ${fresh.stderr}`);
+  t.match(fresh.stdout, `port ${next.port}`, `a new process checks both servers ${fresh.stderr}`);
 
   const single = open(next.url);
   const pid = async (pool: Pool) =>
@@ -395,10 +409,10 @@ t.test("a promotion while the old primary lives: it is left, and not gone back t
   t.equal(await pid(single), first, "kept");
   await single.query("SET default_transaction_read_only = on");
   await t.rejects(single.query("CREATE TABLE one ()"), { code: "25006" });
-  // A server that became read-only is left.
+  // The service leaves a server that became read-only.
   await until(async () => (await pid(single)) !== first);
 
-  // A default of "off" would confirm what a crash forgets.
+  // With a default of "off", the server would confirm commits that a crash loses.
   await next.pool.query("ALTER DATABASE purser SET synchronous_commit = off");
   const { rows } = await open(next.url).query("SHOW synchronous_commit");
   t.same(rows, [{ synchronous_commit: "on" }]);

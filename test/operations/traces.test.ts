@@ -1,5 +1,6 @@
-// Goal: where traces are configured, one trace leads from a request to the block that holds its payment, whichever process
-// settles it; it tells nothing it should not; and a collector that is down or hangs costs payments nothing.
+// Goal: with tracing configured, one trace leads from a request to the block with its payment, whichever
+// process settles it; it contains no confidential data; and a collector that is down or hangs does not affect
+// payments.
 // Tier: full (starts whole deployments).
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
@@ -19,7 +20,7 @@ import { market, PAYEE } from "../x402-client/market.ts";
 /** A stop may take this long. */
 const HANGS_MS = 30_000;
 
-interface Told {
+interface ExportedSpan {
   traceId: string;
   spanId: string;
   parentSpanId?: string;
@@ -36,9 +37,9 @@ interface Sent {
   resourceSpans: {
     resource: { attributes: { key: string; value: Value }[] };
     scopeSpans: {
-      spans: (Omit<Told, "attributes" | "pid" | "links"> & {
+      spans: (Omit<ExportedSpan, "attributes" | "pid" | "links"> & {
         attributes: { key: string; value: Value }[];
-        links?: Told["links"];
+        links?: ExportedSpan["links"];
       })[];
     }[];
   }[];
@@ -52,14 +53,14 @@ const plain = (attributes: { key: string; value: Value }[]) =>
     ]),
   ) as Record<string, string | number>;
 
-/** A receiver of OTLP over HTTP, as collectors are. */
+/** A receiver of OTLP over HTTP, like a collector. */
 async function collector(t: Pick<Test, "teardown">, options: { hangs?: boolean } = {}) {
   const app = Fastify({ bodyLimit: 16 * 1024 * 1024, forceCloseConnections: true });
-  const spans: Told[] = [];
+  const spans: ExportedSpan[] = [];
   let text = "";
-  let asked = 0;
+  let requests = 0;
   app.post<{ Body: Sent }>("/v1/traces", async (request, reply) => {
-    asked += 1;
+    requests += 1;
     if (options.hangs) return reply.hijack();
     text += JSON.stringify(request.body);
     for (const { resource, scopeSpans } of request.body.resourceSpans)
@@ -80,7 +81,7 @@ async function collector(t: Pick<Test, "teardown">, options: { hangs?: boolean }
     url: `http://127.0.0.1:${port}`,
     spans,
     text: () => text,
-    asked: () => asked,
+    requests: () => requests,
     of: (traceId: string) => spans.filter((span) => span.traceId === traceId),
   };
 }
@@ -111,7 +112,10 @@ const lane = async (): Promise<string> => {
   return rows[0]?.pid ?? "";
 };
 await until(async () => (await lane()) === String(replica.child.pid), 30_000);
-/** Packages are CommonJS: what was loaded of them is in this cache. The bare interface comes with the metrics' library. */
+/**
+ * Packages are CommonJS, so those that were loaded are in this cache. The bare API package comes with the
+ * metrics library.
+ */
 const loadedOfIt = (): string[] =>
   Object.keys(createRequire(import.meta.url).cache).filter((path) =>
     /@opentelemetry\/(?!api\/)/.test(path),
@@ -127,8 +131,8 @@ const made = await market(t, {
 });
 const { agent } = made;
 
-/** Every span hangs on another of its trace, up to what the caller showed. */
-function isConnected(t: Test, spans: readonly Told[], root: string): void {
+/** Every span is a child of another span of its trace, up to the caller's span. */
+function isConnected(t: Test, spans: readonly ExportedSpan[], root: string): void {
   const ids = new Set([root, ...spans.map(({ spanId }) => spanId)]);
   t.same(
     spans.filter(({ parentSpanId = "none" }) => !ids.has(parentSpanId)).map(({ name }) => name),
@@ -144,9 +148,10 @@ const spend = (trace: ReturnType<typeof newTrace>, memo: string) =>
     { recipient: PAYEE, amount: "0.01", memo },
   );
 
-const named = (spans: readonly Told[], name: string) => spans.find((span) => span.name === name);
+const named = (spans: readonly ExportedSpan[], name: string) =>
+  spans.find((span) => span.name === name);
 
-t.test("where nothing is configured, nothing of it is loaded", async (t) => {
+t.test("without configuration, no tracing package is loaded", async (t) => {
   t.same(loadedWithout, []);
   t.ok(loadedOfIt().length > 20, `${loadedOfIt().length} modules, where it is`);
 });
@@ -179,7 +184,7 @@ t.test("a spend is one trace with its block, settled by another process", async 
     "settlement.persist",
     "settlement.wait",
   ])
-    t.equal(named(spans, name)?.pid, process.pid, `${name}, where it was asked`);
+    t.equal(named(spans, name)?.pid, process.pid, `${name}, where it was requested`);
   t.match(named(spans, "guardrails.reserve")?.attributes, {
     "purser.decision": "reserved",
     "purser.payment_id": answer.body["paymentId"],
@@ -209,9 +214,9 @@ t.test("a spend is one trace with its block, settled by another process", async 
   t.same(
     spans.filter(({ startTimeUnixNano: from, endTimeUnixNano: to }) => BigInt(from) > BigInt(to)),
     [],
-    "nothing ends before it begins",
+    "no span ends before it starts",
   );
-  t.notOk(collected.text().includes(memo), "no text of the caller's");
+  t.notOk(collected.text().includes(memo), "no text from the caller");
   t.notOk(collected.text().includes("vendor=theirs"));
 });
 
@@ -225,13 +230,13 @@ t.test("payments of one batch are linked with it, each in its own trace", async 
       traces.flatMap(({ traceId }) => named(collected.of(traceId), "settlement.transaction") ?? []);
     await until(() => Promise.resolve(all().length === traces.length), 10_000);
     const together = all().filter(({ attributes }) => Number(attributes["purser.payments"]) > 1);
-    // That two of six met is likely, not sure.
+    // Two of six payments in one batch are likely, but not certain.
     if (together.length < 2) return false;
     for (const span of together) {
       const [link] = span.links;
       const batch = collected.spans.find(({ spanId }) => spanId === link?.spanId);
       t.match(batch, { name: "settlement.transaction", pid: replica.child.pid });
-      t.not(batch?.traceId, span.traceId, "the batch has a trace of its own");
+      t.not(batch?.traceId, span.traceId, "the batch has its own trace");
       t.ok(
         batch?.links.some(({ traceId }) => traceId === span.traceId),
         "and links back",
@@ -244,7 +249,7 @@ t.test("payments of one batch are linked with it, each in its own trace", async 
 });
 
 t.test(
-  "an x402-fetch is one trace with its block, and the seller hears nothing of it",
+  "an x402-fetch is one trace with its block, and the seller receives none of it",
   async (t) => {
     const trace = newTrace();
     const secret = `q-${randomBytes(6).toString("hex")}`;
@@ -273,25 +278,29 @@ t.test(
       "settlement.wait",
     ])
       t.ok(named(spans, name), name);
-    t.equal(spans.filter(({ name }) => name === "x402.ask").length, 2, "asked, and paid");
+    t.equal(
+      spans.filter(({ name }) => name === "x402.ask").length,
+      2,
+      "one request without and one with payment",
+    );
     t.match(named(spans, "settlement.proven")?.attributes, {
       "purser.outcome": "settled",
       "purser.transaction": answer.body["txHash"],
     });
     t.notOk(collected.text().includes(secret), "no URL");
-    t.notOk(collected.text().includes(made.seller.origin), "no address of a seller");
+    t.notOk(collected.text().includes(made.seller.origin), "no seller's URL");
     const headers = made.seller.asks.flatMap(({ headers: sent }) => Object.keys(sent));
     t.ok(made.seller.asks.length > 0);
     t.same(
       headers.filter((name) => /^(traceparent|tracestate|baggage|b3|x-b3-.*)$/.test(name)),
       [],
-      "nothing of the trace leaves us",
+      "no trace header leaves the service",
     );
   },
 );
 
 t.test(
-  "a fetch whose seller settles here ends in the fetch's trace; the seller's own is linked",
+  "the settlement for a fetch whose seller settles here is in the fetch's trace; the seller's own trace is linked",
   async (t) => {
     made.seller.script = {
       onProof: async ({ response, proof }) => {
@@ -321,7 +330,7 @@ t.test(
       );
     const ended = () => named(collected.of(trace.traceId), "settlement.transaction");
     await until(() => settling() !== undefined && ended() !== undefined, 20_000);
-    t.not(settling()?.traceId, trace.traceId, "the seller was told nothing of ours");
+    t.not(settling()?.traceId, trace.traceId, "the seller received no trace header from us");
     t.match(ended()?.attributes, {
       "purser.outcome": "settled",
       "purser.transaction": answer.body["txHash"],
@@ -329,7 +338,7 @@ t.test(
   },
 );
 
-t.test("what is refused ends its trace with the refusal's code", async (t) => {
+t.test("a refusal ends its trace with the refusal's code", async (t) => {
   const trace = newTrace();
   const answer = await post(
     `${made.baseUrl}/api/agents/spend`,
@@ -348,7 +357,7 @@ t.test("what is refused ends its trace with the refusal's code", async (t) => {
   });
 });
 
-t.test("no key and no signature was told", async (t) => {
+t.test("no key and no signature was exported", async (t) => {
   const { rows } = await database.pool.query<{ signature: Buffer }>(
     "SELECT signature FROM settlements",
   );
@@ -361,8 +370,8 @@ t.test("no key and no signature was told", async (t) => {
   t.notOk(collected.text().includes(agent.apiKey));
 });
 
-t.test("a process that was killed leaves its payments' traces to the next", async (t) => {
-  // Stored, sent, and then its process is gone before anybody hears of it.
+t.test("the next process continues the traces of a process that was killed", async (t) => {
+  // Stored and sent, and then the process ends before the inclusion is seen.
   await chain.testClient.setIntervalMining({ interval: 0 });
   const trace = newTrace();
   const answer = spend(trace, "killed");
@@ -389,14 +398,15 @@ t.test("a process that was killed leaves its payments' traces to the next", asyn
 });
 
 for (const how of ["down", "hanging"] as const)
-  t.test(`a collector that is ${how} costs payments nothing`, async (t) => {
-    // A process has one exporter: until now the other one.
+  t.test(`a collector that is ${how} does not affect payments`, async (t) => {
+    // A process has one exporter, so the previous app is closed first.
     await made.app.close();
     const hanging = await collector(t, { hangs: true });
     const endpoint = how === "hanging" ? hanging.url : `http://127.0.0.1:${await freePort()}`;
     const inTime = (work: Promise<unknown>): Promise<boolean> =>
       Promise.race([work.then(() => true), sleep(HANGS_MS, false, { ref: false })]);
-    // The SDK's own: it sends while the payments are made, and would wait for an answer for longer than this test does.
+    // Settings of the SDK: it exports while the payments are made, and would wait for a response longer than
+    // this test.
     const sdk = { OTEL_BSP_SCHEDULE_DELAY: "10", OTEL_EXPORTER_OTLP_TIMEOUT: "600000" };
     Object.assign(process.env, sdk);
     t.teardown(() => {
@@ -416,10 +426,10 @@ for (const how of ["down", "hanging"] as const)
             payload: JSON.stringify({ recipient: PAYEE, amount: "0.01", memo: `${nth}` }),
           })
           .then((answer) => void t.equal(answer.statusCode, 200, answer.body));
-        t.ok(await inTime(paying), "no payment waits for the collector");
+        t.ok(await inTime(paying), "payments do not wait for the collector");
       }
-      t.ok(await inTime(world.app.close()), "the service stops all the same");
+      t.ok(await inTime(world.app.close()), "the service stops without it");
     };
     await spendsAndStops({ OTEL_EXPORTER_OTLP_ENDPOINT: endpoint });
-    if (how === "hanging") t.ok(hanging.asked() > 0, "it was asked");
+    if (how === "hanging") t.ok(hanging.requests() > 0, "the collector received requests");
   });

@@ -1,4 +1,6 @@
-// Goal: through an upgrade, a rollback and a second upgrade under load, with the build before and this one serving at once, every payment is made exactly once, limits hold, and no payment is refused for longer than a moment.
+// Goal: through an upgrade, a rollback and a second upgrade under load, with the previous and the current
+// build serving at once, every payment is made exactly once, limits hold, and no payment is refused for more
+// than a moment.
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
@@ -21,14 +23,14 @@ import { compileCommit, isInHistory, PREVIOUS_COMMIT } from "./previous-build.ts
 
 const ROOT = fileURLToPath(new URL("../../", import.meta.url));
 const AGENTS = 3;
-/** How many of each kind a phase makes, at least, through each build that serves. */
+/** The least number of payments of each kind in a phase, through each build that serves. */
 const PAYMENTS = isFullTier ? 4 : 2;
 const START_MS = 60_000;
 const RETRY_MS = 100;
 const AGENT_PAYEE = "0x00000000000000000000000000000000000c0ffe";
 const SHOP = "0x0000000000000000000000000000000000005407";
 const CAPPED_PAYEE = "0x0000000000000000000000000000000000ca99ed";
-/** The capped agent's limit, in payments of 0.01: fewer than the phases ask for. */
+/** The capped agent's limit, as a number of payments of 0.01: fewer than the phases request. */
 const CAPPED_PAYMENTS = isFullTier ? 20 : 10;
 
 const skip = isInHistory(PREVIOUS_COMMIT)
@@ -63,7 +65,7 @@ t.test("upgrade, rollback, upgrade", { skip }, async (t) => {
     emptyDatabase(t),
   ]);
   const folders = { previous: folder, this: ROOT };
-  // One front address, as behind a proxy; the owner's wallet signs for it.
+  // One public address, as behind a proxy; the owner's wallet signs for it.
   const env = {
     ...testEnvironment({ databaseUrl, chain, port: await freePort() }),
     GAS_BUDGET_5042002: AMPLE_GAS,
@@ -122,8 +124,10 @@ t.test("upgrade, rollback, upgrade", { skip }, async (t) => {
   let settles = 0;
   let cappedPaid = 0;
 
-  /** What a client does: the same request with the same key until its outcome is known. A 500 ends the test. */
-  async function insist(
+  /**
+   * As a client does: the same request with the same key until its outcome is known. A 500 fails the test.
+   */
+  async function callUntilAnswered(
     service: Service,
     request: { path: string; headers: Record<string, string>; body: unknown },
   ): Promise<HttpAnswer> {
@@ -147,7 +151,7 @@ t.test("upgrade, rollback, upgrade", { skip }, async (t) => {
 
   async function spend(service: Service, number: number): Promise<void> {
     const agent = agents[number % AGENTS];
-    const answer = await insist(service, {
+    const answer = await callUntilAnswered(service, {
       path: "/api/agents/spend",
       headers: agent?.headers ?? {},
       body: { recipient: AGENT_PAYEE, amount: "0.01" },
@@ -158,15 +162,19 @@ t.test("upgrade, rollback, upgrade", { skip }, async (t) => {
 
   async function settle(service: Service): Promise<void> {
     const body = await signedPayment({ chain, payer: shopper, payTo: SHOP, amount: "1000" });
-    const answer = await insist(service, { path: "/api/x402/settle", headers: {}, body });
+    const answer = await callUntilAnswered(service, {
+      path: "/api/x402/settle",
+      headers: {},
+      body,
+    });
     if (!answer.text.includes('"success":true'))
       throw new Error(`settle at ${service.name}: ${answer.status} ${answer.text}`);
     settles += 1;
   }
 
-  /** May be refused by the limit, and by nothing else. */
+  /** May be refused by the limit only. */
   async function spendCapped(service: Service): Promise<void> {
-    const answer = await insist(service, {
+    const answer = await callUntilAnswered(service, {
       path: "/api/agents/spend",
       headers: capped.headers,
       body: { recipient: CAPPED_PAYEE, amount: "0.01" },
@@ -196,25 +204,25 @@ t.test("upgrade, rollback, upgrade", { skip }, async (t) => {
   }
 
   let current = previous;
-  await t.test("this build starts beside it, under load", async () => {
+  await t.test("the current build starts beside the previous one, under load", async () => {
     if (isFullTier) await load([previous]);
     await load([previous], async () => (current = await start("this")));
     await load([previous, current]);
   });
-  await t.test("a replica of the build before restarts beside this one, under load", async () => {
+  await t.test("the previous build restarts beside the current one, under load", async () => {
     await stop(previous);
     await load([current], async () => (previous = await start("previous")));
     await load([previous, current]);
     await until(async () => (await send(`${current.url}/api/ready`, {})).status === 200, START_MS);
   });
-  await t.test("rolled back: the build before alone", async () => {
+  await t.test("rolled back: only the previous build", async () => {
     await load([previous], () => stop(current));
     if (!isFullTier) return;
     await stop(previous);
     previous = await start("previous");
     await load([previous]);
   });
-  await t.test("upgraded again, and this build alone", async () => {
+  await t.test("upgraded again, and only the current build", async () => {
     await load([previous], async () => (current = await start("this")));
     if (isFullTier) await load([previous, current]);
     await load([current], () => stop(previous));
@@ -222,7 +230,7 @@ t.test("upgrade, rollback, upgrade", { skip }, async (t) => {
   });
 
   const pool = new Pool({ connectionString: databaseUrl });
-  pool.on("error", () => undefined); // The database is dropped before this ends.
+  pool.on("error", () => undefined); // The database is dropped before the pool ends.
   t.teardown(() => pool.end());
   await until(async () => {
     const { rows } = await pool.query<{ open: boolean }>(
@@ -240,7 +248,7 @@ t.test("upgrade, rollback, upgrade", { skip }, async (t) => {
   });
 });
 
-/** As much of `inject` as the owner's helpers use, over HTTP. */
+/** The part of `inject` that the owner helpers use, over HTTP. */
 function injector(url: string) {
   return {
     async inject(request: {

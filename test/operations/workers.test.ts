@@ -1,4 +1,6 @@
-// Goal: one command with WORKERS=2 is one service on one port: whichever process is killed or stopped under load, every payment is made exactly once, every accepted request of a stop is answered, nothing is left running, and what cannot live ends with a sentence.
+// Goal: one command with WORKERS=2 is one service on one port: whichever process is killed or stopped under
+// load, every payment is made exactly once, every request accepted before a stop is answered, no process is
+// left behind, and a service that cannot run exits with a message.
 // Tier: full (starts whole deployments).
 import { ChildProcess, spawn } from "node:child_process";
 import cluster, { type Worker } from "node:cluster";
@@ -38,7 +40,7 @@ for (const agent of agents) await ctx.chain.mint(agent.walletAddress, 100_000_00
 const masterKeys = ctx.config.masterKeys
   .flatMap(({ kid, key }) => (key ? [`${kid}:${Buffer.from(key).toString("base64")}`] : []))
   .join(",");
-// It made the wallets, and is gone.
+// It created the wallets and is closed.
 await ctx.app.close();
 
 interface Service {
@@ -87,19 +89,19 @@ const killOf = async (service: Service, title: string, signal: NodeJS.Signals): 
   process.kill(childOf(service, title) ?? 0, signal);
 };
 
-// A connection for each request, so that both workers have their share.
+// A new connection for each request, so that both workers receive some.
 const dispatcher = new Agent({ pipelining: 0, headersTimeout: START_MS / 2 });
 t.teardown(() => dispatcher.destroy());
-interface Heard {
+interface ServiceResponse {
   status: number;
   body: string;
 }
-async function ask(url: string, options: object = {}): Promise<Heard> {
+async function call(url: string, options: object = {}): Promise<ServiceResponse> {
   const { statusCode, body } = await request(url, { dispatcher, ...options });
   return { status: statusCode, body: await body.text() };
 }
 
-/** What a payment heard that was not "paid", each time it asked. */
+/** Each response to a payment's request that was not "paid". */
 interface Trouble {
   number: number;
   status: number;
@@ -108,7 +110,7 @@ interface Trouble {
 
 let payments = 0;
 const paidBefore = await usdcOf(ctx, PAYEE);
-/** As any client does: what was not answered is asked again with the same key, until it is paid. */
+/** As any client does: an unanswered request is retried with the same key until it is paid. */
 async function pay(url: string, troubles: Trouble[]): Promise<void> {
   const number = (payments += 1);
   const options = {
@@ -118,7 +120,7 @@ async function pay(url: string, troubles: Trouble[]): Promise<void> {
   };
   const untilMs = performance.now() + START_MS;
   for (;;) {
-    const heard = await ask(`${url}/api/agents/spend`, options).catch((error: Error) => ({
+    const heard = await call(`${url}/api/agents/spend`, options).catch((error: Error) => ({
       status: 0,
       body: error.message,
     }));
@@ -126,11 +128,11 @@ async function pay(url: string, troubles: Trouble[]): Promise<void> {
     troubles.push({ number, status: heard.status, said: heard.body.slice(0, 150) });
     if (performance.now() > untilMs)
       throw new Error(`payment ${number} is not made: ${heard.status} ${heard.body}`);
-    await sleep(100); // As a client does, whose server is busy.
+    await sleep(100); // As a client waits for a busy server.
   }
 }
 
-/** Payments one after the other, so many at a time, until `during` is over. */
+/** Sends payments with this concurrency until `during` has ended. */
 async function underLoad(url: string, during: () => Promise<void>): Promise<Trouble[]> {
   const troubles: Trouble[] = [];
   const over = new AbortController();
@@ -144,12 +146,12 @@ async function underLoad(url: string, during: () => Promise<void>): Promise<Trou
   return troubles;
 }
 
-t.test("two workers and one that has the lanes", async (t) => {
+t.test("two workers and one process with the relayer lanes", async (t) => {
   const service = await serve();
   const { url } = service;
   const metrics = async (): Promise<string> => {
     const headers = { authorization: `Bearer ${TOKEN}` };
-    return (await ask(`${url}/metrics`, { headers })).body;
+    return (await call(`${url}/metrics`, { headers })).body;
   };
   const seen = async (metric: string): Promise<number> => {
     const line = (await metrics()).split("\n").find((each) => each.startsWith(metric));
@@ -157,34 +159,38 @@ t.test("two workers and one that has the lanes", async (t) => {
   };
   const isWhole = async (): Promise<boolean> =>
     childrenOf(service.command.pid ?? 0).length === 3 &&
-    (await ask(`${url}/api/ready`).catch(() => ({ status: 0 }))).status === 200;
+    (await call(`${url}/api/ready`).catch(() => ({ status: 0 }))).status === 200;
   const newOne = async (title: string, old: number | undefined): Promise<void> => {
     await until(() => ![undefined, old].includes(childOf(service, title)), START_MS);
     await until(isWhole, START_MS);
   };
 
-  await t.test("ready, in the words of each, and measured as one", async (t) => {
-    const { status, body } = await ask(`${url}/api/ready`);
+  await t.test("readiness names each process, and metrics are summed over all", async (t) => {
+    const { status, body } = await call(`${url}/api/ready`);
     t.equal(status, 200, body);
     t.match(JSON.parse(body), { parts: { lanes: { ok: true } } });
-    for (let count = 0; count < 10; count += 1) await ask(`${url}/api/health`);
+    for (let count = 0; count < 10; count += 1) await call(`${url}/api/health`);
     const health = 'purser_http_request_seconds_count{method="GET",route="/api/health"';
-    // Whoever is asked tells what both have answered.
+    // Each worker reports the sum over all processes.
     t.same([await seen(health), await seen(health), await seen(health)], [10, 10, 10]);
     t.equal(await seen("purser_build_info"), 1);
-    t.equal(await seen("purser_lane_held"), 1, "told by the one that has the lanes");
+    t.equal(await seen("purser_lane_held"), 1, "reported by the process with the lanes");
     t.equal(await seen('purser_database_pool_size{pool="money"}'), 20);
     const usedBefore = await seen("process_cpu_seconds_total");
     await killOf(service, "purser lanes", "SIGSTOP");
     const whileItHangs = await metrics();
     await killOf(service, "purser lanes", "SIGCONT");
-    t.notMatch(whileItHangs, /^purser_lane_held/m, "nobody says how lanes are that say nothing");
+    t.notMatch(
+      whileItHangs,
+      /^purser_lane_held/m,
+      "lane metrics are absent while the lane process does not respond",
+    );
     const used = /^process_cpu_seconds_total (\S+)$/m.exec(whileItHangs)?.[1];
-    t.ok(Number(used) >= usedBefore, "what they counted stays");
-    t.equal(await seen("purser_lane_held"), 1, "they are here again");
+    t.ok(Number(used) >= usedBefore, "its counters are kept");
+    t.equal(await seen("purser_lane_held"), 1, "the lane metrics are back");
   });
 
-  await t.test("a stock MCP client, whichever worker its requests land on", async (t) => {
+  await t.test("a stock MCP client works, whichever worker receives its requests", async (t) => {
     const [agent] = agents;
     const headers = { authorization: `Bearer ${agent?.apiKey}`, connection: "close" };
     const client = new Client({ name: "test", version: "1" });
@@ -208,11 +214,11 @@ t.test("two workers and one that has the lanes", async (t) => {
           line.includes('"path":"/mcp"') ? [/"worker":"(\w+)"/.exec(line)?.[1]] : [],
         ),
     );
-    t.same(answeredBy, new Set(["1", "2"]), "the log says which worker");
+    t.same(answeredBy, new Set(["1", "2"]), "the log names the worker");
   });
 
   await t.test(
-    "killed under load: a worker, the lanes, and a worker that is told to go",
+    "killed under load: a worker, the lane process, and a worker that is told to stop",
     async (t) => {
       const troubles = await underLoad(url, async () => {
         const worker = childOf(service, "purser worker 1");
@@ -222,33 +228,37 @@ t.test("two workers and one that has the lanes", async (t) => {
         await killOf(service, "purser lanes", "SIGKILL");
         await newOne("purser lanes", lanes);
       });
-      t.comment(`heard of two kills: ${JSON.stringify(troubles)}`);
-      // Payments and not answers: how often one asks again is a matter of how long the lanes take to come back.
+      t.comment(`responses after two kills: ${JSON.stringify(troubles)}`);
+      // Counts payments instead of responses: the number of retries depends on how long the lane process
+      // takes to restart.
       const payers = new Set(troubles.map(({ number }) => number));
-      t.ok(payers.size <= AT_ONCE * 4, "only what was under way in the killed processes");
+      t.ok(
+        payers.size <= AT_ONCE * 4,
+        "only payments in progress in the killed processes are affected",
+      );
       const cut = troubles.filter(({ status }) => status === 0);
-      t.ok(cut.length <= AT_ONCE * 4, "and each was cut once");
+      t.ok(cut.length <= AT_ONCE * 4, "and each was interrupted once");
       t.same(
         troubles.filter(({ status }) => ![0, 409, 503, 504].includes(status)),
         [],
-        "the others hear that they may ask again",
+        "the others are told to retry",
       );
       const counted = await seen(
         'purser_http_request_seconds_count{method="GET",route="/api/health"',
       );
-      t.equal(counted, 10, "what a killed process had counted is not forgotten");
+      t.equal(counted, 10, "the counters of a killed process are kept");
       t.equal(await seen('purser_worker_restarts_total{worker="lanes"}'), 1);
       const other = childOf(service, "purser worker 2");
       const heard = await underLoad(url, async () => {
         await killOf(service, "purser worker 2", "SIGTERM");
         await newOne("purser worker 2", other);
       });
-      t.same(heard, [], "nobody hears of a worker that is replaced");
+      t.same(heard, [], "clients notice nothing of a worker that is replaced");
     },
   );
 
   await t.test(
-    "SIGTERM under load: ready says no first, and every request is answered",
+    "SIGTERM under load: readiness fails first, and every request is answered",
     async (t) => {
       const answers: number[] = [];
       const failed: string[] = [];
@@ -264,7 +274,7 @@ t.test("two workers and one that has the lanes", async (t) => {
             },
             body: JSON.stringify({ recipient: PAYEE, amount: "0.01" }),
           };
-          const heard = await ask(`${url}/api/agents/spend`, options).catch((error: Error) => {
+          const heard = await call(`${url}/api/agents/spend`, options).catch((error: Error) => {
             failed.push(error.message);
             return { status: 0, body: "" };
           });
@@ -273,9 +283,9 @@ t.test("two workers and one that has the lanes", async (t) => {
       });
       await until(() => answers.length > AT_ONCE, START_MS);
       service.command.kill("SIGTERM");
-      // As a balancer does: it looks, and sends nobody new.
-      // It has a few seconds for that, by the clock: then nobody listens any more, and this fails.
-      await until(async () => (await ask(`${url}/api/ready`)).status === 503, START_MS);
+      // As a load balancer does: it checks readiness and sends no new requests. The service keeps listening
+      // for a few seconds by the clock; after that this would fail.
+      await until(async () => (await call(`${url}/api/ready`)).status === 503, START_MS);
       leaving.abort();
       await Promise.all(loads);
       t.same(failed, []);
@@ -283,29 +293,33 @@ t.test("two workers and one that has the lanes", async (t) => {
         answers.every((status) => status === 200),
         `${answers.length} answers`,
       );
-      t.same(await service.ended, [0, null], "ends by itself");
-      await t.rejects(ask(`${url}/api/health`), "nobody listens any more");
+      t.same(await service.ended, [0, null], "the service exits by itself");
+      await t.rejects(call(`${url}/api/health`), "the port is closed");
     },
   );
 
-  t.equal((await usdcOf(ctx, PAYEE)) - paidBefore, BigInt(payments) * 10_000n, "each paid once");
+  t.equal(
+    (await usdcOf(ctx, PAYEE)) - paidBefore,
+    BigInt(payments) * 10_000n,
+    "each payment was made once",
+  );
 });
 
-t.test("who started them is killed: nobody is left", async (t) => {
+t.test("when the parent is killed, no child is left", async (t) => {
   const service = await serve();
   const children = childrenOf(service.command.pid ?? 0);
   t.equal(children.length, 3);
   service.command.kill("SIGKILL");
   await service.ended;
   await until(() => children.every((pid) => titleOf(pid) === ""), START_MS);
-  t.pass("all have ended");
+  t.pass("all processes have ended");
 });
 
-t.test("what dies again and again ends the whole with a sentence", async (t) => {
+t.test("a process that dies repeatedly ends the service with a message", async (t) => {
   const service = await serve();
   const old = new Set<number>();
   const killing = setInterval(() => {
-    // Also those that have not said yet what they are: whoever is new.
+    // Includes new processes that have not set their title yet.
     const pid = childrenOf(service.command.pid ?? 0).find(
       (each) => titleOf(each) === "purser worker 1" || (old.size > 0 && !known.has(each)),
     );
@@ -321,13 +335,14 @@ t.test("what dies again and again ends the whole with a sentence", async (t) => 
   t.match(service.output(), /Purser stops: Worker 1 ended 6 times in a row/);
   t.ok(
     [...known].every((pid) => titleOf(pid) === ""),
-    "the others have ended, too",
+    "the other processes have ended too",
   );
 });
 
 /**
- * Children that say what the service's do, and end or hang as they are told. How long they live is real: their starter goes
- * by the clock. It is far from what decides, so that a busy machine decides nothing.
+ * Child processes that send the service's messages, and end or hang on request. Their lifetime is measured in
+ * real time by the parent; it is far from the decisive limit, so that a busy machine does not change the
+ * result.
  */
 const CHILD = `
   const [mode] = process.argv.slice(2);
@@ -352,7 +367,7 @@ function forked(exec: string, args: string[], env: object = {}): Worker {
   return child;
 }
 
-/** As when there are no file descriptors left: it never was, and has no channel. */
+/** As if no file descriptors were left: the process never existed and has no channel. */
 function neverForked(): Worker {
   const child = new ChildProcess();
   const { Worker: Made } = cluster as unknown as { Worker: new (options: object) => Worker };
@@ -361,7 +376,9 @@ function neverForked(): Worker {
   return worker;
 }
 
-/** What starts the processes, with one worker: each fork in the mode that is next; then they are well. */
+/**
+ * The parent process with one worker: each fork uses the next mode, and after the last one works normally.
+ */
 function starter(exec: string, modes: string[], patience: Partial<Patience>) {
   const said: string[] = [];
   const left = [...modes];
@@ -374,7 +391,7 @@ function starter(exec: string, modes: string[], patience: Partial<Patience>) {
     onGivenUp: (reason) => said.push(`given up: ${reason}`),
     fork() {
       forks += 1;
-      // As it said itself; below, the test says how.
+      // Set by the parent itself; below, the test sets it.
       if (forks === 1) t.ok(cluster.settings.execArgv?.includes("--no-memory-reducer"));
       const mode = left.shift() ?? "well";
       if (mode === "cannot be forked") throw new Error("spawn ENOMEM");
@@ -385,7 +402,7 @@ function starter(exec: string, modes: string[], patience: Partial<Patience>) {
   return { primary, said, forks: () => forks };
 }
 
-t.test("what starts the others outlives whatever they do", async (t) => {
+t.test("the parent survives every fault of its children", async (t) => {
   const exec = `${t.testdir({ "child.mjs": CHILD })}/child.mjs`;
   const scenario = async (modes: string[], patience: Partial<Patience> = {}): Promise<string[]> => {
     const { primary, said, forks } = starter(exec, modes, patience);
@@ -400,7 +417,7 @@ t.test("what starts the others outlives whatever they do", async (t) => {
   const stopsSlowly = async (): Promise<void> => {
     const { primary } = starter(exec, ["stops slowly"], {});
     await primary.start();
-    t.ok(await primary.stop(), "the lanes have the time that is left");
+    t.ok(await primary.stop(), "the lane process gets the remaining time");
   };
   const neverReady = async (): Promise<void> => {
     const { primary } = starter(exec, ["well", "never ready"], { readyMs: 4_000, pingMs: 100 });
@@ -420,13 +437,17 @@ t.test("what starts the others outlives whatever they do", async (t) => {
     ];
     for (const word of words) worker.send(word);
     await until(() => heard.includes("ready"), START_MS / 2);
-    t.same(heard, ["here", "pong", "ready"], "a process of the service hears all of them");
+    t.same(
+      heard,
+      ["here", "pong", "ready"],
+      "a process of the service receives all of these messages",
+    );
     worker.send({ say: "stop", isAnnounced: false });
     t.same(await once(worker, "exit"), [0, null]);
   };
   const [hung, failed, lived, died] = await Promise.all([
     scenario(["well", "hangs"], { pingMs: 500, mostUnanswered: 12 }),
-    // Five of a kind and two of the other are six of neither.
+    // Five failed forks and two failed starts: six of neither kind.
     scenario(
       [
         ["well", "ends after 0", "cannot be forked", "never was", "cannot be forked"],
@@ -450,9 +471,13 @@ t.test("what starts the others outlives whatever they do", async (t) => {
   t.same(
     failed,
     [`${again} code 7`, noFork, noFiles, noFork, noFork, noFiles, `${again} code 7`],
-    "each is told, and none ends the whole",
+    "each death is logged, and none ends the service",
   );
-  t.same(lived, [`${again} code 7`, `${again} code 7`], "a long life is no death of a row");
+  t.same(
+    lived,
+    [`${again} code 7`, `${again} code 7`],
+    "a death after a long life is not counted as part of a series",
+  );
   t.same(died.slice(0, 2), [`${again} code 7`, noFiles]);
   t.match(died[2], /^given up: Worker 1 ended 2 times in a row/);
 });

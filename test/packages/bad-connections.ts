@@ -1,4 +1,5 @@
-// Connections that break in ways that plain servers do not show: in the middle of TLS, and ports that speak two protocols.
+// Connections that fail in ways that plain servers do not show: in the middle of TLS, and ports that accept
+// two protocols.
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
@@ -14,7 +15,7 @@ interface Tls {
   certFile: string;
 }
 
-/** For 127.0.0.1; undefined where this machine has no openssl. */
+/** A certificate for 127.0.0.1; undefined where openssl is not installed. */
 export function selfSigned(folder: string): Tls | undefined {
   const [keyFile, certFile] = [join(folder, "key.pem"), join(folder, "cert.pem")];
   const what = "req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=x".split(" ");
@@ -36,11 +37,11 @@ async function listening(t: Test, server: Server): Promise<number> {
   return (server.address() as AddressInfo).port;
 }
 
-/** A record of TLS that nobody can read; of a version that is none, if it is told so. */
+/** An unreadable TLS record; with an invalid version, if one is given. */
 const record = (version: number) =>
   Buffer.concat([Buffer.from([0x17, 3, version, 0, 32]), Buffer.alloc(32, 7)]);
 
-/** TLS as it should be, until the request has arrived; what comes then is no TLS. */
+/** Regular TLS until the request has arrived, then bytes that are not TLS. */
 export async function garbledTls(
   t: Test,
   { key, cert }: Tls,
@@ -75,7 +76,7 @@ export async function garbledTls(
   return { url: `https://127.0.0.1:${port}`, requests };
 }
 
-/** A port that speaks HTTP and TLS: what the first byte says. */
+/** A port that accepts HTTP and TLS, told apart by the first byte. */
 export async function bothProtocols(
   t: Test,
   { key, cert }: Tls,

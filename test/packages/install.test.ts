@@ -1,4 +1,5 @@
-// Goal: what is packed works where nothing else of the house is: under plain Node, in both module systems, with types, for real money.
+// Goal: the packed packages work outside this repository: under plain Node, in both module systems, with
+// types, for real money.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -40,10 +41,12 @@ function program(name: string, source: string): string {
   return name;
 }
 
-/** An agent's key, or a private one; code that reads such keys names their first line. */
+/**
+ * An agent's key, or a private key with content; code that parses such keys contains only their first line.
+ */
 const SECRET = /purser_[0-9A-Za-z]{32}|PRIVATE KEY-----\s*[0-9A-Za-z+/]{40}/;
 
-t.test("the tarballs hold what is built, and nothing else", async (t) => {
+t.test("the tarballs contain the build output, and nothing else", async (t) => {
   const OWN = {
     purser:
       /^(LICENSE|README\.md|package\.json|bin\/purser\.mjs|dist\/[\w-]+\.(js|cjs|d\.ts|d\.cts|js\.map|cjs\.map|js\.LEGAL\.txt|cjs\.LEGAL\.txt))$/,
@@ -61,7 +64,7 @@ t.test("the tarballs hold what is built, and nothing else", async (t) => {
     for (const file of files) {
       const text = readFileSync(join(ROOT, "packages", name, file), "latin1");
       t.notOk(text.includes(ROOT), `${file} names no folder of the machine that built it`);
-      t.notOk(SECRET.test(text), `${file} holds no key`);
+      t.notOk(SECRET.test(text), `${file} contains no key`);
       if (!file.endsWith(".map")) continue;
       const { sources } = JSON.parse(text) as { sources: string[] };
       t.same(
@@ -172,15 +175,15 @@ t.test("the paywall sells, imported and required", async (t) => {
 });
 
 const TOOL = `
-  const desk = cashier({ facilitator: process.env.FACILITATOR_URL, networks: ["eip155:5042002"], payTo: "0x70997970C51812dc3A010C7d01b50e0d17dc79C8" });
+  const charges = cashier({ facilitator: process.env.FACILITATOR_URL, networks: ["eip155:5042002"], payTo: "0x70997970C51812dc3A010C7d01b50e0d17dc79C8" });
   const joke = { name: "joke", price: "0.01" };
-  const tool = paidTool(desk, joke, (receipt, args) => ({ content: [], said: args.topic, paidBy: receipt.payer }));
-  const announced = (await priceTag(desk, joke))["x402/payment-required"].accepts.length;
+  const tool = paidTool(charges, joke, (receipt, args) => ({ content: [], said: args.topic, paidBy: receipt.payer }));
+  const announced = (await priceTag(charges, joke))["x402/payment-required"].accepts.length;
   const _meta = process.env.PROOF && { "x402/payment": JSON.parse(process.env.PROOF) };
   console.log(JSON.stringify({ announced, ...(await tool({ topic: "402" }, { _meta })) }));
 `;
 
-t.test("a tool is priced where there is neither Fastify nor an MCP SDK", async (t) => {
+t.test("a tool is sold without Fastify and without an MCP SDK", async (t) => {
   const named = "cashier, paidTool, priceTag";
   const loaded = `if (Object.keys(require.cache).some((file) => /fastify/.test(file))) throw new Error("Fastify is loaded");`;
   const programs = [
@@ -222,7 +225,7 @@ export async function buy(): Promise<string> {
   const left: string = me.limits.remaining;
   const { paid, txHash }: FetchResult = await purser.fetch({ url: "https://x.example", method: "POST", body: { a: 1 } });
   const hash: string | null = txHash;
-  // @ts-expect-error There is no such method.
+  // @ts-expect-error The method does not exist.
   await purser.fetch({ url: "https://x.example", method: "BREW" });
   // @ts-expect-error A quote sends no body.
   await purser.quote({ url: "https://x.example", body: {} });
@@ -240,9 +243,9 @@ const options: PaywallOptions = { facilitator: "https://f.example", networks: ["
 export const app = Fastify();
 void app.register(paywall, options);
 app.get("/", { config: { paywall: { price: "0.01" } } }, async (request) => request.payment?.payer);
-const desk = cashier({ facilitator: "https://f.example", networks: ["base"], payTo: "0x" });
+const charges = cashier({ facilitator: "https://f.example", networks: ["base"], payTo: "0x" });
 export const tool: (args: { city: string }) => Promise<object> = paidTool(
-  desk,
+  charges,
   { name: "weather", price: "0.01" },
   (receipt: Receipt, { city }: { city: string }) => ({ content: [], city, by: receipt.payer }),
 );
@@ -301,7 +304,10 @@ t.test("`npx purser` is the command line, and an MCP server over stdio", async (
 
   const wrongKey = mcpClient({ ...environment, AGENT_API_KEY: "purser_wrong" });
   await t.rejects(wrongKey, { message: /refuses the key\. Set AGENT_API_KEY/ });
-  const nobody = mcpClient({ ...environment, PURSER_URL: `http://127.0.0.1:${await freePort()}` });
-  await t.rejects(nobody, { message: /No Purser service can be reached at http:\/\/127/ });
-  t.notOk(existsSync(join(project, "config")), "nothing was kept on the side");
+  const unreachable = mcpClient({
+    ...environment,
+    PURSER_URL: `http://127.0.0.1:${await freePort()}`,
+  });
+  await t.rejects(unreachable, { message: /No Purser service can be reached at http:\/\/127/ });
+  t.notOk(existsSync(join(project, "config")), "no configuration was written");
 });

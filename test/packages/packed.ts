@@ -1,4 +1,4 @@
-// The packages as others get them: packed, and installed into an empty project far from this repository.
+// The packages as users get them: packed, and installed into an empty project outside this repository.
 import { execFile } from "node:child_process";
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -11,7 +11,7 @@ export const ROOT = fileURLToPath(new URL("../../", import.meta.url));
 export const PACKAGES = ["purser", "paywall"] as const;
 export const run = promisify(execFile);
 
-/** As a person's shell has it: nothing of the npm and the test runner around us. */
+/** A user's environment, without the variables of npm and the test runner around this test. */
 export const cleanEnvironment = (
   more: Record<string, string | undefined> = {},
 ): NodeJS.ProcessEnv => ({
@@ -24,7 +24,7 @@ export const cleanEnvironment = (
   ...more,
 });
 
-/** What `npm pack` would take along, without packing. */
+/** The files that `npm pack` would include, without packing. */
 export async function packedFiles(name: string): Promise<string[]> {
   const { stdout } = await run("npm", ["pack", "--dry-run", "--json", "--ignore-scripts"], {
     cwd: join(ROOT, "packages", name),
@@ -35,12 +35,13 @@ export async function packedFiles(name: string): Promise<string[]> {
   return (packed?.files ?? []).map(({ path }) => path);
 }
 
-/** An empty project with the tarballs in it, and what a person would install beside them. */
-export async function emptyProject(t: Test, beside: string[]): Promise<string> {
+/** An empty project with the tarballs, and the packages that a user would install beside them. */
+export async function emptyProject(t: Test, others: string[]): Promise<string> {
   const folder = mkdtempSync(join(tmpdir(), "purser-installed-"));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
   const options = { env: cleanEnvironment(), maxBuffer: 16 * 1024 * 1024 };
-  // As the README says; without its scripts, because building again would take dist/ from under other tests.
+  // Packed as in the README, but without scripts, because a build would remove dist/ while other tests use
+  // it.
   const workspaces = ["--workspace", "purser", "--workspace", "@purser/paywall"];
   const pack = ["pack", ...workspaces, "--ignore-scripts", "--pack-destination", folder];
   await run("npm", pack, { ...options, cwd: ROOT });
@@ -52,7 +53,7 @@ export async function emptyProject(t: Test, beside: string[]): Promise<string> {
     "--no-fund",
     "--loglevel=error",
     ...tarballs,
-    ...beside,
+    ...others,
   ];
   await run("npm", install, { ...options, cwd: folder });
   return folder;

@@ -1,4 +1,5 @@
-// Goal: the plugin's files are what the agent programs read: complete, of one version, and what they name is there and answers.
+// Goal: the plugin's files match what the agent programs read: complete, of one version, and everything they
+// refer to exists and responds.
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
@@ -12,11 +13,11 @@ const LOCAL_URL = "http://localhost:3000/mcp";
 type Json = Record<string, unknown>;
 const read = (...path: string[]): Json => JSON.parse(readFileSync(join(...path), "utf8")) as Json;
 
-t.test("the manifests have the members their schemas ask for, and no others", async (t) => {
+t.test("the manifests have the members that their schemas require, and no others", async (t) => {
   const { version } = read(ROOT, "packages", "purser", "package.json");
   const named = ["name", "version", "description", "author", "license", "keywords"];
   const manifests: [string, string[]][] = [
-    // Closed: a member more, and a client refuses the plugin.
+    // Clients refuse a plugin with an unknown member.
     ["plugin.json", ["$schema", ...named]],
     [".claude-plugin/plugin.json", named],
     [".codex-plugin/plugin.json", [...named, "skills", "mcpServers", "interface"]],
@@ -36,11 +37,11 @@ t.test("the manifests have the members their schemas ask for, and no others", as
     /^---\n[\s\S]*?\n---\n/.exec(
       readFileSync(join(PLUGIN, "skills", "purser", "SKILL.md"), "utf8"),
     ) ?? [];
-  // The skill is called by its folder, and its head is closed, too.
+  // The skill is named like its folder, and its front matter may have no other members.
   t.match(skillHead, /^---\nname: purser\ndescription: .{20,1024}\n---\n$/);
 });
 
-t.test("the lists of plugins point at it", async (t) => {
+t.test("the plugin catalogues refer to it", async (t) => {
   const claude = read(ROOT, ".claude-plugin", "marketplace.json");
   const codex = read(ROOT, ".agents", "plugins", "marketplace.json");
   t.match(claude, { name: "purser", owner: { name: String }, plugins: [{ name: "purser" }] });
@@ -51,7 +52,7 @@ t.test("the lists of plugins point at it", async (t) => {
     t.ok(existsSync(join(ROOT, path ?? "nowhere", "skills")), path ?? "a path is named");
 });
 
-t.test("each names one server, and it is there", async (t) => {
+t.test("each manifest names one server, which responds", async (t) => {
   const servers = ["mcp.json", ".mcp.json", "gemini-extension.json"].map((file) => {
     const { mcpServers } = read(PLUGIN, file) as { mcpServers: Record<string, Json> };
     t.same(Object.keys(mcpServers), ["purser"], file);

@@ -1,4 +1,5 @@
-// Goal: the Python client, as a wheel in an empty environment, pays once, says what went wrong, and is typed.
+// Goal: the Python client, installed as a wheel in an empty environment, pays once, reports errors, and is
+// typed.
 // Tier: full (needs other languages or their package registries).
 import { execFile } from "node:child_process";
 import { once } from "node:events";
@@ -49,7 +50,7 @@ function runPython(source: string, env: Record<string, string>): Promise<string>
   });
 }
 
-t.test("the wheel holds the client and nothing else", { skip: missing ?? false }, async (t) => {
+t.test("the wheel contains the client and nothing else", { skip: missing ?? false }, async (t) => {
   const { stdout } = await run(python, [
     "-c",
     "import sys, zipfile; print('\\n'.join(zipfile.ZipFile(sys.argv[1]).namelist()))",
@@ -90,7 +91,7 @@ print(json.dumps({
 }))
 `;
 
-t.test("it pays", { skip: missing ?? false }, async (t) => {
+t.test("the client pays", { skip: missing ?? false }, async (t) => {
   const { agent, friend, demoUrl, baseUrl } = await agentWorld(t);
   const source = `DEMO = ${JSON.stringify(demoUrl)}\nFRIEND = ${JSON.stringify(friend)}\n${PAYING}`;
   const printed = await runPython(source, { AGENT_API_KEY: agent.apiKey, PURSER_URL: baseUrl });
@@ -106,7 +107,7 @@ t.test("it pays", { skip: missing ?? false }, async (t) => {
   });
 });
 
-/** Answers one request after the other; the last answer again and again. */
+/** Responds to the requests in order; the last response is repeated. */
 async function scripted(t: Test, ...answers: ((response: ServerResponse) => void)[]) {
   const keys: (string | undefined)[] = [];
   const server = createServer((request, response) => {
@@ -128,7 +129,7 @@ const redirect = (response: ServerResponse) =>
 const cut = (response: ServerResponse) => void response.socket?.destroy();
 
 t.test(
-  "it repeats only what may help, and loses nothing",
+  "it retries only where that can help, and keeps what was delivered",
   { skip: missing ?? false },
   async (t) => {
     const done = json(200, { success: true, txHash: "0x1" });
@@ -167,7 +168,7 @@ print(json.dumps(said))
     );
     const said = JSON.parse(printed) as { lost: string; delivered: string[]; wrong: unknown[][] };
     t.equal(said.lost, "0x1");
-    t.equal(new Set(lost.keys).size, 1, "with one key");
+    t.equal(new Set(lost.keys).size, 1, "all attempts have the same key");
     t.same(said.delivered, ["payment_status_unknown", "the goods", delivered.keys[0]]);
     t.same(
       said.wrong,
@@ -177,13 +178,13 @@ print(json.dumps(said))
         true,
       ]),
     );
-    t.equal(stranger.keys.length + moved.keys.length, 2, "each asked once");
+    t.equal(stranger.keys.length + moved.keys.length, 2, "each server gets one request");
   },
 );
 
-t.test("what may have paid is never called unpaid", { skip: missing ?? false }, async (t) => {
+t.test("an unknown outcome is never called unpaid", { skip: missing ?? false }, async (t) => {
   const tls = selfSigned(folder);
-  if (!tls) return t.comment("no openssl on this machine: TLS was not tried");
+  if (!tls) return t.comment("no openssl on this machine: TLS was not tested");
   const hangsUp = await bothProtocols(t, tls, (method, response) =>
     method === "POST" ? cut(response) : html(response),
   );
@@ -222,10 +223,14 @@ print(json.dumps([[said(url) for url in ${JSON.stringify(urls)}], said(${JSON.st
   );
   t.ok(
     services.every(({ requests }) => requests[0]?.startsWith("POST ")),
-    "it had arrived",
+    "the request had arrived",
   );
-  t.equal(other, "not_reached", "a port with nothing but TLS has read no plain request");
-  t.same([decided, looks], ["granted", [1, 1, 1]], "each look takes half of a call's time at most");
+  t.equal(other, "not_reached", "a port that only speaks TLS has read no plain HTTP request");
+  t.same(
+    [decided, looks],
+    ["granted", [1, 1, 1]],
+    "each wait takes half of a call's timeout at most",
+  );
 });
 
 const TYPED = `
@@ -254,7 +259,7 @@ const WRONG = [
 t.test("it is typed", { skip: missing ?? false }, async (t) => {
   if ("missing" in tools) return;
   const project = t.testdir({ "right.py": TYPED, "wrong.py": TYPED + WRONG.join("\n") });
-  // With what is installed where the wheel is.
+  // With the packages that are installed beside the wheel.
   const strict = ["-m", "mypy", "--strict", "--python-executable", python];
   const check = (file: string) =>
     run(tools.python, [...strict, file], { cwd: project }).catch(

@@ -1,4 +1,5 @@
-// Goal: what cannot help is not repeated: a wrong URL costs two seconds and a sentence; and what a target delivered is never lost to a later try.
+// Goal: a call is not retried where that cannot help: a wrong URL fails within two seconds with a clear
+// error; and what a target delivered is not lost by a later attempt.
 // Tier: full (follows real block times or socket timeouts).
 import { once } from "node:events";
 import { createServer, type ServerResponse } from "node:http";
@@ -26,7 +27,7 @@ async function listening(server: Server): Promise<number> {
   return (server.address() as AddressInfo).port;
 }
 
-/** Answers the requests one after the other as it is told; the last answer again and again. */
+/** Responds to the requests in order; the last response is repeated. */
 async function scripted(...answers: ((response: ServerResponse) => void)[]) {
   const keys: (string | undefined)[] = [];
   const port = await listening(
@@ -70,9 +71,9 @@ const spendAt = (baseUrl: string, options: { timeoutMs?: number } = {}) =>
     amount: "1",
   });
 
-t.test("a wrong URL is told within two seconds, by name, and nothing is repeated", async (t) => {
-  const nobody = createTcpServer();
-  const closedPort = await listening(nobody);
+t.test("a wrong URL is reported within two seconds, without retries", async (t) => {
+  const unused = createTcpServer();
+  const closedPort = await listening(unused);
   const elsewhere = await scripted(html(404));
   const page = await scripted(html(200));
   const otherApi = await scripted(json(404, { detail: "Not Found" }));
@@ -87,7 +88,7 @@ t.test("a wrong URL is told within two seconds, by name, and nothing is repeated
     [page.url, "not_purser", /HTTP 200 \(text\/html\)/],
     [otherApi.url, "not_purser", /HTTP 404/],
     [otherJson.url, "not_purser", /HTTP 200/],
-    // Whether this 500 came after a payment nobody can say: it is not called unpaid.
+    // This 500 may have come after a payment, so the call is not reported as unpaid.
     [broken.url, "no_answer", /HTTP 500/],
   ];
   if (tls) {
@@ -98,10 +99,10 @@ t.test("a wrong URL is told within two seconds, by name, and nothing is repeated
     );
     const plainPort = Number(new URL(page.url).port);
     wrong.push([`https://127.0.0.1:${plainPort}`, "not_reached", /encrypted/]);
-  } else t.comment("no openssl on this machine: TLS was not tried");
-  // Not before the others listen: one of them could be given its port.
-  nobody.close();
-  await once(nobody, "close");
+  } else t.comment("no openssl on this machine: TLS was not tested");
+  // Closed only once the others listen, because one of them could otherwise get its port.
+  unused.close();
+  await once(unused, "close");
   for (const [url, code, why] of wrong) {
     const from = performance.now();
     const error = await failure(spendAt(url));
@@ -114,7 +115,7 @@ t.test("a wrong URL is told within two seconds, by name, and nothing is repeated
     t.notMatch(JSON.stringify(error.problem), /purser_k/);
   }
   for (const { keys } of [elsewhere, page, otherApi, otherJson, broken])
-    t.equal(keys.length, 1, "asked once");
+    t.equal(keys.length, 1, "one request");
   const lines: string[] = [];
   const env = {
     PURSER_URL: `http://127.0.0.1:${closedPort}`,
@@ -130,7 +131,7 @@ t.test("a wrong URL is told within two seconds, by name, and nothing is repeated
   });
 });
 
-t.test("what may have paid is never called unpaid", async (t) => {
+t.test("a call that may have paid is never reported as unpaid", async (t) => {
   const commandAt = async (url: string, more: Record<string, string> = {}) => {
     const lines: string[] = [];
     const env = { PURSER_URL: url, AGENT_API_KEY: "k", XDG_CONFIG_HOME: folder, ...more };
@@ -145,7 +146,7 @@ t.test("what may have paid is never called unpaid", async (t) => {
   );
   const unknown = { exit: 4, printed: { code: "no_answer", idempotencyKey: String } };
   const garbled = await commandAt(`http://127.0.0.1:${port}`);
-  t.match(garbled, unknown, "a status line that is none came after the request");
+  t.match(garbled, unknown, "an invalid status line came after the request");
   t.match(garbled.printed, { detail: /garbled/ });
   t.same(
     ["http://h", "https://h", "http://h:8080", "http://[::1]"].map(addressOf),
@@ -155,9 +156,9 @@ t.test("what may have paid is never called unpaid", async (t) => {
       { host: "h", port: 8080 },
       { host: "::1", port: 80 },
     ],
-    "another protocol is looked for at the port that was asked",
+    "the other protocol is probed at the port of the URL",
   );
-  // As one version or another of Node words what breaks after the request, and what breaks before it.
+  // Errors of several Node versions for a connection that breaks after the request, and before it.
   for (const [fault, outcome] of [
     [{ code: "ERR_SSL_DECRYPTION_FAILED_OR_BAD_RECORD_MAC" }, "no_answer"],
     [{ code: "ERR_SSL_WRONG_VERSION_NUMBER" }, "no_answer"],
@@ -172,53 +173,53 @@ t.test("what may have paid is never called unpaid", async (t) => {
     const { code } = await failure(purser.spend({ recipient: RECIPIENT, amount: "1" }));
     t.equal(code, outcome, JSON.stringify(fault));
   }
-  if (!tls) return t.comment("no openssl on this machine: TLS was not tried");
+  if (!tls) return t.comment("no openssl on this machine: TLS was not tested");
   const gateway = await bothProtocols(t, tls, (_method, response) => html(504)(response));
   const error = await failure(spendAt(gateway.url, { timeoutMs: 900 }));
-  t.equal(error.code, "no_answer", "a gateway's 504, and TLS beside it");
+  t.equal(error.code, "no_answer", "a gateway's 504, with TLS on the same port");
   t.notMatch(error.message, /Nothing was paid/);
   const hangsUp = await bothProtocols(t, tls, (method, response) =>
     method === "POST" ? cut(response) : html(404)(response),
   );
   t.equal((await failure(spendAt(hangsUp.url, { timeoutMs: 900 }))).code, "no_answer");
-  t.ok(gateway.posts() > 0 && hangsUp.posts() > 0, "which it had arrived at");
+  t.ok(gateway.posts() > 0 && hangsUp.posts() > 0, "the requests had arrived");
 });
 
-t.test("waiting for the owner fits into the time of a call", async (t) => {
-  const asked: number[] = [];
+t.test("waiting for the owner's decision fits into the timeout of a call", async (t) => {
+  const waits: number[] = [];
   const server = createServer((request, response) => {
     const seconds = Number(new URL(request.url ?? "", "http://h").searchParams.get("wait"));
-    asked.push(seconds);
-    const status = asked.length < 3 ? "open" : "granted";
+    waits.push(seconds);
+    const status = waits.length < 3 ? "open" : "granted";
     setTimeout(() => json(200, { status })(response), seconds * 1_000);
   });
   const baseUrl = `http://127.0.0.1:${await listening(server)}`;
   const wait = (timeoutMs: number) =>
     new Purser({ apiKey: "k", baseUrl, timeoutMs }).waitForApproval("apr_1", { timeoutMs: 8_000 });
   t.match(await wait(2_500), { status: "granted" });
-  t.same(asked, [1, 1, 1], "half of it at most");
-  asked.length = 0;
+  t.same(waits, [1, 1, 1], "half of the timeout at most");
+  waits.length = 0;
   const from = performance.now();
   t.match(await wait(900), { status: "granted" });
-  t.same(asked, [0, 0, 0]);
-  t.ok(performance.now() - from > 1_500, "and it does not ask in a hurry");
+  t.same(waits, [0, 0, 0]);
+  t.ok(performance.now() - from > 1_500, "and the client does not poll without a pause");
 });
 
-t.test("what may have arrived is asked for again, whatever comes between", async (t) => {
+t.test("a request that may have arrived is retried, whatever failure follows", async (t) => {
   const done = json(200, { success: true, txHash: "0x1" });
   for (const between of [cut, html(502), html(404), problem(503, "service_unavailable")]) {
     const service = await scripted(cut, between, done);
     t.match(await spendAt(service.url), { txHash: "0x1" });
     t.equal(service.keys.length, 3);
-    t.equal(new Set(service.keys).size, 1, "with one key");
+    t.equal(new Set(service.keys).size, 1, "all attempts have the same key");
   }
   const gone = await scripted(cut, html(404));
   const error = await failure(spendAt(gone.url, { timeoutMs: 900 }));
-  t.equal(error.code, "no_answer", "a stranger's 404 does not make it unpaid");
+  t.equal(error.code, "no_answer", "another server's 404 does not make it unpaid");
   t.ok(gone.keys.length > 1);
 });
 
-t.test("a service that was there before may be restarting", async (t) => {
+t.test("a service that responded before may be restarting", async (t) => {
   const self = { wallet: RECIPIENT };
   const first = createServer((_request, response) => json(200, self)(response));
   const port = await listening(first);
@@ -227,7 +228,8 @@ t.test("a service that was there before may be restarting", async (t) => {
   first.close();
   first.closeAllConnections();
   const again = purser.me();
-  // Nobody listens for a moment, so that it is refused and asks again; where that is too short, this proves less.
+  // Nothing listens for a moment, so that a connection is refused and retried; if this is too short, the test
+  // proves less.
   await new Promise((resolve) => setTimeout(resolve, 600));
   const second = createServer((_request, response) => json(200, self)(response));
   second.listen(port, "127.0.0.1");
@@ -235,7 +237,7 @@ t.test("a service that was there before may be restarting", async (t) => {
   t.match(await again, self);
 });
 
-t.test("a delivered answer that came with a 504 survives whatever follows", async (t) => {
+t.test("content that was delivered with a 504 is kept, whatever follows", async (t) => {
   const thirdParty = { untrusted: true, status: 200, contentType: "text/plain", text: "the goods" };
   const unknown = problem(504, "payment_status_unknown", { paymentId: "pay_1", thirdParty });
   const fetchAt = (url: string) =>
@@ -262,19 +264,19 @@ t.test("a delivered answer that came with a 504 survives whatever follows", asyn
     problem(502, "settlement_failed", { paymentId: "pay_1" }),
   );
   const error = await failure(fetchAt(refused.url));
-  t.equal(error.code, "settlement_failed", "a decision replaces the doubt");
+  t.equal(error.code, "settlement_failed", "a decision replaces the unknown outcome");
   t.match(error.delivered, { text: "the goods" });
   const settled = await scripted(unknown, json(200, { success: true, paid: true, txHash: "0x1" }));
   t.match(await fetchAt(settled.url), { paid: true, txHash: "0x1", text: "the goods" });
-  // As the service wrote it before `thirdParty`: beside its own words.
-  const beside = await scripted(
+  // The response format before `thirdParty`: the content is beside the problem's own members.
+  const oldFormat = await scripted(
     problem(504, "payment_status_unknown", { paymentId: "pay_1", data: { height: 7 } }),
     cut,
   );
-  t.match((await failure(fetchAt(beside.url))).delivered, { data: { height: 7 } });
+  t.match((await failure(fetchAt(oldFormat.url))).delivered, { data: { height: 7 } });
 });
 
-t.test("the command line prints it, and a target's own failure is no success", async (t) => {
+t.test("the command line prints it; a target's own failure is not a success", async (t) => {
   const run = async (url: string, args: string[]) => {
     const lines: string[] = [];
     const env = { PURSER_URL: url, AGENT_API_KEY: "k", XDG_CONFIG_HOME: folder };

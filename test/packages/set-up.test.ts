@@ -1,4 +1,5 @@
-// Goal: one command makes an agent that can pay, signing what was asked for and nothing else; one command connects programs, and harms nothing of theirs.
+// Goal: one command creates an agent that can pay and signs only the requested rules; one command connects
+// programs and damages none of their settings.
 import { execFile } from "node:child_process";
 import {
   chmodSync,
@@ -33,7 +34,7 @@ import { isFullTier } from "../helpers/tier.ts";
 import { testApp } from "../helpers/app.ts";
 import { reaching } from "../marketplace/seller.ts";
 
-/** A few seconds where nothing else runs. */
+/** It takes a few seconds on an idle machine. */
 const NOT_WAITED_FOR_MS = 120_000;
 const BIN = fileURLToPath(new URL("../../packages/purser/bin/purser.mjs", import.meta.url));
 
@@ -85,18 +86,18 @@ t.test("from a running service to a paid call", async (t) => {
   const agent = JSON.parse(made.stdout) as Made;
   t.match(agent, { funded: "5", dailyLimit: "2", name: "First" });
   t.equal(made.stdout.split(agent.apiKey).length - 1, 1, "the key is shown once");
-  // The key comes from the file that init kept.
+  // The key comes from the file that init wrote.
   const paid = await purser(["fetch", demoUrl, "--max", "0.01"], { HOME: home });
-  t.ok(performance.now() - startedMs < NOT_WAITED_FOR_MS, "nobody waits for minutes");
+  t.ok(performance.now() - startedMs < NOT_WAITED_FOR_MS, "it does not take minutes");
   t.match([paid.code, JSON.parse(paid.stdout)], [0, { paid: true, amountPaid: "0.001" }]);
   const file = join(home, ".config", "purser", "config.json");
   t.equal(agent.savedIn, file);
   t.equal(statSync(file).mode & 0o777, 0o600);
   const other = await purser(["me"], { HOME: home, PURSER_URL: "http://127.0.0.1:9" });
-  t.equal(other.code, 2, "the kept key goes to no other service");
+  t.equal(other.code, 2, "the stored key is not sent to another service");
 });
 
-t.test("an owner with a key file: other rules, no surprises", async (t) => {
+t.test("an owner with a key file: the given rules, and no others", async (t) => {
   const privateKey = generatePrivateKey();
   const home = t.testdir({ "owner.key": `${privateKey}\n`, "wrong.key": "hello" });
   const friend = privateKeyToAddress(generatePrivateKey());
@@ -105,7 +106,7 @@ t.test("an owner with a key file: other rules, no surprises", async (t) => {
   t.equal(made.code, 0, made.stdout);
   const agent = JSON.parse(made.stdout) as Made;
   t.match(agent, { owner: privateKeyToAddress(privateKey), allowlist: [friend] });
-  t.notOk(existsSync(join(home, ".config")), "nothing is kept unasked");
+  t.notOk(existsSync(join(home, ".config")), "nothing is stored without --save");
   const me = await new Purser({ apiKey: agent.apiKey, baseUrl }).me();
   t.match(me, { limits: { limit: "10" }, allowlist: [{ address: friend }], balance: "100" });
   const wrong = await purser(["init", "--key-file", join(home, "wrong.key")], { HOME: home });
@@ -115,8 +116,8 @@ t.test("an owner with a key file: other rules, no surprises", async (t) => {
   t.notMatch(made.stdout + wrong.stdout, privateKey.slice(2));
 });
 
-/** In front of the service: changes what it answers, as a service that lies would. */
-async function lying(t: Test, lies: Record<string, () => [number, object] | undefined>) {
+/** A proxy in front of the service that changes its responses, as a dishonest service would. */
+async function proxyWith(t: Test, changes: Record<string, () => [number, object] | undefined>) {
   const bodies: string[] = [];
   const server = createServer((request, response) => {
     void (async () => {
@@ -124,7 +125,7 @@ async function lying(t: Test, lies: Record<string, () => [number, object] | unde
       for await (const chunk of request) sent += String(chunk);
       bodies.push(sent);
       const { host: _host, connection: _connection, ...headers } = request.headers;
-      // A connection of its own: one that is kept may be closed by the service at that moment.
+      // A new connection, because the service may close a kept one at that moment.
       const answer = await send(`${baseUrl}${request.url}`, {
         method: request.method ?? "GET",
         headers: { ...headers, origin: baseUrl } as unknown as Record<string, string>,
@@ -132,7 +133,7 @@ async function lying(t: Test, lies: Record<string, () => [number, object] | unde
         reset: true,
       });
       const cookies = [answer.headers["set-cookie"] ?? []].flat();
-      const lie = lies[request.url ?? ""]?.();
+      const lie = changes[request.url ?? ""]?.();
       response.writeHead(lie?.[0] ?? answer.statusCode, {
         "content-type": "application/json",
         ...(cookies.length > 0 && { "set-cookie": cookies }),
@@ -171,13 +172,13 @@ const ORDER = {
   nonce: `0x${"00".repeat(32)}`,
   deadline: "0",
 };
-/** What the service chooses: who the new agent is, and what makes the order single. */
+/** The members that the service chooses: the new agent's identity, and the nonce. */
 const CHOSEN = new Set(["agent", "wallet", "nonce"]);
 
-t.test("the owner's wallet signs the rules that were asked for, or nothing", async (t) => {
-  const stranger = privateKeyToAddress(generatePrivateKey());
+t.test("the owner's wallet signs the requested rules, or nothing", async (t) => {
+  const otherAccount = privateKeyToAddress(generatePrivateKey());
   const lieOf = (name: string) =>
-    name === "payee" ? stranger : name === "deadline" ? "99999999999" : "7";
+    name === "payee" ? otherAccount : name === "deadline" ? "99999999999" : "7";
   const bent = Object.keys(ORDER)
     .filter((name) => !CHOSEN.has(name) && name !== "payees")
     .map((name): [string, object] => [name, { ...ORDER, [name]: lieOf(name) }]);
@@ -189,7 +190,7 @@ t.test("the owner's wallet signs the rules that were asked for, or nothing", asy
     ["the truth", ORDER],
     ...bent,
     ...bentPayees,
-    ["one payee more", { ...ORDER, payees: [PAYEE, { ...PAYEE, payee: stranger }] }],
+    ["one payee more", { ...ORDER, payees: [PAYEE, { ...PAYEE, payee: otherAccount }] }],
     ["no payee", { ...ORDER, payees: [] }],
     ["a member more", { ...ORDER, more: "1" }],
     ["another chain", ORDER, 1],
@@ -197,16 +198,16 @@ t.test("the owner's wallet signs the rules that were asked for, or nothing", asy
   t.ok(cases.length > 20);
   const home = t.testdir({});
   let [order, chainId] = [{} as object, 0];
-  const service = await lying(t, {
-    // Behind another origin the sign-in fails; what counts is what is signed after it.
+  const service = await proxyWith(t, {
+    // The sign-in fails behind another origin; the test is about what is signed after it.
     "/api/auth/verify": () => [200, { address: "0x" }],
     "/api/agents": () => {
       const typedData = { domain: { chainId } };
       return [403, { code: "owner_signature_required", order, typedData }];
     },
   });
-  for (const [name, asked, chain = 5042002] of cases) {
-    [order, chainId] = [asked, chain];
+  for (const [name, questions, chain = 5042002] of cases) {
+    [order, chainId] = [questions, chain];
     service.bodies.length = 0;
     const env = { HOME: home, PURSER_URL: service.url };
     const error = await init({ name: "Mine", dailyLimit: "2", allow: [FRIEND] }, env).then(
@@ -219,7 +220,7 @@ t.test("the owner's wallet signs the rules that were asked for, or nothing", asy
   }
 });
 
-t.test("the key that is shown once is told whatever fails after it", async (t) => {
+t.test("the key that is shown once is printed whatever fails after it", async (t) => {
   const home = t.testdir({ ".config": "a file" });
   const made = await purser(["init", "--save"], { HOME: home });
   t.equal(made.code, 0, made.stdout);
@@ -227,7 +228,7 @@ t.test("the key that is shown once is told whatever fails after it", async (t) =
   t.match(agent, { apiKey: /^purser_/, saveFailed: /ENOTDIR|EEXIST/ });
   t.match(made.stdout, /export PURSER_URL=.*AGENT_API_KEY=/, "and how to use it without a file");
   const apiKey = `purser_${"k".repeat(39)}`;
-  const service = await lying(t, {
+  const service = await proxyWith(t, {
     "/api/auth/verify": () => [200, { address: "0x" }],
     "/api/agents": () => [201, { agent: { id: "agt_1", walletAddress: FRIEND }, apiKey }],
     "/api/auth/logout": () => [503, {}],
@@ -235,17 +236,17 @@ t.test("the key that is shown once is told whatever fails after it", async (t) =
   t.match(await init({}, { HOME: home, PURSER_URL: service.url }), { apiKey });
 });
 
-t.test("a wrong URL is told at once", async (t) => {
+t.test("a wrong URL is reported at once", async (t) => {
   const from = performance.now();
   const run = await purser(["init"], { HOME: t.testdir({}), PURSER_URL: "http://127.0.0.1:9" });
   t.match([run.code, JSON.parse(run.stdout)], [1, { code: "not_reached" }]);
-  t.ok(performance.now() - from < 20_000, "not after the time a connection may take");
+  t.ok(performance.now() - from < 20_000, "before a connection timeout would end it");
 });
 
-t.test("a service that has only just begun has no sellers yet", async (t) => {
+t.test("a service that has just started has no sellers yet", async (t) => {
   let looks = 0;
   const agent = { id: "agt_1", walletAddress: FRIEND };
-  const { url } = await lying(t, {
+  const { url } = await proxyWith(t, {
     "/api/listings?limit=100": () => ((looks += 1) < 3 ? [200, { items: [] }] : undefined),
     "/api/auth/verify": () => [200, { address: "0x" }],
     "/api/agents": () => [201, { agent, apiKey: `purser_${"k".repeat(39)}` }],
@@ -259,7 +260,7 @@ const owned = (await init(
   { name: "Connected" },
   { HOME: t.testdir({}), PURSER_URL: baseUrl },
 )) as Made;
-const silent: Terminal = { isInteractive: false, say: () => {}, ask: async () => false };
+const silent: Terminal = { isInteractive: false, print: () => {}, confirm: async () => false };
 
 function connecting(home: string, more: Partial<ConnectOptions> = {}, terminal = silent) {
   const env = { HOME: home, PURSER_URL: baseUrl, AGENT_API_KEY: owned.apiKey };
@@ -267,8 +268,8 @@ function connecting(home: string, more: Partial<ConnectOptions> = {}, terminal =
   return connect({ only: all, yes: true, ...more }, env, terminal, "linux");
 }
 
-/** As text, so that comments count. */
-const THEIRS = {
+/** As text, because comments must be kept too. */
+const OTHER_SETTINGS = {
   ".claude.json":
     '{\n\t"numStartups": 7,\n\t"mcpServers": { "other": { "type": "http", "url": "https://o.example" } }\n}\n',
   ".config": {
@@ -292,8 +293,8 @@ const textOf = (home: string, id: string): string => {
   return readFileSync(client?.file({ env: { HOME: home }, platform: "linux" }) ?? "", "utf8");
 };
 
-t.test("every program's own file, with all that was in it", async (t) => {
-  const home = t.testdir(THEIRS);
+t.test("every program's own file keeps its content", async (t) => {
+  const home = t.testdir(OTHER_SETTINGS);
   chmodSync(join(home, ".claude.json"), 0o640);
   const { connected, savedIn } = await connecting(home);
   t.same(
@@ -306,7 +307,7 @@ t.test("every program's own file, with all that was in it", async (t) => {
     numStartups: 7,
     mcpServers: { other: { url: "https://o.example" }, purser: { type: "stdio", ...stdio } },
   });
-  t.match(textOf(home, "claude-code"), /\n\t"numStartups"/, "indented as it was");
+  t.match(textOf(home, "claude-code"), /\n\t"numStartups"/, "the indentation is kept");
   t.equal(statSync(join(home, ".claude.json")).mode & 0o777, 0o640);
   t.match(JSON.parse(textOf(home, "claude-desktop")), {
     globalShortcut: "F1",
@@ -328,14 +329,14 @@ t.test("every program's own file, with all that was in it", async (t) => {
   t.notMatch(toml, /old/);
 
   const backups = connected.flatMap((one) => ("backup" in one && one.backup ? [one.backup] : []));
-  t.equal(backups.length, 5, "of the five that were there");
+  t.equal(backups.length, 5, "one for each of the five files that existed");
   const kept = connected.find(({ client }) => client === "codex");
   t.equal(
     readFileSync(kept && "backup" in kept ? (kept.backup ?? "") : "", "utf8"),
-    THEIRS[".codex"]["config.toml"],
+    OTHER_SETTINGS[".codex"]["config.toml"],
   );
   for (const { file } of connected)
-    t.notMatch(readFileSync(file, "utf8"), owned.apiKey, "the key is in none of them");
+    t.notMatch(readFileSync(file, "utf8"), owned.apiKey, "the files do not contain the key");
   t.equal(statSync(savedIn ?? "").mode & 0o777, 0o600);
   t.match(readFileSync(savedIn ?? "", "utf8"), owned.apiKey);
 
@@ -343,7 +344,7 @@ t.test("every program's own file, with all that was in it", async (t) => {
   t.same(
     again.connected.map(({ status }) => status),
     CLIENTS.map(() => "unchanged"),
-    "the second time there is nothing to do",
+    "a second run changes nothing",
   );
   t.equal(
     readdirSync(home, { recursive: true, encoding: "utf8" }).filter((name) =>
@@ -352,7 +353,7 @@ t.test("every program's own file, with all that was in it", async (t) => {
     backups.length,
   );
 
-  t.test("and what was written in each starts the wallet", async (t) => {
+  t.test("the entry in each file starts the wallet", async (t) => {
     const started = connected.filter(
       ({ client }) => isFullTier || ["claude-code", "codex"].includes(client),
     );
@@ -373,7 +374,7 @@ t.test("every program's own file, with all that was in it", async (t) => {
   });
 });
 
-t.test("nothing is written unasked, nor where it would do harm", async (t) => {
+t.test("nothing is written without consent, nor where it would do harm", async (t) => {
   const home = t.testdir({
     ".cursor": { "mcp.json": "{ this is not JSON" },
     ".gemini": { "settings.json": '{"mcpServers": []}' },
@@ -385,25 +386,27 @@ t.test("nothing is written unasked, nor where it would do harm", async (t) => {
   const before = snapshot(home);
   await t.rejects(connecting(home, { yes: false }), /no terminal for the question/);
   const shown: string[] = [];
-  const showing = { ...silent, say: (line: string) => void shown.push(line) };
+  const showing = { ...silent, print: (line: string) => void shown.push(line) };
   await connecting(home, { print: true, yes: false }, showing);
   t.match(shown.join("\n"), /"mcpServers"/);
   t.notMatch(shown.join("\n"), owned.apiKey);
-  const asked: string[] = [];
+  const questions: string[] = [];
   const refusing = {
     isInteractive: true,
-    say: () => {},
-    ask: async (question: string) => (asked.push(question), false),
+    print: () => {},
+    confirm: async (question: string) => (questions.push(question), false),
   };
   const declined = await connecting(home, { yes: false }, refusing);
-  t.ok(asked.length > 0 && asked.every((question) => question.startsWith("Write this to /")));
+  t.ok(
+    questions.length > 0 && questions.every((question) => question.startsWith("Write this to /")),
+  );
   t.notOk(declined.connected.some(({ status }) => status === "written"));
   t.notOk(declined.savedIn);
-  t.same(snapshot(home), before, "not a byte changed");
+  t.same(snapshot(home), before, "no file changed");
   const wrong = { HOME: home, PURSER_URL: baseUrl, AGENT_API_KEY: "purser_wrong" };
   const work = connect({ only: ["windsurf"], yes: true }, wrong, silent, "linux");
   await t.rejects(work, { code: "invalid_api_key" });
-  t.same(snapshot(home), before, "a key that is none is not written down");
+  t.same(snapshot(home), before, "an invalid key is not stored");
   await t.rejects(
     connecting(home, { only: ["emacs"] }),
     /no client emacs; choose from claude-code/,
@@ -413,7 +416,7 @@ t.test("nothing is written unasked, nor where it would do harm", async (t) => {
   const of = (id: string) => connected.find(({ client }) => client === id);
   for (const id of ["cursor", "gemini", "codex"]) t.match(of(id), { status: "refused" }, id);
   t.equal(textOf(home, "cursor"), "{ this is not JSON");
-  t.ok(lstatSync(join(home, ".claude.json")).isSymbolicLink(), "a linked file stays linked");
+  t.ok(lstatSync(join(home, ".claude.json")).isSymbolicLink(), "a symbolic link stays a link");
   t.match(readFileSync(join(home, "dotfiles", "claude.json"), "utf8"), /purser/);
 });
 
@@ -440,22 +443,26 @@ t.test("each program pays from the wallet it was connected with", async (t) => {
   t.equal(await walletOf(entryOf("cursor")), owned.wallet);
   t.equal(await walletOf(entryOf("gemini")), second.wallet);
   const besides = { ...entryOf("cursor"), AGENT_API_KEY: third.apiKey };
-  t.equal(await walletOf(besides), owned.wallet, "whatever key the shell has");
-  t.equal(await walletOf({}), third.wallet, "and the command line from the one saved last");
+  t.equal(await walletOf(besides), owned.wallet, "even if the shell has another key");
+  t.equal(await walletOf({}), third.wallet, "and the command line from the key saved last");
   const texts = ["cursor", "gemini"].map((id) => textOf(home, id)).join("");
   for (const { apiKey } of [owned, second, third]) t.notOk(texts.includes(apiKey));
   const gone = { ...entryOf("cursor"), PURSER_KEY_NAME: "purser_gone-gone" };
   const refused = await purser(["me"], { HOME: home, ...gone });
-  t.match([refused.code, refused.stdout], [2, /has no key purser_gone-gone/], "from that or none");
+  t.match(
+    [refused.code, refused.stdout],
+    [2, /has no key purser_gone-gone/],
+    "from that wallet or from none",
+  );
 });
 
-t.test("what a program writes while the question stands is kept", async (t) => {
+t.test("what a program writes during the question is kept", async (t) => {
   const home = t.testdir({ ".claude.json": '{"numStartups": 7}' });
   const file = join(home, ".claude.json");
   const slow = (text: string): Terminal => ({
     ...silent,
     isInteractive: true,
-    ask: async () => (writeFileSync(file, text), true),
+    confirm: async () => (writeFileSync(file, text), true),
   });
   const only = { only: ["claude-code"], yes: false };
   await connecting(home, only, slow('{"numStartups": 8}'));
@@ -467,7 +474,7 @@ t.test("what a program writes while the question stands is kept", async (t) => {
   t.equal(readFileSync(file, "utf8"), "{ broken");
 });
 
-t.test("one file that cannot be written stops no other, and is no success", async (t) => {
+t.test("a file that cannot be written is reported, and does not stop others", async (t) => {
   const home = t.testdir({ ".gemini": "a file", blocked: { ".config": "a file" } });
   const args = ["connect", "claude-code", "gemini", "windsurf", "--yes"];
   const run = await purser(args, { HOME: home, AGENT_API_KEY: owned.apiKey });
@@ -482,10 +489,10 @@ t.test("one file that cannot be written stops no other, and is no success", asyn
   const blocked = join(home, "blocked");
   const none = await connecting(blocked, { only: ["cursor"] });
   t.match(none.connected, [{ status: "refused", reason: /ENOTDIR|EEXIST/ }]);
-  t.notOk(existsSync(join(blocked, ".cursor")), "no entry without the key it names");
+  t.notOk(existsSync(join(blocked, ".cursor")), "no entry without the key that it names");
 });
 
-t.test("from npx's cache nothing is written that a stranger's package could answer", async (t) => {
+t.test("from npx's cache no entry is written, as another package could run", async (t) => {
   const home = t.testdir({});
   const copy = join(home, "_npx", "1", "node_modules", "purser");
   cpSync(join(BIN, "..", ".."), copy, {
@@ -500,7 +507,7 @@ t.test("from npx's cache nothing is written that a stranger's package could answ
     });
   t.match(await run([]), /install the package first/);
   t.notOk(existsSync(join(home, ".cursor")));
-  t.match(await run(["--oauth"]), /"written"/, "a URL is found from everywhere");
+  t.match(await run(["--oauth"]), /"written"/, "a URL works from everywhere");
 });
 
 t.test("by URL alone where the program signs in itself", async (t) => {
@@ -509,7 +516,11 @@ t.test("by URL alone where the program signs in itself", async (t) => {
   mkdirSync(found);
   const env = { HOME: home, PURSER_URL: baseUrl };
   const { connected } = await connect({ only: [], oauth: true, yes: true }, env, silent, "linux");
-  t.match(connected, [{ client: "cursor", status: "written" }], "only what is on this machine");
+  t.match(
+    connected,
+    [{ client: "cursor", status: "written" }],
+    "only the programs on this machine",
+  );
   t.same(JSON.parse(readFileSync(join(found, "mcp.json"), "utf8")), {
     mcpServers: { purser: { url: `${baseUrl}/mcp` } },
   });
@@ -533,7 +544,7 @@ t.test("by URL alone where the program signs in itself", async (t) => {
     connect({ only: ["cursor"], yes: true }, { HOME: home, PURSER_URL: baseUrl }, silent, "linux"),
     /no API key/,
   );
-  // The same on the other systems: only the places differ.
+  // The same on the other systems: only the paths differ.
   const places = (["darwin", "win32"] as const).map((platform) =>
     CLIENTS.map((client) =>
       client.file({ env: { HOME: "/h", APPDATA: "/h/AppData/Roaming" }, platform }),
@@ -556,7 +567,7 @@ interface Start {
   env?: Record<string, string>;
 }
 
-/** The entry of ours, wherever the program keeps its servers. */
+/** The wallet's entry, whichever key the program has for its servers. */
 function startOf(settings: unknown): Start | undefined {
   if (typeof settings !== "object" || settings === null) return undefined;
   for (const [name, value] of Object.entries(settings)) {

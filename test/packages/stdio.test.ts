@@ -1,4 +1,5 @@
-// Goal: `purser mcp` passes every message as it is, of both revisions of the protocol, leaves no request without an answer, and carries through what was asked.
+// Goal: `purser mcp` forwards every message unchanged, in both revisions of the protocol, leaves no request
+// without a response, and completes requests after its client hung up.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
@@ -21,7 +22,7 @@ interface Message {
 }
 type Handler = (message: Message, request: IncomingMessage, response: ServerResponse) => void;
 
-/** The command, and a service that answers as told. */
+/** The command, and a service with scripted responses. */
 async function piped(t: Test, handler: Handler) {
   const server = createServer((request, response) => {
     void (async () => {
@@ -44,17 +45,17 @@ async function piped(t: Test, handler: Handler) {
     server.closeAllConnections();
     server.close();
   });
-  const heard: Message[] = [];
+  const received: Message[] = [];
   createInterface({ input: child.stdout }).on("line", (line) => {
-    heard.push(JSON.parse(line) as Message);
+    received.push(JSON.parse(line) as Message);
   });
   const send = (message: object) =>
     child.stdin.write(`${JSON.stringify({ jsonrpc: "2.0", ...message })}\n`);
   const answerTo = async (id: number): Promise<Message> => {
-    await until(() => heard.some((message) => message.id === id && !message.method), 10_000);
-    return heard.find((message) => message.id === id && !message.method) ?? {};
+    await until(() => received.some((message) => message.id === id && !message.method), 10_000);
+    return received.find((message) => message.id === id && !message.method) ?? {};
   };
-  return { child, exited, heard, send, answerTo };
+  return { child, exited, received, send, answerTo };
 }
 
 const json = (response: ServerResponse, body: object) =>
@@ -65,7 +66,7 @@ const stream = (response: ServerResponse) =>
   response.writeHead(200, { "content-type": "text/event-stream" });
 const event = (message: object) => `data: ${JSON.stringify({ jsonrpc: "2.0", ...message })}\n\n`;
 
-t.test("both revisions, and what the service asks in between", async (t) => {
+t.test("both revisions, and requests from the service", async (t) => {
   const seen: IncomingMessage["headers"][] = [];
   const replies: Message[] = [];
   const pipe = await piped(t, (message, request, response) => {
@@ -89,11 +90,11 @@ t.test("both revisions, and what the service asks in between", async (t) => {
   pipe.send({ method: "notifications/initialized" });
   pipe.send({ id: 2, method: "tools/call", params: { name: "x402_fetch" } });
   t.match(await pipe.answerTo(2), { result: { content: [] } });
-  t.ok(pipe.heard.some(({ method }) => method === "notifications/progress"));
-  t.ok(pipe.heard.some(({ method, id }) => method === "elicitation/create" && id === 77));
+  t.ok(pipe.received.some(({ method }) => method === "notifications/progress"));
+  t.ok(pipe.received.some(({ method, id }) => method === "elicitation/create" && id === 77));
   pipe.send({ id: 77, result: { action: "accept" } });
   await until(() => replies.length > 0, 10_000);
-  t.match(replies, [{ id: 77, result: { action: "accept" } }], "and the answer goes back");
+  t.match(replies, [{ id: 77, result: { action: "accept" } }], "and the response is forwarded");
   pipe.send({ id: 3, method: "tools/list", params: ENVELOPE });
   await pipe.answerTo(3);
   t.ok(seen.every(({ authorization }) => authorization === "Bearer purser_k"));
@@ -101,11 +102,11 @@ t.test("both revisions, and what the service asks in between", async (t) => {
   t.equal(first?.["mcp-protocol-version"], undefined);
   t.match(last, { "mcp-protocol-version": "2026-07-28", "mcp-method": "tools/list" });
   const call = seen.find((headers) => headers["mcp-protocol-version"] === "2025-11-25");
-  t.ok(call, "what was agreed on at the start, for those who agree at the start");
+  t.ok(call, "the negotiated version, for the revision that negotiates one");
 });
 
-t.test("no request stays without an answer", async (t) => {
-  let isAsked = false;
+t.test("every request gets a response", async (t) => {
+  let isReceived = false;
   let hungUp = false;
   const pipe = await piped(t, (message, _request, response) => {
     const what = message.params?.["name"];
@@ -114,7 +115,7 @@ t.test("no request stays without an answer", async (t) => {
     else if (what === "html") response.writeHead(404, { "content-type": "text/html" }).end("<p>");
     else if (what === "moved") response.writeHead(307, { location: "https://o.example/" }).end();
     else if (what === "long") {
-      isAsked = true;
+      isReceived = true;
       response.on("close", () => (hungUp = true));
     }
   });
@@ -129,19 +130,19 @@ t.test("no request stays without an answer", async (t) => {
   t.match(await pipe.answerTo(3), { error: { message: /HTTP 404\. Check that PURSER_URL/ } });
   t.match(await pipe.answerTo(4), { error: { message: /PURSER_URL/ } });
   call(5, "long", ENVELOPE);
-  await until(() => isAsked, 10_000);
+  await until(() => isReceived, 10_000);
   pipe.send({ method: "notifications/cancelled", params: { requestId: 5 } });
   await until(() => hungUp, 10_000);
-  // An answer to it would have come before this one's.
+  // A response to it would have come before this one's.
   call(6, "html");
   await pipe.answerTo(6);
   t.notOk(
-    pipe.heard.some(({ id }) => id === 5),
-    "what was cancelled is not answered",
+    pipe.received.some(({ id }) => id === 5),
+    "a cancelled request gets no response",
   );
 });
 
-t.test("what was asked is carried through when the program hangs up", async (t) => {
+t.test("requests are completed after the program hung up", async (t) => {
   const pipe = await piped(t, (message, _request, response) => {
     stream(response).write(": working\n\n");
     setTimeout(() => response.end(event({ id: message.id, result: { paid: true } })), 1_000);
@@ -150,5 +151,5 @@ t.test("what was asked is carried through when the program hangs up", async (t) 
   pipe.child.stdin.end();
   const [code] = (await pipe.exited) as [number];
   t.equal(code, 0);
-  t.match(pipe.heard, [{ id: 1, result: { paid: true } }]);
+  t.match(pipe.received, [{ id: 1, result: { paid: true } }]);
 });

@@ -77,7 +77,7 @@ t.test("on a network without a version 1 name", async (t) => {
   await chain.mint([payer.address, other.address], 10_000_000n);
   const shop = await joker(t, chain);
 
-  t.test("an unpaid request is told the terms in both versions, and never cached", async (t) => {
+  t.test("an unpaid request gets the terms in both versions, and is never cached", async (t) => {
     const answer = await fetch(`${shop.origin}/joke?size=l`);
     t.equal(answer.status, 402);
     t.equal(answer.headers.get("cache-control"), "no-store");
@@ -106,14 +106,14 @@ t.test("on a network without a version 1 name", async (t) => {
       payTo: shop.payTo,
       resource: `${shop.origin}/joke?size=l`,
     });
-    t.equal(shop.facilitator.asked, 0);
+    t.equal(shop.facilitator.settleCalls, 0);
   });
 
-  t.test("HEAD is told the terms and sells nothing, even with a proof", async (t) => {
+  t.test("HEAD returns the terms and sells nothing, even with a proof", async (t) => {
     const proof = await proofFor(chain, payer, await requiredOf(`${shop.origin}/joke`));
     const answer = await fetch(`${shop.origin}/joke`, { method: "HEAD", headers: proof.headers });
     t.equal(answer.status, 402);
-    t.equal(shop.facilitator.asked, 0);
+    t.equal(shop.facilitator.settleCalls, 0);
   });
 
   t.test("the stock fetch client pays, and the receipt is a real transfer", async (t) => {
@@ -146,23 +146,23 @@ t.test("on a network without a version 1 name", async (t) => {
     t.type(answer.headers["payment-response"], "string");
   });
 
-  t.test("a shown proof is worth one answer", async (t) => {
+  t.test("a proof gets one response", async (t) => {
     const proof = await proofFor(chain, payer, await requiredOf(`${shop.origin}/joke`));
     const first = await fetch(`${shop.origin}/joke`, { headers: proof.headers });
     t.equal(first.status, 200);
     const again = await fetch(`${shop.origin}/joke`, { headers: proof.headers });
     t.equal(again.status, 402);
-    t.equal(again.headers.get("payment-required"), null, "no invitation to pay a second time");
+    t.equal(again.headers.get("payment-required"), null, "no request to pay a second time");
     const receipt = decodePaymentResponseHeader(again.headers.get("payment-response") ?? "");
     t.equal(receipt.success, false);
     t.type(receipt.errorReason, "string");
     t.equal(again.headers.get("cache-control"), "no-store");
   });
 
-  t.test("proofs that do not fit are refused before the facilitator is asked", async (t) => {
+  t.test("proofs that do not match are refused before the facilitator is called", async (t) => {
     const required = await requiredOf(`${shop.origin}/joke`);
     const { payload } = await proofFor(chain, payer, required);
-    const asked = shop.facilitator.asked;
+    const settleCalls = shop.facilitator.settleCalls;
     const accepted = payload.accepted;
     const tampered: unknown[] = [
       { ...payload, accepted: { ...accepted, amount: "1" } },
@@ -188,10 +188,10 @@ t.test("on a network without a version 1 name", async (t) => {
       const again = decodePaymentRequiredHeader(answer.headers.get("payment-required") ?? "");
       t.not(again.error, "Payment required");
     }
-    t.equal(shop.facilitator.asked, asked);
+    t.equal(shop.facilitator.settleCalls, settleCalls);
   });
 
-  t.test("an invalid request is refused before anybody is charged", async (t) => {
+  t.test("an invalid request is refused before it is charged", async (t) => {
     const paying = wrapFetchWithPayment(fetch, stockClient(chain, payer));
     const post = (body: object) =>
       paying(`${shop.origin}/order`, {
@@ -199,16 +199,16 @@ t.test("on a network without a version 1 name", async (t) => {
         headers: { "content-type": "application/json" },
         body: JSON.stringify(body),
       });
-    const asked = shop.facilitator.asked;
+    const settleCalls = shop.facilitator.settleCalls;
     t.equal((await post({ size: "huge" })).status, 400);
-    t.equal(shop.facilitator.asked, asked);
+    t.equal(shop.facilitator.settleCalls, settleCalls);
     const good = await post({ size: 3 });
     t.equal(good.status, 200);
     t.same(await good.json(), { size: 3 });
-    t.equal(shop.facilitator.asked, asked + 1);
+    t.equal(shop.facilitator.settleCalls, settleCalls + 1);
   });
 
-  t.test("preparing fails before money moves; a failing handler leaves the receipt", async (t) => {
+  t.test("an error in prepare costs nothing; a failing handler leaves the receipt", async (t) => {
     const paying = wrapFetchWithPayment(fetch, stockClient(chain, other));
     const before = await balanceOf(chain, other.address);
     const unprepared = await paying(`${shop.origin}/unprepared`);
@@ -221,7 +221,7 @@ t.test("on a network without a version 1 name", async (t) => {
     t.equal(receipt.success, true);
   });
 
-  t.test("a payer without money gets a receipt that says why", async (t) => {
+  t.test("a payer without money gets a receipt with the reason", async (t) => {
     const poor = chain.accounts[5];
     if (!poor) throw new Error("no account");
     const paying = wrapFetchWithPayment(fetch, stockClient(chain, poor));
@@ -272,7 +272,7 @@ t.test("on a network with a version 1 name, a version 1 proof works", async (t) 
   t.equal((await fetch(`${shop.origin}/joke`, { headers: { "x-payment": header } })).status, 402);
 });
 
-t.test("a facilitator that fails serves nobody and claims nothing", async (t) => {
+t.test("if the facilitator fails, nothing is served and no outcome is claimed", async (t) => {
   const chain = await testChain(t);
   const [payer] = chain.accounts;
   if (!payer) throw new Error("no accounts");
@@ -308,7 +308,7 @@ t.test("a facilitator that fails serves nobody and claims nothing", async (t) =>
   t.equal((await app.inject("/")).statusCode, 503, "unknown terms are not invented");
   mode = "works";
   const unpaid = await app.inject("/");
-  t.equal(unpaid.statusCode, 402, "asked again by the next request");
+  t.equal(unpaid.statusCode, 402, "the next request tries again");
   const required = decodePaymentRequiredHeader(String(unpaid.headers["payment-required"]));
   const { headers } = await proofFor(chain, payer, required);
   mode = "refuses us";
@@ -321,7 +321,7 @@ t.test("a facilitator that fails serves nobody and claims nothing", async (t) =>
   t.equal(served, 0);
 });
 
-t.test("a facilitator of other networks is not offered for ours", async (t) => {
+t.test("networks that the facilitator does not support are not offered", async (t) => {
   const chain = await testChain(t);
   const app = Fastify();
   t.teardown(() => app.close());
@@ -336,7 +336,7 @@ t.test("a facilitator of other networks is not offered for ours", async (t) => {
   );
 });
 
-t.test("what no client could read is refused where the paywall is made", async (t) => {
+t.test("an invalid price is refused at startup", async (t) => {
   const options = { facilitator: "http://127.0.0.1:9", networks: ["eip155:84532"], payTo: "0x" };
   const secret = "s".repeat(32);
   await t.rejects(async () => {
@@ -346,5 +346,5 @@ t.test("what no client could read is refused where the paywall is made", async (
   await app.register(paywall, options);
   app.get("/joke", { config: { paywall: { price: "0.01" } } }, async () => ({}));
   const answer = await app.inject({ url: "/joke", headers: { host: "a b%" } });
-  t.equal(answer.statusCode, 400, "a Host header that names no host");
+  t.equal(answer.statusCode, 400, "a Host header that is not a host");
 });

@@ -1,4 +1,5 @@
-// Goal: what was bought on one route opens that request again and nothing else, whatever a caller puts into its Host, its proxy's headers or its path.
+// Goal: a payment for one route opens that request again and nothing else, whatever the caller puts into its
+// Host header, forwarded headers or path.
 import { x402HTTPClient } from "@x402/core/client";
 import { decodePaymentRequiredHeader, decodePaymentResponseHeader } from "@x402/core/http";
 import { createSIWxPayload, encodeSIWxHeader } from "@x402/extensions/sign-in-with-x";
@@ -22,7 +23,7 @@ const PAY_TO = newAccount().address;
 
 interface Sent {
   target: string;
-  /** Sent as they are, in this order, also twice. */
+  /** Sent unchanged, in this order, also repeated. */
   headers: [string, string][];
 }
 interface Answer {
@@ -32,7 +33,7 @@ interface Answer {
 }
 type Send = (request: Sent) => Promise<Answer>;
 
-/** A client that sends what no HTTP library would. */
+/** A client that sends requests which no HTTP library would send. */
 const rawTo = (origin: string): Send => {
   const { hostname, port } = new URL(origin);
   return ({ target, headers }) =>
@@ -61,7 +62,7 @@ const rawTo = (origin: string): Send => {
     });
 };
 
-/** Pays what the answer to this very request asks for. */
+/** Pays the terms in the response to this very request. */
 async function buy(send: Send, request: Sent): Promise<Answer> {
   const unpaid = await send(request);
   if (unpaid.status !== 402) return unpaid;
@@ -76,7 +77,7 @@ async function buy(send: Send, request: Sent): Promise<Answer> {
   }
 }
 
-/** Signs in as somebody who has paid. */
+/** Signs in as a wallet that has paid. */
 async function open(send: Send, request: Sent): Promise<Answer> {
   const unpaid = await send(request);
   if (unpaid.status !== 402) return unpaid;
@@ -85,8 +86,8 @@ async function open(send: Send, request: Sent): Promise<Answer> {
     info: Record<string, unknown> & { uri: string };
     supportedChains: object[];
   };
-  const asked = { ...info, ...supportedChains[0] } as never;
-  const signed = encodeSIWxHeader(await createSIWxPayload(asked, payer, info.uri));
+  const challenge = { ...info, ...supportedChains[0] } as never;
+  const signed = encodeSIWxHeader(await createSIWxPayload(challenge, payer, info.uri));
   return send({ ...request, headers: [...request.headers, ["sign-in-with-x", signed]] });
 }
 
@@ -94,7 +95,7 @@ const again = { for: "1h" };
 const CHEAP = { price: "0.01", again };
 const DEAR = { price: "0.5", again };
 
-/** Each answers its own name, so that a test sees what was served. */
+/** Each route returns its own name, so that a test sees which one was served. */
 function addRoutes(app: FastifyInstance): void {
   const sell = (url: string, price: object, more: object = {}): void => {
     app.get(url, { config: { paywall: price as typeof CHEAP }, ...more }, async (request) => ({
@@ -104,7 +105,7 @@ function addRoutes(app: FastifyInstance): void {
   };
   sell("/cheap", CHEAP);
   sell("/dear", DEAR);
-  // As cheap, and still another resource.
+  // The same price, but a different resource.
   sell("/twin", CHEAP);
   sell("/items/:id", CHEAP);
   sell("/files/*", CHEAP);
@@ -118,7 +119,7 @@ const LENIENT = {
   routerOptions: { ignoreTrailingSlash: true, caseSensitive: false, useSemicolonDelimiter: true },
 };
 
-t.test("what was bought opens again, by each name of the shop", async (t) => {
+t.test("a paid request opens again, by each host name of the shop", async (t) => {
   const shop = await openShop(
     t,
     chain,
@@ -148,7 +149,7 @@ t.test("what was bought opens again, by each name of the shop", async (t) => {
     }
 });
 
-t.test("nothing that a caller composes opens another route", async (t) => {
+t.test("no crafted request opens another route", async (t) => {
   const options = { payTo: PAY_TO };
   const shop = await openShop(
     t,
@@ -251,7 +252,7 @@ t.test("nothing that a caller composes opens another route", async (t) => {
 
   const as = (name: string): Sent => ({
     target: "/of",
-    // The route is chosen by the Host, the URL is built from what the proxy passes on.
+    // The route is chosen by the Host header, the URL is built from the forwarded host.
     headers: [
       ["host", name],
       ["x-forwarded-host", "b.example"],
@@ -326,7 +327,7 @@ t.test("over HTTP/2 the authority is text from the caller too", async (t) => {
     });
   const { host } = new URL(origin);
   const named = (authority: string): [string, string][] => [[":authority", authority]];
-  // A slash or a question mark in it is refused by HTTP/2 itself.
+  // HTTP/2 itself refuses a slash or a question mark in the authority.
   for (const authority of [`dear@${host}`, "shop%2fdear"]) {
     const refused = await send({ target: "/cheap", headers: named(authority) });
     t.equal(refused.status, 400, authority);

@@ -1,4 +1,5 @@
-// Goal: a merchant that dies at any point of a charge by use charges once at most, what it first said, and serves once at most.
+// Goal: a merchant process killed at any point of a charge by use charges once at most, the amount it set
+// first, and serves once at most.
 // Tier: full (kills at every step of one more flow).
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
@@ -7,19 +8,19 @@ import t from "tap";
 import { testApp } from "../helpers/app.ts";
 import { childScript } from "../helpers/child-script.ts";
 import { freePort } from "../../server/local/free-port.ts";
-import { balanceOf, newAccount, patient, proofOf, stockPayer } from "./shop.ts";
+import { balanceOf, newAccount, fetchUntilSettled, proofOf, stockPayer } from "./shop.ts";
 
 const { chain, baseUrl, database } = await testApp(t, { listen: true });
 
-/** What the second process would charge, if it were asked: what the first said stands. */
+/** The amount that the second process would charge; the first recorded amount must win. */
 const FIRST = "0.01";
 const SECOND = "0.03";
 const POINTS = [
   { dieAt: "verified", charged: 30_000n, served: true, why: "nothing was begun" },
   { dieAt: "working", charged: 30_000n, served: true, why: "the work was lost with the process" },
-  { dieAt: "settling", charged: 10_000n, served: true, why: "what was said is charged" },
-  { dieAt: "sent", charged: 10_000n, served: undefined, why: "told, or not, when it died" },
-  { dieAt: "settled", charged: 10_000n, served: false, why: "the success was told once" },
+  { dieAt: "settling", charged: 10_000n, served: true, why: "the recorded amount is charged" },
+  { dieAt: "sent", charged: 10_000n, served: undefined, why: "reported or not before it died" },
+  { dieAt: "settled", charged: 10_000n, served: false, why: "the success was reported once" },
 ];
 
 for (const { dieAt, charged, served, why } of POINTS) {
@@ -58,7 +59,10 @@ for (const { dieAt, charged, served, why } of POINTS) {
     t.equal((await died)[1], "SIGKILL");
 
     const second = await start({ USED: SECOND });
-    const answers = [await patient(url, { headers }), await patient(url, { headers })];
+    const answers = [
+      await fetchUntilSettled(url, { headers }),
+      await fetchUntilSettled(url, { headers }),
+    ];
     const good = answers.filter(({ status }) => status === 200);
     if (served === undefined) t.ok(good.length <= 1, why);
     else t.equal(good.length, served ? 1 : 0, why);

@@ -1,4 +1,5 @@
-// Goal: every way to pay is taken as offered, and of a maximum exactly what was used is charged, once, before the answer goes out.
+// Goal: every offered way to pay is accepted, and of a maximum exactly the amount used is charged, once,
+// before the response is sent.
 // Tier: full (tries every variant of one feature).
 import { decodePaymentRequiredHeader, decodePaymentResponseHeader } from "@x402/core/http";
 import type { FacilitatorClient } from "@x402/core/server";
@@ -25,7 +26,7 @@ import {
   newAccount,
   openShop,
   overPermit2,
-  patient,
+  fetchUntilSettled,
   proofOf,
   stockPayer,
 } from "./shop.ts";
@@ -34,7 +35,7 @@ import { referenceFacilitator } from "./stock.ts";
 const UP_TO = { price: { upTo: "0.05" }, description: "Words, by the word" };
 const MAXIMUM = 50_000n;
 
-/** What happened at the merchant's, in order. */
+/** The events at the merchant, in order. */
 const log: string[] = [];
 let gate: Promise<void> | undefined;
 
@@ -58,7 +59,7 @@ function routes(app: FastifyInstance): void {
   app.get("/silent", { config: { paywall: UP_TO } }, async () => ({ words: 3 }));
   app.get("/broken", { config: { paywall: UP_TO } }, async (request) => {
     request.payment?.charge("0.01");
-    throw new Error("after it was said");
+    throw new Error("after the charge was set");
   });
   app.get("/sorry", { config: { paywall: UP_TO } }, async (request, reply) => {
     request.payment?.charge("0.01");
@@ -98,10 +99,10 @@ for (const [name, facilitator] of Object.entries(FACILITATORS)) {
     const { origin, payTo, logged } = await openShop(t, chain, facilitator(), routes);
     const payer = newAccount();
     await chain.mint(payer.address, 1_000_000n);
-    const paying = wrapFetchWithPayment(patient, stockPayer(chain, payer));
+    const paying = wrapFetchWithPayment(fetchUntilSettled, stockPayer(chain, payer));
     const paid = () => balanceOf(chain, payTo);
 
-    await t.test("one 402 offers both ways, the token's own first", async (t) => {
+    await t.test("one 402 offers both ways to pay, EIP-3009 first", async (t) => {
       const { required, body } = await termsOf(`${origin}/joke`);
       t.match(required.accepts, [
         { scheme: "exact", extra: { name: "USDC", paymentFlow: "upfront" } },
@@ -110,11 +111,11 @@ for (const [name, facilitator] of Object.entries(FACILITATORS)) {
       t.equal(required.accepts[0]?.extra["assetTransferMethod"], undefined);
       t.equal(required.accepts.length, 2);
       t.match(required.extensions, { eip2612GasSponsoring: { info: {}, schema: {} } });
-      t.equal(body.accepts.length, 1, "version 1 is told what it can pay");
+      t.equal(body.accepts.length, 1, "version 1 gets the terms that it can pay");
       t.notMatch(JSON.stringify(body.accepts), "permit2");
     });
 
-    await t.test("a payment that outlives what was asked is not worked for", async (t) => {
+    await t.test("no work for a payment that is valid for longer than requested", async (t) => {
       const client = stockPayer(chain, payer);
       const now = t.capture(
         Date,
@@ -133,17 +134,17 @@ for (const [name, facilitator] of Object.entries(FACILITATORS)) {
     await t.test("a stock client pays over Permit2 without gas or an allowance", async (t) => {
       const before = await paid();
       const client = stockPayer(chain, payer, overPermit2);
-      const answer = await wrapFetchWithPayment(patient, client)(`${origin}/joke`);
+      const answer = await wrapFetchWithPayment(fetchUntilSettled, client)(`${origin}/joke`);
       t.same(await answer.json(), { payer: payer.address, kind: "settled" });
       t.match(receiptOf(answer), { success: true, payer: payer.address });
       t.equal((await paid()) - before, 10_000n);
       const headers = await proofOf(client, `${origin}/joke`);
-      t.equal((await patient(`${origin}/joke`, { headers })).status, 200);
+      t.equal((await fetchUntilSettled(`${origin}/joke`, { headers })).status, 200);
       t.equal((await fetch(`${origin}/joke`, { headers })).status, 402, "once");
       t.equal((await paid()) - before, 20_000n);
     });
 
-    await t.test("of a maximum, what was used is settled before the answer", async (t) => {
+    await t.test("of a maximum, the amount used is settled before the response", async (t) => {
       const before = await paid();
       const { required, body } = await termsOf(`${origin}/words`);
       t.match(required.accepts, [
@@ -173,7 +174,7 @@ for (const [name, facilitator] of Object.entries(FACILITATORS)) {
       t.equal((await paid()) - before, 20_000n);
     });
 
-    await t.test("nothing used is nothing settled, and said", async (t) => {
+    await t.test("if nothing was used, nothing is settled, with a receipt", async (t) => {
       const before = await paid();
       const url = `${origin}/words?used=0`;
       const answer = await paying(url);
@@ -185,10 +186,10 @@ for (const [name, facilitator] of Object.entries(FACILITATORS)) {
       t.equal(await paid(), before);
     });
 
-    await t.test("work that fails, or never says what it used, costs nothing", async (t) => {
+    await t.test("work that fails, or never sets the amount used, costs nothing", async (t) => {
       const before = await paid();
       for (const [path, status, served] of [
-        ["/broken", 500, /after it was said/],
+        ["/broken", 500, /after the charge was set/],
         ["/sorry", 422, /sorry/],
         ["/twice", 500, /set only once/],
         ["/words?used=0.050001", 500, /more than/],
@@ -202,10 +203,14 @@ for (const [name, facilitator] of Object.entries(FACILITATORS)) {
         t.match(await answer.text(), served, path);
       }
       t.match(logged.join(""), "GET /silent");
-      t.equal(await paid(), before + 10_000n, "but the fixed price, which is settled first");
+      t.equal(
+        await paid(),
+        before + 10_000n,
+        "but the fixed price is charged, because it is settled first",
+      );
     });
 
-    await t.test("a proof in use, and one used up, serve nobody", async (t) => {
+    await t.test("a proof in use, and a used one, get no response", async (t) => {
       const before = await paid();
       const url = `${origin}/words`;
       const headers = await proofOf(stockPayer(chain, payer), url);
@@ -214,12 +219,12 @@ for (const [name, facilitator] of Object.entries(FACILITATORS)) {
       gate = new Promise((resolve) => (open = resolve));
       let refused = 0;
       const shown = Array.from({ length: 20 }, async () => {
-        const answer = await patient(url, { headers });
+        const answer = await fetchUntilSettled(url, { headers });
         if (answer.status === 402) refused += 1;
         return answer;
       });
       await until(() => refused === 19 && log.length > 0);
-      t.same(log, ["worked"], "one payment does not make it work twice");
+      t.same(log, ["worked"], "one payment does not do the work twice");
       open();
       const answers = await Promise.all(shown);
       gate = undefined;
@@ -228,7 +233,7 @@ for (const [name, facilitator] of Object.entries(FACILITATORS)) {
         t.match(receiptOf(answer), { success: false, errorReason: "duplicate_settlement" });
       const again = await fetch(url, { headers });
       t.equal(again.status, 402);
-      t.equal(again.headers.get("payment-required"), null, "no invitation to pay a second time");
+      t.equal(again.headers.get("payment-required"), null, "no request to pay a second time");
       t.equal(again.headers.get("x-words"), null);
       t.match(receiptOf(again), { success: false, errorReason: /./ });
       t.same(log, ["worked"]);
@@ -237,7 +242,7 @@ for (const [name, facilitator] of Object.entries(FACILITATORS)) {
       t.equal((await paid()) - before, 12_300n);
     });
 
-    await t.test("what is not good is refused before any work", async (t) => {
+    await t.test("an invalid payment is refused before any work", async (t) => {
       log.length = 0;
       const url = `${origin}/words`;
       const poor = await proofOf(stockPayer(chain, newAccount()), url);
@@ -249,7 +254,7 @@ for (const [name, facilitator] of Object.entries(FACILITATORS)) {
       t.same(log, []);
     });
 
-    await t.test("gone between the work and the money: the response is withheld", async (t) => {
+    await t.test("if the money is gone after the work, the response is withheld", async (t) => {
       const before = await paid();
       const spender = newAccount();
       await chain.mint(spender.address, MAXIMUM);
@@ -257,23 +262,23 @@ for (const [name, facilitator] of Object.entries(FACILITATORS)) {
       const headers = await proofOf(stockPayer(chain, spender), `${origin}/words`);
       let open = () => {};
       gate = new Promise((resolve) => (open = resolve));
-      const asked = fetch(`${origin}/words`, { headers });
+      const pending = fetch(`${origin}/words`, { headers });
       await until(() => log.includes("worked"));
       await emptied(chain, spender);
       open();
       gate = undefined;
-      const answer = await asked;
+      const answer = await pending;
       t.equal(answer.status, 402);
       t.match(receiptOf(answer), { success: false, errorReason: /./ });
       t.notMatch(await answer.text(), /words/);
-      t.equal(answer.headers.get("x-words"), null, "nothing of the answer goes out");
+      t.equal(answer.headers.get("x-words"), null, "nothing of the response is sent");
       t.equal(await paid(), before);
       t.match(logged.join(""), "the response is withheld");
     });
   });
 }
 
-/** Takes the payer's money away, as its owner may at any time. */
+/** Moves the payer's money away, as the payer may at any time. */
 async function emptied(chain: TestChain, account: ReturnType<typeof newAccount>): Promise<void> {
   const client = stockPayer(chain, account, ({ scheme }) => scheme === "exact");
   const sink = await openShop(
@@ -282,7 +287,7 @@ async function emptied(chain: TestChain, account: ReturnType<typeof newAccount>)
     referenceFacilitator(chain),
     (app) => void app.get("/", { config: { paywall: { price: "0.05" } } }, async () => ({})),
   );
-  const answer = await wrapFetchWithPayment(patient, client)(sink.origin);
+  const answer = await wrapFetchWithPayment(fetchUntilSettled, client)(sink.origin);
   if (answer.status !== 200) throw new Error("the account could not be emptied");
 }
 const sinks: (() => unknown)[] = [];
@@ -290,7 +295,7 @@ t.teardown(async () => {
   for (const close of sinks) await close();
 });
 
-t.test("an outcome that stays unknown: the same proof fetches the same answer, once", async (t) => {
+t.test("after an unknown outcome, the same proof gets the same response, once", async (t) => {
   const reference = referenceFacilitator(chain);
   let mode: "loses answers" | "pending" | "works" = "works";
   let settles = 0;
@@ -298,7 +303,8 @@ t.test("an outcome that stays unknown: the same proof fetches the same answer, o
   const facilitator: FacilitatorClient = {
     getSupported: () => reference.getSupported(),
     verify: (payload, requirements) => reference.verify(payload, requirements),
-    // Tells its success once, as ours does; what it lost on the way it tells to whoever asks for the same again.
+    // Returns a success once, as our facilitator does. If that response was lost, a repeat of the same
+    // request returns it.
     async settle(payload, requirements) {
       settles += 1;
       const key = JSON.stringify([payload, requirements]);
@@ -337,16 +343,16 @@ t.test("an outcome that stays unknown: the same proof fetches the same answer, o
     mode = "works";
     const found = await fetch(url, { headers });
     t.equal(found.status, 200, how);
-    t.same(await found.json(), { worked: made }, "the answer that was made then");
+    t.same(await found.json(), { worked: made }, "the response that was made then");
     t.equal(found.headers.get("x-secret"), "of the answer");
     t.match(receiptOf(found), { success: true, amount: "10000" });
-    t.equal(worked, made, "without working again");
+    t.equal(worked, made, "without doing the work again");
     t.equal((await balanceOf(chain, payTo)) - before, 10_000n);
   }
   t.ok(settles >= 4);
 });
 
-t.test("two processes that work for one proof: one is paid, and answers", async (t) => {
+t.test("two processes that work for one proof: one is paid, and responds", async (t) => {
   for (const [first, second] of [
     ["0.01", "0.01"],
     ["0.01", "0.03"],
@@ -370,11 +376,11 @@ t.test("two processes that work for one proof: one is paid, and answers", async 
     await chain.mint(payer.address, 1_000_000n);
     const headers = await proofOf(stockPayer(chain, payer), `${replicas[0]?.origin}/n`);
     const answers = await Promise.all(
-      replicas.map(({ origin }) => patient(`${origin}/n`, { headers })),
+      replicas.map(({ origin }) => fetchUntilSettled(`${origin}/n`, { headers })),
     );
     const [answer, ...more] = answers.filter(({ status }) => status === 200);
     t.equal(more.length, 0);
-    if (!answer) throw new Error("nobody answered");
+    if (!answer) throw new Error("no process responded");
     const { used } = (await answer.json()) as { used: string };
     t.equal(await balanceOf(chain, payTo), used === "0.01" ? 10_000n : 30_000n);
     const loser = answers.find(({ status }) => status === 402);
@@ -382,7 +388,7 @@ t.test("two processes that work for one proof: one is paid, and answers", async 
   }
 });
 
-t.test("whose gas for an allowance is paid is announced as the facilitator says", async (t) => {
+t.test("sponsored gas for an allowance is announced if the facilitator announces it", async (t) => {
   const reference = referenceFacilitator(chain);
   for (const extensions of [[], ["erc20ApprovalGasSponsoring", "eip2612GasSponsoring", "x"]]) {
     const { origin } = await openShop(
@@ -404,7 +410,7 @@ t.test("whose gas for an allowance is paid is announced as the facilitator says"
   }
 });
 
-t.test("what cannot be is refused at the start", async (t) => {
+t.test("invalid configuration is refused at startup", async (t) => {
   const options = { facilitator: referenceFacilitator(chain), payTo: chain.usdc };
   const fixed = Fastify();
   await fixed.register(paywall, {

@@ -1,4 +1,4 @@
-// A merchant's app in a process of its own, which kills itself at the named point of a charge by use.
+// A merchant's app in its own process, which kills itself at the named point of a charge by use.
 import { HTTPFacilitatorClient } from "@x402/core/server";
 import Fastify from "fastify";
 import { Pool } from "pg";
@@ -11,7 +11,7 @@ const { PORT = "0", USED = "0.01" } = process.env;
 const at = async (point: string): Promise<void> => {
   if (point !== DIE_AT) return;
   process.kill(process.pid, "SIGKILL");
-  // The signal takes a moment; nothing may happen in it.
+  // The signal takes a moment to arrive; nothing may happen until then.
   await new Promise(() => undefined);
 };
 

@@ -1,4 +1,5 @@
-// Goal: the example of the paywall works as it stands: a program of its own, our service as its facilitator by URL, a stock client.
+// Goal: the paywall's example works unchanged: a separate program, our service as its facilitator by URL, a
+// stock client.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";

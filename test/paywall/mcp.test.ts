@@ -1,4 +1,4 @@
-// Goal: a tool of an MCP server is sold once per payment, settled before it runs, whichever official SDK serves it.
+// Goal: a tool of an MCP server is sold once per payment, settled before it runs, with either official SDK.
 import { Client as OldClient } from "@modelcontextprotocol/sdk/client/index.js";
 import { StreamableHTTPClientTransport as OldTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
@@ -14,7 +14,7 @@ const { chain, baseUrl } = await testApp(t, { listen: true });
 const payer = testAccount(2);
 const payTo = testAccount(5).address;
 await chain.mint(payer.address, 10_000_000n);
-const desk = cashier({
+const charges = cashier({
   facilitator: `${baseUrl}/api/x402`,
   networks: [`eip155:${chain.chainId}`],
   payTo,
@@ -49,8 +49,8 @@ const receiptOf = ({ _meta }: Called): SettleResponse =>
 const pays = ({ structuredContent }: Called): Promise<PaymentPayload> =>
   stock.createPaymentPayload(structuredContent as unknown as PaymentRequired);
 const shops: [string, boolean, () => Promise<ToolServer>][] = [
-  ["the SDK with sessions and streams", true, () => oldToolServer(t, desk)],
-  ["the SDK without sessions", false, () => newToolServer(t, desk)],
+  ["the SDK with sessions and streams", true, () => oldToolServer(t, charges)],
+  ["the SDK without sessions", false, () => newToolServer(t, charges)],
 ];
 
 for (const [name, isOld, open] of shops)
@@ -77,7 +77,7 @@ for (const [name, isOld, open] of shops)
       Array.from({ length: 10 }, () => call("get_weather", weather, proof)),
     );
     const served = answers.filter(({ isError }) => isError !== true);
-    t.equal(served.length, 1, "one payment, one answer");
+    t.equal(served.length, 1, "one payment, one result");
     t.match(served[0], { structuredContent: { city: "Wien", degrees: 21 } });
     const receipt = receiptOf(served[0] as Called);
     t.match(receipt, { success: true, payer: payer.address });
@@ -93,14 +93,14 @@ for (const [name, isOld, open] of shops)
     t.match(dear.structuredContent, { error: "No matching payment requirements" });
     const broken = await call("broken", {}, await pays(await call("broken", {})));
     t.match(broken, { isError: true, content: [{ text: "out of order" }] });
-    t.match(receiptOf(broken), { success: true }, "what was taken for nothing has a receipt");
+    t.match(receiptOf(broken), { success: true }, "a failed call that was paid has a receipt");
 
     const before = await pays(await call("unprepared", {}));
     t.match(await call("unprepared", {}, before), {
       isError: true,
       content: [{ text: /no data/ }],
     });
-    t.notOk((await call("get_weather", weather, before)).isError, "its proof is unused still");
+    t.notOk((await call("get_weather", weather, before)).isError, "its proof is still unused");
 
     for (const malformed of [{}, "text", 7, { x402Version: 2 }, { ...proof, payload: { a: 1 } }])
       t.match(await call("get_weather", weather, malformed), {
@@ -111,10 +111,14 @@ for (const [name, isOld, open] of shops)
       shop.runs.map(({ tool }) => tool),
       ["get_weather", "broken", "get_weather"],
     );
-    t.match(await call("ping", {}), { content: [{ text: "pong" }] }, "what has no price is free");
+    t.match(
+      await call("ping", {}),
+      { content: [{ text: "pong" }] },
+      "a tool without a price is free",
+    );
   });
 
-t.test("the receipt of what was delivered is the signed one", async (t) => {
+t.test("the receipt of a delivered result is the signed one", async (t) => {
   const settled = (transaction: string) => ({
     response: { success: true, transaction, network: "eip155:1" as const },
     headers: {
@@ -131,12 +135,12 @@ t.test("the receipt of what was delivered is the signed one", async (t) => {
     receipt,
     delivered,
   });
-  const counter = { charge, required: desk.required.bind(desk) };
+  const counter = { charge, required: charges.required.bind(charges) };
   const called = (isError: boolean) =>
     paidTool(counter, { name: "x", price: "1" }, () => ({ content: [], isError }))();
-  const told = async (isError: boolean) => receiptOf(await called(isError)).transaction;
-  t.equal(await told(false), "signed");
-  t.equal(await told(true), "plain", "of what failed nothing was delivered");
+  const receiptAfter = async (isError: boolean) => receiptOf(await called(isError)).transaction;
+  t.equal(await receiptAfter(false), "signed");
+  t.equal(await receiptAfter(true), "plain", "a failed call delivered nothing");
 });
 
 t.test("without its facilitator a tool is not given away", async (t) => {

@@ -1,4 +1,5 @@
-// Goal: our own wallet pays our own paywall whatever else it offers, verifies what it signed, and fetches again by signature what it has paid for.
+// Goal: our own wallet pays our own paywall with all its options, verifies what the paywall signed, and
+// fetches again by signature what it has paid for.
 import type { FastifyRequest } from "fastify";
 import t from "tap";
 import { OneProcessStore } from "../../packages/paywall/src/paywall.ts";

@@ -1,4 +1,4 @@
-// Goal: a person pays for a page with the wallet in their browser, and is told the truth when it does not work out.
+// Goal: a user pays for a page with a browser wallet, and gets a correct message when it fails.
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import t, { type Test } from "tap";
@@ -16,32 +16,32 @@ const axeSource = readFileSync(
 
 interface Wallet {
   account: PrivateKeyAccount;
-  /** Decimal; the wallet starts on another chain. */
+  /** A decimal number; the wallet starts on another chain. */
   chainId: number;
   knows: number[];
   declines: boolean;
   calls: { method: string; params?: unknown[] }[];
 }
 
-/** An EIP-1193 wallet as an extension injects it: keys stay outside the page. */
+/** An EIP-1193 wallet injected as by an extension: the keys stay outside the page. */
 async function injectWallet(page: Page, wallet: Wallet): Promise<void> {
   const refuse = (code: number) => ({ error: { code, message: "refused" } });
   await page.exposeFunction(
     "walletRequest",
     async (call: { method: string; params?: [never, string] }) => {
       wallet.calls.push(call);
-      const asked = call.params?.[0] as { chainId?: string } | undefined;
+      const parameters = call.params?.[0] as { chainId?: string } | undefined;
       switch (call.method) {
         case "eth_requestAccounts":
           return wallet.declines ? refuse(4001) : { result: [wallet.account.address] };
         case "eth_chainId":
           return { result: `0x${wallet.chainId.toString(16)}` };
         case "wallet_switchEthereumChain":
-          if (!wallet.knows.includes(Number(asked?.chainId))) return refuse(4902);
-          wallet.chainId = Number(asked?.chainId);
+          if (!wallet.knows.includes(Number(parameters?.chainId))) return refuse(4902);
+          wallet.chainId = Number(parameters?.chainId);
           return { result: null };
         case "wallet_addEthereumChain":
-          wallet.chainId = Number(asked?.chainId);
+          wallet.chainId = Number(parameters?.chainId);
           return { result: null };
         case "eth_signTypedData_v4": {
           const typed = JSON.parse(call.params?.[1] ?? "{}") as { domain: { chainId: number } };
@@ -89,10 +89,10 @@ async function visit(
   return watched;
 }
 
-/** What may not be on any state of the page, in either theme: overflow, and what axe finds. */
+/** No state of the page, in either theme, may overflow or have axe violations. */
 async function checkLook(t: Test, page: Page): Promise<void> {
   t.equal(await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), true);
-  // Evaluated, not added as a script: the page's policy would rightly refuse that.
+  // Evaluated instead of added as a script, which the page's Content-Security-Policy would refuse.
   await page.evaluate(axeSource);
   const { violations } = await page.evaluate<{ violations: { id: string }[] }>("axe.run()");
   t.same(
@@ -104,7 +104,7 @@ async function checkLook(t: Test, page: Page): Promise<void> {
 const repository = new URL("../../", import.meta.url);
 const readText = (path: string): string => readFileSync(new URL(path, repository), "utf8");
 
-/** The custom properties of the first block that `start` opens. */
+/** The custom properties of the first block that begins with `start`. */
 function tokensIn(css: string, start: string): Map<string, string> {
   const from = css.indexOf(start);
   const block = from < 0 ? "" : css.slice(from, css.indexOf("}", from));
@@ -116,7 +116,7 @@ function tokensIn(css: string, start: string): Map<string, string> {
   );
 }
 
-t.test("the pay page has the colors, type and mark of the web app", async (t) => {
+t.test("the pay page has the colors, fonts and logo of the web app", async (t) => {
   const own = readText("packages/paywall/src/assets/look.css");
   const app = readText("web/src/styles/tokens.css");
   const shared = tokensIn(app, ":root {");
@@ -130,7 +130,7 @@ t.test("the pay page has the colors, type and mark of the web app", async (t) =>
   t.same(
     [...ownLight.keys()].filter((name) => !shared.has(name) && !ownDark.has(name)),
     [],
-    "every color has its dark one",
+    "every color has a dark variant",
   );
   t.equal(readText("packages/paywall/src/assets/mark.svg"), readText("web/public/favicon.svg"));
 });
@@ -140,7 +140,7 @@ t.test("paying in the browser", async (t) => {
   const browser = await launchBrowser();
   const url = `${baseUrl}/api/arc-stats`;
 
-  t.test("without a wallet the page says so, and is accessible on a narrow screen", async (t) => {
+  t.test("without a wallet the page says so, and is accessible on a phone", async (t) => {
     const { page, faults } = await visit(t, browser, url);
     await page.getByText("No wallet found in this browser").waitFor();
     await page.getByRole("heading", { name: "0.001 USDC" }).waitFor();
@@ -158,10 +158,10 @@ t.test("paying in the browser", async (t) => {
     t.same(faults, []);
   });
 
-  t.test("the payee is checksummed, and copied whole", async (t) => {
+  t.test("the payee is checksummed, and copied in full", async (t) => {
     const { page, faults } = await visit(t, browser, url);
-    const asked = await fetch(url, { headers: { accept: "application/json" } });
-    const { accepts } = (await asked.json()) as { accepts: { payTo: string }[] };
+    const unpaid = await fetch(url, { headers: { accept: "application/json" } });
+    const { accepts } = (await unpaid.json()) as { accepts: { payTo: string }[] };
     const payTo = getAddress(accepts[0]?.payTo ?? "");
     await page.getByText(payTo, { exact: true }).waitFor();
     await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
@@ -171,7 +171,7 @@ t.test("paying in the browser", async (t) => {
     t.same(faults, []);
   });
 
-  t.test("one signature buys the answer, on a chain the wallet had to be taught", async (t) => {
+  t.test("one signature pays, on a chain that the wallet first had to add", async (t) => {
     const wallet = newWallet(2);
     await chain.mint(wallet.account.address, 1_000_000n);
     const { page, faults } = await visit(t, browser, url, wallet);
@@ -189,7 +189,7 @@ t.test("paying in the browser", async (t) => {
     t.same(faults, []);
   });
 
-  t.test("by keyboard alone, in the dark, without motion", async (t) => {
+  t.test("by keyboard alone, in dark mode, with reduced motion", async (t) => {
     const wallet = newWallet(5);
     await chain.mint(wallet.account.address, 1_000_000n);
     const { page, faults } = await visit(t, browser, url, wallet, {
@@ -209,14 +209,14 @@ t.test("paying in the browser", async (t) => {
       await page.keyboard.press("Tab");
     await page.keyboard.press("Enter");
     await page.getByText("Paid. Each response is a new payment").waitFor();
-    t.equal(await focused(), "Receipt", "the focus goes on to what was bought");
+    t.equal(await focused(), "Receipt", "the focus moves to the receipt");
     await page.keyboard.press("Tab");
     t.match(await focused(), /^0x[0-9a-f]{64}$/);
     await checkLook(t, page);
     t.same(faults, []);
   });
 
-  t.test("a declined wallet paid nothing and may try again", async (t) => {
+  t.test("after the wallet declined nothing is paid, and the user can try again", async (t) => {
     const wallet = { ...newWallet(3), declines: true };
     await chain.mint(wallet.account.address, 1_000_000n);
     const { page } = await visit(t, browser, url, wallet);
@@ -229,7 +229,7 @@ t.test("paying in the browser", async (t) => {
     await page.getByText("Paid. Each response is a new payment").waitFor();
   });
 
-  t.test("a wallet without money is told why", async (t) => {
+  t.test("a wallet without money shows the reason", async (t) => {
     const { page } = await visit(t, browser, url, newWallet(4));
     await page.getByRole("button", { name: "Pay with Test Wallet" }).click();
     await page.getByText(/insufficient_balance.*nothing was paid/).waitFor();

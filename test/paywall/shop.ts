@@ -1,4 +1,4 @@
-// A merchant's app with every kind of price, and stock clients that pay it however it may be paid.
+// A merchant's app with every kind of price, and stock clients that can pay each of them.
 import { x402Client, x402HTTPClient } from "@x402/core/client";
 import { decodePaymentResponseHeader } from "@x402/core/http";
 import type { FacilitatorClient } from "@x402/core/server";
@@ -22,7 +22,7 @@ import type { TestChain } from "../helpers/chain.ts";
 export const ALL_SCHEMES = [EXACT_EIP3009, EXACT_PERMIT2, UPTO];
 export const newAccount = (): PrivateKeyAccount => privateKeyToAccount(generatePrivateKey());
 
-/** A Fastify app takes no routes once it listens: made first, then opened. */
+/** A Fastify app accepts no routes once it listens, so it is created first and opened later. */
 export async function openShop(
   t: Pick<Test, "teardown">,
   chain: TestChain,
@@ -53,7 +53,7 @@ export async function openShop(
   return { app, payTo, origin, logged };
 }
 
-/** As its users write it; `prefers` says which of several offers it takes. */
+/** A stock client, configured as its users would; `prefers` chooses among several offers. */
 export function stockPayer(
   chain: TestChain,
   account: PrivateKeyAccount,
@@ -74,8 +74,11 @@ export function stockPayer(
 export const overPermit2 = ({ extra }: PaymentRequirements): boolean =>
   extra["assetTransferMethod"] === "permit2";
 
-/** On a busy machine a settlement may not be in a block in time: then the same request is sent again, as it says. */
-export const patient: typeof fetch = async (input, init) => {
+/**
+ * On a busy machine a settlement may not be in a block in time; then the same request is sent again, as the
+ * response suggests.
+ */
+export const fetchUntilSettled: typeof fetch = async (input, init) => {
   const request = new Request(input, init);
   for (;;) {
     const answer = await fetch(request.clone());
@@ -85,7 +88,7 @@ export const patient: typeof fetch = async (input, init) => {
   }
 };
 
-/** One signed proof as the stock client makes it, to be shown as often as a test likes. */
+/** One signed proof made by the stock client, which a test can send repeatedly. */
 export async function proofOf(client: x402Client, url: string): Promise<Record<string, string>> {
   const http = new x402HTTPClient(client);
   const answer = await fetch(url);

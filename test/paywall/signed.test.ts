@@ -1,4 +1,5 @@
-// Goal: what the paywall signs holds before the stock verifiers, and whoever has paid fetches the same again by signature: once a challenge, within its time, and nobody else.
+// Goal: the paywall's signatures pass the stock verifiers, and a wallet that has paid fetches the same again
+// by signature: once per challenge, within its time, and no other wallet does.
 // Tier: full (tries every variant of one feature).
 import { decodePaymentRequiredHeader, decodePaymentResponseHeader } from "@x402/core/http";
 import { x402HTTPClient } from "@x402/core/client";
@@ -26,7 +27,7 @@ import type { PrivateKeyAccount } from "viem/accounts";
 import { OneProcessStore, paywall, type PaywallStore } from "../../packages/paywall/src/paywall.ts";
 import { PostgresPaywallStore } from "../../server/plugins/paywall/store.ts";
 import { testApp } from "../helpers/app.ts";
-import { balanceOf, newAccount, openShop, patient, stockPayer } from "./shop.ts";
+import { balanceOf, newAccount, openShop, fetchUntilSettled, stockPayer } from "./shop.ts";
 import { referenceFacilitator } from "./stock.ts";
 
 const our = await testApp(t, { listen: true });
@@ -63,7 +64,7 @@ const show = (url: string, payload: object | string) =>
 const errorOf = (answer: Response) =>
   decodePaymentRequiredHeader(answer.headers.get("payment-required") ?? "").error;
 
-t.test("offers and receipts hold before the stock client's verifiers", async (t) => {
+t.test("offers and receipts pass the stock client's verifiers", async (t) => {
   const { origin } = await openShop(
     t,
     chain,
@@ -89,7 +90,7 @@ t.test("offers and receipts hold before the stock client's verifiers", async (t)
     const unpaid = await fetch(url);
     const required = decodePaymentRequiredHeader(unpaid.headers.get("payment-required") ?? "");
     const offers = extractOffersFromPaymentRequired(required);
-    t.equal(offers.length, required.accepts.length, "each way to pay is offered under signature");
+    t.equal(offers.length, required.accepts.length, "each way to pay has a signed offer");
     for (const offer of offers) {
       const verified = await verifyOfferSignatureEIP712(offer as never);
       t.equal(verified.signer, seller.address);
@@ -99,7 +100,7 @@ t.test("offers and receipts hold before the stock client's verifiers", async (t)
     if (!decoded) throw new Error("no offer");
     t.match(findAcceptsObjectFromSignedOffer(decoded, required.accepts), { payTo: seller.address });
 
-    const answer = await wrapFetchWithPayment(patient, stockPayer(chain, payer))(url);
+    const answer = await wrapFetchWithPayment(fetchUntilSettled, stockPayer(chain, payer))(url);
     t.equal(answer.status, 200);
     const receipt = extractReceiptFromResponse(answer);
     if (!receipt) throw new Error("no receipt");
@@ -111,7 +112,10 @@ t.test("offers and receipts hold before the stock client's verifiers", async (t)
     );
     t.equal(payload.transaction, transaction);
   }
-  const broken = await wrapFetchWithPayment(patient, stockPayer(chain, payer))(`${origin}/broken`);
+  const broken = await wrapFetchWithPayment(
+    fetchUntilSettled,
+    stockPayer(chain, payer),
+  )(`${origin}/broken`);
   t.equal(broken.status, 500);
   t.match(decodePaymentResponseHeader(broken.headers.get("payment-response") ?? ""), {
     success: true,
@@ -119,9 +123,9 @@ t.test("offers and receipts hold before the stock client's verifiers", async (t)
   t.equal(extractReceiptFromResponse(broken), undefined, "paid, and not delivered");
 });
 
-t.test("a key that does not sign delays nothing but its receipt", async (t) => {
+t.test("a failing signer only loses the receipt", async (t) => {
   const signer = async (): Promise<`0x${string}`> => {
-    throw new Error("the key is away");
+    throw new Error("the signer is unavailable");
   };
   const { origin, logged } = await openShop(
     t,
@@ -130,10 +134,10 @@ t.test("a key that does not sign delays nothing but its receipt", async (t) => {
     (app) => void app.get("/", { config: { paywall: { price: "0.01" } } }, async () => "yes"),
     { receipts: { signer } },
   );
-  const answer = await wrapFetchWithPayment(patient, stockPayer(chain, payer))(origin);
+  const answer = await wrapFetchWithPayment(fetchUntilSettled, stockPayer(chain, payer))(origin);
   t.equal(answer.status, 200);
   t.equal(extractReceiptFromResponse(answer), undefined);
-  t.match(logged.join(""), /the key is away/);
+  t.match(logged.join(""), /the signer is unavailable/);
 });
 
 const STORES: Record<string, () => PaywallStore> = {
@@ -161,7 +165,7 @@ for (const [name, makeStore] of Object.entries(STORES)) {
     };
     const { origin, payTo } = await openShop(t, chain, facilitator, routes, { store });
     const url = `${origin}/article`;
-    const paying = wrapFetchWithPayment(patient, stockPayer(chain, payer));
+    const paying = wrapFetchWithPayment(fetchUntilSettled, stockPayer(chain, payer));
     t.match(errorOf(await show(url, await signIn(url, payer))), "siwx_not_paid");
     t.same(await (await paying(url)).json(), { kind: "settled", payer: payer.address });
 
@@ -177,21 +181,21 @@ for (const [name, makeStore] of Object.entries(STORES)) {
       const both = stockPayer(chain, payer).registerExtension(
         createSIWxClientExtension({ signers: [payer] }),
       );
-      const http = wrapFetchWithPayment(patient, new x402HTTPClient(both));
+      const http = wrapFetchWithPayment(fetchUntilSettled, new x402HTTPClient(both));
       t.same(await (await http(url)).json(), { kind: "again", payer: payer.address });
       t.equal(await balanceOf(chain, payer.address), before, "and nothing was paid");
       const fresh = newAccount();
       await chain.mint(fresh.address, 1_000_000n);
       t.equal((await signing(`${url}?page=2`)).status, 402, "another query is another resource");
-      const stranger = await wrapFetchWithSIWx(fetch, fresh)(url);
-      t.equal(stranger.status, 402);
-      t.equal(errorOf(stranger), "siwx_not_paid");
+      const otherWallet = await wrapFetchWithSIWx(fetch, fresh)(url);
+      t.equal(otherWallet.status, 402);
+      t.equal(errorOf(otherWallet), "siwx_not_paid");
     });
 
-    await t.test("replays, and what is bent, are refused by name", async (t) => {
+    await t.test("replayed and modified sign-ins are refused with their reason", async (t) => {
       const shown = await signIn(url, payer);
       const all = await Promise.all(Array.from({ length: 10 }, () => show(url, shown)));
-      t.equal(all.filter(({ status }) => status === 200).length, 1, "a challenge opens once");
+      t.equal(all.filter(({ status }) => status === 200).length, 1, "a challenge is accepted once");
       for (const answer of all.filter(({ status }) => status !== 200))
         t.equal(errorOf(answer), "invalid_siwx_nonce");
       t.equal(errorOf(await show(url, shown)), "invalid_siwx_nonce");
@@ -220,19 +224,19 @@ for (const [name, makeStore] of Object.entries(STORES)) {
         t.equal(errorOf(await show(url, { ...elsewhere, ...change })), reason, reason);
       for (const garbage of ["", "not base64!", "e30=", "W10=", "bnVsbA=="])
         t.equal(errorOf(await show(url, garbage)), "invalid_siwx_payload", garbage);
-      t.equal((await show(url, elsewhere)).status, 200, "none of them used it up");
+      t.equal((await show(url, elsewhere)).status, 200, "none of them used the nonce");
       const before = served;
       t.equal((await show(`${origin}/other`, await signIn(`${origin}/other`, payer))).status, 402);
       t.equal(served, before);
     });
 
     await t.test(
-      "the time ends; a replica knows what was paid, where the store does",
+      "access expires; a replica knows earlier payments if it shares the store",
       async (t) => {
         const brief = `${origin}/brief`;
         t.equal((await paying(brief)).status, 200);
         t.equal((await show(brief, await signIn(brief, payer))).status, 200);
-        // Real time: a shop goes by its own clock.
+        // Waits in real time, because the shop uses the system clock.
         await new Promise((resolve) => setTimeout(resolve, 5_100));
         t.equal(errorOf(await show(brief, await signIn(brief, payer))), "siwx_not_paid");
 
@@ -245,13 +249,17 @@ for (const [name, makeStore] of Object.entries(STORES)) {
         const shown = await signIn(url, payer);
         const there = await show(`${replica.origin}/article`, shown);
         t.same(await there.json(), { kind: "again", payer: payer.address });
-        t.equal(errorOf(await show(url, shown)), "invalid_siwx_nonce", "used up over there");
+        t.equal(
+          errorOf(await show(url, shown)),
+          "invalid_siwx_nonce",
+          "the nonce was used at the other replica",
+        );
       },
     );
   });
 }
 
-t.test("what cannot be fetched again is refused at the start", async (t) => {
+t.test("invalid configuration of repeat access is refused at startup", async (t) => {
   const app = Fastify();
   await app.register(paywall, {
     facilitator: referenceFacilitator(chain),
@@ -265,9 +273,9 @@ t.test("what cannot be fetched again is refused at the start", async (t) => {
   t.throws(() => app.get("/", { config: { paywall: never } }, async () => ({})), /again.for/);
 });
 
-t.test("our own blocks: paid by use, fetched again, with offer and receipt", async (t) => {
+t.test("our own blocks API: paid by use, fetched again, with offer and receipt", async (t) => {
   const url = `${our.baseUrl}/api/arc-blocks?from=1&count=3`;
-  const answer = await wrapFetchWithPayment(patient, stockPayer(chain, payer))(url);
+  const answer = await wrapFetchWithPayment(fetchUntilSettled, stockPayer(chain, payer))(url);
   t.equal(answer.status, 200, JSON.stringify([...answer.headers]));
   t.match(await answer.json(), { blocks: [{ height: 1 }, { height: 2 }, { height: 3 }] });
   const receipt = extractReceiptFromResponse(answer);
@@ -282,12 +290,16 @@ t.test("our own blocks: paid by use, fetched again, with offer and receipt", asy
   t.equal(((await again.json()) as { blocks: unknown[] }).blocks.length, 3);
   const head = await chain.publicClient.getBlockNumber();
   const growing = await wrapFetchWithPayment(
-    patient,
+    fetchUntilSettled,
     stockPayer(chain, payer),
   )(`${our.baseUrl}/api/arc-blocks?from=${head}&count=50`);
-  t.same(await growing.json(), { network: `eip155:${chain.chainId}`, blocks: [] }, "not in part");
+  t.same(
+    await growing.json(),
+    { network: `eip155:${chain.chainId}`, blocks: [] },
+    "no partial response",
+  );
   const beyond = `${our.baseUrl}/api/arc-blocks?from=999999`;
-  const none = await wrapFetchWithPayment(patient, stockPayer(chain, payer))(beyond);
+  const none = await wrapFetchWithPayment(fetchUntilSettled, stockPayer(chain, payer))(beyond);
   t.same(await none.json(), { network: `eip155:${chain.chainId}`, blocks: [] });
   t.match(decodePaymentResponseHeader(none.headers.get("payment-response") ?? ""), {
     amount: "0",

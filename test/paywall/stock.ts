@@ -1,4 +1,4 @@
-// Stock parts of the protocol around a paywall: the reference facilitator and the stock clients.
+// Standard parts of the protocol around a paywall: the reference facilitator and the stock clients.
 import { x402Client } from "@x402/core/client";
 import { x402Facilitator } from "@x402/core/facilitator";
 import { encodePaymentSignatureHeader } from "@x402/core/http";
@@ -13,12 +13,13 @@ import type { TestAccount, TestChain } from "../helpers/chain.ts";
 
 export interface CountedFacilitator extends FacilitatorClient {
   settled: SettleResponse[];
-  asked: number;
+  settleCalls: number;
 }
 
-/** The reference facilitator in this process, counting what it was asked to settle. */
+/** The reference facilitator in this process, which counts its settlements. */
 export function referenceFacilitator(chain: TestChain): CountedFacilitator {
-  // Not our relayer: a service whose lane's nonces somebody else uses up takes half a minute to find its way again.
+  // Not our relayer's account: if another sender uses up its nonces, the service takes half a minute to
+  // recover.
   const account = chain.accounts.at(-1);
   if (!account) throw new Error("the test chain has no accounts");
   const wallet = chain.walletClient(account).extend(publicActions);
@@ -30,10 +31,10 @@ export function referenceFacilitator(chain: TestChain): CountedFacilitator {
     .registerExtension({ key: "eip2612GasSponsoring" });
   const counted: CountedFacilitator = {
     settled: [],
-    asked: 0,
+    settleCalls: 0,
     verify: (payload, requirements) => facilitator.verify(payload, requirements),
     async settle(payload, requirements) {
-      counted.asked += 1;
+      counted.settleCalls += 1;
       const answer = await facilitator.settle(payload, requirements);
       counted.settled.push(answer);
       return answer;
@@ -43,7 +44,7 @@ export function referenceFacilitator(chain: TestChain): CountedFacilitator {
   return counted;
 }
 
-/** A stock client that may pay with the chain's USDC, which no stock table of assets knows. */
+/** A stock client that can pay with the test chain's USDC, which no standard asset table contains. */
 export function stockClient(chain: TestChain, account: TestAccount): x402Client {
   return x402Client.fromConfig({
     schemes: [{ network: `eip155:${chain.chainId}`, client: new ExactClient(account) }],
@@ -51,7 +52,7 @@ export function stockClient(chain: TestChain, account: TestAccount): x402Client 
   });
 }
 
-/** One signed proof, to be shown as often as a test likes. */
+/** One signed proof, which a test can send repeatedly. */
 export async function proofFor(
   chain: TestChain,
   account: TestAccount,

@@ -1,4 +1,5 @@
-// MCP servers with priced tools, by both official SDKs, over HTTP: the old one keeps sessions and streams, the new one keeps nothing.
+// MCP servers with priced tools, built with both official SDKs, over HTTP: the old one has sessions and
+// streams, the new one is stateless.
 import { randomUUID } from "node:crypto";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -13,9 +14,9 @@ import { paidTool, priceTag, type Cashier, type Receipt } from "../../packages/p
 export interface ToolServer {
   url: string;
   origin: string;
-  /** Each run of a handler, and what it was paid with. */
+  /** Each run of a handler, with its receipt. */
   runs: { tool: string; city?: string; receipt?: Receipt }[];
-  /** Sessions that are open now. */
+  /** The number of open sessions. */
   sessions(): number;
 }
 
@@ -28,14 +29,14 @@ const UNPREPARED = {
     throw new Error("no data today");
   },
 };
-const said = (text: string) => ({ content: [{ type: "text" as const, text }] });
+const textResult = (text: string) => ({ content: [{ type: "text" as const, text }] });
 
-/** What both sell. */
+/** The tools of both servers. */
 function handlers(runs: ToolServer["runs"]) {
   return {
     weather: (city: string, receipt: Receipt) => {
       runs.push({ tool: "get_weather", city, receipt });
-      return { ...said(`sunny in ${city}`), structuredContent: { city, degrees: 21 } };
+      return { ...textResult(`sunny in ${city}`), structuredContent: { city, degrees: 21 } };
     },
     broken: (receipt: Receipt) => {
       runs.push({ tool: "broken", receipt });
@@ -43,19 +44,19 @@ function handlers(runs: ToolServer["runs"]) {
     },
     ping: () => {
       runs.push({ tool: "ping" });
-      return said("pong");
+      return textResult("pong");
     },
   };
 }
 
 export async function newToolServer(
   t: Pick<Test, "teardown">,
-  desk: Cashier,
+  charges: Cashier,
   options: { legacy?: "reject" } = {},
 ): Promise<ToolServer> {
   const runs: ToolServer["runs"] = [];
   const sells = handlers(runs);
-  const tag = await priceTag(desk, WEATHER);
+  const tag = await priceTag(charges, WEATHER);
   const city = fromJsonSchema<{ city: string }>({
     type: "object",
     properties: { city: { type: "string" } },
@@ -66,17 +67,17 @@ export async function newToolServer(
     server.registerTool(
       "get_weather",
       { inputSchema: city, _meta: tag },
-      paidTool(desk, WEATHER, async (receipt, { city }) => sells.weather(city, receipt)),
+      paidTool(charges, WEATHER, async (receipt, { city }) => sells.weather(city, receipt)),
     );
     server.registerTool(
       "broken",
       {},
-      paidTool(desk, BROKEN, (receipt) => sells.broken(receipt)),
+      paidTool(charges, BROKEN, (receipt) => sells.broken(receipt)),
     );
     server.registerTool(
       "unprepared",
       {},
-      paidTool(desk, UNPREPARED, () => sells.ping()),
+      paidTool(charges, UNPREPARED, () => sells.ping()),
     );
     server.registerTool("ping", {}, sells.ping);
     return server;
@@ -98,28 +99,28 @@ export async function newToolServer(
 
 export async function oldToolServer(
   t: Pick<Test, "teardown">,
-  desk: Cashier,
+  charges: Cashier,
   options: { json?: boolean } = {},
 ): Promise<ToolServer> {
   const runs: ToolServer["runs"] = [];
   const sells = handlers(runs);
-  const tag = await priceTag(desk, WEATHER);
+  const tag = await priceTag(charges, WEATHER);
   const make = (): OldServer => {
     const server = new OldServer({ name: "shop", version: "1" });
     server.registerTool(
       "get_weather",
       { inputSchema: { city: z.string() }, _meta: tag },
-      paidTool(desk, WEATHER, async (receipt, { city }) => sells.weather(city, receipt)),
+      paidTool(charges, WEATHER, async (receipt, { city }) => sells.weather(city, receipt)),
     );
     server.registerTool(
       "broken",
       {},
-      paidTool(desk, BROKEN, (receipt) => sells.broken(receipt)),
+      paidTool(charges, BROKEN, (receipt) => sells.broken(receipt)),
     );
     server.registerTool(
       "unprepared",
       {},
-      paidTool(desk, UNPREPARED, () => sells.ping()),
+      paidTool(charges, UNPREPARED, () => sells.ping()),
     );
     server.registerTool("ping", {}, sells.ping);
     return server;

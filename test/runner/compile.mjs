@@ -1,5 +1,5 @@
-// Compiles the test files and all they use before they run: a loader that compiles while a process imports costs
-// each of a hundred processes two seconds of CPU.
+// Compiles the test files and their imports before they run: compiling at import time would cost each of a
+// hundred processes two seconds of CPU.
 import { readFile } from "node:fs/promises";
 import { join, relative } from "node:path";
 import { pathToFileURL } from "node:url";
@@ -7,7 +7,7 @@ import { build as bundle } from "esbuild";
 import { ROOT } from "../../server/local/bootstrap.mjs";
 
 /**
- * A compiled file still finds what lies beside its source.
+ * Keeps the source's own path in a compiled file, so that it finds the files beside its source.
  * @type {import("esbuild").Plugin}
  */
 const keepsItsPlace = {
@@ -26,7 +26,8 @@ const keepsItsPlace = {
 };
 
 /**
- * Files share a process (run-files.mjs): what each imports as "tap" is a test of its own there, and the process's elsewhere.
+ * Files share a process (run-files.mjs): in a test file, `import t from "tap"` is that file's own subtest;
+ * elsewhere it is the process's root test.
  * @type {import("esbuild").Plugin}
  */
 const hasItsOwnTest = {

@@ -1,17 +1,18 @@
-// Which test files there are, what their first lines say, how long each takes, and which share a process.
+// Finds the test files, reads the options in their first lines, and groups them into processes by their
+// duration.
 import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { dirname, join, relative, resolve, sep } from "node:path";
 import { BootstrapError, ROOT } from "../../server/local/bootstrap.mjs";
 
 export const UNIT = join("test", "unit");
-/** How long each file takes, on a machine of ours. Written by `npm run test:full -- --save-times`. */
+/** The duration of each file on a development machine. Written by `npm run test:full -- --save-times`. */
 const TIMES = join(ROOT, "test", "runner", "file-seconds.json");
-/** Files of a folder share a process until they take so long together. */
+/** Files of a folder share a process up to this total duration. */
 const TOGETHER_SECONDS = 60;
-/** What a file costs of which nothing is known yet. */
+/** The assumed duration of a file that was not measured yet. */
 const UNKNOWN_SECONDS = 5;
 
-/** All test files, or those that the paths name or hold. */
+/** All test files, or those at or below the paths. */
 export function testFiles(paths) {
   const wanted = (paths.length > 0 ? paths : ["test"]).map((path) => resolve(ROOT, path));
   return wanted.flatMap((path) => {
@@ -20,12 +21,12 @@ export function testFiles(paths) {
   });
 }
 
-/** Programs that tests start beside themselves. */
+/** Programs that tests start as child processes. */
 export function childScripts() {
   return filesIn(join(ROOT, "test"), ".child.ts");
 }
 
-/** Not those of packages, which npm may put below a workspace. */
+/** Skips packages' own files, which npm may install below a workspace. */
 function filesIn(folder, ending) {
   return readdirSync(folder, { recursive: true, encoding: "utf8" })
     .filter((name) => name.endsWith(ending) && !name.split(sep).includes("node_modules"))
@@ -42,8 +43,9 @@ function headOf(file) {
 }
 
 /**
- * The longest first, so that no long one is left when the others are done; those that run alone come last.
- * @returns {{files: string[], alone: boolean}[]} each is one process
+ * The longest first, so that no long file is still running when the others are done; files that run alone
+ * come last.
+ * @returns {{files: string[], alone: boolean}[]} one entry per process
  */
 export function processesFor(files) {
   const known = existsSync(TIMES) ? JSON.parse(readFileSync(TIMES, "utf8")) : {};

@@ -1,13 +1,14 @@
-// What a test file left running: timers, connections, servers and children that would keep this process alive.
+// Finds resources that a test file left open: timers, connections, servers and child processes that would
+// keep this process running.
 
-/** They close a moment after they were asked to; on a busy machine, a long one. */
-const PATIENCE_MS = 15_000;
-/** The pipes to whoever runs this process. */
-const OURS = new Set([process.stdin, process.stdout, process.stderr]);
+/** Resources close a moment after the request to close, on a busy machine much later. */
+const CLOSE_WAIT_MS = 15_000;
+/** The pipes to the parent process. */
+const OWN_PIPES = new Set([process.stdin, process.stdout, process.stderr]);
 
 /** @returns {Promise<string[]>} */
-export async function leftBehind(patienceMs = PATIENCE_MS) {
-  const until = performance.now() + patienceMs;
+export async function leftBehind(waitMs = CLOSE_WAIT_MS) {
+  const until = performance.now() + waitMs;
   for (;;) {
     const left = present();
     if (left.length === 0 || performance.now() > until) return left;
@@ -16,7 +17,7 @@ export async function leftBehind(patienceMs = PATIENCE_MS) {
 }
 
 function present() {
-  // Timers have no handle to look at; the one that waits here has fired.
+  // Timers have no handle that could be listed; the timer of this wait has fired.
   const timers = process.getActiveResourcesInfo().filter((kind) => kind === "Timeout");
   // test/helpers/shared.ts
   const shared = [...(globalThis.sharedByProcess ?? [])];
@@ -28,7 +29,7 @@ function present() {
 }
 
 function isOpen(handle) {
-  return !OURS.has(handle) && handle.hasRef?.() !== false;
+  return !OWN_PIPES.has(handle) && handle.hasRef?.() !== false;
 }
 
 function describe(handle) {

@@ -1,4 +1,4 @@
-// Reads what a process of test files says in TAP: the details of what failed, and the true counts.
+// Parses the TAP output of a process of test files: details of failures, and correct counts.
 import { Parser } from "tap-parser";
 import { stringify } from "tap-yaml";
 
@@ -24,7 +24,8 @@ const SHOWN = [
 export function reportTap(stream, totals, ended) {
   const parser = new Parser();
   let failed = 0;
-  // These four are leaf results: a finished subtest that only sums up its own is not counted again.
+  // These four are emitted for leaf results only, so a subtest that sums up its own results is not counted
+  // twice.
   parser.on("pass", () => (totals.passed += 1));
   parser.on("skip", (result) => totals.skipped.push(nameOf(result, result.skip)));
   parser.on("todo", (result) => totals.skipped.push(nameOf(result, result.todo)));
@@ -38,7 +39,7 @@ export function reportTap(stream, totals, ended) {
     failed += 1;
     console.log(`Bail out! ${reason}`);
   });
-  // Of each file there are two: its tests, and whether it left anything behind.
+  // Each file has two results: its tests, and whether it left anything open.
   const half = new Map();
   parser.on("assert", ({ name, ok, time }) => {
     const before = half.get(name);

@@ -1,15 +1,15 @@
-// Runs compiled test files one after the other in this process, each as a test of its own. Loading the same libraries
-// and warming them up would be most of what a small file costs in a process of its own.
+// Runs compiled test files one after the other in this process, each as its own subtest. In a process of its
+// own, a small file would spend most of its time on loading and warming up the same libraries.
 import t from "tap";
 import { leftBehind } from "./left-behind.mjs";
 
 const timeout = Number(process.env.PURSER_TEST_FILE_LIMIT_MS);
-/** Pairs of a file's name and where its compiled form is. */
+/** Pairs of a file's name and the path of its compiled form. */
 const files = JSON.parse(process.env.PURSER_TEST_FILES);
 
 for (const [file, compiled] of files) {
   t.test(file, { timeout }, async (t) => {
-    // What `import t from "tap"` means in this file: test/runner/compile.mjs.
+    // The `t` of `import t from "tap"` in this file: test/runner/compile.mjs.
     globalThis.testOfThisFile = t;
     await import(compiled);
   });

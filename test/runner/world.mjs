@@ -1,5 +1,6 @@
-// What a run needs, in one throw-away folder: a Postgres (each world clones a template database in it), the unpacked
-// browser, the error codes that were answered. It is empty at the start and gone at the end.
+// The resources of a run in one temporary folder: a Postgres (each test world clones a template database in
+// it), the unpacked browser, and the error codes that were produced. The folder is empty at the start and
+// deleted at the end.
 import { randomBytes } from "node:crypto";
 import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -14,7 +15,7 @@ export async function withWorld(withPostgres, use) {
   const dir = mkdtempSync(join(tmpdir(), "purser-test-"));
   const codes = join(dir, "codes");
   mkdirSync(codes);
-  // Inside the repository, where compiled files find the packages.
+  // Inside the repository, so that compiled files find the packages.
   mkdirSync(join(ROOT, ".tmp"), { recursive: true });
   const compiled = mkdtempSync(join(ROOT, ".tmp", "tests-"));
   let postgres;

@@ -1,11 +1,12 @@
-// Who calls the service during the soak, as patient clients do: they try another replica, with the same key, until somebody knows; and they write down what they were told.
+// The clients of the soak: they retry at other replicas with the same key until they get an outcome, and
+// record the outcomes.
 import { setTimeout as sleep } from "node:timers/promises";
 import type { FastifyInstance } from "fastify";
 import type { Address, Hex } from "viem";
 import { createAgent, signIn, signOrder, type SignedInOwner } from "../helpers/owner.ts";
 import type { World } from "./world.ts";
 
-/** mulberry32: the same seed, the same choices. */
+/** mulberry32: the same seed makes the same choices. */
 export class Random {
   #state: number;
 
@@ -39,37 +40,37 @@ export class Random {
 }
 
 /**
- * `unknown`: nobody said how it ended; the books must then say either, and not both. `repeat`: another request was told,
- * or will be. `free`: nothing was paid.
+ * `unknown`: no response had the outcome, so reconciliation must find one of the two, not both. `repeat`:
+ * another request gets the outcome. `free`: nothing was paid.
  */
 export type Outcome = "paid" | "denied" | "failed" | "unknown" | "repeat" | "free";
 
-/** What a caller was told of one payment. */
-export interface Told {
+/** The outcome of one payment as a client received it. */
+export interface ReportedOutcome {
   kind: "spend" | "x402" | "withdrawal" | "facilitated";
   outcome: Outcome;
   code?: string;
   from: Address;
   to?: Address;
   amountAtomic?: bigint;
-  /** Only where the caller signed itself. */
+  /** Only where the client signed the authorization itself. */
   nonce?: Hex;
   paymentId?: string;
   txHash?: Hex;
-  /** No earlier try was left without an answer that could still be at work. */
+  /** No earlier attempt stayed without a response, so none can still be in progress. */
   isClear: boolean;
   tookMs: number;
 }
 
-/** A rule of an agent, from when it may have held until when it may still have held, on this machine's clock. */
+/** A rule of an agent, with the times between which it may have been in force, by this machine's clock. */
 export interface RuleInForce {
   limitAtomic?: bigint;
   paused?: boolean;
-  /** It was asked for. */
-  askedMs: number;
-  /** From here on nothing from before it was in force. */
+  /** When the change was requested. */
+  requestedMs: number;
+  /** From this time on no earlier rule was in force. */
   certainMs: number;
-  /** Until then a try of it that nobody answered may have come into force once more. */
+  /** Until this time an unanswered attempt of the change may have taken effect again. */
   ghostUntilMs?: number;
 }
 
@@ -84,19 +85,19 @@ export interface SoakAgent {
 }
 
 export interface Notes {
-  told: Told[];
-  /** Anything else worth a number in the table. */
+  reported: ReportedOutcome[];
+  /** Other counts for the report. */
   counts: Map<string, number>;
-  /** What must not happen, seen while it happened. */
+  /** Violations that were seen during the load. */
   faults: string[];
-  /** Of the last payment that somebody was told is made. */
+  /** When a client last received a successful payment. */
   lastPaidMs: number;
 }
 
 export interface Reply {
   status: number;
   body: Record<string, unknown>;
-  /** Earlier tries that nobody answered, or that may still be at work. */
+  /** Earlier attempts without a response, or that may still be in progress. */
   unanswered: number;
 }
 
@@ -105,7 +106,10 @@ export interface SoakContext {
   random: Random;
   notes: Notes;
   agents: SoakAgent[];
-  /** No two payments of the soak to one payee have the same amount: found on chain by it. */
+  /**
+   * No two payments of the soak to the same payee have the same amount, so that a payment can be found on
+   * chain by its amount.
+   */
   nextAmount(): bigint;
   signal: AbortSignal;
 }
@@ -117,9 +121,9 @@ export const wordOf = (value: unknown): string | undefined =>
   typeof value === "string" ? value : undefined;
 
 const CALL_TIMEOUT_MS = 30_000;
-/** After it, only the books know. */
+/** After this time only reconciliation finds the outcome. */
 const PATIENCE_MS = 30_000;
-/** Not an end: the same request is to be asked again, with the same key. */
+/** Not an outcome: the same request has to be sent again, with the same key. */
 const COME_AGAIN = new Set([
   "idempotency_in_progress",
   "payment_status_unknown",
@@ -150,12 +154,15 @@ export async function callOnce(
     });
     return { status: answer.status, body: (await answer.json()) as Record<string, unknown> };
   } catch {
-    return undefined; // Cut, refused, or too late: all say nothing.
+    return undefined; // Interrupted, refused or timed out: no outcome.
   }
 }
 
-/** Asks one replica after the other until one gives an answer that stays; undefined when patience is over. */
-export async function insist(
+/**
+ * Sends the request to one replica after the other until one returns an outcome; undefined after the time
+ * limit.
+ */
+export async function callUntilAnswered(
   context: Pick<SoakContext, "world" | "random" | "notes">,
   path: string,
   options: {
@@ -163,7 +170,7 @@ export async function insist(
     headers: () => Record<string, string>;
     body?: unknown;
     patienceMs?: number;
-    /** Whose wallet signs what the answer asks it to. */
+    /** The owner whose wallet signs what the response requires. */
     owner?: SignedInOwner;
   },
 ): Promise<Reply | undefined> {
@@ -179,15 +186,16 @@ export async function insist(
       body: authorization ? { ...(options.body as object), authorization } : options.body,
       headers: options.headers(),
     });
-    const asked = options.owner && answer && (await signOrder(options.owner.account, answer.body));
-    if (asked) {
-      authorization = asked;
+    const signedOrder =
+      options.owner && answer && (await signOrder(options.owner.account, answer.body));
+    if (signedOrder) {
+      authorization = signedOrder;
       continue;
     }
     if (answer) {
       const code = wordOf(answer.body["code"]) ?? "";
       if (answer.status === 500) count(notes, "answers 500");
-      // A key that was rotated while the request was on its way: the next try has the new one.
+      // The key was rotated during the request; the next attempt uses the new one.
       const isStale = answer.status === 401;
       if (!isStale && !COME_AGAIN.has(code)) return { ...answer, unanswered };
       if (code === "payment_status_unknown" || code === "idempotency_in_progress") unanswered += 1;
@@ -198,7 +206,7 @@ export async function insist(
   return undefined;
 }
 
-/** What the owner helpers of the other tests ask through, over HTTP and with patience. */
+/** A replacement for `inject` in the owner helpers of the other tests: over HTTP, with retries. */
 function overHttp(context: Pick<SoakContext, "world" | "random" | "notes">): FastifyInstance {
   const inject = async (wanted: {
     method: string;
@@ -237,7 +245,7 @@ export async function openAgent(
   owner: SignedInOwner,
   options: { allowlist: Address[]; limitAtomic: bigint; fundsAtomic: bigint },
 ): Promise<SoakAgent> {
-  const askedMs = Date.now();
+  const requestedMs = Date.now();
   const made = await createAgent({ app: overHttp(context) }, owner, {
     allowlist: options.allowlist,
     dailyLimit: usdc(options.limitAtomic),
@@ -250,7 +258,7 @@ export async function openAgent(
     keyId: made.keyId,
     owner,
     fundsAtomic,
-    rules: [{ limitAtomic, paused: false, askedMs, certainMs: askedMs }],
+    rules: [{ limitAtomic, paused: false, requestedMs, certainMs: requestedMs }],
   };
 }
 

@@ -1,4 +1,4 @@
-// What the soak breaks, one thing after the other in an order that the seed decides. Each fault heals itself.
+// The faults of the soak, one after the other in an order that depends on the seed. Each fault undoes itself.
 import { setTimeout as sleep } from "node:timers/promises";
 import { Client } from "pg";
 import {
@@ -14,7 +14,7 @@ import {
   type Rule,
 } from "../helpers/rpc-proxy.ts";
 import type { SoakContext } from "./clients.ts";
-import { flood, type LoadTargets } from "./strangers.ts";
+import { flood, type LoadTargets } from "./third-parties.ts";
 import { BLOCK_SECONDS, CONFIRMATIONS } from "./world.ts";
 
 export interface FaultRun {
@@ -22,7 +22,7 @@ export interface FaultRun {
   targets: LoadTargets;
 }
 
-/** Two faults at once are of two parts: one part can be broken in one way at a time. */
+/** Two simultaneous faults must concern different parts, and one part can have only one fault at a time. */
 export type Part = "replicas" | "database" | "chain" | "rpc" | "load";
 
 export interface Fault {
@@ -30,12 +30,12 @@ export interface Fault {
   run: (run: FaultRun) => Promise<void>;
 }
 
-/** Of the chain's clock, in all: far less than an authorization lives. */
+/** The total for the chain's clock: much less than an authorization's lifetime. */
 const JUMPED_AT_MOST_SECONDS = 30;
 const DEAR_WEI = 40_000_000_000n;
 const REFUSED_WORDS = ["tx fee exceeds the configured cap", "txpool is full", "internal error"];
 
-/** What cannot be done here, and why: said in the table. */
+/** Faults that are not possible here, with the reason for the report. */
 export const SKIPPED_FAULTS: Record<string, string> = {
   "database clock jumps": "the database reads the machine's clock, which only root may move",
 };
@@ -50,7 +50,7 @@ const RUNS: Record<string, Fault["run"]> = {
   "a replica stands still": async ({ context }) => {
     const replica = context.random.pick(context.world.replicas);
     replica.signal("SIGSTOP");
-    // Longer than a lease: another one takes its lanes, and it wakes up thinking they are its own.
+    // Longer than a lease: another replica takes its lanes, and this one resumes as if it still had them.
     await sleep(context.random.int(6_000, 12_000));
     replica.signal("SIGCONT");
   },
@@ -106,7 +106,7 @@ const RUNS: Record<string, Fault["run"]> = {
     await context.world.chain.stop();
     await sleep(context.random.int(500, 3_000));
     await context.world.chain.start();
-    // It saves no past states, and cannot reorganise into a time before its start.
+    // The node saves no old states, and cannot reorganise to a time before its start.
     await sleep(CONFIRMATIONS * BLOCK_SECONDS * 1_000);
   },
   "the chain node stands still": async ({ context }) => {
@@ -188,7 +188,7 @@ export const FAULTS = new Map<string, Fault>(
   ]),
 );
 
-/** The first endpoint, or both; the second alone would be asked by one replica only. */
+/** The first endpoint, or both; only one replica would use the second one alone. */
 async function disturbed(
   { context }: FaultRun,
   rule: (random: SoakContext["random"]) => Rule,
@@ -204,8 +204,8 @@ async function disturbed(
   second.behave = PASSING;
 }
 
-/** After the last fault: nothing is disturbed any more, whatever a fault left behind when it threw. */
-export async function healAll({ world }: SoakContext): Promise<void> {
+/** After the last fault: removes every disturbance, including what a failed fault left behind. */
+export async function removeAllFaults({ world }: SoakContext): Promise<void> {
   for (const endpoint of world.endpoints) {
     endpoint.behave = PASSING;
     endpoint.delayMs = 0;

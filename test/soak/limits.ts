@@ -1,12 +1,14 @@
-// Whether each limit held at every moment: the rolling sums again, counted naively, against what the owners had asked for by then.
-import { check, type Check, type PaymentRow, type Rows } from "./books.ts";
+// Checks that each limit held at every moment: computes the rolling sums again naively, and compares them
+// with the limits that the owners had set by then.
+import { check, type Check, type PaymentRow, type Rows } from "./reconciliation.ts";
 import type { RuleInForce, SoakAgent } from "./clients.ts";
 
 const DAY_MS = 86_400_000;
 
 /**
- * Every reservation again, from the first on: what weighs at its moment, itself included, against every limit that
- * may have been in force then. And none of a paused agent, and none that was given back on proof that was wrong.
+ * For every reservation, from the first on: the sum at its moment, itself included, must not exceed any limit
+ * that may have been in force then. A paused agent has no reservation, and none was released on a wrong
+ * proof.
  */
 export function checkLimits({ payments }: Rows, agents: SoakAgent[]): Check[] {
   const over: string[] = [];
@@ -24,7 +26,7 @@ export function checkLimits({ payments }: Rows, agents: SoakAgent[]): Check[] {
       const sum = own
         .filter((row) => row.created_at.getTime() > atMs - DAY_MS && weighsAt(row, atMs))
         .reduce((total, { amount }) => total + BigInt(amount), 0n);
-      // Rules are noted in whole milliseconds.
+      // Rules are recorded in whole milliseconds.
       const wholeMs = Math.floor(atMs);
       const limit = possible(agent.rules, wholeMs, ({ limitAtomic }) => limitAtomic).reduce(
         (most, next) => (next > most ? next : most),
@@ -54,12 +56,12 @@ export function possible<T>(
   atMs: number,
   read: (rule: RuleInForce) => T | undefined,
 ): T[] {
-  const said = rules.filter((rule) => read(rule) !== undefined && rule.askedMs <= atMs);
-  // Everything before the last certain one is over.
+  const requested = rules.filter((rule) => read(rule) !== undefined && rule.requestedMs <= atMs);
+  // Rules before the last certain one are no longer in force.
   const from = Math.max(
-    said.findLastIndex(({ certainMs }) => certainMs < atMs),
+    requested.findLastIndex(({ certainMs }) => certainMs < atMs),
     0,
   );
-  const ghosts = said.slice(0, from).filter(({ ghostUntilMs = 0 }) => ghostUntilMs >= atMs);
-  return [...ghosts, ...said.slice(from)].map(read) as T[];
+  const ghosts = requested.slice(0, from).filter(({ ghostUntilMs = 0 }) => ghostUntilMs >= atMs);
+  return [...ghosts, ...requested.slice(from)].map(read) as T[];
 }

@@ -1,11 +1,12 @@
-// The mixed load of the soak: agents that spend and fetch, owners who withdraw and change the rules meanwhile, and strangers whose payments are posted everywhere at once and again later.
+// The mixed load of the soak: agents that spend and fetch, owners who withdraw and change rules, and third
+// parties whose payments are posted to several replicas at once and again later.
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Address, Hex } from "viem";
 import { randomNonce } from "../helpers/engine.ts";
 import {
   atomic,
   count,
-  insist,
+  callUntilAnswered,
   usdc,
   wordOf,
   type Notes,
@@ -14,20 +15,28 @@ import {
   type RuleInForce,
   type SoakAgent,
   type SoakContext,
-  type Told,
+  type ReportedOutcome,
 } from "./clients.ts";
-import { strangerCancels, strangerPays, type LoadTargets, type Posted } from "./strangers.ts";
+import {
+  thirdPartyCancels,
+  thirdPartyPays,
+  type LoadTargets,
+  type Posted,
+} from "./third-parties.ts";
 
-const LOOPS = { agent: 3, stranger: 5, cancel: 1, withdrawal: 1, owner: 1 };
+const LOOPS = { agent: 3, thirdParty: 5, cancel: 1, withdrawal: 1, owner: 1 };
 const WITHDRAWN_TO_OWNER = 3;
-/** An owner wants to know what is in force. */
+/** Owners retry for longer, because the test must know which rule is in force. */
 const PATIENCE_OF_OWNERS_MS = 90_000;
-/** Nobody works longer on a request whose caller has gone. */
+/** The service stops working on an abandoned request within this time. */
 const GHOST_MS = 150_000;
-/** Most of what a bad seller does is decided only when the authorization has expired: the books will say. */
+/**
+ * Much of what a bad seller does is decided only when the authorization expires; reconciliation finds the
+ * outcome.
+ */
 const FETCH_PATIENCE_MS = 10_000;
 
-/** Resolves when the last one has heard, or given up, after the signal. */
+/** Resolves after the signal, when the last client has its response or has given up. */
 export async function runLoad(
   context: SoakContext,
   targets: LoadTargets,
@@ -46,8 +55,8 @@ export async function runLoad(
     ...agents.flatMap((agent) =>
       repeated(LOOPS.agent, () => agentPays(context, agent, targets), 500),
     ),
-    ...repeated(LOOPS.stranger, () => strangerPays(context, targets, posted), 400),
-    ...repeated(LOOPS.cancel, () => strangerCancels(context, targets, posted), 2_500),
+    ...repeated(LOOPS.thirdParty, () => thirdPartyPays(context, targets, posted), 400),
+    ...repeated(LOOPS.cancel, () => thirdPartyCancels(context, targets, posted), 2_500),
     ...repeated(LOOPS.withdrawal, () => withdraw(context, random.pick(agents)), 1_500),
     ...agents.flatMap((agent) => repeated(LOOPS.owner, () => changeRules(context, agent), 4_000)),
   ]);
@@ -71,13 +80,13 @@ async function agentPays(
       ? random.pick(targets.sellerUrls)
       : `${random.pick(world.replicas).url}/api/arc-stats`;
   const startMs = performance.now();
-  const reply = await insist(context, "/api/agents/x402-fetch", {
+  const reply = await callUntilAnswered(context, "/api/agents/x402-fetch", {
     headers: bearer(agent, randomNonce()),
     body: { url, timeoutMs: 6_000 },
     patienceMs: FETCH_PATIENCE_MS,
   });
   const amountPaid = reply?.body["amountPaid"];
-  tell(context.notes, reply, {
+  recordOutcome(context.notes, reply, {
     kind: "x402",
     from: agent.wallet,
     ...(typeof amountPaid === "string" && amountPaid !== "0" && { amount: atomic(amountPaid) }),
@@ -88,15 +97,15 @@ async function agentPays(
 
 async function spend(context: SoakContext, agent: SoakAgent, targets: LoadTargets): Promise<void> {
   const { random } = context;
-  const to = random.next() < 0.03 ? targets.stranger : random.pick(targets.payees);
+  const to = random.next() < 0.03 ? targets.unlistedPayee : random.pick(targets.payees);
   if (to === agent.wallet) return;
   const amount = context.nextAmount();
   const startMs = performance.now();
-  const reply = await insist(context, "/api/agents/spend", {
+  const reply = await callUntilAnswered(context, "/api/agents/spend", {
     headers: bearer(agent, randomNonce()),
     body: { recipient: to, amount: usdc(amount) },
   });
-  tell(context.notes, reply, { kind: "spend", from: agent.wallet, to, amount, startMs });
+  recordOutcome(context.notes, reply, { kind: "spend", from: agent.wallet, to, amount, startMs });
 }
 
 async function withdraw(context: SoakContext, agent: SoakAgent): Promise<void> {
@@ -104,7 +113,7 @@ async function withdraw(context: SoakContext, agent: SoakAgent): Promise<void> {
   const amount = context.nextAmount() * BigInt(WITHDRAWN_TO_OWNER);
   const headers = () => owner.headers;
   const path = `/api/agents/${agent.id}/withdrawals`;
-  const prepared = await insist(context, `${path}/prepare`, {
+  const prepared = await callUntilAnswered(context, `${path}/prepare`, {
     headers,
     body: { amount: usdc(amount) },
   });
@@ -124,15 +133,21 @@ async function withdraw(context: SoakContext, agent: SoakAgent): Promise<void> {
   });
   const startMs = performance.now();
   const key = { "idempotency-key": randomNonce() };
-  const reply = await insist(context, path, {
+  const reply = await callUntilAnswered(context, path, {
     headers: () => ({ ...owner.headers, ...key }),
     body: { order, signature },
   });
   const to = owner.account.address;
-  tell(context.notes, reply, { kind: "withdrawal", from: agent.wallet, to, amount, startMs });
+  recordOutcome(context.notes, reply, {
+    kind: "withdrawal",
+    from: agent.wallet,
+    to,
+    amount,
+    startMs,
+  });
 }
 
-/** One thing at a time, and each is asked until it is answered: so that what is in force is known. */
+/** One change at a time, each retried until it has a response, so that the rule in force is known. */
 async function changeRules(context: SoakContext, agent: SoakAgent): Promise<void> {
   const { random } = context;
   const kind = random.next();
@@ -142,11 +157,14 @@ async function changeRules(context: SoakContext, agent: SoakAgent): Promise<void
     return setRule(context, agent, { paused: false });
   }
   if (kind < 0.45) return rotateKey(context, agent);
-  const me = await insist(context, "/api/agents/me", { method: "GET", headers: bearer(agent) });
+  const me = await callUntilAnswered(context, "/api/agents/me", {
+    method: "GET",
+    headers: bearer(agent),
+  });
   const limits = me?.body["limits"] as { spent: string; reserved: string } | undefined;
   if (!limits) return;
   const counted = atomic(limits.spent) + atomic(limits.reserved);
-  // Below what was spent, hardly above it, and far above it.
+  // Limits below the spent amount, slightly above it, and far above it.
   const room = random.pick([-50_000n, 0n, 30_000n, 500_000n, 1_000_000n, 2_000_000n]);
   return setRule(context, agent, { limitAtomic: counted + room < 0n ? 0n : counted + room });
 }
@@ -156,9 +174,13 @@ async function setRule(
   agent: SoakAgent,
   rule: Pick<RuleInForce, "limitAtomic" | "paused">,
 ): Promise<void> {
-  const entry: RuleInForce = { ...rule, askedMs: Date.now(), certainMs: Number.POSITIVE_INFINITY };
+  const entry: RuleInForce = {
+    ...rule,
+    requestedMs: Date.now(),
+    certainMs: Number.POSITIVE_INFINITY,
+  };
   agent.rules.push(entry);
-  const reply = await insist(context, `/api/agents/${agent.id}`, {
+  const reply = await callUntilAnswered(context, `/api/agents/${agent.id}`, {
     method: "PATCH",
     headers: () => agent.owner.headers,
     body: {
@@ -168,25 +190,25 @@ async function setRule(
     patienceMs: PATIENCE_OF_OWNERS_MS,
     owner: agent.owner,
   });
-  // An order that is used up by a try whose answer was lost did what it says.
+  // An order that an earlier attempt with a lost response used has taken effect.
   if (reply?.status === 200 || reply?.body["code"] === "order_used") entry.certainMs = Date.now();
-  // A late twin of a try without an answer could still undo a later change.
+  // A delayed duplicate of an unanswered attempt could still undo a later change.
   if (reply?.unanswered !== 0) entry.ghostUntilMs = Date.now() + GHOST_MS;
 }
 
 async function rotateKey(context: SoakContext, agent: SoakAgent): Promise<void> {
   const headers = () => agent.owner.headers;
   const path = `/api/agents/${agent.id}/keys`;
-  const rotated = await insist(context, `${path}/${agent.keyId}/rotate`, {
+  const rotated = await callUntilAnswered(context, `${path}/${agent.keyId}/rotate`, {
     headers,
     owner: agent.owner,
     body: { graceSeconds: context.random.pick([0, 5]) },
   });
-  // The answer with the new key may be lost: then another one is issued.
+  // The response with the new key may be lost; then another key is issued.
   const issued =
     rotated?.status === 201
       ? rotated
-      : await insist(context, path, {
+      : await callUntilAnswered(context, path, {
           headers,
           owner: agent.owner,
           body: {},
@@ -198,12 +220,12 @@ async function rotateKey(context: SoakContext, agent: SoakAgent): Promise<void> 
   agent.keyId = (issued.body["key"] as { id: string }).id;
 }
 
-/** Codes of answers that say: it was done, or not. */
-function tell(
+/** Records the outcome of a call. */
+function recordOutcome(
   notes: Notes,
   reply: Reply | undefined,
   about: {
-    kind: Told["kind"];
+    kind: ReportedOutcome["kind"];
     from: Address;
     to?: Address;
     amount?: bigint;
@@ -215,7 +237,7 @@ function tell(
   const outcome = outcomeOf(reply, code);
   if (outcome === "paid") notes.lastPaidMs = performance.now();
   const paymentId = body["paymentId"];
-  notes.told.push({
+  notes.reported.push({
     kind: about.kind,
     outcome,
     ...(code !== undefined && { code }),
@@ -232,7 +254,7 @@ function tell(
 function outcomeOf(reply: Reply | undefined, code: string | undefined): Outcome {
   if (reply === undefined) return "unknown";
   const { status, body } = reply;
-  // `paid_upstream_failed` says so with the transaction.
+  // The problem `paid_upstream_failed` contains the transaction.
   if (typeof body["txHash"] === "string" && (status === 200 || code === "paid_upstream_failed"))
     return "paid";
   if (status === 200) return body["paid"] === false ? "free" : "unknown";

@@ -1,4 +1,4 @@
-// One replica as production runs it, its log in a file. It dies with the soak that started it.
+// One replica as in production, with its log in a file. It ends with the soak that started it.
 import { createWriteStream } from "node:fs";
 import { buildApp } from "../../server/app.ts";
 import { loadConfig } from "../../server/config.ts";

@@ -1,11 +1,13 @@
-// `npm run soak`: minutes of mixed load on several replicas while everything under them is broken; then the books.
+// `npm run soak`: minutes of mixed load on several replicas while faults are injected everywhere below them;
+// then reconciliation.
 //
-//   npm run soak -- --minutes 30                 a real one
+//   npm run soak -- --minutes 30                 a full run
 //   npm run soak -- --minutes 5 --seed 7         the same choices again
 //   npm run soak -- --faults "reads lag,Postgres is killed"
-//   npm run soak -- --minutes 1 --hurried        each fault once; at the end the chain's clock jumps past what is open
+//   npm run soak -- --minutes 1 --hurried        each fault once; at the end the chain's clock jumps past
+// open deadlines
 //
-// Ctrl-C ends the load early; the books are closed all the same. Exit code 1 on any difference.
+// Ctrl-C ends the load early; reconciliation still runs. Exit code 1 on any difference.
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";
 import { parseArgs } from "node:util";
@@ -34,7 +36,7 @@ for (const signal of ["SIGINT", "SIGTERM"]) process.once(signal, () => interrupt
 const outDir = join(ROOT, ".tmp", `soak-${values.seed}`);
 rmSync(outDir, { recursive: true, force: true });
 mkdirSync(outDir, { recursive: true });
-// Inside the repository, where compiled files find the packages.
+// Inside the repository, so that compiled files find the packages.
 const compiled = mkdtempSync(join(ROOT, ".tmp", "soak-compiled-"));
 try {
   await compile(["test/soak/replica.child.ts"], compiled);
@@ -51,7 +53,7 @@ try {
     ...(faults && { faults }),
     isHurried: values.hurried,
     logDir: outDir,
-    say: (line) => console.log(`${stamp()} ${line}`),
+    print: (line) => console.log(`${stamp()} ${line}`),
     signal: interrupted.signal,
   });
   const { notes } = report;

@@ -1,4 +1,6 @@
-// Sellers of the soak: honest ones, and those that fail, hang, deliver without settling, settle late, or settle one payment everywhere at once. Each asks another price each time, so that its payments are known on chain.
+// The sellers of the soak: honest ones, and ones that fail, hang, deliver without settling, settle late, or
+// settle one payment at several replicas at once. Each request has a different price, so that its payment is
+// identified on chain.
 import type { Test } from "tap";
 import { privateKeyToAccount, generatePrivateKey } from "viem/accounts";
 import type { Address } from "viem";
@@ -10,7 +12,7 @@ import {
 import type { TestChain } from "../helpers/chain.ts";
 import { callOnce, type Random } from "./clients.ts";
 
-/** Known only when the replicas run, which must know the sellers' addresses. */
+/** Available only when the replicas run, which need the sellers' URLs first. */
 export interface SellersWorld {
   facilitators: () => string[];
   random: Random;
@@ -23,7 +25,7 @@ export interface SoakSellers {
   payees: Address[];
 }
 
-/** Stays under what the service gives an authorization, so that what no seller uses is over soon. */
+/** Less than the service allows an authorization, so that unused ones expire soon. */
 const MAX_TIMEOUT_SECONDS = 30;
 const LATE_MS = 3_000;
 
@@ -37,7 +39,7 @@ const MANNERS: Record<string, Manner> = {
   "never-settles": (_seller, { response }) => deliver(response, {}),
   late: (seller, { proof, response }) => {
     deliver(response, {});
-    // Its own relayer, and perhaps after the agent's side gave up on it.
+    // With its own relayer, and possibly after the agent's call has given up.
     setTimeout(() => void seller.settle(proof).catch(() => undefined), LATE_MS).unref();
   },
 };
@@ -67,7 +69,9 @@ export async function openSellers(
   };
 }
 
-/** Through our facilitator, at so many replicas at once; delivers when one of them says success. */
+/**
+ * Settles through our facilitator, at this many replicas at once; delivers when one of them reports success.
+ */
 function deliverSettled(places: number): Manner {
   return async (seller, { proof, response }, world) => {
     const body = {

@@ -1,4 +1,6 @@
-// Goal: while replicas, Postgres, the chain node, their connections and their answers fail under mixed load, nothing is lost or paid twice, and the books balance; `npm run soak` is the same for half an hour.
+// Goal: while replicas, Postgres, the chain node, their connections and their responses fail under mixed
+// load, no payment is lost or made twice, and reconciliation finds no difference; `npm run soak` does the
+// same for half an hour.
 // Runs alone
 // Tier: full (takes minutes of mixed load).
 import { mkdtempSync } from "node:fs";
@@ -7,7 +9,7 @@ import { join } from "node:path";
 import t from "tap";
 import { runSoak } from "./soak.ts";
 
-/** One of each kind; the long form has them all. */
+/** One fault of each kind; the long run has all of them. */
 const FAULTS = [
   "a replica is killed",
   "Postgres is killed",
@@ -19,7 +21,7 @@ const FAULTS = [
   "a flood of dust",
 ];
 
-t.test("the books balance", { timeout: 290_000 }, async (t) => {
+t.test("reconciliation finds no difference", { timeout: 290_000 }, async (t) => {
   const report = await runSoak({
     minutes: 0.4,
     replicas: 3,
@@ -27,13 +29,13 @@ t.test("the books balance", { timeout: 290_000 }, async (t) => {
     faults: FAULTS,
     isHurried: true,
     logDir: mkdtempSync(join(process.env["PURSER_TEST_DIR"] ?? tmpdir(), "soak-")),
-    say: (line) => t.comment(line),
+    print: (line) => t.comment(line),
   });
   for (const { what, looked, wrong } of report.checks) t.same(wrong, [], `${what} (of ${looked})`);
-  const { told } = report.notes;
+  const { reported } = report.notes;
   for (const kind of ["spend", "x402", "withdrawal", "facilitated"])
     t.ok(
-      told.some((one) => one.kind === kind && one.outcome === "paid"),
+      reported.some((one) => one.kind === kind && one.outcome === "paid"),
       `${kind}: some were paid, so that there was something to compare`,
     );
 });

@@ -1,4 +1,5 @@
-// One soak: the world is started, loaded and broken for some minutes, healed and let settle; then the books are compared.
+// One soak: starts the services, runs load and faults for some minutes, removes the faults, waits until
+// nothing is open, and reconciles.
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -10,19 +11,19 @@ import {
   checkLedgers,
   checkOnce,
   checkRows,
-  checkTold,
+  checkOutcomes,
   isOpen,
   readChain,
   readRows,
   type Check,
-} from "./books.ts";
+} from "./reconciliation.ts";
 import { openAgent, openOwner, Random, type Notes, type SoakContext } from "./clients.ts";
-import { FAULTS, healAll, type Fault } from "./faults.ts";
+import { FAULTS, removeAllFaults, type Fault } from "./faults.ts";
 import { checkLimits } from "./limits.ts";
 import { runLoad } from "./load.ts";
-import { checkSaid } from "./said.ts";
+import { checkServiceReports } from "./service-reports.ts";
 import { openSellers, type SoakSellers } from "./sellers.ts";
-import { settle, soakPayers, type LoadTargets, type Posted } from "./strangers.ts";
+import { settle, soakPayers, type LoadTargets, type Posted } from "./third-parties.ts";
 import { toJson } from "./table.ts";
 import { startWorld, type World } from "./world.ts";
 
@@ -30,20 +31,20 @@ export interface SoakOptions {
   minutes: number;
   replicas: number;
   seed: number;
-  /** Some of them, by name; all without. */
+  /** The names of some faults; by default all. */
   faults?: string[];
   logDir: string;
-  /** The chain's clock is moved past what is still open, instead of waited for. */
+  /** Moves the chain's clock past open deadlines instead of waiting for them. */
   isHurried?: boolean;
-  say: (line: string) => void;
-  /** Ends the load early; the books are closed all the same. */
+  print: (line: string) => void;
+  /** Ends the load early; reconciliation still runs. */
   signal?: AbortSignal;
 }
 
 export interface FaultRecord {
   name: string;
   times: number;
-  /** From its end to the next payment that somebody was told is made; the longest. */
+  /** The longest time from the end of the fault to the next payment that was reported as paid. */
   silenceMs: number;
 }
 
@@ -60,16 +61,16 @@ const AGENTS = 6;
 const OWNERS = 2;
 const PAYERS = 60;
 const RICH = 10n ** 12n;
-/** It lives on what the others pay it. */
+/** This agent depends on incoming payments. */
 const POOR = 100_000n;
 const FIRST_LIMIT = 1_000_000n;
-/** After the last block that minted, deeper than any reorganisation. */
+/** After the last minting block, for longer than any reorganisation is deep. */
 const SETTLED_IN_MS = 6_000;
-/** Nothing may stand still longer than this once a fault is over. */
+/** After a fault, payments must continue within this time. */
 const SILENCE_AT_MOST_MS = 60_000;
-/** A start of a replica takes its time where the machine has much else to do. */
+/** Starting a replica takes time on a busy machine. */
 const FAULT_AT_MOST_MS = 120_000;
-/** What an authorization may live, what comes after it, and one round of housekeeping. */
+/** An authorization's lifetime, its handling afterwards, and one run of the cleanup jobs. */
 const DEADLINE_MS = 300_000;
 const HURRY_AFTER_MS = 8_000;
 const HURRIED_SECONDS = 150;
@@ -81,7 +82,7 @@ const REPLAYS_AT_THE_END = 40;
 
 export async function runSoak(options: SoakOptions): Promise<SoakReport> {
   const random = new Random(options.seed);
-  const notes: Notes = { told: [], counts: new Map(), faults: [], lastPaidMs: 0 };
+  const notes: Notes = { reported: [], counts: new Map(), faults: [], lastPaidMs: 0 };
   let next = 1_000n;
   const nextAmount = (): bigint => (next += 1n);
   const demoPayTo = getAddress(randomAddress());
@@ -103,18 +104,18 @@ export async function runSoak(options: SoakOptions): Promise<SoakReport> {
     const { signal } = ended;
     const context: SoakContext = { world, random, notes, agents: [], nextAmount, signal };
     const made = await people(context, sellers, demoPayTo);
-    options.say(`seed ${options.seed}: ${options.replicas} replicas, ${AGENTS} agents`);
+    options.print(`seed ${options.seed}: ${options.replicas} replicas, ${AGENTS} agents`);
     const posted: Posted[] = [];
     const load = runLoad(context, made.targets, posted);
     const faults = await breakThings(context, made.targets, options);
     ended.abort();
     await load;
-    options.say("healing, and letting it settle");
-    await within(healAll(context), FAULT_AT_MOST_MS);
+    options.print("removing all faults, and waiting until nothing is open");
+    await within(removeAllFaults(context), FAULT_AT_MOST_MS);
     for (const payment of random.shuffled(posted).slice(0, REPLAYS_AT_THE_END))
       await settle(context, payment);
     await letSettle(context, options);
-    const checks = await closeBooks(context, made.funded, faults, options);
+    const checks = await reconcile(context, made.funded, faults, options);
     const rules = Object.fromEntries(context.agents.map((agent) => [agent.id, agent.rules]));
     const rows = { ...(await readRows(world.postgres.pool)), rules };
     writeFileSync(join(options.logDir, "rows.json"), toJson(rows));
@@ -146,13 +147,13 @@ async function people(
   }
   const targets: LoadTargets = {
     payees,
-    stranger: getAddress(randomAddress()),
+    unlistedPayee: getAddress(randomAddress()),
     sellerUrls: sellers.urls,
     payers: soakPayers(PAYERS, context.random),
     merchants: Array.from({ length: 5 }, () => getAddress(randomAddress())),
   };
   const funded = new Map<Address, bigint>(
-    [...payees, ...sellers.payees, ...targets.merchants, demoPayTo, targets.stranger].map(
+    [...payees, ...sellers.payees, ...targets.merchants, demoPayTo, targets.unlistedPayee].map(
       (address) => [address, 0n],
     ),
   );
@@ -169,7 +170,7 @@ async function people(
   return { targets, funded };
 }
 
-/** Round after round through all faults, each round in another order, until the time is over. */
+/** Runs rounds of all faults, each round in a different order, until the time is over. */
 async function breakThings(
   context: SoakContext,
   targets: LoadTargets,
@@ -181,12 +182,12 @@ async function breakThings(
   let rounds = 0;
   const isOver = (): boolean =>
     options.signal?.aborted === true ||
-    // A short one makes each fault once, whatever the time.
+    // A short run makes each fault once, whatever the time.
     (performance.now() > untilMs && (rounds > 1 || bag.length === 0 || options.isHurried !== true));
   const records = new Map<string, FaultRecord>();
   const names = [...FAULTS.keys()].filter((name) => options.faults?.includes(name) ?? true);
   const run = async (name: string, fault: Fault): Promise<void> => {
-    options.say(`  ${name}`);
+    options.print(`  ${name}`);
     await within(fault.run({ context, targets }), FAULT_AT_MOST_MS).catch((error: unknown) => {
       notes.faults.push(`"${name}" could not be made: ${String(error)}`);
     });
@@ -224,7 +225,7 @@ async function within<T>(work: Promise<T>, limitMs: number): Promise<T> {
   return Promise.race([work, late]).finally(() => limit.abort());
 }
 
-/** Until nothing is open any more, or its deadline is long over. */
+/** Waits until nothing is open, or well past its deadline. */
 async function letSettle({ world }: SoakContext, options: SoakOptions): Promise<void> {
   const startMs = performance.now();
   const deadlineMs = options.isHurried === true ? HURRIED_DEADLINE_MS : DEADLINE_MS;
@@ -242,8 +243,11 @@ async function letSettle({ world }: SoakContext, options: SoakOptions): Promise<
   }
 }
 
-/** Compared until they agree, for a while: some readers follow the chain in the background. */
-async function closeBooks(
+/**
+ * Repeats reconciliation until it agrees, for a limited time: some readers follow the chain in the
+ * background.
+ */
+async function reconcile(
   context: SoakContext,
   funded: ReadonlyMap<Address, bigint>,
   faults: readonly FaultRecord[],
@@ -255,17 +259,17 @@ async function closeBooks(
   const untilMs = performance.now() + patienceMs;
   const sane = await checkChain(world.chain);
   for (;;) {
-    const books = await readChain(world.chain);
+    const chainLog = await readChain(world.chain);
     const rows = await readRows(world.postgres.pool);
     const checks = [
-      checkOnce(books),
-      ...checkTold(books, rows, notes.told),
-      ...checkRows(books, rows),
-      checkLedgers(books, rows, agents),
+      checkOnce(chainLog),
+      ...checkOutcomes(chainLog, rows, notes.reported),
+      ...checkRows(chainLog, rows),
+      checkLedgers(chainLog, rows, agents),
       ...checkLimits(rows, agents),
       sane,
-      await checkBalances(world.chain, books, funded),
-      ...(await checkSaid(context, books, rows)),
+      await checkBalances(world.chain, chainLog, funded),
+      ...(await checkServiceReports(context, chainLog, rows)),
       {
         what: "replicas ended only when killed",
         looked: world.replicas.length,

@@ -1,6 +1,6 @@
-// The soak's one table: what was done, how often, and how it ended.
+// The report of the soak: the actions, their number, and their outcomes.
 import { SKIPPED_FAULTS } from "./faults.ts";
-import type { Told } from "./clients.ts";
+import type { ReportedOutcome } from "./clients.ts";
 import type { SoakReport } from "./soak.ts";
 
 type Row = [what: string, howMany: string, outcome: string];
@@ -9,19 +9,19 @@ const SHOWN_WRONG = 10;
 const number = (value: number | bigint): string => value.toLocaleString("en-US");
 const seconds = (ms: number): string => `${(ms / 1_000).toFixed(1)} s`;
 
-/** True when the books balance. */
-export function printReport(report: SoakReport, say: (line: string) => void): boolean {
+/** Returns true if reconciliation found no difference. */
+export function printReport(report: SoakReport, print: (line: string) => void): boolean {
   const rows = rowsOf(report);
   const widths = [0, 1, 2].map((at) => Math.max(...rows.map((row) => (row[at] ?? "").length)));
   for (const [index, row] of rows.entries()) {
-    say(`| ${row.map((cell, at) => cell.padEnd(widths[at] ?? 0)).join(" | ")} |`);
-    if (index === 0) say(`| ${widths.map((width) => "-".repeat(width)).join(" | ")} |`);
+    print(`| ${row.map((cell, at) => cell.padEnd(widths[at] ?? 0)).join(" | ")} |`);
+    if (index === 0) print(`| ${widths.map((width) => "-".repeat(width)).join(" | ")} |`);
   }
   const wrong = report.checks.filter((check) => check.wrong.length > 0);
   for (const check of wrong) {
-    say(`\n${check.what}:`);
-    for (const line of check.wrong.slice(0, SHOWN_WRONG)) say(`  ${line}`);
-    if (check.wrong.length > SHOWN_WRONG) say(`  and ${check.wrong.length - SHOWN_WRONG} more`);
+    print(`\n${check.what}:`);
+    for (const line of check.wrong.slice(0, SHOWN_WRONG)) print(`  ${line}`);
+    if (check.wrong.length > SHOWN_WRONG) print(`  and ${check.wrong.length - SHOWN_WRONG} more`);
   }
   return wrong.length === 0;
 }
@@ -31,10 +31,10 @@ function rowsOf(report: SoakReport): Row[] {
   return [
     ["what", "how many", "outcome"],
     ["minutes of load", String(report.minutes), `seed ${report.seed}, ${report.blocks} blocks`],
-    toldRow("spends", "spend", notes.told),
-    toldRow("paid fetches", "x402", notes.told),
-    toldRow("withdrawals", "withdrawal", notes.told),
-    toldRow("settle requests of third parties", "facilitated", notes.told),
+    outcomeRow("spends", "spend", notes.reported),
+    outcomeRow("paid fetches", "x402", notes.reported),
+    outcomeRow("withdrawals", "withdrawal", notes.reported),
+    outcomeRow("settle requests of third parties", "facilitated", notes.reported),
     ...[...notes.counts].map(([what, count]): Row => [what, number(count), ""]),
     ...faults.map(({ name, times, silenceMs }): Row => [
       `fault: ${name}`,
@@ -54,8 +54,12 @@ function rowsOf(report: SoakReport): Row[] {
   ];
 }
 
-function toldRow(what: string, kind: Told["kind"], told: readonly Told[]): Row {
-  const ones = told.filter((one) => one.kind === kind);
+function outcomeRow(
+  what: string,
+  kind: ReportedOutcome["kind"],
+  reported: readonly ReportedOutcome[],
+): Row {
+  const ones = reported.filter((one) => one.kind === kind);
   const tally = new Map<string, number>();
   for (const { outcome } of ones) tally.set(outcome, (tally.get(outcome) ?? 0) + 1);
   const paid = ones.filter(({ outcome }) => outcome === "paid");
@@ -67,7 +71,7 @@ function toldRow(what: string, kind: Told["kind"], told: readonly Told[]): Row {
   return [what, number(ones.length), `${outcomes}${times}`];
 }
 
-/** Numbers too large for JSON as text. */
+/** Large numbers become text in JSON. */
 export const toJson = (shown: unknown): string =>
   JSON.stringify(
     shown,

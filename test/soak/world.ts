@@ -1,4 +1,5 @@
-// What the soak runs on and breaks: a Postgres of its own, a chain behind two RPC endpoints, and replicas of the service, each a real process with its own way to the database.
+// The services of the soak: its own Postgres, a chain behind two RPC endpoints, and replicas, each in its own
+// process with its own path to the database.
 import { fork, type ChildProcess } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
@@ -28,17 +29,17 @@ import { rpcProxy, type RpcProxy } from "../helpers/rpc-proxy.ts";
 import { tcpGate, type TcpGate } from "../helpers/tcp-gate.ts";
 
 export const BLOCK_SECONDS = 1;
-/** Reorganisations of the soak stay shallower than this. */
+/** Reorganisations in the soak are less deep than this. */
 export const CONFIRMATIONS = 3;
-/** On top of the chain's ten accounts. */
+/** In addition to the chain's ten accounts. */
 const RELAYERS = 2;
 const CLOCK = fileURLToPath(new URL("../spending/skewed-clock.mjs", import.meta.url));
 
 export interface WorldOptions {
   replicas: number;
-  /** For the replicas' logs; kept. */
+  /** The folder for the replicas' logs, which are kept. */
   logDir: string;
-  /** Told to every replica. */
+  /** Private origins that every replica may fetch from. */
   privateOrigins: (t: Pick<Test, "teardown">, chain: TestChain) => Promise<string[]>;
   demoPayTo: string;
 }
@@ -50,26 +51,29 @@ export interface Replica {
   readonly isUp: boolean;
   start(env?: Record<string, string>): Promise<void>;
   signal(signal: NodeJS.Signals): void;
-  /** Resolves when it is dead. */
+  /** Resolves when the process has ended. */
   kill(): Promise<void>;
 }
 
 export interface World {
   chain: TestChain;
-  /** Two endpoints of the one chain; each replica has them in another order, the first has one alone. */
+  /**
+   * Two endpoints of the same chain. Each replica has them in a different order, and the first one has only
+   * one.
+   */
   endpoints: [RpcProxy, RpcProxy];
   replicas: Replica[];
   postgres: SoakPostgres;
   publicUrl: string;
   relayers: `0x${string}`[];
-  /** Replicas that ended although nobody killed them. */
+  /** Replicas that ended although the soak did not kill them. */
   ownEnds: string[];
   stop(): Promise<void>;
 }
 
 /**
- * The soak's own note of when each payment began to weigh on its agent's limit, and when it ceased to: `updated_at` moves
- * on when anything else is written, such as what became of a delivery.
+ * The soak's own record of when each payment began and ceased to count against its agent's limit.
+ * `updated_at` is not usable, because other writes change it too, such as the outcome of a delivery.
  */
 const WITNESS = `
   CREATE SCHEMA soak;
@@ -156,11 +160,11 @@ function soakReplica(
     isUp: false,
     isWanted: false,
   };
-  // What ends a process is said there, and nowhere else.
+  // Messages at the end of a process are only on stderr.
   const stderr = openSync(`${made.env["SOAK_LOG"]}.stderr`, "a");
   t.teardown(() => closeSync(stderr));
 
-  /** A supervisor's part: a start that fails, on a database that is away, is tried again. */
+  /** Retries a start that fails because the database is unavailable, as a supervisor would. */
   async function start(env: Record<string, string> = {}): Promise<void> {
     state.isWanted = true;
     while (state.isWanted && !state.isUp) {
@@ -171,8 +175,8 @@ function soakReplica(
       });
       state.child = child;
       const ended = once(child, "exit");
-      const [said] = (await Promise.race([once(child, "message"), ended])) as unknown[];
-      state.isUp = said === "ready";
+      const [message] = (await Promise.race([once(child, "message"), ended])) as unknown[];
+      state.isUp = message === "ready";
       if (!state.isUp) await sleep(500);
       else
         child.once("exit", (code, signal) => {
@@ -213,13 +217,13 @@ function soakReplica(
   };
 }
 
-/** Durable, because it is killed; its own, because the other tests' one is not. */
+/** A durable server of its own: it is killed, and the other tests' server is not durable. */
 export class SoakPostgres {
   readonly #dir: string;
   readonly #password: string;
   #server: PostgresServer;
   readonly port: number;
-  /** Past the gates: the soak's own look at the books. */
+  /** Connects to Postgres directly, past the fault proxies. */
   readonly pool: Pool;
 
   private constructor(dir: string, password: string, server: PostgresServer) {
@@ -255,7 +259,7 @@ export class SoakPostgres {
     return `postgresql://purser:${this.#password}@127.0.0.1:${port}/soak`;
   }
 
-  /** The server and all its backends at once, as a power cut does. */
+  /** Kills the server and all its backends at once, as a power failure does. */
   async kill(): Promise<void> {
     this.signal("SIGKILL");
     await this.#server.ended;
@@ -271,13 +275,13 @@ export class SoakPostgres {
       try {
         process.kill(pid, signal);
       } catch {
-        // It ended meanwhile.
+        // It has ended meanwhile.
       }
     }
   }
 }
 
-/** Postgres starts a process for each connection: all are its children, none is deeper. */
+/** Postgres starts a child process for each connection, and these start none. */
 export function childrenOf(parent: number): number[] {
   return readdirSync("/proc")
     .filter((name) => /^\d+$/.test(name))

@@ -23,7 +23,7 @@ t.test("a target is held against medians", async (t) => {
     of: (rate: number) => rate,
   } as const;
   const twice = {
-    says: ">= 2x",
+    label: ">= 2x",
     reached: ({ ours, reference = 0 }: { ours: number; reference?: number }) =>
       ours >= 2 * reference,
   };

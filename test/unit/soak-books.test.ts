@@ -5,13 +5,13 @@ import {
   checkLedgers,
   checkOnce,
   checkRows,
-  checkTold,
-  type Books,
+  checkOutcomes,
+  type ChainLog,
   type Move,
   type PaymentRow,
   type Rows,
-} from "../soak/books.ts";
-import type { RuleInForce, SoakAgent, Told } from "../soak/clients.ts";
+} from "../soak/reconciliation.ts";
+import type { RuleInForce, SoakAgent, ReportedOutcome } from "../soak/clients.ts";
 import { checkLimits } from "../soak/limits.ts";
 
 const WALLET: Address = `0x${"a1".repeat(20)}`;
@@ -27,7 +27,7 @@ const move: Move = {
   block: 1n,
 };
 
-function books(...moves: Move[]): Books {
+function chainLog(...moves: Move[]): ChainLog {
   const byKey = new Map<string, Move[]>();
   for (const one of moves) {
     const key = `${one.from}:${one.nonce}`;
@@ -60,7 +60,7 @@ const settlement = (status: string, tx_hash: Hex | null = HASH): Rows["settlemen
   tx_hash,
   error_reason: null,
 });
-const told = (outcome: Told["outcome"]): Told => ({
+const told = (outcome: ReportedOutcome["outcome"]): ReportedOutcome => ({
   kind: "spend",
   outcome,
   from: WALLET,
@@ -72,17 +72,21 @@ const told = (outcome: Told["outcome"]): Told => ({
 const agent = (rules: RuleInForce[]): SoakAgent[] => [
   { id: "agt_1", wallet: WALLET, rules } as unknown as SoakAgent,
 ];
-const rule = (over: Partial<RuleInForce>): RuleInForce => ({ askedMs: 0, certainMs: 0, ...over });
+const rule = (over: Partial<RuleInForce>): RuleInForce => ({
+  requestedMs: 0,
+  certainMs: 0,
+  ...over,
+});
 const wrongs = (checks: { wrong: string[] }[]): number[] => checks.map(({ wrong }) => wrong.length);
 
 t.test("moved twice", async (t) => {
-  t.same(wrongs([checkOnce(books(move)), checkOnce(books(move, move))]), [0, 1]);
+  t.same(wrongs([checkOnce(chainLog(move)), checkOnce(chainLog(move, move))]), [0, 1]);
 });
 
 t.test("what callers were told", async (t) => {
   const rows: Rows = { settlements: [], payments: [payment()] };
-  const check = (outcomes: Told["outcome"][], ...moves: Move[]) =>
-    wrongs(checkTold(books(...moves), rows, outcomes.map(told))).filter((_, at) => at !== 1);
+  const check = (outcomes: ReportedOutcome["outcome"][], ...moves: Move[]) =>
+    wrongs(checkOutcomes(chainLog(...moves), rows, outcomes.map(told))).filter((_, at) => at !== 1);
   t.same(check(["paid"], move), [0, 0, 0]);
   t.same(check(["paid"]), [1, 0, 0], "lost");
   t.same(check(["paid"], move, move), [1, 0, 0], "doubled");
@@ -93,7 +97,7 @@ t.test("what callers were told", async (t) => {
   }
   t.same(check(["unknown"], move), [0, 0, 0], "either is true of what nobody was told");
   const afterReorg = (row: Rows["settlements"][number]) =>
-    checkTold(books(), { ...rows, settlements: [row] }, [{ ...told("paid"), nonce: NONCE }]);
+    checkOutcomes(chainLog(), { ...rows, settlements: [row] }, [{ ...told("paid"), nonce: NONCE }]);
   const takenBack = { ...settlement("expired"), taken_back: true };
   t.same(wrongs(afterReorg(takenBack)), [0, 0, 0, 0]);
   t.equal(afterReorg(takenBack)[1]?.looked, 1, "counted");
@@ -107,21 +111,21 @@ t.test("what callers were told", async (t) => {
 
 t.test("rows against the chain", async (t) => {
   const check = (row: Rows["settlements"][number], ...moves: Move[]) =>
-    wrongs(checkRows(books(...moves), { settlements: [row], payments: [] }));
+    wrongs(checkRows(chainLog(...moves), { settlements: [row], payments: [] }));
   t.same(check(settlement("settled"), move), [0, 0]);
   t.same(check(settlement("settled")), [1, 0]);
   t.same(check(settlement("settled", NONCE), move), [1, 0], "by another transaction");
   t.same(check(settlement("failed"), move), [1, 0]);
   t.same(check(settlement("submitted"), move), [0, 1]);
-  t.same(wrongs(checkRows(books(move), { settlements: [], payments: [] })), [1, 0], "no row");
+  t.same(wrongs(checkRows(chainLog(move), { settlements: [], payments: [] })), [1, 0], "no row");
 });
 
 t.test("ledgers against the chain", async (t) => {
   const rows: Rows = { settlements: [], payments: [payment()] };
-  t.same(checkLedgers(books(move), rows, agent([])).wrong, []);
-  t.equal(checkLedgers(books(), rows, agent([])).wrong.length, 1);
+  t.same(checkLedgers(chainLog(move), rows, agent([])).wrong, []);
+  t.equal(checkLedgers(chainLog(), rows, agent([])).wrong.length, 1);
   const received = { ...move, from: PAYEE, to: WALLET };
-  t.equal(checkLedgers(books(move, received), rows, agent([])).wrong.length, 1, "not told of");
+  t.equal(checkLedgers(chainLog(move, received), rows, agent([])).wrong.length, 1, "not told of");
 });
 
 t.test("limits", async (t) => {
@@ -142,7 +146,7 @@ t.test("limits", async (t) => {
   const lowered = (certainMs: number, ghostUntilMs?: number) => [
     open,
     rule({ limitAtomic: 10n, ...(ghostUntilMs !== undefined && { ghostUntilMs }) }),
-    rule({ limitAtomic: 5n, askedMs: 1_100, certainMs }),
+    rule({ limitAtomic: 5n, requestedMs: 1_100, certainMs }),
   ];
   t.same(check([payment(), second], lowered(1_200)), [1, 0, 0], "lowered, and known to be");
   t.same(check([payment(), second], lowered(1_600)), [0, 0, 0], "lowered about then");
@@ -150,7 +154,7 @@ t.test("limits", async (t) => {
   const pausedThen = [
     open,
     rule({ limitAtomic: 10n }),
-    rule({ paused: true, askedMs: 1_100, certainMs: 1_200 }),
+    rule({ paused: true, requestedMs: 1_100, certainMs: 1_200 }),
   ];
   t.same(check([payment(), second], pausedThen), [0, 0, 1]);
 });

@@ -26,8 +26,8 @@ import {
   diffRules,
   EMPTY_RULES,
   requestFor,
-  tellRules,
-  wordsOf,
+  describeRules,
+  ruleLabelsOf,
 } from "../../web/src/features/rules/rules.ts";
 import { testAccount } from "../helpers/chain.ts";
 
@@ -110,9 +110,9 @@ t.test("a pasted list is read in every usual shape, and each bad line is named",
 t.test("rules are told as they are, and only what changed is sent", async (t) => {
   const payee = { address: testAccount(1).address, label: "Weather API" };
   const before = { ...EMPTY_RULES, name: "a", dailyLimit: "5", allowlist: [payee] };
-  t.match(tellRules(before).join(" "), "at most 5.00 USDC in any 24 hours, only to 1 address");
-  t.match(tellRules({ ...before, allowlist: [] }).join(" "), "cannot pay until you add");
-  t.match(tellRules({ ...before, dailyLimit: "0" }).join(" "), "cannot spend");
+  t.match(describeRules(before).join(" "), "at most 5.00 USDC in any 24 hours, only to 1 address");
+  t.match(describeRules({ ...before, allowlist: [] }).join(" "), "cannot pay until you add");
+  t.match(describeRules({ ...before, dailyLimit: "0" }).join(" "), "cannot spend");
   t.match(checkRules({ ...before, name: " ", dailyLimit: "x" }, 0), {
     name: /name/,
     dailyLimit: /amount/,
@@ -129,7 +129,7 @@ t.test("rules are told as they are, and only what changed is sent", async (t) =>
     field: field ? { ...field, label: `The server's ${field.label}` } : null,
   }));
   t.same(
-    diffRules(before, after, wordsOf(rules)).map(({ what }) => what),
+    diffRules(before, after, ruleLabelsOf(rules)).map(({ what }) => what),
     ["The server's Daily limit", "The server's Limit per payment", "Payee removed"],
     "settings are called what the rules call them",
   );

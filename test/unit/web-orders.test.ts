@@ -16,7 +16,7 @@ import {
   type OrderKind,
   typedDataFor,
 } from "../../web/src/lib/orders/typed-data.ts";
-import { creationAsk, keyAsk } from "../../web/src/lib/orders/asks.ts";
+import { creationRequest, keyRequest } from "../../web/src/lib/orders/requests.ts";
 import { hashTypedData } from "viem";
 import { testAccount } from "../helpers/chain.ts";
 
@@ -77,9 +77,9 @@ t.test("what the wallet is shown is built here, and is what the server checks", 
 });
 
 t.test("an order that says what was asked for is told; any other is not signed", async (t) => {
-  const ask = creationAsk(body, "eip155:5042002");
-  const { changes, isNews } = await ask.read({ ...orderOf(RULES) });
-  t.equal(isNews, false);
+  const ask = creationRequest(body, "eip155:5042002");
+  const { changes, hasUnseenChanges } = await ask.read({ ...orderOf(RULES) });
+  t.equal(hasUnseenChanges, false);
   t.same(changes.map(({ what, after }) => `${what}: ${after}`).slice(0, 5), [
     "Name: a",
     "Daily limit: 5.00 USDC",
@@ -120,7 +120,7 @@ t.test("a key is issued to the agent it was asked for, with its label and end", 
     network: "eip155:5042002",
     walletAddress: wallet,
   };
-  const ask = keyAsk({ agent, title: "New API key", label: "ci", expiresAt: null });
+  const ask = keyRequest({ agent, title: "New API key", label: "ci", expiresAt: null });
   const order = {
     agent: "agt_1",
     wallet: agent.walletAddress,

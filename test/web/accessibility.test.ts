@@ -1,4 +1,5 @@
-// Goal: every screen can be used by everyone: no axe violation in either theme or size, nothing runs off a phone, and the keyboard reaches all of it.
+// Goal: everybody can use every screen: no axe violation in either theme or size, no overflow on a phone, and
+// everything is reachable by keyboard.
 import { readFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import type { Page } from "playwright-core";
@@ -14,13 +15,14 @@ const axeSource = await readFile(
   "utf8",
 );
 const PHONE = { width: 360, height: 740 };
-// The default tier looks at every screen once: small, where things run off, and dark, where contrast is lost.
+// The default tier checks every screen once: on a phone, where overflow occurs, and dark, where contrast is
+// lost.
 const SIZES = isFullTier
   ? { desktop: { width: 1280, height: 900 }, phone: PHONE }
   : { phone: PHONE };
 const THEMES = isFullTier ? (["light", "dark"] as const) : (["dark"] as const);
 
-/** `SCREENSHOTS=folder npm test -- test/web/accessibility.test.ts` keeps pictures for people to look at. */
+/** `SCREENSHOTS=folder npm test -- test/web/accessibility.test.ts` saves screenshots. */
 const folder = process.env["SCREENSHOTS"];
 
 interface Violation {
@@ -29,16 +31,16 @@ interface Violation {
   nodes: { target: string[]; failureSummary: string }[];
 }
 
-/** The debugger puts it into each page, so the page's own content policy stays as strict as it is. */
+/** Injected by the debugger, so that the page's own Content-Security-Policy stays in force. */
 const addAxe = (page: Page): Promise<unknown> => page.addInitScript(axeSource);
 
 async function violations(page: Page): Promise<string[]> {
   await page.evaluate(async () => {
-    // Rows out of sight are not styled until they come near; axe looks at them all.
+    // Rows outside the viewport are not rendered, but axe must check all of them.
     const sheet = new CSSStyleSheet();
     sheet.replaceSync("* { content-visibility: visible !important; }");
     document.adoptedStyleSheets = [sheet];
-    // The theme must have been painted: two frames.
+    // Two frames, so that the theme is painted.
     await new Promise((done) => {
       requestAnimationFrame(() => requestAnimationFrame(done));
     });
@@ -55,7 +57,7 @@ async function violations(page: Page): Promise<string[]> {
 }
 
 const world = await webWorld(t, {
-  // Nothing is sent: the screen shows what is there with a server.
+  // Nothing is sent: this only shows the screens of a service with a mail server.
   env: { SMTP_URL: "smtp://127.0.0.1:9", MAIL_FROM: "purser@mail.example" },
 });
 const privateScreens = await ownerScreens(world);
@@ -89,7 +91,7 @@ t.test("every screen", async (t) => {
     let shown: Screen | undefined;
     for (const screen of screens) {
       await check(screen, page, shown);
-      // Where nothing was done, the page need not be loaded again for the next state of it.
+      // After a screen without an action, the page need not be loaded again for its next state.
       shown = screen.act ? undefined : screen;
     }
   };
@@ -116,7 +118,7 @@ t.test("by keyboard alone", async (t) => {
   const press = async (times: number, key = "Tab"): Promise<void> => {
     for (let count = 0; count < times; count += 1) await page.keyboard.press(key);
   };
-  /** Tabs on until the focus is on what matches; fails when it never is. */
+  /** Presses Tab until the focused element matches; fails if none does. */
   const tabTo = async (text: RegExp): Promise<void> => {
     for (let count = 0; count < 60; count += 1) {
       if (text.test(String(await focused()))) return;
@@ -138,7 +140,7 @@ t.test("by keyboard alone", async (t) => {
   await tabTo(/^research-agent$/);
   await page.keyboard.press("Enter");
   await page.getByRole("heading", { name: "research-agent" }).waitFor();
-  t.equal(await focused(), "research-agent", "the focus follows to the new screen's title");
+  t.equal(await focused(), "research-agent", "the focus moves to the new screen's title");
 
   await page.getByText("daily limit exceeded").first().waitFor();
   const row = page.getByRole("listitem").filter({ hasText: "daily limit exceeded" });

@@ -1,4 +1,5 @@
-// Goal: an owner sees on every page what an agent asks for, decides it with one press and at most one wallet window, and nothing happens by looking.
+// Goal: an owner sees on every page that an agent requests approval, decides it with one press and at most
+// one wallet window, and looking at it changes nothing.
 import t from "tap";
 import { testAccount } from "../helpers/chain.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";
@@ -6,7 +7,7 @@ import { usdcOf } from "../spending/ledger.helper.ts";
 import { picture, stepsOf } from "./pictures.ts";
 import { asAgent, DEMO_OWNER, signInWithDemoWallet, webWorld } from "./world.ts";
 
-t.test("from denial to permit", async (t) => {
+t.test("from a denied payment to an approved one", async (t) => {
   const world = await webWorld(t);
   const owner = await signIn(world, DEMO_OWNER);
   const agent = await createAgent(world, owner, { name: "research-agent" });
@@ -16,7 +17,7 @@ t.test("from denial to permit", async (t) => {
   await page.getByRole("heading", { name: "Settings" }).waitFor();
   const head = page.getByRole("link", { name: /^Approvals/ });
   const payee = testAccount(95).address;
-  const ask = async (amount: string): Promise<string> => {
+  const requestApproval = async (amount: string): Promise<string> => {
     const answer = await asAgent(world, agent.apiKey, "spend", {
       recipient: payee,
       amount,
@@ -29,13 +30,13 @@ t.test("from denial to permit", async (t) => {
   const step = stepsOf(t);
   let id = "";
 
-  await step("the badge appears live, wherever the owner is", async () => {
-    id = await ask("1.25");
+  await step("the badge appears live, on any page", async () => {
+    id = await requestApproval("1.25");
     await head.getByText("1 waiting for you").waitFor();
     await picture(page, "badge");
   });
 
-  await step("opening its link shows all and decides nothing", async (t) => {
+  await step("opening the link shows everything and decides nothing", async (t) => {
     await page.goto(`${world.baseUrl}/approvals?approval=${id}`);
     const drawer = page.getByRole("dialog");
     await drawer.getByRole("button", { name: "Allow once" }).waitFor();
@@ -50,7 +51,7 @@ t.test("from denial to permit", async (t) => {
   await step("one press allows it, and the agent's repeat pays", async (t) => {
     await page.getByRole("dialog").getByRole("button", { name: "Allow once" }).click();
     await page.getByRole("dialog").getByText("Allowed", { exact: true }).waitFor();
-    t.equal(await usdcOf(world, payee), 0n, "allowing moves nothing");
+    t.equal(await usdcOf(world, payee), 0n, "approving moves no money");
     const paid = await asAgent(world, agent.apiKey, "spend", {
       recipient: payee,
       amount: "1.25",
@@ -62,8 +63,8 @@ t.test("from denial to permit", async (t) => {
     await page.keyboard.press("Escape");
   });
 
-  await step("declining needs no wallet, and says so to the agent", async (t) => {
-    id = await ask("3");
+  await step("declining needs no wallet, and the agent is informed", async (t) => {
+    id = await requestApproval("3");
     await head.getByText("1 waiting for you").waitFor();
     await page.goto(`${world.baseUrl}/agents`);
     await head.click();

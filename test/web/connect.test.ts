@@ -22,9 +22,9 @@ const agent = await createAgent(world, owner, {
   allowlist: [{ address: seller, label: "Chain statistics" }],
 });
 await world.chain.mint(agent.walletAddress, 10_000_000n);
-/** As a person does it: sign in where it is asked for, choose the agent, press. */
-async function consentInBrowser(t: Test, asked: URL, callback: Callback): Promise<URL> {
-  const { page, faults } = await world.open(t, asked.pathname + asked.search);
+/** As a user does it: signs in when required, chooses the agent, presses the button. */
+async function consentInBrowser(t: Test, consentUrl: URL, callback: Callback): Promise<URL> {
+  const { page, faults } = await world.open(t, consentUrl.pathname + consentUrl.search);
   await signInWithDemoWallet(page);
   await page.getByRole("heading", { name: "Connect Official Client?" }).waitFor();
   await picture(page, "consent", true);
@@ -36,12 +36,12 @@ async function consentInBrowser(t: Test, asked: URL, callback: Callback): Promis
   return back;
 }
 
-t.test("the first paid call from a new machine, no key copied", async (t) => {
+t.test("the first paid call from a new machine, without a copied key", async (t) => {
   const callback = await listenForCallback(t);
   const provider = new MemoryProvider(callback.url);
   const startedMs = performance.now();
-  const client = await connectClient(`${world.baseUrl}/mcp`, provider, async (asked) => {
-    const back = await consentInBrowser(t, asked, callback);
+  const client = await connectClient(`${world.baseUrl}/mcp`, provider, async (consentUrl) => {
+    const back = await consentInBrowser(t, consentUrl, callback);
     t.equal(back.searchParams.get("state"), provider.sentState);
     t.equal(back.searchParams.get("iss"), world.config.publicUrl);
     return back;
@@ -53,18 +53,18 @@ t.test("the first paid call from a new machine, no key copied", async (t) => {
   t.match(paid.structuredContent, { paid: true, amountPaid: "0.001" }, JSON.stringify(paid));
   t.ok(performance.now() - startedMs < 120_000, "within two minutes");
 
-  await t.test("a renewal, as the client itself does it", async (t) => {
+  await t.test("a token refresh by the client itself", async (t) => {
     const { saved } = provider;
     if (saved) provider.saved = { ...saved, access_token: "purser_at_wornout" };
     const again = await connectClient(`${world.baseUrl}/mcp`, provider, () => {
-      throw new Error("the owner must not be asked again");
+      throw new Error("the owner must not have to approve again");
     });
     t.notOk((await again.callTool({ name: "wallet_status", arguments: {} })).isError);
     t.not(provider.saved?.refresh_token, saved?.refresh_token, "the refresh token is a new one");
     await again.close();
   });
 
-  await t.test("the owner sees the connection, its use, and ends it", async (t) => {
+  await t.test("the owner sees the connection and its use, and ends it", async (t) => {
     const { page, faults } = await world.open(t, `/agents/${agent.id}/keys`);
     await signInWithDemoWallet(page);
     const section = page.getByRole("region", { name: "Connected programs" });
@@ -75,7 +75,7 @@ t.test("the first paid call from a new machine, no key copied", async (t) => {
     await row.getByRole("button", { name: /^End/ }).click();
     await page.getByRole("dialog").getByRole("button", { name: "End connection" }).click();
     await row.getByText("Ended", { exact: true }).waitFor();
-    await t.rejects(client.callTool({ name: "wallet_status", arguments: {} }), "ended at once");
+    await t.rejects(client.callTool({ name: "wallet_status", arguments: {} }), "ended immediately");
     await page.goto(`${world.baseUrl}/agents/${agent.id}/audit`);
     await page.getByText("Connection granted").first().waitFor();
     await page.getByText("Connection revoked").first().waitFor();
@@ -84,11 +84,11 @@ t.test("the first paid call from a new machine, no key copied", async (t) => {
   await client.close();
 });
 
-t.test("a new agent, made on the way, and no first key left over", async (t) => {
+t.test("an agent created during the connection leaves no unused first key", async (t) => {
   const callback = await listenForCallback(t);
   const provider = new MemoryProvider(callback.url);
-  const client = await connectClient(`${world.baseUrl}/mcp`, provider, async (asked) => {
-    const { page, faults } = await world.open(t, asked.pathname + asked.search);
+  const client = await connectClient(`${world.baseUrl}/mcp`, provider, async (consentUrl) => {
+    const { page, faults } = await world.open(t, consentUrl.pathname + consentUrl.search);
     await signInWithDemoWallet(page);
     await page
       .getByRole("radio", { name: "Can pay 4.999 USDC now, capped by the daily limit" })
@@ -107,17 +107,21 @@ t.test("a new agent, made on the way, and no first key left over", async (t) => 
   t.match(status.structuredContent, { name: "made-on-the-way" });
   const { id } = status.structuredContent as { id: string };
   const keys = await asOwner(world.app, owner, { method: "GET", url: `/api/agents/${id}/keys` });
-  t.match(keys.json(), { items: [{ status: "revoked" }] }, "the key nobody saw is revoked");
+  t.match(
+    keys.json(),
+    { items: [{ status: "revoked" }] },
+    "the key that was never shown is revoked",
+  );
   await client.close();
 });
 
-t.test("a wallet of its own shows what is granted, and may say no", async (t) => {
+t.test("the owner's own wallet shows the permissions, and the owner may decline", async (t) => {
   const callback = await listenForCallback(t);
   const provider = new MemoryProvider(callback.url);
-  const client = await connectClient(`${world.baseUrl}/mcp`, provider, async (asked) => {
+  const client = await connectClient(`${world.baseUrl}/mcp`, provider, async (consentUrl) => {
     const { page, faults } = await openPage(t, world.browser);
     const wallet = await injectWallet(page, DEMO_OWNER, { chainId: world.chain.chainId });
-    await page.goto(asked.href);
+    await page.goto(consentUrl.href);
     await page.getByRole("button", { name: /Test Wallet/ }).click();
     await page.getByRole("button", { name: "Sign in", exact: true }).click();
     await page.getByRole("radio", { name: /research-agent/ }).check();
@@ -131,7 +135,7 @@ t.test("a wallet of its own shows what is granted, and may say no", async (t) =>
     const active = (await connections()).json<{ items: { status: string }[] }>().items;
     t.notOk(
       active.some(({ status }) => status === "active"),
-      "without the wallet nothing is connected",
+      "without the wallet's signature nothing is connected",
     );
     await dialog.getByRole("button", { name: "Sign again" }).click();
     const back = await callback.came;
@@ -150,12 +154,12 @@ t.test("a wallet of its own shows what is granted, and may say no", async (t) =>
   await client.close();
 });
 
-t.test("saying no", async (t) => {
+t.test("declining a connection", async (t) => {
   const callback = await listenForCallback(t);
   const provider = new MemoryProvider(callback.url);
   await t.rejects(
-    connectClient(`${world.baseUrl}/mcp`, provider, async (asked) => {
-      const { page } = await world.open(t, asked.pathname + asked.search);
+    connectClient(`${world.baseUrl}/mcp`, provider, async (consentUrl) => {
+      const { page } = await world.open(t, consentUrl.pathname + consentUrl.search);
       await signInWithDemoWallet(page);
       await page.getByRole("button", { name: "Cancel" }).click();
       const back = await callback.came;
@@ -167,7 +171,7 @@ t.test("saying no", async (t) => {
   );
 });
 
-t.test("an address that the program did not register is shown, never gone to", async (t) => {
+t.test("a redirect URI that the program did not register is shown, and not followed", async (t) => {
   const answer = await world.app.inject({
     method: "POST",
     url: "/oauth/register",
@@ -186,7 +190,7 @@ t.test("an address that the program did not register is shown, never gone to", a
   await page.getByRole("heading", { name: "This program cannot be connected" }).waitFor();
   await page.getByText("did not register this address at evil.example").waitFor();
   await picture(page, "consent-refused", true);
-  t.ok(page.url().startsWith(world.baseUrl), "the browser stayed");
+  t.ok(page.url().startsWith(world.baseUrl), "the browser stayed on the service");
   t.equal(await page.getByRole("button", { name: /Go back/ }).count(), 0);
   const frame = await world.app.inject({ url: "/oauth/authorize" });
   t.match(frame.headers["content-security-policy"], /frame-ancestors 'none'/);

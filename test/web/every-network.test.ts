@@ -1,4 +1,5 @@
-// Goal: an owner sees money on every network, and takes it out of the one that was chosen; one network that is down hides no other.
+// Goal: an owner sees the balance on every network and withdraws from the chosen one; a network that is down
+// does not hide the others.
 // Tier: full (tries every variant of one feature).
 import { mkdir } from "node:fs/promises";
 import t from "tap";
@@ -16,7 +17,7 @@ const owner = await signIn(world, DEMO_OWNER);
 const agent = await createAgent(world, owner, { name: "two-places" });
 await other.mint(agent.walletAddress, 5_000_000n);
 
-/** `SCREENSHOTS=folder npm test -- test/web/every-network.test.ts` keeps pictures for people to look at. */
+/** `SCREENSHOTS=folder npm test -- test/web/every-network.test.ts` saves screenshots. */
 const folder = process.env["SCREENSHOTS"];
 if (folder !== undefined) await mkdir(folder, { recursive: true });
 
@@ -50,19 +51,19 @@ for (const [size, width, height] of [
       t.equal(
         await page.getByLabel("Network").inputValue(),
         "eip155:5042",
-        "where there is something",
+        "a network with a balance is selected",
       );
       t.equal(await page.getByRole("button", { name: "Archive agent…" }).isDisabled(), true);
       await page.evaluate(() => document.querySelector("select")?.scrollIntoView());
       await shot("withdraw");
       t.ok(
         await page.evaluate(() => document.body.scrollWidth <= document.body.clientWidth),
-        "nothing runs off the screen",
+        "nothing overflows the screen",
       );
       t.same(faults, []);
     });
 
-t.test("a network that cannot be read is said, and hides no other", async (t) => {
+t.test("an unreadable network is reported, and does not hide the others", async (t) => {
   await world.chain.mint(agent.walletAddress, 2_000_000n);
   await other.stop();
   const { page } = await world.open(t, "/agents");
@@ -75,7 +76,7 @@ t.test("a network that cannot be read is said, and hides no other", async (t) =>
   await other.start();
 });
 
-t.test("what was chosen is signed for, and leaves", async (t) => {
+t.test("the chosen network is signed for, and the money leaves it", async (t) => {
   const { page, faults } = await world.open(t, `/agents/${agent.id}/withdraw`);
   await signInWithDemoWallet(page);
   const before = await usdcOf({ chain: other }, DEMO_OWNER.address);
@@ -93,7 +94,7 @@ t.test("what was chosen is signed for, and leaves", async (t) => {
   t.same(faults, []);
 });
 
-t.test("the overview says whether the ledger equals the chain, or what differs", async (t) => {
+t.test("the overview reports whether the ledger matches the chain", async (t) => {
   const { page } = await world.open(t, "/agents");
   await signInWithDemoWallet(page);
   await page
@@ -107,7 +108,8 @@ t.test("the overview says whether the ledger equals the chain, or what differs",
     for (const colorScheme of ["light", "dark"] as const) {
       const { page: other } = await world.open(t, "/agents", { width, height, colorScheme });
       await signInWithDemoWallet(other);
-      // The books are patient with what no authorization explains, and this machine may be busy.
+      // Reconciliation waits before it reports money that no authorization explains, and this machine may be
+      // busy.
       await other
         .getByText(/The ledger differs from the chain on Arc Testnet, as of block/)
         .waitFor({ timeout: 100_000 });

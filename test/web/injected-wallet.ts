@@ -1,36 +1,36 @@
-// A wallet as a browser extension brings it (EIP-6963), whose keys are here in the test and sign with viem.
+// A browser-extension wallet (EIP-6963) for tests: its keys are in the test process, and viem signs.
 import type { Page } from "playwright-core";
 import { type Address, type Hex, hexToNumber, type TypedDataDefinition } from "viem";
 import type { TestAccount, TestChain } from "../helpers/chain.ts";
 
 export interface InjectedWallet {
-  /** Everything the page asked for, in order. */
+  /** All requests of the page, in order. */
   requests: { method: string; params: unknown }[];
-  /** The next request of this kind is answered as if the person pressed "Reject". */
+  /** The next request of this kind is rejected, as if the user pressed "Reject". */
   rejectNext(method: string): void;
-  /** The next request of this kind is never answered: the window stays open. */
+  /** The next request of this kind gets no response, as if the window stays open. */
   hangNext(method: string): void;
-  /** The next order is signed with another account than the one that was asked for, as some wallets let happen. */
+  /** The next order is signed with another account than requested, as some wallets allow. */
   signNextAs(account: TestAccount): void;
   /** Runs while the wallet shows the next order. */
   whileSigning(work: () => Promise<unknown>): void;
-  /** How many orders were shown. */
+  /** The number of orders that were shown. */
   windows(): number;
-  /** The person chooses another account in the wallet. */
+  /** The user selects another account in the wallet. */
   switchAccount(page: Page, account: TestAccount): Promise<void>;
-  /** The person chooses another chain in the wallet. */
+  /** The user selects another chain in the wallet. */
   switchChain(page: Page, chainId: number): Promise<void>;
   chainId(): number;
 }
 
 export interface WalletOptions {
   chainId: number;
-  /** Chains the wallet knows; switching to another answers 4902. */
+  /** The chains that the wallet knows; switching to another one fails with 4902. */
   knownChains?: number[];
-  /** Announce by EIP-6963 (default), or only sit at `window.ethereum`. */
+  /** Only set `window.ethereum`, without announcing by EIP-6963. */
   legacy?: boolean;
   name?: string;
-  /** Where its own transactions go; without it the wallet sends none. */
+  /** The chain for the wallet's own transactions; without it the wallet sends none. */
   chain?: TestChain;
 }
 
@@ -44,7 +44,7 @@ class WalletError extends Error {
   }
 }
 
-/** Call before the page is opened. */
+/** Call this before the page is opened. */
 export async function injectWallet(
   page: Page,
   first: TestAccount,
@@ -77,7 +77,7 @@ export async function injectWallet(
         return account.signMessage({ message: { raw: params[0] as Hex } });
       case "eth_signTypedData_v4": {
         const typed = JSON.parse(params[1] as string) as TypedDataDefinition;
-        // As real wallets do: never sign for a chain the wallet is not on.
+        // Real wallets refuse to sign for a chain that they are not connected to.
         if (Number(typed.domain?.chainId) !== chainId)
           throw new WalletError(
             -32603,
@@ -121,7 +121,7 @@ export async function injectWallet(
       return { error: { code: code ?? -32603, message } };
     }
   });
-  // The TypeScript loader marks functions with a helper of its own, which the page does not have.
+  // The TypeScript loader wraps functions with a helper that the page does not have.
   await page.addInitScript("globalThis.__name ??= (value) => value;");
   await page.addInitScript(installInPage, {
     icon: ICON,

@@ -1,4 +1,5 @@
-// Goal: an owner finds an API, tries it with an agent under its rules, and sells an own one, in the browser.
+// Goal: an owner finds an API, tries it with an agent under its rules, and lists their own API, in the
+// browser.
 import t from "tap";
 import { createAgent, signIn } from "../helpers/owner.ts";
 import { confirmWithDemoWallet, DEMO_OWNER, signInWithDemoWallet, webWorld } from "./world.ts";
@@ -10,7 +11,7 @@ t.test("the marketplace", async (t) => {
   await world.chain.mint(agent.walletAddress, 2_000_000n);
   const { page, faults } = await world.open(t, "/marketplace");
 
-  await t.test("anyone may look; signing in happens in place", async (t) => {
+  await t.test("browsing needs no account; signing in happens in place", async (t) => {
     await page
       .getByRole("link", { name: /statistics/i })
       .first()
@@ -23,7 +24,7 @@ t.test("the marketplace", async (t) => {
     t.equal(page.url(), here);
   });
 
-  await t.test("a dry run pays nothing and names the rule in the way", async (t) => {
+  await t.test("a dry run pays nothing and names the rule that refuses", async (t) => {
     await page.getByRole("button", { name: "Dry run" }).click();
     const verdict = page.getByRole("status").filter({ hasText: /allow/i }).first();
     await verdict.waitFor();
@@ -49,7 +50,7 @@ t.test("the marketplace", async (t) => {
     t.equal(payments.json<{ items: unknown[] }>().items.length, 1);
   });
 
-  await t.test("an own API is listed after a live probe, edited, paused and removed", async (t) => {
+  await t.test("the owner's API is listed after a probe, edited, paused and removed", async (t) => {
     await page.getByRole("link", { name: "Marketplace" }).first().click();
     await page.getByRole("button", { name: "List an API" }).click();
     const dialog = page.getByRole("dialog");
@@ -78,7 +79,7 @@ t.test("the marketplace", async (t) => {
     t.same(faults, []);
   });
 
-  await t.test("the facilitator's page counts what was settled here", async (t) => {
+  await t.test("the facilitator's page counts the settlements of this test", async (t) => {
     await page.goto(`${world.baseUrl}/facilitator`);
     await page.getByRole("heading", { name: "Recent settlements" }).waitFor();
     await page.getByText("exact, v2").waitFor();

@@ -1,11 +1,12 @@
-// Goal: a merchant signs in with the wallet that is paid, sees a payment to it by itself, gives a part of it back with one signature, and makes a key that is shown once.
+// Goal: a merchant signs in with the paid wallet, sees a payment arrive live, refunds a part of it with one
+// signature, and creates a key that is shown once.
 import t from "tap";
 import { balanceOf, newAccount, pay } from "../merchants/world.ts";
 import { post, signedPayment } from "../facilitator/payments.ts";
 import { picture, stepsOf } from "./pictures.ts";
 import { DEMO_OWNER, signInWithDemoWallet, webWorld } from "./world.ts";
 
-t.test("a merchant's day", async (t) => {
+t.test("a merchant's work", async (t) => {
   const world = await webWorld(t);
   const { app, chain } = world;
   const payer = newAccount();
@@ -15,7 +16,7 @@ t.test("a merchant's day", async (t) => {
   const step = stepsOf(t);
   const drawer = page.getByRole("dialog");
 
-  await step("the first payment appears by itself", async () => {
+  await step("the first payment appears without a reload", async () => {
     await signInWithDemoWallet(page);
     await page.getByText("No settlements yet").waitFor();
     await pay({ app, chain, payer }, payTo, "2500000");
@@ -30,7 +31,7 @@ t.test("a merchant's day", async (t) => {
     await picture(page, "merchant", true);
   });
 
-  await step("filters narrow it, and the CSV is what is listed", async (t) => {
+  await step("filters narrow the list, and the CSV contains the listed rows", async (t) => {
     await page.getByLabel("At least, USDC").fill("1");
     await page.getByRole("listitem").filter({ hasText: "0.12" }).waitFor({ state: "detached" });
     const href = await page.getByRole("link", { name: "CSV" }).getAttribute("href");
@@ -43,7 +44,7 @@ t.test("a merchant's day", async (t) => {
     await page.getByLabel("At least, USDC").fill("");
   });
 
-  await step("a part of it is given back with one signature", async (t) => {
+  await step("a part is refunded with one signature", async (t) => {
     const before = await balanceOf({ chain }, payer.address);
     const row = page.getByRole("listitem").filter({ hasText: "2.50" });
     await row.getByRole("button").click();
@@ -76,7 +77,7 @@ t.test("a merchant's day", async (t) => {
     await picture(page, "merchant-key");
     await drawer.getByLabel("I saved the key").check();
     await drawer.getByRole("button", { name: "Done" }).click();
-    t.equal((await page.content()).includes(key), false, "and never again");
+    t.equal((await page.content()).includes(key), false, "the key is never shown again");
     const answer = await app.inject({
       method: "POST",
       url: "/api/x402/verify",

@@ -1,4 +1,5 @@
-// Goal: an owner sees what happened and where it is told, gets a webhook going and mended in the app, confirms an e-mail by a press, and a link of a mail changes nothing until its button is pressed.
+// Goal: an owner sees events and their recipients, sets up and repairs a webhook in the app, confirms an
+// email address with a button, and opening a link of a mail changes nothing until its button is pressed.
 import { createServer } from "node:http";
 import { once } from "node:events";
 import { join } from "node:path";
@@ -12,20 +13,20 @@ import { until } from "../helpers/until.ts";
 import { picture, PICTURES, stepsOf } from "./pictures.ts";
 import { asAgent, DEMO_OWNER, signInWithDemoWallet, webWorld } from "./world.ts";
 
-interface Heard {
+interface Delivery {
   headers: Record<string, string>;
   body: string;
 }
 
-t.test("telling people, in the app", async (t) => {
+t.test("notifications in the app", async (t) => {
   const box = await mailbox(t);
-  const heard: Heard[] = [];
+  const deliveries: Delivery[] = [];
   let answer = 500;
   const target = createServer((request, response) => {
     let body = "";
     request.on("data", (part: Buffer) => (body += part.toString()));
     request.on("end", () => {
-      heard.push({ headers: request.headers as Record<string, string>, body });
+      deliveries.push({ headers: request.headers as Record<string, string>, body });
       response.writeHead(answer).end(answer === 500 ? "not today" : "ok");
     });
   }).listen(0, "127.0.0.1");
@@ -57,7 +58,7 @@ t.test("telling people, in the app", async (t) => {
   };
   let secret = "";
 
-  await step("nobody to be told yet, and where to begin", async () => {
+  await step("without recipients, the page explains how to start", async () => {
     await page.getByText("No notifications yet").waitFor();
     await picture(page, "empty", true);
     await page.getByRole("link", { name: "Webhooks", exact: true }).click();
@@ -65,7 +66,7 @@ t.test("telling people, in the app", async (t) => {
     await picture(page, "webhooks-empty", true);
   });
 
-  await step("a webhook is added, and its secret is seen once", async (t) => {
+  await step("a webhook is added, and its secret is shown once", async (t) => {
     await page.getByRole("button", { name: "Add webhook" }).click();
     const dialog = page.getByRole("dialog");
     await dialog.getByLabel("Address").fill("http://203.0.113.9/hook");
@@ -87,7 +88,7 @@ t.test("telling people, in the app", async (t) => {
     t.equal(await page.getByText(secret).count(), 0);
   });
 
-  await step("a test fails, says why, is mended and sent again", async (t) => {
+  await step("a failing test shows the reason, is fixed and sent again", async (t) => {
     await page.getByRole("button", { name: "Send a test" }).click();
     const log = page.getByRole("dialog");
     await log.getByText("Failed", { exact: true }).last().waitFor();
@@ -96,11 +97,11 @@ t.test("telling people, in the app", async (t) => {
     answer = 204;
     await log.getByRole("button", { name: /^Send again/ }).click();
     await log.getByText("Delivered", { exact: true }).last().waitFor();
-    const last = heard.at(-1);
+    const last = deliveries.at(-1);
     t.match(new Webhook(secret).verify(last?.body ?? "", last?.headers ?? {}), {
       type: "webhook.test",
     });
-    t.equal(new Set(heard.map(({ headers }) => headers["webhook-id"])).size, 1, "one id");
+    t.equal(new Set(deliveries.map(({ headers }) => headers["webhook-id"])).size, 1, "one id");
     await log.getByLabel("Show").selectOption({ label: "Stopped" });
     await log.getByText("No delivery matches").waitFor();
     await page.keyboard.press("Escape");
@@ -119,7 +120,7 @@ t.test("telling people, in the app", async (t) => {
     await page.getByText("Active", { exact: true }).waitFor();
   });
 
-  await step("why it was disabled is said where it stands", async () => {
+  await step("a disabled webhook shows the reason", async () => {
     await database.pool.query(
       "UPDATE webhooks SET status = 'disabled', disabled_reason = 'It failed 10 times in a row, for more than a day.'",
     );
@@ -130,7 +131,7 @@ t.test("telling people, in the app", async (t) => {
     await page.getByText("Active", { exact: true }).waitFor();
   });
 
-  await step("an e-mail address is confirmed by a press, not by its link", async (t) => {
+  await step("an e-mail address is confirmed by the button, not by opening the link", async (t) => {
     await page.getByRole("link", { name: "E-mail", exact: true }).click();
     await page.getByRole("textbox", { name: "Address" }).fill("not an address");
     await page.getByRole("button", { name: "Save and confirm" }).click();
@@ -148,7 +149,7 @@ t.test("telling people, in the app", async (t) => {
     await press.waitFor();
     await picture(page, "email-confirm", true);
     const { rows } = await database.pool.query("SELECT address FROM email_addresses");
-    t.same(rows, [{ address: null }], "opening it confirmed nothing");
+    t.same(rows, [{ address: null }], "opening the link confirmed nothing");
     await press.click();
     await page.getByText("Your address is confirmed").waitFor();
     await page.getByText("Confirmed", { exact: true }).waitFor();
@@ -163,23 +164,23 @@ t.test("telling people, in the app", async (t) => {
     t.ok((settings.rows[0] as { urgent: string[] }).urgent.includes("listing.flagged"));
   });
 
-  await step("what happens is told, and listed", async (t) => {
+  await step("an event is sent, and listed", async (t) => {
     await world.chain.mint(agent.walletAddress, 9_000_000n);
     const pay = (amount: string, recipient = testAccount(70).address) =>
       asAgent(world, agent.apiKey, "spend", { recipient, amount });
     t.equal((await pay("2.5")).status, 200);
     t.equal((await pay("1", testAccount(71).address)).status, 403);
-    const asked = await asAgent(world, agent.apiKey, "spend", {
+    const requested = await asAgent(world, agent.apiKey, "spend", {
       recipient: testAccount(71).address,
       amount: "1.25",
       requestApproval: true,
       reason: "See https://evil.example <b>now</b>",
     });
-    t.equal(asked.status, 202);
+    t.equal(requested.status, 202);
     await page.getByRole("link", { name: "History" }).click();
     await page.getByText("research-agent paid 2.50 USDC").waitFor();
     await page.getByText("research-agent requests approval for 1.25 USDC").waitFor();
-    await until(() => heard.some(({ body }) => body.includes('"payment.settled"')), 20_000);
+    await until(() => deliveries.some(({ body }) => body.includes('"payment.settled"')), 20_000);
     await picture(page, "happened", true);
     await page.getByLabel("Show").selectOption({ label: "Payment refused" });
     await page.getByText("A payment of 1.00 USDC by research-agent was refused").first().waitFor();
@@ -187,7 +188,7 @@ t.test("telling people, in the app", async (t) => {
   });
 
   let pause = "";
-  await step("a mail has a link that pauses, and opening it pauses nobody", async (t) => {
+  await step("a mail has a link for pausing, and opening it pauses nothing", async (t) => {
     await sendMails();
     await until(() => box.mails.length >= 2, 30_000);
     const mail = box.mails.at(-1);
@@ -200,13 +201,13 @@ t.test("telling people, in the app", async (t) => {
       await reader.screenshot({ path: join(PICTURES, "mail.png"), fullPage: true });
       await reader.close();
     }
-    // On another device: nobody is signed in there.
+    // On another device, which is not signed in.
     const other = await world.open(t, pause.slice(baseUrl.length), { reducedMotion: "reduce" });
     await other.page.getByRole("heading", { name: "Sign in with your wallet" }).waitFor();
     t.match(await agentRow(), { status: "active" });
     await signInWithDemoWallet(other.page);
     await other.page.getByRole("button", { name: "Pause research-agent" }).waitFor();
-    t.match(await agentRow(), { status: "active" }, "nor when it is signed in");
+    t.match(await agentRow(), { status: "active" }, "nor after signing in there");
 
     await page.goto(pause);
     const press = page.getByRole("button", { name: "Pause research-agent" });
@@ -219,7 +220,7 @@ t.test("telling people, in the app", async (t) => {
     t.notMatch(page.url(), "do=");
   });
 
-  await step("the links that lower a limit and end sessions ask first, too", async (t) => {
+  await step("the links that lower a limit and end sessions require a press too", async (t) => {
     await page.goto(`${baseUrl}/agents/${agent.id}?do=lower`);
     await page.getByRole("button", { name: "Lower it to 4.00 USDC" }).waitFor();
     t.match(await agentRow(), { limit: "8000000" });
@@ -239,14 +240,14 @@ t.test("telling people, in the app", async (t) => {
     await until(async () => (await alive()) === 1);
   });
 
-  await step("unsubscribing from a mail is a press as well", async (t) => {
+  await step("unsubscribing by a mail's link requires a press too", async (t) => {
     const raw = box.raw.at(-1) ?? "";
     const [, url = ""] = /^List-Unsubscribe: <([^>]+)>/m.exec(raw) ?? [];
-    // Who reads it is known only later: what was pressed meanwhile stays pressed.
-    let tellWho = (): void => undefined;
-    const isAsked = new Promise<void>((resolve) => (tellWho = resolve));
+    // The session is known only later, and what the user pressed before must stay pressed.
+    let allowSession = (): void => undefined;
+    const sessionAllowed = new Promise<void>((resolve) => (allowSession = resolve));
     await page.route("**/api/auth/session", async (route) => {
-      await isAsked;
+      await sessionAllowed;
       await route.continue();
     });
     await page.goto(url);
@@ -258,7 +259,7 @@ t.test("telling people, in the app", async (t) => {
     await page.getByRole("button", { name: "Unsubscribe" }).click();
     await page.getByText("Purser sends nothing more to this address").waitFor();
     t.same(await stopped(), [{ stopped_reason: "unsubscribed" }]);
-    tellWho();
+    allowSession();
     await page.getByRole("button", { name: /^Account/ }).waitFor();
     t.ok(await page.getByText("Purser sends nothing more to this address").isVisible());
     await page.unroute("**/api/auth/session");

@@ -1,4 +1,4 @@
-// Steps of a story in a browser, and pictures of it for whoever wants to look: SCREENSHOTS=folder.
+// Steps of a browser test, and screenshots of it: SCREENSHOTS=folder.
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import type { Page } from "playwright-core";
@@ -10,14 +10,14 @@ export const SIZES = {
   phone: { width: 390, height: 844 },
 };
 
-/** What builds on a step that failed is not tried. */
+/** Skips the steps after a failed one, because they depend on it. */
 export const stepsOf =
   (t: Test) =>
   async (name: string, work: (t: Test) => Promise<void>): Promise<void> => {
     if (t.passing()) await t.test(name, work);
   };
 
-/** At both widths, light and dark; the page is left wide and light. */
+/** At both widths, light and dark; afterwards the page is wide and light again. */
 export async function picture(page: Page, name: string, fullPage = false): Promise<void> {
   if (PICTURES === undefined) return;
   mkdirSync(PICTURES, { recursive: true });

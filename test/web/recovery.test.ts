@@ -1,4 +1,5 @@
-// Goal: a person names a second wallet with one press; it signs in for them, stops, tightens and saves, and is told why it may do no more.
+// Goal: an owner adds a recovery wallet with one press; it signs in for the owner, pauses, restricts and
+// withdraws to the owner, and the app explains what it may not do.
 import t from "tap";
 import { openPage } from "../helpers/browser.ts";
 import { testAccount } from "../helpers/chain.ts";
@@ -7,7 +8,7 @@ import { usdcOf } from "../spending/ledger.helper.ts";
 import { injectWallet } from "./injected-wallet.ts";
 import { DEMO_OWNER, signInAsSecond, signInWithDemoWallet, webWorld } from "./world.ts";
 
-t.test("the second wallet", async (t) => {
+t.test("the recovery wallet", async (t) => {
   const world = await webWorld(t);
   const second = testAccount(57);
   const agent = await createAgent(world, await signIn(world, DEMO_OWNER), {
@@ -17,7 +18,7 @@ t.test("the second wallet", async (t) => {
   await world.chain.mint(agent.walletAddress, 2_000_000n);
   const { page, faults } = await world.open(t, "/settings", { reducedMotion: "reduce" });
 
-  await t.test("is named in the settings", async () => {
+  await t.test("is added in the settings", async () => {
     await signInWithDemoWallet(page);
     await page.getByLabel("Address of your recovery wallet").fill(second.address);
     await page.getByRole("button", { name: "Add recovery wallet" }).click();
@@ -30,7 +31,7 @@ t.test("the second wallet", async (t) => {
   await t.test("signs in for its owner, and does what it may", async (t) => {
     const { page: own, faults } = await openPage(t, world.browser, { reducedMotion: "reduce" });
     const wallet = await injectWallet(own, second, { chainId: world.chain.chainId });
-    await t.test("nobody else's", async () => {
+    await t.test("not for another owner", async () => {
       await own.goto(`${world.baseUrl}/agents`);
       await own.getByRole("button", { name: "Use a recovery wallet" }).click();
       await own.getByRole("button", { name: /Test Wallet/ }).click();
@@ -52,7 +53,7 @@ t.test("the second wallet", async (t) => {
     await own.getByText("so the owner's wallet must sign them").waitFor();
     await own.getByRole("button", { name: "Sign and save changes" }).click();
     await own.getByText("Sign in with the owner's wallet for the rest.").waitFor();
-    t.equal(wallet.windows(), 0, "what is refused anyway opens no wallet");
+    t.equal(wallet.windows(), 0, "a refused action opens no wallet window");
     await own.getByLabel("Daily limit").fill("4");
     await own.getByRole("button", { name: "Save changes" }).click();
     await own.getByText("The rules are saved and apply now.").waitFor();
@@ -69,14 +70,14 @@ t.test("the second wallet", async (t) => {
     await own.getByRole("button", { name: "Sign and withdraw" }).click();
     await own.getByText("Confirmed on chain.").waitFor();
     t.equal(await usdcOf(world, DEMO_OWNER.address), 2_000_000n);
-    t.equal(wallet.windows(), 1, "one window, for the money");
+    t.equal(wallet.windows(), 1, "one window, for the withdrawal");
 
     await own.reload();
     await own.getByText("You are signed in as the recovery wallet.").waitFor();
     t.same(faults, []);
   });
 
-  await t.test("is taken back, and its session with it", async (t) => {
+  await t.test("is removed, and its session ends", async (t) => {
     await page.getByRole("button", { name: "Revoke", exact: true }).click();
     await page.getByLabel("Address of your recovery wallet").waitFor();
     t.equal(await page.getByText(second.address).count(), 0);
@@ -86,7 +87,7 @@ t.test("the second wallet", async (t) => {
     t.equal(rows.length, 2);
   });
 
-  await t.test("becomes the owner, when both sign on one screen", async (t) => {
+  await t.test("becomes the owner, when both wallets sign on one screen", async (t) => {
     const { page: both, faults } = await openPage(t, world.browser, { reducedMotion: "reduce" });
     const wallet = await injectWallet(both, DEMO_OWNER, { chainId: world.chain.chainId });
     await both.goto(`${world.baseUrl}/settings`);
@@ -101,7 +102,7 @@ t.test("the second wallet", async (t) => {
     await both.getByText("The recovery wallet is now the owner").waitFor();
     if (process.env["SCREENSHOTS"] !== undefined)
       await both.screenshot({ path: `${process.env["SCREENSHOTS"]}/moved.png` });
-    t.equal(wallet.windows(), 3, "one to name it, one of each wallet to move");
+    t.equal(wallet.windows(), 3, "one window to add it, one in each wallet to move");
     const { rows } = await world.database.pool.query(
       "SELECT o.address FROM agents a JOIN owners o ON o.id = a.owner_id",
     );

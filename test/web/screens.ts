@@ -1,4 +1,4 @@
-// Every screen of the app, with data on it that shows its parts: for checks that must hold everywhere.
+// Every screen of the app, filled with data, for checks that must hold on all of them.
 import type { Page } from "playwright-core";
 import { testAccount } from "../helpers/chain.ts";
 import { asOwner, createAgent, signIn } from "../helpers/owner.ts";
@@ -9,13 +9,13 @@ import { asAgent, DEMO_OWNER, type WebWorld } from "./world.ts";
 export interface Screen {
   name: string;
   path: string;
-  /** The screen is complete when this can be seen. */
+  /** The screen is complete when this text is visible. */
   ready: string | RegExp;
-  /** One more step to the state that is meant, such as an open dialog. */
+  /** An action that leads to the wanted state, such as an open dialog. */
   act?: (page: Page) => Promise<unknown>;
 }
 
-/** The wallet that the demo owner named as the second one. */
+/** The demo owner's recovery wallet. */
 export const SECOND = testAccount(73);
 
 export const PUBLIC_SCREENS: Screen[] = [
@@ -43,7 +43,7 @@ export const PUBLIC_SCREENS: Screen[] = [
   { name: "not-found", path: "/nowhere", ready: "Page not found" },
 ];
 
-/** Fills the demo owner's account and names what can be seen in it. */
+/** Fills the demo owner's account with data and returns the screens that show it. */
 export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
   const owner = await signIn(world, DEMO_OWNER);
   const payee = testAccount(70).address;
@@ -77,10 +77,10 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
     memo: "Forecast",
   });
   await asAgent(world, agent.apiKey, "spend", { recipient: payee, amount: "2" });
-  const stranger = { recipient: testAccount(71).address, amount: "0.4" };
-  const blocked = await asAgent(world, agent.apiKey, "spend", stranger);
-  const asked = await asAgent(world, agent.apiKey, "spend", {
-    ...stranger,
+  const unlisted = { recipient: testAccount(71).address, amount: "0.4" };
+  const blocked = await asAgent(world, agent.apiKey, "spend", unlisted);
+  const requested = await asAgent(world, agent.apiKey, "spend", {
+    ...unlisted,
     amount: "1.25",
     requestApproval: true,
     reason: "The forecast for tomorrow is only sold there.",
@@ -94,7 +94,7 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
     code_challenge_method: "S256",
   });
   const consent = `/oauth/authorize?${asking.toString()}`;
-  await wantsToHear(world, owner.account.address);
+  await subscribe(world, owner.account.address);
   await asAgent(world, agent.apiKey, "spend", { recipient: payee, amount: "0.3" });
   const second = { address: SECOND.address };
   await asOwner(world.app, owner, { method: "PUT", url: "/api/recovery/second", body: second });
@@ -158,7 +158,7 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
       ready: "Allow this payee",
       act: async (page) => {
         await page.getByRole("button", { name: "Allow this payee" }).click();
-        // A page that was just opened has no wallet yet.
+        // A page that was just opened has no connected wallet.
         const demo = page.getByRole("button", { name: /^Demo wallet/ });
         const sign = page.getByRole("button", { name: "Sign", exact: true });
         await demo.or(sign).first().waitFor();
@@ -247,7 +247,7 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
     { name: "approvals", path: "/approvals", ready: "Requests from your agents" },
     {
       name: "approval",
-      path: `/approvals?approval=${String(asked.body.approvalId)}`,
+      path: `/approvals?approval=${String(requested.body.approvalId)}`,
       ready: "Allow once",
     },
     { name: "listing", path: `/marketplace/${listing?.id}`, ready: "Dry run" },
@@ -313,7 +313,7 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
   ];
 }
 
-/** @param shown what the page shows already, with nothing done on it */
+/** @param shown the screen that the page shows already, with no action done on it */
 export async function show(
   page: Page,
   world: WebWorld,
@@ -325,8 +325,8 @@ export async function show(
   await screen.act?.(page);
 }
 
-/** A webhook that was disabled with something in its log, and an address that is confirmed. */
-async function wantsToHear({ database: { pool } }: WebWorld, address: string): Promise<void> {
+/** A disabled webhook with deliveries in its log, and a confirmed email address. */
+async function subscribe({ database: { pool } }: WebWorld, address: string): Promise<void> {
   const ids = "FROM owners WHERE address = $1";
   const owner = [address.toLowerCase()];
   await pool.query(

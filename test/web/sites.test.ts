@@ -1,4 +1,5 @@
-// Goal: an owner allows a website by its URL, and signs its new address from the refusal, each with one press.
+// Goal: an owner allows a website by its URL, and accepts its new payee address from the refusal, each with
+// one press.
 import { readFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { encodePaymentRequiredHeader } from "@x402/core/http";
@@ -21,7 +22,7 @@ const axeSource = await readFile(
   createRequire(import.meta.url).resolve("axe-core/axe.min.js"),
   "utf8",
 );
-/** A folder to look at the screens in. */
+/** A folder for screenshots. */
 const folder = process.env["SCREENSHOTS"];
 
 async function violations(page: Page): Promise<string[]> {
@@ -65,7 +66,7 @@ t.test("a website as a payee", async (t) => {
     await page.emulateMedia({ colorScheme: "light" });
   };
 
-  await t.test("pasted, shown, added and signed", async (t) => {
+  await t.test("the URL is entered, its payee shown, added and signed", async (t) => {
     seller.script = {
       onAsk: ({ response }) => {
         const required = {
@@ -87,9 +88,9 @@ t.test("a website as a payee", async (t) => {
     await dialog.getByLabel("Address of a paid page").press("Enter");
     await dialog.getByText(seller.origin, { exact: true }).waitFor();
     await dialog.getByText("0.001 USDC").waitFor();
-    const said = dialog.getByRole("figure");
+    const quoted = dialog.getByRole("figure");
     t.match(
-      await said.innerText(),
+      await quoted.innerText(),
       /from the site, not checked by Purser[\s\S]*certified by Purser/,
     );
     await look("lookup");
@@ -103,7 +104,7 @@ t.test("a website as a payee", async (t) => {
     t.match(paid, { status: 200, body: { paid: true } }, JSON.stringify(paid));
   });
 
-  await t.test("asks for another address: told, signed from the refusal, paid", async (t) => {
+  await t.test("a changed payee is refused, shown, signed and paid", async (t) => {
     seller.script = { terms: () => seller.entry({ payTo: next }) };
     const refused = await asAgent(world, agent.apiKey, "x402-fetch", { url: seller.url });
     t.match(refused, { status: 403, body: { code: "site_payee_changed", seenPayee: next } });

@@ -1,4 +1,4 @@
-// Goal: every piece of code the screens offer for copying works as it stands.
+// Goal: every code example of the screens works unchanged.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -17,7 +17,7 @@ import { until } from "../helpers/until.ts";
 const SELLER = testAccount(80).address;
 const ROOT = join(import.meta.dirname, "../..");
 
-/** Does what `curl` would do with this line, without needing curl on the machine. */
+/** Does the same as `curl` with this line, which need not be installed. */
 async function curl(command: string): Promise<Response> {
   const line = command.replaceAll("\\\n", " ").replaceAll("$(uuidgen)", crypto.randomUUID());
   const url = /https?:\/\/[^\s"']+/.exec(line)?.[0] ?? "";
@@ -28,7 +28,7 @@ async function curl(command: string): Promise<Response> {
   return fetch(url, { method: body === undefined ? "GET" : "POST", headers, body });
 }
 
-/** Runs a file of its own inside the repository, where the packages it imports are found. */
+/** Runs the code as a file inside the repository, where its imports are found. */
 function run(t: Test, code: string, env: Record<string, string> = {}) {
   const folder = mkdtempSync(join(ROOT, "node_modules", ".snippet-"));
   const file = join(folder, "snippet.mjs");
@@ -64,7 +64,7 @@ t.test("snippets", async (t) => {
   const agent = await createAgent(world, owner, { allowlist: [SELLER, reader] });
   await world.chain.mint(agent.walletAddress, 5_000_000n);
 
-  await t.test("asking without paying answers the protocol's 402", async (t) => {
+  await t.test("a request without payment returns the protocol's 402", async (t) => {
     const answer = await curl(snippets.askWithoutPaying(demoUrl));
     t.equal(answer.status, 402);
     t.ok(answer.headers.get("payment-required"));

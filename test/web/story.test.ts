@@ -31,12 +31,12 @@ t.test("the whole story", async (t) => {
     const card = page.getByRole("region", { name: "Limit", exact: true });
     await card.filter({ hasText: `Can pay now${amount} USDC${why}` }).waitFor();
   };
-  // Each step stands on the one before: after a failure the rest would only wait for what never comes.
+  // Each step depends on the one before; after a failure the others would only time out.
   const step = async (name: string, work: (t: Test) => Promise<void>): Promise<void> => {
     if (t.passing()) await t.test(name, work);
   };
 
-  await step("the landing page shows live facts and leads into the app", async () => {
+  await step("the landing page shows live numbers and leads into the app", async () => {
     await page.getByText("Arc Testnet, block").waitFor();
     await page.getByText(/curl -i http.*\/api\/arc-stats/).waitFor();
     await page.getByRole("link", { name: "Try it with the demo wallet" }).click();
@@ -53,14 +53,14 @@ t.test("the whole story", async (t) => {
     await page.getByText("No agents yet").waitFor();
   });
 
-  await step("creating an agent tells its rules and reveals the key once", async (t) => {
+  await step("creating an agent describes its rules and shows the key once", async (t) => {
     await page.getByRole("link", { name: "New agent" }).click();
     await page.getByRole("button", { name: "Create agent" }).click();
     await page.getByText("Give the agent a name.").waitFor();
     await page.getByLabel("Name").fill("research-agent");
     await page.getByLabel("Daily limit").fill("5");
     await page.getByLabel("Limit per payment").fill("4");
-    // One wrong character: the checksum tells.
+    // One letter in the wrong case, so the checksum is wrong.
     const wrong = PAYEE.address.replace(/[a-f](?=[^a-f]*$)/, (letter) => letter.toUpperCase());
     await page.getByLabel("Address", { exact: true }).fill(wrong);
     await page.getByRole("button", { name: "Add", exact: true }).click();
@@ -78,19 +78,19 @@ t.test("the whole story", async (t) => {
       .waitFor();
     await page.getByRole("button", { name: "Create agent" }).click();
     await page.getByRole("heading", { name: "research-agent is ready" }).waitFor();
-    t.ok(performance.now() - startedMs < 120_000, "the first agent takes no minutes");
+    t.ok(performance.now() - startedMs < 120_000, "creating the first agent does not take minutes");
     t.match(await page.getByTestId("api-key").innerText(), /•{10}/, "masked at first");
     t.equal(
       await page.getByRole("button", { name: "Go to the agent" }).isDisabled(),
       true,
-      "the gate is shut",
+      "the button is disabled until the key is saved",
     );
     await page.getByRole("button", { name: "Show", exact: true }).click();
     apiKey = await page.getByTestId("api-key").innerText();
     t.match(apiKey, /^purser_/);
     const download = await downloadBy(page, page.getByRole("button", { name: "Download .env" }));
     t.match(await readFile(await download.path(), "utf8"), `AGENT_API_KEY=${apiKey}`);
-    // Leaving without the key is asked about.
+    // Leaving without saving the key requires confirmation.
     await page.getByRole("link", { name: "Settings" }).click();
     await page.getByRole("button", { name: "Stay" }).click();
     await page.getByLabel("I saved the key").check();
@@ -101,7 +101,7 @@ t.test("the whole story", async (t) => {
         JSON.stringify([Object.entries(localStorage), Object.entries(sessionStorage)]) +
         location.href,
     );
-    t.notMatch(kept, apiKey.slice(7), "the key is in no storage and no address");
+    t.notMatch(kept, apiKey.slice(7), "the key is not in storage or in the URL");
     await canPay("0.00", "capped by the balance");
   });
 
@@ -135,11 +135,11 @@ t.test("the whole story", async (t) => {
     await page.getByText("3.00 of 5.00 USDC in the last 24 h").waitFor();
     await canPay("2.00", "capped by the daily limit");
     const minted = page.getByRole("listitem").filter({ hasText: "+100.00" });
-    t.match(await minted.innerText(), "Newly minted", "the faucet's money comes from nobody");
+    t.match(await minted.innerText(), "Newly minted", "the faucet's transfer is shown as minted");
     t.equal(await page.evaluate(() => (globalThis as { marker?: number }).marker), marker);
   });
 
-  await step("a payee that is not allowed is blocked, and allowed by one press", async (t) => {
+  await step("a payee that is not allowed is blocked, and allowed with one press", async (t) => {
     const blocked = await asAgent(world, apiKey, "spend", {
       recipient: STRANGER.address,
       amount: "0.5",
@@ -200,13 +200,13 @@ t.test("the whole story", async (t) => {
     await page.getByLabel("Daily limit").fill("50");
     const changes = page.getByRole("list", { name: "Changes" });
     await changes.getByText("50.00 USDC").waitFor();
-    // By keyboard: for some seconds the messages of the steps before lie over it.
+    // By keyboard, because the toasts of earlier steps cover the button for some seconds.
     await page.getByRole("button", { name: "Save changes" }).press("Enter");
     await page.getByText("The rules are saved and apply now.").waitFor();
     await page.getByText("of 50.00 USDC in the last 24 h").waitFor();
   });
 
-  await step("a no in the wallet changes nothing; tightening needs no wallet", async (t) => {
+  await step("declining in the wallet changes nothing; restricting needs no wallet", async (t) => {
     const base = new URL(page.url()).pathname;
     const opened = await openPage(t, world.browser, { reducedMotion: "reduce" });
     const wallet = await injectWallet(opened.page, DEMO_OWNER, { chainId: chain.chainId });
@@ -224,14 +224,14 @@ t.test("the whole story", async (t) => {
     await dialog.getByText("500.00 USDC").waitFor();
     await dialog.getByRole("button", { name: "Cancel" }).click();
     await other.getByText("You did not sign. Nothing was changed.").waitFor();
-    t.equal(await other.getByLabel("Daily limit").inputValue(), "500", "what was typed is there");
+    t.equal(await other.getByLabel("Daily limit").inputValue(), "500", "the input is kept");
     await page.getByText("of 50.00 USDC in the last 24 h").waitFor();
     await other.getByLabel("Daily limit").fill("40");
     await other.getByText("it holds at once, without your wallet").waitFor();
     await other.getByRole("button", { name: "Save changes" }).click();
     await other.getByText("The rules are saved and apply now.").waitFor();
     await page.getByText("of 40.00 USDC in the last 24 h").waitFor();
-    t.equal(wallet.windows(), 1, "the wallet was asked once, for what loosens");
+    t.equal(wallet.windows(), 1, "one wallet window, for the change that loosens a rule");
     t.same(opened.faults, []);
   });
 
@@ -257,7 +257,8 @@ t.test("the whole story", async (t) => {
   });
 
   await step("activity is filtered, survives a refresh, and exports CSV", async (t) => {
-    // The drawer is closed and the filter chosen in one moment: neither change of the address overtakes the other.
+    // The drawer closes and the filter changes at the same moment; neither change of the URL may overwrite
+    // the other.
     await page.getByLabel("Status").evaluate((select: HTMLSelectElement) => {
       document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape", bubbles: true }));
       select.value = "blocked";
@@ -275,7 +276,7 @@ t.test("the whole story", async (t) => {
     t.match(csv, "daily_limit_exceeded");
   });
 
-  await step("the agent asks for one payment, and is allowed it once", async (t) => {
+  await step("the agent requests approval for one payment, and may make it once", async (t) => {
     const wish = {
       recipient: testAccount(53).address,
       amount: "1.25",
@@ -300,7 +301,7 @@ t.test("the whole story", async (t) => {
   });
 
   await step(
-    "a website is allowed by its address; when its payee changes, so is that",
+    "a website is allowed by its URL; when its payee changes, the new one is allowed",
     async (t) => {
       const next = testAccount(55).address;
       const seller = await scriptedSeller(t, chain, testAccount(54).address);
@@ -330,7 +331,7 @@ t.test("the whole story", async (t) => {
     },
   );
 
-  await step("a second wallet is named, and stops the agent; the owner resumes it", async (t) => {
+  await step("a recovery wallet is added and pauses; the owner resumes", async (t) => {
     const second = testAccount(56);
     await page.getByRole("link", { name: "Settings" }).click();
     await page.getByLabel("Address of your recovery wallet").fill(second.address);
@@ -342,7 +343,7 @@ t.test("the whole story", async (t) => {
     await signInAsSecond(opened.page, page.url(), DEMO_OWNER.address);
     await opened.page.getByRole("button", { name: "Pause", exact: true }).click();
     await page.getByText("Paused: this agent cannot pay.").waitFor();
-    t.equal(wallet.windows(), 0, "stopping takes no order");
+    t.equal(wallet.windows(), 0, "pausing needs no signature");
     await canPay("0.00", "paused");
     await opened.page.getByRole("link", { name: "Agents", exact: true }).first().click();
     await opened.page.getByText("Cannot pay now: paused").waitFor();
@@ -352,9 +353,9 @@ t.test("the whole story", async (t) => {
     t.same(opened.faults, []);
   });
 
-  await step("a key is rotated with grace, and the old one revoked", async (t) => {
+  await step("a key is rotated with a grace period, and the old one revoked", async (t) => {
     await page.getByRole("link", { name: "Keys" }).click();
-    // By keyboard, as above.
+    // By keyboard, for the same reason as above.
     await page.getByRole("button", { name: /^Rotate/ }).press("Enter");
     await page.getByRole("button", { name: "Rotate key" }).click();
     await page.getByRole("button", { name: "Show", exact: true }).click();
@@ -367,7 +368,7 @@ t.test("the whole story", async (t) => {
     t.equal(
       (await asAgent(world, apiKey, "spend", pay)).status,
       200,
-      "the old one works within the grace",
+      "the old key works during the grace period",
     );
     await page
       .getByRole("listitem")
@@ -382,18 +383,18 @@ t.test("the whole story", async (t) => {
     });
   });
 
-  await step("pausing stops the agent; withdrawing works all the same", async (t) => {
+  await step("pausing stops payments; withdrawing still works", async (t) => {
     await page.getByRole("button", { name: "Pause", exact: true }).click();
     await page.getByText("Paused: this agent cannot pay.").waitFor();
     await page.getByRole("link", { name: "Withdraw" }).click();
     t.equal(
       await page.getByRole("button", { name: "Archive agent…" }).isDisabled(),
       true,
-      "funds are never stranded",
+      "an agent with money cannot be archived",
     );
   });
 
-  await step("another address needs its ending typed", async () => {
+  await step("another address requires its last characters to be typed", async () => {
     await page.getByRole("radio", { name: "Another address" }).check();
     await page.getByLabel("Amount").fill("1");
     await page.getByLabel("Address", { exact: true }).fill(STRANGER.address);
@@ -408,7 +409,7 @@ t.test("the whole story", async (t) => {
     await page.getByRole("button", { name: "Done" }).click();
   });
 
-  await step("all the rest goes to the owner's own wallet", async (t) => {
+  await step("the remaining balance is withdrawn to the owner's own wallet", async (t) => {
     const left = formatUsdc(await balanceOf(await agentAddress()));
     await page.getByText(`${left} USDC`).first().waitFor();
     await page.getByRole("radio", { name: "To my wallet" }).check();
@@ -423,7 +424,7 @@ t.test("the whole story", async (t) => {
     await page.getByRole("button", { name: "Done" }).click();
   });
 
-  await step("every change is in the audit; the empty agent is archived", async (t) => {
+  await step("every change is in the audit log; the empty agent is archived", async (t) => {
     await page.getByRole("link", { name: "Audit" }).click();
     await page
       .getByText(/paused/i)
@@ -440,7 +441,7 @@ t.test("the whole story", async (t) => {
     await page.getByText("No agents yet").waitFor();
   });
 
-  await step("what still reaches an archived agent can be withdrawn", async (t) => {
+  await step("money that reaches an archived agent can be withdrawn", async (t) => {
     await chain.mint(archived, 700_000n);
     await page.getByText("Archived agents").click();
     await page.getByRole("link", { name: "research-agent" }).click();
@@ -454,7 +455,7 @@ t.test("the whole story", async (t) => {
     t.equal(await balanceOf(archived), 0n);
   });
 
-  await step("signing out leaves nothing behind", async (t) => {
+  await step("signing out removes everything", async (t) => {
     await page.getByRole("button", { name: /^Account/ }).click();
     await page.getByRole("menuitem", { name: "Sign out" }).click();
     await page.getByRole("heading", { name: /Give your agent a wallet/ }).waitFor();

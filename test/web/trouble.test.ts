@@ -1,4 +1,5 @@
-// Goal: a lost session, a refused request or a service that is down never loses what was typed, and always says what to do.
+// Goal: a lost session, a refused request or an outage never loses the user's input, and the screen always
+// explains what to do.
 // Tier: full (tries every variant of one feature).
 import type { Page } from "playwright-core";
 import t from "tap";
@@ -6,7 +7,7 @@ import { createAgent, signIn } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
 import { DEMO_OWNER, signInWithDemoWallet, webWorld } from "./world.ts";
 
-t.test("trouble", async (t) => {
+t.test("failures in the browser", async (t) => {
   const world = await webWorld(t);
   const owner = await signIn(world, DEMO_OWNER);
   const agent = await createAgent(world, owner, { name: "steady" });
@@ -18,7 +19,7 @@ t.test("trouble", async (t) => {
     await opened.page.getByRole("button", { name: /^Account/ }).waitFor();
     return opened;
   };
-  /** Ends every session but the one this test itself uses. */
+  /** Ends every session except the one of this test. */
   const endSessions = async (): Promise<void> => {
     const list = await world.app.inject({ url: "/api/auth/sessions", headers: owner.headers });
     const { items } = list.json<{ items: { id: string; current: boolean }[] }>();
@@ -31,7 +32,7 @@ t.test("trouble", async (t) => {
     }
   };
 
-  await t.test("a session that ends under a form: sign in again, and go on", async (t) => {
+  await t.test("a session ends under a form: the user signs in again", async (t) => {
     const { page, faults } = await signedIn("/agents/new");
     await page.getByLabel("Name").fill("typed before");
     await page.getByLabel("Daily limit").fill("7.5");
@@ -46,7 +47,7 @@ t.test("trouble", async (t) => {
     t.same(faults, []);
   });
 
-  await t.test("a session that ended unnoticed is noticed by the next request", async (t) => {
+  await t.test("the next request detects a session that has ended", async (t) => {
     const { page } = await signedIn(`${base}/rules`);
     await page.route("**/api/events", (route) => route.abort());
     await page.reload();
@@ -61,23 +62,20 @@ t.test("trouble", async (t) => {
     await page.getByText("The rules are saved and apply now.").waitFor();
   });
 
-  await t.test(
-    "a device whose clock is wrong signs in and sees the times of the server",
-    async (t) => {
-      for (const hoursAhead of [-2, 2]) {
-        const { page, faults } = await world.open(t, "/theme.js");
-        await page.clock.install({ time: Date.now() + hoursAhead * 3_600_000 });
-        await page.goto(`${world.baseUrl}/settings`);
-        await signInWithDemoWallet(page);
-        const own = page.getByRole("listitem").filter({ hasText: "This device" });
-        t.match(await own.innerText(), "last used just now · since just now");
-        t.same(faults, []);
-      }
-    },
-  );
+  await t.test("a device with a wrong clock signs in and shows the server's times", async (t) => {
+    for (const hoursAhead of [-2, 2]) {
+      const { page, faults } = await world.open(t, "/theme.js");
+      await page.clock.install({ time: Date.now() + hoursAhead * 3_600_000 });
+      await page.goto(`${world.baseUrl}/settings`);
+      await signInWithDemoWallet(page);
+      const own = page.getByRole("listitem").filter({ hasText: "This device" });
+      t.match(await own.innerText(), "last used just now · since just now");
+      t.same(faults, []);
+    }
+  });
 
   await t.test(
-    "a page opened by its address begins at its top, and reloads where it was",
+    "a page opened by URL starts at its top, and a reload keeps the scroll position",
     async (t) => {
       const { page, faults } = await world.open(t, "/developers", { width: 360, height: 740 });
       await page.getByText("Connect over MCP").waitFor();
@@ -91,42 +89,39 @@ t.test("trouble", async (t) => {
     },
   );
 
-  await t.test(
-    "every screen survives an API that is down, and loads when it is back",
-    async (t) => {
-      const { page, faults } = await signedIn("/agents");
-      const screens = [
-        { path: "/agents", down: "Agents could not be loaded", up: "steady" },
-        { path: base, down: "The agent could not be loaded", up: "Can pay now" },
-        { path: `${base}/keys`, down: "The agent could not be loaded", up: "API keys" },
-        { path: `${base}/audit`, down: "The agent could not be loaded", up: "Agent created" },
-        { path: "/marketplace", down: "The marketplace could not be loaded", up: "/statistics/" },
-        {
-          path: "/developers/errors",
-          down: "The catalogue could not be loaded",
-          up: "daily_limit_exceeded",
-        },
-        { path: "/settings", down: "Sessions could not be loaded", up: "This device" },
-      ];
-      const outage = "**/api/{agents,agents?*,agents/**,overview*,listings*,errors,auth/sessions*}";
-      for (const { path, down, up } of screens) {
-        await page.route(outage, (route) => route.abort());
-        await page.goto(world.baseUrl + path);
-        const notice = page.getByRole("alert").filter({ hasText: down }).first();
-        await notice.waitFor({ timeout: 20_000 });
-        await page.unroute(outage);
-        await notice.getByRole("button", { name: "Try again" }).click();
-        await page
-          .getByText(up.startsWith("/") ? /statistics/i : up)
-          .first()
-          .waitFor();
-        t.pass(path);
-      }
-      t.same(faults, []);
-    },
-  );
+  await t.test("every screen survives an API outage, and loads when the API is back", async (t) => {
+    const { page, faults } = await signedIn("/agents");
+    const screens = [
+      { path: "/agents", down: "Agents could not be loaded", up: "steady" },
+      { path: base, down: "The agent could not be loaded", up: "Can pay now" },
+      { path: `${base}/keys`, down: "The agent could not be loaded", up: "API keys" },
+      { path: `${base}/audit`, down: "The agent could not be loaded", up: "Agent created" },
+      { path: "/marketplace", down: "The marketplace could not be loaded", up: "/statistics/" },
+      {
+        path: "/developers/errors",
+        down: "The catalogue could not be loaded",
+        up: "daily_limit_exceeded",
+      },
+      { path: "/settings", down: "Sessions could not be loaded", up: "This device" },
+    ];
+    const outage = "**/api/{agents,agents?*,agents/**,overview*,listings*,errors,auth/sessions*}";
+    for (const { path, down, up } of screens) {
+      await page.route(outage, (route) => route.abort());
+      await page.goto(world.baseUrl + path);
+      const notice = page.getByRole("alert").filter({ hasText: down }).first();
+      await notice.waitFor({ timeout: 20_000 });
+      await page.unroute(outage);
+      await notice.getByRole("button", { name: "Try again" }).click();
+      await page
+        .getByText(up.startsWith("/") ? /statistics/i : up)
+        .first()
+        .waitFor();
+      t.pass(path);
+    }
+    t.same(faults, []);
+  });
 
-  await t.test("the browser names the entry of its past that was changed", async () => {
+  await t.test("the browser identifies the audit entry that was changed", async () => {
     const { page } = await signedIn("/settings");
     await page.getByText(/Verified up to entry \d+/).waitFor();
     const { pool } = world.database;
@@ -145,7 +140,7 @@ t.test("trouble", async (t) => {
     await page.getByText(/Verified up to entry \d+/).waitFor();
   });
 
-  await t.test("a service that does not answer at all is not a sign-out", async (t) => {
+  await t.test("a service that does not respond is not a sign-out", async (t) => {
     const { page } = await signedIn("/agents");
     await page.route("**/api/**", (route) => route.abort());
     await page.reload();
@@ -156,7 +151,7 @@ t.test("trouble", async (t) => {
     await page.getByRole("link", { name: "steady" }).waitFor();
   });
 
-  await t.test("the form of the rules waits for the server's words for them", async (t) => {
+  await t.test("the form of the rules waits for the server's labels", async (t) => {
     const { page } = await signedIn("/agents");
     await page.route("**/api/info", (route) => route.abort());
     await page.goto(`${world.baseUrl}${base}/rules`);
@@ -171,10 +166,10 @@ t.test("trouble", async (t) => {
     await page.getByRole("button", { name: "Try again" }).click();
     await page.getByLabel("Limit of a day").fill("3.5");
     await page.getByLabel("Changes").getByText("Limit of a day").waitFor();
-    // What is typed outlives a later answer that fails.
+    // A later response that fails must not remove the user's input.
     await page.unroute("**/api/info");
     await page.route("**/api/info", (route) => route.abort());
-    // A look at the window asks again, once the answer has become stale.
+    // Focusing the window requests the data again, once it is stale.
     await until(async () => {
       await page.evaluate(() => window.dispatchEvent(new Event("visibilitychange")));
       return (await page.getByText("Service not reachable").count()) > 0;
@@ -183,7 +178,7 @@ t.test("trouble", async (t) => {
     await page.unroute("**/api/info");
   });
 
-  await t.test("a refusal is shown where it happened, with its request id", async (t) => {
+  await t.test("a refusal is shown at the action, with its request id", async (t) => {
     const { page } = await signedIn(`${base}/withdraw`);
     await page.getByLabel("Amount").fill("0.5");
     await page.route("**/withdrawals/prepare", (route) =>
@@ -198,7 +193,7 @@ t.test("trouble", async (t) => {
         }),
       }),
     );
-    // The balance is zero, so the form asks for something the agent does not hold first.
+    // The balance is zero, so the form reports that first.
     await page.getByText("The agent has no balance to withdraw.").waitFor();
     await world.chain.mint(agent.walletAddress, 1_000_000n);
     await page.getByText("1.00 USDC").first().waitFor({ timeout: 20_000 });
@@ -215,7 +210,7 @@ t.test("trouble", async (t) => {
   });
 
   await t.test(
-    "an answer that is lost after signing is asked for again, and pays once",
+    "a withdrawal whose response was lost after signing is retried, and pays once",
     async (t) => {
       const { page } = await signedIn(`${base}/withdraw`);
       await page.getByLabel("Amount").fill("0.25");
@@ -236,7 +231,7 @@ t.test("trouble", async (t) => {
     },
   );
 
-  await t.test("what does not exist says so", async (t) => {
+  await t.test("pages of missing items report that", async (t) => {
     const { page } = await signedIn("/agents/agt_nobody");
     await page.getByRole("heading", { name: "Agent not found" }).waitFor();
     await page.goto(`${world.baseUrl}/no/such/place`);

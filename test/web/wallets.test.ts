@@ -1,4 +1,5 @@
-// Goal: whatever a wallet does (absent, on another chain, saying no, changing its account), the screen is calm, right, and shows nobody else's data.
+// Goal: whatever a wallet does (missing, on another chain, declining, changing its account), the screen stays
+// correct and never shows another owner's data.
 // Tier: full (tries every variant of one feature).
 import t from "tap";
 import { openPage } from "../helpers/browser.ts";
@@ -11,18 +12,18 @@ const ALICE = testAccount(60);
 const BOB = testAccount(61);
 
 t.test("wallets", async (t) => {
-  // The production shape: no demo wallet, so the browser's own are all there is.
+  // As in production: without a demo wallet, only the browser's own wallets are available.
   const world = await webWorld(t, { isLocal: false });
   const chainId = world.chain.chainId;
 
-  await t.test("without a wallet it says what to do, and there is no demo wallet", async (t) => {
+  await t.test("without a wallet the page explains what to do", async (t) => {
     const { page, faults } = await world.open(t, "/agents");
     await page.getByText("No wallet was found in this browser.").waitFor();
     t.equal(await page.getByRole("button", { name: /Demo wallet/ }).count(), 0);
     t.same(faults, []);
   });
 
-  await t.test("an announced wallet signs in; saying no twice changes nothing", async (t) => {
+  await t.test("an announced wallet signs in; declining twice changes nothing", async (t) => {
     const { page, faults } = await openPage(t, world.browser);
     const wallet = await injectWallet(page, ALICE, { chainId });
     await page.goto(`${world.baseUrl}/agents`);
@@ -33,13 +34,13 @@ t.test("wallets", async (t) => {
     wallet.rejectNext("personal_sign");
     await page.getByRole("button", { name: "Sign in", exact: true }).click();
     await page.getByText("You declined in your wallet. Nothing was signed").waitFor();
-    t.equal(await page.getByRole("alert").count(), 0, "no red box for a no");
+    t.equal(await page.getByRole("alert").count(), 0, "declining is not shown as an error");
     await page.getByRole("button", { name: "Try again" }).click();
     await page.getByText("No agents yet").waitFor();
     t.same(faults, []);
   });
 
-  await t.test("a lone window.ethereum works too", async (t) => {
+  await t.test("a wallet that only sets window.ethereum works too", async (t) => {
     const { page } = await openPage(t, world.browser);
     await injectWallet(page, ALICE, { chainId, legacy: true });
     await page.goto(`${world.baseUrl}/agents`);
@@ -50,7 +51,7 @@ t.test("wallets", async (t) => {
   });
 
   await t.test(
-    "on another chain it offers the switch, and adds the chain where it is unknown",
+    "on another chain the page offers to switch, and adds the chain if it is unknown",
     async (t) => {
       const { page } = await openPage(t, world.browser);
       const wallet = await injectWallet(page, ALICE, { chainId: 1 });
@@ -77,7 +78,7 @@ t.test("wallets", async (t) => {
     },
   );
 
-  await t.test("when the account changes, the first owner's data is gone at once", async (t) => {
+  await t.test("when the account changes, the first owner's data disappears at once", async (t) => {
     const alice = await signIn(world, ALICE);
     await createAgent(world, alice, { name: "alices-secret-agent" });
     const { page, faults } = await openPage(t, world.browser);
@@ -91,11 +92,15 @@ t.test("wallets", async (t) => {
     t.equal(await page.getByText("alices-secret-agent").count(), 0);
     await page.getByRole("button", { name: "Sign in", exact: true }).click();
     await page.getByText("No agents yet").waitFor();
-    t.equal(await page.getByText("alices-secret-agent").count(), 0, "Bob sees his own nothing");
+    t.equal(
+      await page.getByText("alices-secret-agent").count(),
+      0,
+      "Bob sees none of Alice's agents",
+    );
     t.same(faults, []);
   });
 
-  await t.test("another tab that signs in as somebody else empties this one", async (t) => {
+  await t.test("when another tab signs in as another owner, this tab drops its data", async (t) => {
     const { page } = await openPage(t, world.browser);
     await injectWallet(page, ALICE, { chainId });
     await page.goto(`${world.baseUrl}/agents`);
@@ -147,11 +152,11 @@ t.test("wallets", async (t) => {
     t.match(
       typed.message,
       { amount: "1250000", to: ALICE.address },
-      "what the wallet showed is what the screen showed",
+      "the wallet showed the same as the screen",
     );
   });
 
-  await t.test("an order: declined, unanswered, of another account, then signed", async (t) => {
+  await t.test("an order: declined, unanswered, from another account, then signed", async (t) => {
     const { page, faults } = await openPage(t, world.browser);
     const wallet = await injectWallet(page, ALICE, { chainId });
     await page.goto(`${world.baseUrl}/agents/new`);
@@ -167,7 +172,7 @@ t.test("wallets", async (t) => {
     await dialog.getByText("3.00 USDC").waitFor();
     await dialog.getByRole("button", { name: "Cancel" }).click();
     await page.getByText("You did not sign. Nothing was changed.").waitFor();
-    t.equal(await page.getByRole("alert").count(), 0, "no red box for a no");
+    t.equal(await page.getByRole("alert").count(), 0, "declining is not shown as an error");
     t.equal(await page.getByLabel("Daily limit").inputValue(), "3");
     wallet.hangNext("eth_signTypedData_v4");
     await create.click();
@@ -185,7 +190,7 @@ t.test("wallets", async (t) => {
     t.same(faults, []);
   });
 
-  await t.test("orders that do not go through the first time", async (t) => {
+  await t.test("orders that do not succeed at first", async (t) => {
     const alice = await signIn(world, ALICE);
     const agent = await createAgent(world, alice, { name: "changing", dailyLimit: "5" });
     const { page, faults } = await openPage(t, world.browser);
@@ -220,7 +225,7 @@ t.test("wallets", async (t) => {
       t.match(now.json(), { dailyLimit: "6", perPaymentLimit: "2" });
     });
 
-    await t.test("signed too late", async (t) => {
+    await t.test("signed after its deadline", async (t) => {
       let isLate = false;
       await page.route(`**${url}`, async (route) => {
         if (isLate || !route.request().postData()?.includes("signature")) return route.continue();
@@ -240,7 +245,7 @@ t.test("wallets", async (t) => {
     });
 
     await t.test(
-      "an answer lost after signing: the same order again, which works once",
+      "a response lost after signing: the same order is sent again, and works once",
       async (t) => {
         const before = wallet.windows();
         let isLost = false;
@@ -260,7 +265,7 @@ t.test("wallets", async (t) => {
       },
     );
 
-    await t.test("an answer lost for good: nobody is told that nothing happened", async (t) => {
+    await t.test("a response lost for good: no claim that nothing happened", async (t) => {
       await page.route(`**${url}`, (route) =>
         route.request().postData()?.includes("signature") ? route.abort() : route.continue(),
       );
@@ -272,7 +277,7 @@ t.test("wallets", async (t) => {
       await page.unroute(`**${url}`);
     });
 
-    await t.test("a service that asks for something else is not obeyed", async (t) => {
+    await t.test("an order that differs from the request is not signed", async (t) => {
       const before = wallet.windows();
       await page.reload();
       await page.route(`**${url}`, async (route) => {
@@ -292,12 +297,12 @@ t.test("wallets", async (t) => {
       await raiseTo("9");
       await page.getByText("The order from the service differs from your request").waitFor();
       await page.getByText(BOB.address).first().waitFor();
-      t.equal(wallet.windows(), before, "the wallet was not asked");
+      t.equal(wallet.windows(), before, "the wallet received no request");
       t.equal(await page.getByLabel("Daily limit").inputValue(), "9");
       await page.unroute(`**${url}`);
     });
 
-    await t.test("after a reload one press is enough, unless the account is another", async (t) => {
+    await t.test("after a reload one press is enough with the same account", async (t) => {
       await page.reload();
       await raiseTo("10");
       await saved("10.00");
@@ -312,10 +317,10 @@ t.test("wallets", async (t) => {
       await dialog.getByRole("button", { name: /Test Wallet/ }).click();
       await dialog.getByRole("button", { name: "Sign", exact: true }).click();
       await saved("11.00");
-      t.pass("nothing typed was lost");
+      t.pass("the input is kept");
     });
 
-    await t.test("on another chain it is switched first", async (t) => {
+    await t.test("on another chain, the chain is switched first", async (t) => {
       const before = wallet.windows();
       await wallet.switchChain(page, 1);
       await raiseTo("12");
@@ -326,7 +331,7 @@ t.test("wallets", async (t) => {
       t.equal(wallet.windows() - before, 1);
     });
 
-    await t.test("pausing asks no wallet, resuming does; so does a key", async (t) => {
+    await t.test("pausing needs no wallet; resuming and a new key do", async (t) => {
       const before = wallet.windows();
       await page.getByRole("button", { name: "Pause", exact: true }).click();
       await page.getByRole("button", { name: "Resume", exact: true }).waitFor();
@@ -343,7 +348,7 @@ t.test("wallets", async (t) => {
       wallet.rejectNext("eth_signTypedData_v4");
       await page.getByRole("button", { name: "Create key" }).click();
       await page.getByText("You declined in your wallet.").waitFor();
-      // Escape is for the dialog on top alone: the form below stays, with what was typed.
+      // Escape closes only the topmost dialog; the form below stays, with its input.
       await page.keyboard.press("Escape");
       await page.getByText("You did not sign. Nothing was changed.").waitFor();
       t.equal(await page.getByLabel("Label").inputValue(), "ci");
@@ -355,7 +360,7 @@ t.test("wallets", async (t) => {
   });
 
   await t.test(
-    "on a public screen too, a changed account takes the first one's data away",
+    "on a public screen too, a changed account removes the first one's data",
     async (t) => {
       const { page } = await openPage(t, world.browser);
       const wallet = await injectWallet(page, ALICE, { chainId });
@@ -381,7 +386,7 @@ t.test("wallets", async (t) => {
   );
 
   await t.test(
-    "funding from the wallet: declined, then signed, with no gas of the owner's",
+    "funding from the wallet: declined, then signed, without gas from the owner",
     async (t) => {
       const alice = await signIn(world, ALICE);
       const agent = await createAgent(world, alice, { name: "to-fund" });
@@ -392,7 +397,7 @@ t.test("wallets", async (t) => {
       await page.getByRole("button", { name: /Test Wallet/ }).click();
       await page.getByRole("button", { name: "Sign in", exact: true }).click();
       await page.getByRole("button", { name: "Fund", exact: true }).click();
-      // Nine minted just now, and the withdrawal before came to the same wallet.
+      // Nine minted just now, and the earlier withdrawal went to the same wallet.
       await page.getByText("10.25 USDC").waitFor();
       await page.getByLabel("Amount").fill("11");
       await page.getByRole("button", { name: "Sign and send" }).click();
@@ -405,34 +410,31 @@ t.test("wallets", async (t) => {
       await page.getByText("Settled.").waitFor();
       await page.keyboard.press("Escape");
       await page.getByText("4.50 USDC").first().waitFor();
-      const asked = wallet.requests.map(({ method }) => method);
-      t.notOk(asked.includes("eth_sendTransaction"), "the wallet sent nothing itself");
+      const methods = wallet.requests.map(({ method }) => method);
+      t.notOk(methods.includes("eth_sendTransaction"), "the wallet sent no transaction itself");
     },
   );
 });
 
-t.test(
-  "where the facilitator is for holders of a key, the wallet sends the transfer",
-  async (t) => {
-    const world = await webWorld(t, {
-      isLocal: false,
-      env: { FACILITATOR_API_KEYS: "a-key-of-this-test-0123456789" },
-    });
-    const alice = await signIn(world, ALICE);
-    const agent = await createAgent(world, alice, { name: "to-fund" });
-    await world.chain.mint(ALICE.address, 9_000_000n);
-    await world.chain.testClient.setBalance({ address: ALICE.address, value: 10n ** 18n });
-    const { page, faults } = await openPage(t, world.browser);
-    await injectWallet(page, ALICE, { chainId: world.chain.chainId, chain: world.chain });
-    await page.goto(`${world.baseUrl}/agents/${agent.id}`);
-    await page.getByRole("button", { name: /Test Wallet/ }).click();
-    await page.getByRole("button", { name: "Sign in", exact: true }).click();
-    await page.getByRole("button", { name: "Fund", exact: true }).click();
-    await page.getByLabel("Amount").fill("2.25");
-    await page.getByRole("button", { name: "Sign and send" }).click();
-    await page.getByText("Sent; the balance updates").waitFor();
-    await page.keyboard.press("Escape");
-    await page.getByText("2.25 USDC").first().waitFor({ timeout: 20_000 });
-    t.same(faults, []);
-  },
-);
+t.test("if the facilitator requires a key, the wallet sends the transfer", async (t) => {
+  const world = await webWorld(t, {
+    isLocal: false,
+    env: { FACILITATOR_API_KEYS: "a-key-of-this-test-0123456789" },
+  });
+  const alice = await signIn(world, ALICE);
+  const agent = await createAgent(world, alice, { name: "to-fund" });
+  await world.chain.mint(ALICE.address, 9_000_000n);
+  await world.chain.testClient.setBalance({ address: ALICE.address, value: 10n ** 18n });
+  const { page, faults } = await openPage(t, world.browser);
+  await injectWallet(page, ALICE, { chainId: world.chain.chainId, chain: world.chain });
+  await page.goto(`${world.baseUrl}/agents/${agent.id}`);
+  await page.getByRole("button", { name: /Test Wallet/ }).click();
+  await page.getByRole("button", { name: "Sign in", exact: true }).click();
+  await page.getByRole("button", { name: "Fund", exact: true }).click();
+  await page.getByLabel("Amount").fill("2.25");
+  await page.getByRole("button", { name: "Sign and send" }).click();
+  await page.getByText("Sent; the balance updates").waitFor();
+  await page.keyboard.press("Escape");
+  await page.getByText("2.25 USDC").first().waitFor({ timeout: 20_000 });
+  t.same(faults, []);
+});

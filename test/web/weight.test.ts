@@ -1,4 +1,5 @@
-// Goal: the app is light and quick: little JavaScript at first, the rest when it is needed, and long lists stay smooth.
+// Goal: the app loads quickly: little JavaScript at first, the rest on demand, and long lists scroll
+// smoothly.
 // Tier: full (tries every variant of one feature).
 import { gzipSync } from "node:zlib";
 import type { Page } from "playwright-core";
@@ -9,7 +10,7 @@ import { asAgent, DEMO_OWNER, signInWithDemoWallet, webWorld } from "./world.ts"
 const INITIAL_LIMIT_BYTES = 250 * 1024;
 const FIRST_CONTENT_LIMIT_MS = 1_500;
 
-/** Gzipped size of every script the page loads until it shows what is asked for. */
+/** The gzipped size of every script that the page loads until it shows the expected text. */
 async function scriptsUntil(
   page: Page,
   url: string,
@@ -39,7 +40,7 @@ t.test("weight and speed", async (t) => {
   const owner = await signIn(world, DEMO_OWNER);
 
   await t.test(
-    "the first screens need little JavaScript, and no chart, code picture or wallet code",
+    "the first screens need little JavaScript, and no chart, QR code or wallet code",
     async (t) => {
       for (const [path, text] of [
         ["/", "Arc Testnet, block"],
@@ -59,7 +60,7 @@ t.test("weight and speed", async (t) => {
     },
   );
 
-  await t.test("the browser gets the compressed copies made by the build", async (t) => {
+  await t.test("the browser gets the compressed files from the build", async (t) => {
     const { page } = await world.open(t, "/theme.js");
     const encodings = new Set<string | undefined>();
     page.on("response", (response) => {
@@ -71,9 +72,9 @@ t.test("weight and speed", async (t) => {
     t.same([...encodings], ["br"]);
   });
 
-  await t.test("first content comes soon", async (t) => {
+  await t.test("first content appears quickly", async (t) => {
     const { page } = await world.open(t, "/");
-    // The second visit of a warm server: what a person sees on the local world.
+    // The second visit to a warm server, as a user of a local service sees it.
     await page.goto(`${world.baseUrl}/`);
     await page.getByText("Arc Testnet, block").waitFor();
     // A busy browser records the paint a little after the text is in the document.
@@ -92,7 +93,7 @@ t.test("weight and speed", async (t) => {
     t.ok(paintedMs < FIRST_CONTENT_LIMIT_MS, `first content after ${paintedMs} ms`);
   });
 
-  await t.test("200 agents are all there, found by typing, and sorted", async (t) => {
+  await t.test("200 agents are all listed, found by search, and sorted", async (t) => {
     for (let index = 0; index < 200; index += 1)
       await createAgent(world, owner, { name: `agent-${String(index).padStart(3, "0")}` });
     const { page, faults } = await world.open(t, "/agents");
@@ -113,11 +114,11 @@ t.test("weight and speed", async (t) => {
     t.same(faults, []);
   });
 
-  await t.test("5,000 payments scroll without a gap, a repeat or a frozen page", async (t) => {
+  await t.test("5,000 payments scroll without a gap, a duplicate or a freeze", async (t) => {
     const agent = await createAgent(world, owner, { name: "busy", dailyLimit: "1" });
     const pay = { recipient: DEMO_OWNER.address, amount: "0.5" };
     t.match(await asAgent(world, agent.apiKey, "spend", pay), { status: 403 });
-    // Its one blocked payment, four thousand nine hundred and ninety-nine times more.
+    // Copies of the one blocked payment.
     await world.app.pool.query(
       `INSERT INTO payments (agent_id, id, kind, status, chain_id, asset, counterparty, amount, denial_code, policy, created_at)
        SELECT agent_id, 'pay_' || lpad(n::text, 26, '0'), kind, status, chain_id, asset, counterparty, amount,

@@ -1,4 +1,4 @@
-// The service as a newcomer runs it (demo wallet, faucet, half-second blocks), for a browser to open.
+// A local service (demo wallet, faucet, half-second blocks), opened in a browser.
 import type { Browser, Page } from "playwright-core";
 import type { Test } from "tap";
 import { launchBrowser, openPage, type PageOptions, type WatchedPage } from "../helpers/browser.ts";
@@ -10,7 +10,7 @@ const DEMO_SELLER = testAccount(41);
 
 export interface WebWorld extends TestApp {
   browser: Browser;
-  /** A page of its own context, already pointed at this service. */
+  /** A page in its own browser context that opens this service. */
   open(t: Test, path: string, options?: PageOptions): Promise<WatchedPage>;
 }
 
@@ -45,15 +45,15 @@ export async function webWorld(
   };
 }
 
-/** Through the screens, as a person does it. */
+/** Signs in through the screens, as a user does. */
 export async function signInWithDemoWallet(page: Page): Promise<void> {
   await page.getByRole("button", { name: /Demo wallet/ }).click();
   await page.getByText("What you will sign").waitFor();
-  // Behind a dialog there may be another button of this name; the dialog's is the last one.
+  // There may be another button of this name behind the dialog; the dialog's is the last one.
   await page.getByRole("button", { name: "Sign in", exact: true }).last().click();
 }
 
-/** With an injected wallet, which an owner named as the second one. */
+/** Signs in with an injected wallet that is an owner's recovery wallet. */
 export async function signInAsSecond(page: Page, url: string, owner: string): Promise<void> {
   await page.goto(url);
   await page.getByRole("button", { name: "Use a recovery wallet" }).click();
@@ -63,7 +63,10 @@ export async function signInAsSecond(page: Page, url: string, owner: string): Pr
   await page.getByText("You are signed in as the recovery wallet.").waitFor();
 }
 
-/** A one-press fix has told nothing yet: the demo wallet shows what changes, and signs on a press. */
+/**
+ * A fix with one press has not shown its changes, so the demo wallet's dialog shows them and waits for a
+ * press.
+ */
 export async function confirmWithDemoWallet(page: Page, ...changes: string[]): Promise<void> {
   const dialog = page.getByRole("dialog").last();
   const press = dialog.getByRole("button", { name: "Sign", exact: true });
@@ -73,7 +76,7 @@ export async function confirmWithDemoWallet(page: Page, ...changes: string[]): P
   await press.click();
 }
 
-/** What the agent itself would send; the answer, whatever its status. */
+/** Sends a request as the agent, and returns the response with any status. */
 export async function asAgent(
   { baseUrl }: Pick<WebWorld, "baseUrl">,
   apiKey: string,

@@ -1,6 +1,6 @@
 // Goal: a process killed at any step of a fetch loses nothing: the same key, asked of another replica, ends in one payment or provably none.
 import t from "tap";
-import { asHeader, askedIn, asksByMpp, challengeOf } from "../mpp/mpp-sellers.ts";
+import { asHeader, chargeRequest, requestOverMpp, challengeOf } from "../mpp/mpp-sellers.ts";
 import { fetchAndDie, TIMEOUT_MS, untilDead, type DoomedFetch } from "./doomed.ts";
 import { assertLedgerIsChain, market, PAYEE, type Answered } from "./market.ts";
 import { scriptedSeller } from "./scripted-seller.ts";
@@ -37,9 +37,9 @@ const mppSeller = await scriptedSeller(t, made.chain, PAYEE);
 // One account pays the gas of all: one nonce after the other.
 mppSeller.settle = (proof) => seller.settle(proof);
 let challenged = 0;
-const charging = asksByMpp(mppSeller, (nth) => {
+const charging = requestOverMpp(mppSeller, (nth) => {
   challenged = nth;
-  return asHeader(challengeOf(askedIn(made.chain, PAYEE)));
+  return asHeader(challengeOf(chargeRequest(made.chain, PAYEE)));
 });
 const tools = await scriptedTools(t, seller);
 made.config.fetchPrivateOrigins.push(mppSeller.origin, tools.origin);

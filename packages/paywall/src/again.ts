@@ -1,4 +1,7 @@
-/** Paid once, fetched again by signature: the protocol's `sign-in-with-x` extension, for wallets that have paid. */
+/**
+ * Repeat access without a second payment: the `sign-in-with-x` extension (SIWX) of x402, for wallets that
+ * have paid.
+ */
 import { randomBytes } from "node:crypto";
 import type { PaymentRequired } from "@x402/core/types";
 import {
@@ -13,11 +16,11 @@ import type { PaidRequest, PaidResource } from "./charge.ts";
 import type { PaywallStore } from "./store.ts";
 
 export interface AgainOptions {
-  /** How long after it paid a wallet is served again: "30m", "1h", "7d". */
+  /** How long a wallet may fetch the resource again after it paid: "30m", "1h", "7d". */
   for: string;
 }
 
-/** Of a contract that answers for its signatures (ERC-1271): by your own node, on the chain that is named. */
+/** Verifies a message signed by a contract account (ERC-1271), with your own node for the given chain. */
 export type VerifyMessage = (signed: {
   chainId: number;
   address: `0x${string}`;
@@ -30,17 +33,20 @@ interface SignedRequest {
   headers: Record<string, string | string[] | undefined>;
 }
 
-type Entered =
-  | { isLetIn: true; payer: string; network: string }
-  | { isLetIn: false; reason: string };
+type SignInResult =
+  | { isAllowed: true; payer: string; network: string }
+  | { isAllowed: false; reason: string };
 
 const UNITS = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
-/** Signed within this time; the protocol's own limit is five minutes. */
+/** The longest lifetime of a challenge; the protocol's own limit is five minutes. */
 const CHALLENGE_MS = 240_000;
-/** A challenge of one replica is not of the future for another, whose clock is a little behind. */
-const CLOCKS_APART_MS = 10_000;
+/**
+ * Challenges are dated back by this much, so that a replica whose clock is a little behind does not see them
+ * in the future.
+ */
+const CLOCK_SKEW_MS = 10_000;
 
-/** Throws where it is no such time. */
+/** Throws where the text is not a duration. */
 export function againMs(options: AgainOptions): number {
   const [, count, unit] = /^([1-9][0-9]{0,5})([smhd])$/.exec(options.for) ?? [];
   if (count === undefined || unit === undefined)
@@ -50,7 +56,7 @@ export function againMs(options: AgainOptions): number {
   return Number(count) * UNITS[unit as keyof typeof UNITS];
 }
 
-export class Door {
+export class RepeatAccess {
   readonly #store: PaywallStore;
   readonly #verifyMessage: VerifyMessage | undefined;
 
@@ -59,7 +65,7 @@ export class Door {
     this.#verifyMessage = verifyMessage;
   }
 
-  /** What an unpaid request is told beside the terms: sign this, if you have paid. */
+  /** The challenge that an unpaid response contains beside the terms: a wallet that has paid signs it. */
   challenge({ resource, accepts }: PaymentRequired): Record<string, unknown> {
     const { host } = new URL(resource.url);
     const nowMs = Date.now();
@@ -69,7 +75,7 @@ export class Door {
       version: "1",
       statement: "Fetch again a resource that this wallet has paid for.",
       nonce: randomBytes(16).toString("hex"),
-      issuedAt: new Date(nowMs - CLOCKS_APART_MS).toISOString(),
+      issuedAt: new Date(nowMs - CLOCK_SKEW_MS).toISOString(),
       expirationTime: new Date(nowMs + CHALLENGE_MS).toISOString(),
       resources: [resource.url],
     };
@@ -78,39 +84,43 @@ export class Door {
     return { [SIGN_IN_WITH_X]: { info, supportedChains, schema: buildSIWxSchema() } };
   }
 
-  /** Undefined when nobody signs in. */
-  async enter(
-    asked: SignedRequest,
-    sold: string,
+  /** Undefined where the request has no `sign-in-with-x` header. */
+  async signIn(
+    request: SignedRequest,
+    resourceKey: string,
     networks: readonly string[],
-  ): Promise<Entered | undefined> {
-    const header = asked.headers[SIGN_IN_WITH_X];
+  ): Promise<SignInResult | undefined> {
+    const header = request.headers[SIGN_IN_WITH_X];
     if (header === undefined) return undefined;
-    const shown = typeof header === "string" ? parsed(header) : undefined;
-    if (!shown) return refuse("invalid_siwx_payload");
-    const { origin } = new URL(asked.url);
-    const validation = await validateSIWxMessage(shown, new URL(origin));
+    const payload = typeof header === "string" ? parsed(header) : undefined;
+    if (!payload) return refuse("invalid_siwx_payload");
+    const { origin } = new URL(request.url);
+    const validation = await validateSIWxMessage(payload, new URL(origin));
     if (!validation.isValid) return refuse(validation.invalidReason);
-    if (shown.uri !== asked.url) return refuse("invalid_siwx_uri_mismatch");
-    const signedMs = Date.parse(shown.issuedAt);
-    const untilMs = Date.parse(shown.expirationTime ?? "");
-    if (!(untilMs - signedMs <= CHALLENGE_MS + CLOCKS_APART_MS))
+    if (payload.uri !== request.url) return refuse("invalid_siwx_uri_mismatch");
+    const signedMs = Date.parse(payload.issuedAt);
+    const untilMs = Date.parse(payload.expirationTime ?? "");
+    if (!(untilMs - signedMs <= CHALLENGE_MS + CLOCK_SKEW_MS))
       return refuse("invalid_siwx_expiration_time");
-    if (!networks.includes(shown.chainId)) return refuse("invalid_siwx_unsupported_chain");
-    const evmVerifier = this.#verifierOn(shown.chainId);
-    const verified = await verifySIWxSignature(shown, evmVerifier && { evmVerifier });
+    if (!networks.includes(payload.chainId)) return refuse("invalid_siwx_unsupported_chain");
+    const evmVerifier = this.#verifierOn(payload.chainId);
+    const verified = await verifySIWxSignature(payload, evmVerifier && { evmVerifier });
     if (!verified.isValid) return refuse(verified.invalidReason);
     const payer = verified.payer.toLowerCase();
-    if (!(await this.#store.hasPaid(sold, payer))) return refuse("siwx_not_paid");
-    // Last, so that a signature which opens nothing uses nothing up.
-    if (!(await this.#store.useNonce(`${payer} ${shown.nonce}`, new Date(untilMs))))
+    if (!(await this.#store.hasPaid(resourceKey, payer))) return refuse("siwx_not_paid");
+    // The nonce is used last, so that a rejected sign-in does not consume it.
+    if (!(await this.#store.useNonce(`${payer} ${payload.nonce}`, new Date(untilMs))))
       return refuse("invalid_siwx_nonce");
-    return { isLetIn: true, payer: verified.payer, network: shown.chainId };
+    return { isAllowed: true, payer: verified.payer, network: payload.chainId };
   }
 
-  async remember(sold: string, payer: string, { for: time }: AgainOptions): Promise<void> {
+  async recordPayment(
+    resourceKey: string,
+    payer: string,
+    { for: time }: AgainOptions,
+  ): Promise<void> {
     const until = new Date(Date.now() + againMs({ for: time }));
-    await this.#store.paid(sold, payer.toLowerCase(), until);
+    await this.#store.paid(resourceKey, payer.toLowerCase(), until);
   }
 
   #verifierOn(chain: string) {
@@ -125,16 +135,17 @@ export class Door {
 }
 
 /**
- * What a payment is for: this request of this route, on these terms. The parts stay apart, so that no text from a caller
- * stands for two of them. Of shops that share a store, none opens what the other sold for less.
+ * The key of what a payment buys: this request to this route, on these terms. It is JSON, so that no text
+ * from a caller can pass for two of the parts. Price and payee are part of the key, so that of several shops
+ * with one store none opens what another resourceKey for less.
  */
-export const soldAs = (
+export const resourceKeyOf = (
   { price, payTo }: Required<Pick<PaidResource, "price" | "payTo">>,
   { method, route, path, url }: PaidRequest,
   networks: readonly string[],
 ): string => JSON.stringify({ method, route, path, url, price, payTo, networks });
 
-const refuse = (reason: string): Entered => ({ isLetIn: false, reason });
+const refuse = (reason: string): SignInResult => ({ isAllowed: false, reason });
 
 function parsed(header: string): SIWxPayload | undefined {
   try {

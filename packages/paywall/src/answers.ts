@@ -1,4 +1,4 @@
-/** What a caller is told: the protocol's headers and bodies. */
+/** The headers and bodies of the responses to a paid request. */
 import { encodePaymentRequiredHeader, encodePaymentResponseHeader } from "@x402/core/http";
 import {
   type PaymentRequired,
@@ -9,10 +9,10 @@ import {
 import { receiptHeader } from "./mpp.ts";
 import { v1Body, type ProofVersion } from "./protocol.ts";
 
-/** The facilitator behind a paywall failed us: nothing is served, and nothing is claimed about money. */
+/** The facilitator failed: nothing is served, and the response claims nothing about the payment. */
 export class FacilitatorFault extends Error {
   override name = "FacilitatorFault";
-  /** What Fastify's own error handler answers with. */
+  /** Fastify's own error handler reads this as the HTTP status. */
   readonly statusCode: 502 | 503;
 
   constructor(statusCode: 502 | 503, message: string, options?: ErrorOptions) {
@@ -21,7 +21,7 @@ export class FacilitatorFault extends Error {
   }
 }
 
-/** Our own errors (`ApiError`) say themselves what they are to be answered with, and pass through. */
+/** Errors that already have an HTTP status (Purser's own `ApiError`) pass through unchanged. */
 export function asFault(error: unknown, statusCode: 502 | 503, message: string): Error {
   if (error instanceof Error && typeof (error as { status?: unknown }).status === "number")
     return error;
@@ -40,7 +40,7 @@ export interface Receipt {
   amount: string;
 }
 
-/** Of something paid: what became of the payment, in the protocol's words and as headers of the answer. */
+/** The outcome of a payment: the settlement response, and the headers that report it. */
 export interface SettledPayment {
   response: SettleResponse;
   headers: Record<string, string>;
@@ -68,12 +68,12 @@ export function paymentRequired(required: PaymentRequired): PaymentRequiredAnswe
 
 export const refused = (response: SettleResponse, version: ProofVersion): Refused => ({
   kind: "refused",
-  ...told(response, version),
-  body: refusal(response),
+  ...settledPayment(response, version),
+  body: refusalBody(response),
 });
 
-/** Also on failure, so that the payer learns what became of the signed authorization. */
-export function told(response: SettleResponse, version: ProofVersion): SettledPayment {
+/** Sent on failure too, so that the payer learns the outcome of the authorization it signed. */
+export function settledPayment(response: SettleResponse, version: ProofVersion): SettledPayment {
   if (version === "mpp") return { response, headers: receiptHeader(response) };
   const encoded = encodePaymentResponseHeader(response);
   const headers: Record<string, string> = { "payment-response": encoded };
@@ -81,7 +81,7 @@ export function told(response: SettleResponse, version: ProofVersion): SettledPa
   return { response, headers };
 }
 
-const refusal = (settled: SettleResponse): object => ({
+const refusalBody = (settled: SettleResponse): object => ({
   x402Version: 2,
   success: false,
   error: settled.errorMessage ?? settled.errorReason ?? "The payment was not settled.",
@@ -104,7 +104,7 @@ export const notSettled = (
   ...(payer === undefined ? {} : { payer }),
 });
 
-/** A facilitator by URL may report a refusal as an HTTP error with the outcome in its body. */
+/** A facilitator reached by URL may report a refusalBody as an HTTP error with the outcome in its body. */
 export function refusalIn(error: unknown): SettleResponse | undefined {
   if (!(error instanceof SettleError) || error.errorReason === undefined) return undefined;
   const { errorReason, errorMessage, transaction, network } = error;

@@ -1,19 +1,24 @@
-/** Whoever takes the money, as an app or a tool server is told to make one. */
+/** Creates a cashier, which charges for resources, from the options of a Fastify app or a tool server. */
 import { HTTPFacilitatorClient, type FacilitatorClient } from "@x402/core/server";
 import { Cashier, type CashierDeps } from "./charge.ts";
 import { findAmong, PAYMENT_NETWORKS, type PaymentNetwork } from "./networks.ts";
 import { EXACT_EIP3009, type PaywallScheme, UPTO } from "./scheme.ts";
 
 export interface CashierOptions extends Omit<CashierDeps, "facilitator" | "networks" | "schemes"> {
-  /** Who verifies and settles: its URL, or a client of the protocol's library (with credentials, or in this process). */
+  /**
+   * Who verifies and settles: a URL, or a client of the protocol's library (with credentials, or in this
+   * process).
+   */
   facilitator: string | FacilitatorClient;
-  /** CAIP-2 ids, or the facts of networks; the first is what a browser pays on. */
+  /** CAIP-2 ids, or complete network descriptions; browsers pay on the first one. */
   networks: readonly (string | PaymentNetwork)[];
-  /** How may be paid, best first: `exact` over EIP-3009, and `upto` for what has a maximum, unless said. */
+  /**
+   * The accepted schemes, best first. Default: `exact` over EIP-3009, and `upto` for routes with a maximum.
+   */
   schemes?: readonly PaywallScheme[] | undefined;
 }
 
-/** Where there is no Fastify app to register the paywall with; the paywall makes its own so. */
+/** For use without a Fastify app; the Fastify plugin creates its cashier with this too. */
 export function cashier({ facilitator, networks, schemes, ...options }: CashierOptions): Cashier {
   return new Cashier({
     ...options,

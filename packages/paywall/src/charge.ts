@@ -1,8 +1,8 @@
 /**
- * Takes the money for a resource, whatever web framework serves it: the protocol library's
- * resource-server core with a facilitator behind it (ours in-process, or anybody's by URL).
- * A price is settled before anything is served; of a maximum, what was used is settled when the work is done and
- * before its answer goes out. That one payment gets one answer is the facilitator's promise.
+ * Charges for a resource, independent of the web framework: the protocol library's resource-server core with
+ * a facilitator behind it (in this process, or any other by URL).
+ * A fixed price is settled before anything is served. With a maximum, the amount used is settled after the
+ * work and before its response is sent. The facilitator guarantees that one payment gets one response.
  */
 import { type FacilitatorClient, x402ResourceServer } from "@x402/core/server";
 import type {
@@ -12,14 +12,14 @@ import type {
   SettleResponse,
 } from "@x402/core/types";
 import { bazaarResourceServerExtension } from "@x402/extensions/bazaar";
-import { type AgainOptions, Door, soldAs, type VerifyMessage } from "./again.ts";
+import { type AgainOptions, RepeatAccess, resourceKeyOf, type VerifyMessage } from "./again.ts";
 import {
   asFault,
   FacilitatorFault,
   refusalIn,
   notSettled,
   refused,
-  told,
+  settledPayment,
   UNKNOWN_OUTCOME,
   paymentRequired,
   type Receipt,
@@ -27,7 +27,7 @@ import {
   type SettledPayment,
   type PaymentRequiredAnswer,
 } from "./answers.ts";
-import { asSold, discovery, sponsoringFor } from "./extensions.ts";
+import { payloadForFacilitator, discovery, sponsoringFor } from "./extensions.ts";
 import { Meter, type Metered } from "./meter.ts";
 import type { PaymentNetwork } from "./networks.ts";
 import { MppCharges, type MppOptions } from "./mpp.ts";
@@ -36,33 +36,33 @@ import { ReceiptIssuer, type ReceiptOptions } from "./receipts.ts";
 import type { PaywallScheme } from "./scheme.ts";
 import { OneProcessStore, type PaywallStore } from "./store.ts";
 
-/** USDC as a decimal string; or at most so much, and the handler says what was used. */
+/** USDC as a decimal string; or a maximum, where the handler sets the amount that was used. */
 export type RoutePrice = string | { upTo: string };
 
 export interface PaidResource {
   price: RoutePrice;
   description?: string;
   mimeType?: string;
-  /** Who sells it, for catalogues. */
+  /** The seller's name, for catalogues. */
   serviceName?: string;
   tags?: string[];
   payTo?: string;
   /** CAIP-2 ids; the cashier's networks by default. */
   networks?: string[];
-  /** Of a maximum: the work must be done and charged within it. */
+  /** With a maximum, the work must be done and charged within this time. */
   maxTimeoutSeconds?: number;
-  /** Announces the resource to catalogues, with an example of the answer. */
+  /** Announces the resource to catalogues, with an example of the response. */
   discoverable?: { example?: unknown };
-  /** A wallet that has paid may GET the same URL again for a while, by signing in (`sign-in-with-x`). */
+  /** A wallet that has paid may GET the same URL again for this time by signing in (`sign-in-with-x`). */
   again?: AgainOptions;
 }
 
 export interface PaidRequest {
   method: string;
-  /** As the outside sees it, with the query. */
+  /** The public URL, with the query. */
   url: string;
   path: string;
-  /** The route of the app that answers, where several could. */
+  /** The matched route, where several routes could answer the same URL. */
   route?: string | undefined;
   headers: Record<string, string | string[] | undefined>;
 }
@@ -70,44 +70,52 @@ export interface PaidRequest {
 export interface Settled extends SettledPayment {
   kind: "settled";
   receipt: Receipt;
-  /** Set when an earlier showing of this proof did the work, and only now the outcome is known. */
+  /**
+   * Set when an earlier request with this proof did the work, and its payment settled only with this request.
+   */
   lateFor?: string;
-  /** The same with a signed receipt, where there is a signer: of what was delivered, so told after the work succeeded. */
+  /**
+   * The same outcome with a signed receipt, where there is a signer. A receipt confirms delivery, so it is
+   * made after the work succeeded.
+   */
   delivered(): Promise<SettledPayment>;
 }
-/** Paid earlier, and signed for now. */
-export interface LetIn {
+/** Paid by an earlier request; this request is authorized by a signature. */
+export interface PaidEarlier {
   kind: "again";
   headers: Record<string, string>;
   payer: string;
   network: string;
 }
 
-export type Charge = PaymentRequiredAnswer | Refused | Settled | Metered | LetIn;
+export type Charge = PaymentRequiredAnswer | Refused | Settled | Metered | PaidEarlier;
 
 export interface CashierDeps {
   facilitator: FacilitatorClient;
   networks: readonly PaymentNetwork[];
   schemes: readonly PaywallScheme[];
   payTo: string;
-  /** What must be known beyond one request (`again` needs one). Without it, in this process: then a proof whose outcome stayed unknown is not known after a restart. */
+  /**
+   * State that is needed beyond one request; required for `again`. Without it the state is in this process
+   * only: after a restart a proof with an unknown outcome is not recognized.
+   */
   store?: PaywallStore | undefined;
-  /** Signs offers and receipts (`offer-and-receipt`), with the key of `payTo` where it is at hand. Off without it. */
+  /** Signs offers and receipts (`offer-and-receipt`) with the key of `payTo`. Off without it. */
   receipts?: ReceiptOptions | undefined;
-  /** Asks contract accounts whether they signed; without it only ordinary accounts sign in. */
+  /** Checks the signatures of contract accounts; without it only ordinary accounts can sign in. */
   verifyMessage?: VerifyMessage | undefined;
-  /** Asks by MPP too (`WWW-Authenticate: Payment`), in the same 402. Off without it. */
+  /** Also requests payment over MPP (`WWW-Authenticate: Payment`) in the same 402. Off without it. */
   mpp?: MppOptions | undefined;
-  /** What went wrong beside a payment that is none the worse for it. */
+  /** Reports faults beside a payment that do not affect it. */
   onFault?: (error: unknown, what: string) => void;
 }
 
-/** A proof that was read, and fits one entry of the terms. */
-export interface Presented {
+/** A proof that was decoded and matches one entry of the terms. */
+export interface PresentedPayment {
   resource: PaidResource;
   request: PaidRequest;
   /** The key of the resource in the store. */
-  sold: string;
+  resourceKey: string;
   payload: PaymentPayload;
   terms: PaymentRequirements;
   required: PaymentRequired;
@@ -121,7 +129,7 @@ export class Cashier {
   readonly #deps: CashierDeps;
   readonly #meter: Meter;
   readonly #issuer: ReceiptIssuer | undefined;
-  readonly #door: Door | undefined;
+  readonly #again: RepeatAccess | undefined;
   readonly #mpp: MppCharges | undefined;
   #ready: Promise<void> | undefined;
 
@@ -130,21 +138,21 @@ export class Cashier {
     this.#deps = deps;
     this.#server = new x402ResourceServer(deps.facilitator);
     for (const name of new Set(schemes.map((scheme) => scheme.name))) {
-      const alike = schemes.filter((scheme) => scheme.name === name);
-      const scheme = new UsdcScheme(name, alike, networks);
+      const sameName = schemes.filter((scheme) => scheme.name === name);
+      const scheme = new UsdcScheme(name, sameName, networks);
       for (const network of networks) this.#server.register(network.id, scheme);
     }
     this.#server.registerExtension(bazaarResourceServerExtension);
     this.#meter = new Meter(store ?? new OneProcessStore(), {
-      verify: (shown) => this.#verify(shown),
-      conclude: (shown, amount) => this.#conclude(shown, amount),
+      verify: (payment) => this.#verify(payment),
+      settle: (payment, amount) => this.#settlePayment(payment, amount),
     });
     this.#issuer = receipts && new ReceiptIssuer(receipts, deps.onFault);
     this.#mpp = deps.mpp && new MppCharges(deps.mpp);
-    this.#door = store && new Door(store, deps.verifyMessage);
+    this.#again = store && new RepeatAccess(store, deps.verifyMessage);
   }
 
-  /** Asks the facilitator what it supports; a failure is asked again by the next request. */
+  /** Reads what the facilitator supports; after a failure the next request tries again. */
   ready(): Promise<void> {
     this.#ready ??= this.#server.initialize().catch((error: unknown) => {
       this.#ready = undefined;
@@ -153,7 +161,7 @@ export class Cashier {
     return this.#ready;
   }
 
-  /** The terms of a resource: what an unpaid request is told, without what is signed or good for one request only. */
+  /** The terms of a resource, without the parts that are signed or valid for one request only. */
   async required(
     resource: PaidResource,
     request: PaidRequest,
@@ -176,8 +184,9 @@ export class Cashier {
   }
 
   /**
-   * Charges for one request. `beforeSettle` runs once the proof fits the terms and before money moves: what can fail
-   * is done there, so that a failure costs the caller nothing. Of a maximum nothing is settled here: that is `metered`.
+   * Charges for one request. `beforeSettle` runs once the proof matches the terms and before money moves:
+   * work that may fail is done there, so that a failure costs the caller nothing. With a maximum nothing is
+   * settled here; the caller settles the returned `metered` charge.
    */
   async charge(
     resource: PaidResource,
@@ -186,34 +195,45 @@ export class Cashier {
   ): Promise<Charge> {
     const networks = this.#networkIds(resource);
     const { price, payTo = this.#deps.payTo } = resource;
-    const sold = soldAs({ price, payTo }, request, networks);
+    const resourceKey = resourceKeyOf({ price, payTo }, request, networks);
     const isAgain = resource.again !== undefined && request.method === "GET";
-    const entered = isAgain ? await this.#door?.enter(request, sold, networks) : undefined;
-    if (entered?.isLetIn === true) {
+    const signIn = isAgain ? await this.#again?.signIn(request, resourceKey, networks) : undefined;
+    if (signIn?.isAllowed === true) {
       await beforeSettle();
-      return { kind: "again", headers: {}, payer: entered.payer, network: entered.network };
+      return { kind: "again", headers: {}, payer: signIn.payer, network: signIn.network };
     }
     const required = await this.required(resource, request);
     const refuse = async (error?: string): Promise<PaymentRequiredAnswer> => {
-      const told = error ? { ...required, error } : required;
-      const answer = paymentRequired(await this.#invite(resource, request, told));
-      return this.#mpp?.beside(answer, request) ?? answer;
+      const explained = error ? { ...required, error } : required;
+      const answer = paymentRequired(await this.#withOffers(resource, request, explained));
+      return this.#mpp?.withChallenges(answer, request) ?? answer;
     };
     const proof =
       this.#mpp?.proofIn(request, required) ?? readProof(request.headers, required.accepts);
-    if (proof.kind === "none") return refuse(entered?.reason);
+    if (proof.kind === "none") return refuse(signIn?.reason);
     if (proof.kind === "malformed") return refuse(proof.reason);
     const { payload, version } = proof;
     const terms = this.#match(required, payload);
     if (typeof terms === "string") return refuse(terms);
-    const shown: Presented = { resource, request, sold, payload, terms, required, version };
-    if (isMetered(resource)) return this.#meter.take(shown, beforeSettle);
+    const payment: PresentedPayment = {
+      resource,
+      request,
+      resourceKey,
+      payload,
+      terms,
+      required,
+      version,
+    };
+    if (isMetered(resource)) return this.#meter.begin(payment, beforeSettle);
     await beforeSettle();
-    return this.#conclude(shown, terms.amount);
+    return this.#settlePayment(payment, terms.amount);
   }
 
-  /** What is signed, or good for one request, is made only for whoever is to be told. */
-  async #invite(
+  /**
+   * Offers and challenges are signed or valid for one request only, so they are added just for the response
+   * to an unpaid request.
+   */
+  async #withOffers(
     resource: PaidResource,
     request: PaidRequest,
     required: PaymentRequired,
@@ -221,7 +241,7 @@ export class Cashier {
     const isAgain = resource.again && request.method === "GET";
     const more = {
       ...(await this.#issuer?.offers(required)),
-      ...(isAgain && this.#door?.challenge(required)),
+      ...(isAgain && this.#again?.challenge(required)),
     };
     if (Object.keys(more).length === 0) return required;
     return { ...required, extensions: { ...required.extensions, ...more } };
@@ -238,7 +258,7 @@ export class Cashier {
       .flatMap((scheme) => ids.map((network) => ({ scheme, network })))
       .filter(({ scheme, network }) => {
         const kind = this.#server.getSupportedKind(2, network, scheme.name);
-        // Nobody can sign a maximum for an account that is not named.
+        // A payer cannot sign a maximum without the address of the account that may charge it.
         return kind && (scheme.isMetered !== true || facilitatorOf(kind.extra) !== undefined);
       });
     if (entries.length === 0)
@@ -281,7 +301,7 @@ export class Cashier {
     });
   }
 
-  /** The advertised entry the proof is for, or why there is none. */
+  /** The entry of the terms that the proof is for, or the reason why there is none. */
   #match(required: PaymentRequired, payload: PaymentPayload): PaymentRequirements | string {
     const terms = this.#server.findMatchingRequirements(required.accepts, payload);
     if (!terms) return "No matching payment requirements";
@@ -289,11 +309,15 @@ export class Cashier {
     return extensions.valid ? terms : extensions.invalidReason;
   }
 
-  /** Undefined where the payment is good. */
-  async #verify({ payload, terms, required }: Presented): Promise<SettleResponse | undefined> {
+  /** Undefined where the payment is valid. */
+  async #verify({
+    payload,
+    terms,
+    required,
+  }: PresentedPayment): Promise<SettleResponse | undefined> {
     try {
       const { isValid, invalidReason, invalidMessage, payer } = await this.#server.verifyPayment(
-        asSold(payload, required),
+        payloadForFacilitator(payload, required),
         terms,
         required.extensions,
       );
@@ -305,42 +329,46 @@ export class Cashier {
     }
   }
 
-  /** `amount` in atomic units: of a maximum, what was used; of nothing, nothing is sent. */
-  async #conclude(shown: Presented, amount: string): Promise<Settled | Refused> {
-    const { terms, version, resource, request } = shown;
-    const response = await this.#settle(shown, { ...terms, amount });
+  /** `amount` is in atomic units: the fixed price, or the amount used of a maximum. */
+  async #settlePayment(payment: PresentedPayment, amount: string): Promise<Settled | Refused> {
+    const { terms, version, resource, request } = payment;
+    const response = await this.#settle(payment, { ...terms, amount });
     if (!response.success) {
       const answer = refused(response, version);
-      // What refuses a credential of MPP asks anew: its challenge is good for one.
-      const again =
-        version === "mpp" && this.#mpp?.beside(paymentRequired(shown.required), request);
-      const asked = again ? again.headers["www-authenticate"] : undefined;
-      if (asked === undefined) return answer;
-      return { ...answer, headers: { ...answer.headers, "www-authenticate": asked } };
+      // An MPP challenge is valid for one credential, so a refusal comes with a new challenge.
+      const renewed =
+        version === "mpp" && this.#mpp?.withChallenges(paymentRequired(payment.required), request);
+      const challenge = renewed ? renewed.headers["www-authenticate"] : undefined;
+      if (challenge === undefined) return answer;
+      return { ...answer, headers: { ...answer.headers, "www-authenticate": challenge } };
     }
     const { payer } = response;
-    if (this.#door && resource.again && payer !== undefined && request.method === "GET")
-      await this.#door
-        .remember(shown.sold, payer, resource.again)
+    if (this.#again && resource.again && payer !== undefined && request.method === "GET")
+      await this.#again
+        .recordPayment(payment.resourceKey, payer, resource.again)
         .catch((error: unknown) => this.#deps.onFault?.(error, "remembering who has paid"));
-    return this.#settled(response, amount, shown);
+    return this.#settled(response, amount, payment);
   }
 
-  #settled(response: SettleResponse, amount: string, { request, version }: Presented): Settled {
+  #settled(
+    response: SettleResponse,
+    amount: string,
+    { request, version }: PresentedPayment,
+  ): Settled {
     const { payer, transaction, network } = response;
     const receipt = { payer, transaction, network, amount: response.amount ?? amount };
     const delivered = async (): Promise<SettledPayment> =>
-      told((await this.#issuer?.receipted(response, request.url)) ?? response, version);
-    return { kind: "settled", ...told(response, version), receipt, delivered };
+      settledPayment((await this.#issuer?.receipted(response, request.url)) ?? response, version);
+    return { kind: "settled", ...settledPayment(response, version), receipt, delivered };
   }
 
   async #settle(
-    { payload, required, resource }: Presented,
+    { payload, required, resource }: PresentedPayment,
     terms: PaymentRequirements,
   ): Promise<SettleResponse> {
     try {
       return await this.#server.settlePayment(
-        asSold(payload, required),
+        payloadForFacilitator(payload, required),
         terms,
         required.extensions,
         undefined,

@@ -1,4 +1,4 @@
-/** The protocol's extensions that stand in a paywall's terms, and what of them goes on to the facilitator. */
+/** The protocol extensions in a paywall's terms, and which of them are forwarded to the facilitator. */
 import type { PaymentPayload, PaymentRequired, PaymentRequirements } from "@x402/core/types";
 import {
   declareEip2612GasSponsoringExtension,
@@ -7,13 +7,13 @@ import {
 import { isOverPermit2 } from "./scheme.ts";
 import { declareDiscoveryExtension } from "@x402/extensions/bazaar";
 
-/** A facilitator that announces one of these pays the gas of a payer's allowance to Permit2. */
+/** A facilitator that announces one of these pays the gas for the payer's allowance to Permit2. */
 const SPONSORING: Record<string, () => Record<string, object>> = {
   eip2612GasSponsoring: declareEip2612GasSponsoringExtension,
   erc20ApprovalGasSponsoring: declareErc20ApprovalGasSponsoringExtension,
 };
 
-/** `announced` by the facilitator. */
+/** `announced`: the extensions that the facilitator announces. */
 export function sponsoringFor(
   accepts: readonly PaymentRequirements[],
   announced: readonly string[],
@@ -29,16 +29,17 @@ export const discovery = (example: unknown): Record<string, unknown> =>
   declareDiscoveryExtension(example === undefined ? {} : { output: { example } });
 
 /**
- * What is paid and by whom is the payer's word; what is sold is ours. So of the extensions of whoever shows the proof
- * only its own allowance to Permit2 goes on, where that was offered.
+ * The payload that is sent to the facilitator. The payer decides amount and signature, the seller decides
+ * what is sold. So the resource and the extensions come from our terms; from the payer's extensions only its
+ * allowance to Permit2 is forwarded, and only where the terms offered that.
  */
-export function asSold(
-  { x402Version, accepted, payload, extensions: shown = {} }: PaymentPayload,
+export function payloadForFacilitator(
+  { x402Version, accepted, payload, extensions: sent = {} }: PaymentPayload,
   { resource, extensions: offered = {} }: PaymentRequired,
 ): PaymentPayload {
   const signed = Object.keys(SPONSORING)
-    .filter((name) => name in offered && name in shown)
-    .map((name) => [name, shown[name]] as const);
+    .filter((name) => name in offered && name in sent)
+    .map((name) => [name, sent[name]] as const);
   const extensions = { ...offered, ...Object.fromEntries(signed) };
   return {
     x402Version,

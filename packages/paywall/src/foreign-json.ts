@@ -1,10 +1,10 @@
 /**
- * JSON that a stranger wrote. Parsing it never fails for its depth, but what comes after does: hashing,
- * storing or serializing a few thousand nested arrays overflows the stack. So depth is refused here: of text before
- * it is parsed, which takes seconds where megabytes of it are brackets.
+ * Parses untrusted JSON and limits its nesting depth. JSON.parse accepts any depth, but hashing, storing or
+ * serializing a few thousand nested arrays overflows the stack. Text is checked before it is parsed, because
+ * parsing megabytes of brackets takes seconds.
  */
 
-/** Deeper than any payment, JSON schema or order is; far from what a stack holds. */
+/** Deeper than any payment, JSON schema or order, and far from what overflows a stack. */
 export const MAX_JSON_DEPTH = 64;
 
 type ForeignJson = { ok: true; value: unknown } | { ok: false; why: string };
@@ -22,7 +22,7 @@ export function readForeignJson(parse: () => unknown): ForeignJson {
     : { ok: true, value };
 }
 
-/** The same of text. */
+/** The same for text. */
 export const parseForeignJson = (text: string): ForeignJson =>
   isTextTooDeep(text)
     ? { ok: false, why: `is nested deeper than ${MAX_JSON_DEPTH} levels` }
@@ -42,7 +42,7 @@ function isTextTooDeep(text: string): boolean {
   return false;
 }
 
-/** Whether more than `levels` arrays and objects are inside one another. */
+/** Whether arrays and objects are nested more than `levels` deep. */
 export function isTooDeep(value: unknown, levels = MAX_JSON_DEPTH): boolean {
   if (typeof value !== "object" || value === null) return false;
   const members: readonly unknown[] = Array.isArray(value) ? value : Object.values(value);
@@ -60,6 +60,6 @@ const ESCAPES: Readonly<Record<string, string>> = {
   '"': "&quot;",
   "'": "&#39;",
 };
-/** In text and in quoted attributes. */
+/** For text and for quoted attributes. */
 export const escapeHtml = (text: string): string =>
   text.replaceAll(/[&<>"']/g, (character) => ESCAPES[character] ?? "");

@@ -1,4 +1,7 @@
-/** A Host header is text from the caller. Only a host with an optional port may become part of a URL. */
+/**
+ * Validates a Host header, which is text from the caller: only a host with an optional port may become part
+ * of a URL.
+ */
 import { isIPv6 } from "node:net";
 
 const LABEL = "[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?";
@@ -16,7 +19,7 @@ export function readHostName(text: string): string | undefined {
   if (v6 !== undefined) return isIPv6(v6) ? `[${v6.toLowerCase()}]` : undefined;
   if (name === undefined || name.length > MAX_NAME) return undefined;
   const lower = name.toLowerCase();
-  // A URL reads 127.1 and 0x7f000001 as addresses, and refuses some names that begin with xn--.
+  // URL parsing turns 127.1 and 0x7f000001 into IP addresses, and refuses some names that begin with xn--.
   const url = `http://${lower}`;
   return URL.canParse(url) && new URL(url).hostname === lower ? lower : undefined;
 }

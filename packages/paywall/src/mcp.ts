@@ -1,7 +1,8 @@
 /**
- * A price on a tool of an MCP server, by x402's MCP transport: the terms are a tool result with `isError`, the proof comes
- * in the call's `_meta`, the receipt goes back in the result's. Depends on no MCP SDK: it wraps the tool's handler, which
- * both official ones call with the arguments (of a tool that takes any) and a context.
+ * A price on a tool of an MCP server, by x402's MCP transport: the terms are a tool result with `isError`,
+ * the proof is in the call's `_meta`, the receipt in the `_meta` of the result. It wraps the tool's handler
+ * and depends on no MCP SDK: both official ones call a handler with the arguments (if the tool has any) and a
+ * context.
  */
 import { decodePaymentResponseHeader, encodePaymentSignatureHeader } from "@x402/core/http";
 import type { PaymentPayload, PaymentRequired, SettleResponse } from "@x402/core/types";
@@ -14,28 +15,34 @@ export { cashier, type CashierOptions } from "./cashier.ts";
 export { Cashier, type PaidResource } from "./charge.ts";
 export { PAYMENT_NETWORKS, type PaymentNetwork } from "./networks.ts";
 
-/** As the protocol names them. */
+/** Names defined by the protocol. */
 export const PAYMENT_META = "x402/payment";
 export const PAYMENT_RESPONSE_META = "x402/payment-response";
-/** Ours, in a tool's own `_meta`: what `tools/list` tells of the price, so that nobody has to call a tool to learn it. */
+/**
+ * Our own name, in a tool's `_meta`: `tools/list` contains the price, so that clients learn it without
+ * calling the tool.
+ */
 export const PAYMENT_REQUIRED_META = "x402/payment-required";
 
-/** For a price that is known before the tool runs; who paid and calls again pays again. */
+/** For a price that is known before the tool runs. Each call is a new payment. */
 export interface PricedTool extends Omit<PaidResource, "price" | "discoverable" | "again"> {
   /** USDC as a decimal string. */
   price: string;
-  /** The tool's, as it is registered. */
+  /** The tool's name, as it is registered. */
   name: string;
-  /** What is sold; `mcp://tool/<name>` unless said. */
+  /** The URL of what is sold; `mcp://tool/<name>` by default. */
   url?: string;
 }
 
 export interface PaidTool<Args extends unknown[]> extends PricedTool {
-  /** Work that may fail, done when a fitting proof is there and before it is settled: an error here costs nothing. */
+  /**
+   * Work that may fail, done once a matching proof was received and before it is settled: an error here costs
+   * the caller nothing.
+   */
   prepare?: (...args: Args) => void | Promise<void>;
 }
 
-/** What a call ends in that was not paid, or that failed. */
+/** The result of a call that was not paid, or that failed. */
 export type ToolFailure = {
   isError: true;
   structuredContent?: Record<string, unknown>;
@@ -44,25 +51,25 @@ export type ToolFailure = {
 };
 
 /**
- * The tool's handler behind a price: settled before it runs, and run once per payment. It is given the receipt, and after
- * that what the SDK gives it. What it throws after it was paid is told with the receipt. Where the cashier signs receipts,
- * that of a call that did not fail is signed.
+ * The tool's handler behind a price: it runs after settlement, once per payment. Its arguments are the
+ * receipt, then the SDK's own arguments. An error that it throws is returned as a tool result with the
+ * receipt. Where the cashier signs receipts, the receipt of a successful call is signed.
  */
 export function paidTool<Args extends unknown[], Result extends object>(
-  desk: Pick<Cashier, "charge" | "required">,
+  cashier: Pick<Cashier, "charge" | "required">,
   tool: PaidTool<Args>,
   handler: (receipt: Receipt, ...args: Args) => Result | Promise<Result>,
 ): (...args: Args) => Promise<Result | ToolFailure> {
   return async (...args) => {
-    const asked = { ...request(tool), headers: proofOf(args.at(-1)) };
-    const charge = await desk.charge(tool, asked, async () => tool.prepare?.(...args));
+    const paidRequest = { ...request(tool), headers: proofOf(args.at(-1)) };
+    const charge = await cashier.charge(tool, paidRequest, async () => tool.prepare?.(...args));
     if (charge.kind === "unpaid") return unpaid(charge.required);
     if (charge.kind !== "settled" && charge.kind !== "refused")
       throw new Error(`a tool cannot be charged as ${charge.kind}`);
     const settlement = settlementOf(charge);
     if (charge.kind === "refused") {
       const why = `Payment settlement failed: ${settlement.errorReason ?? "not settled"}`;
-      return withReceipt(unpaid(await desk.required(tool, request(tool), why)), settlement);
+      return withReceipt(unpaid(await cashier.required(tool, request(tool), why)), settlement);
     }
     const result = await run(() => handler(charge.receipt, ...args));
     const isDone = (result as { isError?: unknown }).isError !== true;
@@ -70,19 +77,22 @@ export function paidTool<Args extends unknown[], Result extends object>(
   };
 }
 
-/** For the tool's `_meta` in `tools/list`: asks the facilitator what it takes, so it is made when the server starts. */
+/**
+ * For the tool's `_meta` in `tools/list`. It reads what the facilitator supports, so call it when the server
+ * starts.
+ */
 export async function priceTag(
-  desk: Pick<Cashier, "required">,
+  cashier: Pick<Cashier, "required">,
   tool: PricedTool,
 ): Promise<Record<string, unknown>> {
-  return { [PAYMENT_REQUIRED_META]: await desk.required(tool, request(tool)) };
+  return { [PAYMENT_REQUIRED_META]: await cashier.required(tool, request(tool)) };
 }
 
 function request({ name, url = `mcp://tool/${name}` }: PricedTool) {
   return { method: "POST", url, path: url, headers: {} };
 }
 
-/** The context is what the SDK gives last: `_meta` stands in it (1.x), or in its `mcpReq` (2.x). */
+/** The SDK passes the context last: `_meta` is in the context itself (1.x), or in its `mcpReq` (2.x). */
 function proofOf(context: unknown): Record<string, string> {
   if (!isRecord(context)) return {};
   const { mcpReq } = context;
@@ -106,7 +116,10 @@ function withReceipt<Result extends object>(result: Result, settlement: SettleRe
   return { ...result, _meta: { ..._meta, [PAYMENT_RESPONSE_META]: settlement } };
 }
 
-/** In the words of the SDKs; thrown on to them, the receipt would not reach who paid. */
+/**
+ * Builds the same error result as the SDKs. If the error were thrown to them, the payer would not get its
+ * receipt.
+ */
 async function run<Result extends object>(
   work: () => Result | Promise<Result>,
 ): Promise<Result | ToolFailure> {

@@ -1,11 +1,13 @@
-/** Payments of a maximum: looked at before the work, charged when it is known what was used. */
+/**
+ * Payments up to a maximum (scheme `upto`): verified before the work, charged once the amount used is known.
+ */
 import type { SettleResponse } from "@x402/core/types";
-import { notSettled, refused, told, type Refused } from "./answers.ts";
-import type { Presented, Settled } from "./charge.ts";
+import { notSettled, refused, settledPayment, type Refused } from "./answers.ts";
+import type { PresentedPayment, Settled } from "./charge.ts";
 import { isRecord } from "./foreign-json.ts";
 import { Expiring, type PaywallStore } from "./store.ts";
 
-/** A good payment of a maximum. It must be ended: by `settle` or by `release`. */
+/** A valid payment of a maximum. It must be ended by `settle` or by `release`. */
 export interface Metered {
   kind: "metered";
   headers: Record<string, string>;
@@ -13,42 +15,44 @@ export interface Metered {
   network: string;
   /** Atomic units. */
   maximum: string;
-  /** By which payment the work is done. */
+  /** Identifies the payment that pays for the work. */
   proof: string;
-  /** Charges what was used, in atomic units; nothing is settled for nothing. */
+  /** Charges the amount used, in atomic units. For zero nothing is settled. */
   settle(amount: bigint): Promise<Settled | Refused>;
   /** Charges nothing: the work failed. */
   release(): void;
 }
 
-interface Till {
-  verify(shown: Presented): Promise<SettleResponse | undefined>;
-  conclude(shown: Presented, amount: string): Promise<Settled | Refused>;
+interface PaymentActions {
+  verify(payment: PresentedPayment): Promise<SettleResponse | undefined>;
+  settle(payment: PresentedPayment, amount: string): Promise<Settled | Refused>;
 }
 
-/** Beyond the time a payment lives by the terms: what was begun by it is known for so long. */
+/** Recorded charges are kept for this long after the payment has expired by its terms. */
 const KEPT_MS = 3_600_000;
-/** A payer's clock may be so far from ours. */
-const CLOCKS_APART_MS = 60_000;
+/** Tolerated clock difference between a payer and this process. */
+const CLOCK_SKEW_MS = 60_000;
 
 export class Meter {
   readonly #store: PaywallStore;
-  readonly #till: Till;
-  /** Proofs by which work is being done in this process: one payment does not make it work twice at a time. */
+  readonly #payments: PaymentActions;
+  /**
+   * Proofs with work in progress in this process, so that one payment does not do the work twice at a time.
+   */
   readonly #busy = new Expiring<symbol>();
 
-  constructor(store: PaywallStore, till: Till) {
+  constructor(store: PaywallStore, payments: PaymentActions) {
     this.#store = store;
-    this.#till = till;
+    this.#payments = payments;
   }
 
-  /** Settles what an earlier showing of the proof was to be charged, or lets the work begin. */
-  async take(
-    shown: Presented,
+  /** Settles the recorded charge of an earlier request with this proof, or lets the work begin. */
+  async begin(
+    payment: PresentedPayment,
     beforeSettle: () => Promise<void>,
   ): Promise<Settled | Refused | Metered> {
-    const { terms, version, sold: resource } = shown;
-    const signer = signerOf(shown);
+    const { terms, version, resourceKey: resource } = payment;
+    const signer = signerOf(payment);
     if (!signer)
       return refused(notSettled(terms, "invalid_payload", "The payment names no payer."), version);
     const { payer, proof } = signer;
@@ -56,7 +60,7 @@ export class Meter {
       refused(notSettled(terms, "duplicate_settlement", message, payer), version);
     if (this.#busy.get(proof)) return duplicate("This payment is in use by another request.");
     const lifetimeMs = terms.maxTimeoutSeconds * 1_000;
-    if (signer.deadlineMs > Date.now() + lifetimeMs + CLOCKS_APART_MS)
+    if (signer.deadlineMs > Date.now() + lifetimeMs + CLOCK_SKEW_MS)
       return refused(
         notSettled(
           terms,
@@ -66,11 +70,11 @@ export class Meter {
         ),
         version,
       );
-    // Until it is worthless: the work may take longer than was planned.
-    const mine = Symbol(proof);
-    this.#busy.set(proof, mine, Math.max(signer.deadlineMs, Date.now()) + CLOCKS_APART_MS);
+    // Held until the payment has expired: the work may take longer than planned.
+    const claim = Symbol(proof);
+    this.#busy.set(proof, claim, Math.max(signer.deadlineMs, Date.now()) + CLOCK_SKEW_MS);
     const release = () => {
-      if (this.#busy.get(proof) === mine) this.#busy.delete(proof);
+      if (this.#busy.get(proof) === claim) this.#busy.delete(proof);
     };
     let isBegun = false;
     try {
@@ -79,10 +83,10 @@ export class Meter {
         return duplicate("This payment was used for a different request.");
       if (kept) {
         await beforeSettle();
-        const outcome = await this.#till.conclude(shown, kept.amount);
+        const outcome = await this.#payments.settle(payment, kept.amount);
         return outcome.kind === "settled" ? { ...outcome, lateFor: proof } : outcome;
       }
-      const refusal = await this.#till.verify(shown);
+      const refusal = await this.#payments.verify(payment);
       if (refusal) return refused(refusal, version);
       await beforeSettle();
       isBegun = true;
@@ -94,13 +98,14 @@ export class Meter {
       try {
         if (atomic < 0n || atomic > BigInt(terms.amount))
           throw new RangeError("the charge is more than the payer signed for");
-        if (atomic === 0n) return nothingUsed(shown, payer);
+        if (atomic === 0n) return nothingUsed(payment, payer);
         const amount = atomic.toString();
-        // Kept before it is sent: after a crash, or when the outcome stays unknown, this and no other amount is asked for.
+        // Recorded before it is sent: after a crash, or when the outcome is unknown, the same amount and no
+        // other is charged.
         const kept = await this.#store.keepCharge(proof, { resource, amount }, until);
         if (kept.amount !== amount || kept.resource !== resource)
           return duplicate("This payment was used for a different request.");
-        return await this.#till.conclude(shown, amount);
+        return await this.#payments.settle(payment, amount);
       } finally {
         release();
       }
@@ -110,10 +115,13 @@ export class Meter {
   }
 }
 
-/** Said as the protocol says it of a payment of which nothing was charged; nothing is delivered that needs a receipt. */
-function nothingUsed({ terms, version }: Presented, payer: string): Settled {
+/** The protocol's form of a payment of which nothing was charged. No receipt is signed. */
+function nothingUsed({ terms, version }: PresentedPayment, payer: string): Settled {
   const { network } = terms;
-  const answer = told({ success: true, transaction: "", network, payer, amount: "0" }, version);
+  const answer = settledPayment(
+    { success: true, transaction: "", network, payer, amount: "0" },
+    version,
+  );
   const receipt = { payer, transaction: "", network, amount: "0" };
   return { kind: "settled", ...answer, receipt, delivered: async () => answer };
 }
@@ -121,14 +129,17 @@ function nothingUsed({ terms, version }: Presented, payer: string): Settled {
 interface Signer {
   payer: string;
   proof: string;
-  /** When the payment is worthless. */
+  /** When the payment expires. */
   deadlineMs: number;
 }
 
 const NUMBER = /^(0|[1-9][0-9]{0,77})$/;
 
-/** Who signed, and which of its payments this is: whatever else stands in the payload, this nonce is spent once. */
-function signerOf({ payload, terms }: Presented): Signer | undefined {
+/**
+ * The payer and the nonce. The chain accepts a nonce once, so it identifies the payment whatever else the
+ * payload contains.
+ */
+function signerOf({ payload, terms }: PresentedPayment): Signer | undefined {
   const { permit2Authorization: signed } = payload.payload;
   if (!isRecord(signed)) return undefined;
   const { from, nonce, deadline } = signed;

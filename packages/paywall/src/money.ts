@@ -1,19 +1,18 @@
 /**
- * The one place that converts money: whole numbers, never a float anywhere.
- *
- * USDC has 6 decimals. On our own REST bodies money is a decimal string ("1.50"); in code it is a
- * `bigint` of atomic units. Parsing refuses everything that could mean two things.
+ * The one place that converts money: integers only, no floating point. USDC has 6 decimals. In our REST
+ * bodies money is a decimal string ("1.50"), in code a `bigint` of atomic units. Parsing refuses every
+ * ambiguous text.
  */
 export const USDC_DECIMALS = 6;
 const ATOMIC_PER_USDC = 1_000_000n;
 
-/** 40 digits hold every NUMERIC(78,0)-sized order of magnitude a person could mean, and bound the work. */
+/** 40 digits are more than any real amount of USDC has, and they bound the work of parsing. */
 const DECIMAL_PATTERN = /^(0|[1-9][0-9]{0,39})(?:\.([0-9]{1,6}))?$/;
 const MAX_UINT256 = (1n << 256n) - 1n;
 
 export type ParsedAmount = { ok: true; atomic: bigint } | { ok: false; reason: string };
 
-/** Parses a decimal string of USDC. Zero is allowed here (a limit of "0" spends nothing). */
+/** Parses a decimal string of USDC. Zero is allowed (a limit of "0" allows no spending). */
 export function parseDecimal(text: unknown): ParsedAmount {
   if (typeof text !== "string") return { ok: false, reason: 'must be a string such as "1.50"' };
   const match = DECIMAL_PATTERN.exec(text);
@@ -30,7 +29,7 @@ export function parseDecimal(text: unknown): ParsedAmount {
   return { ok: true, atomic };
 }
 
-/** Parses an amount that is to be paid: zero is refused too. */
+/** Parses an amount to be paid: zero is refused too. */
 export function parsePayable(text: unknown): ParsedAmount {
   const parsed = parseDecimal(text);
   if (parsed.ok && parsed.atomic === 0n) return { ok: false, reason: "must be greater than zero" };

@@ -1,8 +1,9 @@
 /**
- * The same price, asked by MPP beside x402: `WWW-Authenticate: Payment`, method `evm`, intent `charge`. A challenge is
- * bound to what it asks, to its resource and its time by an HMAC, as mppx binds its own; so nothing is kept, replicas
- * with one secret agree, and a restart forgets nothing. What answers it is an EIP-3009 authorization, which from there
- * on is any other proof: the facilitator settles it, once.
+ * Requests the same price over MPP beside x402: `WWW-Authenticate: Payment`, method `evm`, intent `charge`.
+ * An HMAC (the same as mppx computes) binds a challenge to its charge, resource and expiry, so nothing is
+ * stored, and replicas with the same secret accept each other's challenges, also after a restart. The
+ * credential contains an EIP-3009 authorization, which from there on is handled as any other proof: the
+ * facilitator settles it, once.
  */
 import { createHash, createHmac, randomBytes, timingSafeEqual } from "node:crypto";
 import type { PaymentRequired, PaymentRequirements, SettleResponse } from "@x402/core/types";
@@ -24,15 +25,15 @@ import { isForVersion1 } from "./scheme.ts";
 export interface MppOptions {
   /** At least 32 bytes, the same at every replica. */
   secret: string;
-  /** Who asks, as clients compare it with the host they asked; by default that host. */
+  /** The realm, which clients compare with the host they sent the request to. Default: that host. */
   realm?: string;
 }
 
 const MIN_SECRET_BYTES = 32;
 const QUOTABLE = /^[\x21\x23-\x5b\x5d-\x7e]+$/;
 const USDC_DECIMALS = 6;
-/** In the order of the canonical JSON (RFC 8785), which clients write it in again. */
-const asked = ({ amount, asset, network, payTo }: PaymentRequirements): object => ({
+/** The members are in the order of canonical JSON (RFC 8785), because clients serialize it again. */
+const chargeRequest = ({ amount, asset, network, payTo }: PaymentRequirements): object => ({
   amount,
   currency: asset,
   methodDetails: {
@@ -62,8 +63,8 @@ export class MppCharges {
     this.#realm = realm;
   }
 
-  /** One challenge for each entry of the terms that MPP has a word for. */
-  beside(unpaid: PaymentRequiredAnswer, request: PaidRequest): PaymentRequiredAnswer {
+  /** Adds one challenge for each entry of the terms that MPP can express. */
+  withChallenges(unpaid: PaymentRequiredAnswer, request: PaidRequest): PaymentRequiredAnswer {
     const challenges = unpaid.required.accepts
       .filter(isForVersion1)
       .map((terms) => asHeader(this.#challenge(terms, request)));
@@ -75,9 +76,10 @@ export class MppCharges {
     const unbound = {
       ...CHARGE,
       realm: this.#realmOf(request),
-      request: toBase64Url(asked(terms)),
+      request: toBase64Url(chargeRequest(terms)),
       expires: new Date(Date.now() + terms.maxTimeoutSeconds * 1_000).toISOString(),
-      // The salt, because one payer may ask twice in a millisecond, and one challenge is paid once.
+      // The salt makes challenges unique: one payer may send two requests in a millisecond, and a challenge
+      // can be paid once.
       opaque: toBase64Url({
         resource: resourceOf(request),
         salt: randomBytes(12).toString("base64url"),
@@ -90,7 +92,7 @@ export class MppCharges {
     return this.#realm ?? new URL(url).hostname;
   }
 
-  /** mppx writes and reads the same: its clients and validators know our challenges for their own kind. */
+  /** The same construction as mppx, so that its clients and validators accept our challenges. */
   #idOf(challenge: Omit<PaymentChallenge, "id">): string {
     const { realm, method, intent, request, expires = "", digest = "", opaque = "" } = challenge;
     return createHmac("sha256", this.#secret)
@@ -98,30 +100,30 @@ export class MppCharges {
       .digest("base64url");
   }
 
-  /** Undefined where no credential is shown. */
+  /** Undefined where the request has no credential. */
   proofIn(request: PaidRequest, required: PaymentRequired): Proof | undefined {
     const { authorization, ...others } = request.headers;
-    const shown = typeof authorization === "string" ? paymentIn(authorization) : undefined;
-    if (shown === undefined) return undefined;
+    const token = typeof authorization === "string" ? paymentIn(authorization) : undefined;
+    if (token === undefined) return undefined;
     if (others["payment-signature"] !== undefined || others["x-payment"] !== undefined)
       return malformed("The request has two proofs of payment. Send one.");
-    const credential = fromBase64Url(shown);
+    const credential = fromBase64Url(token);
     const { challenge, payload, source } = isRecord(credential) ? credential : {};
     if (!isChallenge(challenge) || !isRecord(payload))
       return malformed("The credential is not readable.");
-    const why = this.#whyNotOurs(challenge, request);
-    if (why !== undefined) return malformed(why);
+    const problem = this.#challengeProblem(challenge, request);
+    if (problem !== undefined) return malformed(problem);
     const accepted = required.accepts.find(
-      (terms) => isForVersion1(terms) && toBase64Url(asked(terms)) === challenge.request,
+      (terms) => isForVersion1(terms) && toBase64Url(chargeRequest(terms)) === challenge.request,
     );
     if (!accepted) return malformed("The challenge does not match the current price.");
     return proofOf(accepted, { challenge, payload, source });
   }
 
-  #whyNotOurs(challenge: PaymentChallenge, request: PaidRequest): string | undefined {
+  #challengeProblem(challenge: PaymentChallenge, request: PaidRequest): string | undefined {
     const id = Buffer.from(this.#idOf(challenge));
-    const shown = Buffer.from(challenge.id);
-    if (id.length !== shown.length || !timingSafeEqual(id, shown))
+    const received = Buffer.from(challenge.id);
+    if (id.length !== received.length || !timingSafeEqual(id, received))
       return "This server did not issue the challenge.";
     const bound = fromBase64Url(challenge.opaque ?? "");
     if (
@@ -138,13 +140,16 @@ export class MppCharges {
   }
 }
 
-/** As x402 has it. That the signature is good, and what it is for, is the facilitator's to say, as of any other proof. */
+/**
+ * The proof in x402's form. The facilitator verifies the signature and what it is for, as for any other
+ * proof.
+ */
 function proofOf(
   accepted: PaymentRequirements,
-  shown: { challenge: PaymentChallenge; payload: Record<string, unknown>; source: unknown },
+  credential: { challenge: PaymentChallenge; payload: Record<string, unknown>; source: unknown },
 ): Proof {
-  const { challenge, source } = shown;
-  const { type, signature, ...authorization } = shown.payload;
+  const { challenge, source } = credential;
+  const { type, signature, ...authorization } = credential.payload;
   if (type !== "authorization")
     return malformed("The credential must have the type authorization.");
   const nonce = String(authorization["nonce"]).toLowerCase();
@@ -158,7 +163,7 @@ function proofOf(
   return { kind: "shown", version: "mpp", payload };
 }
 
-/** On success only: what is not settled is said in the answer's body. */
+/** On success only: a failure is reported in the response body. */
 export const receiptHeader = (settled: SettleResponse): Record<string, string> => {
   if (!settled.success) return {};
   const { transaction: reference } = settled;
@@ -170,12 +175,14 @@ const paymentIn = (authorization: string): string | undefined =>
   authorization
     .split(",")
     .map((scheme) => /^\s*payment\s+(\S+)\s*$/i.exec(scheme)?.[1])
-    .find((shown) => shown !== undefined);
+    .find((token) => token !== undefined);
 
 const resourceOf = ({ method, route, path, url }: PaidRequest): string =>
   createHash("sha256").update(JSON.stringify({ method, route, path, url })).digest("base64url");
 
-/** None of them has a quote or a backslash in it: ours are base64url and words, and the realm was looked at. */
+/**
+ * No value contains a quote or a backslash: ours are base64url and fixed words, and the realm was validated.
+ */
 const asHeader = (challenge: PaymentChallenge): string =>
   `Payment ${Object.entries(challenge)
     .map(([name, value]) => `${name}="${value}"`)

@@ -1,6 +1,9 @@
-/** The networks whose USDC can be asked for: the token's EIP-712 domain comes from here, never from what anybody says. */
+/**
+ * The networks that payments in USDC can be requested on. The token's EIP-712 domain comes from this list,
+ * never from a third party.
+ */
 
-/** What whoever asks for money must know of a network. */
+/** What a seller must know about a network. */
 export interface PaymentNetwork {
   /** CAIP-2 id, e.g. `eip155:5042002`. */
   readonly id: `eip155:${number}`;
@@ -13,9 +16,11 @@ export interface PaymentNetwork {
     readonly version: string;
   };
   readonly explorerUrl: string;
-  /** What a browser wallet may use to add the chain. */
+  /** An RPC URL that a browser wallet may use to add the chain. */
   readonly publicRpcUrl: string;
-  /** The coin that pays for gas, with 18 decimals. On Arc that is USDC itself (its ERC-20 view has 6). */
+  /**
+   * The coin that pays for gas, with 18 decimals. On Arc that is USDC itself (its ERC-20 interface has 6).
+   */
   readonly nativeSymbol: "ETH" | "USDC" | "POL" | "AVAX";
 }
 

@@ -1,4 +1,4 @@
-/** What a browser sees instead of a 402: a page that pays with the visitor's own wallet. */
+/** The page that a browser gets instead of a JSON 402: it pays with the visitor's own wallet. */
 import { escapeHtml } from "./foreign-json.ts";
 import type { PaymentRequired } from "@x402/core/types";
 import { getAddress } from "viem";
@@ -8,9 +8,9 @@ import { findAmong, type PaymentNetwork } from "./networks.ts";
 export interface PayPageOptions {
   required: PaymentRequired;
   networks: readonly PaymentNetwork[];
-  /** Where the page's own script and style are. */
+  /** The path of the page's own script and style. */
   assetsPath: string;
-  /** What a wallet is told when it does not know the chain. */
+  /** The RPC URL for a wallet that does not know the chain yet. */
   walletRpcUrl: (network: PaymentNetwork) => string;
 }
 
@@ -79,10 +79,10 @@ amount and pay no gas.</p>
 `;
 }
 
-/** The brand's mark, as the web app draws it. */
+/** Purser's logo, as the web app draws it. */
 const MARK = `<svg width="28" height="28" viewBox="0 0 32 32" aria-hidden="true"><path class="mark-load" d="M8 16a8 8 0 0 0 16 0z"/><g fill="none" stroke="currentColor" stroke-width="2.6"><circle cx="16" cy="16" r="8.2"/><path d="M2.5 16h27"/></g></svg>`;
 
-/** Hidden until the page's script is there to serve it. */
+/** Hidden until the page's script runs. */
 const copyButton = (what: string, value = ""): string =>
   `<button type="button" class="copy" data-copy="${value}" aria-label="Copy ${what}" title="Copy ${what}" hidden>` +
   icon(

@@ -1,24 +1,26 @@
-/** What a handler sees of a payment, and how it says what of a maximum was used. */
+/**
+ * `request.payment`: what a handler knows about the payment, and how it sets the amount used of a maximum.
+ */
 import type { Receipt } from "./answers.ts";
-import type { LetIn, Settled } from "./charge.ts";
+import type { PaidEarlier, Settled } from "./charge.ts";
 import type { Metered } from "./meter.ts";
 import { formatAtomic, parseDecimal } from "./money.ts";
 
 export class Payment implements Receipt {
-  /** `settled` before the handler runs; `metered`: after it; `again`: paid by an earlier request. */
+  /** `settled` before the handler runs, `metered` after it, `again`: paid by an earlier request. */
   readonly kind: "settled" | "metered" | "again";
   readonly payer: string | undefined;
   readonly network: string;
-  /** The hash, where it is settled already; else empty. */
+  /** The transaction hash, where it is settled already; else empty. */
   readonly transaction: string;
-  /** Settled for this request so far, in atomic units. */
+  /** The amount settled for this request so far, in atomic units. */
   readonly amount: string;
   /** The most that can be charged for this request, in atomic units. */
   readonly maximum: string | undefined;
   readonly #isByUse: boolean;
   #used: bigint | undefined;
 
-  constructor(charge: Settled | Metered | LetIn, isByUse: boolean) {
+  constructor(charge: Settled | Metered | PaidEarlier, isByUse: boolean) {
     this.#isByUse = isByUse;
     this.kind = charge.kind;
     const { payer, network, transaction, amount } =
@@ -31,9 +33,9 @@ export class Payment implements Receipt {
   }
 
   /**
-   * Says what was used: USDC as a decimal string, or atomic units. Once for a request, on a route with a maximum;
-   * "0" is a free answer. Where nothing is to be charged any more (signed in, or settled by an earlier showing of the
-   * same proof), it changes nothing.
+   * Sets the amount used: USDC as a decimal string, or atomic units. Once per request, on a route with a
+   * maximum; "0" charges nothing. Where nothing is to be charged any more (signed in, or settled for an
+   * earlier request with the same proof), it has no effect.
    */
   charge(used: string | bigint): void {
     const parsed =
@@ -48,7 +50,7 @@ export class Payment implements Receipt {
     this.#used = parsed.atomic;
   }
 
-  /** Atomic units; undefined while nothing was said. */
+  /** Atomic units; undefined while it is not set. */
   get used(): bigint | undefined {
     return this.#used;
   }

@@ -1,7 +1,7 @@
 /**
- * A paywall for any Fastify app: `import { paywall } from "@purser/paywall"`, register it with a
- * facilitator, and give routes a price in `config.paywall`. Each is served once per payment.
- * A whole program of fifteen lines is test/examples/paid-joke.ts.
+ * A paywall for any Fastify app: `import { paywall } from "@purser/paywall"`, register it with a facilitator,
+ * and give routes a price in `config.paywall`. Each route is served once per payment. A complete program of
+ * fifteen lines is test/examples/paid-joke.ts.
  */
 import { existsSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -24,29 +24,32 @@ import { Serving } from "./serving.ts";
 
 export interface PaywallRoute extends PaidResource {
   /**
-   * Work that may fail, done when a fitting proof is there and before it is settled: an error here
-   * costs the caller nothing. What it learns can be kept on the request.
+   * Work that may fail, done once a matching proof was received and before it is settled: an error here costs
+   * the caller nothing. Results can be kept on the request.
    */
   prepare?: (request: FastifyRequest, reply: FastifyReply) => Promise<void>;
 }
 
 export interface PaywallOptions extends Omit<CashierOptions, "onFault"> {
-  /** The origin clients see; by default taken from each request. */
+  /** The origin that clients see; by default taken from each request. */
   publicUrl?: string;
-  /** Where the pay page's script and style are served. */
+  /** The path under which the pay page's script and style are served. */
   assetsPath?: string;
   walletRpcUrl?: (network: PaymentNetwork) => string;
 }
 
 declare module "fastify" {
   interface FastifyContextConfig {
-    /** The price of this route; it is settled before the handler runs, or what was used of it before the answer goes out. */
+    /**
+     * The price of this route. A fixed price is settled before the handler runs, the amount used of a maximum
+     * before the response is sent.
+     */
     paywall?: PaywallRoute;
     /** Set by the paywall: the pattern of the route, and its constraints where it has some. */
     paidRoute?: string;
   }
   interface FastifyRequest {
-    /** What was paid for this request, or may be charged for it, on a route with a price. */
+    /** The payment for this request, on a route with a price. */
     payment: Payment | undefined;
   }
   interface FastifyInstance {
@@ -71,8 +74,8 @@ async function registerPaywall(app: FastifyInstance, options: PaywallOptions): P
   const networks = options.networks.map(networkFacts);
   const { store, schemes = [EXACT_EIP3009, UPTO] } = options;
   const onFault = (err: unknown, what: string) => app.log.error({ err }, what);
-  const desk = cashier({ ...known, networks, schemes, onFault });
-  app.decorate("cashier", desk);
+  const charges = cashier({ ...known, networks, schemes, onFault });
+  app.decorate("cashier", charges);
   app.decorateRequest("payment", undefined);
   serveAssets(app, assetsPath);
   const serving = new Serving(onFault);
@@ -81,16 +84,16 @@ async function registerPaywall(app: FastifyInstance, options: PaywallOptions): P
     const resource = request.routeOptions.config.paywall;
     if (!resource) return undefined;
     reply.header("cache-control", "no-store");
-    const asked = paidRequest(request, publicUrl);
-    if ("error" in asked)
+    const target = paidRequest(request, publicUrl);
+    if ("error" in target)
       return reply
         .code(400)
         .type("application/json; charset=utf-8")
         .serializer(JSON.stringify)
-        .send(asked);
-    // HEAD has no answer to sell.
-    if (request.method === "HEAD") asked.headers = {};
-    const charge = await desk.charge(resource, asked, async () =>
+        .send(target);
+    // A HEAD response has no body to sell, so a proof in it is ignored.
+    if (request.method === "HEAD") target.headers = {};
+    const charge = await charges.charge(resource, target, async () =>
       resource.prepare?.(request, reply),
     );
     reply.headers(charge.headers);
@@ -126,16 +129,16 @@ async function registerPaywall(app: FastifyInstance, options: PaywallOptions): P
     const constraints = Object.entries(route.constraints ?? {}).map(String);
     route.config = { ...route.config, paidRoute: [route.url, ...constraints].join(" ") };
     checkRoute(resource, { schemes, store, methods });
-    // Last of the preHandlers: nobody pays for a request that would be refused anyway.
+    // Last of the preHandlers: a caller does not pay for a request that another hook would refuse.
     const hooks = [route.preHandler ?? []].flat();
     if (hooks.includes(takePayment)) return;
     route.preHandler = [...hooks, takePayment];
-    // Last before the answer: what was used is settled when the answer is ready.
+    // Last of the onSend hooks: the amount used is settled once the response is ready.
     route.onSend = [...[route.onSend ?? []].flat(), serving.end];
   });
 }
 
-/** What would fail at each request, or could not be kept, fails at the start. */
+/** Configuration that would fail every request fails at startup. */
 function checkRoute(
   resource: PaywallRoute,
   {
@@ -159,7 +162,7 @@ function checkRoute(
     throw new Error("only a GET can be fetched again");
 }
 
-/** A request from which no URL can be built safely is refused. */
+/** The response where no URL can be built safely from the request. */
 interface BadRequest {
   error: string;
   code: "invalid_host" | "invalid_request_target";
@@ -169,7 +172,7 @@ function paidRequest(
   request: FastifyRequest,
   publicUrl: string | undefined,
 ): PaidRequest | BadRequest {
-  // Fastify also routes `GET http://shop/path`.
+  // Fastify also routes a request target in absolute form, `GET http://shop/path`.
   if (!request.url.startsWith("/"))
     return {
       code: "invalid_request_target",
@@ -190,7 +193,10 @@ function paidRequest(
   };
 }
 
-/** A proxy may pass on the caller's `X-Forwarded-Host` and `X-Forwarded-Proto`, which Fastify then returns here. */
+/**
+ * Behind a trusted proxy, Fastify takes `host` and `protocol` from `X-Forwarded-Host` and
+ * `X-Forwarded-Proto`, which may come from the caller.
+ */
 function originOf({ protocol, host }: FastifyRequest): string | undefined {
   if (readHostName(host) === undefined || !/^https?$/.test(protocol)) return undefined;
   return new URL(`${protocol}://${host}`).origin;
@@ -201,7 +207,7 @@ const isBrowser = (request: FastifyRequest): boolean =>
 
 const { resolve } = createRequire(import.meta.url);
 const own = (name: string): URL => new URL(`assets/${name}`, import.meta.url);
-/** Built, the package brings its fonts along; in the repository they are where npm put them. */
+/** The built package contains the fonts; in the repository they are in node_modules. */
 const fontFile = (font: string): URL | string =>
   existsSync(own(`${font}.woff2`))
     ? own(`${font}.woff2`)
@@ -221,7 +227,7 @@ const ASSETS = [
 function serveAssets(app: FastifyInstance, assetsPath: string): void {
   for (const { name, type, file } of ASSETS) {
     const content = readFileSync(file);
-    // Only the fonts stay the same whatever we release.
+    // Scripts and styles change with a release; the fonts do not.
     const caching = type === "font/woff2" ? "public, max-age=604800" : "no-cache";
     app.get(`${assetsPath}/${name}`, ASSET_ROUTE, async (_request, reply) =>
       reply.type(type).header("cache-control", caching).send(content),
@@ -229,7 +235,9 @@ function serveAssets(app: FastifyInstance, assetsPath: string): void {
   }
 }
 
-/** `auth` and `hide` are for Purser's own rules and its OpenAPI document; elsewhere they mean nothing. */
+/**
+ * `auth` and `hide` are for Purser's own rules and its OpenAPI document; in other apps they have no effect.
+ */
 const ASSET_ROUTE: { config: { auth: "public" }; schema: object } = {
   config: { auth: "public" },
   schema: { hide: true },

@@ -1,4 +1,6 @@
-/** The paywall's share of the protocol: how a price becomes terms, and how a proof is read, in both versions. */
+/**
+ * The paywall's part of the x402 protocol, versions 1 and 2: a price becomes terms, and a proof is decoded.
+ */
 import type {
   AssetAmount,
   Network,
@@ -18,12 +20,17 @@ class PriceError extends Error {
   override name = "PriceError";
 }
 
-/** All schemes of one name: the library knows schemes by it, and `extra` says how the asset moves. */
+/**
+ * All schemes of one name: the library identifies schemes by name, and `extra` defines how the asset moves.
+ */
 export class UsdcScheme implements SchemeNetworkServer {
   readonly scheme: string;
   readonly defaultAssetTransferMethod: string;
   readonly paymentFlows: NonNullable<SchemeNetworkServer["paymentFlows"]>;
-  /** Of a facilitator's accounts another may be named in the terms that were signed, after a restart or by a replica. */
+  /**
+   * A facilitator with several accounts may name another one after a restart or on another replica, so this
+   * field may differ from the signed terms.
+   */
   readonly dynamicExtraFields = ["facilitatorAddress"];
   readonly #networks: readonly PaymentNetwork[];
 
@@ -47,7 +54,10 @@ export class UsdcScheme implements SchemeNetworkServer {
     return { asset: facts.usdc.address, amount: parsed.atomic.toString() };
   }
 
-  /** Whoever signs a maximum names the account that may charge it: the facilitator says which. */
+  /**
+   * The payer of a maximum signs the address of the account that may charge it, which the facilitator
+   * announces.
+   */
   async enhancePaymentRequirements(
     requirements: PaymentRequirements,
     { extra }: { extra?: Record<string, unknown> },
@@ -58,15 +68,13 @@ export class UsdcScheme implements SchemeNetworkServer {
   }
 }
 
-/** Of a kind that a facilitator supports: the account that is to be named by the payer. */
+/** The facilitator's account that the payer has to name, from the `extra` of a supported kind. */
 export function facilitatorOf(extra: Record<string, unknown> | undefined): string | undefined {
   const address = extra?.["facilitatorAddress"];
   return typeof address === "string" ? address : undefined;
 }
 
-/** Reads what a caller shows as proof of payment, in either version of the protocol. */
-
-/** How a proof was shown, and how its receipt is given: by a version of x402, or by MPP. */
+/** How the proof was sent, and so how its receipt is returned: by a version of x402, or by MPP. */
 export type ProofVersion = 1 | 2 | "mpp";
 
 export type Proof =
@@ -74,7 +82,10 @@ export type Proof =
   | { kind: "malformed"; reason: string }
   | { kind: "shown"; version: ProofVersion; payload: PaymentPayload };
 
-/** `accepts` is what the resource asks: version 1 proofs do not repeat it, so it is looked up. */
+/**
+ * `accepts`: the terms of the resource. A version 1 proof does not repeat them, so its entry is looked up
+ * here.
+ */
 export function readProof(
   headers: Record<string, string | string[] | undefined>,
   accepts: readonly PaymentRequirements[],
@@ -82,10 +93,10 @@ export function readProof(
   const v2 = headers["payment-signature"];
   const v1 = headers["x-payment"];
   if (v2 === undefined && v1 === undefined) return { kind: "none" };
-  const shown = v2 ?? v1;
+  const header = v2 ?? v1;
   const read =
-    typeof shown === "string"
-      ? readForeignJson(() => decodePaymentSignatureHeader(shown))
+    typeof header === "string"
+      ? readForeignJson(() => decodePaymentSignatureHeader(header))
       : undefined;
   const decoded = read?.ok ? read.value : undefined;
   if (!isRecord(decoded) || !isRecord(decoded["payload"]))
@@ -101,17 +112,17 @@ export function readProof(
       isForVersion1(entry) && entry.scheme === decoded["scheme"] && entry.network === network,
   );
   if (!accepted) return { kind: "malformed", reason: "invalid_network" };
-  // The signed authorization is the same object in both versions; from here on there is one path.
+  // The signed authorization is the same object in both versions, so one code path handles both from here on.
   const payload = { x402Version: 2, accepted, payload: decoded["payload"] };
   return { kind: "shown", version: 1, payload };
 }
 
 /**
- * The body of an unpaid answer. Version 2 leaves it free (its terms are in the header), so it speaks
- * version 1, with version 2's names beside: whoever reads only bodies finds those of the terms that version 1
- * can pay. Where it has no name for a network the CAIP-2 id stands, which a version 1 client refuses.
+ * The body of an unpaid response. Version 2 does not define one (its terms are in the header), so this is a
+ * version 1 body with the version 2 names beside it: clients that read only bodies find the terms that
+ * version 1 can pay. A network without a version 1 name appears as its CAIP-2 id, which a version 1 client
+ * refuses.
  */
-
 export function v1Body({ accepts, error, resource }: PaymentRequired): object {
   return {
     x402Version: 1,

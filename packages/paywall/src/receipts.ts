@@ -1,4 +1,4 @@
-/** Signed offers and receipts, the protocol's `offer-receipt` extension: the library's words, signed by the seller. */
+/** Signed offers and receipts: the protocol's `offer-receipt` extension, signed with the seller's key. */
 import type { PaymentRequired, SettleResponse } from "@x402/core/types";
 import {
   createEIP712OfferReceiptIssuer,
@@ -7,7 +7,7 @@ import {
   OFFER_RECEIPT,
 } from "@x402/extensions/offer-receipt";
 
-/** What is signed, as viem's accounts take it. */
+/** Typed data in the form that viem's accounts accept. */
 export interface TypedData {
   domain: object;
   types: Record<string, { name: string; type: string }[]>;
@@ -17,9 +17,12 @@ export interface TypedData {
 export type SignTypedData = (typedData: TypedData) => Promise<`0x${string}`>;
 
 export interface ReceiptOptions {
-  /** The key of `payTo`, where it is at hand: an account of viem, or what signs typed data (EIP-712). */
+  /** The key of `payTo`: a viem account, or a function that signs typed data (EIP-712). */
   signer: SignTypedData | { signTypedData: (typedData: never) => Promise<`0x${string}`> };
-  /** Names the transaction in the receipt (true unless said): the payer shows it to whom it likes. */
+  /**
+   * Includes the transaction hash in the receipt (default true). The payer may show the receipt to third
+   * parties.
+   */
   namesTransaction?: boolean;
 }
 
@@ -37,7 +40,8 @@ export class ReceiptIssuer {
       typeof signer === "function"
         ? signer
         : (typedData) => (signer.signTypedData as SignTypedData)(typedData);
-    // The library goes on without a signature that failed, and tells nobody but the console.
+    // When signing fails, the library goes on without a signature and only logs to the console, so the fault
+    // is reported here.
     const signReceipt: SignTypedData = async (typedData) => {
       try {
         return await sign(typedData);
@@ -46,14 +50,14 @@ export class ReceiptIssuer {
         throw error;
       }
     };
-    // The key is known by its signature; only signatures of the other form name one.
+    // The key id is empty: an EIP-712 signature identifies its key, only JWS signatures name one.
     this.#extension = createOfferReceiptExtension(createEIP712OfferReceiptIssuer("", signReceipt));
     this.#declaration = declareOfferReceiptExtension({ includeTxHash: namesTransaction })[
       OFFER_RECEIPT
     ];
   }
 
-  /** An offer for each entry of the terms, to be told with them. */
+  /** A signed offer for each entry of the terms. */
   async offers(required: PaymentRequired): Promise<Extended> {
     const offers = await this.#extension.enrichPaymentRequiredResponse?.(this.#declaration, {
       requirements: required.accepts,
@@ -63,7 +67,7 @@ export class ReceiptIssuer {
     return offers === undefined ? {} : { [OFFER_RECEIPT]: offers };
   }
 
-  /** The same outcome with a receipt: that of what was paid and delivered. */
+  /** The same outcome with a receipt, for a resource that was paid and delivered. */
   async receipted(response: SettleResponse, url: string): Promise<SettleResponse> {
     const receipt = await this.#extension.enrichSettlementResponse?.(this.#declaration, {
       result: response,

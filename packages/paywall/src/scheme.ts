@@ -1,23 +1,26 @@
+// A payment scheme's part of the terms: `exact` over EIP-3009 or Permit2, and `upto` over Permit2.
 import type { PaymentRequirements } from "@x402/core/types";
 import type { PaymentNetwork } from "./networks.ts";
 
-/** What of a payment scheme stands in the terms. */
+/** What the terms must contain for a payment scheme. */
 export interface PaywallScheme {
-  /** As the protocol names it in `scheme`. */
+  /** The protocol's name for it, in `scheme`. */
   readonly name: string;
-  /** As the protocol names the way the asset moves. */
+  /** The protocol's name for how the asset moves. */
   readonly transferMethod: string;
-  /** A maximum is signed, and what was used is charged: asked for where a route says `{ upTo }`, and only there. */
+  /**
+   * The payer signs a maximum and is charged for what was used. Offered on routes with `{ upTo }`, and only
+   * there.
+   */
   readonly isMetered?: boolean;
   /** `extra` of a payment requirement. */
   requirementExtra(network: PaymentNetwork): Record<string, unknown>;
 }
 
-/** The payer signs a transfer of the token itself; the token's EIP-712 domain stands in the terms. */
+/** The payer signs a transfer of the token itself; the terms contain the token's EIP-712 domain. */
 export const EXACT_EIP3009: PaywallScheme = {
   name: "exact",
   transferMethod: "eip3009",
-  /** `extra` of a payment requirement. */
   requirementExtra: ({ usdc }) => ({ name: usdc.name, version: usdc.version }),
 };
 
@@ -27,14 +30,17 @@ const overPermit2: PaywallScheme["requirementExtra"] = ({ usdc }) => ({
   assetTransferMethod: "permit2",
 });
 
-/** The payer signs for x402's proxy of Permit2; its allowance to Permit2 can come with the payment, where that is sponsored. */
+/**
+ * The payer signs for x402's Permit2 proxy. Its allowance to Permit2 can come with the payment, where the
+ * facilitator sponsors that.
+ */
 export const EXACT_PERMIT2: PaywallScheme = {
   name: "exact",
   transferMethod: "permit2",
   requirementExtra: overPermit2,
 };
 
-/** The payer signs a maximum over Permit2, for the one account of the facilitator that may charge it. */
+/** The payer signs a maximum over Permit2, which only the named account of the facilitator may charge. */
 export const UPTO: PaywallScheme = {
   name: "upto",
   transferMethod: "permit2",
@@ -42,7 +48,7 @@ export const UPTO: PaywallScheme = {
   requirementExtra: overPermit2,
 };
 
-/** Version 1 knows EIP-3009 alone, which needs no name there. */
+/** Version 1 supports EIP-3009 only, and needs no name for it. */
 export const isForVersion1 = ({ scheme, extra }: PaymentRequirements): boolean =>
   scheme === "exact" && (extra["assetTransferMethod"] ?? "eip3009") === "eip3009";
 

@@ -1,45 +1,51 @@
-/** The way of a paid answer: of a maximum, it is settled first, and what is not settled is not sent. */
+/**
+ * Sends the response of a paid route. With a maximum it settles the charge first; a response whose payment is
+ * not settled is withheld.
+ */
 import { Readable } from "node:stream";
 import type { FastifyReply, FastifyRequest, onSendAsyncHookHandler } from "fastify";
-import type { LetIn, Settled } from "./charge.ts";
+import type { PaidEarlier, Settled } from "./charge.ts";
 import type { Metered } from "./meter.ts";
 import { Expiring } from "./store.ts";
 
-type Paid = Settled | Metered | LetIn;
+type PaidCharge = Settled | Metered | PaidEarlier;
 
-interface Begun {
-  charge: Paid;
-  /** The names of the headers that the answer had before the handler ran. */
+interface PaidResponse {
+  charge: PaidCharge;
+  /** The names of the headers that were set before the handler ran. */
   before: ReadonlySet<string>;
 }
 
-interface HeldAnswer {
+interface HeldResponse {
   status: number;
   headers: Record<string, number | string | string[] | undefined>;
   payload: string | Buffer;
 }
 
-/** Answers whose payment is not known to be settled wait here for their proof to be shown again; a few, and not long. */
+/**
+ * Responses whose payment may not be settled are kept for a repeat of the proof: a limited number, for a
+ * limited time.
+ */
 const HELD_MS = 600_000;
 const MAX_HELD = 100;
 const MAX_HELD_BYTES = 1_000_000;
 
-const NEVER_SAID = "the handler did not set the charge; nothing was charged or served";
+const CHARGE_NOT_SET = "the handler did not set the charge; nothing was charged or served";
 
 export class Serving {
-  readonly #paid = new WeakMap<FastifyRequest, Begun>();
-  readonly #held = new Expiring<HeldAnswer>();
+  readonly #paid = new WeakMap<FastifyRequest, PaidResponse>();
+  readonly #held = new Expiring<HeldResponse>();
   readonly #onFault: (error: unknown, what: string) => void;
 
   constructor(onFault: (error: unknown, what: string) => void) {
     this.#onFault = onFault;
   }
 
-  /** Sends the answer that waited for this proof, if there is one; else the handler makes it. */
+  /** Sends the response that was kept for this proof, if there is one; else the handler runs. */
   async begin(
     request: FastifyRequest,
     reply: FastifyReply,
-    charge: Paid,
+    charge: PaidCharge,
   ): Promise<FastifyReply | undefined> {
     this.#paid.set(request, { charge, before: new Set(Object.keys(reply.getHeaders())) });
     const lateFor = charge.kind === "settled" ? charge.lateFor : undefined;
@@ -50,12 +56,12 @@ export class Serving {
   }
 
   readonly end: onSendAsyncHookHandler = async (request, reply, payload: unknown) => {
-    const begun = this.#paid.get(request);
-    if (!begun) return payload;
-    const { charge } = begun;
-    // Once: an answer that replaces this one passes here too.
+    const paid = this.#paid.get(request);
+    if (!paid) return payload;
+    const { charge } = paid;
+    // Deleted at once, because an error response that replaces this one passes through this hook too.
     this.#paid.delete(request);
-    if (charge.kind === "metered") return this.#settle(request, reply, payload, charge, begun);
+    if (charge.kind === "metered") return this.#settle(request, reply, payload, charge, paid);
     if (charge.kind === "settled" && reply.statusCode < 400) await this.#addReceipt(reply, charge);
     return payload;
   };
@@ -65,7 +71,7 @@ export class Serving {
     reply: FastifyReply,
     payload: unknown,
     charge: Metered,
-    begun: Begun,
+    paid: PaidResponse,
   ): Promise<unknown> {
     if (reply.statusCode >= 400) {
       charge.release();
@@ -74,8 +80,8 @@ export class Serving {
     const used = request.payment?.used;
     if (used === undefined) {
       charge.release();
-      withdraw(reply, payload, begun);
-      throw new Error(`${request.method} ${request.routeOptions.url}: ${NEVER_SAID}`);
+      withdraw(reply, payload, paid);
+      throw new Error(`${request.method} ${request.routeOptions.url}: ${CHARGE_NOT_SET}`);
     }
     let outcome;
     try {
@@ -83,7 +89,7 @@ export class Serving {
     } catch (error) {
       this.#onFault(error, "the charge may not be settled: the response is withheld");
       this.#hold(charge.proof, reply, payload);
-      withdraw(reply, payload, begun);
+      withdraw(reply, payload, paid);
       throw error;
     }
     reply.headers(outcome.headers);
@@ -94,7 +100,7 @@ export class Serving {
     const { errorReason } = outcome.response;
     this.#onFault(new Error(errorReason), "the charge is not settled: the response is withheld");
     if (errorReason === "settlement_pending") this.#hold(charge.proof, reply, payload);
-    withdraw(reply, payload, begun);
+    withdraw(reply, payload, paid);
     reply.code(402).type("application/json; charset=utf-8");
     return JSON.stringify(outcome.body);
   }
@@ -116,12 +122,12 @@ export class Serving {
   }
 }
 
-/** Nothing of an answer that is not paid goes out, whatever header it was in. */
-function withdraw(reply: FastifyReply, made: unknown, { before }: Begun): void {
+/** Nothing of an unpaid response is sent: its body and the headers that the handler set are discarded. */
+function withdraw(reply: FastifyReply, made: unknown, { before }: PaidResponse): void {
   if (made instanceof Readable) made.destroy();
   if (made instanceof ReadableStream) void made.cancel().catch(() => undefined);
   for (const name of Object.keys(reply.getHeaders()))
-    if (!before.has(name) && !TOLD.has(name)) reply.removeHeader(name);
+    if (!before.has(name) && !SETTLEMENT_HEADERS.has(name)) reply.removeHeader(name);
 }
 
-const TOLD = new Set(["payment-response", "x-payment-response"]);
+const SETTLEMENT_HEADERS = new Set(["payment-response", "x-payment-response"]);

@@ -1,26 +1,26 @@
-/** What a paywall must remember beyond one request, and where more than one process runs, beyond one process. */
+/** The state of a paywall beyond one request and, with several processes, beyond one process. */
 
-/** What is being charged of a maximum. */
+/** The amount charged of a maximum. */
 export interface MeteredCharge {
-  /** The key of what is sold: opaque text. */
+  /** The key of the resource: opaque text. */
   resource: string;
   /** Atomic units. */
   amount: string;
 }
 
-/** Each method is one atomic step. What is past its time may be forgotten, and counts as absent. */
+/** Each method is one atomic step. An expired entry may be deleted, and counts as absent. */
 export interface PaywallStore {
-  /** Keeps what is about to be charged by a proof. The first for a proof stays, and is what is answered. */
+  /** Records the amount to be charged for a proof. The first entry for a proof is kept and returned. */
   keepCharge(proof: string, charge: MeteredCharge, until: Date): Promise<MeteredCharge>;
   findCharge(proof: string): Promise<MeteredCharge | undefined>;
-  /** This wallet has paid for this resource, and may fetch it again. */
+  /** Records that this wallet has paid for this resource, and may fetch it again. */
   paid(resource: string, address: string, until: Date): Promise<void>;
   hasPaid(resource: string, address: string): Promise<boolean>;
-  /** Uses up a nonce: false when it was used before. */
+  /** Marks a nonce as used; false where it was used before. */
   useNonce(nonce: string, until: Date): Promise<boolean>;
 }
 
-/** For one process alone: another knows nothing of what is kept here, and neither does this one after a restart. */
+/** For a single process: the state is in memory, not shared with other processes and lost at a restart. */
 export class OneProcessStore implements PaywallStore {
   readonly #charges = new Expiring<MeteredCharge>();
   readonly #paid = new Expiring<true>();
@@ -49,7 +49,7 @@ export class OneProcessStore implements PaywallStore {
 
 const SWEEP_EVERY_MS = 60_000;
 
-/** A map whose entries end. */
+/** A map with entries that expire. */
 export class Expiring<Value> {
   readonly #entries = new Map<string, { value: Value; untilMs: number }>();
   #sweptMs = 0;
@@ -68,7 +68,7 @@ export class Expiring<Value> {
     this.#entries.delete(key);
   }
 
-  /** Of what has not ended. */
+  /** The number of entries that have not expired. */
   get size(): number {
     this.#sweep();
     return this.#entries.size;

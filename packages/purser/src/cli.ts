@@ -1,4 +1,4 @@
-/** The `purser` command: JSON on stdout, the outcome as exit code. */
+/** The `purser` command line: JSON on stdout, the outcome as exit code. */
 import { parseArgs } from "node:util";
 import { Purser, type QuoteRequest } from "./client.ts";
 import { connect, terminal } from "./connect.ts";
@@ -36,7 +36,7 @@ PURSER_KEY_NAME selects a key that init --save or connect stored, by its name.
 Exit code: 0 done, 1 refused or failed, 2 wrong usage, 3 blocked by a limit or rule, 4 outcome unknown,
 5 the owner has not decided yet.`;
 
-export const EXIT = { done: 0, failed: 1, usage: 2, blocked: 3, unknown: 4, asked: 5 } as const;
+export const EXIT = { done: 0, failed: 1, usage: 2, blocked: 3, unknown: 4, undecided: 5 } as const;
 
 class UsageError extends Error {}
 
@@ -74,7 +74,10 @@ const parse = (args: string[]) =>
   parseArgs({ args, options: OPTIONS, allowPositionals: true, strict: true });
 type Options = ReturnType<typeof parse>["values"];
 
-/** Runs one command and returns the exit code. The key is read from the environment or a file, never from arguments. */
+/**
+ * Runs one command and returns the exit code. The key is read from the environment or a file, never from
+ * arguments, which other users can see.
+ */
 export async function main(
   args: string[],
   env: Env,
@@ -100,7 +103,7 @@ export async function main(
     if (settings.apiKey === "" && command !== "listings")
       throw new UsageError("set AGENT_API_KEY to the agent's key");
     if (command === "mcp") {
-      // Loaded only here: no other command needs the protocol's library.
+      // Loaded only here, because no other command needs the MCP library.
       await (await import("./mcp.ts")).serveStdio(settings);
       return EXIT.done;
     }
@@ -113,10 +116,10 @@ export async function main(
   }
 }
 
-/** A target's own 404 or 500, even where it cost nothing, is no success of the command. */
+/** A 404 or 500 from the target is a failure of the command, even if it cost nothing. */
 const isFetched = ({ delivered, dryRun }: FetchResult): boolean => delivered || dryRun === true;
 
-/** A program that was asked for is not connected. */
+/** One of the requested programs could not be connected. */
 const hasRefused = (done: object): boolean =>
   "connected" in done &&
   (done.connected as { status: string }[]).some(({ status }) => status === "refused");
@@ -193,11 +196,11 @@ async function run(
 function report(error: unknown, print: (line: string) => void): number {
   if (error instanceof ApprovalNeeded) {
     print(JSON.stringify(error.approval, null, 2));
-    return error.status === "declined" ? EXIT.blocked : EXIT.asked;
+    return error.status === "declined" ? EXIT.blocked : EXIT.undecided;
   }
   if (error instanceof PurserError) {
     const { problem, idempotencyKey } = error;
-    // What the problem itself carries need not be said twice.
+    // The problem may contain the delivered response already; then it is not printed twice.
     const delivered = deliveredIn(problem) ? undefined : error.delivered;
     print(JSON.stringify({ ...problem, ...given({ idempotencyKey, delivered }) }, null, 2));
     if (problem.blocked === true) return EXIT.blocked;
@@ -230,7 +233,7 @@ function need(value: string | undefined, what: string): string {
   return value;
 }
 
-/** Only what was given: an absent option is absent on the wire. */
+/** Omits undefined options, so that they are absent in the request too. */
 function given<T extends Record<string, unknown>>(
   fields: T,
 ): { [K in keyof T]?: NonNullable<T[K]> } {
@@ -257,7 +260,7 @@ function quotable(request: X402FetchRequest): QuoteRequest {
   return { ...rest, ...(method === undefined ? {} : { method }) };
 }
 
-/** Of a remote MCP server. */
+/** The tool call of a remote MCP server. */
 function tool({ "mcp-tool": name, arguments: json }: Options): X402FetchRequest["mcp"] {
   if (name === undefined && json !== undefined)
     throw new UsageError("--arguments needs --mcp-tool");
@@ -268,7 +271,7 @@ function tool({ "mcp-tool": name, arguments: json }: Options): X402FetchRequest[
     if (typeof args === "object" && args !== null && !Array.isArray(args))
       return { tool: name, arguments: args as Record<string, unknown> };
   } catch {
-    // Said below.
+    // The error is thrown below.
   }
   throw new UsageError("--arguments must be a JSON object");
 }

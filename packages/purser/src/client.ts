@@ -1,11 +1,11 @@
 /**
- * The typed client for agents: one key, one call.
+ * The typed client for agents.
  *
  *   const purser = new Purser({ apiKey: process.env.AGENT_API_KEY, baseUrl: "http://localhost:3000" });
  *   const { data, amountPaid } = await purser.fetch({ url, maxAmount: "0.01" });
  *
- * Every paying call carries an Idempotency-Key of its own, and is repeated only where repeating cannot
- * pay twice: the same key always travels with the same body.
+ * Every paying call has its own Idempotency-Key and is retried only where that cannot pay twice: retries send
+ * the same key with the same body.
  */
 import {
   ApprovalNeeded,
@@ -14,7 +14,7 @@ import {
   type Problem,
   PurserError,
 } from "./problem.ts";
-import { type Answer, ask } from "./transport.ts";
+import { type Answer, sendRequest } from "./transport.ts";
 import type {
   AgentSelf,
   Approval,
@@ -27,7 +27,7 @@ import type {
   X402FetchRequest,
 } from "./types.ts";
 
-/** A quote changes nothing anywhere: GET or HEAD, without a body. */
+/** A quote must not change anything at the target: GET or HEAD, without a body. */
 export type QuoteRequest = Omit<X402FetchRequest, "method" | "body" | "dryRun"> & {
   method?: "GET" | "HEAD";
 };
@@ -39,26 +39,29 @@ export interface Page<T> {
 export interface PurserOptions {
   apiKey: string;
   baseUrl: string;
-  /** How long one call may take, retries included (60 s). */
+  /** The time limit of one call, retries included (60 s). */
   timeoutMs?: number;
   fetch?: typeof globalThis.fetch;
 }
 
 export interface CallOptions {
-  /** Give your own key to repeat a call after a restart of your process. */
+  /** Pass your own key to repeat a call after a restart of your process. */
   idempotencyKey?: string;
   signal?: AbortSignal;
 }
 
 export interface PayOptions extends CallOptions {
   /**
-   * With `requestApproval`: how long to wait for the owner. Once it is granted, the same call is repeated with the same
-   * key. Without it an `ApprovalNeeded` is thrown at once.
+   * With `requestApproval`: how long to wait for the owner. Once the owner approves, the same call is
+   * repeated with the same key. Without it an `ApprovalNeeded` is thrown at once.
    */
   waitForApprovalMs?: number;
 }
 
-/** The request cannot have paid, or the same key finds out what it did. Denials and bad input are not here. */
+/**
+ * Codes after which a retry is safe: the request cannot have paid, or the same key returns its outcome.
+ * Denials and bad input are not among them.
+ */
 const SAFE_TO_REPEAT = new Set([
   "idempotency_in_progress",
   "rate_limited",
@@ -71,8 +74,8 @@ const SAFE_TO_REPEAT = new Set([
 ]);
 
 const FETCH_PATH = "/api/agents/x402-fetch";
-/** One look of the service at a decision. */
-const LOOK_SECONDS = 30;
+/** The longest time that the service waits for a decision in one request. */
+const WAIT_SECONDS = 30;
 const FIRST_PAUSE_MS = 250;
 const LONGEST_PAUSE_MS = 5_000;
 
@@ -81,7 +84,7 @@ export class Purser {
   readonly #baseUrl: string;
   readonly #timeoutMs: number;
   readonly #fetch: typeof globalThis.fetch;
-  /** It has answered before: what is refused now may be a restart. */
+  /** The service has responded before, so a refused connection now may be a restart. */
   #isKnown = false;
 
   constructor(options: PurserOptions) {
@@ -106,13 +109,19 @@ export class Purser {
     return this.#pay(FETCH_PATH, request, options);
   }
 
-  /** What a GET, or a tool, would cost and whether the limits allow it; sends no body, calls and pays nothing, and tells terms only. */
+  /**
+   * What a GET or a tool call would cost and whether the limits allow it. Sends no body, pays nothing, and
+   * returns only the terms.
+   */
   quote(request: QuoteRequest, options?: CallOptions): Promise<FetchResult> {
     const body = { ...request, dryRun: true };
     return this.#call({ method: "POST", path: FETCH_PATH, body, member: "success" }, options);
   }
 
-  /** What the owner was asked: where it stands. With `waitSeconds` (at most 30) it is answered once it is decided. */
+  /**
+   * The state of an approval request. With `waitSeconds` (at most 30) the service responds once it is
+   * decided.
+   */
   approval(
     id: string,
     { waitSeconds = 0, ...options }: CallOptions & { waitSeconds?: number } = {},
@@ -121,20 +130,20 @@ export class Purser {
     return this.#call({ method: "GET", path, member: "status" }, options);
   }
 
-  /** Until the owner has decided, or the time is over: then it is still `open`. */
+  /** Waits until the owner has decided or the time has passed; then the status is still `open`. */
   async waitForApproval(
     id: string,
     { timeoutMs = 600_000, ...options }: CallOptions & { timeoutMs?: number } = {},
   ): Promise<Approval> {
     const deadlineMs = Date.now() + timeoutMs;
-    // A call must end before its time is over, the way there and back included.
-    const longestLook = Math.min(LOOK_SECONDS, Math.floor(this.#timeoutMs / 2_000));
+    // The service's wait must end before the client's own timeout, with time for the round trip.
+    const longestWait = Math.min(WAIT_SECONDS, Math.floor(this.#timeoutMs / 2_000));
     for (;;) {
       const leftMs = Math.max(0, deadlineMs - Date.now());
-      const waitSeconds = Math.min(longestLook, Math.ceil(leftMs / 1_000));
+      const waitSeconds = Math.min(longestWait, Math.ceil(leftMs / 1_000));
       const approval = await this.approval(id, { ...options, waitSeconds });
       if (approval.status !== "open" || Date.now() >= deadlineMs) return approval;
-      // The service did not wait for us.
+      // The request did not wait at the service, so pause here.
       if (waitSeconds === 0) await pause(Math.min(1_000, leftMs), options.signal);
     }
   }
@@ -179,7 +188,7 @@ export class Purser {
       const call = { ...options, idempotencyKey };
       const route = { method: "POST", path, body, member: "success" } as const;
       const answer = await this.#call<T | ApprovalRequired>(route, call);
-      if (!isAsked(answer)) return answer;
+      if (!needsApproval(answer)) return answer;
       const timeoutMs = deadlineMs - Date.now();
       if (timeoutMs <= 0) throw new ApprovalNeeded(answer);
       const { signal } = options;
@@ -194,7 +203,7 @@ export class Purser {
   }
 
   async #call<T extends object>(
-    { member, ...asked }: Route,
+    { member, ...route }: Route,
     options: CallOptions = {},
   ): Promise<T> {
     const deadlineMs = Date.now() + this.#timeoutMs;
@@ -202,13 +211,13 @@ export class Purser {
       authorization: `Bearer ${this.#apiKey}`,
       ...(options.idempotencyKey !== undefined && { "idempotency-key": options.idempotencyKey }),
     };
-    const heard = new AttemptResults();
+    const results = new AttemptResults();
     for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)) {
       const timeout = AbortSignal.timeout(Math.max(1, deadlineMs - Date.now()));
       const signal = options.signal ? AbortSignal.any([options.signal, timeout]) : timeout;
-      const answer: Answer<T> = await ask(this.#fetch, this.#baseUrl, {
+      const answer: Answer<T> = await sendRequest(this.#fetch, this.#baseUrl, {
         body: undefined,
-        ...asked,
+        ...route,
         headers,
         signal,
         member,
@@ -216,20 +225,23 @@ export class Purser {
       });
       options.signal?.throwIfAborted();
       if (answer.kind === "success" || answer.kind === "problem") this.#isKnown = true;
-      if (answer.kind === "success") return heard.complete(answer.value);
-      heard.note(answer);
+      if (answer.kind === "success") return results.complete(answer.value);
+      results.note(answer);
       const waitMs = Math.max(pauseMs, "retryAfterMs" in answer ? answer.retryAfterMs : 0);
-      if (!this.#mayHelp(answer, heard) || Date.now() + waitMs >= deadlineMs)
-        throw new PurserError(heard.last, options.idempotencyKey, heard.delivered);
+      if (!this.#mayHelp(answer, results) || Date.now() + waitMs >= deadlineMs)
+        throw new PurserError(results.last, options.idempotencyKey, results.delivered);
       await pause(waitMs, options.signal);
     }
   }
 
-  /** Whether asking again can end otherwise. Where no service was ever seen it cannot, unless a request may have arrived. */
-  #mayHelp(answer: Exclude<Answer<never>, { kind: "success" }>, heard: AttemptResults): boolean {
+  /**
+   * Whether a retry can end differently. If no service was ever reached it cannot, unless an earlier attempt
+   * may have arrived.
+   */
+  #mayHelp(answer: Exclude<Answer<never>, { kind: "success" }>, results: AttemptResults): boolean {
     if (answer.kind === "problem") return SAFE_TO_REPEAT.has(answer.problem.code);
     if (answer.kind === "lost") return answer.mayPass;
-    return heard.mayHaveArrived || (this.#isKnown && !answer.isConnected);
+    return results.mayHaveArrived || (this.#isKnown && !answer.isConnected);
   }
 }
 
@@ -240,9 +252,12 @@ interface Route {
   member: string;
 }
 
-/** What the tries of one call have told so far: a later one that tells less takes nothing away. */
+/**
+ * The results of all attempts of one call. A later attempt that reports less does not replace what an earlier
+ * one reported.
+ */
 class AttemptResults {
-  /** A try got no answer: what is said of the whole call must not deny that it may have paid. */
+  /** An attempt got no response, so the error of the whole call must not deny that it may have paid. */
   mayHaveArrived = false;
   delivered: Delivered | undefined;
   #last: Problem | undefined;
@@ -263,7 +278,7 @@ class AttemptResults {
     return this.#last;
   }
 
-  /** The answer of a repeated call, with what an earlier try of it had brought. */
+  /** The result of the call, with the content that an earlier attempt delivered. */
   complete<T extends object>(value: T): T {
     if (!this.delivered || deliveredIn(value as Record<string, unknown>)) return value;
     return { ...this.delivered, ...value };
@@ -282,5 +297,5 @@ function queryText(query: Record<string, string | number | undefined>): string {
   return search.size === 0 ? "" : `?${search.toString()}`;
 }
 
-const isAsked = (answer: object): answer is ApprovalRequired =>
+const needsApproval = (answer: object): answer is ApprovalRequired =>
   (answer as { status?: unknown }).status === "approval_required";

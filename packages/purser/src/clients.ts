@@ -1,4 +1,7 @@
-/** The agent programs that take MCP servers: which file each reads, and how an entry is written in it. */
+/**
+ * The agent programs that support MCP servers: which configuration file each reads, and the format of an
+ * entry.
+ */
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { isDeepStrictEqual } from "node:util";
@@ -6,7 +9,7 @@ import { applyEdits, modify, parse as parseJsonc, type ParseError } from "jsonc-
 import { parse as parseToml, stringify as writeToml } from "smol-toml";
 import { type Env, homeOf } from "./settings.ts";
 
-/** Started by the program itself; or reached at a URL, where the program signs in in the browser. */
+/** Started by the program over stdio; or reached at a URL, where the program signs in in the browser. */
 export type Server =
   | { command: string; args: string[]; env: Record<string, string> }
   | { url: string };
@@ -20,18 +23,18 @@ export interface Client {
   id: string;
   name: string;
   file(place: Place): string;
-  /** A folder or file that is there when the program is. */
+  /** A folder or file that exists where the program is installed. */
   trace(place: Place): string;
-  /** Undefined: the program's file takes no server of this kind. */
+  /** Undefined where the program's file does not support this kind of server. */
   entry(server: Server): Record<string, unknown> | undefined;
-  /** The object that holds the servers by name. */
+  /** The key of the object that contains the servers by name. */
   holder: string;
   format: "json" | "toml";
 }
 
 const home = ({ env }: Place, ...parts: string[]): string => join(homeOf(env), ...parts);
 
-/** Where programs keep what is theirs. */
+/** The folder for application data. */
 function appData(place: Place): string {
   const { env, platform } = place;
   if (platform === "win32") return env["APPDATA"] || home(place, "AppData", "Roaming");
@@ -67,7 +70,7 @@ export const CLIENTS: readonly Client[] = [
     name: "Claude Desktop",
     file: (place) => join(appData(place), "Claude", "claude_desktop_config.json"),
     trace: (place) => join(appData(place), "Claude"),
-    // A URL is added in its settings, not in this file.
+    // A URL is added in the program's settings, not in this file.
     entry: (server) => (isRemote(server) ? undefined : plain(server)),
     holder: "mcpServers",
     format: "json",
@@ -122,7 +125,7 @@ export const CLIENTS: readonly Client[] = [
 export const isInstalled = (client: Client, place: Place): boolean =>
   existsSync(client.trace(place));
 
-/** The file's text with our entry in it, and everything else as it was; or why not. */
+/** The file's text with our entry in it and everything else unchanged; or why that is not possible. */
 export function withEntry(
   { format, holder }: Pick<Client, "format" | "holder">,
   text: string,
@@ -137,11 +140,11 @@ export function withEntry(
 function withJsonEntry(text: string, holder: string, name: string, entry: Record<string, unknown>) {
   const errors: ParseError[] = [];
   const before: unknown = text.trim() === "" ? {} : parseJsonc(text, errors, JSONC);
-  const held = isObject(before) ? before[holder] : undefined;
+  const servers = isObject(before) ? before[holder] : undefined;
   if (errors.length > 0 || !isObject(before)) return refused("it is not a JSON object");
-  if (held !== undefined && !isObject(held)) return refused(`its ${holder} is not an object`);
-  const whole = beside(held?.[name], entry);
-  if (isDeepStrictEqual(held?.[name], whole)) return { ok: true as const, text };
+  if (servers !== undefined && !isObject(servers)) return refused(`its ${holder} is not an object`);
+  const whole = withOtherMembers(servers?.[name], entry);
+  if (isDeepStrictEqual(servers?.[name], whole)) return { ok: true as const, text };
   const tab = /^\t/m.test(text);
   const formattingOptions = { insertSpaces: !tab, tabSize: 2, insertFinalNewline: true };
   const base = text.trim() === "" ? "{}\n" : text;
@@ -149,18 +152,21 @@ function withJsonEntry(text: string, holder: string, name: string, entry: Record
   return { ok: true as const, text: applyEdits(base, edits) };
 }
 
-const OURS = new Set(["type", "command", "args", "env", "url", "httpUrl", "serverUrl"]);
+const OUR_MEMBERS = new Set(["type", "command", "args", "env", "url", "httpUrl", "serverUrl"]);
 
-/** What the person set on the entry (a time-out, tools that are allowed) stays. */
-function beside(present: unknown, entry: Record<string, unknown>): Record<string, unknown> {
+/** Keeps what the user set on the entry (a timeout, allowed tools). */
+function withOtherMembers(
+  present: unknown,
+  entry: Record<string, unknown>,
+): Record<string, unknown> {
   if (!isObject(present)) return entry;
-  const theirs = Object.entries(present).filter(([key]) => !OURS.has(key));
-  return { ...entry, ...Object.fromEntries(theirs) };
+  const own = Object.entries(present).filter(([key]) => !OUR_MEMBERS.has(key));
+  return { ...entry, ...Object.fromEntries(own) };
 }
 
 const JSONC = { allowTrailingComma: true };
 
-/** TOML is edited as text, for the sake of the comments in it, and read back before it is believed. */
+/** TOML is edited as text, to keep its comments, and parsed again to check the result. */
 function withTomlEntry(text: string, holder: string, name: string, entry: Record<string, unknown>) {
   let before: Record<string, unknown>;
   try {
@@ -170,7 +176,7 @@ function withTomlEntry(text: string, holder: string, name: string, entry: Record
   }
   const servers = before[holder] ?? {};
   if (!isObject(servers)) return refused(`its ${holder} is not a table`);
-  const whole = beside(asPlain(servers[name]), entry);
+  const whole = withOtherMembers(asPlain(servers[name]), entry);
   if (isDeepStrictEqual(asPlain(servers[name]), whole)) return { ok: true as const, text };
   const block = writeToml({ [holder]: { [name]: whole } })
     .replace(`[${holder}]\n`, "")
@@ -182,14 +188,14 @@ function withTomlEntry(text: string, holder: string, name: string, entry: Record
   return { ok: true as const, text: after };
 }
 
-/** Without the table of that name and those in it; what is said before the next table stays. */
+/** Removes the table of that name and its subtables; comments before the next table stay. */
 function withoutTables(text: string, holder: string, name: string): string {
   const own = new RegExp(`^\\s*\\[\\s*${holder}\\s*\\.\\s*["']?${name}["']?\\s*[.\\]]`);
   const kept: string[] = [];
-  let isOwn = false;
+  let isInTable = false;
   for (const line of text.split("\n")) {
-    if (/^\s*\[/.test(line)) isOwn = own.test(line);
-    if (!isOwn || /^\s*#/.test(line)) kept.push(line);
+    if (/^\s*\[/.test(line)) isInTable = own.test(line);
+    if (!isInTable || /^\s*#/.test(line)) kept.push(line);
   }
   return kept.join("\n");
 }
@@ -202,7 +208,7 @@ function isSame(text: string, expected: object): boolean {
   }
 }
 
-/** Tables come without a prototype. */
+/** smol-toml returns tables without a prototype, which isDeepStrictEqual treats as different. */
 const asPlain = (value: unknown): unknown =>
   value === undefined ? undefined : (JSON.parse(JSON.stringify(value)) as unknown);
 

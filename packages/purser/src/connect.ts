@@ -1,4 +1,7 @@
-/** `purser connect`: puts the wallet into the configuration of the agent programs on this machine, after asking. */
+/**
+ * `purser connect`: adds the wallet to the configuration of the agent programs on this machine, after asking
+ * the user.
+ */
 import { copyFileSync, existsSync, mkdirSync, readFileSync, realpathSync, statSync } from "node:fs";
 import { dirname } from "node:path";
 import { createInterface } from "node:readline/promises";
@@ -8,21 +11,21 @@ import { type Client, CLIENTS, isInstalled, type Server, withEntry } from "./cli
 import { type Env, keepKey, keyName, readSettings, writeWhole } from "./settings.ts";
 
 export interface ConnectOptions {
-  /** Ids of clients; those found on this machine when none is named. */
+  /** Ids of clients; without any, those found on this machine. */
   only: string[];
   name?: string;
-  /** Do not ask. */
+  /** Write without asking. */
   yes?: boolean;
-  /** Show what would be written, and write nothing. */
+  /** Show the entry that would be written, and write nothing. */
   print?: boolean;
-  /** No key: the program signs in in the browser, where it can. */
+  /** Use no key: programs that support it sign in in the browser. */
   oauth?: boolean;
 }
 
 export interface Terminal {
   isInteractive: boolean;
-  say(line: string): void;
-  ask(question: string): Promise<boolean>;
+  print(line: string): void;
+  confirm(question: string): Promise<boolean>;
 }
 
 type Outcome =
@@ -54,21 +57,21 @@ export async function connect(
     throw new Error(
       `${unknown.length > 0 ? `there is no client ${unknown.join(", ")}` : "no client was found on this machine"}; choose from ${CLIENTS.map(({ id }) => id).join(", ")}`,
     );
-  // A wrong key or URL is told before anything is written.
+  // Detects a wrong key or URL before anything is written.
   if (!oauth && !print) await new Purser({ apiKey, baseUrl: url }).me();
   const server: Server = oauth ? { url: `${url}/mcp` } : stdioServer(url, keyName({ url, apiKey }));
   const connected: Connected[] = [];
   let savedIn: string | undefined;
-  // The programs start us without the shell's environment; the keys lie in one file, not in each of theirs. It is there
-  // before an entry names it.
+  // The programs start `purser mcp` without the shell's environment, so the keys are stored in one file
+  // instead of in each program's. The key is stored before an entry refers to it.
   const keep = (): void => {
     if (!oauth && !print) savedIn ??= keepKey(env, { url, apiKey });
   };
   for (const client of clients) {
     const file = client.file(place);
     const propose = () => planFor(client, file, name, server);
-    // What goes wrong with one file is told of that one; the others are not left half done.
-    const outcome = await carryOut(propose, { client, file, print, yes, terminal, keep }).catch(
+    // A failure with one file is reported for that file; the others are still processed.
+    const outcome = await apply(propose, { client, file, print, yes, terminal, keep }).catch(
       (error: unknown): Outcome => ({ status: "refused", reason: (error as Error).message }),
     );
     connected.push({ client: client.id, file, ...outcome });
@@ -76,10 +79,10 @@ export async function connect(
   return { connected, ...(savedIn !== undefined && { savedIn }) };
 }
 
-/** As this program was started. */
+/** An entry that starts the same program as this one. */
 function stdioServer(url: string, key: string): Server {
   const script = fileURLToPath(new URL("../bin/purser.mjs", import.meta.url));
-  // What npx would fetch by this name on a later day is whoever's has it in the registry then.
+  // Later, npx might fetch a package of this name from somebody else.
   if (/[\\/]_npx[\\/]/.test(script))
     throw new Error(
       "this command runs from the temporary npx cache: install the package first, or use --oauth",
@@ -89,7 +92,7 @@ function stdioServer(url: string, key: string): Server {
 }
 
 type Plan =
-  | { kind: "write"; before: string | undefined; after: string; shown: string }
+  | { kind: "write"; before: string | undefined; after: string; preview: string }
   | { kind: "unchanged" }
   | { kind: "refused"; reason: string };
 
@@ -106,10 +109,10 @@ function planFor(client: Client, file: string, name: string, server: Server): Pl
     return { kind: "refused", reason: `${changed.reason}; the file was not changed` };
   if (changed.text === before) return { kind: "unchanged" };
   const alone = withEntry(client, "", name, entry);
-  return { kind: "write", before, after: changed.text, shown: alone.ok ? alone.text : "" };
+  return { kind: "write", before, after: changed.text, preview: alone.ok ? alone.text : "" };
 }
 
-interface Carried {
+interface ConnectStep {
   client: Client;
   file: string;
   print: boolean;
@@ -118,16 +121,16 @@ interface Carried {
   keep: () => void;
 }
 
-async function carryOut(
+async function apply(
   propose: () => Plan,
-  { client, file, print, yes, terminal, keep }: Carried,
+  { client, file, print, yes, terminal, keep }: ConnectStep,
 ): Promise<Outcome> {
   const plan = propose();
   if (plan.kind !== "write") return withoutWriting(plan, keep);
-  if (print || !yes) terminal.say(`${client.name}, in ${file}:\n\n${plan.shown}`);
+  if (print || !yes) terminal.print(`${client.name}, in ${file}:\n\n${plan.preview}`);
   if (print) return { status: "shown" };
-  if (!yes && !(await terminal.ask(`Write this to ${file}?`))) return { status: "declined" };
-  // The program may have written its file while the question stood.
+  if (!yes && !(await terminal.confirm(`Write this to ${file}?`))) return { status: "declined" };
+  // The program may have written its file during the question, so the change is computed again.
   const now = propose();
   if (now.kind !== "write") return withoutWriting(now, keep);
   keep();
@@ -140,7 +143,7 @@ function withoutWriting(plan: Exclude<Plan, { kind: "write" }>, keep: () => void
   return { status: "unchanged" };
 }
 
-/** What was there stays beside it. */
+/** Writes the file, with a backup of the previous one beside it. */
 function write(
   file: string,
   { before, after }: { before: string | undefined; after: string },
@@ -155,11 +158,11 @@ function write(
   return before === undefined ? {} : { backup };
 }
 
-/** Questions go to stderr: stdout is for what programs read. */
+/** Questions go to stderr: stdout contains the JSON result for programs. */
 export const terminal: Terminal = {
   isInteractive: process.stdin.isTTY && process.stderr.isTTY,
-  say: (line) => console.error(line),
-  async ask(question) {
+  print: (line) => console.error(line),
+  async confirm(question) {
     const lines = createInterface({ input: process.stdin, output: process.stderr });
     const answer = await lines.question(`${question} [y/N] `);
     lines.close();

@@ -1,9 +1,9 @@
-/** `purser init`: from a running service to an agent that can pay. */
+/** `purser init`: signs in as an owner at a running service, creates an agent and funds it. */
 import { readFileSync } from "node:fs";
 import { OwnerSession } from "./owner.ts";
 import { PurserError } from "./problem.ts";
 import { type Env, keepKey, readSettings } from "./settings.ts";
-import { ask } from "./transport.ts";
+import { sendRequest } from "./transport.ts";
 import type { Listing } from "./types.ts";
 
 export interface InitOptions {
@@ -13,7 +13,7 @@ export interface InitOptions {
   keyFile?: string;
   /** USDC from the faucet of a local service. */
   fund?: string;
-  /** Keep URL and key in the user's own file. */
+  /** Store URL and key in the user's configuration file. */
   save?: boolean;
 }
 
@@ -32,7 +32,8 @@ export async function init(options: InitOptions, env: Env): Promise<object> {
   await owner.signIn();
   const { name = DEFAULTS.name, dailyLimit = DEFAULTS.dailyLimit } = options;
   const { agent, apiKey } = await owner.createAgent({ name, dailyLimit, allowlist });
-  // From here on the key is told whatever fails: it is shown this once. A session that stays ends by itself.
+  // From here on nothing may throw, because the key is returned only this once. A session that is not signed
+  // out expires by itself.
   await owner.signOut().catch(() => undefined);
   const { walletAddress } = agent;
   const funded = local
@@ -83,19 +84,19 @@ function ownerKey(
   return `0x${digits}`;
 }
 
-/** A service lists them a moment after it began to answer. */
-const LOOK_EVERY_MS = 200;
-const LOOK_FOR_MS = 10_000;
+/** The service lists its demo sellers shortly after it starts, so the list is polled. */
+const POLL_EVERY_MS = 200;
+const POLL_FOR_MS = 10_000;
 
-/** Whom a new agent of the local world may pay: the service's own paid endpoints. */
+/** The payees that a new agent of a local service may pay: the service's own paid endpoints. */
 async function demoSellers(url: string): Promise<string[]> {
-  const untilMs = Date.now() + LOOK_FOR_MS;
+  const untilMs = Date.now() + POLL_FOR_MS;
   for (;;) {
     const page = await read<{ items: Listing[] }>(url, "/api/listings?limit=100", "items");
     const builtIn = page?.items.filter(({ source }) => source === "built-in") ?? [];
     if (builtIn.length > 0 || Date.now() >= untilMs)
       return [...new Set(builtIn.map(({ payTo }) => payTo))];
-    await new Promise((resolve) => setTimeout(resolve, LOOK_EVERY_MS));
+    await new Promise((resolve) => setTimeout(resolve, POLL_EVERY_MS));
   }
 }
 
@@ -104,20 +105,23 @@ async function fund(
   address: string,
   amount: string,
 ): Promise<{ funded: string; fundingFailed?: string }> {
-  const asked = { method: "POST", path: "/api/local/faucet", body: { address, amount } };
-  const answer = await ask<{ amount: string }>(fetch, url, { ...asked, ...plain("amount") });
+  const request = { method: "POST", path: "/api/local/faucet", body: { address, amount } };
+  const answer = await sendRequest<{ amount: string }>(fetch, url, {
+    ...request,
+    ...plain("amount"),
+  });
   return answer.kind === "success"
     ? { funded: answer.value.amount }
     : { funded: "0", fundingFailed: answer.problem.detail };
 }
 
-/** Undefined: the service has no such thing. */
+/** Undefined where the service has no such route. */
 async function read<T extends object>(
   url: string,
   path: string,
   member: string,
 ): Promise<T | undefined> {
-  const answer = await ask<T>(fetch, url, {
+  const answer = await sendRequest<T>(fetch, url, {
     method: "GET",
     path,
     body: undefined,

@@ -1,4 +1,7 @@
-/** `purser mcp`: the service's own MCP server over stdio. Every message passes as it is, in both directions. */
+/**
+ * `purser mcp`: a stdio proxy for the service's MCP server. Every message is forwarded unchanged, in both
+ * directions.
+ */
 import { PassThrough } from "node:stream";
 import {
   type JSONRPCMessage,
@@ -7,43 +10,47 @@ import {
 } from "@modelcontextprotocol/client";
 import { StdioServerTransport } from "@modelcontextprotocol/server/stdio";
 import type { Settings } from "./settings.ts";
-import { whyUnanswered } from "./transport.ts";
+import { classifyFailure } from "./transport.ts";
 
-/** JSON-RPC's own range for what the implementation defines. */
+/** In JSON-RPC's range for errors that the implementation defines. */
 const SERVER_ERROR = -32_000;
-/** Requests that carry it are of the revisions since 2026-07-28, where hanging up cancels. */
+/**
+ * Requests with this key are of MCP revisions since 2026-07-28, where closing the connection cancels a
+ * request.
+ */
 const ENVELOPE = "io.modelcontextprotocol/protocolVersion";
 
 interface PendingRequest {
   hangUp: AbortController;
   isEnveloped: boolean;
-  /** It was answered, refused or cancelled. */
+  /** Removes the request: it was answered, refused or cancelled. */
   end: () => void;
 }
 
 export async function serveStdio({ url, apiKey }: Settings): Promise<void> {
-  // Through a stream that does not end: the library would close the way out with the way in.
+  // A stream that does not end with stdin: at the end of its input the transport would also close stdout,
+  // with responses outstanding.
   const lines = new PassThrough();
   const stdio = new StdioServerTransport(lines, process.stdout);
   const http = new StreamableHTTPClientTransport(new URL(`${url}/mcp`), {
     requestInit: { headers: { authorization: `Bearer ${apiKey}` } },
-    // Followed, the key would travel to wherever a redirect leads.
+    // Redirects are not followed: the key and the body must not go to another server.
     fetch: (input, init) => fetch(input, { ...init, redirect: "manual" }),
   });
-  const asked = new Map<RequestId, PendingRequest>();
+  const pending = new Map<RequestId, PendingRequest>();
   const ends = new Set<Promise<void>>();
 
-  const refuse = async (id: RequestId | undefined, sentence: string): Promise<void> => {
-    const request = id === undefined ? undefined : asked.get(id);
+  const refuse = async (id: RequestId | undefined, text: string): Promise<void> => {
+    const request = id === undefined ? undefined : pending.get(id);
     if (id === undefined || !request) return;
     request.end();
     if (!request.hangUp.signal.aborted)
-      await stdio.send({ jsonrpc: "2.0", id, error: { code: SERVER_ERROR, message: sentence } });
+      await stdio.send({ jsonrpc: "2.0", id, error: { code: SERVER_ERROR, message: text } });
   };
 
-  const pass = async (message: JSONRPCMessage): Promise<void> => {
+  const forward = async (message: JSONRPCMessage): Promise<void> => {
     const canceled = canceledBy(message);
-    const toCancel = canceled === undefined ? undefined : asked.get(canceled);
+    const toCancel = canceled === undefined ? undefined : pending.get(canceled);
     if (toCancel?.isEnveloped) {
       toCancel.hangUp.abort();
       return toCancel.end();
@@ -53,29 +60,29 @@ export async function serveStdio({ url, apiKey }: Settings): Promise<void> {
     if (id !== undefined) {
       const isEnveloped = hasEnvelope(message);
       const ended = new Promise<void>((resolve) => {
-        const end = () => (asked.delete(id), resolve());
-        asked.set(id, { hangUp, isEnveloped, end });
+        const end = () => (pending.delete(id), resolve());
+        pending.set(id, { hangUp, isEnveloped, end });
       }).finally(() => ends.delete(ended));
       ends.add(ended);
     }
     try {
       await http.send(message, {
         requestSignal: hangUp.signal,
-        onRequestStreamEnd: () => void refuse(id, CUT),
+        onRequestStreamEnd: () => void refuse(id, CONNECTION_LOST),
       });
     } catch (error) {
       await refuse(id, explain(url, error));
     }
   };
 
-  Object.assign(stdio, { onmessage: (message: JSONRPCMessage) => void pass(message) });
+  Object.assign(stdio, { onmessage: (message: JSONRPCMessage) => void forward(message) });
   Object.assign(http, {
     onmessage(message: JSONRPCMessage) {
       const isAnswer = "result" in message || "error" in message;
       const version = "result" in message ? message.result["protocolVersion"] : undefined;
       if (typeof version === "string") http.setProtocolVersion(version);
       void stdio.send(message);
-      if (isAnswer && message.id !== undefined) asked.get(message.id)?.end();
+      if (isAnswer && message.id !== undefined) pending.get(message.id)?.end();
     },
     onerror: (error: Error) => console.error(`purser mcp: ${explain(url, error)}`),
   });
@@ -84,14 +91,14 @@ export async function serveStdio({ url, apiKey }: Settings): Promise<void> {
   await stdio.start();
   process.stdin.pipe(lines, { end: false });
   await hungUp;
-  // The last line is still on its way through.
+  // Lets the last input line arrive.
   await new Promise((resolve) => setImmediate(resolve));
-  // What was asked before the client hung up is carried through: it may be a payment.
+  // Requests sent before the client hung up are completed: one of them may be a payment.
   await Promise.all(ends);
   await http.close();
 }
 
-const CUT =
+const CONNECTION_LOST =
   "The connection to the service ended before the response. The call may have been carried out. Repeat the same call: it is not paid twice.";
 
 function canceledBy(message: JSONRPCMessage): RequestId | undefined {
@@ -108,6 +115,6 @@ function explain(url: string, error: unknown): string {
     return `${url} refuses the key. Set AGENT_API_KEY to a valid key of an agent.`;
   if (typeof status === "number")
     return `${url}/mcp returned HTTP ${status}. Check that PURSER_URL is the URL of a Purser service.`;
-  const { detail, suggestion } = whyUnanswered(url, error).problem;
+  const { detail, suggestion } = classifyFailure(url, error).problem;
   return `${detail} ${suggestion}`;
 }

@@ -1,18 +1,22 @@
-/** What an owner's wallet does: sign in, and sign the rules of an agent. */
+/**
+ * The owner's side of `purser init`: signs in with a wallet (SIWE), and signs an agent's policy (EIP-712).
+ */
 import { isDeepStrictEqual } from "node:util";
 import { getAddress, maxUint256, parseUnits } from "viem";
 import { privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
 import { createSiweMessage } from "viem/siwe";
 import { type Problem, PurserError } from "./problem.ts";
-import { ask } from "./transport.ts";
+import { sendRequest } from "./transport.ts";
 
 const SIGN_IN_MINUTES = 10;
-/** An order is good for 15 minutes by the service's clock. */
+/** An order is valid for 15 minutes by the service's clock; the margin allows for clock differences. */
 const LONGEST_ORDER_SECONDS = 20 * 60;
-/** No limit, no end. */
+/** The value for no limit and no expiry. */
 const ABSENT = String(maxUint256);
 
-/** What the wallet signs for an agent's rules; whatever the service sends, it is read as this and as nothing else. */
+/**
+ * The type of the signed policy is fixed here, so that the service cannot make the wallet sign anything else.
+ */
 const POLICY_TYPES = {
   AgentPolicy: [
     { name: "agent", type: "string" },
@@ -56,7 +60,7 @@ interface SignatureRequest extends Problem {
   typedData: { domain: { chainId: number | string } };
 }
 
-/** A signed-in owner, with the wallet's key in this process. */
+/** A signed-in owner session; this process has the wallet's private key. */
 export class OwnerSession {
   readonly #url: string;
   readonly #account: PrivateKeyAccount;
@@ -105,16 +109,16 @@ export class OwnerSession {
       return await this.#call("POST", "/api/agents", "apiKey", wanted);
     } catch (error) {
       if (!(error instanceof PurserError) || error.code !== "owner_signature_required") throw error;
-      const asked = error.problem as SignatureRequest;
+      const required = error.problem as SignatureRequest;
       const authorization = {
-        order: asked.order,
-        signature: await this.#signPolicy(asked, wanted),
+        order: required.order,
+        signature: await this.#signPolicy(required, wanted),
       };
       return this.#call("POST", "/api/agents", "apiKey", { ...wanted, authorization });
     }
   }
 
-  /** Signs what was asked for, and nothing that the service may have made of it. */
+  /** Signs only the requested policy: an order from the service that differs is refused. */
   async #signPolicy({ order, typedData }: SignatureRequest, wanted: NewAgent): Promise<string> {
     if (
       !isDeepStrictEqual(order, orderOf(wanted, order)) ||
@@ -146,14 +150,17 @@ export class OwnerSession {
     const { origin } = new URL(this.#url);
     const headers = { origin, ...(this.#cookie !== "" && { cookie: this.#cookie }) };
     const signal = AbortSignal.timeout(30_000);
-    const asked = { method, path, member, body, headers, signal };
-    const answer = await ask<T>(takeCookie, this.#url, asked);
+    const request = { method, path, member, body, headers, signal };
+    const answer = await sendRequest<T>(takeCookie, this.#url, request);
     if (answer.kind !== "success") throw new PurserError(answer.problem);
     return answer.value;
   }
 }
 
-/** The first policy of a new agent. The service chooses only who that is, and what makes the order single. */
+/**
+ * The first policy of a new agent. The service chooses only the agent's id and wallet, the nonce and the
+ * deadline.
+ */
 function orderOf({ name, dailyLimit, allowlist }: NewAgent, chosen: Record<string, unknown>) {
   const { agent, wallet, nonce, deadline } = chosen;
   const latest = Math.floor(Date.now() / 1_000) + LONGEST_ORDER_SECONDS;

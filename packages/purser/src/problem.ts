@@ -1,10 +1,13 @@
-/** What a call ends with when it does not succeed. */
+/** The errors of a call that did not succeed. */
 import type { ApprovalRequired } from "./types.ts";
 
-/** The problem document of a refusal, as the service wrote it; or the client's own word where nothing of the service came. */
+/**
+ * The problem document of a refusal as the service returned it; or one made by this client where the service
+ * did not respond.
+ */
 export interface Problem {
   code: string;
-  /** 0: there was no answer. */
+  /** 0 where there was no response. */
   status: number;
   detail: string;
   suggestion: string;
@@ -28,7 +31,9 @@ export interface Problem {
   [member: string]: unknown;
 }
 
-/** What a paid target sent, although the call did not end well. A stranger's words: data, never instructions. */
+/**
+ * The response of a paid target in a call that failed. It is third-party content: data, never instructions.
+ */
 export interface Delivered {
   status?: number;
   headers?: Record<string, string>;
@@ -39,13 +44,13 @@ export interface Delivered {
   truncated?: boolean;
 }
 
-/** Thrown for every answer that is not a success. */
+/** Thrown for every response that is not a success. */
 export class PurserError extends Error {
   override name = "PurserError";
   readonly problem: Problem;
   /** Repeat with this key, and only with this key, when the outcome is unknown. */
   readonly idempotencyKey: string | undefined;
-  /** What the target delivered, if it did: also when a later try of the same call brought nothing. */
+  /** The target's response, if there was one, also when a later attempt of the same call returned nothing. */
   readonly delivered: Delivered | undefined;
 
   constructor(problem: Problem, idempotencyKey?: string, delivered?: Delivered) {
@@ -62,7 +67,10 @@ export class PurserError extends Error {
   }
 }
 
-/** Nothing was paid: the owner is asked, and has not allowed it. Repeat the same call with `idempotencyKey` once it is granted. */
+/**
+ * Nothing was paid: the owner's approval was requested and not given yet. Repeat the same call with
+ * `idempotencyKey` once it is granted.
+ */
 export class ApprovalNeeded extends Error {
   override name = "ApprovalNeeded";
   readonly approval: ApprovalRequired;
@@ -81,7 +89,7 @@ export class ApprovalNeeded extends Error {
 const CONTENT = ["text", "data", "dataBase64"] as const;
 const DELIVERED = [...CONTENT, "contentType", "status", "headers", "truncated"] as const;
 
-/** What of a target's answer a body carries: in `thirdParty`, or as its own members. */
+/** The target's response in a body: in `thirdParty`, or as members of the body itself. */
 export function deliveredIn(body: Record<string, unknown>): Delivered | undefined {
   const marked = body["thirdParty"];
   const holders = [marked, body].filter(

@@ -1,4 +1,4 @@
-/** Where the service is, and the agent's key: from the environment, else from a file of the user's own. */
+/** The service's URL and the agent's key: from the environment, else from the user's configuration file. */
 import {
   existsSync,
   mkdirSync,
@@ -17,15 +17,15 @@ export interface Settings {
   apiKey: string;
 }
 
-/** All keys that were kept, by name: one that is kept later takes none away. */
+/** All stored keys by name, so that storing another key does not replace one. */
 interface Saved {
-  /** The one that is taken where none is named. */
+  /** The key that is used where none is named. */
   current: string | undefined;
   keys: Record<string, Settings>;
 }
 
 const DEFAULT_URL = "http://localhost:3000";
-/** Less is no key of a service, and its name would tell too much of it. */
+/** Shorter texts are not keys of a service, and their name would reveal too much of them. */
 const SHORTEST_KEY = 24;
 
 export const homeOf = (env: Env): string => env["HOME"] || env["USERPROFILE"] || homedir();
@@ -34,8 +34,8 @@ export const settingsFile = (env: Env): string =>
   join(env["XDG_CONFIG_HOME"] || join(homeOf(env), ".config"), "purser", "config.json");
 
 /**
- * The key of the file is for the service it was made for, and goes to no other. A program that was connected names its
- * own key (PURSER_KEY_NAME); it pays from that wallet or from none, whatever key the environment has.
+ * A stored key is sent only to the service it was issued by. A connected program names its own key
+ * (PURSER_KEY_NAME): it pays from that wallet or from none, even if the environment contains another key.
  */
 export function readSettings(env: Env): Settings {
   const { current, keys } = readSaved(env);
@@ -50,13 +50,13 @@ export function readSettings(env: Env): Settings {
   return { url, apiKey: (named ? ownKey : env["AGENT_API_KEY"] || ownKey) || "" };
 }
 
-/** What a person may recognize a key by, as the owner's page shows it; not the key. */
+/** A name for the key, as the owner's page shows it; the key cannot be derived from it. */
 export function keyName({ apiKey }: Settings): string {
   if (apiKey.length < SHORTEST_KEY) throw new Error("AGENT_API_KEY is not an agent's key");
   return `${apiKey.slice(0, 11)}-${apiKey.slice(-4)}`;
 }
 
-/** Beside those that are there. The first becomes the current one, a later one if it is told so. */
+/** Adds the key to those stored. It becomes the current one if it is the first, or with `asCurrent`. */
 export function keepKey(env: Env, settings: Settings, { asCurrent = false } = {}): string {
   const file = settingsFile(env);
   const { current, keys } = readSaved(env);
@@ -70,7 +70,7 @@ export function keepKey(env: Env, settings: Settings, { asCurrent = false } = {}
   return file;
 }
 
-/** Whole or not at all. A file kept elsewhere and linked to stays linked to. */
+/** Writes the file atomically. A symbolic link stays a link, and its target is written. */
 export function writeWhole(file: string, text: string, mode: number): void {
   const real = existsSync(file) ? realpathSync(file) : file;
   const partial = `${real}.${process.pid}.tmp`;

@@ -1,13 +1,15 @@
-/** One request to the service, and what can be said of what came back. */
+/** One HTTP request to the service, with its response or failure classified for retries. */
 import type { Problem } from "./problem.ts";
 
 export type Answer<T> =
   | { kind: "success"; value: T }
-  /** The service's own word. */
+  /** The service refused. */
   | { kind: "problem"; problem: Problem; retryAfterMs: number }
-  /** It may have arrived, and nothing of the service came back: the same key finds out. */
+  /**
+   * The request may have arrived, but the service's response did not: a retry with the same key finds out.
+   */
   | { kind: "lost"; problem: Problem; retryAfterMs: number; mayPass: boolean }
-  /** Nobody was there, or somebody else: nothing was done, and asking again would not help. */
+  /** No connection, or another server responded: nothing was done, and a retry would not help. */
   | { kind: "elsewhere"; problem: Problem; isConnected: boolean };
 
 export interface ServiceRequest {
@@ -16,13 +18,13 @@ export interface ServiceRequest {
   body: object | undefined;
   headers: Record<string, string>;
   signal: AbortSignal;
-  /** A member that each successful answer to this has. */
+  /** A member that every successful response has. */
   member: string;
-  /** The service has answered there before, so nobody else is suspected. */
+  /** The service has responded at this URL before, so a failure is not blamed on a wrong URL. */
   isKnown?: boolean;
 }
 
-/** No byte of a request can have gone out. */
+/** Errors before any byte of the request was sent. */
 const UNCONNECTED = new Set([
   "ENOTFOUND",
   "EAI_AGAIN",
@@ -34,15 +36,15 @@ const UNCONNECTED = new Set([
   "ERR_INVALID_URL",
   "UND_ERR_CONNECT_TIMEOUT",
 ]);
-/** The certificate was looked at and refused, which comes before the request. Other faults of TLS may come after it. */
+/** The certificate was refused, which happens before the request. Other TLS errors may come after it. */
 const BAD_CERTIFICATE = /^(CERT_|ERR_TLS_CERT|UNABLE_TO_|SELF_SIGNED|DEPTH_ZERO|HOSTNAME_)/;
-/** What came was no TLS. */
+/** The server did not respond with TLS. */
 const NO_TLS = /^(ERR_SSL_WRONG_VERSION_NUMBER|ERR_SSL_PACKET_LENGTH_TOO_LONG|EPROTO)$/;
 const CHECK_TLS = "Check https:// or http://, the port, and the certificate.";
-/** What a gateway in front of a service says while the service is away. */
+/** Statuses that a gateway returns while the service behind it is down. */
 const GATEWAY = new Set([408, 429, 502, 503, 504]);
 
-export async function ask<T>(
+export async function sendRequest<T>(
   fetch: typeof globalThis.fetch,
   baseUrl: string,
   { method, path, body, headers, signal, member, isKnown = false }: ServiceRequest,
@@ -55,15 +57,16 @@ export async function ask<T>(
     response = await fetch(`${baseUrl}${path}`, {
       method,
       signal,
-      // Followed, the key would travel to wherever it leads.
+      // Redirects are not followed: the key and the body must not go to another server.
       redirect: "manual",
       headers: { ...headers, ...(body !== undefined && { "content-type": "application/json" }) },
       ...(body !== undefined && { body: JSON.stringify(body) }),
     });
     text = await response.text();
   } catch (error) {
-    const answer = whyUnanswered(baseUrl, error);
-    // Another `fetch` may go another way, and one that began to answer has read the request.
+    const answer = classifyFailure(baseUrl, error);
+    // A custom `fetch` may use another route than the probe, and a server that began to respond has read the
+    // request.
     if (answer.kind !== "lost" || isKnown || response || fetch !== globalThis.fetch) return answer;
     return (await wrongProtocol(baseUrl, error)) ?? answer;
   }
@@ -80,17 +83,17 @@ export async function ask<T>(
   return notPurser(baseUrl, response);
 }
 
-/** What a failed `fetch` says of the service. */
-export function whyUnanswered(
+/** Classifies the error of a failed `fetch`. */
+export function classifyFailure(
   baseUrl: string,
   error: unknown,
 ): Extract<Answer<never>, { kind: "lost" | "elsewhere" }> {
   const { code, syscall } = faultOf(error);
-  // Ports that no fetch goes to (9, 25, ...) have no code.
+  // Ports that fetch blocks (9, 25, ...) have no error code.
   if (messageOf(error) === "bad port") return notReached(baseUrl, "its port is blocked");
   if (BAD_CERTIFICATE.test(code))
     return notReached(baseUrl, `the encrypted connection fails (${code})`, CHECK_TLS);
-  // A connection that stood can become unreachable, too.
+  // An established connection can become unreachable too; then the syscall is read or write.
   if (UNCONNECTED.has(code) && syscall !== "read" && syscall !== "write")
     return notReached(baseUrl, code);
   const isNoHttp = code.startsWith("HPE_");
@@ -100,7 +103,7 @@ export function whyUnanswered(
   return { kind: "lost", problem: noAnswer(why), retryAfterMs: 0, mayPass: !isNoHttp };
 }
 
-/** The system's own code, which `fetch` hides in the cause, and what it was doing. */
+/** The system's error code and syscall, which `fetch` puts into the cause. */
 function faultOf(error: unknown): { code: string; syscall: string | undefined } {
   if (typeof error !== "object" || error === null) return { code: "", syscall: undefined };
   const { code, syscall, cause, errors } = error as Record<string, unknown>;
@@ -176,47 +179,50 @@ const noAnswer = (detail: string, status = 0): Problem => ({
   requestId: "",
 });
 
-/** How a server hangs up that was shown something it does not read. */
+/** Error codes when a server closes the connection on a protocol it does not speak. */
 const HUNG_UP = new Set(["ECONNRESET", "EPIPE", "UND_ERR_SOCKET"]);
 const PROBE_MS = 1_000;
 
 /**
- * Whether what took the request cannot have read it, because it speaks the other of http and https. A code does not
- * tell: a connection that breaks in the middle of an answer has the same. So it is tried again with nothing to do.
+ * Whether the server cannot have read the request because it speaks http where https was used, or the
+ * reverse. The error code alone is ambiguous: a connection lost in the middle of a response has the same one.
+ * So a harmless probe checks it.
  */
 async function wrongProtocol(baseUrl: string, error: unknown): Promise<Answer<never> | undefined> {
   const { code } = faultOf(error);
   const { protocol, hostname } = new URL(baseUrl);
-  if (protocol === "https:" && NO_TLS.test(code) && NO_TLS.test(await shakeHands(baseUrl))) {
+  if (protocol === "https:" && NO_TLS.test(code) && NO_TLS.test(await tlsHandshake(baseUrl))) {
     const why = `the encrypted connection fails (${code})`;
     return notReached(baseUrl, why, CHECK_TLS);
   }
-  if (protocol !== "http:" || !HUNG_UP.has(code) || (await shakeHands(baseUrl)) !== "shaken")
+  if (protocol !== "http:" || !HUNG_UP.has(code) || (await tlsHandshake(baseUrl)) !== "shaken")
     return undefined;
-  // One that speaks both would answer this.
-  const asked = {
+  // A server that speaks both protocols would respond to this.
+  const probe = {
     method: "HEAD",
     redirect: "manual",
     signal: AbortSignal.timeout(PROBE_MS),
   } as const;
-  const again = await fetch(baseUrl, asked).then(
+  const probed = await fetch(baseUrl, probe).then(
     () => "answered",
     (refused: unknown) => faultOf(refused).code,
   );
-  if (!HUNG_UP.has(again)) return undefined;
+  if (!HUNG_UP.has(probed)) return undefined;
   const instead = `https://${hostname}:${addressOf(baseUrl).port}`;
   return notReached(baseUrl, "the server uses TLS", `Use ${instead} instead.`);
 }
 
-/** The port is the one that was asked, whatever is usual for the other protocol. */
+/** The port of the original URL, also for the other protocol. */
 export function addressOf(baseUrl: string): { host: string; port: number } {
   const { protocol, hostname, port } = new URL(baseUrl);
   const usual = protocol === "https:" ? 443 : 80;
   return { host: hostname.replace(/^\[|\]$/g, ""), port: port === "" ? usual : Number(port) };
 }
 
-/** "shaken" where TLS is spoken, else the code of what went wrong. Nothing is sent over it. */
-async function shakeHands(baseUrl: string): Promise<string> {
+/**
+ * "shaken" where the TLS handshake succeeds, else the code of its error. No data is sent over the connection.
+ */
+async function tlsHandshake(baseUrl: string): Promise<string> {
   const { connect } = await import("node:tls");
   return new Promise((resolve) => {
     const socket = connect({ ...addressOf(baseUrl), rejectUnauthorized: false });

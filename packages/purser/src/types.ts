@@ -1,6 +1,6 @@
 /**
- * What the service takes and answers, as plain types. Written from the service's schemas by `npm run derive`:
- * change those.
+ * The request and response types of the service. Generated from its schemas by `npm run derive`:
+ * change the schemas instead.
  */
 export type AgentSelf = {
   /** An id of this service */

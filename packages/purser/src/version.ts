@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 
-/** Of this package: its manifest lies one folder up from the source, and from what is built of it. */
+/** The version of this package. The manifest is one folder above the source, and above the built files. */
 export const { version: VERSION } = JSON.parse(
   readFileSync(new URL("../package.json", import.meta.url), "utf8"),
 ) as { version: string };

@@ -1,4 +1,4 @@
-// What one payment costs in gas, by what its payer signed: alone in its transaction, and in the company of others.
+// The gas cost of one payment by scheme: in a transaction of its own, and in a batch.
 import type { Address } from "viem";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
 import { approvePermit2 } from "../../helpers/permit2.ts";
@@ -16,7 +16,7 @@ type Make = (given: {
   world: World;
   payer: PrivateKeyAccount;
   payTo: Address;
-  /** The account that is asked to settle. */
+  /** The account that settles. */
   relayer: Address;
 }) => Promise<Body>;
 
@@ -33,7 +33,7 @@ const upto: Make = async ({ world: { chain }, payer, payTo, relayer }) => {
   return permit2Payment({ chain, payer, payTo, facilitator: relayer });
 };
 
-/** Fresh payers, payees that have money already. */
+/** Settles payments of fresh payers to payees that already have a balance. */
 async function gasEach(
   world: World,
   make: Make,
@@ -62,7 +62,7 @@ async function gasEach(
     outcomeOf: settleOutcome,
   });
   if (outcomes["success"] !== count) {
-    // Not everybody knows every scheme.
+    // Not every server supports every scheme.
     if (server !== world.servers.ours) return Number.NaN;
     throw new Error(`not all were settled: ${JSON.stringify(outcomes)}`);
   }
@@ -82,7 +82,8 @@ const bySchemes: BenchRow[] = SCHEMES.map(([name, make, { travelsAlone = false }
   name: `gas per payment, ${name}`,
   async run(context) {
     const world = await context.world({ blockTimeSeconds: 1 });
-    // The local chain's proxies stand there without their constructor's storage: the first use of one pays for it.
+    // The local chain's proxies were placed without running their constructors, so the first use of one pays
+    // for its storage.
     await gasEach(world, make, world.servers.ours, { count: 1, inFlight: 1 });
     const alone = await inRounds(world, (each) =>
       gasEach(world, make, world.servers[each] ?? world.servers.ours, {
@@ -114,7 +115,7 @@ const toPayees: BenchRow = {
         }),
       );
     const target = {
-      says: `<= ${MOST_GAS}`,
+      label: `<= ${MOST_GAS}`,
       reached: ({ ours }: { ours: number }) => ours <= MOST_GAS,
     };
     return [

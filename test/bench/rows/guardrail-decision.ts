@@ -1,4 +1,5 @@
-// A decision must not become dearer with history: the same agent rules, 1,000 and 1,000,000 payments in the window.
+// The time of a decision must not grow with history: the same rules with 1,000 and with 1,000,000 payments in
+// the window.
 import { Pool as HttpPool } from "undici";
 import { createPool, PATIENCE, type Pool } from "../../../server/infra/db/pool.ts";
 import { reserve } from "../../../server/plugins/guardrails/store.ts";
@@ -58,7 +59,7 @@ type Timed = (pool: Pool, agent: SeededAgent, count: number) => Promise<number>;
 
 const MONTH = 720;
 interface History {
-  /** The payments lie in the last so many. */
+  /** The payments are spread over the last hours. */
   hours?: number;
   idleHours?: number;
   everyLimit?: boolean;
@@ -73,7 +74,7 @@ async function compare(context: BenchContext, timed: Timed, history: History): P
   try {
     const agents = [await seed(pool, FEW, history), await seed(pool, MANY, history)] as const;
     await pool.query("VACUUM ANALYZE payments, payment_sums");
-    context.say("seeded; deciding in turns");
+    context.print("seeded; deciding in turns");
     const counts = [FEW, MANY] as const;
     return await inTurns((which) => timed(pool, agents[which], counts[which]));
   } finally {
@@ -82,7 +83,10 @@ async function compare(context: BenchContext, timed: Timed, history: History): P
   }
 }
 
-/** In turns, so that whatever else the machine does falls on both alike; a median for each part of the time. */
+/**
+ * Measures both alternately, so that other load on the machine affects both equally; one median for each part
+ * of the time.
+ */
 async function inTurns(timed: (which: 0 | 1) => Promise<number>): Promise<Figure[]> {
   const times: [number[], number[]] = [[], []];
   for (let turn = 0; turn < TURNS; turn += 1) {
@@ -105,7 +109,7 @@ async function inTurns(timed: (which: 0 | 1) => Promise<number>): Promise<Figure
       unit: "",
       better: "less",
       of: ({ few, many }) => many / few,
-      target: { says: `<= ${TARGET}`, reached: ({ ours }) => ours <= TARGET },
+      target: { label: `<= ${TARGET}`, reached: ({ ours }) => ours <= TARGET },
     }),
   ];
 }
@@ -116,7 +120,7 @@ async function decide(pool: Pool, agent: SeededAgent): Promise<number> {
   const { outcome } = await reserve(pool, request);
   const elapsedMs = performance.now() - startMs;
   if (outcome !== "reserved") throw new Error(outcome);
-  // Out of the outstanding ones again, as a settlement would: what is compared is history.
+  // Settled at once, so that the number of outstanding payments stays the same and only the history differs.
   await pool.query("SELECT purser_payment_settled($1, $2, $3, 1, now())", [
     agent.agentId,
     request.paymentId,
@@ -125,11 +129,14 @@ async function decide(pool: Pool, agent: SeededAgent): Promise<number> {
   return elapsedMs;
 }
 
-/** Asks for all of the limit but half of what is used of it: half of the window has to leave first. */
+/**
+ * Requests the whole limit minus half of its used part, so half of the window must expire before the amount
+ * fits.
+ */
 const refusedBy =
   (code: DenialCode): Timed =>
   async (pool, agent, count) => {
-    // Of the same limits the one that refuses is the lowest.
+    // Half of the other limits, so that this limit is the one that refuses.
     const limit = ENOUGH / 2n;
     await pool.query(
       code === "payee_limit_exceeded"
@@ -161,7 +168,7 @@ async function readIdle(context: BenchContext): Promise<Figure[]> {
     for (const [which, { id }] of agents.entries())
       await fill(pool, id, { count: which === 0 ? FEW : MANY, idleHours: IDLE_HOURS });
     await pool.query("VACUUM ANALYZE payments, payment_sums");
-    context.say("seeded; asking in turns");
+    context.print("seeded; asking in turns");
     return await inTurns(async (which) => {
       const headers = { authorization: `Bearer ${agents[which]?.apiKey ?? ""}` };
       const startMs = performance.now();
@@ -196,7 +203,7 @@ async function seed(pool: Pool, count: number, history: History): Promise<Seeded
   return agent;
 }
 
-/** Settled payments spread evenly over the time, so that some leave the window all the time. */
+/** Settled payments spread evenly over the time, so that some leave the window continuously. */
 async function fill(
   pool: Pool,
   agentId: string,

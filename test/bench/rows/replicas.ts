@@ -1,4 +1,5 @@
-// What further replicas bring on one Postgres, and what each payment costs then: processors, and waiting for locks.
+// The throughput of further replicas on one Postgres, and the cost of each payment: CPU time and waiting for
+// locks.
 import { setTimeout as sleep } from "node:timers/promises";
 import { createPool, type Pool } from "../../../server/infra/db/pool.ts";
 import type { BenchContext, BenchRow } from "../context.ts";
@@ -18,10 +19,10 @@ interface Measured {
   settledPerSecond: number;
   serverCpuMs: number;
   databaseCpuMs: number;
-  /** What one more payment leaves in the database, and writes to its log. */
+  /** The bytes that each additional payment adds to the database and to the WAL. */
   storedBytes: number;
   logBytes: number;
-  /** Of all looks at all connections: how many waited for a lock, on the average. */
+  /** The average number of connections that wait for a lock, over all samples. */
   waitingForRows: number;
   waitingInside: number;
 }
@@ -34,7 +35,7 @@ export const row: BenchRow = {
       for (const replicas of REPLICAS) {
         const one = await measure(context, replicas);
         each.push(one);
-        context.say(JSON.stringify(one));
+        context.print(JSON.stringify(one));
       }
       return each;
     });
@@ -61,7 +62,7 @@ export const row: BenchRow = {
         unit: "x",
         better: "less",
         of: (all) => of(4, cost)(all) / of(1, cost)(all),
-        target: { says: "<= 1.25", reached: ({ ours }) => ours <= 1.25 },
+        target: { label: "<= 1.25", reached: ({ ours }) => ours <= 1.25 },
       }),
     ];
   },

@@ -1,4 +1,4 @@
-// How long a settlement takes, what it costs, and what it asks of the chain.
+// The duration of a settlement, its cost, and its RPC calls.
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Hex } from "viem";
 import type { BenchRow, Name, Server, World } from "../context.ts";
@@ -27,7 +27,7 @@ async function freshBodies(
 
 const serverOf = (world: World, name: Name): Server => world.servers[name] ?? world.servers.ours;
 
-/** All have served a few payments before, as a server that a burst finds has. */
+/** A few payments before the measurement, as a server in use has settled some. */
 async function warmUp(world: World): Promise<void> {
   for (const server of Object.values(world.servers))
     await load({
@@ -38,7 +38,7 @@ async function warmUp(world: World): Promise<void> {
     });
 }
 
-/** When each block was first seen, by somebody who looks all the time. */
+/** Records when each block was first seen, by polling continuously. */
 function watchBlocks({ chain }: World) {
   const watched = { seenAtMs: new Map<bigint, number>(), newest: 0n, isOver: false };
   const watching = (async () => {
@@ -51,7 +51,7 @@ function watchBlocks({ chain }: World) {
   })();
   return {
     watched,
-    /** So long after a block. */
+    /** Waits until this long after a block. */
     async phase(afterMs: number): Promise<void> {
       while (watched.newest === 0n) await sleep(LOOK_EVERY_MS);
       const height = watched.newest;
@@ -70,7 +70,7 @@ type Watch = ReturnType<typeof watchBlocks>;
 interface Lone {
   totalMs: number;
   afterBlockMs: number;
-  /** It waited for the block after its next one. */
+  /** The payment was not in the next block but in the one after it. */
   isLate: boolean;
 }
 
@@ -97,11 +97,14 @@ async function settleOne(world: World, server: Server, watch: Watch, body: strin
 }
 
 const LONE = 10;
-/** Our idle server looks at the chain every 4 and every 10 s, and once at what was settled before: these are whole rounds of that. */
+/**
+ * Our idle server polls the chain every 4 and every 10 s, and once more for earlier settlements: these times
+ * cover whole cycles.
+ */
 const REST_MS = 12_000;
 const IDLE_MS = 20_000;
 
-/** What each asks of the chain while nobody wants anything, all over the same time: JSON-RPC calls per millisecond. */
+/** The JSON-RPC calls per millisecond of each idle server, all measured over the same time. */
 async function idleRates({ servers }: World): Promise<Map<Server, number>> {
   await sleep(REST_MS);
   const rate = async (server: Server): Promise<[Server, number]> => {
@@ -129,7 +132,8 @@ const lone: BenchRow = {
       const atStart = await server.rpcCalls();
       const each: Lone[] = [];
       for (const [turn, body] of bodies.entries()) {
-        // All points between two blocks are tried evenly, but not the last 100 ms: a block is not made in no time.
+        // Covers all points between two blocks evenly, except the last 100 ms, because making a block takes
+        // time.
         await watch.phase((BLOCK_SECONDS * 1_000 - 100) * (((turn * 7) % LONE) / LONE));
         each.push(await settleOne(world, server, watch, body));
       }
@@ -143,7 +147,7 @@ const lone: BenchRow = {
         ...ms,
         what: "answered after its block, p50",
         of: ({ each }) => median(each.map(({ afterBlockMs }) => afterBlockMs)),
-        target: { says: "<= 30 ms", reached: ({ ours }) => ours <= 30 },
+        target: { label: "<= 30 ms", reached: ({ ours }) => ours <= 30 },
       }),
       figure(measured, {
         ...ms,
@@ -156,51 +160,51 @@ const lone: BenchRow = {
         unit: "",
         better: "less",
         of: ({ each }) => each.filter(({ isLate }) => isLate).length,
-        target: { says: "0", reached: ({ ours }) => ours === 0 },
+        target: { label: "0", reached: ({ ours }) => ours === 0 },
       }),
       figure(measured, {
         what: "RPC calls more than idle",
         unit: "",
         better: "less",
         of: ({ rpcCalls }) => rpcCalls,
-        target: { says: "<= 6", reached: ({ ours }) => ours <= 6 },
+        target: { label: "<= 6", reached: ({ ours }) => ours <= 6 },
       }),
     ];
   },
 };
 
 const BURST = 500;
-/** After a block; the last one leaves 400 ms until the next. */
+/** Times after a block; the last one leaves 400 ms until the next. */
 const PHASES_MS = [100, 600, 1_100, 1_600];
 
-/** Answered later than this after its block, a payment was in another one. */
+/** A response later than this after its block means that the payment was in a later one. */
 const HALF_A_BLOCK_MS = (BLOCK_SECONDS * 1_000) / 2;
 
-/** Over connections that are open, what is sent has arrived; those that are made for it take time of their own. */
+/** On open connections a request arrives immediately; opening new ones takes additional time. */
 type Connections = "made" | "open";
 
 interface Burst {
   lastMs: number[];
-  /** Of those begun at the last phase, how many were in the very next block. */
+  /** The number of payments from the last phase that were in the next block. */
   inNext: Record<Connections, number>;
   cpuMsEach: number;
   succeeded: number;
   sent: Sent;
 }
 
-/** All at once, so long after a block. */
+/** All requests at once, at this time after a block. */
 async function burstAt(
   world: World,
   { name, phaseMs, connections }: { name: Name; phaseMs: number; connections: Connections },
 ): Promise<{ lastMs: number; inNext: number; succeeded: number; cpuMs: number }> {
   const server = serverOf(world, name);
-  // The database is ours alone: beside the others it does little.
+  // Only our server uses the database, so its CPU time is added to ours.
   const cpuMs = async (): Promise<number> =>
     server.cpuMs() + (name === "ours" ? await databaseCpuMs(world.database) : 0);
   let before = 0;
   const bodies = await freshBodies(world, BURST);
   const moment = async (): Promise<void> => {
-    // Nobody looks at the chain while it is measured: that would be work for it, and for this process.
+    // The chain is not polled during the measurement, because that would load it and this process.
     const watch = watchBlocks(world);
     await watch.phase(phaseMs);
     await watch.end();
@@ -260,7 +264,7 @@ const burst: BenchRow = {
           waits: true,
           of: ({ lastMs }) => lastMs[index] ?? Number.NaN,
           target: {
-            says: "the best",
+            label: "the best",
             reached: ({ ours, reference = Infinity, peer = Infinity }) =>
               ours <= Math.min(reference, peer),
           },
@@ -272,7 +276,7 @@ const burst: BenchRow = {
         better: "more",
         waits: true,
         of: ({ inNext }) => inNext.made,
-        target: { says: "all", reached: ({ ours }) => ours === BURST },
+        target: { label: "all", reached: ({ ours }) => ours === BURST },
       }),
       figure(measured, {
         what: `in the next block, arrived ${PHASES_MS.at(-1)} ms after one`,
@@ -280,14 +284,14 @@ const burst: BenchRow = {
         better: "more",
         waits: true,
         of: ({ inNext }) => inNext.open,
-        target: { says: "all", reached: ({ ours }) => ours === BURST },
+        target: { label: "all", reached: ({ ours }) => ours === BURST },
       }),
       figure(measured, {
         what: "succeeded",
         unit: `of ${count}`,
         better: "more",
         of: ({ succeeded }) => succeeded,
-        target: { says: "all", reached: ({ ours }) => ours === count },
+        target: { label: "all", reached: ({ ours }) => ours === count },
       }),
       figure(measured, {
         what: "transactions, for each 500",
@@ -300,7 +304,7 @@ const burst: BenchRow = {
         unit: "",
         better: "less",
         of: ({ sent }) => sent.reverted,
-        target: { says: "0", reached: ({ ours }) => ours === 0 },
+        target: { label: "0", reached: ({ ours }) => ours === 0 },
       }),
       figure(measured, {
         what: "gas each",
@@ -319,12 +323,15 @@ const burst: BenchRow = {
   },
 };
 
-/** A whole number of blocks, from when the first one took those that did not come all through the one before. */
+/** A whole number of blocks, counted from the first block that had a full load. */
 const SUSTAINED_MS = 10_000;
 const COUNTED_FROM_MS = BLOCK_SECONDS * 1_000;
-/** So many at once can be answered 600 times a second at the most, with a block each 2 s; and twice as many. */
-const CROWDS = [1_200, 2_400];
-/** The others are tried with each of these, and their best counts. */
+/**
+ * With a block every 2 s, this many requests in flight allow at most 600 responses per second; and twice as
+ * many.
+ */
+const LOADS = [1_200, 2_400];
+/** The others run with each of these, and their best result counts. */
 const IN_FLIGHT = { reference: [64, 192], peer: [192, 1_200] };
 const MOST_BODIES = { ours: 16_000, others: 6_000 };
 
@@ -340,7 +347,7 @@ const sustained: BenchRow = {
     const world = await context.world({
       blockTimeSeconds: BLOCK_SECONDS,
       blockGasLimit: 200_000_000,
-      // All come from one address.
+      // All connections come from one address.
       env: { CONNECTIONS_PER_ADDRESS: "4000" },
     });
     const { chain } = world;
@@ -373,21 +380,21 @@ const sustained: BenchRow = {
       return {
         rate: (counted / SUSTAINED_MS) * 1_000,
         serverMs: (server.cpuMs() - before.server) / succeeded,
-        // It is ours alone: beside the others it does little.
+        // Only our server uses the database.
         databaseMs: name === "ours" ? database / succeeded : 0,
       };
     };
     const measured = await inRounds(world, async (name): Promise<Sustained[]> => {
       const each: Sustained[] = [];
-      const crowds = name === "ours" ? CROWDS : IN_FLIGHT[name];
-      for (const inFlight of crowds) each.push(await sustain(name, inFlight));
+      const loads = name === "ours" ? LOADS : IN_FLIGHT[name];
+      for (const inFlight of loads) each.push(await sustain(name, inFlight));
       if (name === "ours") return each;
       const best = each.toSorted((one, other) => other.rate - one.rate).slice(0, 1);
-      return CROWDS.flatMap(() => best);
+      return LOADS.flatMap(() => best);
     });
-    return CROWDS.flatMap((inFlight, crowd) => {
+    return LOADS.flatMap((inFlight, load) => {
       const of = (what: keyof Sustained) => (each: readonly Sustained[]) =>
-        each[crowd]?.[what] ?? Number.NaN;
+        each[load]?.[what] ?? Number.NaN;
       const among = `${inFlight.toLocaleString("en-US")} in flight`;
       return [
         figure(measured, {
@@ -397,7 +404,7 @@ const sustained: BenchRow = {
           waits: true,
           of: of("rate"),
           target: {
-            says: ">= 5x reference, >= 600 /s",
+            label: ">= 5x reference, >= 600 /s",
             reached: ({ ours, reference }) => timesAsMuch(ours, reference) >= 5 && ours >= 600,
           },
         }),
@@ -444,7 +451,7 @@ const again: BenchRow = {
         unit: "",
         better: "less",
         of: ({ transactions }) => transactions,
-        target: { says: "1", reached: ({ ours }) => ours === 1 },
+        target: { label: "1", reached: ({ ours }) => ours === 1 },
       }),
     ];
   },

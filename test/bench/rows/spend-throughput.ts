@@ -1,4 +1,4 @@
-// How many spends a second get through HTTP, the guardrails, the signature and into the engine's hands.
+// The number of spends per second through HTTP, guardrails, signature and handover to the settlement engine.
 import { Pool as HttpPool } from "undici";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { createSiweMessage } from "viem/siwe";
@@ -22,7 +22,8 @@ interface BenchAgent {
 export const row: BenchRow = {
   name: "spends over HTTP to reserved, 50 agents, 64 in flight",
   async run(context) {
-    // No wait for the chain: an answer comes when the payment is reserved, signed and handed over.
+    // The response does not wait for the chain: it is sent when the payment is reserved, signed and handed
+    // over.
     const world = await context.world({
       oursAlone: true,
       blockTimeSeconds: 2,
@@ -36,7 +37,7 @@ export const row: BenchRow = {
     );
     await spendFor(world, agents, WARM_UP_MS);
     const measured = await alone(() => spendFor(world, agents, DURATION_MS));
-    context.say(JSON.stringify(measured.ours.map(({ statuses }) => statuses)));
+    context.print(JSON.stringify(measured.ours.map(({ statuses }) => statuses)));
     return [
       figure(measured, {
         what: "rate",
@@ -44,7 +45,7 @@ export const row: BenchRow = {
         better: "more",
         of: ({ perSecond }) => perSecond,
         target: {
-          says: `>= ${TARGET_PER_SECOND} /s`,
+          label: `>= ${TARGET_PER_SECOND} /s`,
           reached: ({ ours }) => ours >= TARGET_PER_SECOND,
         },
       }),
@@ -52,7 +53,7 @@ export const row: BenchRow = {
   },
 };
 
-/** At each replica by turns. */
+/** Sends to each replica in turn. */
 export async function spendFor(
   world: Pick<World, "replicas">,
   agents: readonly BenchAgent[],
@@ -74,7 +75,7 @@ export async function spendFor(
           "content-type": "application/json",
           authorization: `Bearer ${agent?.apiKey ?? ""}`,
         },
-        // Alike, and not decided yet, they would be one payment.
+        // Identical payments that are not decided yet would be treated as one, so each has its own memo.
         body: JSON.stringify({ recipient: PAYEE, amount: "0.001", memo: `${durationMs}.${next}` }),
       });
       await answer.body.dump();
@@ -84,12 +85,12 @@ export async function spendFor(
   await Promise.all(Array.from({ length: IN_FLIGHT }, worker));
   const elapsedMs = performance.now() - startMs;
   await Promise.all(pools.map((http) => http.close()));
-  // 504 payment_status_unknown: handed over, and not waited for.
+  // 504 payment_status_unknown: handed over, without waiting for the outcome.
   const handedOver = (statuses["504"] ?? 0) + (statuses["200"] ?? 0);
   return { perSecond: (handedOver / elapsedMs) * 1000, statuses };
 }
 
-/** Of one owner, who signs in for it. */
+/** Agents of one owner, who signs in to create them. */
 export async function makeAgents(world: World, count: number): Promise<BenchAgent[]> {
   const owner = privateKeyToAccount(generatePrivateKey());
   const origin = `http://localhost:${new URL(world.ours).port}`;

@@ -1,4 +1,4 @@
-// How long a start takes when everything is there already, and what a server that rests holds of memory.
+// The time of a start with existing data, and the memory of an idle server.
 import { mkdtempSync, rmSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { tmpdir } from "node:os";
@@ -10,7 +10,7 @@ import { launch, START } from "../world.ts";
 
 const RESTED_MS = 20_000;
 
-/** To the first answer. */
+/** The time to the first response. */
 async function timed(its: Launch): Promise<number> {
   const closers: (() => unknown)[] = [];
   const startMs = performance.now();
@@ -39,7 +39,7 @@ const cold: BenchRow = {
           PUBLIC_URL: `http://localhost:${port}`,
         }),
       };
-      context.say(`the first one of all: ${(await timed(local)).toFixed(0)} ms`);
+      context.print(`the first one of all: ${(await timed(local)).toFixed(0)} ms`);
       const embedded = await alone(() => timed(local));
       const { launches } = await context.world();
       const given = await inRounds({ servers: launches }, (name) =>
@@ -49,7 +49,7 @@ const cold: BenchRow = {
         figure(embedded, {
           ...seconds,
           what: "with Postgres and a chain of its own",
-          target: { says: "<= 1.2 s", reached: ({ ours }) => ours <= 1.2 },
+          target: { label: "<= 1.2 s", reached: ({ ours }) => ours <= 1.2 },
         }),
         figure(given, {
           ...seconds,
@@ -73,14 +73,14 @@ const memory: BenchRow = {
       async (name) => world.servers[name]?.memoryMiB() ?? Number.NaN,
     );
     const databaseMiB = memoryMiBOf(await databaseProcesses(world.database));
-    context.say(`Postgres beside it: ${databaseMiB.toFixed(0)} MiB`);
+    context.print(`Postgres beside it: ${databaseMiB.toFixed(0)} MiB`);
     return [
       figure(measured, {
         what: "server",
         unit: "MiB",
         better: "less",
         of: (mib) => mib,
-        target: { says: "<= 130 MB", reached: ({ ours }) => ours * 1.048_576 <= 130 },
+        target: { label: "<= 130 MB", reached: ({ ours }) => ours * 1.048_576 <= 130 },
       }),
     ];
   },

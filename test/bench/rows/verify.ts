@@ -1,4 +1,4 @@
-// What a verify costs, many at once and one by one.
+// The cost of a verification, with many in flight and with one.
 import { cpus } from "node:os";
 import type { BenchContext, BenchRow, Server, World, WorldOptions } from "../context.ts";
 import { confine, familyOf } from "../cpu.ts";
@@ -8,7 +8,10 @@ import { makePayers, signedBodies } from "../signed.ts";
 
 const WARM_UP_MS = 2_000;
 const DURATION_MS = 4_000;
-/** Of a core, for each process: two leave as much again to the client and the chain, where there are two cores for all. */
+/**
+ * The CPU share of each process: on a machine with two cores, two processes leave the same share to the
+ * client and the chain.
+ */
 const SHARE_OF_CORE = 0.35;
 
 interface Measured {
@@ -23,7 +26,7 @@ async function bodiesFor({ chain }: World): Promise<string[]> {
     payers.map(({ address }) => address),
     10n ** 9n,
   );
-  // More than a server remembers the signers of: each is as if it had not been seen.
+  // More payers than the server's cache of signers has entries, so that every signature is verified.
   return signedBodies({ chain, payers, payTo: chain.admin.address, count: 12_000 });
 }
 
@@ -59,7 +62,7 @@ const rate = (measured: Samples<Measured>) =>
     better: "more",
     of: ({ perSecond }) => perSecond,
     target: {
-      says: ">= 8x reference, >= 1.5x peer",
+      label: ">= 8x reference, >= 1.5x peer",
       reached: ({ ours, reference, peer }) =>
         timesAsMuch(ours, reference) >= 8 && (peer === undefined || ours >= 1.5 * peer),
     },
@@ -83,7 +86,7 @@ export const rows: BenchRow[] = [
     },
   },
   {
-    // What `WORKERS` is by itself in production.
+    // The default of `WORKERS` in production.
     name: "verify, 64 in flight, a process for each core",
     async run(context) {
       return [rate(await measure(context, 64, { env: { WORKERS: String(cpus().length) } }))];
@@ -96,7 +99,7 @@ export const rows: BenchRow[] = [
       for (const workers of ["1", "2"]) {
         const world = await context.world({ oursAlone: true, env: { WORKERS: workers } });
         const way = { server: world.servers.ours, bodies: await bodiesFor(world) };
-        // As warm as it gets, while it may.
+        // Warms up before the CPU is limited.
         await verifyAt(way.server, way.bodies, 64);
         ways.push({ ...way, pids: world.pids.flatMap(familyOf) });
       }
@@ -117,7 +120,7 @@ export const rows: BenchRow[] = [
           unit: "x",
           better: "more",
           of: (each) => each.two.perSecond / each.one.perSecond,
-          target: { says: ">= 1.8x", reached: ({ ours }) => ours >= 1.8 },
+          target: { label: ">= 1.8x", reached: ({ ours }) => ours >= 1.8 },
         }),
       ];
     },
@@ -149,7 +152,7 @@ export const rows: BenchRow[] = [
           better: "less",
           of: ({ p50Ms }) => p50Ms,
           target: {
-            says: "<= 0.45x reference",
+            label: "<= 0.45x reference",
             reached: ({ ours, reference }) => timesAsMuch(ours, reference) <= 0.45,
           },
         }),

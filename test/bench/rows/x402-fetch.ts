@@ -22,7 +22,7 @@ const FUNDS = 10n ** 12n;
 export const row: BenchRow = {
   name: "x402-fetch against a paid API, p50, 1 in flight",
   async run(context) {
-    // Without a block to wait for, what is left is our own work.
+    // Without waiting for a block, the rest is our own work.
     const arc = await measure(context, { blockTimeSeconds: 0.5, count: 30 });
     const instant = await measure(context, { blockTimeSeconds: "auto", count: 60 });
     const fact = { unit: "ms", better: "less", of: (ms: number) => ms } as const;
@@ -31,7 +31,7 @@ export const row: BenchRow = {
         ...fact,
         what: "0.5 s blocks",
         target: {
-          says: `<= ${TARGET}x a stock client`,
+          label: `<= ${TARGET}x a stock client`,
           reached: ({ ours, reference }) => timesAsMuch(ours, reference) <= TARGET,
         },
       }),
@@ -40,7 +40,10 @@ export const row: BenchRow = {
   },
 };
 
-/** One stock seller; a stock client and an agent of ours pay it by turns, so that both see the same machine. */
+/**
+ * One stock seller, paid alternately by a stock client and by our agent, so that both have the same
+ * conditions.
+ */
 async function measure(
   context: BenchContext,
   options: { blockTimeSeconds: number | "auto"; count: number },
@@ -71,8 +74,8 @@ async function measure(
     const oursMs: number[] = [];
     const blockMs = options.blockTimeSeconds === "auto" ? 0 : options.blockTimeSeconds * 1_000;
     for (let turn = -WARMUP; turn < options.count; turn += 1) {
-      // Both start at the same point between two blocks, and all points are tried evenly: who starts
-      // where the other one ended would wait for what the other one was late.
+      // Both start at the same point between two blocks, and all points are covered evenly: otherwise each
+      // would start where the other ended, and wait for the other's delay.
       const phaseMs = (blockMs * (((turn * 7) % options.count) + 0.5)) / options.count;
       const first = await timed(world, phaseMs, stock);
       const second = await timed(world, phaseMs, ours);
@@ -112,7 +115,7 @@ async function timed(
   return performance.now() - startedMs;
 }
 
-/** Listens before there is a world, because the world must be told this origin. */
+/** Listens before the world is started, because the service's configuration must contain this origin. */
 async function openSeller() {
   let listener: RequestListener = (_request, response) => void response.writeHead(503).end();
   const server = createServer((request, response) => listener(request, response));

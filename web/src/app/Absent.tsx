@@ -14,7 +14,7 @@ interface AbsentProps {
   missingLead: string;
 }
 
-/** A screen about one thing, while that thing is not there: not yet, not to be read, or not at all. */
+/** A page for an item that cannot be shown: it is loading, failed to load, or does not exist. */
 export function Absent({
   query,
   above,

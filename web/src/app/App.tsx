@@ -7,7 +7,7 @@ import { queryClient } from "../lib/query-client.ts";
 import { router } from "./router.tsx";
 import { colorSchemeManager, theme } from "./theme.ts";
 
-/** Without Mantine's runtime <style> tags: the content policy allows styles from files only. */
+/** Mantine's runtime <style> tags are off: the Content-Security-Policy allows styles from files only. */
 export function App(): ReactNode {
   return (
     <MantineProvider

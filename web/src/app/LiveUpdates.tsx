@@ -3,7 +3,10 @@ import { onLiveEvent, openLive } from "../lib/live.ts";
 import { queryClient } from "../lib/query-client.ts";
 import { invalidate, keys, refetch, type Root, staleAfter } from "../lib/query-keys.ts";
 
-/** Keeps what is on screen true: events name what changed, the queries fetch it, at most once a second. */
+/**
+ * Keeps the screen up to date from server-sent events: an event names what changed, and its queries are
+ * fetched again, at most once a second.
+ */
 export function LiveUpdates(): ReactNode {
   useEffect(() => {
     const stale = new Set<Root>();
@@ -19,7 +22,8 @@ export function LiveUpdates(): ReactNode {
     const offEvent = onLiveEvent((event) => {
       if (event.type === "payment") {
         refresh(staleAfter.paymentEvent);
-        // A list on screen puts the payment in its place itself; one that is not must not come back old.
+        // A list on screen inserts the payment itself. A cached list that is not on screen is removed, so
+        // that it is not shown outdated later.
         queryClient.removeQueries({
           queryKey: keys.allPayments(event.payment.agentId),
           type: "inactive",
@@ -28,10 +32,10 @@ export function LiveUpdates(): ReactNode {
       else if (event.type === "approval") refresh(staleAfter.approval);
       else void invalidate.session();
     });
-    // What happened while no line was open, on the public screens, was not heard.
+    // Public screens have no event stream, so payments may have changed before it was opened.
     void invalidate.payments();
     const close = openLive(() => {
-      // Events may have been missed while the line was down.
+      // Events may have been missed while the stream was down.
       refresh(staleAfter.payment);
       refresh(staleAfter.approval);
     });

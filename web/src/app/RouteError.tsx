@@ -6,7 +6,7 @@ import { useDocumentTitle } from "../components/PageHeader.tsx";
 import { Logo } from "../components/Logo.tsx";
 import styles from "./Shell.module.css";
 
-/** A new version was deployed while this page was open: its old chunks are gone. */
+/** A new version was deployed while this page was open, and the chunks of the old one are gone. */
 const isStaleChunk = (error: unknown): boolean =>
   error instanceof Error && /dynamically imported module|module script failed/i.test(error.message);
 

@@ -3,7 +3,7 @@ import type { ReactNode } from "react";
 import { infoQuery } from "../shared/info.ts";
 import styles from "./Shell.module.css";
 
-/** One quiet line: which chain this is, and whether the service and the chain answer. */
+/** A status line: which chain this is, and whether the service and the chain respond. */
 export function ServiceStatus(): ReactNode {
   const { data, isError } = useQuery({ ...infoQuery, refetchInterval: 15_000 });
   const network = data?.networks[0];

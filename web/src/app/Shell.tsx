@@ -50,13 +50,13 @@ export const PublicArea = (): ReactNode => (
   </SessionProvider>
 );
 
-/** A question that somebody else asked: nothing beside it leads away. */
+/** The consent page, which another program opened: it has no navigation that leads away. */
 export const ConsentArea = (): ReactNode => (
   <SessionProvider isPrivate>
     <div className={styles.question}>
-      <header className={styles.asked}>
+      <header className={styles.consent}>
         <Logo />
-        <WhoAnswers />
+        <SignedInOwner />
       </header>
       <main id="content" tabIndex={-1}>
         <SessionGate>
@@ -68,12 +68,15 @@ export const ConsentArea = (): ReactNode => (
   </SessionProvider>
 );
 
-function WhoAnswers(): ReactNode {
+function SignedInOwner(): ReactNode {
   const { session } = useSession();
   return session && <AccountMenu session={session} />;
 }
 
-/** Every page opened by its address has the key "default": one must not begin where another was left. */
+/**
+ * React Router gives every page opened by URL the key "default"; with the path, one does not start at
+ * another's scroll position.
+ */
 const scrollKey = ({ key, pathname }: { key: string; pathname: string }): string =>
   key === "default" ? pathname : key;
 

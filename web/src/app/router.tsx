@@ -4,7 +4,7 @@ import { ConsentArea, OwnerArea, PublicArea } from "./Shell.tsx";
 
 type Loaded = Promise<{ default: () => React.ReactNode }>;
 
-/** A screen is a chunk of its own, fetched when somebody goes there. */
+/** Each screen is its own chunk, loaded when it is visited. */
 const screen = (load: () => Loaded): Pick<RouteObject, "lazy"> => ({
   lazy: async () => ({ Component: (await load()).default }),
 });

@@ -4,7 +4,7 @@ import {
   type MantineColorsTuple,
 } from "@mantine/core";
 
-/** Mantine wants ten shades; what is drawn comes from styles/tokens.css. */
+/** Mantine requires ten shades; the colours on screen come from styles/tokens.css. */
 const sea: MantineColorsTuple = [
   "#eef6f6",
   "#dcebeb",
@@ -41,5 +41,5 @@ export const theme = createTheme({
   },
 });
 
-/** The same key as public/theme.js, which paints before this bundle has loaded. */
+/** The same storage key as public/theme.js, which sets the theme before this bundle has loaded. */
 export const colorSchemeManager = localStorageColorSchemeManager({ key: "purser-theme" });

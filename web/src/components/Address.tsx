@@ -13,7 +13,7 @@ interface AddressProps {
   explorerUrl?: string;
 }
 
-/** A checksummed address: the middle is hidden for the eye, never for copy or the screen reader. */
+/** A checksummed address. The middle is hidden visually only; copying and screen readers get all of it. */
 export function Address({ value, label, full, copy = true, explorerUrl }: AddressProps): ReactNode {
   return (
     <span className={styles.root}>

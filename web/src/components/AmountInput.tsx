@@ -13,7 +13,10 @@ interface AmountInputProps {
   rightSection?: ReactNode;
 }
 
-/** Text, not a number input: those round, scroll and speak in floats. A decimal comma becomes a point. */
+/**
+ * A text field, because number fields round, change on scrolling and use floats. A decimal comma becomes a
+ * point.
+ */
 export function AmountInput({
   label,
   description,

@@ -6,16 +6,16 @@ import { niceTicks } from "../lib/ticks.ts";
 
 interface ChartBar {
   label: string;
-  /** Atomic units of money, or things counted. */
+  /** Atomic units of money, or a count. */
   value: bigint;
 }
 
 export interface BarsProps {
   bars: ChartBar[];
-  /** What a bar's length means. */
+  /** The meaning of a bar's length. */
   name: string;
   kind: "usdc" | "count";
-  /** What the picture says, in a sentence, for those who do not see it. */
+  /** A sentence that describes the chart for screen readers. */
   summary: string;
 }
 
@@ -23,15 +23,15 @@ const exact = new Intl.NumberFormat("en", { maximumFractionDigits: 6 });
 const short = new Intl.NumberFormat("en", { maximumFractionDigits: 6, notation: "compact" });
 
 const KINDS = {
-  usdc: { one: UNIT, draw: forChart, say: (value: number) => `${exact.format(value)} USDC` },
-  count: { one: 1n, draw: Number, say: (value: number) => exact.format(value) },
+  usdc: { one: UNIT, draw: forChart, format: (value: number) => `${exact.format(value)} USDC` },
+  count: { one: 1n, draw: Number, format: (value: number) => exact.format(value) },
 };
 const CHARACTER_WIDTH = 7;
 
 export default function Bars({ bars, name, kind }: BarsProps): ReactNode {
-  const { one, draw, say } = KINDS[kind];
+  const { one, draw, format } = KINDS[kind];
   const highest = bars.reduce((most, { value }) => (value > most ? value : most), 0n);
-  // Nothing at all is drawn on the scale of one.
+  // An empty chart has a scale up to one.
   const ticks = niceTicks(highest === 0n ? one : highest).map(draw);
   const longest = Math.max(...ticks.map((tick) => short.format(tick).length));
   return (
@@ -41,7 +41,7 @@ export default function Bars({ bars, name, kind }: BarsProps): ReactNode {
       dataKey="label"
       series={[{ name: "value", label: name, color: "var(--accent-2)" }]}
       tickLine="none"
-      valueFormatter={say}
+      valueFormatter={format}
       barProps={{ radius: 2, isAnimationActive: false }}
       xAxisProps={{ interval: "preserveStartEnd", minTickGap: 24 }}
       yAxisProps={{

@@ -14,7 +14,7 @@ const classes = ({ variant = "secondary", size, block }: Look, extra?: string): 
     .join(" ");
 
 export interface ButtonProps extends Look, ButtonHTMLAttributes<HTMLButtonElement> {
-  /** While set, the button says this, cannot be pressed twice, and keeps the focus. */
+  /** While set, the button shows this text, ignores presses and keeps the focus. */
   pending?: string | false;
   ref?: Ref<HTMLButtonElement>;
 }
@@ -61,7 +61,7 @@ export function LinkButton({
   return <Link {...rest} className={classes({ variant, size, block }, className)} />;
 }
 
-/** For addresses outside the app: documents served beside it, explorers. */
+/** For addresses outside the app: documents on the same host, explorers. */
 export function AnchorButton({
   variant,
   size,

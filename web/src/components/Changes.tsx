@@ -3,7 +3,7 @@ import type { Change } from "../lib/orders/terms.ts";
 import { ArrowIcon } from "./icons.tsx";
 import styles from "./Changes.module.css";
 
-/** What changes, line by line: as it is, and as it will be. */
+/** Lists changes line by line, with the value before and after. */
 export function Changes({ changes }: { changes: Change[] }): ReactNode {
   return (
     <ul className={styles.changes} aria-label="Changes" tabIndex={0}>

@@ -4,7 +4,9 @@ import { Skeleton } from "./Skeleton.tsx";
 
 const LazyBars = lazy(() => import("./Bars.tsx"));
 
-/** Recharts is heavy: it loads when a chart is first shown, into a place that is already its size. */
+/**
+ * Recharts is a large library: it is loaded when a chart is first shown, with a skeleton of the same size.
+ */
 export function Chart(props: BarsProps): ReactNode {
   return (
     <figure role="img" aria-label={props.summary}>

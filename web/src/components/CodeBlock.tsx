@@ -9,7 +9,7 @@ export function CodeBlock({
 }: {
   code: string;
   label: string;
-  /** A form with secrets masked; copy takes `code`. */ shown?: string;
+  /** The code with secrets masked; the copy button copies `code`. */ shown?: string;
 }): ReactNode {
   return (
     <figure className={styles.root}>
@@ -17,7 +17,7 @@ export function CodeBlock({
         <span>{label}</span>
         <CopyButton value={code} what={label} variant="icon" className={styles.copy} />
       </figcaption>
-      {/* Scrolls sideways, so the keyboard must be able to reach it. */}
+      {/* Scrolls sideways, so it must be reachable by keyboard. */}
       <pre className={styles.code} tabIndex={0} aria-label={label} role="region">
         <code>{shown ?? code}</code>
       </pre>

@@ -7,7 +7,7 @@ import { Row, Stack } from "./Layout.tsx";
 interface ConfirmDialogProps {
   opened: boolean;
   title: string;
-  /** What it means, for somebody who has not done it before. */
+  /** The consequences, explained for first-time users. */
   children: ReactNode;
   cancel?: string;
   confirm: string;
@@ -18,7 +18,7 @@ interface ConfirmDialogProps {
   onConfirm: () => void;
 }
 
-/** Asked before what cannot be undone. */
+/** Asks for confirmation before an action that cannot be undone. */
 export function ConfirmDialog(props: ConfirmDialogProps): ReactNode {
   const { opened, title, children, cancel = "Cancel", confirm, pending, failed, error } = props;
   return (

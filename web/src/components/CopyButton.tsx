@@ -4,7 +4,7 @@ import { CheckIcon, CopyIcon } from "./icons.tsx";
 
 interface CopyButtonProps extends Pick<ButtonProps, "variant" | "size" | "className" | "block"> {
   value: string;
-  /** What is copied, for the spoken label: "address", "key". */
+  /** Names the copied value in the button's label: "address", "key". */
   what: string;
   /** Visible text; without it the button is an icon. */
   text?: string;
@@ -44,7 +44,7 @@ export function CopyButton({
     setState(isDone ? "done" : "failed");
     if (isDone) onCopied?.();
   };
-  const said =
+  const feedback =
     state === "done" ? "Copied" : state === "failed" ? "This browser does not allow copying" : "";
   return (
     <>
@@ -53,14 +53,14 @@ export function CopyButton({
         variant={variant ?? (text === undefined ? "icon" : "secondary")}
         size={size ?? "small"}
         aria-label={text === undefined ? `Copy ${what}` : undefined}
-        title={text === undefined ? said || `Copy ${what}` : undefined}
+        title={text === undefined ? feedback || `Copy ${what}` : undefined}
         onClick={() => void onCopy()}
       >
         {state === "done" ? <CheckIcon size={16} /> : <CopyIcon size={16} />}
-        {text !== undefined && (said || text)}
+        {text !== undefined && (feedback || text)}
       </Button>
       <span className="sr-only" role="status">
-        {said}
+        {feedback}
       </span>
     </>
   );

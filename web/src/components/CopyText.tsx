@@ -2,7 +2,7 @@ import type { ReactNode } from "react";
 import { CopyButton } from "./CopyButton.tsx";
 import styles from "./CopyText.module.css";
 
-/** A value that people take elsewhere, its copy button beside it and never below it. */
+/** A value to copy, with its copy button always beside it. */
 export function CopyText({
   value,
   what,

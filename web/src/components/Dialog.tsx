@@ -8,16 +8,19 @@ interface DialogProps {
   title: string;
   children: ReactNode;
   size?: "sm" | "md" | "lg";
-  /** False while leaving would lose something that cannot be had again. */
+  /** False while closing would lose something that cannot be recovered. */
   closable?: boolean;
 }
 
 const WIDTHS = { sm: 420, md: 560, lg: 760 };
 
-// `lockScroll` would add a <style> tag, which the content policy forbids; base.css does it instead.
+// `lockScroll` would add a <style> tag, which the Content-Security-Policy forbids; base.css locks scrolling
+// instead.
 const LOCK_SCROLL = false;
 
-/** Open ones, the one on top last: Escape is heard by all of them, and meant for that one. */
+/**
+ * The ids of the open dialogs, the topmost last. All of them receive Escape, but only the topmost one closes.
+ */
 const open: string[] = [];
 
 function useTopmost(opened: boolean, onClose: () => void): () => void {
@@ -26,7 +29,7 @@ function useTopmost(opened: boolean, onClose: () => void): () => void {
     if (!opened) return undefined;
     open.push(id);
     return () => {
-      // After all have heard the key that closed this one.
+      // Removed after all dialogs have received the key event that closed this one.
       setTimeout(() => open.splice(open.indexOf(id), 1));
     };
   }, [opened, id]);
@@ -35,7 +38,7 @@ function useTopmost(opened: boolean, onClose: () => void): () => void {
   }, [id, onClose]);
 }
 
-/** Put together by hand, because the ready-made one has a <header>: a second banner on the page. */
+/** Built from parts, because the ready-made dialog contains a <header>, a second banner landmark. */
 export function Dialog({
   opened,
   onClose,

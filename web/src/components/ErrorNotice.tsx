@@ -8,7 +8,7 @@ import { Note } from "./Layout.tsx";
 
 interface ErrorNoticeProps {
   error: unknown;
-  /** What was attempted, as the start of a sentence: "Agents could not be loaded". */
+  /** The attempted action, as the start of a sentence: "Agents could not be loaded". */
   title?: string;
   onRetry?: () => void;
 }
@@ -16,9 +16,9 @@ interface ErrorNoticeProps {
 const sentence = (error: unknown): string =>
   error instanceof Error && error.message !== "" ? error.message : "Something went wrong.";
 
-/** The inline form of every failure: what happened, what to do, and the id to quote. */
+/** The inline form of every failure: the error, the next step, and the request id. */
 export function ErrorNotice({ error, title, onRetry }: ErrorNoticeProps): ReactNode {
-  // Whoever says no to their wallet knows that they did.
+  // Declining a signature is the user's own decision, so it is not shown as an error.
   if (error instanceof NotSigned)
     return (
       <Note>

@@ -106,7 +106,7 @@ export const Muted = ({ children }: { children: ReactNode }): ReactNode => (
   <span className={styles.muted}>{children}</span>
 );
 
-/** Form fields side by side where there is room. */
+/** Form fields side by side where the width allows it. */
 export const Fields = ({ children }: { children: ReactNode }): ReactNode => (
   <div className={styles.fields}>{children}</div>
 );

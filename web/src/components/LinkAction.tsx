@@ -5,7 +5,7 @@ import { Row, Section, Stack } from "./Layout.tsx";
 
 interface LinkActionProps {
   title: string;
-  /** What the press will do. */
+  /** The effect of pressing the button. */
   children: ReactNode;
   confirm: string;
   pending: string | false;
@@ -15,7 +15,7 @@ interface LinkActionProps {
   onLeave: () => void;
 }
 
-/** Where a link of a mail leads: it has done nothing, and offers one thing to do. */
+/** The page that a link in an email opens: opening it changes nothing, the button does. */
 export function LinkAction(props: LinkActionProps): ReactNode {
   const { title, children, confirm, pending, failed, error, onConfirm, onLeave } = props;
   return (

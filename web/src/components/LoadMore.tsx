@@ -12,13 +12,13 @@ interface LoadMoreProps {
   what: string;
 }
 
-/** Fetches the next page shortly before its end comes into view; the button serves the keyboard. */
+/** Loads the next page shortly before the end of the list is visible; the button is for keyboard users. */
 export function LoadMore({ query, what }: LoadMoreProps): ReactNode {
   const { hasNextPage, isFetching, isFetchingNextPage, fetchNextPage } = query;
   const button = useRef<HTMLButtonElement>(null);
   useEffect(() => {
     const target = button.current;
-    // A live update may cancel the fetch of a page before it is seen here: after any fetch this looks again.
+    // A live update may cancel the request of a page, so the check runs again after every request.
     if (!target || !hasNextPage || isFetching) return undefined;
     const observer = new IntersectionObserver(
       (entries) => {

@@ -1,7 +1,7 @@
 import type { ReactNode } from "react";
 import styles from "./Logo.module.css";
 
-/** The load line painted on a ship's hull: laden to here, and no further. */
+/** A ship's load line: it marks the most that may be loaded. */
 export function Mark({ size = 28 }: { size?: number }): ReactNode {
   return (
     <svg width={size} height={size} viewBox="0 0 32 32" aria-hidden="true" focusable="false">

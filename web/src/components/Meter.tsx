@@ -5,8 +5,8 @@ import styles from "./Meter.module.css";
 import { MeterScale } from "./MeterScale.tsx";
 
 /**
- * The load line: what is spent, what is reserved, and the mark no payment passes. The numbers stand
- * beside it in text, and reserved is hatched, so that nothing rests on colour alone.
+ * A bar with the spent and reserved amounts against the limit. The numbers are beside it as text and the
+ * reserved part is hatched, so that nothing depends on colour alone.
  */
 export function Meter({
   limits,

@@ -2,7 +2,7 @@ import type { ReactNode } from "react";
 import styles from "./Meter.module.css";
 
 interface MeterScaleProps {
-  /** What the picture says. */
+  /** The description for screen readers. */
   sentence: string;
   /** Per mille of the limit. */
   spentShare: number;

@@ -3,9 +3,9 @@ import { formatUsdc } from "../lib/money.ts";
 import styles from "./Money.module.css";
 
 interface MoneyProps {
-  /** Decimal string of the API, or atomic units. `null`: the chain cannot be read just now. */
+  /** The API's decimal string, or atomic units. `null`: the chain cannot be read right now. */
   amount: string | bigint | null;
-  /** Large figures show their cents quieter. */
+  /** Large figures have a muted fraction. */
   size?: "display" | "large";
   unit?: boolean;
   className?: string;

@@ -1,7 +1,7 @@
 import { type ReactNode, useEffect } from "react";
 import styles from "./PageHeader.module.css";
 
-/** Every screen begins with this: it names the tab and is where the focus lands after navigation. */
+/** The header of every screen: it sets the tab's title and receives the focus after navigation. */
 export function PageHeader({
   title,
   lead,
@@ -32,8 +32,8 @@ export function PageHeader({
 let isFirstScreen = true;
 
 /**
- * After going somewhere, the keyboard and the screen reader begin at the new screen's title. The very
- * first screen leaves the focus at the top of the page.
+ * After navigation, keyboard and screen reader start at the new screen's title. The first screen leaves the
+ * focus at the top of the page.
  */
 export function useTitleFocus(): void {
   useEffect(() => {

@@ -4,15 +4,15 @@ import { Loading } from "./Skeleton.tsx";
 
 interface QueryStatusProps {
   query: { isPending: boolean; error: unknown; refetch: () => unknown };
-  /** What the screen reader hears while it loads: "Loading keys". */
+  /** The screen reader's text while it loads: "Loading keys". */
   what: string;
-  /** Heads the error. */
+  /** The title of the error. */
   failed?: string;
-  /** Skeletons in the size of what is awaited. */
+  /** Skeletons in the size of the content. */
   children: ReactNode;
 }
 
-/** Stands where an answer is to come: holds its place, or says why there is none and tries again. */
+/** Shown in place of a query's data: a placeholder while it loads, or the error with a retry button. */
 export function QueryStatus({ query, what, failed, children }: QueryStatusProps): ReactNode {
   if (query.error !== null && query.error !== undefined)
     return <ErrorNotice title={failed} error={query.error} onRetry={() => void query.refetch()} />;

@@ -2,7 +2,7 @@ import { type ReactNode, useSyncExternalStore } from "react";
 import { serverNowMs } from "../lib/clock.ts";
 import { formatAgo, formatDateTime, formatUntil } from "../lib/time.ts";
 
-/** One timer for all: a hundred rows must not mean a hundred timers. */
+/** One timer for all: a hundred rows must not start a hundred timers. */
 let ticks = 0;
 const listeners = new Set<() => void>();
 let timer: ReturnType<typeof setInterval> | undefined;
@@ -22,18 +22,18 @@ function subscribe(listener: () => void): () => void {
   };
 }
 
-/** The tick only says when to look again; what is drawn in between reads the clock itself. */
+/** The timer only triggers a render; a render reads the clock itself. */
 export function useNowMs(): number {
   useSyncExternalStore(subscribe, () => ticks);
   return serverNowMs();
 }
 
-/** When something happened. */
+/** The relative time of a past event. */
 export function TimeAgo({ iso }: { iso: string }): ReactNode {
   return <Time iso={iso}>{formatAgo(iso, useNowMs())}</Time>;
 }
 
-/** When something is to happen. */
+/** The relative time of a future event. */
 export function TimeUntil({ iso }: { iso: string }): ReactNode {
   return <Time iso={iso}>{formatUntil(iso, useNowMs())}</Time>;
 }

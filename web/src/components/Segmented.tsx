@@ -8,7 +8,7 @@ interface SegmentedProps<T extends string> {
   options: readonly { value: T; label: ReactNode; spoken?: string }[];
 }
 
-/** Radio buttons that look like one control; arrow keys come from the browser. */
+/** Radio buttons styled as one control; the browser handles the arrow keys. */
 export function Segmented<T extends string>({
   label,
   value,

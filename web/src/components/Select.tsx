@@ -10,7 +10,7 @@ interface SelectProps<T extends string> {
   options: readonly { value: T; label: string }[];
 }
 
-/** The platform's own list: right on phones, and by keyboard. */
+/** The platform's native select: works well on phones and by keyboard. */
 export function Select<T extends string>({
   label,
   isLabelHidden,

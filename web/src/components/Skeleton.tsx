@@ -3,7 +3,7 @@ import styles from "./Skeleton.module.css";
 
 type Shape = "text" | "title" | "figure" | "row" | "block" | "chart";
 
-/** Holds the place of what is loading, in its size, so that nothing jumps when it arrives. */
+/** A placeholder in the size of the loading content, so that the layout does not move. */
 export function Skeleton({
   shape = "text",
   count = 1,
@@ -16,7 +16,7 @@ export function Skeleton({
   ));
 }
 
-/** Wraps skeletons of one region; the screen reader hears a single word. */
+/** Wraps the skeletons of one region, so that a screen reader announces them once. */
 export function Loading({ label, children }: { label: string; children: ReactNode }): ReactNode {
   return (
     <div className={styles.loading} role="status" aria-label={`Loading ${label}`}>

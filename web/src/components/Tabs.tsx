@@ -2,7 +2,7 @@ import type { ReactNode } from "react";
 import { NavLink } from "react-router";
 import styles from "./Tabs.module.css";
 
-/** Tabs that are places: each has an address, so back, refresh and deep links work. */
+/** Tabs with their own URLs, so that back, reload and deep links work. */
 export function Tabs({
   label,
   items,

@@ -2,7 +2,10 @@ import type { ReactNode, SVGProps } from "react";
 
 type IconProps = SVGProps<SVGSVGElement> & { size?: number };
 
-/** 20-unit grid, 1.6 stroke. Decorative: the text beside an icon, or its button's label, speaks. */
+/**
+ * 20-unit grid, 1.6 stroke. Icons are decorative: the text beside one, or its button's label, has the
+ * meaning.
+ */
 const icon =
   (paths: ReactNode) =>
   ({ size = 18, ...rest }: IconProps): ReactNode => (

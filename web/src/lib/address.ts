@@ -11,12 +11,12 @@ export const isSameAddress = (
   typeof right === "string" &&
   left.toLowerCase() === right.toLowerCase();
 
-/** Right shape. Whether a mixed-case one has the right checksum needs keccak: see `checkAddress`. */
+/** Checks the form only. The checksum of a mixed-case address needs keccak: see `checkAddress`. */
 export const looksLikeAddress = (text: string): boolean => SHAPE.test(text.trim());
 
 export type AddressCheck = { ok: true; address: `0x${string}` } | { ok: false; reason: string };
 
-/** Loads the hash function only when somebody types an address. */
+/** Loads the hash function only when an address is typed. */
 export async function checkAddress(text: string): Promise<AddressCheck> {
   const trimmed = text.trim();
   if (!SHAPE.test(trimmed))

@@ -1,6 +1,6 @@
 /**
- * The one way to the server. Same origin, session cookie, JSON; every failure becomes an `ApiError`
- * with the sentence, the code and the request id that a person can quote.
+ * The HTTP client for the server: same origin, session cookie, JSON. Every failure becomes an `ApiError` with
+ * a sentence, the error code and the request id that the user can quote.
  */
 import { learnClock } from "./clock.ts";
 
@@ -33,7 +33,7 @@ export class ApiError extends Error {
     this.problem = init.problem ?? {};
   }
 
-  /** The server was not reached, or is not able to serve just now: trying again is sensible. */
+  /** The server was not reached or cannot serve right now, so a retry makes sense. */
   get isOutage(): boolean {
     return this.code === "unreachable" || this.status === 503 || this.status === 502;
   }

@@ -1,4 +1,4 @@
-/** What an agent can pay at this moment, and the rule that allows no more, in plain words. */
+/** What an agent can pay now, and a description of the rule that sets this limit. */
 import { atomic, formatUsdc } from "./money.ts";
 import type { Agent, Limits } from "./wire.ts";
 
@@ -17,17 +17,17 @@ const REASONS: Record<Exclude<Rule, "status">, string> = {
   gas: "the gas budget is used up",
 };
 
-type Stands = Pick<Agent, "status" | "limits">;
+type AgentState = Pick<Agent, "status" | "limits">;
 
-/** Why it is not more. */
-export function heldBackBy({ status, limits: { boundBy } }: Stands): string {
+/** The reason why it is not more. */
+export function limitingRule({ status, limits: { boundBy } }: AgentState): string {
   if (boundBy === null) return "not known right now";
   return boundBy === "status" ? status : REASONS[boundBy];
 }
 
-export function availableNow(agent: Stands): string {
+export function availableNow(agent: AgentState): string {
   const { available } = agent.limits;
-  const reason = heldBackBy(agent);
+  const reason = limitingRule(agent);
   if (available === null) return `The amount it can pay is ${reason}`;
   if (atomic(available) === 0n) return `Cannot pay now: ${reason}`;
   return `Can pay ${formatUsdc(available)} USDC now, ${reason}`;

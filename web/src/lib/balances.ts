@@ -1,11 +1,11 @@
-/** What an agent's wallet holds on all networks together: its address is the same on each. */
+/** The balances of an agent's wallet on all networks; its address is the same on each. */
 import { atomic } from "./money.ts";
 import type { NetworkBalance } from "./wire.ts";
 
-export type Held = Pick<NetworkBalance, "network" | "balance">;
+export type HeldBalance = Pick<NetworkBalance, "network" | "balance">;
 
-/** The sum of what is known; `silent` are the networks that do not answer, and so are not in it. */
-export function totalOf(balances: readonly Held[]): { known: bigint; silent: string[] } {
+/** The sum of the known balances; `silent` are the networks that do not respond and are not included. */
+export function totalOf(balances: readonly HeldBalance[]): { known: bigint; silent: string[] } {
   return {
     known: balances.reduce(
       (sum, { balance }) => (balance === null ? sum : sum + atomic(balance)),
@@ -15,10 +15,11 @@ export function totalOf(balances: readonly Held[]): { known: bigint; silent: str
   };
 }
 
-/** Worth showing: money, or not known to be empty. */
-export const mayHold = ({ balance }: Held): boolean => balance === null || atomic(balance) > 0n;
+/** The balance is positive, or unknown. */
+export const mayHold = ({ balance }: HeldBalance): boolean =>
+  balance === null || atomic(balance) > 0n;
 
-/** Where there may be something to take out: the agent's own network first. */
+/** The networks where there may be something to withdraw, the agent's own network first. */
 export const placesOf = (agent: {
   network: string;
   balances: NetworkBalance[];

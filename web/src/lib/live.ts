@@ -1,4 +1,4 @@
-/** Server-sent events: one line per tab, reopened with patience, resumed by `Last-Event-ID`. */
+/** Server-sent events: one connection per tab, reopened with growing delays, resumed by `Last-Event-ID`. */
 import { useSyncExternalStore } from "react";
 import type { Payment } from "./wire.ts";
 
@@ -18,7 +18,7 @@ function setState(next: LiveState): void {
   for (const listener of stateListeners) listener();
 }
 
-const tell = (event: LiveEvent): void => {
+const notify = (event: LiveEvent): void => {
   for (const listener of eventListeners) listener(event);
 };
 
@@ -36,7 +36,10 @@ export const useLiveState = (): LiveState => useSyncExternalStore(subscribe, () 
 
 const dataOf = (event: Event): unknown => JSON.parse(String((event as MessageEvent).data));
 
-/** Opens the line; `onReconnect` runs when it stands again after a break. Returns how to close it. */
+/**
+ * Opens the connection; `onReconnect` runs when it is open again after an interruption. Returns a function
+ * that closes it.
+ */
 export function openLive(onReconnect: () => void): () => void {
   let source: EventSource | undefined;
   let timer: ReturnType<typeof setTimeout> | undefined;
@@ -57,25 +60,25 @@ export function openLive(onReconnect: () => void): () => void {
     source.addEventListener("error", () => {
       wasBroken = true;
       setState("connecting");
-      // The browser reopens by itself unless the answer was a refusal; then the session may be gone.
+      // The browser reconnects by itself unless the response was a refusal; then the session may have ended.
       if (source?.readyState !== EventSource.CLOSED) return;
-      tell({ type: "session" });
+      notify({ type: "session" });
       timer = setTimeout(open, waitMs);
       waitMs = Math.min(waitMs * 2, 30_000);
     });
     source.addEventListener("payment", (event) => {
-      tell({ type: "payment", payment: dataOf(event) as Payment });
+      notify({ type: "payment", payment: dataOf(event) as Payment });
     });
     source.addEventListener("agent", (event) => {
-      tell({ type: "agent", agentId: (dataOf(event) as { agentId: string }).agentId });
+      notify({ type: "agent", agentId: (dataOf(event) as { agentId: string }).agentId });
     });
     for (const what of ["requested", "granted", "declined", "expired", "used"])
       source.addEventListener(`approval.${what}`, (event) => {
         const { approvalId } = dataOf(event) as { approvalId: string };
-        tell({ type: "approval", approvalId });
+        notify({ type: "approval", approvalId });
       });
     source.addEventListener("session", () => {
-      tell({ type: "session" });
+      notify({ type: "session" });
     });
   };
 

@@ -1,10 +1,10 @@
 /**
- * Money in the browser: decimal strings from and to the API, `bigint` atomic units in between.
- * Nothing here is ever a float.
+ * Money in the browser: decimal strings from and to the API, `bigint` atomic units in between. No floating
+ * point.
  */
 const DECIMALS = 6;
 export const UNIT = 10n ** BigInt(DECIMALS);
-/** As wide as the API's amounts; a person may also begin or end with the point. */
+/** As many digits as the API's amounts; users may also begin or end with the point. */
 const AMOUNT = /^(\d{1,72}(\.\d{0,6})?|\.\d{1,6})$/;
 
 /** `undefined` for anything that is not a plain decimal with at most 6 places. */
@@ -15,7 +15,7 @@ export function parseUsdc(text: string): bigint | undefined {
   return BigInt(whole === "" ? "0" : whole) * UNIT + BigInt(fraction.padEnd(DECIMALS, "0"));
 }
 
-/** For amounts the API sent; an amount we cannot read is a defect, not a zero. */
+/** For amounts from the API; an unreadable amount is a defect, not zero. */
 export function atomic(decimal: string): bigint {
   const negative = decimal.startsWith("-");
   const value = parseUsdc(negative ? decimal.slice(1) : decimal);
@@ -23,7 +23,7 @@ export function atomic(decimal: string): bigint {
   return negative ? -value : value;
 }
 
-/** The API's form: no separators, no trailing zeros beyond need. */
+/** The API's form: no separators, no unnecessary trailing zeros. */
 export function toDecimal(amountAtomic: bigint): string {
   const sign = amountAtomic < 0n ? "-" : "";
   const absolute = amountAtomic < 0n ? -amountAtomic : amountAtomic;
@@ -32,13 +32,13 @@ export function toDecimal(amountAtomic: bigint): string {
   return `${sign}${whole}${fraction === "" ? "" : `.${fraction}`}`;
 }
 
-/** What a person typed, as the API writes it; what is no amount stays as it is. */
+/** A typed amount in the API's form; a text that is not an amount is returned unchanged. */
 export function canonical(amount: string): string {
   const value = parseUsdc(amount);
   return value === undefined ? amount : toDecimal(value);
 }
 
-/** For people: thousands separated, at least two decimals, never rounded. */
+/** For display: thousands separators, at least two decimals, never rounded. */
 export function formatUsdc(amount: bigint | string): string {
   const [whole = "0", fraction = ""] = toDecimal(
     typeof amount === "bigint" ? amount : atomic(amount),
@@ -46,12 +46,12 @@ export function formatUsdc(amount: bigint | string): string {
   return `${whole.replaceAll(/\B(?=(\d{3})+$)/g, ",")}.${fraction.padEnd(2, "0")}`;
 }
 
-/** Share of a whole in per mille, for the length of a bar. */
+/** The share of a total in per mille, for the length of a bar. */
 export function perMille(part: bigint, whole: bigint): number {
   if (whole <= 0n) return part > 0n ? 1000 : 0;
   const share = (part * 1000n) / whole;
   return Number(share > 1000n ? 1000n : share < 0n ? 0n : share);
 }
 
-/** A chart needs a number; the picture may round, the text beside it does not. */
+/** Charts need numbers: the picture may round, the text beside it does not. */
 export const forChart = (amountAtomic: bigint): number => Number(amountAtomic) / Number(UNIT);

@@ -6,7 +6,7 @@ const onError = (error: unknown): void => {
   if (error instanceof ApiError && error.code === "session_required") announceSessionLost();
 };
 
-/** A hiccup is worth two quiet tries within a second or so; a refusal is an answer. */
+/** A short outage is retried twice within about a second; a refusal is not retried. */
 const retry = (failures: number, error: unknown): boolean =>
   error instanceof ApiError && error.isOutage && failures < 2;
 

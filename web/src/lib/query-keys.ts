@@ -1,6 +1,6 @@
 /**
- * Under which name each answer of the API is kept, and which of them a change makes untrue. Lint
- * allows no name of a query outside this file.
+ * The query keys of all API responses, and which of them a change makes stale. Lint forbids query keys
+ * outside this file.
  */
 import { queryClient } from "./query-client.ts";
 
@@ -14,17 +14,17 @@ export const keys = {
   sessions: ["sessions"],
   agents: (which: "live" | "archived") => ["agents", which] as const,
   agent: (agentId: string) => ["agent", agentId] as const,
-  /** Without an agent: of all agents together. */
+  /** Without an agent: all agents together. */
   overview: (agentId: string | undefined) => ["overview", agentId ?? "all"] as const,
   ownBalance: (network: string) => ["own-balance", network] as const,
   apiKeys: (agentId: string) => ["keys", agentId] as const,
   connections: (agentId: string) => ["connections", agentId] as const,
-  /** What a program asks for, as its address says it. */
+  /** A program's request, from the parameters of its URL. */
   consent: (parameters: object) => ["consent", parameters] as const,
   auditChain: ["audit-chain"],
   recovery: ["recovery"],
   audit: (agentId: string) => ["audit", agentId] as const,
-  /** Every list of an agent's payments, whatever it is filtered by. */
+  /** Every list of an agent's payments, with any filter. */
   allPayments: (agentId: string) => ["payments", agentId] as const,
   payments: (agentId: string, filter: object) => ["payments", agentId, filter] as const,
   payment: (agentId: string, paymentId: string) => ["payment", agentId, paymentId] as const,
@@ -43,11 +43,11 @@ export const keys = {
   listing: (listingId: string) => ["listing", listingId] as const,
 } as const;
 
-/** The first part says of what; all that begins with it goes stale together. */
+/** The first part of a key names the resource; all keys that begin with it become stale together. */
 export type Root = KeyOf<(typeof keys)[keyof typeof keys]>[0];
 type KeyOf<T> = T extends (...parts: never[]) => infer K ? K : T;
 
-/** What is the same whoever is signed in. */
+/** Queries with the same response for every user. */
 const PUBLIC: readonly unknown[] = [
   "info",
   "local-info",
@@ -58,10 +58,10 @@ const PUBLIC: readonly unknown[] = [
 ] satisfies Root[];
 
 export const staleAfter = {
-  /** Seen from afar: the lists of payments on screen put the event in its place themselves. */
+  /** An event of a payment: lists on screen insert it themselves. */
   paymentEvent: ["agents", "agent", "overview"],
   payment: ["agents", "agent", "overview", "payments", "own-balance"],
-  /** Of limits, payees or expiry, and of the agent's state. */
+  /** Limits, payees, expiry, or the state of the agent. */
   rules: ["agents", "agent", "overview", "keys", "connections", "audit", "audit-chain"],
   apiKeys: ["keys", "audit", "audit-chain"],
   connections: ["connections", "audit", "audit-chain"],
@@ -73,14 +73,14 @@ export const staleAfter = {
   merchantKeys: ["merchant-keys", "merchant", "audit-chain"],
 } as const satisfies Record<string, readonly Root[]>;
 
-/** What is on screen is fetched again now, the rest when it is next shown. */
+/** Queries on screen are fetched again now, the others when they are next shown. */
 export async function refetch(roots: Iterable<Root>): Promise<void> {
   await Promise.all(
     Array.from(roots, (root) => queryClient.invalidateQueries({ queryKey: [root] })),
   );
 }
 
-/** Named by what happened, so that no screen has to know who else shows it. */
+/** Named by the event, so that a screen need not know which other screens show the same data. */
 export const invalidate = {
   afterPayment: () => refetch(staleAfter.payment),
   afterRules: () => refetch(staleAfter.rules),
@@ -92,18 +92,18 @@ export const invalidate = {
   afterListing: () => refetch(staleAfter.listing),
   afterRefund: () => refetch(staleAfter.refund),
   afterMerchantKeys: () => refetch(staleAfter.merchantKeys),
-  /** Its own answer would be "not found" now, on a screen that is about to be left. */
+  /** Its own query would return "not found" now, on a screen that is about to be left. */
   afterListingRemoved: () => refetch(["listings"]),
   afterSessionEnded: () => refetch(["sessions", "audit-chain"]),
   afterRecovery: () => refetch(["recovery", "audit-chain"]),
-  /** Nothing of it is this owner's any more. */
+  /** The agents belong to another owner now. */
   afterMove: () => refetch(["agents", "agent", "overview", "recovery", "audit-chain", "sessions"]),
   session: () => refetch(["session"]),
   payments: () => refetch(["payments"]),
-  /** A new session may see what was refused before. */
+  /** A new session may read what was refused before. */
   afterSignIn: () =>
     queryClient.invalidateQueries({ predicate: ({ queryKey: [root] }) => root !== "session" }),
-  /** Nothing of one owner stays in memory for the next. */
+  /** No data of one owner may stay in memory for the next. */
   dropPrivate: () => {
     queryClient.removeQueries({ predicate: ({ queryKey: [root] }) => !PUBLIC.includes(root) });
   },

@@ -1,4 +1,4 @@
-/** Hands a text to the browser as a download; nothing is kept. */
+/** Offers a text to the browser as a download; the temporary URL is revoked. */
 export function saveFile(name: string, content: string | Blob, type: string): void {
   const blob = typeof content === "string" ? new Blob([content], { type }) : content;
   const url = URL.createObjectURL(blob);

@@ -1,6 +1,6 @@
 /**
- * How the parts that notice a change of session tell the part that shows it, in this tab and in the
- * others: a tab must never show one owner's data while the cookie already belongs to another.
+ * Signals a change of session to this tab and to the other tabs: a tab must never show one owner's data while
+ * the cookie already belongs to another.
  */
 export type SessionSignal = "lost" | "changed";
 
@@ -10,12 +10,12 @@ const listeners = new Set<Listener>();
 const channel =
   typeof BroadcastChannel === "undefined" ? undefined : new BroadcastChannel("purser-session");
 
-const tell = (signal: SessionSignal): void => {
+const notify = (signal: SessionSignal): void => {
   for (const listener of listeners) listener(signal);
 };
 
 channel?.addEventListener("message", () => {
-  tell("changed");
+  notify("changed");
 });
 
 export function onSessionSignal(listener: Listener): () => void {
@@ -23,12 +23,12 @@ export function onSessionSignal(listener: Listener): () => void {
   return () => listeners.delete(listener);
 }
 
-/** A request was refused for want of a session. */
+/** A request was refused because it has no valid session. */
 export const announceSessionLost = (): void => {
-  tell("lost");
+  notify("lost");
 };
 
-/** This tab signed in or out; the other tabs must look again. */
+/** This tab signed in or out; the other tabs must check their session. */
 export const announceSessionChanged = (): void => {
   // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a channel has no target origin
   channel?.postMessage("changed");

@@ -1,6 +1,6 @@
 /**
- * Code a person copies from the screens: every line of it is run by a test. `key` is the real key, its
- * mask, or the name of a variable; whoever shows it decides.
+ * Code examples to copy from the screens; a test runs every line of them. The caller decides whether `key` is
+ * the real key, its masked form, or the name of a variable.
  */
 import type { NetworkInfo, ServiceInfo } from "./wire.ts";
 
@@ -24,7 +24,7 @@ export const whoAmI = (base: string, key: string): string =>
 export const fetchPaid = (base: string, key: string, request: Record<string, unknown>): string =>
   `curl ${base}/api/agents/x402-fetch${HEADERS(key, JSON_TYPE)}${body(request)}`;
 
-/** The first steps of an agent, in the order they make sense. */
+/** The first steps with an agent, in a useful order. */
 export const agentSteps = (base: string, key: string, demoUrl: string): Snippet[] => [
   { title: "Read your limits", code: whoAmI(base, key) },
   { title: "Check the price first", code: fetchPaid(base, key, { url: demoUrl, dryRun: true }) },
@@ -77,7 +77,10 @@ export const mcpConfig = (base: string, key: string): string =>
 export const envFile = (base: string, key: string): string =>
   `PURSER_URL=${base}\nAGENT_API_KEY=${key}\n`;
 
-/** Stock middleware, our URL. The price names the token itself: not every chain is in its table. */
+/**
+ * Standard x402 middleware with our URL. The price names the token explicitly, because the middleware's table
+ * does not contain every chain.
+ */
 export const expressSeller = (info: ServiceInfo, network: NetworkInfo): string =>
   `import express from "express";
 import { HTTPFacilitatorClient } from "@x402/core/server";

@@ -1,9 +1,9 @@
 const MOST_STEPS = 5n;
 
 /**
- * The marks of an axis, from 0 to at least the highest value, 1, 2, 2.5 or 5 times a power of ten
- * apart: numbers a person can read between. In the smallest unit there is (a thing counted, an atom
- * of money), so that no mark is a part of one, and none is rounded.
+ * The ticks of an axis, from 0 to at least the highest value, 1, 2, 2.5 or 5 times a power of ten apart. The
+ * unit is the smallest one (a count, or an atomic unit of money), so that no tick is a fraction of it or
+ * rounded.
  */
 export function niceTicks(highest: bigint): bigint[] {
   const step = niceStep(highest);

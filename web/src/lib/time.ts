@@ -19,13 +19,13 @@ const STEPS: [limitSeconds: number, divisor: number, unit: Intl.RelativeTimeForm
   [Number.POSITIVE_INFINITY, 31_536_000, "year"],
 ];
 
-/** For what has happened; it never lies ahead, whatever the clocks say. */
+/** For past times; never shown as a future time, even if clocks differ. */
 export function formatAgo(iso: string, nowMs: number): string {
   const seconds = Math.min(0, Math.round((Date.parse(iso) - nowMs) / 1000));
   return seconds > -5 ? "just now" : formatSeconds(seconds);
 }
 
-/** For what is to come; once it is due, it is not news from the past. */
+/** For future times; once due it is "now", never a past time. */
 export function formatUntil(iso: string, nowMs: number): string {
   const seconds = Math.max(0, Math.round((Date.parse(iso) - nowMs) / 1000));
   return seconds === 0 ? "now" : formatSeconds(seconds);

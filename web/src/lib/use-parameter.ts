@@ -7,12 +7,13 @@ import {
   useSearchParams,
 } from "react-router";
 
-/** What was asked of the address and is not there yet. */
-let asked: string | undefined;
+/** The latest requested query string that the router has not applied yet. */
+let requested: string | undefined;
 
 /**
- * Changes the address's parameters. The router follows a moment later and a second change overtakes the first, so each
- * starts from what was asked for last: closing a drawer and choosing a filter right after are both done.
+ * Changes the URL's query parameters. The router applies a change a moment later, so a second change would
+ * overwrite the first. Each change therefore starts from the latest requested state: closing a drawer and
+ * choosing a filter right after both take effect.
  */
 export function useChangeParameters(): (
   change: (parameters: URLSearchParams) => void,
@@ -21,15 +22,15 @@ export function useChangeParameters(): (
   const [, setParameters] = useSearchParams();
   const { key } = useLocation();
   useEffect(() => {
-    asked = undefined;
+    requested = undefined;
   }, [key]);
   return useCallback(
     (change, options) => {
       setParameters(
         (before) => {
-          const next = new URLSearchParams(asked ?? before);
+          const next = new URLSearchParams(requested ?? before);
           change(next);
-          asked = next.toString();
+          requested = next.toString();
           return next;
         },
         { preventScrollReset: true, ...options },
@@ -40,9 +41,8 @@ export function useChangeParameters(): (
 }
 
 /**
- * A choice that lives in the address, so that back, refresh and sharing keep it. The field's own copy
- * changes at once: the router follows a moment later, and a field that waited for it would lose the
- * cursor.
+ * A choice that is stored in the URL, so that back, reload and sharing keep it. The field's own copy changes
+ * at once: the router follows a moment later, and a field that waited for it would lose the cursor.
  */
 export function useParameter(key: string): [value: string, set: (value: string) => void] {
   const [parameters] = useSearchParams();
@@ -50,7 +50,7 @@ export function useParameter(key: string): [value: string, set: (value: string) 
   const isByHistory = useNavigationType() === NavigationType.Pop;
   const inAddress = parameters.get(key) ?? "";
   const [own, setOwn] = useState({ value: inAddress, inAddress });
-  // After back or forward the address rules; otherwise it only follows what was typed.
+  // After back or forward the URL decides; otherwise it only follows the field.
   if (own.inAddress !== inAddress)
     setOwn({ value: isByHistory ? inAddress : own.value, inAddress });
   const set = useCallback(

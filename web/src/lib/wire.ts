@@ -1,6 +1,6 @@
 /**
- * The shapes of the API as the screens use them, taken as types from the server's own schemas. Money
- * is a decimal string, time is ISO 8601.
+ * The types of the API's requests and responses, derived from the server's schemas. Money is a decimal
+ * string, time is ISO 8601.
  */
 import type { Static } from "typebox";
 import type * as agents from "../../../server/schemas/agents.ts";
@@ -31,7 +31,7 @@ export type CatalogueEntry = Static<typeof meta.ErrorCatalogue>["items"][number]
 export type LocalInfo = Static<typeof local.LocalInfo>;
 export type Session = Static<typeof owners.SessionInfo>;
 export type SessionRow = Static<typeof owners.SessionPage>["items"][number];
-/** One agent that is looked at says more than one in a list. */
+/** A single agent has members that an agent in a list does not have. */
 export type Agent = Static<typeof agents.Agent> &
   Partial<Pick<Static<typeof agents.AgentDetail>, "allowances">>;
 export type NetworkBalance = Static<typeof agents.NetworkBalance>;

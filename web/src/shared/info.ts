@@ -1,4 +1,4 @@
-/** What this service says of itself: its networks, its facilitator, and whether it is a local world. */
+/** Information about the service: its networks, its facilitator, and whether it is a local one. */
 import { queryOptions, useQuery } from "@tanstack/react-query";
 import { api } from "../lib/api.ts";
 import { keys } from "../lib/query-keys.ts";
@@ -10,7 +10,7 @@ export const infoQuery = queryOptions({
   staleTime: 5_000,
 });
 
-/** Exists in the local world only; ask `ServiceInfo.localWorld` first. */
+/** Exists only in a local service: check `ServiceInfo.localWorld` first. */
 export const localInfoQuery = queryOptions({
   queryKey: keys.localInfo,
   queryFn: ({ signal }) => api.get<LocalInfo>("/api/local/info", { signal }),
@@ -24,13 +24,13 @@ export const findNetwork = (
 
 export const useInfo = (): ServiceInfo | undefined => useQuery(infoQuery).data;
 
-/** The network with this id; without one, the agents' default. */
+/** The network with this id, or the agents' default network. */
 export function useNetwork(id?: string): NetworkInfo | undefined {
   const info = useInfo();
   return id === undefined ? info?.networks[0] : findNetwork(info, id);
 }
 
-/** The network an order was made for: its signed domain names the chain. */
+/** The network of an order, by the chain id of its signed domain. */
 export const useNetworkOfChain = (chainId: number): NetworkInfo | undefined =>
   useInfo()?.networks.find((network) => network.chainId === chainId);
 
@@ -40,7 +40,7 @@ export function useNetworkNames(): (id: string) => string {
   return (id) => findNetwork(info, id)?.name ?? id;
 }
 
-/** Where to look a transaction up. The local chain has no explorer, and a dead link helps nobody. */
+/** The URL of the block explorer. A local chain has none, so no link is shown. */
 export function useExplorer(id?: string): string | undefined {
   const info = useInfo();
   const network = useNetwork(id);

@@ -1,11 +1,11 @@
-// Pays for the page's own URL with a wallet of this browser: it signs an EIP-3009 authorization for
-// exactly the asked amount; the seller's facilitator relays it and pays the gas.
+// Pays for the page's own URL with a wallet in this browser. The wallet signs an EIP-3009 authorization for
+// exactly the requested amount; the seller's facilitator sends the transaction and pays the gas.
 const { dataset } = document.body;
 const walletList = document.getElementById("wallets");
 const statusLine = document.getElementById("status");
 const known = new Set();
 let isBusy = false;
-say("Looking for a wallet in this browser.");
+showStatus("Looking for a wallet in this browser.");
 for (const button of document.querySelectorAll("button[data-copy]")) {
   button.hidden = false;
   button.addEventListener("click", () => void copy(button));
@@ -16,10 +16,11 @@ window.addEventListener("eip6963:announceProvider", (event) => {
   offer(provider, info.name);
 });
 window.dispatchEvent(new Event("eip6963:requestProvider"));
-// Older wallets announce nothing and only put themselves here.
+// Older wallets do not announce themselves (EIP-6963) and only set window.ethereum.
 setTimeout(() => {
   if (known.size === 0 && window.ethereum) offer(window.ethereum, "browser wallet");
-  if (known.size === 0) say("No wallet found in this browser. Install one, or use an x402 client.");
+  if (known.size === 0)
+    showStatus("No wallet found in this browser. Install one, or use an x402 client.");
 }, 300);
 
 function offer(provider, name) {
@@ -30,7 +31,7 @@ function offer(provider, name) {
   button.textContent = `Pay with ${name}`;
   button.addEventListener("click", () => void pay(provider));
   walletList.append(button);
-  say("You sign one authorization and pay no gas.");
+  showStatus("You sign one authorization and pay no gas.");
 }
 
 async function pay(provider) {
@@ -41,11 +42,11 @@ async function pay(provider) {
     const required = await readTerms();
     const terms = required.accepts.find((entry) => entry.network === dataset.network);
     if (!terms) throw new Error("The terms changed. Reload the page.");
-    say("Waiting for your wallet.");
+    showStatus("Waiting for your wallet.");
     const [from] = await provider.request({ method: "eth_requestAccounts" });
     await switchChain(provider, Number(terms.network.split(":")[1]));
     const payload = await sign(provider, from, terms);
-    say("Settling on chain.");
+    showStatus("Settling on chain.");
     const { resource, extensions } = required;
     const proof = {
       x402Version: 2,
@@ -60,9 +61,12 @@ async function pay(provider) {
   } catch (error) {
     const reason = error?.message ?? error;
     if (isSigned)
-      say(`The response was lost (${reason}). Check in your wallet whether it was paid.`, "bad");
-    else if (error?.code === 4001) say("You declined. Nothing was paid.");
-    else say(`Nothing was paid: ${reason}`, "bad");
+      showStatus(
+        `The response was lost (${reason}). Check in your wallet whether it was paid.`,
+        "bad",
+      );
+    else if (error?.code === 4001) showStatus("You declined. Nothing was paid.");
+    else showStatus(`Nothing was paid: ${reason}`, "bad");
   } finally {
     setBusy(false);
   }
@@ -144,13 +148,13 @@ async function show(answer) {
     const outcome = transaction
       ? `the authorization was used in ${transaction}`
       : "nothing was paid";
-    say(
+    showStatus(
       `No answer (${errorReason ?? answer.status}): ${unknown && !transaction ? "its outcome is not known yet" : outcome}.`,
       "bad",
     );
     return;
   }
-  say("Paid. Each response is a new payment; reload the page to request another.", "ok");
+  showStatus("Paid. Each response is a new payment; reload the page to request another.", "ok");
   const link = document.querySelector("#receipt a");
   link.href = `${dataset.explorer}/tx/${transaction}`;
   link.textContent = transaction;
@@ -158,7 +162,7 @@ async function show(answer) {
   document.getElementById("data").textContent = pretty(text);
   document.getElementById("result").hidden = false;
   walletList.hidden = true;
-  // The pressed button is gone; a keyboard goes on from what it bought.
+  // The pressed button is hidden now, so the focus moves to the receipt.
   document.getElementById("bought").focus();
 }
 
@@ -187,13 +191,13 @@ async function copy(button) {
   }, 1_800);
 }
 
-/** Not `disabled`: a button that waits keeps the focus. */
+/** `aria-disabled` instead of `disabled`, so that the button keeps the focus. */
 function setBusy(busy) {
   isBusy = busy;
   for (const button of walletList.children) button.setAttribute("aria-disabled", String(busy));
 }
 
-function say(text, tone = "plain") {
+function showStatus(text, tone = "plain") {
   statusLine.hidden = false;
   statusLine.dataset.tone = tone;
   statusLine.textContent = text;

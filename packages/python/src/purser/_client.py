@@ -1,4 +1,4 @@
-"""The typed client for agents: one key, one call."""
+"""The typed client for agents."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import uuid
 from typing import Any, Dict, Literal, Mapping, Optional, cast
 
 from ._errors import ApprovalNeeded, Problem, delivered_in, error_of
-from ._transport import Answer, ask
+from ._transport import Answer, send_request
 from ._types import (
     AgentSelf,
     Approval,
@@ -36,16 +36,16 @@ _SAFE_TO_REPEAT = frozenset(
         "payment_status_unknown",
     )
 )
-"""The request cannot have paid, or the same key finds out what it did. Denials and bad input are not here."""
+"""Codes after which a retry is safe: the request cannot have paid, or the same key returns its outcome."""
 
 _FETCH = "/api/agents/x402-fetch"
-_LOOK_SECONDS = 30
+_WAIT_SECONDS = 30
 _FIRST_PAUSE = 0.25
 _LONGEST_PAUSE = 5.0
 
 
 class Purser:
-    """Every paying call has an idempotency key of its own, and is repeated only where that cannot pay twice."""
+    """Every paying call has its own idempotency key, and is retried only where that cannot pay twice."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Purser:
         *,
         timeout: float = 60.0,
     ) -> None:
-        """`timeout`: seconds one call may take, retries included."""
+        """`timeout`: the time limit of one call in seconds, retries included."""
         self._api_key = api_key or os.environ.get("AGENT_API_KEY", "")
         url = base_url or os.environ.get("PURSER_URL") or "http://localhost:3000"
         self._base_url = url.rstrip("/")
@@ -106,7 +106,7 @@ class Purser:
         wait_for_approval: float = 0.0,
         idempotency_key: Optional[str] = None,
     ) -> FetchResult:
-        """Fetches a URL, or a marketplace listing, and pays if it must. A `body` that is a string is sent as it is.
+        """Fetches a URL, or a marketplace listing, and pays if payment is required. A string `body` is sent unchanged.
         `mcp={"tool": name, "arguments": {...}}` calls that tool of the MCP server at the URL."""
         request = _given(
             url=url,
@@ -134,7 +134,7 @@ class Purser:
         headers: Optional[Mapping[str, str]] = None,
         max_amount: Optional[str] = None,
     ) -> FetchResult:
-        """What it would cost and whether the limits allow it; pays nothing, and tells terms only."""
+        """What a call would cost and whether the limits allow it; pays nothing, and returns only the terms."""
         request = _given(
             url=url,
             listingId=listing_id,
@@ -178,23 +178,23 @@ class Purser:
         return cast(ListingPage, self._call("GET", "/api/listings" + query, "items"))
 
     def approval(self, approval_id: str, *, wait: int = 0) -> Approval:
-        """What the owner was asked: where it stands. With `wait` (at most 30 s) it is answered once it is decided."""
+        """The state of an approval request. With `wait` (at most 30 s) the service responds once it is decided."""
         path = f"/api/agents/approvals/{urllib.parse.quote(approval_id, safe='')}?wait={wait}"
         return cast(Approval, self._call("GET", path, "status"))
 
     def wait_for_approval(self, approval_id: str, *, timeout: float = 600.0) -> Approval:
-        """Until the owner has decided, or the time is over: then it is still `open`."""
+        """Waits until the owner has decided or the time has passed; then the status is still `open`."""
         deadline = time.monotonic() + timeout
-        # A call must end before its time is over, the way there and back included.
-        longest_look = min(_LOOK_SECONDS, int(self._timeout / 2))
+        # The service's wait must end before the client's own timeout, with time for the round trip.
+        longest_wait = min(_WAIT_SECONDS, int(self._timeout / 2))
         while True:
             left = max(0.0, deadline - time.monotonic())
-            wait = min(longest_look, math.ceil(left))
+            wait = min(longest_wait, math.ceil(left))
             approval = self.approval(approval_id, wait=wait)
             if approval["status"] != "open" or time.monotonic() >= deadline:
                 return approval
             if wait == 0:
-                # The service did not wait for us.
+                # The request did not wait at the service, so pause here.
                 time.sleep(min(1.0, left))
 
     def _pay(
@@ -206,15 +206,15 @@ class Purser:
             answer = self._call("POST", path, "success", body, key)
             if answer.get("status") != "approval_required":
                 return answer
-            asked = cast(ApprovalRequired, answer)
+            required = cast(ApprovalRequired, answer)
             timeout = deadline - time.monotonic()
             if timeout <= 0:
-                raise ApprovalNeeded(asked)
-            decided = self.wait_for_approval(asked["approvalId"], timeout=timeout)
+                raise ApprovalNeeded(required)
+            decided = self.wait_for_approval(required["approvalId"], timeout=timeout)
             if decided["status"] in ("open", "declined"):
-                asked["next"] = decided["next"]
-                raise ApprovalNeeded(asked, "open" if decided["status"] == "open" else "declined")
-            key = asked["idempotencyKey"]
+                required["next"] = decided["next"]
+                raise ApprovalNeeded(required, "open" if decided["status"] == "open" else "declined")
+            key = required["idempotencyKey"]
 
     def _call(
         self,
@@ -228,33 +228,33 @@ class Purser:
         headers = {"authorization": f"Bearer {self._api_key}"}
         if key is not None:
             headers["idempotency-key"] = key
-        heard = _Heard()
+        results = _AttemptResults()
         pause = _FIRST_PAUSE
         while True:
             timeout = max(0.001, deadline - time.monotonic())
-            answer = ask(self._base_url, method, path, body, headers, timeout, member, self._is_known)
+            answer = send_request(self._base_url, method, path, body, headers, timeout, member, self._is_known)
             if answer.kind in ("success", "problem"):
                 self._is_known = True
             if answer.kind == "success":
-                return heard.complete(answer.body)
-            heard.note(answer)
+                return results.complete(answer.body)
+            results.note(answer)
             wait = max(pause, answer.retry_after)
-            if not self._may_help(answer, heard) or time.monotonic() + wait >= deadline:
-                raise error_of(heard.last, key, heard.delivered)
+            if not self._may_help(answer, results) or time.monotonic() + wait >= deadline:
+                raise error_of(results.last, key, results.delivered)
             time.sleep(wait)
             pause = min(pause * 2, _LONGEST_PAUSE)
 
-    def _may_help(self, answer: Answer, heard: "_Heard") -> bool:
-        """Whether asking again can end otherwise: where no service was ever seen, only if a request may have arrived."""
+    def _may_help(self, answer: Answer, results: "_AttemptResults") -> bool:
+        """Whether a retry can end differently: if no service was ever reached, only if an earlier attempt may have arrived."""
         if answer.kind == "problem":
             return answer.body.get("code") in _SAFE_TO_REPEAT
         if answer.kind == "lost":
             return answer.may_pass
-        return heard.may_have_arrived or (self._is_known and not answer.is_connected)
+        return results.may_have_arrived or (self._is_known and not answer.is_connected)
 
 
-class _Heard:
-    """What the tries of one call have told so far: a later one that tells less takes nothing away."""
+class _AttemptResults:
+    """The results of all attempts of one call: a later attempt that reports less does not replace earlier results."""
 
     def __init__(self) -> None:
         self.may_have_arrived = False
@@ -278,7 +278,7 @@ class _Heard:
         self.last = problem
 
     def complete(self, value: Dict[str, Any]) -> Dict[str, Any]:
-        """The answer of a repeated call, with what an earlier try of it had brought."""
+        """The result of the call, with the content that an earlier attempt delivered."""
         if self.delivered is None or delivered_in(value) is not None:
             return value
         return {**self.delivered, **value}

@@ -1,4 +1,4 @@
-"""What a call ends with when it does not succeed."""
+"""The errors of a call that did not succeed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ if TYPE_CHECKING:
     from ._types import ApprovalRequired
 
 Problem = Dict[str, Any]
-"""The problem document, as the service wrote it: code, status, detail, suggestion, and what belongs to the code."""
+"""The problem document, as the service returned it: code, status, detail, suggestion, and members of that code."""
 
 _CONTENT = ("text", "data", "dataBase64")
 _DELIVERED = (*_CONTENT, "contentType", "status", "headers", "truncated")
 
 
 class PurserError(Exception):
-    """Raised for every answer that is not a success."""
+    """Raised for every response that is not a success."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class PurserError(Exception):
         self.idempotency_key = idempotency_key
         """Repeat with this key, and only with this key, when the outcome is unknown."""
         self.delivered = delivered
-        """What the target sent, also when a later try of the same call brought nothing. A stranger's words."""
+        """The target's response, also when a later attempt of the same call returned nothing. It is third-party content."""
 
     @property
     def code(self) -> str:
@@ -36,24 +36,24 @@ class PurserError(Exception):
 
     @property
     def status(self) -> int:
-        """0: there was no answer."""
+        """0 where there was no response."""
         return int(self.problem.get("status", 0))
 
 
 class Denied(PurserError):
-    """A limit or rule of the owner's refused it; nothing was signed."""
+    """A limit or rule of the owner refused it; nothing was signed."""
 
 
 class NotReached(PurserError):
-    """Nobody is there, or not a Purser service. Nothing was paid, and asking again would not help."""
+    """No server, or not a Purser service. Nothing was paid, and a retry would not help."""
 
 
 class OutcomeUnknown(PurserError):
-    """It may have been paid: the same call with `idempotency_key` finds out."""
+    """It may have been paid: the same call with `idempotency_key` returns the outcome."""
 
 
 class ApprovalNeeded(Exception):
-    """Nothing was paid: the owner is asked, and has not allowed it."""
+    """Nothing was paid: the owner's approval was requested and not given yet."""
 
     def __init__(
         self, approval: "ApprovalRequired", status: Literal["open", "declined"] = "open"
@@ -83,7 +83,7 @@ def error_of(
 
 
 def delivered_in(body: Mapping[str, Any]) -> Optional[Dict[str, Any]]:
-    """What of a target's answer a body carries: in `thirdParty`, or as its own members."""
+    """The target's response in a body: in `thirdParty`, or as members of the body itself."""
     for holder in (body.get("thirdParty"), body):
         if isinstance(holder, dict) and any(name in holder for name in _CONTENT):
             return {name: holder[name] for name in _DELIVERED if name in holder}

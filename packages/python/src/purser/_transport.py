@@ -1,4 +1,4 @@
-"""One request to the service, and what can be said of what came back."""
+"""One HTTP request to the service, with its response or failure classified for retries."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from typing import Any, Dict, Literal, Optional
 from ._errors import Problem
 
 _GATEWAY = frozenset((408, 429, 502, 503, 504))
-"""What a gateway in front of a service says while the service is away."""
+"""Statuses that a gateway returns while the service behind it is down."""
 
 _NO_TLS = frozenset(("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"))
-"""What came was no TLS."""
+"""The server did not respond with TLS."""
 
 _UNCONNECTED = frozenset(
     (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EADDRNOTAVAIL)
@@ -29,8 +29,8 @@ _UNCONNECTED = frozenset(
 @dataclass
 class Answer:
     """
-    success, problem: the service's own word. lost: it may have arrived, and the same key finds out. elsewhere: nobody
-    was there, or somebody else; nothing was done.
+    success, problem: the service responded. lost: the request may have arrived, and a retry with the same key finds out.
+    elsewhere: no connection, or another server responded; nothing was done.
     """
 
     kind: Literal["success", "problem", "lost", "elsewhere"]
@@ -41,7 +41,7 @@ class Answer:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Followed, the key would travel to wherever it leads."""
+    """A followed redirect would send the key to another server."""
 
     def redirect_request(self, *_args: Any, **_more: Any) -> None:
         return None
@@ -50,7 +50,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 _opener = urllib.request.build_opener(_NoRedirects)
 
 
-def ask(
+def send_request(
     base_url: str,
     method: str,
     path: str,
@@ -61,8 +61,8 @@ def ask(
     is_known: bool,
 ) -> Answer:
     """
-    `member`: what each successful answer to this has. `is_known`: the service has answered there before, so nobody else
-    is suspected.
+    `member`: a member that every successful response has. `is_known`: the service has responded at this URL before, so a
+    failure is not blamed on a wrong URL.
     """
     if urllib.parse.urlsplit(base_url).scheme not in ("http", "https"):
         return _not_reached(base_url, "it is not an http:// or https:// URL")
@@ -80,7 +80,7 @@ def ask(
                 status, received = answered.code, answered.headers
                 text = answered.read()
     except (OSError, http.client.HTTPException, ValueError) as error:
-        return _unanswered(base_url, error, may_be_other=not is_known and status == 0)
+        return _classify_failure(base_url, error, may_be_other=not is_known and status == 0)
     retry_after = _seconds(received.get("retry-after"))
     value = _read_object(text)
     if value is not None and 200 <= status < 300 and member in value:
@@ -95,8 +95,8 @@ def ask(
     return _not_purser(base_url, status, f"a redirect to {location}" if location else what)
 
 
-def _unanswered(base_url: str, error: Exception, may_be_other: bool) -> Answer:
-    # What goes wrong while the answer is read comes as it is: then the request has gone out.
+def _classify_failure(base_url: str, error: Exception, may_be_other: bool) -> Answer:
+    # A failure while the response is read is not wrapped in URLError: then the request was sent.
     is_sent = not isinstance(error, urllib.error.URLError)
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(reason, ssl.SSLError) and not is_sent:
@@ -109,7 +109,7 @@ def _unanswered(base_url: str, error: Exception, may_be_other: bool) -> Answer:
         return _not_reached(base_url, "there is no such host")
     if isinstance(reason, OSError) and not is_sent and reason.errno in _UNCONNECTED:
         return _not_reached(base_url, errno.errorcode[reason.errno])
-    # One that hung up without a word is both.
+    # RemoteDisconnected is also an HTTPException, but not a sign of another protocol.
     is_cut = isinstance(reason, (http.client.RemoteDisconnected, http.client.IncompleteRead))
     if isinstance(reason, http.client.HTTPException) and not is_cut:
         why = f"The server at {base_url} does not use HTTP, or its response was garbled ({reason!r})"
@@ -121,12 +121,12 @@ def _unanswered(base_url: str, error: Exception, may_be_other: bool) -> Answer:
 
 
 def _speaks_only_tls(base_url: str) -> bool:
-    """A server of TLS hangs up on plain HTTP without a word; one that speaks both would answer this."""
+    """A TLS server closes a plain HTTP connection without a response; one that speaks both would respond to this."""
     url = urllib.parse.urlsplit(base_url)
     if url.scheme != "http":
         return False
     context = ssl.create_default_context()
-    # Nothing is sent over it.
+    # No data is sent over this connection, so its certificate is not checked.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     try:

@@ -1,11 +1,11 @@
-"""What the service answers. Written from the service's schemas by `npm run derive`: change those."""
+"""The response types of the service. Generated from its schemas by `npm run derive`: change the schemas instead."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, List, Literal, Optional, TypedDict, Union
 
 if TYPE_CHECKING:
-    # Part of every type checker; a program that runs needs it not.
+    # Every type checker has this module; at run time it is not needed.
     from typing_extensions import NotRequired
 
 

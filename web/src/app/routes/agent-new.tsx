@@ -4,7 +4,7 @@ import { ConfirmDialog } from "../../components/ConfirmDialog.tsx";
 import { Section } from "../../components/Layout.tsx";
 import { PageHeader } from "../../components/PageHeader.tsx";
 import { CreateAgent } from "../../features/rules/CreateAgent.tsx";
-import { WithRuleWords } from "../../features/rules/RulesFields.tsx";
+import { WithRuleLabels } from "../../features/rules/RulesFields.tsx";
 import { KeyReveal } from "../../features/keys/KeyReveal.tsx";
 import { PickSeller } from "../../features/marketplace/PickSeller.tsx";
 import type { CreatedAgent } from "../../lib/wire.ts";
@@ -22,21 +22,21 @@ export default function NewAgentScreen(): ReactNode {
           title="New agent"
           lead="An agent has its own wallet and spending rules that it cannot exceed."
         />
-        <WithRuleWords>
-          {(words) => (
+        <WithRuleLabels>
+          {(labels) => (
             <CreateAgent
-              words={words}
+              labels={labels}
               onCreated={setCreated}
               picker={(add, has) => <PickSeller onPick={add} has={has} />}
             />
           )}
-        </WithRuleWords>
+        </WithRuleLabels>
       </>
     );
   }
   const finish = (): void => {
     setDone(true);
-    // The blocker must have seen that the key was saved before the way is taken.
+    // Navigate after the next render, when the blocker knows that the key was saved.
     setTimeout(() => void navigate(`/agents/${created.agent.id}`, { replace: true }), 0);
   };
   return (

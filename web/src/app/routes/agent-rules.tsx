@@ -2,18 +2,18 @@ import type { ReactNode } from "react";
 import { reloadAgent } from "../../features/agents/api.ts";
 import { AllowSite } from "../../features/rules/AllowSite.tsx";
 import { EditRules } from "../../features/rules/EditRules.tsx";
-import { WithRuleWords } from "../../features/rules/RulesFields.tsx";
+import { WithRuleLabels } from "../../features/rules/RulesFields.tsx";
 import { PickSeller } from "../../features/marketplace/PickSeller.tsx";
 import { useAgent } from "./agent.tsx";
 
 export default function AgentRulesScreen(): ReactNode {
   const agent = useAgent();
   return (
-    <WithRuleWords>
-      {(words) => (
+    <WithRuleLabels>
+      {(labels) => (
         <EditRules
           key={agent.id}
-          words={words}
+          labels={labels}
           agent={agent}
           reload={() => reloadAgent(agent.id)}
           picker={(add, has) => (
@@ -24,6 +24,6 @@ export default function AgentRulesScreen(): ReactNode {
           )}
         />
       )}
-    </WithRuleWords>
+    </WithRuleLabels>
   );
 }

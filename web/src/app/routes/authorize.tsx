@@ -9,10 +9,10 @@ import { Consent } from "../../features/connections/Consent.tsx";
 import { revokeKey } from "../../features/keys/api.ts";
 import { PickSeller } from "../../features/marketplace/PickSeller.tsx";
 import { CreateAgent } from "../../features/rules/CreateAgent.tsx";
-import { WithRuleWords } from "../../features/rules/RulesFields.tsx";
+import { WithRuleLabels } from "../../features/rules/RulesFields.tsx";
 import type { Agent, CreatedAgent } from "../../lib/wire.ts";
 
-/** Where a program sends its owner (OAuth's authorization endpoint). */
+/** The page to which a program sends the owner (OAuth's authorization endpoint). */
 export default function AuthorizeScreen(): ReactNode {
   const { search } = useLocation();
   const agents = useQuery(agentsQuery());
@@ -36,18 +36,19 @@ export default function AuthorizeScreen(): ReactNode {
 function NewAgent({ onCreated }: { onCreated: (agent: Agent) => void }): ReactNode {
   const created = ({ agent, key }: CreatedAgent): void => {
     onCreated(agent);
-    // Its first key was shown to nobody, so nobody shall have it. One that stays does no harm.
+    // The agent's first key was not shown, so it is revoked. If that fails, the key is still unknown to
+    // everyone.
     void revokeKey(agent.id, key.id).catch(() => {});
   };
   return (
-    <WithRuleWords>
-      {(words) => (
+    <WithRuleLabels>
+      {(labels) => (
         <CreateAgent
-          words={words}
+          labels={labels}
           onCreated={created}
           picker={(add, has) => <PickSeller onPick={add} has={has} />}
         />
       )}
-    </WithRuleWords>
+    </WithRuleLabels>
   );
 }

@@ -25,8 +25,8 @@ export default function MerchantScreen(): ReactNode {
   const { address } = useOwner();
   const info = useInfo();
   const network = info?.networks[0];
-  const [asked, setDays] = useParameter("days");
-  const days = SPANS.find((span) => span === asked) ?? "30";
+  const [chosen, setDays] = useParameter("days");
+  const days = SPANS.find((span) => span === chosen) ?? "30";
   const { data: merchant, error, refetch } = useQuery(merchantQuery(days));
   return (
     <>

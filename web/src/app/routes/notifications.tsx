@@ -6,7 +6,7 @@ import { PageHeader } from "../../components/PageHeader.tsx";
 import { Tabs } from "../../components/Tabs.tsx";
 import { agentsQuery } from "../../features/agents/api.ts";
 import { EmailSettings } from "../../features/notifications/EmailSettings.tsx";
-import { Happened } from "../../features/notifications/Happened.tsx";
+import { NotificationHistory } from "../../features/notifications/NotificationHistory.tsx";
 import { ConfirmEmail } from "../../features/notifications/LinkActions.tsx";
 import { Webhooks } from "../../features/notifications/Webhooks.tsx";
 import NotFoundScreen from "./not-found.tsx";
@@ -28,7 +28,9 @@ export default function NotificationsScreen(): ReactNode {
           ]}
         />
         {part === undefined && (
-          <Happened agentName={(id) => agents?.find((agent) => agent.id === id)?.name ?? "Agent"} />
+          <NotificationHistory
+            agentName={(id) => agents?.find((agent) => agent.id === id)?.name ?? "Agent"}
+          />
         )}
         {part === "email" && (
           <>

@@ -16,7 +16,7 @@ const STATUSES = [
   { value: "paused", label: "Paused" },
 ] as const;
 
-/** Search, filter and order live in the address, so back and refresh keep them. */
+/** Search, filter and order are in the URL, so back and reload keep them. */
 export function AgentList({ agents }: { agents: Agent[] }): ReactNode {
   const [search, setSearch] = useParameter("search");
   const [status, setStatus] = useParameter("status");

@@ -12,10 +12,12 @@ import type { Agent } from "../../lib/wire.ts";
 import { useNetworkNames } from "../../shared/info.ts";
 import { archiveAgent } from "./api.ts";
 
-/** The end of an agent. The server refuses it while a cent could be stranded; the screen says so first. */
+/**
+ * Archives an agent. The server refuses while the agent may hold money, so the screen explains that first.
+ */
 export function ArchiveAgent({ agent }: { agent: Agent }): ReactNode {
   const navigate = useNavigate();
-  const [isAsking, setAsking] = useState(false);
+  const [isConfirming, setConfirming] = useState(false);
   const nameOf = useNetworkNames();
   const { known, silent } = totalOf(agent.balances);
   const isEmpty = known === 0n && silent.length === 0;
@@ -50,7 +52,7 @@ export function ArchiveAgent({ agent }: { agent: Agent }): ReactNode {
             disabled={!isEmpty}
             onClick={() => {
               archive.reset();
-              setAsking(true);
+              setConfirming(true);
             }}
           >
             Archive agent…
@@ -58,14 +60,14 @@ export function ArchiveAgent({ agent }: { agent: Agent }): ReactNode {
         </Row>
       </Stack>
       <ConfirmDialog
-        opened={isAsking}
+        opened={isConfirming}
         title={`Archive ${agent.name}?`}
         confirm="Archive"
         pending={archive.isPending && "Archiving…"}
         failed="The agent was not archived"
         error={archive.error}
         onCancel={() => {
-          setAsking(false);
+          setConfirming(false);
         }}
         onConfirm={() => {
           archive.mutate();

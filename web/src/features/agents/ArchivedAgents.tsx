@@ -7,7 +7,7 @@ import { TimeAgo } from "../../components/RelativeTime.tsx";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
 import { agentsQuery } from "./api.ts";
 
-/** Archived agents keep their history; they are fetched when somebody asks for them. */
+/** Archived agents keep their history; they are loaded when the section is opened. */
 export function ArchivedAgents(): ReactNode {
   const [isOpen, setOpen] = useState(false);
   const { data, error, isFetching, refetch } = useQuery({ ...agentsQuery(true), enabled: isOpen });

@@ -4,7 +4,7 @@ import { Muted } from "../../components/Layout.tsx";
 import { useNetworkNames } from "../../shared/info.ts";
 import { overviewQuery } from "./api.ts";
 
-/** What the gas of these agents' payments has cost, and what is left of a day's budget for it. */
+/** The gas cost of these agents' payments, and the rest of the daily gas budget. */
 export function GasLine(): ReactNode {
   const { data } = useQuery(overviewQuery());
   const nameOf = useNetworkNames();

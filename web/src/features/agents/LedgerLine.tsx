@@ -13,7 +13,7 @@ type LedgerState = Overview["ledger"][number];
 const blockOf = ({ asOfBlock }: LedgerState): string =>
   asOfBlock === null ? "" : BigInt(asOfBlock).toLocaleString("en-US");
 
-/** Whether what is shown here is what the chain says, and up to which block that was looked at. */
+/** Whether the ledger matches the chain, and up to which block this was checked. */
 export function LedgerLine(): ReactNode {
   const { data } = useQuery(overviewQuery());
   const info = useInfo();

@@ -8,7 +8,7 @@ import type { Agent } from "../../lib/wire.ts";
 import { pause, resume } from "./api.ts";
 import { NotSigned } from "../../lib/orders/signing.ts";
 
-/** Pausing is the brake: it acts at once, on the session alone. Resuming is the owner's wallet's to allow. */
+/** Pausing needs only the session and takes effect at once. Resuming needs the owner's signature. */
 export function PauseButton({ agent, compact }: { agent: Agent; compact?: boolean }): ReactNode {
   const isPaused = agent.status === "paused";
   const verb = isPaused ? "Resume" : "Pause";

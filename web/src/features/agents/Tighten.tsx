@@ -10,7 +10,10 @@ import { useParameter } from "../../lib/use-parameter.ts";
 import type { Agent } from "../../lib/wire.ts";
 import { pause } from "./api.ts";
 
-/** The links of our mails, `?do=pause` and `?do=lower`: both tighten, by a press and without the wallet. */
+/**
+ * The links in our emails, `?do=pause` and `?do=lower`: both restrict the agent, with one press and without
+ * the wallet.
+ */
 export function Tighten({ agent }: { agent: Agent }): ReactNode {
   const [wanted, setWanted] = useParameter("do");
   const leave = (): void => {

@@ -22,9 +22,9 @@ export function Totals(): ReactNode {
     );
   const totals = data?.totals;
   const { known, silent } = totalOf(totals?.balances ?? []);
-  // What is known is worth telling, with what it lacks.
+  // Shows the sum of the known balances, and names the networks that are missing.
   const isPartly = silent.length > 0 && silent.length < (totals?.balances.length ?? 0);
-  const bone = <Skeleton shape="figure" />;
+  const skeleton = <Skeleton shape="figure" />;
   return (
     <Stats>
       <Stat
@@ -35,7 +35,7 @@ export function Totals(): ReactNode {
             : undefined
         }
       >
-        {totals ? <Money amount={isPartly ? known : totals.balance} /> : bone}
+        {totals ? <Money amount={isPartly ? known : totals.balance} /> : skeleton}
       </Stat>
       <Stat
         label="Spent in 24 h"
@@ -47,16 +47,16 @@ export function Totals(): ReactNode {
           ) : undefined
         }
       >
-        {totals ? <Money amount={totals.spent24h} /> : bone}
+        {totals ? <Money amount={totals.spent24h} /> : skeleton}
       </Stat>
       <Stat
         label="Blocked in 24 h"
         note={totals ? (totals.blocked24h === 1 ? "payment" : "payments") : undefined}
       >
-        {totals ? totals.blocked24h : bone}
+        {totals ? totals.blocked24h : skeleton}
       </Stat>
       <Stat label="Active agents" note={totals ? `of ${totals.agents}` : undefined}>
-        {totals ? totals.activeAgents : bone}
+        {totals ? totals.activeAgents : skeleton}
       </Stat>
     </Stats>
   );

@@ -1,12 +1,12 @@
 import { queryOptions } from "@tanstack/react-query";
 import { api } from "../../lib/api.ts";
-import { policyAsk } from "../../lib/orders/asks.ts";
+import { policyRequest } from "../../lib/orders/requests.ts";
 import { signed } from "../../lib/orders/signed.ts";
 import { queryClient } from "../../lib/query-client.ts";
 import { keys } from "../../lib/query-keys.ts";
 import type { Agent, Overview, Page } from "../../lib/wire.ts";
 
-/** All of an owner's agents: searched and sorted here, so the pages are put together first. */
+/** All pages of an owner's agents, because the browser searches and sorts them. */
 async function fetchAllAgents(archived: boolean, signal: AbortSignal): Promise<Agent[]> {
   const agents: Agent[] = [];
   let cursor: string | undefined;
@@ -31,15 +31,15 @@ export const agentQuery = (id: string) =>
   queryOptions({
     queryKey: keys.agent(id),
     queryFn: ({ signal }) => api.get<Agent>(`/api/agents/${id}`, { signal }),
-    // Money may also arrive from outside; the chain sends no event for that.
+    // Transfers from outside arrive without an event.
     refetchInterval: 10_000,
   });
 
-/** What the server says now, whatever is kept; whoever shows the agent sees it too. */
+/** Reads the agent from the server, bypassing the cache, and updates the screens that show it. */
 export const reloadAgent = (id: string): Promise<Agent> =>
   queryClient.fetchQuery({ ...agentQuery(id), staleTime: 0 });
 
-/** Totals and series of all agents, or of one. */
+/** Totals and series of all agents, or of one agent. */
 export const overviewQuery = (agentId?: string) =>
   queryOptions({
     queryKey: keys.overview(agentId),
@@ -52,11 +52,11 @@ export const pause = (id: string): Promise<unknown> =>
 
 export const resume = (agent: Agent): Promise<unknown> =>
   signed(
-    policyAsk({
+    policyRequest({
       agent,
       title: `Resume ${agent.name}`,
       apply: (terms) => terms,
-      beside: [{ what: "Agent", before: "paused", after: "active" }],
+      otherChanges: [{ what: "Agent", before: "paused", after: "active" }],
     }),
     (signature) => api.patch(`/api/agents/${agent.id}`, { status: "active", ...signature }),
   );

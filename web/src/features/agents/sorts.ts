@@ -1,4 +1,4 @@
-/** The orders an owner may see the agents in. */
+/** The sort orders of the list of agents. */
 import { atomic, perMille } from "../../lib/money.ts";
 import { totalOf } from "../../lib/balances.ts";
 import type { Agent } from "../../lib/wire.ts";
@@ -31,7 +31,7 @@ export const SORTS = {
   },
 } as const;
 
-/** The first one is the usual one, and so is not in the address. */
+/** The first one is the default, which is not in the URL. */
 export const SORT_OPTIONS = Object.entries(SORTS).map(([key, { label }]) => ({
   value: key === "recent" ? "" : key,
   label,

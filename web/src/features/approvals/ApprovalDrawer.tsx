@@ -21,12 +21,12 @@ import { STATUS } from "./words.ts";
 
 interface ApprovalDrawerProps {
   approvalId: string | null;
-  /** The row as the list has it. */
+  /** The list's entry for it. */
   known: Approval | undefined;
   onClose: () => void;
 }
 
-/** Opening it decides nothing: only the two buttons do. */
+/** Opening it does not decide the request: only the two buttons do. */
 export function ApprovalDrawer({ approvalId, known, onClose }: ApprovalDrawerProps): ReactNode {
   const query = useQuery({
     ...approvalQuery(approvalId ?? ""),

@@ -7,16 +7,16 @@ import { keys } from "../../lib/query-keys.ts";
 import type { Approval, Page } from "../../lib/wire.ts";
 import styles from "./Approvals.module.css";
 
-/** What waits for the owner now: few, so one page holds them. */
+/** The open approval requests: few enough for one page. */
 const openQuery = queryOptions({
   queryKey: keys.approvals("open"),
   queryFn: ({ signal }) =>
     api.get<Page<Approval>>("/api/approvals", { signal, query: { status: "open", limit: 100 } }),
-  // On screens without a line for events, and for what ends by itself.
+  // For screens without an event stream, and for requests that expire.
   refetchInterval: 30_000,
 });
 
-/** In the head of every page: how many payments wait for the owner. */
+/** In every page's header: the number of payments that wait for the owner. */
 export function ApprovalsLink(): ReactNode {
   const count = useQuery(openQuery).data?.items.length ?? 0;
   return (

@@ -1,6 +1,6 @@
 import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
 import { api } from "../../lib/api.ts";
-import { approvalAsk } from "../../lib/orders/asks.ts";
+import { approvalRequest } from "../../lib/orders/requests.ts";
 import { signed } from "../../lib/orders/signed.ts";
 import { keys } from "../../lib/query-keys.ts";
 import type { Approval, Page } from "../../lib/wire.ts";
@@ -25,7 +25,7 @@ export const approvalQuery = (id: string) =>
   });
 
 export const approve = (approval: Approval): Promise<Approval> =>
-  signed(approvalAsk(approval), (signature) =>
+  signed(approvalRequest(approval), (signature) =>
     api.post<Approval>(`${path(approval.id)}/approve`, { ...signature }),
   );
 

@@ -11,7 +11,7 @@ import { keys } from "../../lib/query-keys.ts";
 import { formatDateTime } from "../../lib/time.ts";
 import type { Agent, AuditEntry, Page } from "../../lib/wire.ts";
 import styles from "./Audit.module.css";
-import { actionName, fieldName, sayValue } from "./words.ts";
+import { actionName, fieldName, describeValue } from "./words.ts";
 
 const auditQuery = (agentId: string) =>
   infiniteQueryOptions({
@@ -48,7 +48,7 @@ export function Audit({ agent }: { agent: Agent }): ReactNode {
   );
 }
 
-/** The zero address is nobody's: the chain told, or somebody unknown tried. */
+/** The zero address stands for no account: an event of the chain, or an attempt by an unknown caller. */
 function Actor({ entry: { actor, action } }: { entry: AuditEntry }): ReactNode {
   if (!/^0x0+$/.test(actor)) return <Address value={actor} copy={false} />;
   return action.endsWith(".refused") ? "unknown" : "the chain";
@@ -73,10 +73,10 @@ function Entry({ entry }: { entry: AuditEntry }): ReactNode {
             <dt>{fieldName(field)}</dt>
             <dd>
               {entry.before !== null && field in entry.before && (
-                <del>{sayValue(entry.before[field])}</del>
+                <del>{describeValue(entry.before[field])}</del>
               )}{" "}
               {entry.after !== null && field in entry.after && (
-                <ins>{sayValue(entry.after[field])}</ins>
+                <ins>{describeValue(entry.after[field])}</ins>
               )}
             </dd>
           </div>

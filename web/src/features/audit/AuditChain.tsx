@@ -11,7 +11,7 @@ import { saveFile } from "../../lib/save-file.ts";
 import { useOwner } from "../../shared/session/session-context.ts";
 import { chainQuery, downloadChain, type ChainEnd } from "./chain.ts";
 
-/** Whether the owner's audit holds together, and a copy of it to take away. */
+/** Whether the owner's audit log is unbroken, and a download of it. */
 export function AuditChain(): ReactNode {
   const { address } = useOwner();
   const chain = useQuery(chainQuery(address));

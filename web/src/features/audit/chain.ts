@@ -1,6 +1,7 @@
 /**
- * The chain as this browser checks it: each entry has the hash of its text and follows the one before. The end it came
- * to is kept here, where nobody who rewrites the service's database reaches, and the next look begins there.
+ * Verifies the audit log's hash chain in this browser: each entry has the hash of its text and refers to the
+ * entry before. The end of the verified chain is stored here, out of reach of anybody who could rewrite the
+ * service's database, and the next check starts there.
  */
 import { queryOptions } from "@tanstack/react-query";
 import { send } from "../../lib/api.ts";
@@ -22,7 +23,7 @@ export const chainQuery = (address: string) =>
     queryKey: keys.auditChain,
     queryFn: async ({ signal }): Promise<ChainState> => {
       const known = recall(address);
-      // The last known entry comes again: if it is another one now, or gone, the past was changed.
+      // The last verified entry is read again: if it differs or is missing, the log was changed.
       const lines = await readLines(Math.max(0, known.seq - 1), signal);
       const state = await follow(lines, known);
       if (state.ok) remember(address, state.end);
@@ -30,7 +31,7 @@ export const chainQuery = (address: string) =>
     },
   });
 
-/** All of it, for a file. */
+/** The complete log, for a download. */
 export async function downloadChain(): Promise<Blob> {
   return (await send("GET", "/api/audit/export", { accept: "application/x-ndjson" })).blob();
 }
@@ -95,6 +96,6 @@ function remember(address: string, { seq, hash }: ChainEnd): void {
   try {
     localStorage.setItem(slot(address), `${seq}:${hash}`);
   } catch {
-    // A browser that keeps nothing begins anew next time.
+    // A browser without storage verifies from the start each time.
   }
 }

@@ -1,4 +1,4 @@
-/** The audit keeps what the API saw; a person reads it in words. */
+/** Descriptions of audit entries for display. */
 import { shortAddress } from "../../lib/address.ts";
 import { formatDateTime } from "../../lib/time.ts";
 
@@ -14,24 +14,25 @@ export const fieldName = (field: string): string => {
 /** `agent.created` -> "Agent created". */
 export const actionName = (action: string): string => fieldName(action.replaceAll(/[._]/g, " "));
 
-export function sayValue(value: unknown): string {
+export function describeValue(value: unknown): string {
   if (value === undefined || value === null || value === "") return "none";
-  if (Array.isArray(value)) return value.length === 0 ? "nobody" : value.map(sayValue).join(", ");
-  if (isRecord(value)) return sayRecord(value);
+  if (Array.isArray(value))
+    return value.length === 0 ? "nobody" : value.map(describeValue).join(", ");
+  if (isRecord(value)) return describeRecord(value);
   if (typeof value === "string") {
     if (/^\d{4}-\d\d-\d\dT/.test(value)) return formatDateTime(value);
-    // Nonces and hashes too: the export has them whole.
+    // Nonces and hashes are shortened too; the export contains them in full.
     return /^0x([0-9a-fA-F]{40}|[0-9a-fA-F]{64})$/.test(value) ? shortAddress(value) : value;
   }
   return JSON.stringify(value);
 }
 
-function sayRecord(record: Record<string, unknown>): string {
+function describeRecord(record: Record<string, unknown>): string {
   const { address, label, prefix, last4 } = record;
   if (typeof address === "string")
     return `${typeof label === "string" && label !== "" ? `${label} ` : ""}${shortAddress(address)}`;
   if (typeof prefix === "string" && typeof last4 === "string") return `${prefix}…${last4}`;
   return Object.entries(record)
-    .map(([key, value]) => `${fieldName(key)}: ${sayValue(value)}`)
+    .map(([key, value]) => `${fieldName(key)}: ${describeValue(value)}`)
     .join("; ");
 }

@@ -9,13 +9,13 @@ import styles from "./Consent.module.css";
 
 interface ChooseAgentProps {
   agents: Agent[];
-  /** Empty: one that is made now. */
+  /** Empty for a new agent. */
   chosen: string;
   onChoose: (id: string) => void;
   createAgent: ReactNode;
 }
 
-/** One agent, never several: what the program may do is what that one may. */
+/** The choice of one agent: the program gets the permissions of that agent only. */
 export function ChooseAgent(props: ChooseAgentProps): ReactNode {
   const { agents, chosen, onChoose, createAgent } = props;
   const isCreating = chosen === "";

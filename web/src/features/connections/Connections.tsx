@@ -17,7 +17,7 @@ import type { Agent, Connection } from "../../lib/wire.ts";
 import { useInfo } from "../../shared/info.ts";
 import { connectionsQuery, endConnection } from "./api.ts";
 
-/** Programs that use this agent by OAuth; ending one needs no wallet. */
+/** Programs that use this agent over OAuth; ending a connection needs no wallet. */
 export function Connections({ agent }: { agent: Agent }): ReactNode {
   const query = useInfiniteQuery(connectionsQuery(agent.id));
   const [ending, setEnding] = useState<Connection>();

@@ -15,14 +15,17 @@ import { ChooseAgent } from "./ChooseAgent.tsx";
 import styles from "./Consent.module.css";
 
 interface ConsentProps {
-  /** Of the address; undefined where it says something twice. */
+  /** The query parameters; undefined where one occurs twice. */
   parameters: Record<string, string> | undefined;
   agents: Agent[];
-  /** The form for a new one belongs to another feature. */
+  /** The form for a new agent, which belongs to another feature. */
   createAgent: (onCreated: (agent: Agent) => void) => ReactNode;
 }
 
-/** A program asks for one of the owner's agents. Nothing is given by opening this page, nor by a press that no wallet follows. */
+/**
+ * The consent page: a program requests access to one of the owner's agents. Opening the page grants nothing,
+ * nor does a press without the wallet's signature.
+ */
 export function Consent({ parameters, ...rest }: ConsentProps): ReactNode {
   const query = useQuery({
     ...consentQuery(parameters ?? {}),
@@ -42,7 +45,10 @@ export function Consent({ parameters, ...rest }: ConsentProps): ReactNode {
   return <Question consent={query.data} {...rest} />;
 }
 
-/** Where program and address are known to belong together, the way back is offered; it is never taken by itself. */
+/**
+ * Where the redirect URI is known to be the program's, a link back is shown; it is never followed
+ * automatically.
+ */
 function Refusal({ error }: { error: unknown }): ReactNode {
   const { redirectTo, place } = error instanceof ApiError ? error.problem : {};
   return (

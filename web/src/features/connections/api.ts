@@ -1,18 +1,18 @@
 import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
 import { api } from "../../lib/api.ts";
-import { keyAsk } from "../../lib/orders/asks.ts";
+import { keyRequest } from "../../lib/orders/requests.ts";
 import { signed } from "../../lib/orders/signed.ts";
 import { keys } from "../../lib/query-keys.ts";
 import type { Agent, Connection, ConsentRequest, Page } from "../../lib/wire.ts";
 
-/** A program that says one thing twice is asking two readers for two things. */
+/** A repeated parameter is refused, because two readers might use different values of it. */
 export function parametersIn(search: string): Record<string, string> | undefined {
   const parameters = new URLSearchParams(search);
   const names = [...parameters.keys()];
   return new Set(names).size === names.length ? Object.fromEntries(parameters) : undefined;
 }
 
-/** Opens the consent for this session: asked once, and again only when the person says so. */
+/** Creates the consent request for this session: once, and again only when the user retries. */
 export const consentQuery = (parameters: Record<string, string>) =>
   queryOptions({
     queryKey: keys.consent(parameters),
@@ -30,7 +30,7 @@ interface Answered {
 
 export const allowConsent = (consent: ConsentRequest, agent: Agent): Promise<Answered> =>
   signed(
-    keyAsk({
+    keyRequest({
       agent,
       title: "Connect the program",
       what: "Program",
@@ -44,7 +44,9 @@ export const allowConsent = (consent: ConsentRequest, agent: Agent): Promise<Ans
 export const denyConsent = (consent: ConsentRequest): Promise<Answered> =>
   api.post(`/api/oauth/requests/${consent.id}/deny`);
 
-/** Only to where a program can be; what would run in this page is never opened, whoever sent it. */
+/**
+ * Navigates only to URLs of programs, never to a URL that would run in this page, even if the server sent it.
+ */
 export function goTo(redirectTo: string): void {
   const { protocol } = new URL(redirectTo);
   if (/^(javascript|data|blob|file|vbscript|about|filesystem):$/.test(protocol))

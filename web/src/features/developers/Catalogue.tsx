@@ -20,7 +20,7 @@ const catalogueQuery = queryOptions({
   staleTime: Number.POSITIVE_INFINITY,
 });
 
-/** Every code the API can answer, from the server's own table. `#code` leads to one. */
+/** Every error code of the API, from the server's own table. `#code` links to one. */
 export function Catalogue(): ReactNode {
   const { hash } = useLocation();
   const query = useQuery(catalogueQuery);
@@ -82,7 +82,7 @@ export function Catalogue(): ReactNode {
   );
 }
 
-/** The table writes code in backticks. */
+/** The table marks code with backticks. */
 const withCode = (text: string): ReactNode =>
   text
     .split("`")

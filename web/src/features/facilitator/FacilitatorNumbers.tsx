@@ -60,7 +60,7 @@ export function VolumeChart({ stats }: { stats: FacilitatorStats }): ReactNode {
   );
 }
 
-/** Many authorizations share one transaction when they arrive together: that is what makes them cheap. */
+/** Authorizations that arrive together share one transaction, which makes them cheap. */
 export function BatchChart({ stats }: { stats: FacilitatorStats }): ReactNode {
   const sizes = [...stats.batchSizes].sort((a, b) => a.size - b.size);
   const transactions = sizes.reduce((sum, { count }) => sum + count, 0);

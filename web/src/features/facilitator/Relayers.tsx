@@ -7,7 +7,7 @@ import type { FacilitatorStats } from "../../lib/wire.ts";
 import { findNetwork, useExplorer, useInfo } from "../../shared/info.ts";
 import styles from "./Facilitator.module.css";
 
-/** Gas is counted in 18 decimals; four of them say whether it lasts. Cut, not rounded up. */
+/** Gas has 18 decimals; four are enough to see whether it lasts. Truncated, not rounded up. */
 const shortGas = (balance: string): string => {
   const [whole = "0", fraction = ""] = balance.split(".");
   const cut = fraction.slice(0, 4).replace(/0+$/, "");

@@ -13,7 +13,7 @@ import styles from "./BalanceCard.module.css";
 import { FundDialog } from "./FundDialog.tsx";
 import { WholeAddress } from "./WholeAddress.tsx";
 
-/** What the agent holds, where it holds it, and the way to more. */
+/** The agent's balance on each network, with the ways to fund it. */
 export function BalanceCard({ agent }: { agent: Agent }): ReactNode {
   const explorer = useExplorer(agent.network);
   const [open, setOpen] = useState<"fund" | "qr">();

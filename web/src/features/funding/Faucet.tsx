@@ -7,31 +7,31 @@ import { Money } from "../../components/Money.tsx";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Agent } from "../../lib/wire.ts";
 import { localInfoQuery } from "../../shared/info.ts";
-import { askFaucet } from "./fund.ts";
+import { requestFaucet } from "./fund.ts";
 
-/** The local chain's play money. */
+/** Test money on the local chain. */
 export function Faucet({ agent }: { agent: Agent }): ReactNode {
   const { data: local } = useQuery(localInfoQuery);
-  const ask = useMutation({
-    mutationFn: () => askFaucet(agent.walletAddress),
+  const request = useMutation({
+    mutationFn: () => requestFaucet(agent.walletAddress),
     onSettled: invalidate.afterPayment,
   });
   return (
     <Stack gap={4}>
       <p>This is a local test chain. Its faucet gives test USDC as often as you like.</p>
-      {ask.error && <ErrorNotice title="The faucet failed" error={ask.error} />}
-      {ask.isSuccess && (
+      {request.error && <ErrorNotice title="The faucet failed" error={request.error} />}
+      {request.isSuccess && (
         <Note tone="ok">
           <span role="status">
-            <Money amount={ask.data.amount} /> arrived.
+            <Money amount={request.data.amount} /> arrived.
           </span>
         </Note>
       )}
       <Button
         variant="primary"
-        pending={ask.isPending && "Sending…"}
+        pending={request.isPending && "Sending…"}
         onClick={() => {
-          ask.mutate();
+          request.mutate();
         }}
       >
         Get {local ? <Money amount={local.faucetAmount} /> : "USDC"}

@@ -16,7 +16,7 @@ export interface FundProps {
   network: NetworkInfo;
 }
 
-/** From the owner's own wallet: an amount, and one signature. */
+/** Funds the agent from the owner's wallet: an amount, and one signature. */
 export function FundForm({
   agent,
   info,

@@ -18,8 +18,8 @@ export function FundOutcome({ result, error, explorer, onAgain }: FundOutcomePro
   if (error !== null && isRejection(error))
     return <Note>You declined in your wallet. No money moved.</Note>;
   if (error !== null) {
-    const isOurs = error instanceof ApiError || error instanceof FundingError;
-    return <ErrorNotice title="The transfer failed" error={isOurs ? error : walletError(error)} />;
+    const isKnown = error instanceof ApiError || error instanceof FundingError;
+    return <ErrorNotice title="The transfer failed" error={isKnown ? error : walletError(error)} />;
   }
   if (!result) return null;
   if (result.kind === "pending") {

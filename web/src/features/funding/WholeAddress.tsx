@@ -10,7 +10,7 @@ const QrCode = lazy(async () => {
   return { default: QRCodeSVG };
 });
 
-/** To be scanned, or read to the last digit. */
+/** The full address, as text and as a QR code. */
 export function WholeAddress({
   agent,
   network = agent.network,
@@ -22,7 +22,7 @@ export function WholeAddress({
   const explorer = useExplorer(network);
   return (
     <>
-      {/* Dark on light in both themes: many scanners cannot read it the other way round. */}
+      {/* Dark on light in both themes, because many scanners cannot read inverted codes. */}
       <div className={styles.code}>
         <Suspense fallback={<Skeleton shape="block" />}>
           <QrCode

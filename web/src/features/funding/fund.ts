@@ -27,7 +27,7 @@ export interface FundRequest {
   amountAtomic: bigint;
 }
 
-/** What the same settle may be asked for again with, when its first answer was "not final yet". */
+/** The body with which the same settlement is requested again after "settlement_pending". */
 export type SettleBody = Record<string, unknown>;
 
 export type PendingFund = { kind: "pending"; body: SettleBody };
@@ -44,7 +44,7 @@ export async function settle(body: SettleBody): Promise<FundResult> {
   const answer = await api.post<SettleAnswer>("/api/x402/settle", body);
   if (answer.success) return { kind: "done", txHash: answer.transaction ?? "" };
   if (answer.errorReason === "settlement_pending") return { kind: "pending", body };
-  // The same signed transfer went through before this answer: the money arrived, once.
+  // The same signed transfer was settled before this response: the money arrived, once.
   if (answer.errorReason === "duplicate_settlement" && answer.transaction)
     return { kind: "done", txHash: answer.transaction };
   throw new FundingError(
@@ -53,8 +53,8 @@ export async function settle(body: SettleBody): Promise<FundResult> {
 }
 
 /**
- * The owner signs one transfer, our own facilitator relays it, and no gas is needed. Where the host
- * keeps its facilitator for holders of a key, the wallet sends the transfer itself.
+ * The owner signs one transfer and our facilitator sends it, without gas. Where the service's facilitator
+ * requires a key, the wallet sends the transfer itself.
  */
 export async function fund({
   info,
@@ -97,10 +97,10 @@ export async function fund({
   });
 }
 
-export const askFaucet = (address: string): Promise<{ txHash: string; amount: string }> =>
+export const requestFaucet = (address: string): Promise<{ txHash: string; amount: string }> =>
   api.post("/api/local/faucet", { address });
 
-/** What the owner's own wallet holds there; `null` while the chain cannot be read. */
+/** The balance of the owner's wallet on that network; `null` while the chain cannot be read. */
 export const ownBalanceQuery = (network: string) =>
   queryOptions({
     queryKey: keys.ownBalance(network),

@@ -10,7 +10,7 @@ import {
   settle,
 } from "./fund.ts";
 
-/** One transfer to the agent, and asking again for the one whose outcome is not known yet. */
+/** Sends one transfer to the agent, and repeats the request while its outcome is unknown. */
 export function useFund(request: Omit<FundRequest, "amountAtomic">) {
   const { data } = useQuery(ownBalanceQuery(request.network.id));
   const balance = data?.balance ?? null;
@@ -19,7 +19,7 @@ export function useFund(request: Omit<FundRequest, "amountAtomic">) {
       "again" in what ? settle(what.again.body) : fund({ ...request, ...what }),
     onSuccess: invalidate.afterPayment,
   });
-  /** The sentence that says what is wrong with the amount; none, and it is on its way. */
+  /** Returns an error message for an invalid amount; otherwise undefined, and the transfer is sent. */
   const send = (amount: string): string | undefined => {
     const amountAtomic = parseUsdc(amount);
     if (amountAtomic === undefined || amountAtomic === 0n)

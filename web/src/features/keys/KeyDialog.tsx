@@ -25,7 +25,7 @@ interface KeyDialogProps {
   onOpen: (open: OpenKeyDialog) => void;
 }
 
-/** One dialog for all that is done with keys: a form, then the new key, which cannot be had again. */
+/** The dialog for all actions on keys: a form, then the new key, which is shown only once. */
 export function KeyDialog({ agent, open, onOpen }: KeyDialogProps): ReactNode {
   const close = (): void => {
     onOpen(undefined);

@@ -14,7 +14,7 @@ interface KeyRevealProps {
   onDone: () => void;
 }
 
-/** The only time the key is in the browser. It is never put in an address, a store or a log. */
+/** The only time that the browser has the key. It is never put into a URL, a store or a log. */
 export function KeyReveal({ apiKey, agentName, doneLabel, onDone }: KeyRevealProps): ReactNode {
   const info = useInfo();
   const [isShown, setShown] = useState(false);
@@ -53,7 +53,7 @@ export function KeyReveal({ apiKey, agentName, doneLabel, onDone }: KeyRevealPro
   );
 }
 
-/** Closing the tab now would lose the key for good. */
+/** Closing the tab now would lose the key permanently. */
 function useLeaveWarning(isActive: boolean): void {
   useEffect(() => {
     if (!isActive) return undefined;

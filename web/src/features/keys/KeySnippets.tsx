@@ -23,7 +23,7 @@ interface KeySnippetsProps {
   isShown: boolean;
 }
 
-/** First calls with the key in its place: copied whole, drawn masked. */
+/** First calls with the new key: copied with the key, shown with it masked. */
 export function KeySnippets({ apiKey, baseUrl, isShown }: KeySnippetsProps): ReactNode {
   const info = useInfo();
   const [kind, setKind] = useState<Kind>("curl");

@@ -15,7 +15,7 @@ interface SecretKeyProps {
   onShow: (isShown: boolean) => void;
 }
 
-/** Hidden until asked for, copied and saved either way. */
+/** Hidden until the user shows it; it can be copied and saved while hidden. */
 export function SecretKey({
   apiKey,
   agentName,

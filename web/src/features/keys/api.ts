@@ -1,6 +1,6 @@
 import { infiniteQueryOptions } from "@tanstack/react-query";
 import { api } from "../../lib/api.ts";
-import { keyAsk } from "../../lib/orders/asks.ts";
+import { keyRequest } from "../../lib/orders/requests.ts";
 import { signed } from "../../lib/orders/signed.ts";
 import { keys } from "../../lib/query-keys.ts";
 import type { Agent, ApiKey, CreatedKey, Page } from "../../lib/wire.ts";
@@ -22,17 +22,17 @@ export const createKey = (
   label: string,
   expiresAt: string | null,
 ): Promise<CreatedKey> =>
-  signed(keyAsk({ agent, title: "New API key", label, expiresAt }), (signature) =>
+  signed(keyRequest({ agent, title: "New API key", label, expiresAt }), (signature) =>
     api.post(`/api/agents/${agent.id}/keys`, { label, expiresAt, ...signature }),
   );
 
-/** The new key has the label and the end of the old one. */
+/** The new key has the label and the expiry of the old one. */
 export const rotateKey = (
   agent: Agent,
   { id, label, expiresAt }: ApiKey,
   graceSeconds: number,
 ): Promise<CreatedKey> =>
-  signed(keyAsk({ agent, title: "Rotate the key", label, expiresAt }), (signature) =>
+  signed(keyRequest({ agent, title: "Rotate the key", label, expiresAt }), (signature) =>
     api.post(`/api/agents/${agent.id}/keys/${id}/rotate`, { graceSeconds, ...signature }),
   );
 

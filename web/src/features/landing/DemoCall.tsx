@@ -5,7 +5,7 @@ import { askWithoutPaying, fetchPaid } from "../../lib/snippets.ts";
 import { useInfo } from "../../shared/info.ts";
 import styles from "./landing.module.css";
 
-/** Works as it stands: no account, no key. The answer is the protocol's own 402. */
+/** An example call that works without an account or key. The response is the protocol's own 402. */
 export function DemoCall(): ReactNode {
   const info = useInfo();
   const base = info?.publicUrl ?? globalThis.location.origin;

@@ -18,7 +18,7 @@ const LIMITS = {
   nextReleaseAt: null,
 };
 
-/** What the product does, at a glance: an example day, named as one. */
+/** An example day of an agent, labelled as an example. */
 export function Ledger(): ReactNode {
   return (
     <figure

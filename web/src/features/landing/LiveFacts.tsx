@@ -11,7 +11,7 @@ import styles from "./landing.module.css";
 
 const integer = new Intl.NumberFormat("en");
 
-/** Numbers of this very service, read now. */
+/** Current numbers of this service. */
 export function LiveFacts(): ReactNode {
   const { data, error, refetch } = useQuery({ ...infoQuery, refetchInterval: 3_000 });
   if (error && !data)

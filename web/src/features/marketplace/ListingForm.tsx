@@ -7,7 +7,7 @@ import { ListingTermsForm } from "./ListingTermsForm.tsx";
 import { ProbeForm } from "./ProbeForm.tsx";
 
 interface ListingFormProps {
-  /** Edit this one; without it, a new listing begins with a probe of its URL. */
+  /** The listing to edit; without it, a new listing starts with a probe of its URL. */
   listing?: Listing;
   onDone: (listing: Listing) => void;
   onCancel: () => void;

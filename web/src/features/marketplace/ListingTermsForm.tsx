@@ -7,7 +7,7 @@ import { Fields, Row, Stack } from "../../components/Layout.tsx";
 import { toCategory } from "./api.ts";
 import { type ListingTarget, useListingTerms } from "./use-listing-terms.ts";
 
-/** What people read about the API, and the price above which nobody pays. */
+/** The description of the API, and the maximum price that agents pay. */
 export function ListingTermsForm({
   onCancel,
   ...target

@@ -9,7 +9,7 @@ import { updateListing } from "./api.ts";
 import { ListingForm } from "./ListingForm.tsx";
 import { RemoveListing, type RemoveListingProps } from "./RemoveListing.tsx";
 
-/** For the owner of a listing: edit, pause, remove. */
+/** For the listing's owner: edit, pause, remove. */
 export function ManageListing({ listing, onRemoved }: RemoveListingProps): ReactNode {
   const [isEditing, setEditing] = useState(false);
   const close = (): void => {

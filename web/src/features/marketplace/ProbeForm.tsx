@@ -16,7 +16,7 @@ interface ProbeFormProps {
   onCancel: () => void;
 }
 
-/** The API itself says what it costs and whom it pays: it is asked before anything is listed. */
+/** Requests the API once to read its price and payee before it is listed. */
 export function ProbeForm({ found, onFound, onCancel }: ProbeFormProps): ReactNode {
   const [url, setUrl] = useState("");
   const [method, setMethod] = useState("GET");

@@ -13,7 +13,7 @@ export interface RemoveListingProps {
 }
 
 export function RemoveListing({ listing, onRemoved }: RemoveListingProps): ReactNode {
-  const [isAsking, setAsking] = useState(false);
+  const [isConfirming, setConfirming] = useState(false);
   const remove = useMutation({
     mutationFn: () => deleteListing(listing.id),
     onSuccess: async () => {
@@ -26,20 +26,20 @@ export function RemoveListing({ listing, onRemoved }: RemoveListingProps): React
     <>
       <Button
         onClick={() => {
-          setAsking(true);
+          setConfirming(true);
         }}
       >
         Remove…
       </Button>
       <ConfirmDialog
-        opened={isAsking}
+        opened={isConfirming}
         title={`Remove ${listing.thirdParty.name}?`}
         confirm="Remove"
         pending={remove.isPending && "Removing…"}
         failed="The listing was not removed"
         error={remove.error}
         onCancel={() => {
-          setAsking(false);
+          setConfirming(false);
         }}
         onConfirm={() => {
           remove.mutate();

@@ -10,14 +10,14 @@ import { useExplorer } from "../../shared/info.ts";
 import { tryListing } from "./api.ts";
 import { Receipt, VerdictNote } from "./TrialAnswers.tsx";
 
-/** First the question, which pays nothing, then the payment. */
+/** First a dry run, which pays nothing, then the payment. */
 export function Trial({ agentId, listing }: { agentId: string; listing: Listing }): ReactNode {
   const explorer = useExplorer(listing.network);
   const dryRun = useMutation({
     mutationFn: () =>
       tryListing(agentId, { listingId: listing.id, dryRun: true }, crypto.randomUUID()),
   });
-  // One key per dry run: pressing twice, or asking again after a lost answer, pays once.
+  // One idempotency key per dry run: a second press, or a retry after a lost response, pays once.
   const [payKey, setPayKey] = useState("");
   const pay = useMutation({
     mutationFn: () =>

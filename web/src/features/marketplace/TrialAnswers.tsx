@@ -9,7 +9,7 @@ import styles from "./TrialAnswers.module.css";
 
 type Verdict = NonNullable<FetchAnswer["verdict"]>;
 
-/** Whether the rules would let it pass, rule by rule. */
+/** Whether the agent's rules would allow the payment, rule by rule. */
 export function VerdictNote({ verdict, price }: { verdict: Verdict; price: string }): ReactNode {
   return (
     <Note tone={verdict.allowed ? "ok" : "warn"}>

@@ -16,11 +16,13 @@ interface TryListingProps {
     error: unknown;
     refetch: () => unknown;
   };
-  /** Puts the seller on an agent's allowlist; the rules belong to another feature. */
+  /** Adds the seller to an agent's allowlist; the rules belong to another feature. */
   allowSeller: (agent: Agent) => ReactNode;
 }
 
-/** Ask what a call would cost this agent and whether its rules allow it; then pay, if the owner says so. */
+/**
+ * Checks what a call would cost this agent and whether its rules allow it; then pays, if the owner confirms.
+ */
 export function TryListing({ listing, agents, allowSeller }: TryListingProps): ReactNode {
   const [chosen, setChosen] = useState("");
   const list = (agents.data ?? []).filter((agent) => agent.network === listing.network);

@@ -10,7 +10,7 @@ export interface ListingFilter {
   mine?: boolean;
 }
 
-/** What is typed, as the one short word the API takes. */
+/** Reduces the typed text to the characters that the API accepts for a category. */
 export const toCategory = (text: string): string =>
   text.toLowerCase().replaceAll(/[^a-z0-9-]/g, "");
 
@@ -69,7 +69,7 @@ export interface Trial {
   maxAmount?: string;
 }
 
-/** What the agent's own x402-fetch would answer, asked by its owner; the same guardrails rule. */
+/** The same as the agent's own x402-fetch with the same guardrails, requested by its owner. */
 export const tryListing = (
   agentId: string,
   trial: Trial,

@@ -6,7 +6,7 @@ import { invalidate } from "../../lib/query-keys.ts";
 import type { Listing, ProbeResult } from "../../lib/wire.ts";
 import { createListing, updateListing } from "./api.ts";
 
-/** A listing that is edited, or the probed API that becomes one. */
+/** An existing listing, or a probed API for a new one. */
 export type ListingTarget = { onDone: (listing: Listing) => void } & (
   | { listing: Listing; found?: undefined }
   | { found: ProbeResult; listing?: undefined }

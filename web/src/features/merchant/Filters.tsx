@@ -10,7 +10,7 @@ import { STATUS_OPTIONS } from "./words.ts";
 
 export type Choice = ReturnType<typeof useChoice>;
 
-/** What is chosen, in the address; and the part of it that is whole enough to ask for. */
+/** The filter in the URL, and the valid part of it for the request. */
 export function useChoice() {
   const [status, setStatus] = useParameter("status");
   const [network, setNetwork] = useParameter("network");
@@ -39,7 +39,7 @@ export function useChoice() {
   };
 }
 
-/** A day of the person who looks, as its first moment. */
+/** The start of a day in the user's time zone. */
 function instant(date: string, addDays: number): string | undefined {
   const [year = 0, month = 1, day = 1] = date.split("-").map(Number);
   const time = new Date(year, month - 1, day + addDays);

@@ -140,14 +140,14 @@ function KeyRow({
   );
 }
 
-/** The only time the key is in the browser. It is never put in an address, a store or a log. */
+/** The only time that the browser has the key. It is never put into a URL, a store or a log. */
 function NewKey({ onClose }: { onClose: () => void }): ReactNode {
   const [label, setLabel] = useState("");
   const [isSaved, setSaved] = useState(false);
   const create = useMutation({
     mutationFn: createMerchantKey,
     onSettled: invalidate.afterMerchantKeys,
-    // The answer holds the key; it must not outlive the dialog.
+    // The response contains the key, which must not stay in memory after the dialog.
     gcTime: 0,
   });
   if (create.data)

@@ -10,7 +10,7 @@ import type { Merchant } from "../../lib/wire.ts";
 import styles from "./Merchant.module.css";
 
 const integer = new Intl.NumberFormat("en");
-/** Days are those of the books: UTC. */
+/** Days are in UTC, as in the server's statistics. */
 const day = new Intl.DateTimeFormat("en", { day: "numeric", month: "short", timeZone: "UTC" });
 
 export function MerchantNumbers({
@@ -60,7 +60,7 @@ export function VolumePerDay({ merchant }: { merchant: Merchant }): ReactNode {
   );
 }
 
-/** Failures in the books, and what was refused before it got there. */
+/** Failed settlements, and payments that were refused before settlement. */
 export function WhyFailed({ merchant }: { merchant: Merchant }): ReactNode {
   return (
     <Columns>

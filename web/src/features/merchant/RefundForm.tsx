@@ -18,7 +18,7 @@ interface RefundFormProps {
   network: NetworkInfo;
 }
 
-/** A transfer back to the payer, which the merchant's own wallet signs. */
+/** A refund is a transfer to the payer, signed by the merchant's own wallet. */
 export function RefundForm({ settlement, network }: RefundFormProps): ReactNode {
   const { address, second } = useOwner();
   const { refundable } = settlement;

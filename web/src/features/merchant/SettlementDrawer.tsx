@@ -14,7 +14,7 @@ import { useExplorer, useNetwork } from "../../shared/info.ts";
 import { settlementQuery } from "./api.ts";
 import styles from "./Merchant.module.css";
 import { RefundForm } from "./RefundForm.tsx";
-import { refundWords, statusOf } from "./words.ts";
+import { refundLabel, statusOf } from "./words.ts";
 
 export function SettlementDrawer({
   id,
@@ -98,7 +98,7 @@ function Details({ settlement }: { settlement: MerchantSettlementDetail }): Reac
 }
 
 function RefundLine({ refund, explorer }: { refund: Refund; explorer?: string }): ReactNode {
-  const words = refundWords(refund);
+  const words = refundLabel(refund);
   return (
     <li className={styles.refund}>
       <Badge tone={words.tone}>{words.label}</Badge>

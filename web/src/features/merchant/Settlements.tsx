@@ -22,7 +22,7 @@ import styles from "./Merchant.module.css";
 import { SettlementDrawer } from "./SettlementDrawer.tsx";
 import { statusOf } from "./words.ts";
 
-/** What was settled, narrowed by what stands in the address: back, refresh and sharing keep it. */
+/** The list of settlements, filtered by the URL: back, reload and sharing keep it. */
 export function Settlements(): ReactNode {
   const choice = useChoice();
   const { filter } = choice;

@@ -4,7 +4,7 @@ import { api } from "../../lib/api.ts";
 import { serverNowMs } from "../../lib/clock.ts";
 import { formatUsdc, toDecimal } from "../../lib/money.ts";
 import { signed } from "../../lib/orders/signed.ts";
-import { type Ask, OrderMismatch } from "../../lib/orders/signing.ts";
+import { type SignatureRequest, OrderMismatch } from "../../lib/orders/signing.ts";
 import { keys } from "../../lib/query-keys.ts";
 import { type Authorization, transferTypedData } from "../../lib/wallet/typed-data.ts";
 import type {
@@ -18,7 +18,7 @@ import type {
   Refund,
 } from "../../lib/wire.ts";
 
-/** Money comes while somebody looks. */
+/** Short, because payments arrive while the page is open. */
 const FRESH_MS = 5_000;
 
 export const merchantQuery = (days: string) =>
@@ -47,7 +47,7 @@ export const settlementsQuery = (filter: SettlementFilter) =>
     refetchInterval: FRESH_MS,
   });
 
-/** A link and no script: the browser writes the file while it comes. */
+/** A link instead of a script, so that the browser writes the file while it downloads. */
 export function csvHref(filter: SettlementFilter): string {
   const given = Object.entries(filter).flatMap(([name, value]) =>
     value === undefined ? [] : [[name, value]],
@@ -62,20 +62,22 @@ export const settlementQuery = (id: string) =>
     queryFn: ({ signal }) => api.get<MerchantSettlementDetail>(`${SETTLEMENTS}/${id}`, { signal }),
   });
 
-/** A transfer is good for 15 minutes, and some for clocks that differ. */
+/** A transfer is valid for 15 minutes; the margin allows for clock differences. */
 const MAX_WAIT_MS = 20 * 60_000;
 
-/** Back to the payer, from the wallet that was paid, exactly this amount: nothing else reaches the wallet. */
-function refundAsk(
+/**
+ * Checks the order before the wallet sees it: from the paid wallet back to the payer, exactly this amount.
+ */
+function refundRequest(
   settlement: MerchantSettlement,
   network: NetworkInfo,
   { owner, amount }: { owner: string; amount: string },
-): Ask {
+): SignatureRequest {
   const what = `${formatUsdc(amount)} USDC`;
   return {
     kind: (order) => transferTypedData(network, order as unknown as Authorization),
     title: `Refund ${what}`,
-    isTold: true,
+    isOnScreen: true,
     chainId: network.chainId,
     effect: `This sends ${what} from your wallet. Purser pays the gas.`,
     read(order) {
@@ -100,7 +102,7 @@ function refundAsk(
           { what: "Amount", before: "", after: what },
           { what: "Back to the payer", before: "", after: settlement.payer },
         ],
-        isNews: false,
+        hasUnseenChanges: false,
       });
     },
   };
@@ -111,7 +113,7 @@ export const refund = (
   network: NetworkInfo,
   terms: { owner: string; amount: string },
 ): Promise<Refund> =>
-  signed(refundAsk(settlement, network, terms), (signature) =>
+  signed(refundRequest(settlement, network, terms), (signature) =>
     api.post(`${SETTLEMENTS}/${settlement.id}/refund`, { amount: terms.amount, ...signature }),
   );
 

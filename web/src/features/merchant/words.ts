@@ -1,4 +1,4 @@
-/** States of settlements and refunds, in a merchant's words. */
+/** The labels of settlement and refund states for merchants. */
 import type { Tone } from "../../components/Badge.tsx";
 import type { MerchantSettlement, Refund } from "../../lib/wire.ts";
 
@@ -59,5 +59,5 @@ export const REFUND_STATUS: Record<string, Words> = {
   },
 };
 
-export const refundWords = (refund: Refund): Words =>
+export const refundLabel = (refund: Refund): Words =>
   REFUND_STATUS[refund.status] ?? { label: refund.status, tone: "neutral", meaning: "" };

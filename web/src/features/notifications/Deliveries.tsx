@@ -16,7 +16,7 @@ import { invalidate } from "../../lib/query-keys.ts";
 import type { Webhook, WebhookDelivery } from "../../lib/wire.ts";
 import { deliveriesQuery, resend } from "./api.ts";
 import styles from "./Notifications.module.css";
-import { typeWords } from "./words.ts";
+import { typeLabel } from "./words.ts";
 
 const STATES: Readonly<Record<string, { label: string; tone: Tone }>> = {
   waiting: { label: "Waiting", tone: "neutral" },
@@ -34,7 +34,7 @@ interface DeliveriesProps {
   onClose: () => void;
 }
 
-/** What was sent to one webhook, and what came of it. */
+/** The deliveries to one webhook, and their results. */
 export function Deliveries({ webhook, onClose }: DeliveriesProps): ReactNode {
   return (
     <Drawer opened={webhook !== undefined} onClose={onClose} title="Deliveries">
@@ -95,7 +95,7 @@ function Item({
     },
     onSettled: invalidate.afterWebhook,
   });
-  const { label } = typeWords(delivery.type);
+  const { label } = typeLabel(delivery.type);
   return (
     <li className={styles.delivery}>
       <div className={styles.what}>

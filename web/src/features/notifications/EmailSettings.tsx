@@ -55,7 +55,7 @@ function State({ email }: { email: Email }): ReactNode {
   return <Badge tone="ok">Confirmed</Badge>;
 }
 
-/** What stands in the way, and what to do about it. */
+/** Why no email is sent, and how to fix it. */
 function Trouble({ email }: { email: Email }): ReactNode {
   const { stopped, lastError, confirmedAt, address, pendingAddress } = email;
   const waiting = pendingAddress ?? (confirmedAt === null ? address : null);

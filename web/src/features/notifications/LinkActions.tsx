@@ -7,12 +7,12 @@ import { Note, Row, Section, Stack } from "../../components/Layout.tsx";
 import { invalidate } from "../../lib/query-keys.ts";
 import { confirmEmail, unsubscribe } from "./api.ts";
 
-/** Behind the #, where no server sees it. */
+/** The secret is in the URL's fragment, which browsers do not send to servers. */
 function useSecretOfLink(name: string): string | null {
   return new URLSearchParams(useLocation().hash.slice(1)).get(name);
 }
 
-/** The link of a mail was opened: nothing has happened yet. */
+/** Opening the emailed link does not confirm the address; the button does. */
 export function ConfirmEmail(): ReactNode {
   const token = useSecretOfLink("confirm");
   const navigate = useNavigate();
@@ -21,7 +21,7 @@ export function ConfirmEmail(): ReactNode {
     mutationFn: confirmEmail,
     onSuccess: () => {
       setDone(true);
-      // The used link is of no use to whoever comes back to this place.
+      // A used link is useless, so "back" must not lead to it.
       void navigate("/notifications/email", { replace: true });
     },
     onSettled: invalidate.afterEmail,
@@ -56,7 +56,7 @@ export function ConfirmEmail(): ReactNode {
   );
 }
 
-/** For whoever reads the mailbox, signed in or not. */
+/** For every reader of the mailbox, signed in or not. */
 export function Unsubscribe(): ReactNode {
   const token = useSecretOfLink("token");
   const stop = useMutation({ mutationFn: unsubscribe });

@@ -11,7 +11,7 @@ interface TypeChoiceProps {
   onChange: (chosen: string[]) => void;
 }
 
-/** Check boxes, in groups that belong together. */
+/** Check boxes in groups. */
 export function TypeChoice({ label, names, chosen, onChange }: TypeChoiceProps): ReactNode {
   const groups = new Set(names.map((name) => TYPES[name].group));
   return (

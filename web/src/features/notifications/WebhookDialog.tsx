@@ -35,7 +35,7 @@ interface DialogProps {
   onOpen: (open: OpenWebhookDialog) => void;
 }
 
-/** One dialog for all that is done with webhooks; a secret is seen once. */
+/** The dialog for all actions on webhooks; a secret is shown only once. */
 export function WebhookDialog({ open, onOpen }: DialogProps): ReactNode {
   const close = (): void => {
     onOpen(undefined);
@@ -159,7 +159,7 @@ function WebhookForm({ webhook, onCreated, onCancel }: FormProps): ReactNode {
   );
 }
 
-/** The only time the secret is in the browser. */
+/** The only time that the browser has the secret. */
 function Reveal({ secret, onDone }: { secret: string; onDone: () => void }): ReactNode {
   const [isSaved, setSaved] = useState(false);
   return (

@@ -17,7 +17,7 @@ import { changeWebhook, testWebhook, webhooksQuery } from "./api.ts";
 import { Deliveries } from "./Deliveries.tsx";
 import styles from "./Notifications.module.css";
 import { type OpenWebhookDialog, WebhookDialog } from "./WebhookDialog.tsx";
-import { typeWords } from "./words.ts";
+import { typeLabel } from "./words.ts";
 
 const MOST = 10;
 
@@ -82,12 +82,12 @@ function State({ status }: { status: string }): ReactNode {
   return status === "paused" ? <Badge tone="warn">Paused</Badge> : <Badge tone="ok">Active</Badge>;
 }
 
-const told = (types: readonly string[]): string =>
+const typesText = (types: readonly string[]): string =>
   types.includes("*")
     ? "Everything"
     : types.length > 3
       ? plural(types.length, "kind")
-      : types.map((type) => typeWords(type).label).join(", ");
+      : types.map((type) => typeLabel(type).label).join(", ");
 
 interface ItemProps {
   webhook: Webhook;
@@ -105,7 +105,7 @@ function Item({ webhook, onOpen, onLog }: ItemProps): ReactNode {
           <span className={styles.url}>{url}</span>
           <span className={styles.meta}>
             {description !== "" && `${description} · `}
-            {told(webhook.types)} · secret {webhook.secretHint} · since{" "}
+            {typesText(webhook.types)} · secret {webhook.secretHint} · since{" "}
             <TimeAgo iso={webhook.createdAt} />
           </span>
           {previousSecretUntil !== null && (

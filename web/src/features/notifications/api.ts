@@ -26,11 +26,11 @@ export const notificationsQuery = (type: string) =>
     refetchInterval: 30_000,
   });
 
-/** At most ten, so one page holds them. */
+/** At most ten webhooks, so one page contains them. */
 export const webhooksQuery = queryOptions({
   queryKey: keys.webhooks,
   queryFn: ({ signal }) => api.get<Page<Webhook>>("/api/webhooks", { signal }),
-  // One may be disabled while it is looked at.
+  // The service may disable a webhook while the page is open.
   refetchInterval: 15_000,
 });
 
@@ -44,7 +44,7 @@ export const deliveriesQuery = (webhookId: string, status: string) =>
       }),
     initialPageParam: undefined as string | undefined,
     getNextPageParam: nextCursor,
-    // A test or a resend is answered in a moment.
+    // A test or a resend has a result within seconds.
     refetchInterval: 3_000,
   });
 

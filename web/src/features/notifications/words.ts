@@ -1,21 +1,21 @@
-/** What happened, in words: one name for each type, and one sentence for each notification. */
+/** A label for each notification type, and a sentence for each notification. */
 import type { Tone } from "../../components/Badge.tsx";
 import { formatUsdc, parseUsdc } from "../../lib/money.ts";
 import type { Notification, NotificationTypeName } from "../../lib/wire.ts";
 
-interface TypeWords {
+interface TypeLabel {
   label: string;
   group: string;
   tone: Tone;
 }
 
-const words = (label: string, group: string, tone: Tone = "neutral"): TypeWords => ({
+const words = (label: string, group: string, tone: Tone = "neutral"): TypeLabel => ({
   label,
   group,
   tone,
 });
 
-export const TYPES: Readonly<Record<NotificationTypeName, TypeWords>> = {
+export const TYPES: Readonly<Record<NotificationTypeName, TypeLabel>> = {
   "payment.settled": words("Payment made", "Payments", "ok"),
   "payment.failed": words("Payment reversed", "Payments", "bad"),
   "payment.blocked": words("Payment refused", "Payments", "warn"),
@@ -42,15 +42,15 @@ export const TYPES: Readonly<Record<NotificationTypeName, TypeWords>> = {
 };
 export const TYPE_NAMES = Object.keys(TYPES) as NotificationTypeName[];
 
-/** What can be told at once; a payment waits for the digest. */
+/** The types that can be sent at once; payments are sent in the digest. */
 export const URGENT_NAMES = TYPE_NAMES.filter(
   (name) => !/^(payment\.settled|settlement\.settled|webhook\.test)$/.test(name),
 );
-/** A test is sent by a press, whatever was chosen. */
+/** A test is sent by its button, independent of the chosen types. */
 export const WEBHOOK_NAMES = TYPE_NAMES.filter((name) => name !== "webhook.test");
 
-/** One the app does not know yet has at least its name. */
-export const typeWords = (type: string): TypeWords =>
+/** A type that this version of the app does not know is shown by its name. */
+export const typeLabel = (type: string): TypeLabel =>
   TYPES[type as NotificationTypeName] ?? words(type, "Other");
 
 const fact = (data: Notification["data"], name: string): string => {
@@ -119,19 +119,19 @@ const CHANGES: Readonly<Record<string, string>> = {
 const change = (what: string, who: string): string =>
   [who, CHANGES[what] ?? what.replaceAll(/[._]/g, " ")].filter(Boolean).join(" ");
 
-const FOREIGN = ["label", "name", "site", "reason", "memo", "errorMessage"];
+const THIRD_PARTY_MEMBERS = ["label", "name", "site", "reason", "memo", "errorMessage"];
 
-/** Strangers' words about it, shortest first told apart by their quotes; the service has cleaned them. */
-export function foreignWords({ data }: Notification): string[] {
+/** Third-party texts of a notification, which the service has sanitized; they are shown as quotations. */
+export function thirdPartyTexts({ data }: Notification): string[] {
   const { thirdParty } = data;
   if (typeof thirdParty !== "object" || thirdParty === null) return [];
-  return FOREIGN.flatMap((name) => {
+  return THIRD_PARTY_MEMBERS.flatMap((name) => {
     const value = (thirdParty as Record<string, unknown>)[name];
     return typeof value === "string" && value !== "" ? [value] : [];
   });
 }
 
-/** Where the app shows it. */
+/** The page of the app that shows the subject. */
 export function placeOf({ type, agentId, subjectId }: Notification): string | undefined {
   if (type.startsWith("approval.")) return `/approvals?approval=${encodeURIComponent(subjectId)}`;
   if (type === "session.created") return "/settings";

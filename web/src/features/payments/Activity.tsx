@@ -17,7 +17,7 @@ import { usePayments } from "./use-payments.ts";
 
 interface ActivityProps {
   agent: Agent;
-  /** What may be done about a refused payment; the rules belong to another feature. */
+  /** Actions that fix a refused payment; the rules belong to another feature. */
   fixes: (payment: Payment) => ReactNode;
 }
 

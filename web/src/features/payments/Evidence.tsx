@@ -8,15 +8,18 @@ import { formatDateTime } from "../../lib/time.ts";
 import type { Payment } from "../../lib/wire.ts";
 import styles from "./Activity.module.css";
 
-type Told = NonNullable<NonNullable<Payment["x402"]>["evidence"]>;
+type EvidenceData = NonNullable<NonNullable<Payment["x402"]>["evidence"]>;
 
 interface EvidenceProps {
-  evidence: Told;
+  evidence: EvidenceData;
   explorer: string | undefined;
   labelOf: (address: string) => string | undefined;
 }
 
-/** What the seller put its name to: our findings, and its own words apart and marked as such. */
+/**
+ * The seller's signed offer and receipt: our findings, and the seller's own texts, separate and marked as
+ * such.
+ */
 export function Evidence({ evidence, explorer, labelOf }: EvidenceProps): ReactNode {
   const { offer, receipt, thirdParty } = evidence;
   const signer = receipt?.signer ?? offer?.signer ?? null;
@@ -45,8 +48,8 @@ export function Evidence({ evidence, explorer, labelOf }: EvidenceProps): ReactN
       </p>
       <KeyValues
         rows={[
-          offer !== null && ["Offer", pieceWords(offer)],
-          receipt !== null && ["Receipt", pieceWords(receipt)],
+          offer !== null && ["Offer", signatureLabel(offer)],
+          receipt !== null && ["Receipt", signatureLabel(receipt)],
           signer !== null && [
             "Signed by",
             <Address key="signer" value={signer} label={labelOf(signer)} explorerUrl={explorer} />,
@@ -71,5 +74,5 @@ export function Evidence({ evidence, explorer, labelOf }: EvidenceProps): ReactN
 
 const FORMATS = { eip712: "EIP-712", jws: "JWS" };
 
-const pieceWords = ({ verified, format }: NonNullable<Told["offer"]>): string =>
+const signatureLabel = ({ verified, format }: NonNullable<EvidenceData["offer"]>): string =>
   `${verified ? "Verified" : "Not verified"}${format === null ? "" : `, ${FORMATS[format]}`}`;

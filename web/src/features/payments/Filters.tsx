@@ -17,7 +17,7 @@ interface FiltersProps {
   set: Record<keyof FilterChoice, (value: string) => void>;
 }
 
-/** Which payments are listed, and the same ones as a table to keep. */
+/** The filter of the list, and a download of the filtered payments. */
 export function Filters({ agentId, agentName, choice, set }: FiltersProps): ReactNode {
   const download = useMutation({
     mutationFn: () => downloadPayments(agentId, toFilter(choice)),

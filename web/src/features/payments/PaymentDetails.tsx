@@ -5,7 +5,7 @@ import { Money } from "../../components/Money.tsx";
 import { TimeAgo, TimeUntil } from "../../components/RelativeTime.tsx";
 import type { Payment } from "../../lib/wire.ts";
 import { PaymentFacts } from "./PaymentFacts.tsx";
-import { explainDenial, KINDS, sayCode, statusOf, titleOf } from "./status.ts";
+import { explainDenial, KINDS, codeLabel, statusOf, titleOf } from "./status.ts";
 import { Trace } from "./Trace.tsx";
 
 interface PaymentDetailsProps {
@@ -14,7 +14,7 @@ interface PaymentDetailsProps {
   fixes: (payment: Payment) => ReactNode;
 }
 
-/** How much, to whom, and what became of it; then why, and the facts. */
+/** The amount, payee and status first, then the decision and the facts. */
 export function PaymentDetails({ payment, labelOf, fixes }: PaymentDetailsProps): ReactNode {
   const status = statusOf(payment);
   return (
@@ -40,7 +40,7 @@ export function PaymentDetails({ payment, labelOf, fixes }: PaymentDetailsProps)
       {payment.denial && <Denial payment={payment} fixes={fixes} />}
       {payment.failure && (
         <Note tone="warn">
-          <strong>{sayCode(payment.failure.code)}</strong>
+          <strong>{codeLabel(payment.failure.code)}</strong>
           {payment.failure.detail !== null && <p>{payment.failure.detail}</p>}
         </Note>
       )}
@@ -57,7 +57,7 @@ function Denial({ payment, fixes }: Omit<PaymentDetailsProps, "labelOf">): React
     <Note tone="warn">
       <Stack gap={3}>
         <div>
-          <strong>{sayCode(denial.code)}</strong>
+          <strong>{codeLabel(denial.code)}</strong>
           <p>{explainDenial(payment)}</p>
           {denial.availableAt !== null && (
             <p>

@@ -10,7 +10,7 @@ import { PaymentDetails } from "./PaymentDetails.tsx";
 interface PaymentDrawerProps {
   agent: Agent;
   paymentId: string | null;
-  /** The row as the list has it; without it (a deep link) the payment is fetched. */
+  /** The list's entry; without it (a deep link) the payment is fetched. */
   known: Payment | undefined;
   labelOf: (address: string) => string | undefined;
   fixes: (payment: Payment) => ReactNode;

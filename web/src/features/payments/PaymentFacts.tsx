@@ -10,7 +10,10 @@ import { fetchesQuery } from "./api.ts";
 import { Evidence } from "./Evidence.tsx";
 import { useExplorer, useNetwork } from "../../shared/info.ts";
 
-/** Where a site lets in who has paid before: how often it did, among the agent's newest fetches. */
+/**
+ * For sites that let earlier payers in without a new payment: how often the site did so, among the agent's
+ * newest fetches.
+ */
 function useSignedInSince({ agentId, x402, status, createdAt }: Payment): string | undefined {
   const url = x402?.url ?? null;
   const enabled = url !== null && status === "settled";

@@ -7,7 +7,7 @@ import styles from "./Activity.module.css";
 
 const amount = (value: string): ReactNode => (/^\d/.test(value) ? <Money amount={value} /> : value);
 
-/** Every rule that was looked at, in the order it was looked at. */
+/** Every rule that was evaluated, in this order. */
 export function Trace({ payment }: { payment: Payment }): ReactNode {
   if (payment.trace.length === 0) return null;
   const policy = payment.denial?.policy;

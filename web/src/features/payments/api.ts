@@ -23,7 +23,7 @@ export const paymentsQuery = (agentId: string, filter: PaymentFilter) =>
       }),
     initialPageParam: undefined as string | undefined,
     getNextPageParam: (page) => page.nextCursor ?? undefined,
-    // Events keep it true; reading every loaded page again on each focus would not scale.
+    // Events keep it up to date; reading every loaded page again on each focus would not scale.
     staleTime: 60_000,
     refetchOnWindowFocus: false,
   });
@@ -36,7 +36,7 @@ export const paymentQuery = (agentId: string, paymentId: string) =>
     staleTime: 60_000,
   });
 
-/** The newest fetches of an agent, free ones included. */
+/** The agent's newest fetches, including free ones. */
 export const fetchesQuery = (agentId: string) =>
   queryOptions({
     queryKey: keys.fetches(agentId),

@@ -1,4 +1,4 @@
-/** A choice of payments as the fields have it, as the API takes it, and as an event is held against it. */
+/** The payment filter: as form fields, as the API's query, and as a check of an event. */
 import type { Payment } from "../../lib/wire.ts";
 import type { PaymentFilter } from "./api.ts";
 
@@ -20,7 +20,7 @@ export const KIND_OPTIONS = [
 export interface FilterChoice {
   status: string;
   kind: string;
-  /** Dates as the date field gives them: YYYY-MM-DD. */
+  /** Dates in the date field's format: YYYY-MM-DD. */
   from: string;
   to: string;
 }
@@ -32,7 +32,7 @@ const midnight = (date: string, addDays: number): string | undefined => {
   return Number.isNaN(time.getTime()) ? undefined : time.toISOString();
 };
 
-/** Days are the owner's own days; the API gets UTC instants, the end being the next midnight. */
+/** Days are in the user's time zone; the API receives UTC instants, the end being the next midnight. */
 export const toFilter = ({ status, kind, from, to }: FilterChoice): PaymentFilter => ({
   status: status === "" ? undefined : status,
   kind: kind === "" ? undefined : kind,
@@ -40,7 +40,7 @@ export const toFilter = ({ status, kind, from, to }: FilterChoice): PaymentFilte
   to: to === "" ? undefined : midnight(to, 1),
 });
 
-/** Whether a payment that has just changed belongs on this list. */
+/** Whether a changed payment belongs to this list. */
 export const fits = (payment: Payment, { status, kind, from, to }: PaymentFilter): boolean =>
   (status === undefined || status.split(",").includes(payment.status)) &&
   (kind === undefined || kind.split(",").includes(payment.kind)) &&

@@ -9,14 +9,14 @@ export const KINDS: Record<string, string> = {
   incoming: "Received",
 };
 
-interface StatusWords {
+interface StatusLabel {
   label: string;
   tone: Tone;
-  /** For the drawer: what this state means for the money. */
+  /** For the drawer: the meaning of this state for the money. */
   meaning: string;
 }
 
-const WORDS: Record<string, StatusWords> = {
+const WORDS: Record<string, StatusLabel> = {
   settled: {
     label: "Settled",
     tone: "ok",
@@ -53,7 +53,7 @@ const WORDS: Record<string, StatusWords> = {
 export const isUndelivered = (payment: Payment): boolean =>
   payment.kind === "x402" && payment.status === "settled" && payment.x402?.delivered === false;
 
-export function statusOf(payment: Payment): StatusWords {
+export function statusOf(payment: Payment): StatusLabel {
   if (isUndelivered(payment)) {
     return {
       label: "Paid, not delivered",
@@ -65,10 +65,10 @@ export function statusOf(payment: Payment): StatusWords {
   return WORDS[payment.status] ?? { label: payment.status, tone: "neutral", meaning: "" };
 }
 
-/** A token's mint is a transfer from nobody: what a faucet or a bridge does. */
-const NOBODY = "0x0000000000000000000000000000000000000000";
+/** A token mints from the zero address: faucets and bridges do this. */
+const ZERO_ADDRESS = "0x0000000000000000000000000000000000000000";
 
-/** What the row is about, in the words its owner would use. */
+/** The title of a row, in the owner's terms. */
 export function titleOf(
   payment: Payment,
   labelOf: (address: string) => string | undefined,
@@ -82,7 +82,7 @@ export function titleOf(
     }
   }
   const other = payment.kind === "incoming" ? payment.sender : payment.recipient;
-  if (other === NOBODY) return "Newly minted";
+  if (other === ZERO_ADDRESS) return "Newly minted";
   const label = other === null ? undefined : labelOf(other);
   if (label) return label;
   if (other === null && payment.status === "blocked") return "More refusals";
@@ -91,7 +91,10 @@ export function titleOf(
     : `${other.slice(0, 6)}…${other.slice(-4)}`;
 }
 
-/** The API's suggestion speaks to the agent; this speaks to the owner, with the numbers of that moment. */
+/**
+ * The API's suggestion is for the agent; this explanation is for the owner, with the numbers at the time of
+ * the refusal.
+ */
 export function explainDenial({ denial, amount }: Payment): string {
   if (!denial) return "";
   const { policy } = denial;
@@ -136,6 +139,6 @@ export function explainDenial({ denial, amount }: Payment): string {
   }
 }
 
-/** A code as a person would head a note with it. */
-export const sayCode = (code: string): string =>
+/** An error code as a heading. */
+export const codeLabel = (code: string): string =>
   code.charAt(0).toUpperCase() + code.slice(1).replaceAll("_", " ");

@@ -1,7 +1,7 @@
 import { useSearchParams } from "react-router";
 import { useChangeParameters } from "../../lib/use-parameter.ts";
 
-/** Which payment's drawer is open: a place of its own in the history, so that "back" closes it. */
+/** The open payment's drawer is part of the URL, so that "back" closes it. */
 export function useOpenPayment() {
   const [parameters] = useSearchParams();
   const change = useChangeParameters();

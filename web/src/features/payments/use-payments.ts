@@ -8,7 +8,7 @@ import { fits } from "./filter.ts";
 
 type Pages = InfiniteData<Page<Payment>>;
 
-/** Puts a changed payment in its place: over its older self, or on top when it is new. */
+/** Inserts a changed payment: in place of its older version, or on top when it is new. */
 function merge(pages: Pages, payment: Payment, filter: PaymentFilter): Pages {
   const isShown = fits(payment, filter);
   let isKnown = false;
@@ -25,7 +25,7 @@ function merge(pages: Pages, payment: Payment, filter: PaymentFilter): Pages {
   return { ...pages, pages: [{ ...first, items: [payment, ...first.items] }, ...rest] };
 }
 
-/** An agent's payments, newest first, live. Rows that moved between pages appear once. */
+/** An agent's payments, newest first, with live updates. Rows that moved between pages appear once. */
 export function usePayments(agentId: string, filter: PaymentFilter) {
   const options = paymentsQuery(agentId, filter);
   const query = useInfiniteQuery(options);

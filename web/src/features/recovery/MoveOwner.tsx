@@ -6,7 +6,7 @@ import { Row, Stack } from "../../components/Layout.tsx";
 import type { Connection } from "../../lib/wallet/connection.ts";
 import { useMove, useSignMove } from "./use-recovery.ts";
 
-/** Two presses, one in each wallet; nothing happens before the second. */
+/** One press in each of the two wallets; nothing changes before the second. */
 export function MoveOwner({
   connection,
   owner,

@@ -15,7 +15,7 @@ import { WalletPicker } from "../../shared/wallet/WalletPicker.tsx";
 import { MoveOwner } from "./MoveOwner.tsx";
 import { useNameSecond } from "./use-recovery.ts";
 
-/** A second wallet: named, taken back, or made the owner. */
+/** The recovery wallet: add it, remove it, or make it the owner. */
 export function Recovery(): ReactNode {
   const { address, second: actingAs } = useOwner();
   const connection = useConnection();

@@ -15,7 +15,7 @@ export interface ToSign {
   typedData: TypedData;
 }
 
-/** The order a request was answered with; whatever else it was answered with is thrown. */
+/** The order in the server's response; any other failure is thrown. */
 async function orderFor(send: () => Promise<unknown>): Promise<ToSign> {
   try {
     await send();
@@ -27,7 +27,7 @@ async function orderFor(send: () => Promise<unknown>): Promise<ToSign> {
   throw new Error("The service did not request a signature.");
 }
 
-/** Signs with the wallet that is connected, if it is the one that has to. */
+/** Signs with the connected wallet, if it is the required one. */
 async function signAs(
   connection: Connection,
   address: string,
@@ -44,11 +44,11 @@ async function signAs(
   }
 }
 
-/** Names the second wallet, or none: one press, one wallet window. */
+/** Sets or removes the recovery wallet: one press, one wallet window. */
 export const useNameSecond = (owner: string) =>
   useMutation({
-    mutationFn: async (asked: { connection: Connection; address: string | null }) => {
-      const { connection, address } = asked;
+    mutationFn: async (request: { connection: Connection; address: string | null }) => {
+      const { connection, address } = request;
       const path = "/api/recovery/second";
       const { order, typedData } = await orderFor(() => api.put(path, { address }));
       const signature = await signAs(connection, owner, typedData);
@@ -61,16 +61,16 @@ export interface HalfSigned extends ToSign {
   signature: string;
 }
 
-/** The first of the two signatures of a move. */
+/** The first of the two signatures that make the recovery wallet the owner. */
 export const useSignMove = (owner: string) =>
   useMutation({
     mutationFn: async (connection: Connection): Promise<HalfSigned> => {
-      const asked = await orderFor(() => api.post("/api/recovery/move"));
-      return { ...asked, signature: await signAs(connection, owner, asked.typedData) };
+      const request = await orderFor(() => api.post("/api/recovery/move"));
+      return { ...request, signature: await signAs(connection, owner, request.typedData) };
     },
   });
 
-/** The second one, and the move itself. */
+/** The second signature, and the request with both. */
 export const useMove = (second: string) =>
   useMutation({
     mutationFn: async (given: { connection: Connection; half: HalfSigned }) => {
@@ -81,7 +81,7 @@ export const useMove = (second: string) =>
       });
     },
     onSuccess: ({ note }) => {
-      // Said where it outlives the screen: nothing on it is the first wallet's any more.
+      // A toast, because it outlives this screen, which no longer belongs to the first wallet.
       const title = "The recovery wallet is now the owner";
       notifications.show({ title, message: note, autoClose: false });
       return invalidate.afterMove();

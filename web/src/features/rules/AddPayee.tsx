@@ -10,7 +10,9 @@ interface AddPayeeProps {
   onAdd: (entry: AllowlistDraft) => void;
 }
 
-/** One address, its checksum checked before it is taken. Enter adds; the form around it is not sent. */
+/**
+ * A field for one address, with its checksum checked. Enter adds it, and does not submit the form around it.
+ */
 export function AddPayee({ has, onAdd }: AddPayeeProps): ReactNode {
   const [address, setAddress] = useState("");
   const [label, setLabel] = useState("");

@@ -13,7 +13,7 @@ interface AllowPayeeProps extends Pick<ButtonProps, "variant" | "children"> {
   payee: AllowlistDraft & { replaces?: string };
 }
 
-/** One press puts one payee on the agent's allowlist. */
+/** Adds one payee to the agent's allowlist with one press. */
 export function AllowPayee({ agent, payee, variant, children }: AllowPayeeProps): ReactNode {
   const allow = useMutation({
     mutationFn: () => allowPayee(agent, payee),

@@ -14,12 +14,15 @@ import type { AllowlistDraft } from "./api.ts";
 import styles from "./Site.module.css";
 
 interface AllowSiteProps {
-  /** Whose list it is: it is asked as this agent would ask. */
+  /** The agent whose allowlist it is; the site's terms are requested as this agent would. */
   agentId: string;
   onPick: (entry: AllowlistDraft) => void;
 }
 
-/** People know a website, not its address: paste its URL, see whom it asks to be paid, add that address for that site. */
+/**
+ * Adds a payee by website: the user enters a URL, sees the payee that the site requests payment to, and adds
+ * that address for that site.
+ */
 export function AllowSite({ agentId, onPick }: AllowSiteProps): ReactNode {
   const [isOpen, setOpen] = useState(false);
   const close = (): void => {
@@ -52,18 +55,18 @@ export function AllowSite({ agentId, onPick }: AllowSiteProps): ReactNode {
 
 function AskSite({ agentId, onPick }: AllowSiteProps): ReactNode {
   const [url, setUrl] = useState("");
-  const ask = useMutation({
+  const probe = useMutation({
     mutationFn: () => api.post<SiteLookup>(`/api/agents/${agentId}/allowlist/lookup`, { url }),
   });
   const onSubmit = (event: React.FormEvent): void => {
     event.preventDefault();
-    // The form of the rules is around this dialog.
+    // This dialog is inside the form of the rules.
     event.stopPropagation();
-    if (url.trim() !== "" && !ask.isPending) ask.mutate();
+    if (url.trim() !== "" && !probe.isPending) probe.mutate();
   };
   return (
     <Stack gap={4}>
-      <form className={styles.ask} onSubmit={onSubmit}>
+      <form className={styles.form} onSubmit={onSubmit}>
         <TextInput
           label="Address of a paid page"
           description="Purser requests the page once to read its price. Nothing is paid."
@@ -75,22 +78,24 @@ function AskSite({ agentId, onPick }: AllowSiteProps): ReactNode {
           value={url}
           onChange={(event) => {
             setUrl(event.currentTarget.value);
-            ask.reset();
+            probe.reset();
           }}
         />
         <Row end>
           <Button
             type="submit"
-            variant={ask.data ? "secondary" : "primary"}
+            variant={probe.data ? "secondary" : "primary"}
             disabled={url.trim() === ""}
-            pending={ask.isPending && "Asking…"}
+            pending={probe.isPending && "Asking…"}
           >
             Read the price
           </Button>
         </Row>
       </form>
-      {ask.error && <ErrorNotice title="This page is not asking for payment" error={ask.error} />}
-      {ask.data && <Found found={ask.data} onPick={onPick} />}
+      {probe.error && (
+        <ErrorNotice title="This page is not asking for payment" error={probe.error} />
+      )}
+      {probe.data && <Found found={probe.data} onPick={onPick} />}
     </Stack>
   );
 }
@@ -105,7 +110,7 @@ function Found({
   const { site, readableSite, payTo, price, network, listed, thirdParty } = found;
   const isListed = listed.some((address) => isSameAddress(address, payTo));
   const { serviceName, description } = thirdParty;
-  const said = [serviceName, description].filter((words) => words !== null);
+  const sellerTexts = [serviceName, description].filter((words) => words !== null);
   return (
     <Stack gap={4}>
       <dl className={styles.facts} aria-label="Payment terms of the site">
@@ -123,10 +128,10 @@ function Found({
         <dt>Network</dt>
         <dd>{network}</dd>
       </dl>
-      {said.length > 0 && (
-        <figure className={styles.said}>
+      {sellerTexts.length > 0 && (
+        <figure className={styles.sellerTexts}>
           <figcaption>Text from the site, not checked by Purser</figcaption>
-          {said.map((words) => (
+          {sellerTexts.map((words) => (
             <blockquote key={words}>{words}</blockquote>
           ))}
         </figure>

@@ -7,23 +7,23 @@ import styles from "./AllowlistEditor.module.css";
 import type { AllowlistDraft } from "./api.ts";
 import { PasteMany } from "./PasteMany.tsx";
 import { PayeeRow } from "./PayeeRow.tsx";
-import type { RuleWords } from "./rules.ts";
+import type { RuleLabels } from "./rules.ts";
 
 interface AllowlistEditorProps {
-  words: RuleWords["payee"];
+  labels: RuleLabels["payee"];
   value: AllowlistDraft[];
   onChange: (value: AllowlistDraft[]) => void;
   picker?: PayeePicker;
 }
 
-/** A way to choose payees from elsewhere, such as the marketplace. */
+/** Lets the user choose payees from elsewhere, such as the marketplace. */
 export type PayeePicker = (
   add: (entry: AllowlistDraft) => void,
   has: (address: string) => boolean,
 ) => ReactNode;
 
 export function AllowlistEditor({
-  words,
+  labels,
   value,
   onChange,
   picker,
@@ -48,7 +48,7 @@ export function AllowlistEditor({
             <PayeeRow
               key={`${entry.address} ${entry.site ?? ""}`}
               entry={entry}
-              words={words}
+              labels={labels}
               onChange={(change) => {
                 onChange(value.map((other) => (other === entry ? { ...entry, ...change } : other)));
               }}

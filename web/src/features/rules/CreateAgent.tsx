@@ -15,18 +15,18 @@ import {
   EMPTY_RULES,
   namesOf,
   type RulesDraft,
-  type RuleWords,
-  tellRules,
+  type RuleLabels,
+  describeRules,
 } from "./rules.ts";
 import { RulesFields } from "./RulesFields.tsx";
 import { useNetwork } from "../../shared/info.ts";
 
 export function CreateAgent({
-  words,
+  labels,
   onCreated,
   picker,
 }: {
-  words: RuleWords;
+  labels: RuleLabels;
   onCreated: (created: CreatedAgent) => void;
   picker?: PayeePicker;
 }): ReactNode {
@@ -37,12 +37,12 @@ export function CreateAgent({
   const hasErrors = Object.keys(errors).length > 0;
 
   const create = useMutation({
-    mutationFn: () => createAgent(creationOf(draft), { network, names: namesOf(words) }),
+    mutationFn: () => createAgent(creationOf(draft), { network, names: namesOf(labels) }),
     onSuccess: (created) => {
       onCreated(created);
       void invalidate.afterRules();
     },
-    // The answer holds the key; it must not outlive the screen that shows it.
+    // The response contains the key, which must not stay in memory after this screen.
     gcTime: 0,
   });
 
@@ -61,7 +61,7 @@ export function CreateAgent({
   return (
     <form className={styles.root} noValidate onSubmit={onSubmit}>
       <RulesFields
-        words={words}
+        labels={labels}
         draft={draft}
         errors={isTried ? errors : {}}
         onChange={setDraft}
@@ -70,7 +70,7 @@ export function CreateAgent({
       <div className={styles.review}>
         <Section title="Summary">
           <Stack gap={4}>
-            <Story sentences={hasErrors ? [] : tellRules(draft)} />
+            <Story sentences={hasErrors ? [] : describeRules(draft)} />
             {create.error && <ErrorNotice title="The agent was not created" error={create.error} />}
             <Button
               type="submit"

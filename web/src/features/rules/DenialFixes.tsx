@@ -7,7 +7,7 @@ import { entryFor } from "./limit-behind.ts";
 import { RaiseLimit } from "./RaiseLimit.tsx";
 import { SignNewPayee } from "./SignNewPayee.tsx";
 
-/** From a refused payment straight to the rule that refused it. */
+/** Links a refused payment to a change of the rule that refused it. */
 export function DenialFixes({ agent, payment }: { agent: Agent; payment: Payment }): ReactNode {
   switch (payment.denial?.code) {
     case "recipient_not_allowed":

@@ -16,36 +16,36 @@ import {
   requestFor,
   type RulesDraft,
   rulesOf,
-  type RuleWords,
+  type RuleLabels,
 } from "./rules.ts";
 import { RulesFields } from "./RulesFields.tsx";
 import { SaveRules } from "./SaveRules.tsx";
 
 interface EditRulesProps {
-  words: RuleWords;
+  labels: RuleLabels;
   agent: Agent;
-  /** The agent as the server has it after the change. */
+  /** Reads the agent from the server after the change. */
   reload: () => Promise<Agent>;
   picker?: PayeePicker;
 }
 
-/** Edits stay in the browser until saved; what saving would do is shown before it is done. */
-export function EditRules({ words, agent, reload, picker }: EditRulesProps): ReactNode {
-  // What the form began with. A change made elsewhere meanwhile must be seen, not overwritten.
+/** Edits stay in the browser until saved; the changes are shown before saving. */
+export function EditRules({ labels, agent, reload, picker }: EditRulesProps): ReactNode {
+  // The rules when the form was opened. A change made elsewhere meanwhile must be shown, not overwritten.
   const [base, setBase] = useState(() => rulesOf(agent));
   const [draft, setDraft] = useState<RulesDraft>(base);
   const current = rulesOf(agent);
-  const changes = diffRules(base, draft, words);
-  const changedElsewhere = diffRules(base, current, words);
+  const changes = diffRules(base, draft, labels);
+  const changedElsewhere = diffRules(base, current, labels);
   const errors = checkRules(draft, 0);
   const isBroken = Object.keys(errors).length > 0;
 
   const save = useMutation({
     mutationFn: async () => {
       const request = requestFor(base, draft);
-      const names = namesOf(words);
+      const names = namesOf(labels);
       const title = `Change the rules of ${agent.name}`;
-      await changeRules(agent, request, { title, names, isTold: true });
+      await changeRules(agent, request, { title, names, isOnScreen: true });
       return reload();
     },
     onSuccess: (saved) => {
@@ -80,7 +80,7 @@ export function EditRules({ words, agent, reload, picker }: EditRulesProps): Rea
         </Note>
       )}
       <RulesFields
-        words={words}
+        labels={labels}
         draft={draft}
         errors={errors}
         onChange={setDraft}

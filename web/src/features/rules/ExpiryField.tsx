@@ -16,7 +16,7 @@ const CHOICES = [
 ] as const;
 type Choice = (typeof CHOICES)[number]["value"];
 
-/** `datetime-local` speaks local time without a zone; the API gets UTC. */
+/** `datetime-local` uses local time without a zone; the API uses UTC. */
 const toLocal = (iso: string): string => {
   const date = new Date(iso);
   return new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);

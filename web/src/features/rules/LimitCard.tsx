@@ -3,16 +3,16 @@ import { Muted, Section, Stack } from "../../components/Layout.tsx";
 import { Meter } from "../../components/Meter.tsx";
 import { Money } from "../../components/Money.tsx";
 import { TimeAgo, TimeUntil } from "../../components/RelativeTime.tsx";
-import { heldBackBy } from "../../lib/available.ts";
+import { limitingRule } from "../../lib/available.ts";
 import { atomic } from "../../lib/money.ts";
 import { plural } from "../../lib/plural.ts";
 import type { Agent } from "../../lib/wire.ts";
 import styles from "./LimitCard.module.css";
 
-/** What can be paid now and why no more, and the rules in short. */
+/** The amount that can be paid now, the limit that caps it, and a summary of the rules. */
 export function LimitCard({ agent }: { agent: Agent }): ReactNode {
   const { limits, allowlist } = agent;
-  // The time that matters is that of the limit which holds payments back.
+  // Shows the window of the limit that caps payments.
   const window =
     (limits.boundBy === "weekly_limit" && limits.weekly) ||
     (limits.boundBy === "monthly_limit" && limits.monthly) ||
@@ -25,7 +25,7 @@ export function LimitCard({ agent }: { agent: Agent }): ReactNode {
             <Muted>Can pay now</Muted>
           </p>
           <Money amount={limits.available} size="large" />
-          <p className={styles.reason}>{heldBackBy(agent)}</p>
+          <p className={styles.reason}>{limitingRule(agent)}</p>
         </div>
         <Meter limits={limits} />
         {limits.weekly && <Meter limits={limits.weekly} period="7 days" />}

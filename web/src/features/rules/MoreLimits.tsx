@@ -3,7 +3,7 @@ import { type ReactNode, useState } from "react";
 import { AmountInput } from "../../components/AmountInput.tsx";
 import { Fields, Stack } from "../../components/Layout.tsx";
 import { Select } from "../../components/Select.tsx";
-import type { RulesDraft, RulesErrors, RuleWords } from "./rules.ts";
+import type { RulesDraft, RulesErrors, RuleLabels } from "./rules.ts";
 import styles from "./MoreLimits.module.css";
 
 const REACH = [
@@ -12,14 +12,14 @@ const REACH = [
 ] as const;
 
 interface MoreLimitsProps {
-  words: RuleWords;
+  labels: RuleLabels;
   draft: RulesDraft;
   errors: RulesErrors;
   set: (change: Partial<RulesDraft>) => void;
 }
 
-/** What most agents do without: folded away, so that the first steps stay short. */
-export function MoreLimits({ words, draft, errors, set }: MoreLimitsProps): ReactNode {
+/** Limits that most agents do not need, collapsed so that the form stays short. */
+export function MoreLimits({ labels, draft, errors, set }: MoreLimitsProps): ReactNode {
   const isUsed =
     draft.weeklyLimit !== "" ||
     draft.monthlyLimit !== "" ||
@@ -40,8 +40,8 @@ export function MoreLimits({ words, draft, errors, set }: MoreLimitsProps): Reac
           {(["weeklyLimit", "monthlyLimit"] as const).map((name) => (
             <AmountInput
               key={name}
-              label={words[name].label}
-              description={words[name].help}
+              label={labels[name].label}
+              description={labels[name].help}
               placeholder="None"
               value={draft[name]}
               error={errors[name]}
@@ -53,8 +53,8 @@ export function MoreLimits({ words, draft, errors, set }: MoreLimitsProps): Reac
         </Fields>
         <Fields>
           <TextInput
-            label={words.paymentsPerHour.label}
-            description={words.paymentsPerHour.help}
+            label={labels.paymentsPerHour.label}
+            description={labels.paymentsPerHour.help}
             placeholder="No limit"
             inputMode="numeric"
             autoComplete="off"

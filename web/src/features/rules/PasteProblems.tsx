@@ -3,7 +3,7 @@ import { Muted, Note, Stack } from "../../components/Layout.tsx";
 import styles from "./AllowlistEditor.module.css";
 import type { PasteResult } from "./parse-allowlist.ts";
 
-/** Which lines cannot be read, and why. */
+/** The lines that could not be read, with the reasons. */
 export function PasteProblems({ result }: { result: PasteResult }): ReactNode {
   const { entries, problems, repeated } = result;
   return (

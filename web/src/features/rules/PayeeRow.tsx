@@ -7,16 +7,16 @@ import { Fields } from "../../components/Layout.tsx";
 import styles from "./AllowlistEditor.module.css";
 import type { AllowlistDraft } from "./api.ts";
 import { ExpiryField } from "./ExpiryField.tsx";
-import { checkPayee, conditionsOf, type RuleWords } from "./rules.ts";
+import { checkPayee, conditionsOf, type RuleLabels } from "./rules.ts";
 
 interface PayeeRowProps {
-  words: RuleWords["payee"];
+  labels: RuleLabels["payee"];
   entry: AllowlistDraft;
   onChange: (change: Partial<AllowlistDraft>) => void;
   onRemove: () => void;
 }
 
-export function PayeeRow({ words, entry, onChange, onRemove }: PayeeRowProps): ReactNode {
+export function PayeeRow({ labels, entry, onChange, onRemove }: PayeeRowProps): ReactNode {
   const [isOpen, setOpen] = useState(false);
   const name = entry.label || entry.address;
   const errors = checkPayee(entry);
@@ -56,8 +56,8 @@ export function PayeeRow({ words, entry, onChange, onRemove }: PayeeRowProps): R
             {(["dailyLimit", "perPaymentLimit"] as const).map((field) => (
               <AmountInput
                 key={field}
-                label={words[field].label}
-                description={words[field].help}
+                label={labels[field].label}
+                description={labels[field].help}
                 placeholder="None"
                 value={entry[field] ?? ""}
                 error={errors[field]}
@@ -68,7 +68,7 @@ export function PayeeRow({ words, entry, onChange, onRemove }: PayeeRowProps): R
             ))}
           </Fields>
           <ExpiryField
-            label={words.expiresAt.label}
+            label={labels.expiresAt.label}
             value={entry.expiresAt ?? ""}
             onChange={(expiresAt) => {
               onChange({ expiresAt });

@@ -10,10 +10,10 @@ import { invalidate } from "../../lib/query-keys.ts";
 import type { Agent, Payment } from "../../lib/wire.ts";
 import { limitBehind } from "./limit-behind.ts";
 
-/** Offers the limit at which this payment would have passed. */
+/** Offers the limit at which this payment would be allowed. */
 export function RaiseLimit({ agent, payment }: { agent: Agent; payment: Payment }): ReactNode {
   const limit = limitBehind(agent, payment);
-  // Until it is edited it follows the agent, whose spending may go on meanwhile.
+  // Until it is edited, the amount follows the agent, whose spending may change meanwhile.
   const [edited, setAmount] = useState<string>();
   const [error, setError] = useState<string>();
   const raise = useMutation({

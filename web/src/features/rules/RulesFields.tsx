@@ -9,17 +9,17 @@ import { infoQuery } from "../../shared/info.ts";
 import { AllowlistEditor, type PayeePicker } from "./AllowlistEditor.tsx";
 import { MoreLimits } from "./MoreLimits.tsx";
 import { ExpiryField } from "./ExpiryField.tsx";
-import { type RulesDraft, type RulesErrors, type RuleWords, wordsOf } from "./rules.ts";
+import { type RulesDraft, type RulesErrors, type RuleLabels, ruleLabelsOf } from "./rules.ts";
 
-/** The words of the form are those of the server's rules: said there once, and awaited here. */
-export function WithRuleWords({
+/** The form's labels come from the server's rules, so they are loaded first. */
+export function WithRuleLabels({
   children,
 }: {
-  children: (words: RuleWords) => ReactNode;
+  children: (labels: RuleLabels) => ReactNode;
 }): ReactNode {
   const query = useQuery(infoQuery);
-  // A later answer that fails must not take the form away, and with it what was typed.
-  if (query.data) return children(wordsOf(query.data.rules));
+  // A later request that fails must not remove the form and the user's input.
+  if (query.data) return children(ruleLabelsOf(query.data.rules));
   return (
     <QueryStatus query={query} what="the rules" failed="The rules could not be loaded">
       <Skeleton shape="block" count={2} />
@@ -28,16 +28,16 @@ export function WithRuleWords({
 }
 
 interface RulesFieldsProps {
-  words: RuleWords;
+  labels: RuleLabels;
   draft: RulesDraft;
   errors: RulesErrors;
   onChange: (draft: RulesDraft) => void;
   picker?: PayeePicker;
 }
 
-/** The same fields for a new agent and for one that is edited. */
+/** The same fields for creating and for editing an agent. */
 export function RulesFields({
-  words,
+  labels,
   draft,
   errors,
   onChange,
@@ -64,8 +64,8 @@ export function RulesFields({
           />
           <Fields>
             <AmountInput
-              label={words.dailyLimit.label}
-              description={words.dailyLimit.help}
+              label={labels.dailyLimit.label}
+              description={labels.dailyLimit.help}
               placeholder="5.00"
               required
               value={draft.dailyLimit}
@@ -75,8 +75,8 @@ export function RulesFields({
               }}
             />
             <AmountInput
-              label={words.perPaymentLimit.label}
-              description={words.perPaymentLimit.help}
+              label={labels.perPaymentLimit.label}
+              description={labels.perPaymentLimit.help}
               placeholder="None"
               value={draft.perPaymentLimit}
               error={errors.perPaymentLimit}
@@ -85,9 +85,9 @@ export function RulesFields({
               }}
             />
           </Fields>
-          <MoreLimits words={words} draft={draft} errors={errors} set={set} />
+          <MoreLimits labels={labels} draft={draft} errors={errors} set={set} />
           <ExpiryField
-            label={words.expiresAt.label}
+            label={labels.expiresAt.label}
             value={draft.expiresAt}
             error={errors.expiresAt}
             onChange={(expiresAt) => {
@@ -96,9 +96,9 @@ export function RulesFields({
           />
         </Stack>
       </Section>
-      <Section title={words.allowlist.label} hint={words.allowlist.help}>
+      <Section title={labels.allowlist.label} hint={labels.allowlist.help}>
         <AllowlistEditor
-          words={words.payee}
+          labels={labels.payee}
           value={draft.allowlist}
           onChange={(allowlist) => {
             set({ allowlist });

@@ -5,20 +5,20 @@ import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Muted, Row, Section, Stack } from "../../components/Layout.tsx";
 import type { Change } from "../../lib/orders/terms.ts";
 import { useOwner } from "../../shared/session/session-context.ts";
-import { type RulesDraft, tellRules } from "./rules.ts";
+import { type RulesDraft, describeRules } from "./rules.ts";
 import styles from "./SaveRules.module.css";
 
 interface SaveRulesProps {
   draft: RulesDraft;
   changes: Change[];
   isBroken: boolean;
-  /** Something is loosened, so the owner's wallet is going to be asked. */
+  /** A rule is loosened, so the owner's wallet has to sign. */
   isSigned: boolean;
   save: { mutate: () => void; isPending: boolean; error: unknown };
   onDiscard: () => void;
 }
 
-/** Follows the form down the page: every change, and the rules as they would be, in words. */
+/** Stays visible below the form: lists every change, and describes the resulting rules. */
 export function SaveRules({
   draft,
   changes,
@@ -36,7 +36,7 @@ export function SaveRules({
           {isBroken ? (
             <p role="alert">Correct the marked fields first.</p>
           ) : (
-            <p className={styles.story}>{tellRules(draft).join(" ")}</p>
+            <p className={styles.story}>{describeRules(draft).join(" ")}</p>
           )}
           {save.error !== null && (
             <ErrorNotice title="The rules were not saved" error={save.error} />

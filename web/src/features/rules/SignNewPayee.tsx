@@ -6,7 +6,10 @@ import type { Agent, Payment } from "../../lib/wire.ts";
 import { AllowPayee } from "./AllowPayee.tsx";
 import styles from "./Site.module.css";
 
-/** A site that asks for another address: both are shown in full before the new one is signed in the place of the old. */
+/**
+ * For a site that requests payment to a different address: shows both addresses in full before the new one is
+ * signed in place of the old.
+ */
 export function SignNewPayee({ agent, payment }: { agent: Agent; payment: Payment }): ReactNode {
   const { site, expectedPayee, seenPayee } = payment.denial ?? {};
   if (!site || !expectedPayee || !seenPayee) return null;

@@ -1,5 +1,5 @@
 import { api } from "../../lib/api.ts";
-import { creationAsk, policyAsk } from "../../lib/orders/asks.ts";
+import { creationRequest, policyRequest } from "../../lib/orders/requests.ts";
 import { signed } from "../../lib/orders/signed.ts";
 import {
   isSamePayee,
@@ -11,7 +11,7 @@ import {
 } from "../../lib/orders/terms.ts";
 import type { Agent, AgentChanges, CreatedAgent, NewAgent } from "../../lib/wire.ts";
 
-/** A payee as a person edits it; empty is none. */
+/** A payee as the form edits it; empty means none. */
 export type AllowlistDraft = { address: string; label: string } & Partial<
   Record<"site" | "dailyLimit" | "perPaymentLimit" | "expiresAt", string>
 >;
@@ -20,26 +20,26 @@ export const createAgent = (
   agent: NewAgent,
   { network, names }: { network: string; names?: TermNames },
 ): Promise<CreatedAgent> =>
-  signed(creationAsk(agent, network, names), (signature) =>
+  signed(creationRequest(agent, network, names), (signature) =>
     api.post("/api/agents", { ...agent, ...signature }),
   );
 
-/** All that is changed at once is one request: one order, one window of the wallet. */
+/** All changes are sent in one request, so the owner signs one order. */
 export const changeRules = (
   agent: Agent,
   changes: AgentChanges,
-  { title, names, isTold }: { title: string; names?: TermNames; isTold?: boolean },
+  { title, names, isOnScreen }: { title: string; names?: TermNames; isOnScreen?: boolean },
 ): Promise<unknown> => {
   const { allowlist, authorization: _authorization, status: _status, ...rules } = changes;
   const payees = allowlist as PayeeInput[] | undefined;
   const apply = (terms: Terms): Terms => termsWith(terms, { ...rules, payees });
-  return signed(policyAsk({ agent, title, names, apply, isTold }), (signature) =>
+  return signed(policyRequest({ agent, title, names, apply, isOnScreen }), (signature) =>
     api.patch(`/api/agents/${agent.id}`, { ...changes, ...signature }),
   );
 };
 
 /**
- * One more payee, or other terms for one that is there. With `replaces`, in the place and by the terms of another
+ * Adds a payee, or changes an existing one. With `replaces`, the payee takes the place and terms of another
  * address at its site.
  */
 export const allowPayee = (
@@ -62,7 +62,7 @@ export const allowPayee = (
       ],
     });
   };
-  return signed(policyAsk({ agent, title, apply }), (signature) =>
+  return signed(policyRequest({ agent, title, apply }), (signature) =>
     api.post(`/api/agents/${agent.id}/allowlist`, { ...payee, ...signature }),
   );
 };

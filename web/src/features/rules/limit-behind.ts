@@ -5,9 +5,9 @@ import { type AllowlistDraft, allowPayee, changeRules } from "./api.ts";
 
 export interface LimitBehind {
   name: string;
-  /** Null: there is none any more. */
+  /** Null: the limit was removed meanwhile. */
   now: bigint | null;
-  /** At which the payment would pass. */
+  /** The limit at which the payment would be allowed. */
   needed: bigint;
   raise: (to: string) => Promise<unknown>;
 }
@@ -18,7 +18,9 @@ interface Used {
   reserved: string;
 }
 
-/** By which entry of the list a payment is judged: its payee's own at the site of the fetch, or the one for everywhere. */
+/**
+ * The allowlist entry that applies to a payment: its payee's entry for the site, or the one for all sites.
+ */
 export function entryFor(
   agent: Agent,
   { recipient, x402 }: Payment,
@@ -33,7 +35,7 @@ export function entryFor(
     .find((entry) => entry !== undefined);
 }
 
-/** The limit that refused a payment, as it is now; undefined where another rule did. */
+/** The limit that refused a payment, with its current value; undefined where another rule refused it. */
 export function limitBehind(agent: Agent, payment: Payment): LimitBehind | undefined {
   const amount = atomic(payment.amount);
   const money = (limit: string | null): bigint | null => (limit === null ? null : atomic(limit));

@@ -15,7 +15,7 @@ export interface PasteResult {
 
 const ADDRESS = /0x[0-9a-fA-F]{6,}/;
 
-/** Reads lines such as `0x…`, `0x… Weather API`, `Weather API, 0x…`, also out of a spreadsheet. */
+/** Parses lines such as `0x…`, `0x… Weather API`, `Weather API, 0x…`, also copied from a spreadsheet. */
 export async function parseAllowlist(
   text: string,
   known: readonly AllowlistDraft[],

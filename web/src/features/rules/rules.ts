@@ -1,4 +1,4 @@
-/** The rules of an agent as a person edits them: checked, compared and told in plain words. */
+/** An agent's rules in the form's fields: validated, compared and described in plain words. */
 import { canonical, formatUsdc, parseUsdc } from "../../lib/money.ts";
 import {
   type Change,
@@ -16,7 +16,7 @@ import { formatDateTime } from "../../lib/time.ts";
 import type { Agent, AgentChanges, NewAgent, ServiceInfo } from "../../lib/wire.ts";
 import type { AllowlistDraft } from "./api.ts";
 
-/** Amounts and numbers as typed; empty: none. */
+/** Amounts and numbers as typed; empty means none. */
 export interface RulesDraft {
   name: string;
   dailyLimit: string;
@@ -42,40 +42,40 @@ const FIELDS = [
   "allowlist",
 ] as const;
 const PAYEE_FIELDS = ["dailyLimit", "perPaymentLimit", "expiresAt"] as const;
-interface Words {
+interface FieldLabels {
   label: string;
   help: string;
 }
 
-/** What the server's rules call the settings that the owner makes. */
-export type RuleWords = Record<(typeof FIELDS)[number], Words> & {
-  payee: Record<(typeof PAYEE_FIELDS)[number], Words>;
+/** The server's names for the owner's settings. */
+export type RuleLabels = Record<(typeof FIELDS)[number], FieldLabels> & {
+  payee: Record<(typeof PAYEE_FIELDS)[number], FieldLabels>;
 };
 
-export function wordsOf(rules: ServiceInfo["rules"]): RuleWords {
-  const wordsFor = (name: string, of?: "payee"): Words => {
+export function ruleLabelsOf(rules: ServiceInfo["rules"]): RuleLabels {
+  const labelsFor = (name: string, of?: "payee"): FieldLabels => {
     const rule = rules.find(({ field }) => field?.name === name && field.of === of);
     if (!rule?.field) throw new Error(`This server has no rule named ${name}.`);
     return rule.field;
   };
   return {
-    ...(Object.fromEntries(FIELDS.map((name) => [name, wordsFor(name)])) as Record<
+    ...(Object.fromEntries(FIELDS.map((name) => [name, labelsFor(name)])) as Record<
       (typeof FIELDS)[number],
-      Words
+      FieldLabels
     >),
     payee: Object.fromEntries(
-      PAYEE_FIELDS.map((name) => [name, wordsFor(name, "payee")]),
-    ) as RuleWords["payee"],
+      PAYEE_FIELDS.map((name) => [name, labelsFor(name, "payee")]),
+    ) as RuleLabels["payee"],
   };
 }
 
-export const namesOf = (words: RuleWords): TermNames => ({
-  dailyLimit: words.dailyLimit.label,
-  weeklyLimit: words.weeklyLimit.label,
-  monthlyLimit: words.monthlyLimit.label,
-  perPaymentLimit: words.perPaymentLimit.label,
-  paymentsPerHour: words.paymentsPerHour.label,
-  expiresAt: words.expiresAt.label,
+export const namesOf = (labels: RuleLabels): TermNames => ({
+  dailyLimit: labels.dailyLimit.label,
+  weeklyLimit: labels.weeklyLimit.label,
+  monthlyLimit: labels.monthlyLimit.label,
+  perPaymentLimit: labels.perPaymentLimit.label,
+  paymentsPerHour: labels.paymentsPerHour.label,
+  expiresAt: labels.expiresAt.label,
 });
 
 export const EMPTY_RULES: RulesDraft = {
@@ -159,8 +159,8 @@ export function checkPayee(
   return Object.fromEntries(wrong.map((name) => [name, AMOUNT_HINT]));
 }
 
-/** One sentence a person can check against what they meant. */
-export function tellRules(draft: RulesDraft): string[] {
+/** Sentences that the owner can compare with the intended rules. */
+export function describeRules(draft: RulesDraft): string[] {
   const limit = parseUsdc(draft.dailyLimit);
   if (limit === undefined) return [];
   const name = draft.name.trim() || "The agent";
@@ -174,13 +174,13 @@ export function tellRules(draft: RulesDraft): string[] {
   const sentences = [
     `${name} can spend at most ${formatUsdc(limit)} USDC in any 24 hours, only to ${plural(count, "address", "addresses")}.`,
   ];
-  const said = (text: string, tell: (amount: string) => string): void => {
+  const addLimit = (text: string, describe: (amount: string) => string): void => {
     const amount = parseUsdc(text);
-    if (amount !== undefined) sentences.push(tell(formatUsdc(amount)));
+    if (amount !== undefined) sentences.push(describe(formatUsdc(amount)));
   };
-  said(draft.weeklyLimit, (amount) => `In any 7 days at most ${amount} USDC.`);
-  said(draft.monthlyLimit, (amount) => `In any 30 days at most ${amount} USDC.`);
-  said(draft.perPaymentLimit, (amount) => `A single payment is at most ${amount} USDC.`);
+  addLimit(draft.weeklyLimit, (amount) => `In any 7 days at most ${amount} USDC.`);
+  addLimit(draft.monthlyLimit, (amount) => `In any 30 days at most ${amount} USDC.`);
+  addLimit(draft.perPaymentLimit, (amount) => `A single payment is at most ${amount} USDC.`);
   if (draft.paymentsPerHour.trim() !== "")
     sentences.push(
       `It makes at most ${plural(Number(draft.paymentsPerHour), "payment")} in an hour.`,
@@ -203,7 +203,7 @@ export const conditionsOf = (entry: AllowlistDraft): string => payeeConditions(p
 
 const optional = (text: string): string | null => (text.trim() === "" ? null : canonical(text));
 
-/** As the API takes it; what is none is left out. */
+/** The API's form of a payee; empty members are left out. */
 export const payeeBody = ({ address, label, ...terms }: AllowlistDraft) => ({
   address,
   label: label.trim(),
@@ -231,21 +231,21 @@ const termsOf = (draft: RulesDraft): Terms => {
   return termsWith(NO_TERMS, { ...rules, payees: allowlist });
 };
 
-/** What saving would change, line by line. Drafts are checked before. */
-export const diffRules = (before: RulesDraft, after: RulesDraft, words: RuleWords): Change[] =>
-  diffTerms(termsOf(before), termsOf(after), namesOf(words));
+/** The changes of saving, line by line. Drafts must be valid. */
+export const diffRules = (before: RulesDraft, after: RulesDraft, labels: RuleLabels): Change[] =>
+  diffTerms(termsOf(before), termsOf(after), namesOf(labels));
 
-/** Whether saving asks the owner's wallet. */
+/** Whether saving needs the owner's signature. */
 export const needsSignature = (before: RulesDraft, after: RulesDraft): boolean =>
   loosens(termsOf(before), termsOf(after));
 
-/** The request that creates an agent with these rules. Drafts are checked before. */
+/** The body of the request that creates an agent with these rules. Drafts must be valid. */
 export const creationOf = (draft: RulesDraft): NewAgent =>
   Object.fromEntries(
     Object.entries(bodyOf(draft)).filter(([, value]) => value !== null),
   ) as unknown as NewAgent;
 
-/** The request that makes these changes, and nothing of what did not change. */
+/** The body of the request that makes these changes; it contains only what changed. */
 export function requestFor(before: RulesDraft, after: RulesDraft): AgentChanges {
   const was = bodyOf(before);
   return Object.fromEntries(

@@ -8,7 +8,7 @@ import { invalidate } from "../../lib/query-keys.ts";
 import { useParameter } from "../../lib/use-parameter.ts";
 import { revokeSession, sessionsQuery } from "../../shared/session/api.ts";
 
-/** The link of our mails, `?do=end-sessions`: every session but this one ends by a press. */
+/** The link in our emails, `?do=end-sessions`: one press ends every session but this one. */
 export function EndSessions(): ReactNode {
   const [wanted, setWanted] = useParameter("do");
   const sessions = useQuery(sessionsQuery);

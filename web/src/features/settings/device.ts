@@ -16,7 +16,7 @@ const SYSTEMS: [pattern: RegExp, name: string][] = [
 const first = (list: [RegExp, string][], text: string): string | undefined =>
   list.find(([pattern]) => pattern.test(text))?.[1];
 
-/** Enough to recognise one's own devices; a user agent says no more reliably. */
+/** Enough to recognise one's own devices; a user agent contains nothing more that is reliable. */
 export function nameDevice(userAgent: string): string {
   const browser = first(BROWSERS, userAgent);
   const system = first(SYSTEMS, userAgent);

@@ -17,7 +17,7 @@ export interface ReviewProps {
   state: ReviewState;
 }
 
-/** What there is to do about the order now: sign it, wait, ask again, or nothing more. */
+/** The next step for the order: sign it, wait, retry, or nothing more. */
 export function NextStep({ withdrawal, state }: ReviewProps): ReactNode {
   const network = useNetworkOfChain(state.prepared.typedData.domain.chainId);
   const explorer = useExplorer(network?.id);

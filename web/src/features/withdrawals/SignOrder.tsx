@@ -11,13 +11,13 @@ import { WalletPicker } from "../../shared/wallet/WalletPicker.tsx";
 import type { Withdrawal, WithdrawalState } from "./use-withdrawal.ts";
 
 interface SignOrderProps {
-  /** The one the order is for. */
+  /** The order's network. */
   network: NetworkInfo | undefined;
   withdrawal: Withdrawal;
   state: WithdrawalState & { step: "review" | "signing" };
 }
 
-/** The owner's wallet, on the right chain, signs the order as it is shown. */
+/** The owner's wallet signs the shown order on its chain. */
 export function SignOrder({ network, withdrawal, state }: SignOrderProps): ReactNode {
   const connection = useConnection();
   const signer = walletOf(useOwner());

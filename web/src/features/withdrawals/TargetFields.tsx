@@ -13,10 +13,10 @@ interface TargetFieldsProps {
   onChange: (change: Partial<WithdrawalDraft>) => void;
 }
 
-/** The owner's own wallet, or an address that must be confirmed by typing its ending. */
+/** The owner's own wallet, or another address whose last characters must be typed again. */
 export function TargetFields({ owner, draft, errors, onChange }: TargetFieldsProps): ReactNode {
   const { second } = useOwner();
-  // Custody would not sign it: a second wallet takes money to its owner only.
+  // Custody refuses other targets: a recovery wallet may withdraw to the owner only.
   if (second !== null)
     return (
       <p>

@@ -14,7 +14,7 @@ export function Withdraw({ agent, owner }: { agent: Agent; owner: string }): Rea
       title="Withdraw"
       hint="A withdrawal needs your wallet's signature. It works while the agent is paused, expired or at its limit, and does not count against its limits."
     >
-      {/* Kept mounted, so that "Back" finds the form as it was left. */}
+      {/* Kept mounted, so that "Back" returns to the filled form. */}
       <div hidden={!isForm}>
         <WithdrawForm agent={agent} owner={owner} withdrawal={withdrawal} />
       </div>

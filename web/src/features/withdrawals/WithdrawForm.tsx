@@ -20,14 +20,14 @@ interface WithdrawFormProps {
   withdrawal: Withdrawal;
 }
 
-/** How much, and where to. */
+/** The amount, and the target. */
 export function WithdrawForm({ agent, owner, withdrawal }: WithdrawFormProps): ReactNode {
   const { state, prepare } = withdrawal;
   const nameOf = useNetworkNames();
   const places = placesOf(agent);
   const [draft, setDraft] = useState<WithdrawalDraft>(() => ({
     ...EMPTY_DRAFT,
-    // Where there is something, the agent's own network first.
+    // A network with a balance, the agent's own network first.
     network: (places.find(mayHold) ?? { network: agent.network }).network,
   }));
   const [errors, setErrors] = useState<DraftErrors>({});

@@ -16,7 +16,7 @@ const STEPS: { title: string; done: ReviewState["step"][]; now: ReviewState["ste
   { title: "Confirmed", done: ["done"], now: [] },
 ];
 
-/** Exactly the fields the wallet is about to show, then the way to the chain, step by step. */
+/** Shows exactly the fields that the wallet will show, then each step to the chain. */
 export function WithdrawalReview({ agent, owner, withdrawal, state }: ReviewProps): ReactNode {
   const { second } = useOwner();
   const { order, typedData } = state.prepared;

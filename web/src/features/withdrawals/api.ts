@@ -3,10 +3,10 @@ import type { PreparedWithdrawal, WithdrawalAnswer, WithdrawalOrder } from "../.
 
 export const prepareWithdrawal = (
   agentId: string,
-  asked: { amount: string; network: string; to: string | undefined },
-): Promise<PreparedWithdrawal> => api.post(`/api/agents/${agentId}/withdrawals/prepare`, asked);
+  request: { amount: string; network: string; to: string | undefined },
+): Promise<PreparedWithdrawal> => api.post(`/api/agents/${agentId}/withdrawals/prepare`, request);
 
-/** The key belongs to the signed order: asking again with it can never move the money twice. */
+/** The key belongs to the signed order: repeating the request with it can never move the money twice. */
 export const executeWithdrawal = (
   agentId: string,
   order: WithdrawalOrder,

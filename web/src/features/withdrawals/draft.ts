@@ -1,16 +1,16 @@
-/** What is typed into the withdrawal form, and whether it may be asked for. */
+/** The fields of the withdrawal form, and their validation. */
 import { checkAddress, isSameAddress } from "../../lib/address.ts";
 import { atomic, formatUsdc, parseUsdc, toDecimal } from "../../lib/money.ts";
 import type { Agent } from "../../lib/wire.ts";
 
 export interface WithdrawalDraft {
-  /** Where the money lies. */
+  /** The network that holds the money. */
   network: string;
   amount: string;
   isMax: boolean;
   target: "owner" | "other";
   to: string;
-  /** The last characters of `to`, typed once more. */
+  /** The last characters of `to`, typed again. */
   confirmation: string;
 }
 

@@ -19,19 +19,19 @@ export type WithdrawalState =
   | { step: "review"; prepared: PreparedWithdrawal; declined?: boolean; error?: unknown }
   | { step: "signing"; prepared: PreparedWithdrawal }
   | { step: "sending"; prepared: PreparedWithdrawal }
-  /** Signed and handed over, outcome not known: only the same order may be asked for again. */
+  /** Signed and sent, outcome unknown: only the same order may be sent again. */
   | { step: "open"; signed: Signed; prepared: PreparedWithdrawal; error: unknown }
   | { step: "done"; prepared: PreparedWithdrawal; answer: WithdrawalAnswer };
 
 export interface Withdrawal {
   state: WithdrawalState;
-  prepare: (asked: Parameters<typeof prepareWithdrawal>[1]) => Promise<void>;
+  prepare: (request: Parameters<typeof prepareWithdrawal>[1]) => Promise<void>;
   sign: (connection: Connection, prepared: PreparedWithdrawal) => Promise<void>;
   askAgain: (signed: Signed) => Promise<void>;
   reset: () => void;
 }
 
-/** Nothing was moved for sure: the server refused before it signed anything. */
+/** The server refused before it signed anything, so no money moved. */
 const isRefusal = (error: unknown): boolean =>
   error instanceof ApiError &&
   error.status >= 400 &&
@@ -43,10 +43,10 @@ export function useWithdrawal(agentId: string): Withdrawal {
   const [state, setState] = useState<WithdrawalState>({ step: "form" });
 
   const prepare = useCallback(
-    async (asked: Parameters<typeof prepareWithdrawal>[1]) => {
+    async (request: Parameters<typeof prepareWithdrawal>[1]) => {
       setState({ step: "preparing" });
       try {
-        setState({ step: "review", prepared: await prepareWithdrawal(agentId, asked) });
+        setState({ step: "review", prepared: await prepareWithdrawal(agentId, request) });
       } catch (error) {
         setState({ step: "form", error });
       }

@@ -1,6 +1,7 @@
 /**
- * The one way to whatever needs the owner's wallet: the request is sent; where the server asks for a signature, the order
- * is compared with what was asked for, told in plain words, signed, and the same request sent with it.
+ * Sends every request that may need the owner's signature. Where the server requires one, its order is
+ * compared with the request, shown in plain words and signed, and the same request is sent again with the
+ * signature.
  */
 import { isSameAddress } from "../address.ts";
 import { ApiError } from "../api.ts";
@@ -12,7 +13,7 @@ import { signTypedData } from "../wallet/typed-data.ts";
 import type { Session } from "../wire.ts";
 import {
   AlreadyDone,
-  type Ask,
+  type SignatureRequest,
   NotSigned,
   type Notice,
   OutcomeUnknown,
@@ -28,10 +29,15 @@ export interface Authorization {
   signature: string;
 }
 
-/** What a body carries once it is signed: `{...body, ...authorization}` serves both tries. */
+/**
+ * The part of a body that is added once it is signed: `{...body, ...authorization}` works for both attempts.
+ */
 export type MaybeSigned = { authorization?: Authorization };
 
-export async function signed<T>(ask: Ask, send: (signed: MaybeSigned) => Promise<T>): Promise<T> {
+export async function signed<T>(
+  request: SignatureRequest,
+  send: (signed: MaybeSigned) => Promise<T>,
+): Promise<T> {
   let order: Order;
   try {
     return await send({});
@@ -39,13 +45,13 @@ export async function signed<T>(ask: Ask, send: (signed: MaybeSigned) => Promise
     order = orderIn(error);
   }
   try {
-    return await signAndSend(ask, send, order);
+    return await signAndSend(request, send, order);
   } finally {
     show(null);
   }
 }
 
-/** The order the server asks for; any other failure is the caller's. */
+/** The order that the server requires a signature for; any other failure is thrown to the caller. */
 function orderIn(error: unknown): Order {
   if (error instanceof ApiError && /^(owner_signature_required|policy_changed)$/.test(error.code)) {
     const { order } = error.problem;
@@ -55,22 +61,22 @@ function orderIn(error: unknown): Order {
 }
 
 async function signAndSend<T>(
-  ask: Ask,
+  request: SignatureRequest,
   send: (signed: MaybeSigned) => Promise<T>,
   first: Order,
 ): Promise<T> {
   let order = first;
   let notice: Notice;
   for (;;) {
-    const reading = await ask.read(order);
-    if (reading.isNews) notice ??= "changed";
-    const turn: Turn = { ask, reading, order, notice };
-    const authorization = { order, signature: await sign(turn) };
-    const outcome = await hand(turn, () => send({ authorization }));
+    const reading = await request.read(order);
+    if (reading.hasUnseenChanges) notice ??= "changed";
+    const attempt: SigningAttempt = { request, reading, order, notice };
+    const authorization = { order, signature: await sign(attempt) };
+    const outcome = await sendSigned(attempt, () => send({ authorization }));
     if ("answer" in outcome) return outcome.answer;
     notice = outcome.notice;
     if (outcome.order) ({ order } = outcome);
-    // An order that is over is replaced by asking as if for the first time.
+    // An expired order is replaced by sending the request without a signature again.
     else if (notice === "expired")
       try {
         return await send({});
@@ -80,29 +86,31 @@ async function signAndSend<T>(
   }
 }
 
-interface Turn {
-  ask: Ask;
+interface SigningAttempt {
+  request: SignatureRequest;
   reading: Reading;
   order: Order;
   notice: Notice;
 }
 
-/** The second wallet's where that one is signed in: the server refuses what is not its to sign. */
+/**
+ * The recovery wallet's address where that one is signed in; the server refuses orders that it may not sign.
+ */
 function signerAddress(): string {
   const session = queryClient.getQueryData<Session>(keys.session);
   return session?.second ?? session?.address ?? "";
 }
 
-/** Until the person presses; rejects when they do not want to. */
-function press(turn: Turn, step: Signing["step"]): Promise<void> {
+/** Waits until the user presses the button; rejects when the user cancels. */
+function awaitPress(attempt: SigningAttempt, step: Signing["step"]): Promise<void> {
   return new Promise((resolve, reject) => {
     show({
-      ask: turn.ask,
-      changes: turn.reading.changes,
+      request: attempt.request,
+      changes: attempt.reading.changes,
       step,
-      notice: turn.notice,
+      notice: attempt.notice,
       owner: signerAddress(),
-      press: resolve,
+      awaitPress: resolve,
       cancel: () => {
         reject(new NotSigned());
       },
@@ -110,55 +118,62 @@ function press(turn: Turn, step: Signing["step"]): Promise<void> {
   });
 }
 
-/** The wallet opens by itself only for the press that began it, with nothing new to read; else it waits for another one. */
-async function sign(turn: Turn): Promise<string> {
-  const { ask, order } = turn;
-  let mayOpen = turn.notice === undefined;
+/**
+ * The wallet opens without another press only once, and only if the order contains nothing that the user has
+ * not seen.
+ */
+async function sign(attempt: SigningAttempt): Promise<string> {
+  const { request, order } = attempt;
+  let mayOpen = attempt.notice === undefined;
   if (mayOpen) await reconnect(signerAddress());
-  // A wallet with no window of its own shows nothing: the words come first, and a press.
-  if (currentConnection()?.wallet.kind === "demo") mayOpen &&= ask.isTold === true;
+  // The demo wallet has no window that shows the order, so unless the screen showed the changes the dialog
+  // shows them and waits for a press.
+  if (currentConnection()?.wallet.kind === "demo") mayOpen &&= request.isOnScreen === true;
   for (;;) {
     const connection = currentConnection();
     const isReady =
-      connection?.chainId === ask.chainId && isSameAddress(connection.address, signerAddress());
+      connection?.chainId === request.chainId && isSameAddress(connection.address, signerAddress());
     if (!mayOpen || !isReady) {
-      await press(turn, "review");
+      await awaitPress(attempt, "review");
       mayOpen = true;
       continue;
     }
     mayOpen = false;
-    // A wallet that never answers must not hold the screen: whoever cancels goes on without it.
-    const cancelled = press(turn, "wallet");
+    // A wallet may never respond, so the user can cancel the wait.
+    const cancelled = awaitPress(attempt, "wallet");
     try {
-      const { kind } = ask;
+      const { kind } = request;
       const typedData =
-        typeof kind === "string" ? typedDataFor(kind, order, ask.chainId) : kind(order);
+        typeof kind === "string" ? typedDataFor(kind, order, request.chainId) : kind(order);
       return String(await Promise.race([signTypedData(connection, typedData), cancelled]));
     } catch (error) {
       if (error instanceof NotSigned) throw error;
-      turn.notice = isRejection(error) ? "declined" : { error: walletError(error) };
+      attempt.notice = isRejection(error) ? "declined" : { error: walletError(error) };
     }
   }
 }
 
 type Outcome<T> = { answer: T } | { notice: Notice; order?: Order };
 
-/** Hands the signed order over. One whose answer was lost may be handed over again: it works once. */
-async function hand<T>(turn: Turn, send: () => Promise<T>): Promise<Outcome<T>> {
+/**
+ * Sends the signed order. If the response was lost the order may be sent again, because it works only once.
+ */
+async function sendSigned<T>(attempt: SigningAttempt, send: () => Promise<T>): Promise<Outcome<T>> {
   for (;;) {
-    void press(turn, "sending").catch(() => {});
+    void awaitPress(attempt, "sending").catch(() => {});
     try {
       return { answer: await send() };
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       if (error.code === "policy_changed") return { notice: "changed", order: orderIn(error) };
       if (error.code === "signature_expired") return { notice: "expired" };
-      if (error.code === "invalid_signature") return { notice: "other-account", order: turn.order };
+      if (error.code === "invalid_signature")
+        return { notice: "other-account", order: attempt.order };
       if (error.code === "order_used") throw new AlreadyDone();
       if (!error.isOutage) throw error;
     }
-    turn.notice = "lost";
-    await press(turn, "review").catch(() => {
+    attempt.notice = "lost";
+    await awaitPress(attempt, "review").catch(() => {
       throw new OutcomeUnknown();
     });
   }

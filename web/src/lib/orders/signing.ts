@@ -1,32 +1,34 @@
-/** What is being signed just now. The dialog shows it; `signed` moves it on. */
+/** The state of the current signature request. The dialog shows it; `signed` updates it. */
 import { useSyncExternalStore } from "react";
 import type { Change } from "./terms.ts";
 import type { TypedData } from "../wire.ts";
 import type { OrderKind } from "./typed-data.ts";
 
-/** What an order says, in plain words. */
+/** The content of an order, in plain words. */
 export interface Reading {
   changes: Change[];
-  /** It says more than the screen showed when the button was pressed, so the person looks at it first. */
-  isNews: boolean;
+  /**
+   * The order contains more than the screen showed when the button was pressed, so the user reviews it first.
+   */
+  hasUnseenChanges: boolean;
 }
 
-/** What a screen asks the owner to sign. */
-export interface Ask {
-  /** One of our own orders; or what the wallet is shown of another document. */
+/** What a screen requests the owner's signature for. */
+export interface SignatureRequest {
+  /** One of our own orders; or a function that makes the typed data of another document. */
   kind: OrderKind | ((order: Record<string, unknown>) => TypedData);
-  /** Of the dialog: "Create research-agent". */
+  /** The title of the dialog: "Create research-agent". */
   title: string;
   chainId: number;
-  /** What the signature does, beside the changes; without it, a change of rules that moves no money. */
+  /** The effect of the signature, beside the changes; without it, a change of rules that moves no money. */
   effect?: string;
-  /** The screen tells these changes beside the button that was pressed: a wallet without a window signs at once. */
-  isTold?: boolean;
-  /** Compares the order with what was asked for; throws `OrderMismatch` where it says something else. */
+  /** The screen shows these changes beside the pressed button, so a wallet without a window signs at once. */
+  isOnScreen?: boolean;
+  /** Compares the order with the request; throws `OrderMismatch` where they differ. */
   read(order: Record<string, unknown>): Promise<Reading>;
 }
 
-/** Why the wallet was not asked yet, or is to be asked again. */
+/** Why the wallet did not sign yet, or has to sign again. */
 export type Notice =
   | "changed"
   | "declined"
@@ -37,14 +39,14 @@ export type Notice =
   | undefined;
 
 export interface Signing {
-  ask: Ask;
+  request: SignatureRequest;
   changes: Change[];
-  /** review: a press is waited for. wallet: the wallet has been asked. */
+  /** review: waits for a press. wallet: waits for the wallet. */
   step: "review" | "wallet" | "sending";
   notice: Notice;
   owner: string;
-  /** Signs, or, after a lost answer, sends the signed order again. */
-  press: () => void;
+  /** Signs; or after a lost response, sends the signed order again. */
+  awaitPress: () => void;
   cancel: () => void;
 }
 
@@ -65,7 +67,7 @@ export const useSigning = (): Signing | null => useSyncExternalStore(subscribe, 
 
 export const isSigning = (): boolean => current !== null;
 
-/** The person did not sign: no fault, and nothing happened. */
+/** The user did not sign: not an error, and nothing was changed. */
 export class NotSigned extends Error {
   override readonly name = "NotSigned";
   constructor() {
@@ -73,7 +75,7 @@ export class NotSigned extends Error {
   }
 }
 
-/** Signed and sent, and nobody waited for what came of it. */
+/** The order was signed and sent, but its outcome is not known. */
 export class OutcomeUnknown extends Error {
   override readonly name = "OutcomeUnknown";
   constructor() {
@@ -83,7 +85,7 @@ export class OutcomeUnknown extends Error {
   }
 }
 
-/** Its answer was lost, or another tab was quicker. */
+/** The response was lost, or another tab was faster. */
 export class AlreadyDone extends Error {
   override readonly name = "AlreadyDone";
   constructor() {
@@ -93,16 +95,16 @@ export class AlreadyDone extends Error {
   }
 }
 
-/** Never shown to the wallet. */
+/** The order does not match the request, so it is not shown to the wallet. */
 export class OrderMismatch extends Error {
   override readonly name = "OrderMismatch";
   constructor(differences: Change[]) {
-    const told = differences.map(
+    const texts = differences.map(
       ({ what, before, after }) =>
         `${what}: ${after || "nothing"} instead of ${before || "nothing"}`,
     );
     super(
-      `The order from the service differs from your request${told.length > 0 ? ` (${told.join("; ")})` : ""}. Purser did not send it to your wallet.`,
+      `The order from the service differs from your request${texts.length > 0 ? ` (${texts.join("; ")})` : ""}. Purser did not send it to your wallet.`,
     );
   }
 }

@@ -1,4 +1,7 @@
-/** An agent's rules in one form, whether they come from an agent, from a form or from an order to sign: so that they can be compared. */
+/**
+ * An agent's rules in one form, whether they come from an agent, a form or an order to sign, so that they can
+ * be compared.
+ */
 import { formatUsdc, parseUsdc, toDecimal } from "../money.ts";
 import { formatDateTime } from "../time.ts";
 import type { Agent, AgentChanges } from "../wire.ts";
@@ -12,7 +15,7 @@ export interface PayeeTerms {
   expiresAt: string | null;
 }
 
-/** Amounts as plain decimals, times as ISO 8601 of whole seconds; null is none. */
+/** Amounts are plain decimals, times ISO 8601 in whole seconds; null means none. */
 export interface Terms {
   name: string;
   dailyLimit: string;
@@ -27,7 +30,7 @@ export interface Terms {
 
 export type PayeeInput = { address: string } & Partial<Omit<PayeeTerms, "address">>;
 
-/** As the server reads a time: never later than what was written. */
+/** Rounds a time down to whole seconds, as the server does. */
 const wholeSeconds = (iso: string | null | undefined): string | null =>
   iso === null || iso === undefined || iso === ""
     ? null
@@ -39,7 +42,7 @@ const amount = (text: string | null | undefined): string | null => {
   return value === undefined ? text : toDecimal(value);
 };
 
-/** What is not said is none, or stays what it was. */
+/** A condition that is not given keeps its previous value, or is none. */
 export const payeeTerms = (given: PayeeInput, known?: PayeeTerms): PayeeTerms => ({
   address: given.address,
   label: (given.label ?? known?.label ?? "").trim(),
@@ -56,7 +59,7 @@ export const payeeTerms = (given: PayeeInput, known?: PayeeTerms): PayeeTerms =>
 
 type Place = Pick<PayeeInput, "address" | "site">;
 
-/** A payee is listed once for each site, and once for everywhere. */
+/** A payee is listed once for each site, and once for all sites. */
 const keyOf = ({ address, site = "" }: Place): string => `${address.toLowerCase()} ${site}`;
 
 export const isSamePayee = (left: Place, right: Place): boolean => keyOf(left) === keyOf(right);
@@ -64,7 +67,7 @@ export const isSamePayee = (left: Place, right: Place): boolean => keyOf(left) =
 const inOrder = (payees: PayeeTerms[]): PayeeTerms[] =>
   payees.toSorted((left, right) => (keyOf(left) < keyOf(right) ? -1 : 1));
 
-/** Of an agent that is not made yet: nothing is allowed. */
+/** The rules of an agent that does not exist yet: nothing is allowed. */
 export const NO_TERMS: Terms = {
   name: "",
   dailyLimit: "0",
@@ -77,7 +80,7 @@ export const NO_TERMS: Terms = {
   payees: [],
 };
 
-/** The terms after a change, as the server would have them. */
+/** The terms after a change, as the server computes them. */
 export function termsWith(
   terms: Terms,
   change: Omit<AgentChanges, "authorization" | "status" | "allowlist"> & {
@@ -119,7 +122,7 @@ const pickRules = (agent: Agent) => ({
 
 const ABSENT = (1n << 256n) - 1n;
 
-/** Throws where a number is none: such an order is not signed. */
+/** Throws where a value is not a number: such an order is not signed. */
 const numberIn = (order: Record<string, unknown>, name: string): bigint | null => {
   const number = BigInt(String(order[name]));
   return number === ABSENT ? null : number;
@@ -166,14 +169,14 @@ const canonical = (terms: Terms): string =>
 export const isSameTerms = (left: Terms, right: Terms): boolean =>
   canonical(left) === canonical(right);
 
-/** One line of what changes, in plain words; empty is nothing. */
+/** One line of a change, in plain words; an empty text means none. */
 export interface Change {
   what: string;
   before: string;
   after: string;
 }
 
-/** What the settings are called: the server's rules say. */
+/** The names of the settings, which the server's rules define. */
 export type TermNames = Partial<Record<Exclude<keyof Terms, "name">, string>>;
 
 export const DEFAULT_NAMES: Required<TermNames> = {
@@ -192,7 +195,7 @@ const money = (value: string | null): string =>
 const time = (iso: string | null): string => (iso === null ? "never" : formatDateTime(iso));
 const FETCH = { any: "any site", sites: "only the sites of its payees" };
 
-/** From nothing (`before` is null) everything is told that is set. */
+/** With `before` null, every rule that is set is listed. */
 export function diffTerms(
   before: Terms | null,
   after: Terms,
@@ -219,7 +222,7 @@ export function diffTerms(
 const nameOf = (payee: PayeeTerms): string =>
   payee.label === "" ? payee.address : `${payee.label} (${payee.address})`;
 
-/** What holds for one payee alone, in words; empty where nothing does. */
+/** The conditions of one payee, in words; empty where it has none. */
 export const payeeConditions = (payee: PayeeTerms): string =>
   [
     payee.site !== "" && `only at ${payee.site}`,
@@ -234,13 +237,13 @@ function diffPayees(before: PayeeTerms[], after: PayeeTerms[]): Change[] {
   const changes: Change[] = [];
   const old = new Map(before.map((payee) => [keyOf(payee), payee]));
   const now = new Map(after.map((payee) => [keyOf(payee), payee]));
-  const tell = (payee: PayeeTerms): string => {
+  const describe = (payee: PayeeTerms): string => {
     const conditions = payeeConditions(payee);
     return conditions === "" ? nameOf(payee) : `${nameOf(payee)}: ${conditions}`;
   };
   for (const [address, payee] of now) {
     const was = old.get(address);
-    if (!was) changes.push({ what: "Payee added", before: "", after: tell(payee) });
+    if (!was) changes.push({ what: "Payee added", before: "", after: describe(payee) });
     else if (payeeConditions(was) !== payeeConditions(payee))
       changes.push({
         what: `Payee ${payee.label || payee.address}`,
@@ -262,7 +265,7 @@ const isMore = (wanted: string | null, current: string | null, read: (text: stri
 const units = (text: string): bigint => parseUsdc(text) ?? 0n;
 const moment = (iso: string): bigint => BigInt(Date.parse(iso));
 
-/** Whether the owner's wallet is going to be asked. The server decides; a button says it beforehand. */
+/** Whether a change needs the owner's signature. The server decides; a button announces it beforehand. */
 export function loosens(before: Terms, after: Terms): boolean {
   const was = termsAt(before.payees);
   const is = termsAt(after.payees);
@@ -280,7 +283,7 @@ export function loosens(before: Terms, after: Terms): boolean {
   );
 }
 
-/** By which terms an address is paid at a site: those of its own there, or those for everywhere. */
+/** The terms for an address at a site: those listed for the site, or those for all sites. */
 function termsAt(payees: PayeeTerms[]): (place: Place) => PayeeTerms | undefined {
   const listed = new Map(payees.map((payee) => [keyOf(payee), payee]));
   return (place) => listed.get(keyOf(place)) ?? listed.get(keyOf({ address: place.address }));
@@ -293,7 +296,7 @@ const payeeLoosens = (was: PayeeTerms | undefined, is: PayeeTerms | undefined): 
     isMore(is.perPaymentLimit, was.perPaymentLimit, units) ||
     isMore(is.expiresAt, was.expiresAt, moment));
 
-/** A site more for an agent that fetches from its payees' sites only. */
+/** Adds a site for an agent that fetches only from its payees' sites. */
 const reachesMore = (before: Terms, after: Terms): boolean =>
   before.fetch === "sites" &&
   after.payees.some(({ site }) => site !== "" && !before.payees.some((was) => was.site === site));

@@ -1,6 +1,6 @@
 /**
- * The structs of an owner's orders as this app knows them. A wallet is asked to sign these, with the domain below, whatever
- * the server's answer names: it gives the values only.
+ * The EIP-712 structs of an owner's orders. The wallet signs these structs with the domain below; the
+ * server's response provides only the values, so it cannot make the wallet sign anything else.
  */
 import type { TypedData } from "../wire.ts";
 
@@ -30,7 +30,10 @@ const fieldsOf = (struct: string): { name: string; type: string }[] =>
     return { name, type };
   });
 
-/** Only what the structs name; what else came with the order is not signed, and the server would not find it. */
+/**
+ * Only the members of the structs are signed; other members of the order are ignored, as the server ignores
+ * them too.
+ */
 export function typedDataFor(
   kind: OrderKind,
   order: Record<string, unknown>,

@@ -4,7 +4,7 @@ import { isUnknownChain } from "./provider.ts";
 
 const hex = (value: number): string => `0x${value.toString(16)}`;
 
-/** What `wallet_addEthereumChain` (EIP-3085) needs, and what a person types in where that is missing. */
+/** The parameters of `wallet_addEthereumChain` (EIP-3085), which the user can also enter by hand. */
 export function chainParameters(network: NetworkInfo): {
   chainId: string;
   chainName: string;
@@ -21,7 +21,7 @@ export function chainParameters(network: NetworkInfo): {
   };
 }
 
-/** Brings the wallet onto the chain, adding it where it is unknown. The wallet asks its owner. */
+/** Switches the wallet to the chain, and adds it where it is unknown. The wallet asks the user. */
 export async function switchChain({ provider }: Connection, network: NetworkInfo): Promise<void> {
   try {
     await provider.request({

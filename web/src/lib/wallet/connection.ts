@@ -1,4 +1,4 @@
-/** Which wallet this tab speaks to. In memory only; a page load starts unconnected. */
+/** The wallet that this tab is connected to. In memory only: a page load starts without a connection. */
 import { useSyncExternalStore } from "react";
 import { checkAddress, isSameAddress, shortAddress } from "../address.ts";
 import type { Address } from "../wire.ts";
@@ -49,7 +49,7 @@ function attach(provider: Provider): () => void {
   };
 }
 
-/** Where one account alone will do, another is not taken: the screen stays with whom it belongs to. */
+/** With `expected`, any other account is refused, because the screen shows that account's data. */
 export async function connect(wallet: Wallet, expected?: string): Promise<Connection> {
   const provider = await wallet.open();
   const address = await firstAccount(await provider.request({ method: "eth_requestAccounts" }));
@@ -81,12 +81,12 @@ export class OtherAccountError extends Error {
 const SILENCE_MS = 1_500;
 let known: readonly Wallet[] = [];
 
-/** What `reconnect` looks through. */
-export const knowWallets = (wallets: readonly Wallet[]): void => {
+/** The wallets that `reconnect` tries. */
+export const setKnownWallets = (wallets: readonly Wallet[]): void => {
   known = wallets;
 };
 
-/** Finds the wallet that shares this account with the site already: no window opens for that. */
+/** Finds the wallet that already shares this account with the site, which opens no window. */
 export async function reconnect(address: string): Promise<void> {
   const find = async (): Promise<void> => {
     for (const wallet of known) {
@@ -97,7 +97,7 @@ export async function reconnect(address: string): Promise<void> {
         if (shared !== undefined && isSameAddress(shared, address) && !connection)
           await adopt(wallet, provider, shared);
       } catch {
-        // One that does not say is chosen by hand.
+        // The user selects a wallet that does not answer.
       }
     }
   };

@@ -1,6 +1,6 @@
 /**
- * The local world's own wallet: a key the server hands out there and nowhere else, so that a newcomer
- * needs no extension. It lives in memory only, and speaks EIP-1193 like any other wallet.
+ * The demo wallet of a local service: the server publishes its key there and nowhere else, so that new users
+ * need no browser extension. The key is in memory only, and the wallet implements EIP-1193 like any other.
  */
 import { privateKeyToAccount } from "viem/accounts";
 import type { TypedDataDefinition } from "viem";

@@ -1,4 +1,4 @@
-/** Wallets announce themselves (EIP-6963); a lone `window.ethereum` is the older way. */
+/** Discovers browser wallets: those that announce themselves (EIP-6963), else `window.ethereum`. */
 import { useSyncExternalStore } from "react";
 import type { Provider, Wallet } from "./provider.ts";
 
@@ -16,7 +16,7 @@ const legacyProvider = (): Provider | undefined => {
   return typeof candidate?.request === "function" ? candidate : undefined;
 };
 
-/** Only picture formats the content policy lets through, and never an address elsewhere. */
+/** Only image formats that the Content-Security-Policy allows, as data URLs: never a remote address. */
 const safeIcon = (icon: unknown): string | undefined =>
   typeof icon === "string" && /^data:image\/(png|webp|jpeg|gif|svg\+xml)[;,]/.test(icon)
     ? icon
@@ -52,7 +52,7 @@ function subscribe(listener: () => void): () => void {
   return () => listeners.delete(listener);
 }
 
-/** What is installed, the announced ones first; the legacy one only where nobody announced. */
+/** The announced wallets; `window.ethereum` only where none announced itself. */
 export function useInstalledWallets(): readonly Wallet[] {
   const announced = useSyncExternalStore(subscribe, () => wallets);
   const legacy = legacyProvider();

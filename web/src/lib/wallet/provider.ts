@@ -1,4 +1,4 @@
-/** The part of EIP-1193 and EIP-6963 we use, and how their errors read to a person. */
+/** The parts of EIP-1193 and EIP-6963 that this app uses, and their errors in plain words. */
 export interface Provider {
   request(call: { method: string; params?: unknown }): Promise<unknown>;
   on?(event: string, listener: (payload: unknown) => void): void;
@@ -6,7 +6,7 @@ export interface Provider {
 }
 
 export interface Wallet {
-  /** Reverse domain name of EIP-6963, or our own word for the other two sources. */
+  /** The reverse domain name of EIP-6963, or our own id for the other two kinds. */
   id: string;
   name: string;
   icon: string | undefined;
@@ -23,7 +23,7 @@ const codeOf = (error: unknown): number | string | undefined => {
   return data?.originalError?.code ?? code;
 };
 
-/** The person said no: not a fault, and not worth a red box. */
+/** The user declined: not an error, so it is not shown as one. */
 export const isRejection = (error: unknown): boolean => {
   const code = codeOf(error);
   return code === 4001 || code === "ACTION_REJECTED" || code === 5000;
@@ -32,7 +32,7 @@ export const isRejection = (error: unknown): boolean => {
 export const isUnknownChain = (error: unknown): boolean => codeOf(error) === 4902;
 export const isRequestPending = (error: unknown): boolean => codeOf(error) === -32002;
 
-/** Wallets throw plain objects; screens show Errors. */
+/** Wallets throw plain objects, screens show Errors. */
 export function walletError(error: unknown): Error {
   if (isRequestPending(error))
     return new Error(

@@ -3,7 +3,7 @@ import type { Connection } from "./connection.ts";
 
 const LIFETIME_MS = 10 * 60_000;
 
-/** An EIP-4361 message. Its text is what the wallet shows, so the preview shows this very text. */
+/** An EIP-4361 message. The preview shows exactly this text, as the wallet does. */
 export function siweMessage(facts: {
   host: string;
   origin: string;

@@ -18,7 +18,7 @@ const DOMAIN_FIELDS = [
   ["verifyingContract", "address"],
 ] as const;
 
-/** `eth_signTypedData_v4` wants the domain's own type spelled out. */
+/** `eth_signTypedData_v4` requires the type of the domain. */
 function withDomainType({ types, domain }: TypedData): TypedData["types"] {
   if (types.EIP712Domain) return types;
   const fields = DOMAIN_FIELDS.filter(([name]) => name in domain).map(([name, type]) => ({
@@ -48,10 +48,10 @@ const FIELDS: [name: keyof Authorization, type: string][] = [
 
 export const VALID_FOR_SECONDS = 300;
 
-/** As x402 names what an owner signs here. */
+/** The x402 scheme of the transfers that an owner signs here. */
 export const TRANSFER_SCHEME = "exact";
 
-/** An EIP-3009 transfer the owner signs and the facilitator relays: no gas is needed to fund an agent. */
+/** An EIP-3009 transfer that the owner signs and the facilitator sends: funding an agent needs no gas. */
 export function transferAuthorization(
   network: NetworkInfo,
   from: Address,
@@ -71,7 +71,7 @@ export function transferAuthorization(
   return { authorization, typedData: transferTypedData(network, authorization) };
 }
 
-/** What the wallet is shown of a transfer: the token's own domain, as the service's network has it. */
+/** The typed data of a transfer, with the domain of the network's token. */
 export const transferTypedData = (
   network: NetworkInfo,
   authorization: Authorization,
@@ -84,11 +84,11 @@ export const transferTypedData = (
   },
   types: { TransferWithAuthorization: FIELDS.map(([name, type]) => ({ name, type })) },
   primaryType: "TransferWithAuthorization",
-  // Only what the struct names; what else came with it is not signed.
+  // Only the members of the struct are signed.
   message: Object.fromEntries(FIELDS.map(([name]) => [name, authorization[name]])),
 });
 
-/** A plain ERC-20 transfer sent by the owner's wallet itself, for hosts whose facilitator is not public. */
+/** An ERC-20 transfer that the owner's wallet sends itself, for services whose facilitator is not public. */
 export async function sendTransfer(
   { provider, address }: Connection,
   asset: Address,

@@ -16,7 +16,7 @@ interface OtherAccountProps {
   connected: string;
 }
 
-/** The wallet moved to another account: the first account's data leaves the screen at once. */
+/** Shown when the wallet switched to another account: the first account's data disappears at once. */
 export function OtherAccount({ session, connected }: OtherAccountProps): ReactNode {
   const leave = useLeave();
   useDocumentTitle("Account changed");

@@ -17,8 +17,8 @@ import styles from "./SignIn.module.css";
 import { useLeave } from "./use-leave.ts";
 
 /**
- * Owner's screens stand behind this. The address stays what it was, so signing in leads exactly to
- * where the person wanted to go.
+ * The owner's screens require a session. The URL is kept, so that after signing in the user sees the
+ * requested page.
  */
 export function SessionGate({ children }: { children: ReactNode }): ReactNode {
   const { session, error, retry } = useSession();
@@ -38,24 +38,24 @@ export function SessionGate({ children }: { children: ReactNode }): ReactNode {
 }
 
 /**
- * Around every screen, public ones too: what belongs to an owner leaves the screen when the wallet
- * moves to another account, and a session that ended is renewed without losing the screen.
+ * Wraps every screen, public ones too: an owner's data disappears when the wallet switches to another
+ * account, and an ended session is renewed without losing the screen.
  */
 export function AccountGuard({ children }: { children: ReactNode }): ReactNode {
   const { session, isLost } = useSession();
   const connection = useConnection();
-  // Over a form that is being signed the dialog says which account is needed: nothing typed is lost.
+  // During a signature the dialog names the required account, so the form keeps its content.
   const isSigning = useSigning() !== null;
   const leave = useLeave();
-  // Both wallets sign the move of an owner, one after the other, on one screen.
+  // Both wallets sign a change of the owner address, one after the other, on the same screen.
   const named = useKnownSecond();
-  const turn = useTurnOf(session && walletOf(session) + session.address);
+  const userNumber = useUserNumber(session && walletOf(session) + session.address);
   const wallets = session ? [walletOf(session), named] : [];
   const isKnown = wallets.some((one) => isSameAddress(connection?.address, one));
   if (session && connection !== null && !isKnown && !isLost && !isSigning)
     return <OtherAccount session={session} connected={connection.address} />;
   return (
-    <Fragment key={turn}>
+    <Fragment key={userNumber}>
       {session && session.second !== null && <SecondWalletNote owner={session.address} />}
       {children}
       {session && (
@@ -80,18 +80,18 @@ export function AccountGuard({ children }: { children: ReactNode }): ReactNode {
 }
 
 /**
- * Another number for another person, so that nothing of the one before stays on the screen. A public screen is used
- * before it is known who does: what is typed or under way then is the same person's, and stays.
+ * A number that changes with the signed-in user, so that state of the previous user is discarded. When a user
+ * signs in on a public screen the number stays: what was typed or started there belongs to the same person.
  */
-function useTurnOf(who: string | null | undefined): number {
-  const [seen, setSeen] = useState({ who, turn: 0 });
-  if (who === undefined || who === seen.who) return seen.turn;
-  const turn = seen.turn + (seen.who === undefined ? 0 : 1);
-  setSeen({ who, turn });
-  return turn;
+function useUserNumber(who: string | null | undefined): number {
+  const [seen, setSeen] = useState({ who, userNumber: 0 });
+  if (who === undefined || who === seen.who) return seen.userNumber;
+  const userNumber = seen.userNumber + (seen.who === undefined ? 0 : 1);
+  setSeen({ who, userNumber });
+  return userNumber;
 }
 
-/** On every screen: what this wallet may do here is not what the owner may. */
+/** Shown on every screen, because a recovery wallet may do less than the owner. */
 function SecondWalletNote({ owner }: { owner: string }): ReactNode {
   return (
     <aside className={styles.second} aria-label="Recovery wallet">

@@ -12,8 +12,8 @@ import { hasSignedInBefore, rememberSignedIn } from "./hint.ts";
 import { SessionContext, type SessionState } from "./session-context.ts";
 
 /**
- * Knows who is signed in. Whoever's data is in memory belongs to exactly one owner: when the owner
- * changes, here or in another tab, everything private is dropped before anything is drawn.
+ * Provides the session. The private data in memory belongs to one owner: when the owner changes, here or in
+ * another tab, all of it is dropped before the next render.
  */
 export function SessionProvider({
   isPrivate,
@@ -31,7 +31,7 @@ export function SessionProvider({
   useEffect(() => {
     if (current === undefined) return;
     const before = shownRef.current;
-    // Gone from under an open screen: keep the screen, ask to sign in again.
+    // The session ended while a screen is open: keep the screen and request a new sign-in.
     if (current === null && before) {
       setLost(true);
       return;
@@ -41,7 +41,8 @@ export function SessionProvider({
     shownRef.current = current;
     setShown(current);
     setLost(false);
-    // Remembered only from an answer: a public page that did not ask knows nothing new.
+    // Only a response from the server updates the hint; a public page that did not send the request has no
+    // news.
     if (current) rememberSignedIn(true);
     else if (query.isEnabled) rememberSignedIn(false);
   }, [current, query.isEnabled]);
@@ -75,7 +76,7 @@ export function SessionProvider({
         try {
           await signOut();
         } catch (error) {
-          // Already ended elsewhere is as good as ended now; anything else the caller shows.
+          // A session that ended elsewhere is a success here; other errors go to the caller.
           if (!(error instanceof ApiError && error.status === 401)) throw error;
         }
         rememberSignedIn(false);

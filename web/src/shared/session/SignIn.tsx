@@ -11,11 +11,11 @@ import { walletOf } from "./session-context.ts";
 import { SignStep } from "./SignStep.tsx";
 import type { SecondOf } from "./use-sign-in.ts";
 
-/** Connect, then sign. Used as a screen, and in the dialog that asks to sign in again. */
+/** Connect, then sign. Used as a screen, and in the dialog for a new sign-in. */
 export function SignIn({
   ended,
 }: {
-  /** The session that just ended, if one did. */ ended?: Session;
+  /** The session that just ended, if there was one. */ ended?: Session;
 }): ReactNode {
   const connection = useConnection();
   const network = useNetwork();

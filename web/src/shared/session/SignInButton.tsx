@@ -3,7 +3,7 @@ import { Button, type ButtonProps } from "../../components/Button.tsx";
 import { Dialog } from "../../components/Dialog.tsx";
 import { SignIn } from "./SignIn.tsx";
 
-/** Signs in without leaving the page. The dialog goes away with the button, once there is a session. */
+/** Signs in without leaving the page. The button and its dialog disappear once there is a session. */
 export function SignInButton({
   children,
   ...look

@@ -10,7 +10,7 @@ interface SignInPreviewProps {
   network: NetworkInfo;
 }
 
-/** The text the wallet is going to show, so that the two can be compared. */
+/** The text that the wallet will show, for comparison. */
 export function SignInPreview({ connection, network }: SignInPreviewProps): ReactNode {
   const [openedAtMs] = useState(() => serverNowMs());
   const message = siweMessage({

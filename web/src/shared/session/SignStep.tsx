@@ -27,7 +27,7 @@ interface SignStepProps {
   secondOf: SecondOf;
 }
 
-/** The connected account, what it is going to sign, and the one press that asks for it. */
+/** The connected account, the text that it will sign, and the button that starts it. */
 export function SignStep({ connection, network, expected, secondOf }: SignStepProps): ReactNode {
   const { state, signIn } = useSignIn();
   const [isChainIgnored, setChainIgnored] = useState(false);

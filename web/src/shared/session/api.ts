@@ -3,7 +3,7 @@ import { ApiError, api } from "../../lib/api.ts";
 import { keys } from "../../lib/query-keys.ts";
 import type { Page, Recovery, Session, SessionRow } from "../../lib/wire.ts";
 
-/** `null` is an answer (nobody is signed in), not a failure. */
+/** `null` means that no user is signed in, which is not a failure. */
 export const sessionQuery = queryOptions({
   queryKey: keys.session,
   queryFn: async ({ signal }): Promise<Session | null> => {
@@ -23,7 +23,7 @@ export const fetchNonce = (): Promise<{ nonce: string }> => api.get("/api/auth/n
 export const verifySignIn = (
   message: string,
   signature: string,
-  /** The owner whose second wallet signed. */
+  /** The owner whose recovery wallet signed. */
   owner: string | undefined,
 ): Promise<{ address: string }> => api.post("/api/auth/verify", { message, signature, owner });
 
@@ -32,7 +32,7 @@ export const recoveryQuery = queryOptions({
   queryFn: ({ signal }) => api.get<Recovery>("/api/recovery", { signal }),
 });
 
-/** The owner's second wallet, where a screen has asked for it already. */
+/** The owner's recovery wallet, where a screen has loaded it already. */
 export const useKnownSecond = (): string | undefined =>
   useQuery({ ...recoveryQuery, enabled: false }).data?.second?.address;
 

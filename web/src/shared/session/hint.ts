@@ -1,4 +1,7 @@
-/** Spares public pages a request that would only say "nobody is signed in". Holds no secret. */
+/**
+ * Remembers whether this browser was signed in, so that public pages can skip the session request. It is not
+ * a secret.
+ */
 const KEY = "purser-signed-in";
 
 export function hasSignedInBefore(): boolean {
@@ -14,6 +17,6 @@ export function rememberSignedIn(isSignedIn: boolean): void {
     if (isSignedIn) localStorage.setItem(KEY, "yes");
     else localStorage.removeItem(KEY);
   } catch {
-    // A browser that keeps nothing simply asks each time.
+    // A browser without storage sends the session request each time.
   }
 }

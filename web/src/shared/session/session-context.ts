@@ -2,10 +2,10 @@ import { createContext, use } from "react";
 import type { Session } from "../../lib/wire.ts";
 
 export interface SessionState {
-  /** `undefined` while not known yet. */
+  /** `undefined` until it is known. */
   session: Session | null | undefined;
   error: unknown;
-  /** The session ended under an open screen: what was typed stays, signing in again goes on. */
+  /** The session ended while a screen is open: the input is kept until a new sign-in. */
   isLost: boolean;
   retry: () => void;
   onSignedIn: () => Promise<void>;
@@ -20,10 +20,10 @@ export function useSession(): SessionState {
   return state;
 }
 
-/** The wallet that signed in: the owner's, or the second one in its place. */
+/** The wallet that signed in: the owner's, or the recovery wallet. */
 export const walletOf = (session: Session): string => session.second ?? session.address;
 
-/** Screens behind the gate always have an owner. */
+/** Screens behind the session gate always have a session. */
 export function useOwner(): Session {
   const { session } = useSession();
   if (!session) throw new Error("useOwner is for screens behind the session gate");

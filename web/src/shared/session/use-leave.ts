@@ -3,7 +3,7 @@ import { useCallback } from "react";
 import { useNavigate } from "react-router";
 import { useSession } from "./session-context.ts";
 
-/** Signs out and goes to the start page; where that fails, the person is told and stays. */
+/** Signs out and goes to the start page; where that fails, an error is shown and the page stays. */
 export function useLeave(): () => Promise<void> {
   const { leave } = useSession();
   const navigate = useNavigate();

@@ -16,10 +16,12 @@ export type SignInState =
   | { step: "declined" }
   | { step: "failed"; error: unknown };
 
-/** For itself, or as the second wallet of the owner whose address was typed. */
+/**
+ * Undefined for the wallet's own account; else the typed address of the owner whose recovery wallet this is.
+ */
 export type SecondOf = string | undefined;
 
-/** The message is made when the person asks to sign, so that its nonce is fresh. */
+/** The message is made when the user presses sign, so that its nonce is fresh. */
 export function useSignIn(): {
   state: SignInState;
   signIn: (connection: Connection, chainId: number, secondOf: SecondOf) => Promise<void>;
@@ -30,7 +32,7 @@ export function useSignIn(): {
     async (connection: Connection, chainId: number, secondOf: SecondOf) => {
       try {
         setState({ step: "preparing" });
-        // Before anything is signed: a mistyped owner is told here, and not by the wallet.
+        // Checked before signing, so that a mistyped owner address is reported here and not by the wallet.
         const owner = secondOf === undefined ? undefined : await ownerIn(secondOf);
         const { nonce } = await fetchNonce();
         const message = siweMessage({

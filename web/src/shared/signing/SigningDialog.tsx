@@ -12,11 +12,11 @@ import { useNetworkOfChain } from "../info.ts";
 import { ChainHelp } from "../wallet/ChainHelp.tsx";
 import { WalletPicker } from "../wallet/WalletPicker.tsx";
 
-/** What the wallet is asked to sign, in plain words, while it is asked, and where it does not go through. */
+/** Shows what the wallet is asked to sign, during the request and after a failed one. */
 export default function SigningDialog({ signing }: { signing: Signing }): ReactNode {
-  const { ask, changes, step, cancel } = signing;
+  const { request, changes, step, cancel } = signing;
   return (
-    <Dialog opened onClose={cancel} closable={step !== "sending"} title={ask.title}>
+    <Dialog opened onClose={cancel} closable={step !== "sending"} title={request.title}>
       <Stack gap={4}>
         <NoticeText notice={signing.notice} owner={signing.owner} />
         {changes.length > 0 ? <Changes changes={changes} /> : <p>The rules do not change.</p>}
@@ -27,9 +27,9 @@ export default function SigningDialog({ signing }: { signing: Signing }): ReactN
 }
 
 function NextStep({ signing }: { signing: Signing }): ReactNode {
-  const { ask, owner, step, notice, press, cancel } = signing;
+  const { request, owner, step, notice, awaitPress, cancel } = signing;
   const connection = useConnection();
-  const network = useNetworkOfChain(ask.chainId);
+  const network = useNetworkOfChain(request.chainId);
   const back = <Button onClick={cancel}>Cancel</Button>;
   if (step === "sending") return <p role="status">Signed. Saving the change…</p>;
   if (step === "wallet")
@@ -37,7 +37,7 @@ function NextStep({ signing }: { signing: Signing }): ReactNode {
       <Stack gap={3}>
         <p role="status">
           <strong>Compare the details in your wallet, then sign.</strong>{" "}
-          <Muted>{ask.effect ?? "Signing is free and moves no money."}</Muted>
+          <Muted>{request.effect ?? "Signing is free and moves no money."}</Muted>
         </p>
         <Row end>{back}</Row>
       </Stack>
@@ -46,7 +46,7 @@ function NextStep({ signing }: { signing: Signing }): ReactNode {
     return (
       <Row end>
         {back}
-        <Button variant="primary" onClick={press}>
+        <Button variant="primary" onClick={awaitPress}>
           Send it again
         </Button>
       </Row>
@@ -85,7 +85,7 @@ function NextStep({ signing }: { signing: Signing }): ReactNode {
   return (
     <Row end>
       {back}
-      <Button variant="primary" data-autofocus onClick={press}>
+      <Button variant="primary" data-autofocus onClick={awaitPress}>
         {notice === undefined ? "Sign" : "Sign again"}
       </Button>
     </Row>

@@ -1,20 +1,20 @@
 import { lazy, type ReactNode, Suspense, useEffect } from "react";
 import { useSigning } from "../../lib/orders/signing.ts";
-import { knowWallets, useConnection } from "../../lib/wallet/connection.ts";
+import { setKnownWallets, useConnection } from "../../lib/wallet/connection.ts";
 import { useWallets } from "../wallet/use-wallets.ts";
 
 const SigningDialog = lazy(() => import("./SigningDialog.tsx"));
 
-/** Stands on every screen of an owner; what it shows is loaded when there is something to sign. */
+/** Present on every owner's screen; the dialog is loaded when there is something to sign. */
 export function SigningHost(): ReactNode {
   const signing = useSigning();
   const connection = useConnection();
   const wallets = useWallets();
   useEffect(() => {
-    knowWallets(wallets);
+    setKnownWallets(wallets);
   }, [wallets]);
   if (!signing) return null;
-  // The demo wallet signs in the page, at once: after the press a dialog that flashes by would tell nobody anything.
+  // The demo wallet signs at once in the page, so a dialog after the press would only flash.
   const isDemo = connection?.wallet.kind === "demo";
   if (isDemo && signing.step !== "review") return null;
   return (

@@ -11,11 +11,11 @@ import type { NetworkInfo } from "../../lib/wire.ts";
 interface ChainHelpProps {
   connection: Connection;
   network: NetworkInfo;
-  /** Shown beside the switch where going on without it is possible. */
+  /** Shown beside the switch button where continuing without the switch is possible. */
   children?: ReactNode;
 }
 
-/** The wallet is on another chain: one press to switch, and the parameters for doing it by hand. */
+/** The wallet is on another chain: a button to switch, and the parameters for doing it by hand. */
 export function ChainHelp({ connection, network, children }: ChainHelpProps): ReactNode {
   const [isSwitching, setSwitching] = useState(false);
   const [problem, setProblem] = useState<"declined" | Error>();

@@ -17,7 +17,7 @@ const NOTES = {
 
 interface WalletPickerProps {
   onConnected?: () => void;
-  /** The only account that will do. */
+  /** The only accepted account. */
   expected?: string;
 }
 

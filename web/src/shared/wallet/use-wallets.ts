@@ -4,7 +4,7 @@ import { useInstalledWallets } from "../../lib/wallet/discovery.ts";
 import type { Wallet } from "../../lib/wallet/provider.ts";
 import { localInfoQuery, useInfo } from "../info.ts";
 
-/** What can sign here: the local world's demo wallet first, then what the browser has. */
+/** The available wallets: the demo wallet of a local service first, then the browser's. */
 export function useWallets(): readonly Wallet[] {
   const info = useInfo();
   const installed = useInstalledWallets();

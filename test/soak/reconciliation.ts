@@ -1,4 +1,5 @@
-// The books of the soak: what the chain's own logs say, against what the service's rows say, and both against what its callers were told. Nothing here uses the service's code.
+// The reconciliation of the soak: compares the chain's own logs with the service's rows, and both with what
+// clients received. It uses none of the service's code.
 import type { Pool } from "pg";
 import { x402ExactPermit2ProxyABI } from "@x402/evm";
 import {
@@ -12,7 +13,7 @@ import {
 } from "viem";
 import { EXACT_PROXY, PERMIT2 } from "../helpers/permit2.ts";
 import type { TestChain } from "../helpers/chain.ts";
-import type { SoakAgent, Told } from "./clients.ts";
+import type { SoakAgent, ReportedOutcome } from "./clients.ts";
 
 const EVENTS = parseAbi([
   "event AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)",
@@ -23,7 +24,7 @@ const EVENTS = parseAbi([
 ]);
 const BLOCKS_AT_ONCE = 500n;
 
-/** An authorization that was used, and the transfer it made. */
+/** A used authorization and its transfer. */
 export interface Move {
   from: Address;
   to: Address;
@@ -33,12 +34,12 @@ export interface Move {
   block: bigint;
 }
 
-export interface Books {
+export interface ChainLog {
   moves: Move[];
   byKey: Map<string, Move[]>;
   byAmount: Map<string, Move[]>;
   cancelled: Set<string>;
-  /** What wallets allowed Permit2 to take: the transaction, and whose. */
+  /** Wallets that gave Permit2 an allowance: the transaction and the wallet. */
   allowed: Set<string>;
 }
 
@@ -47,8 +48,8 @@ const keyOf = (from: string, nonce: string): string => `${lower(from)}:${lower(n
 const amountKeyOf = (from: string, to: string, amount: bigint): string =>
   `${lower(from)}>${lower(to)}=${amount}`;
 
-export async function readChain(chain: TestChain): Promise<Books> {
-  const books: Books = {
+export async function readChain(chain: TestChain): Promise<ChainLog> {
+  const chainLog: ChainLog = {
     moves: [],
     byKey: new Map(),
     byAmount: new Map(),
@@ -69,20 +70,20 @@ export async function readChain(chain: TestChain): Promise<Books> {
       if (log.eventName === "Transfer") continue;
       if (log.eventName === "Approval") {
         const { owner, spender } = log.args;
-        if (spender === PERMIT2) books.allowed.add(allowanceKeyOf(log.transactionHash, owner));
+        if (spender === PERMIT2) chainLog.allowed.add(allowanceKeyOf(log.transactionHash, owner));
         continue;
       }
       const { authorizer, nonce } = log.args;
       if (log.eventName === "AuthorizationCanceled") {
-        books.cancelled.add(keyOf(authorizer, nonce));
+        chainLog.cancelled.add(keyOf(authorizer, nonce));
         continue;
       }
-      // The token marks the authorization, and moves the money next.
+      // The token logs the used authorization, and then the transfer.
       const next = logs[index + 1];
       if (next?.eventName !== "Transfer" || next.transactionHash !== log.transactionHash)
         throw new Error(`${log.transactionHash} used an authorization without a transfer`);
       byAuthorization.add(next);
-      note(books, {
+      note(chainLog, {
         from: lower(authorizer),
         to: lower(next.args.to),
         amountAtomic: next.args.value,
@@ -96,20 +97,23 @@ export async function readChain(chain: TestChain): Promise<Books> {
     );
     await notePermit2(
       chain,
-      books,
+      chainLog,
       others.map(({ transactionHash: txHash, args }) => ({ txHash, ...args })),
     );
   }
-  return books;
+  return chainLog;
 }
 
 const ZERO = "0x0000000000000000000000000000000000000000";
 const allowanceKeyOf = (txHash: string, owner: string): string => `${txHash}:${lower(owner)}`;
 
-/** Transfers that no authorization of the token's own made: of those Permit2's proxy made it is known by which payment. */
+/**
+ * Transfers without an authorization of the token itself; those by Permit2's proxy are matched to their
+ * payment.
+ */
 async function notePermit2(
   { publicClient }: TestChain,
-  books: Books,
+  chainLog: ChainLog,
   transfers: { txHash: Hex; from: Address; to: Address; value: bigint }[],
 ): Promise<void> {
   const ours = transfers.filter(({ from }) => from !== ZERO);
@@ -124,7 +128,7 @@ async function notePermit2(
           lower(payee) === spent.to &&
           value === spent.amountAtomic,
       );
-      if (spent && isDone) note(books, { ...spent, txHash: hash, block: blockNumber ?? 0n });
+      if (spent && isDone) note(chainLog, { ...spent, txHash: hash, block: blockNumber ?? 0n });
     }
   }
 }
@@ -134,7 +138,7 @@ interface Call {
   callData: Hex;
 }
 
-/** A batch of ours, or the one call of a transaction. */
+/** The calls of one of our batches, or the only call of a transaction. */
 function callsOf(to: Address, input: Hex): readonly Call[] {
   if (lower(to) === lower(EXACT_PROXY)) return [{ target: to, callData: input }];
   try {
@@ -144,7 +148,7 @@ function callsOf(to: Address, input: Hex): readonly Call[] {
   }
 }
 
-/** Permit2 logs no nonce: what was called says which it was. */
+/** Permit2 logs no nonce, so it is read from the calldata. */
 function spentBy({ target, callData }: Call): Omit<Move, "txHash" | "block"> | undefined {
   if (lower(target) !== lower(EXACT_PROXY)) return undefined;
   const { functionName, args } = decodeFunctionData({
@@ -161,13 +165,13 @@ function spentBy({ target, callData }: Call): Omit<Move, "txHash" | "block"> | u
   };
 }
 
-function note(books: Books, move: Move): void {
-  books.moves.push(move);
+function note(chainLog: ChainLog, move: Move): void {
+  chainLog.moves.push(move);
   const { from, to, nonce, amountAtomic } = move;
   const add = (map: Map<string, Move[]>, key: string) =>
     void map.set(key, [...(map.get(key) ?? []), move]);
-  add(books.byKey, keyOf(from, nonce));
-  add(books.byAmount, amountKeyOf(from, to, amountAtomic));
+  add(chainLog.byKey, keyOf(from, nonce));
+  add(chainLog.byAmount, amountKeyOf(from, to, amountAtomic));
 }
 
 interface SettlementRow {
@@ -178,7 +182,7 @@ interface SettlementRow {
   status: string;
   tx_hash: Hex | null;
   error_reason: string | null;
-  /** A reorganisation took it back before it was final, and the ledger says so. */
+  /** A reorganisation removed its transaction before it was final, and the ledger recorded that. */
   taken_back?: boolean;
 }
 
@@ -192,9 +196,9 @@ export interface PaymentRow {
   tx_hash: Hex | null;
   created_at: Date;
   updated_at: Date;
-  /** When it began to weigh on the limit, and when it ceased to, in turns; noted by the soak's own trigger. */
+  /** When it began and ceased to count against the limit, alternately; recorded by the soak's own trigger. */
   weighed: { counted: boolean; atMs: number }[];
-  /** Why it ceased to, if that was taken back: what the ledger says of its corrections. */
+  /** The reasons in the ledger's corrections, where a count was taken back. */
   corrections: string[];
 }
 
@@ -229,7 +233,7 @@ export async function readRows(pool: Pool): Promise<Rows> {
   return { settlements: settlements.rows, payments: payments.rows };
 }
 
-/** One line of the table: how many were looked at, and each that is not as it must be. */
+/** One line of the report: the number of checked items, and each that is wrong. */
 export interface Check {
   what: string;
   looked: number;
@@ -240,7 +244,7 @@ export function check(what: string, looked: number, wrong: string[]): Check {
   return { what, looked, wrong };
 }
 
-export function checkOnce({ byKey }: Books): Check {
+export function checkOnce({ byKey }: ChainLog): Check {
   const wrong = [...byKey].filter(([, moves]) => moves.length > 1);
   return check(
     "doubled: authorizations used more than once on chain",
@@ -249,25 +253,26 @@ export function checkOnce({ byKey }: Books): Check {
   );
 }
 
-/** A settled row is on chain in the transaction it names, any other final row is not, none is open. */
-export function checkRows(books: Books, { settlements, payments }: Rows): Check[] {
+/** A settled row is on chain in its transaction, any other final row is not, and no row is open. */
+export function checkRows(chainLog: ChainLog, { settlements, payments }: Rows): Check[] {
   const unequal: string[] = [];
   const open: string[] = [];
   const known = new Set<string>();
   for (const row of settlements) {
     const key = keyOf(row.from_address, row.nonce);
     known.add(key);
-    const [move] = books.byKey.get(key) ?? [];
-    const isAllowed = books.allowed.has(allowanceKeyOf(row.tx_hash ?? "", row.from_address));
-    const said = `${row.kind} ${row.id} is ${row.status} (${row.error_reason ?? row.tx_hash})`;
-    if (isOpen(row)) open.push(said);
+    const [move] = chainLog.byKey.get(key) ?? [];
+    const isAllowed = chainLog.allowed.has(allowanceKeyOf(row.tx_hash ?? "", row.from_address));
+    const description = `${row.kind} ${row.id} is ${row.status} (${row.error_reason ?? row.tx_hash})`;
+    if (isOpen(row)) open.push(description);
     else if (row.kind === "allowance") {
-      if (row.status === "settled" && !isAllowed) unequal.push(`${said}, the chain shows none`);
+      if (row.status === "settled" && !isAllowed)
+        unequal.push(`${description}, the chain shows none`);
     } else if (row.status === "settled" && move?.txHash !== row.tx_hash)
-      unequal.push(`${said}, the chain says ${move?.txHash ?? "unused"}`);
-    else if (row.status !== "settled" && move) unequal.push(`${said}, the chain used it`);
+      unequal.push(`${description}, on chain: ${move?.txHash ?? "unused"}`);
+    else if (row.status !== "settled" && move) unequal.push(`${description}, the chain used it`);
   }
-  for (const { from, nonce, txHash } of books.moves)
+  for (const { from, nonce, txHash } of chainLog.moves)
     if (!known.has(keyOf(from, nonce))) unequal.push(`${txHash} has no row`);
   const stuck = payments.filter((row) => row.kind !== "incoming" && isOpen(row));
   open.push(...stuck.map((row) => `payment ${row.kind} ${row.id} is ${row.status}`));
@@ -277,8 +282,11 @@ export function checkRows(books: Books, { settlements, payments }: Rows): Check[
   ];
 }
 
-/** Per agent: what is settled in its ledger is what left its wallet, and what came in is there once. */
-export function checkLedgers(books: Books, rows: Rows, agents: SoakAgent[]): Check {
+/**
+ * For each agent: the settled payments in its ledger are the transfers from its wallet, and each incoming
+ * transfer is recorded once.
+ */
+export function checkLedgers(chainLog: ChainLog, rows: Rows, agents: SoakAgent[]): Check {
   const wrong: string[] = [];
   for (const agent of agents) {
     const wallet = lower(agent.wallet);
@@ -286,13 +294,13 @@ export function checkLedgers(books: Books, rows: Rows, agents: SoakAgent[]): Che
       (row) => row.agent_id === agent.id && row.status === "settled",
     );
     const sum = (list: PaymentRow[]) => list.reduce((total, row) => total + BigInt(row.amount), 0n);
-    const outs = books.moves.filter(({ from }) => from === wallet);
-    const ins = books.moves.filter(({ to }) => to === wallet);
-    const compare = (what: string, told: PaymentRow[], moves: Move[]) => {
+    const outs = chainLog.moves.filter(({ from }) => from === wallet);
+    const ins = chainLog.moves.filter(({ to }) => to === wallet);
+    const compare = (what: string, ledgerRows: PaymentRow[], moves: Move[]) => {
       const moved = moves.reduce((total, move) => total + move.amountAtomic, 0n);
-      if (sum(told) !== moved || told.length !== moves.length)
+      if (sum(ledgerRows) !== moved || ledgerRows.length !== moves.length)
         wrong.push(
-          `${agent.id} ${what}: ledger ${told.length} of ${sum(told)}, chain ${moves.length} of ${moved}`,
+          `${agent.id} ${what}: ledger ${ledgerRows.length} of ${sum(ledgerRows)}, chain ${moves.length} of ${moved}`,
         );
     };
     compare(
@@ -310,11 +318,16 @@ export function checkLedgers(books: Books, rows: Rows, agents: SoakAgent[]): Che
 }
 
 /**
- * What somebody was told is what happened, for each payment by itself. Success is told at inclusion: what a
- * reorganisation takes back and no block has again before its time is over was told, and is then told to be
- * unpaid. Those are counted apart; a row that was final, or that says anything else, is lost.
+ * Whether each client received the real outcome of its payment. Success is reported at inclusion, so if a
+ * reorganisation removes a payment and no other block includes it in time, the client received a success first
+ * and a correction later. These are counted separately. A row that was final, or that reports anything else,
+ * counts as lost.
  */
-export function checkTold(books: Books, { payments, settlements }: Rows, told: Told[]): Check[] {
+export function checkOutcomes(
+  chainLog: ChainLog,
+  { payments, settlements }: Rows,
+  reported: ReportedOutcome[],
+): Check[] {
   const nonceOf = new Map(payments.map((row) => [row.id, row.nonce]));
   const takenBack = new Set(
     settlements
@@ -325,57 +338,62 @@ export function checkTold(books: Books, { payments, settlements }: Rows, told: T
   const lost: string[] = [];
   const false_: string[] = [];
   const successes = new Map<string, number>();
-  const facilitated = new Map<string, Told[]>();
-  for (const one of told) {
+  const facilitated = new Map<string, ReportedOutcome[]>();
+  for (const one of reported) {
     const nonce = one.nonce ?? nonceOf.get(one.paymentId ?? "");
     const moves = nonce
-      ? (books.byKey.get(keyOf(one.from, nonce)) ?? [])
+      ? (chainLog.byKey.get(keyOf(one.from, nonce)) ?? [])
       : one.to && one.amountAtomic !== undefined
-        ? (books.byAmount.get(amountKeyOf(one.from, one.to, one.amountAtomic)) ?? [])
+        ? (chainLog.byAmount.get(amountKeyOf(one.from, one.to, one.amountAtomic)) ?? [])
         : [];
-    const said = `${one.kind} ${one.paymentId ?? one.nonce} ${one.amountAtomic ?? ""} told ${one.outcome} ${one.code ?? one.txHash ?? ""}`;
+    const description = `${one.kind} ${one.paymentId ?? one.nonce} ${one.amountAtomic ?? ""} reported ${one.outcome} ${one.code ?? one.txHash ?? ""}`;
     if (one.outcome === "paid") {
       if (moves.length === 0 && nonce && takenBack.has(keyOf(one.from, nonce))) corrected += 1;
-      else if (moves.length !== 1) lost.push(`${said}, on chain ${moves.length} times`);
+      else if (moves.length !== 1) lost.push(`${description}, on chain ${moves.length} times`);
       else if (one.amountAtomic !== undefined && moves[0]?.amountAtomic !== one.amountAtomic)
-        lost.push(`${said}, on chain ${moves[0]?.amountAtomic}`);
-      const key = moves[0] ? keyOf(moves[0].from, moves[0].nonce) : said;
+        lost.push(`${description}, on chain ${moves[0]?.amountAtomic}`);
+      const key = moves[0] ? keyOf(moves[0].from, moves[0].nonce) : description;
       successes.set(key, (successes.get(key) ?? 0) + 1);
     }
     if (one.kind === "facilitated") {
       const key = keyOf(one.from, one.nonce ?? "");
       facilitated.set(key, [...(facilitated.get(key) ?? []), one]);
-    } else if (isToldUnpaid(one) && moves.length > 0)
-      false_.push(`${said}, yet on chain in ${moves[0]?.txHash}`);
+    } else if (isReportedUnpaid(one) && moves.length > 0)
+      false_.push(`${description}, yet on chain in ${moves[0]?.txHash}`);
   }
-  // Posted many times: a failure of one may be healed by a later one. All of them failures, and yet paid, is false.
+  // Posted several times: one failure may be followed by a success. Only failures, although it was paid, is
+  // wrong.
   for (const [key, ones] of facilitated)
-    if (ones.every(({ outcome }) => outcome === "failed") && books.byKey.has(key))
+    if (ones.every(({ outcome }) => outcome === "failed") && chainLog.byKey.has(key))
       false_.push(
-        `facilitated ${key} told only ${ones.map(({ code }) => code).join(", ")}, yet on chain`,
+        `facilitated ${key} reported only ${ones.map(({ code }) => code).join(", ")}, yet on chain`,
       );
   const twice = [...successes].filter(([, times]) => times > 1).map(([key]) => key);
   return [
     check(
-      "lost: told paid, and not on chain exactly once",
-      told.filter(({ outcome }) => outcome === "paid").length,
+      "lost: reported paid, and not on chain exactly once",
+      reported.filter(({ outcome }) => outcome === "paid").length,
       lost,
     ),
-    check("taken back by a reorganisation, in time for no other block, and told", corrected, []),
-    check("told paid more than once", successes.size, twice),
-    check("told unpaid, and yet on chain", told.filter(isToldUnpaid).length, false_),
+    check(
+      "taken back by a reorganisation, in time for no other block, and reported",
+      corrected,
+      [],
+    ),
+    check("reported paid more than once", successes.size, twice),
+    check("reported unpaid, and yet on chain", reported.filter(isReportedUnpaid).length, false_),
   ];
 }
 
-const isToldUnpaid = ({ outcome, isClear }: Told): boolean =>
+const isReportedUnpaid = ({ outcome, isClear }: ReportedOutcome): boolean =>
   outcome === "failed" || outcome === "free" || (outcome === "denied" && isClear);
 
-/** The node itself: one that lost a block, or has one twice, proves nothing about the service. */
+/** Checks the node itself: one that lost or duplicated a block proves nothing about the service. */
 export async function checkChain({ publicClient }: TestChain): Promise<Check> {
   const head = await publicClient.getBlockNumber({ cacheTime: 0 });
   const wrong: string[] = [];
   let parent: Hex | undefined;
-  // anvil makes block 0 anew at each start.
+  // anvil creates block 0 again at each start.
   for (let blockNumber = 1n; blockNumber <= head; blockNumber += 1n) {
     const block = await publicClient.getBlock({ blockNumber }).catch(() => undefined);
     if (!block) wrong.push(`block ${blockNumber} is missing`);
@@ -388,16 +406,16 @@ export async function checkChain({ publicClient }: TestChain): Promise<Check> {
   return check("the chain node has each block, one after the other", Number(head), wrong);
 }
 
-/** Money is where the chain's logs say it went. */
+/** Balances are equal to the transfers in the chain's logs. */
 export async function checkBalances(
   chain: TestChain,
-  books: Books,
+  chainLog: ChainLog,
   funded: ReadonlyMap<Address, bigint>,
 ): Promise<Check> {
   const wrong: string[] = [];
   for (const [address, funds] of funded) {
     const account = lower(address);
-    const expected = books.moves.reduce(
+    const expected = chainLog.moves.reduce(
       (total, { from, to, amountAtomic }) =>
         total + (to === account ? amountAtomic : 0n) - (from === account ? amountAtomic : 0n),
       funds,

@@ -1,4 +1,5 @@
-// Third parties' payments: signed by stock payers, posted to several replicas at once and again later, taken back on their way, and floods of them.
+// Payments by third parties: signed by stock payers, posted to several replicas at once and again later,
+// canceled in flight, and floods of them.
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Address, Hex } from "viem";
 import { privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
@@ -7,23 +8,23 @@ import { randomNonce, signCancel, TOKEN_ABI } from "../helpers/engine.ts";
 import { callOnce, count, wordOf, type Outcome, type SoakContext } from "./clients.ts";
 
 export interface LoadTargets {
-  /** Whom the agents may pay, and one whom they may not. */
+  /** The payees that the agents may pay, and one that they may not. */
   payees: Address[];
-  stranger: Address;
+  unlistedPayee: Address;
   sellerUrls: string[];
-  /** Accounts of third parties, funded. */
+  /** Funded accounts of third parties. */
   payers: PrivateKeyAccount[];
   merchants: Address[];
 }
 
-/** Posted before, to be posted again. */
+/** An earlier request, which will be posted again. */
 export interface Posted {
   body: Body;
   from: Address;
   nonce: Hex;
 }
 
-async function strangersPayment(
+async function thirdPartyPayment(
   context: SoakContext,
   { payers, merchants }: LoadTargets,
 ): Promise<Posted & { to: Address; amount: bigint; payer: PrivateKeyAccount }> {
@@ -44,14 +45,14 @@ async function strangersPayment(
   return { body, from: payer.address, nonce, to, amount, payer };
 }
 
-/** To one, two or three replicas at once; and something from before, once more. */
-export async function strangerPays(
+/** Posts a payment to one, two or three replicas at once, and an earlier one again. */
+export async function thirdPartyPays(
   context: SoakContext,
   targets: LoadTargets,
   posted: Posted[],
 ): Promise<void> {
   const { random } = context;
-  const payment = await strangersPayment(context, targets);
+  const payment = await thirdPartyPayment(context, targets);
   const { body, from, nonce } = payment;
   posted.push({ body, from, nonce });
   const places = random.int(1, 3);
@@ -71,7 +72,7 @@ export async function settle(
   const reason = wordOf(answer?.body["errorReason"]) ?? wordOf(answer?.body["code"]) ?? "";
   const isPaid = answer?.status === 200 && answer.body["success"] === true;
   if (isPaid) notes.lastPaidMs = performance.now();
-  notes.told.push({
+  notes.reported.push({
     kind: "facilitated",
     outcome: isPaid ? "paid" : settleOutcome(answer?.status, reason),
     ...(reason !== "" && { code: reason }),
@@ -91,14 +92,14 @@ function settleOutcome(status: number | undefined, reason: string): Outcome {
   return reason === "settlement_pending" ? "unknown" : "failed";
 }
 
-/** Taken back on chain while it is on its way: either may win. */
-export async function strangerCancels(
+/** Cancels the authorization on chain while it is being settled: either may win. */
+export async function thirdPartyCancels(
   context: SoakContext,
   targets: LoadTargets,
   posted: Posted[],
 ): Promise<void> {
   const { world, random, notes } = context;
-  const payment = await strangersPayment(context, targets);
+  const payment = await thirdPartyPayment(context, targets);
   posted.push({ body: payment.body, from: payment.from, nonce: payment.nonce });
   const { chain } = world;
   const account = chain.accounts[3];
@@ -120,19 +121,19 @@ export async function strangerCancels(
   await Promise.all([settle(context, payment), cancel().catch(() => undefined)]);
 }
 
-/** Dust from so many at once, to one merchant. */
+/** Minimal payments from many payers at once, to one merchant. */
 export async function flood(
   context: SoakContext,
   targets: LoadTargets,
   size: number,
 ): Promise<void> {
   const payments = await Promise.all(
-    Array.from({ length: size }, async () => strangersPayment(context, targets)),
+    Array.from({ length: size }, async () => thirdPartyPayment(context, targets)),
   );
   await Promise.all(payments.map((payment) => settle(context, payment)));
 }
 
-/** More than one key per payer would be a waste of signatures: the pool is made once. */
+/** One key per payer; the pool is created once. */
 export const soakPayers = (size: number, random: SoakContext["random"]): PrivateKeyAccount[] =>
   Array.from({ length: size }, () => {
     const word = (): string => random.int(1, 0xffff_ffff).toString(16).padStart(8, "0");

@@ -1,13 +1,17 @@
-// What the service itself says of the books when all is over: the agents' meters, the owners' overview, readiness.
-import { isOpen, check, type Books, type Check, type Rows } from "./books.ts";
+// What the service itself reports at the end: agents' limits, owners' overviews, readiness.
+import { isOpen, check, type ChainLog, type Check, type Rows } from "./reconciliation.ts";
 import { atomic, callOnce, type SoakContext } from "./clients.ts";
 
-/** How far behind the newest block the service's own comparison may be. */
+/** How far the service's reconciliation may be behind the newest block. */
 const BEHIND_AT_MOST = 30n;
-/** All is calm: an answer that takes longer is none. */
+/** There is no load any more, so a response must arrive within this time. */
 const ASKED_MS = 5_000;
 
-export async function checkSaid(context: SoakContext, books: Books, rows: Rows): Promise<Check[]> {
+export async function checkServiceReports(
+  context: SoakContext,
+  chainLog: ChainLog,
+  rows: Rows,
+): Promise<Check[]> {
   const { world, agents } = context;
   const meters: string[] = [];
   for (const [index, agent] of agents.entries()) {
@@ -19,23 +23,23 @@ export async function checkSaid(context: SoakContext, books: Books, rows: Rows):
     });
     const limits = me?.body["limits"] as { spent: string; reserved: string } | undefined;
     if (!limits) {
-      meters.push(`${agent.id} is not told its limits: ${me?.status}`);
+      meters.push(`${agent.id} does not get its limits: ${me?.status}`);
       continue;
     }
     const own = rows.payments.filter(
       (row) => row.agent_id === agent.id && (row.kind === "spend" || row.kind === "x402"),
     );
-    // A withdrawal leaves the wallet too, and is nobody's spending.
+    // A withdrawal leaves the wallet too, but does not count as spent.
     const withdrawn = new Set<string | null>(
       rows.payments.filter(({ kind }) => kind === "withdrawal").map(({ nonce }) => nonce),
     );
-    const spent = books.moves
+    const spent = chainLog.moves
       .filter(({ from, nonce }) => from === agent.wallet.toLowerCase() && !withdrawn.has(nonce))
       .reduce((total, { amountAtomic }) => total + amountAtomic, 0n);
     const reserved = own.filter(isOpen).reduce((total, row) => total + BigInt(row.amount), 0n);
     if (atomic(limits.spent) !== spent || atomic(limits.reserved) !== reserved)
       meters.push(
-        `${agent.id} is told ${limits.spent} spent, ${limits.reserved} reserved; it is ${spent} and ${reserved}`,
+        `${agent.id} reports ${limits.spent} spent, ${limits.reserved} reserved; it is ${spent} and ${reserved}`,
       );
   }
   const ready: string[] = [];
@@ -45,26 +49,26 @@ export async function checkSaid(context: SoakContext, books: Books, rows: Rows):
       ready.push(`replica ${index}: ${answer?.status} ${JSON.stringify(answer?.body["parts"])}`);
   }
   return [
-    check("what agents are told they spent", agents.length, meters),
+    check("what agents see as spent", agents.length, meters),
     check("replicas ready in the end", world.replicas.length, ready),
     ...(await checkReconciler(context)),
   ];
 }
 
-interface LedgerSaid {
+interface ReportedLedger {
   equalsChain: boolean;
   asOfBlock: number | string;
 }
 
 /**
- * `ledger: {equalsChain, asOfBlock}` per network, in `GET /api/overview`: a service that compares its rows with the
- * chain says so there. One that does not is not asked; everything else here needs nothing of it.
+ * Checks the `ledger: {equalsChain, asOfBlock}` of each network in `GET /api/overview`, where the service
+ * reports its own reconciliation.
  */
 async function checkReconciler({ world, agents }: SoakContext): Promise<Check[]> {
   const [replica] = world.replicas;
   if (!replica) return [];
-  const said: LedgerSaid[] = [];
-  // Each owner is told of what differs for its own agents.
+  const reported: ReportedLedger[] = [];
+  // Each owner's overview contains the differences of that owner's agents.
   for (const { cookie } of new Set(agents.map(({ owner }) => owner))) {
     const answer = await callOnce(`${replica.url}/api/overview`, {
       method: "GET",
@@ -72,24 +76,26 @@ async function checkReconciler({ world, agents }: SoakContext): Promise<Check[]>
       headers: { cookie },
     });
     const ledger = answer?.body["ledger"];
-    if (ledger !== undefined) said.push(...ledgersOf(ledger));
+    if (ledger !== undefined) reported.push(...ledgersOf(ledger));
   }
   const head = await world.chain.publicClient.getBlockNumber({ cacheTime: 0 });
-  const wrong = said.filter(
+  const wrong = reported.filter(
     ({ equalsChain, asOfBlock }) => !equalsChain || BigInt(asOfBlock) < head - BEHIND_AT_MOST,
   );
   return [
     check(
-      "the overviews say: ledger equals chain",
-      said.length,
+      "overviews show: ledger equals chain",
+      reported.length,
       wrong.map((one) => `at head ${head}: ${JSON.stringify(one)}`),
     ),
   ];
 }
 
-/** One network's object, a list of them, or an object by network. */
-function ledgersOf(ledger: unknown): LedgerSaid[] {
-  if (Array.isArray(ledger)) return ledger as LedgerSaid[];
+/** Accepts one network's object, a list of them, or an object by network. */
+function ledgersOf(ledger: unknown): ReportedLedger[] {
+  if (Array.isArray(ledger)) return ledger as ReportedLedger[];
   const one = ledger as Record<string, unknown>;
-  return "equalsChain" in one ? [ledger as LedgerSaid] : (Object.values(one) as LedgerSaid[]);
+  return "equalsChain" in one
+    ? [ledger as ReportedLedger]
+    : (Object.values(one) as ReportedLedger[]);
 }

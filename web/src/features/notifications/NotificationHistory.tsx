@@ -13,15 +13,19 @@ import { useParameter } from "../../lib/use-parameter.ts";
 import type { Notification } from "../../lib/wire.ts";
 import { notificationsQuery } from "./api.ts";
 import styles from "./Notifications.module.css";
-import { foreignWords, placeOf, sentence, TYPE_NAMES, TYPES, typeWords } from "./words.ts";
+import { thirdPartyTexts, placeOf, sentence, TYPE_NAMES, TYPES, typeLabel } from "./words.ts";
 
 const OPTIONS = [
   { value: "", label: "Everything" },
   ...TYPE_NAMES.map((value) => ({ value, label: TYPES[value].label })),
 ];
 
-/** What was told, newest first. */
-export function Happened({ agentName }: { agentName: (id: string) => string }): ReactNode {
+/** The history of notifications, newest first. */
+export function NotificationHistory({
+  agentName,
+}: {
+  agentName: (id: string) => string;
+}): ReactNode {
   const [type, setType] = useParameter("type");
   const query = useInfiniteQuery(notificationsQuery(type));
   const items = query.data?.pages.flatMap((page) => page.items) ?? [];
@@ -69,10 +73,10 @@ export function Happened({ agentName }: { agentName: (id: string) => string }): 
 }
 
 function Row({ notification, who }: { notification: Notification; who: string }): ReactNode {
-  const { label, tone } = typeWords(notification.type);
+  const { label, tone } = typeLabel(notification.type);
   const place = placeOf(notification);
   const text = sentence(notification, who);
-  const quoted = foreignWords(notification);
+  const quoted = thirdPartyTexts(notification);
   return (
     <li className={styles.row}>
       <div className={styles.what}>

@@ -1,10 +1,13 @@
-/** What the screens ask an owner to sign, and how the order is compared with it. */
+/**
+ * The orders that screens request the owner's signature for, each with the check that the server's order
+ * matches the request.
+ */
 import { isSameAddress } from "../address.ts";
 import { api } from "../api.ts";
 import { serverNowMs } from "../clock.ts";
 import { formatUsdc, toDecimal } from "../money.ts";
 import type { Agent, Approval, NewAgent } from "../wire.ts";
-import { type Ask, OrderMismatch } from "./signing.ts";
+import { type SignatureRequest, OrderMismatch } from "./signing.ts";
 import {
   type Change,
   diffTerms,
@@ -21,12 +24,12 @@ import { formatDateTime } from "../time.ts";
 
 type Order = Record<string, unknown>;
 
-/** The longest an order may wait for its signature, and some for clocks that differ. */
+/** The longest time an order may wait for its signature, with a margin for clock differences. */
 const MAX_WAIT_MS = 20 * 60_000;
-/** An approval's order holds for an hour: the agent comes back for it. */
+/** An approval's order is valid for an hour, because the agent repeats its call within that time. */
 const MAX_APPROVAL_MS = 65 * 60_000;
 
-/** CAIP-2 of an EVM chain. */
+/** The chain id in a CAIP-2 id of an EVM chain. */
 const chainIdOf = (network: string): number => Number(network.split(":")[1]);
 
 function assertSingleUse(order: Order, maxWaitMs = MAX_WAIT_MS): void {
@@ -47,102 +50,106 @@ function assertFor(order: Order, agent: Pick<Agent, "id" | "walletAddress">): vo
     ]);
 }
 
-/** A change of an agent's rules: the order holds the whole policy that results. */
-export function policyAsk(asked: {
-  /** As the screen shows it. */
+/** A change of an agent's rules: the order contains the whole resulting policy. */
+export function policyRequest(options: {
+  /** The agent as the screen shows it. */
   agent: Agent;
   title: string;
-  /** The rules after the change, from those before. */
+  /** Computes the rules after the change from those before. */
   apply: (terms: Terms) => Terms;
   names?: TermNames;
-  /** What changes beside the rules, such as the pause that ends. */
-  beside?: Change[];
-  isTold?: boolean;
-}): Ask {
-  const { agent, apply, names, beside = [] } = asked;
+  /** Changes beside the rules, such as the end of a pause. */
+  otherChanges?: Change[];
+  isOnScreen?: boolean;
+}): SignatureRequest {
+  const { agent, apply, names, otherChanges = [] } = options;
   const shown = termsOfAgent(agent);
   return {
     kind: "AgentPolicy",
-    title: asked.title,
-    isTold: asked.isTold,
+    title: options.title,
+    isOnScreen: options.isOnScreen,
     chainId: chainIdOf(agent.network),
     async read(order) {
       assertFor(order, agent);
-      const said = termsOfOrder(order);
-      const changes = [...beside, ...diffTerms(shown, said, names)];
-      if (isSameTerms(said, apply(shown))) return { changes, isNews: false };
-      // Changed elsewhere since the screen was drawn? Then the order holds that as well.
+      const ordered = termsOfOrder(order);
+      const changes = [...otherChanges, ...diffTerms(shown, ordered, names)];
+      if (isSameTerms(ordered, apply(shown))) return { changes, hasUnseenChanges: false };
+      // If the rules changed elsewhere since the screen was shown, the order contains those changes as well.
       const now = termsOfAgent(await api.get<Agent>(`/api/agents/${agent.id}`));
-      if (isSameTerms(said, apply(now))) return { changes, isNews: true };
-      throw new OrderMismatch(diffTerms(apply(now), said, names));
+      if (isSameTerms(ordered, apply(now))) return { changes, hasUnseenChanges: true };
+      throw new OrderMismatch(diffTerms(apply(now), ordered, names));
     },
   };
 }
 
-/** A new agent: its wallet is made by the service, everything else is as asked. */
-export function creationAsk(body: NewAgent, network: string, names?: TermNames): Ask {
+/** A new agent: the service creates its wallet, everything else must match the request. */
+export function creationRequest(
+  body: NewAgent,
+  network: string,
+  names?: TermNames,
+): SignatureRequest {
   const { allowlist = [], authorization: _authorization, network: _network, ...rules } = body;
   const payees = allowlist.map((entry) => (typeof entry === "string" ? { address: entry } : entry));
   const wanted = termsWith(NO_TERMS, { ...rules, payees });
   return {
     kind: "AgentPolicy",
     title: `Create ${wanted.name}`,
-    isTold: true,
+    isOnScreen: true,
     chainId: chainIdOf(network),
     read(order) {
       assertSingleUse(order);
-      const said = termsOfOrder(order);
-      if (!isSameTerms(said, wanted)) throw new OrderMismatch(diffTerms(wanted, said, names));
-      return Promise.resolve({ changes: diffTerms(null, said, names), isNews: false });
+      const ordered = termsOfOrder(order);
+      if (!isSameTerms(ordered, wanted)) throw new OrderMismatch(diffTerms(wanted, ordered, names));
+      return Promise.resolve({ changes: diffTerms(null, ordered, names), hasUnseenChanges: false });
     },
   };
 }
 
-/** A new key, or one that takes another's place. */
-export function keyAsk(asked: {
+/** A new key, or one that replaces another. */
+export function keyRequest(options: {
   agent: Pick<Agent, "id" | "walletAddress" | "network" | "name">;
   title: string;
-  /** What the label names. */
+  /** What the label is of. */
   what?: string;
   label: string;
   expiresAt: string | null;
-}): Ask {
+}): SignatureRequest {
   const until = (iso: string | null): string => (iso === null ? "never" : formatDateTime(iso));
   return {
     kind: "IssueKey",
-    title: asked.title,
-    isTold: true,
-    chainId: chainIdOf(asked.agent.network),
+    title: options.title,
+    isOnScreen: true,
+    chainId: chainIdOf(options.agent.network),
     read(order) {
-      assertFor(order, asked.agent);
+      assertFor(order, options.agent);
       const label = String(order.label);
       const expiresAt = until(timeIn(order, "expiresAt"));
-      if (label !== asked.label || expiresAt !== until(asked.expiresAt))
+      if (label !== options.label || expiresAt !== until(options.expiresAt))
         throw new OrderMismatch([
           {
             what: "Key",
-            before: `${asked.label}, expires ${until(asked.expiresAt)}`,
+            before: `${options.label}, expires ${until(options.expiresAt)}`,
             after: `${label}, expires ${expiresAt}`,
           },
         ]);
       return Promise.resolve({
         changes: [
-          { what: asked.what ?? "New API key", before: "", after: label || "without a label" },
-          { what: "For", before: "", after: asked.agent.name },
+          { what: options.what ?? "New API key", before: "", after: label || "without a label" },
+          { what: "For", before: "", after: options.agent.name },
           { what: "Expires", before: "", after: expiresAt },
         ],
-        isNews: false,
+        hasUnseenChanges: false,
       });
     },
   };
 }
 
-/** One payment that a rule denied: exactly what the screen shows, to the last unit. */
-export function approvalAsk(approval: Approval): Ask {
+/** One payment that a rule denied: exactly as the screen shows it, to the atomic unit. */
+export function approvalRequest(approval: Approval): SignatureRequest {
   const { agentId, agentName, payee, asset, amount, site, network } = approval;
   return {
     kind: "ApprovePayment",
-    isTold: true,
+    isOnScreen: true,
     title: `Allow ${agentName} one payment`,
     chainId: chainIdOf(network),
     effect: "Signing is free. The agent may then make this payment once, within an hour.",
@@ -171,7 +178,7 @@ export function approvalAsk(approval: Approval): Ask {
           ...(site === null ? [] : [{ what: "Only at", before: "", after: site }]),
           { what: "How often", before: "", after: "once" },
         ],
-        isNews: false,
+        hasUnseenChanges: false,
       });
     },
   };
