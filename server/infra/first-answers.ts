@@ -1,9 +1,12 @@
 import type { FastifyInstance } from "fastify";
 
-/** Whoever waits for the port has its answers before any work that nobody waits for: half of a start is such work. */
+/**
+ * Work that no client waits for (half of the start) begins this long after listening, so that the first requests are
+ * answered before it.
+ */
 export const FIRST_ANSWERS_MS = 250;
 
-/** Begins when the first answers are out; never, where the service closes before. */
+/** Begins after the first responses; never, if the service closes before. */
 export function afterFirstAnswers(
   app: FastifyInstance,
   begin: () => void,

@@ -1,6 +1,6 @@
 /**
- * What the processes of one command say to each other, through the one that started them (server/primary.ts). Nothing
- * of it decides about money: a word that is lost costs a moment, and the truth is in Postgres.
+ * Messages between the worker processes of one command, through the primary process (server/primary.ts). No money
+ * decision depends on them: a lost message costs a moment, and Postgres has the truth.
  */
 import fp from "fastify-plugin";
 import type { FastifyInstance } from "fastify";
@@ -11,7 +11,7 @@ import { NotReady } from "./readiness.ts";
 export type MetricsSnapshot = MetricObjectWithValues<MetricValue<string>>[];
 
 export type ToPrimary =
-  /** `here`: it hears from now on. */
+  /** `here`: it receives messages from now on. */
   | { say: "here" | "migrated" | "ready" | "leave" | "pong" }
   | { say: "failed"; reason: string }
   | { say: "work"; chainId: number }
@@ -29,25 +29,25 @@ export type ToChild =
   | { say: "ping" }
   | { say: "stop"; isAnnounced: boolean };
 
-/** Nobody hears when the other end is gone: then this process ends as well. */
+/** If the primary is gone, the message is dropped, and this process ends as well. */
 export function sendToPrimary(message: ToPrimary): void {
   if (process.connected) process.send?.(message, () => undefined);
 }
 
-/** The lanes, where another process has them. */
+/** The lanes, if another process has them. */
 export interface LanesElsewhere {
-  /** There is work for them, as soon as its transaction commits. */
+  /** There is work for a lane, as soon as the transaction commits. */
   announce(chainId: number): void;
-  /** Payments are being checked here: a batch that is not full waits for them a moment. */
+  /** Payments are being verified here, so a batch that is not full waits for them a moment. */
   expecting(chainId: number, isExpected: boolean): void;
 }
 
 export interface Siblings {
-  /** Undefined: they are in this process. */
+  /** Undefined if the lanes are in this process. */
   lanes: LanesElsewhere | undefined;
   onWork(hear: (chainId: number) => void): void;
   onExpecting(hear: (chainId: number, isExpected: boolean, by: string) => void): void;
-  /** What all processes measure, as one. */
+  /** The metrics of all processes, merged. */
   scrape(): Promise<string>;
 }
 
@@ -57,10 +57,10 @@ declare module "fastify" {
   }
 }
 
-/** As often as lanes look themselves for what was announced. */
+/** The same interval at which lanes look for announced work. */
 const ANNOUNCE_EVERY_MS = 2;
 const SCRAPE_MS = 5_000;
-/** So long the lanes may be started again, before the whole counts as not ready: what is accepted meanwhile waits. */
+/** While the lanes are being restarted for up to this long, the service stays ready: accepted payments wait. */
 const LANES_AWAY_MS = 10_000;
 
 export default fp(
@@ -78,7 +78,7 @@ export default fp(
     const listener = listen(app);
     const scrapes = new Map<number, (text: string) => void>();
     let lastScrape = 0;
-    // Never there yet: not ready at once.
+    // Until the lanes are up for the first time, the service is not ready.
     let lanesGoneMs = Number.NEGATIVE_INFINITY;
     app.decorate("siblings", {
       lanes: role === "lanes" ? undefined : lanesElsewhere(),
@@ -127,7 +127,7 @@ function lanesElsewhere(): LanesElsewhere {
   };
 }
 
-/** Hears until the app is closed. */
+/** Listens until the app is closed. */
 function listen(app: FastifyInstance) {
   return <S extends ToChild["say"]>(
     say: S,
@@ -141,7 +141,9 @@ function listen(app: FastifyInstance) {
   };
 }
 
-/** Gauges of ours that each process has for itself. The others say what the database or the lanes say: one tells them. */
+/**
+ * Gauges with a value per process. All others show the state of the database or the lanes, so one process reports them.
+ */
 const OF_EACH = new Set([
   "purser_build_info",
   "purser_database_pool_size",
@@ -149,7 +151,7 @@ const OF_EACH = new Set([
   "purser_head_block",
   "purser_head_age_seconds",
 ]);
-/** Where a sum would mean nothing: the worst, or the latest, of all. */
+/** Metrics for which a sum is meaningless: the maximum of all processes is reported. */
 const MOST =
   /^(purser_build_info|purser_head_\w+|nodejs_eventloop_lag_\w+|process_start_time_seconds)$/;
 
@@ -164,7 +166,7 @@ async function tellable(registry: Registry, role: Role): Promise<MetricsSnapshot
         OF_EACH.has(name),
     );
   const told: MetricsSnapshot = [];
-  // One after the other, in their order: some set what those after them say.
+  // In order: some metrics set the values of those after them.
   for (const metric of metrics) {
     const read = await (metric as unknown as { get(): Promise<MetricsSnapshot[number]> }).get();
     told.push(MOST.test(read.name) ? { ...read, aggregator: "max" } : read);
