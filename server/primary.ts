@@ -1,7 +1,7 @@
 /**
- * One command, several processes: starts the one that has the lanes and those that accept, starts each again when it
- * dies, passes their words on, and ends them all. It serves nothing, opens no connection and signs nothing; it holds
- * the listening socket and, locally, the embedded world.
+ * The primary process of one command with several processes (`node:cluster`): starts the one that has the lanes and the
+ * accepting ones, restarts each that exits, passes messages between them, and stops them all. It serves no requests,
+ * opens no connections and signs nothing; it holds the listening socket and, in local mode, the local services.
  */
 import cluster, { type Worker } from "node:cluster";
 import { once } from "node:events";
@@ -21,26 +21,26 @@ import { StartError } from "./local/start-error.ts";
 
 export interface PrimaryDeps {
   workers: number;
-  /** What the children need to know of the embedded world. */
+  /** The facts about local services that the children need. */
   world?: object | undefined;
-  /** Balancers are told before anything stops. */
+  /** Load balancers are notified before anything stops. */
   isAnnounced: boolean;
   log: (fields: object, text: string) => void;
-  /** Nothing can go on: every process has ended. */
+  /** Called when the service cannot continue: every process has ended. */
   onGivenUp: (reason: string) => void;
-  /** All of them, the one with the lanes last: it has what the others leave of it. */
+  /** The time limit for stopping all of them, the one with the lanes last, because it finishes the others' work. */
   stopsWithinMs: number;
   fork?: () => Worker;
   patience?: Partial<Patience>;
 }
 
-/** What threads freed goes back to the system, as in the image, whatever started this process. */
+/** Makes glibc return freed memory to the system, as in the image, however this process was started. */
 const MEMORY_GIVEN_BACK = {
   MALLOC_ARENA_MAX: process.env["MALLOC_ARENA_MAX"] ?? "2",
   MALLOC_TRIM_THRESHOLD_: process.env["MALLOC_TRIM_THRESHOLD_"] ?? "131072",
 };
 
-/** After a quiet half minute V8 drops the code of all that nobody uses just then, and the next burst makes it anew. */
+/** Otherwise V8 drops idle compiled code after a quiet half minute, and the next burst compiles it again. */
 const KEEPS_CODE = "--no-memory-reducer";
 
 export class Primary {
@@ -51,7 +51,7 @@ export class Primary {
   readonly #closing = new AbortController();
   readonly #collecting = new Map<number, (slot: Slot, metrics: MetricsSnapshot) => void>();
   #collections = 0;
-  /** What processes counted that are gone: a sum that shrank would look like a restart of all. */
+  /** Counters of processes that ended: a sum that shrinks would look like a restart of all. */
   #past: MetricsSnapshot = [];
   #burials = Promise.resolve();
   #isMigrated = false;
@@ -69,9 +69,9 @@ export class Primary {
     return [this.#lanes, ...this.#accepting];
   }
 
-  /** Until every process is ready. One that cannot start at first ends it all. */
+  /** Resolves when every process is ready. If one cannot start at first, all are stopped. */
   async start(): Promise<void> {
-    // As this process was started; what has to be built was built.
+    // With the arguments of this process; everything is already built.
     cluster.setupPrimary({
       exec: process.argv[1] ?? "",
       args: ["--built"],
@@ -86,7 +86,10 @@ export class Primary {
     await started.finally(() => (this.#started = undefined));
   }
 
-  /** The accepting ones first: what they accepted still becomes a payment. True: every one ended by itself. */
+  /**
+   * The accepting processes first: what they accepted still becomes a payment. Returns true if every one ended by
+   * itself.
+   */
   async stop(): Promise<boolean> {
     this.#closing.abort();
     this.#started?.resolve();
@@ -115,9 +118,9 @@ export class Primary {
 
   #fork(slot: Slot): void {
     const child = this.#deps.fork?.() ?? cluster.fork(MEMORY_GIVEN_BACK);
-    // At first: an error that nobody hears is thrown.
+    // Added first, because an error event without a listener throws.
     child.on("error", (error) => {
-      // Without a number it never was; otherwise only a word did not arrive.
+      // Without a pid the process was never started; otherwise only a message was not delivered.
       if (child.process.pid !== undefined) return;
       slot.reason = error.message;
       this.#onChildExit(slot, error.message);
@@ -134,7 +137,7 @@ export class Primary {
     });
   }
 
-  /** What hangs does not die: it is ended, and then started again as whatever dies. */
+  /** A process that hangs is killed, and then restarted like any that exits. */
   #lookAfterAll(): void {
     const { pingMs, mostUnanswered } = this.#patience;
     for (const slot of this.#slots) {
@@ -157,7 +160,7 @@ export class Primary {
     slot.child?.process.kill("SIGKILL");
   }
 
-  /** The tables first: whoever accepts needs them. */
+  /** The migrations first: accepting processes need the tables. */
   #begin(slot: Slot): void {
     const { child, isHere, role, name } = slot;
     if (!child || !isHere) return;
@@ -165,7 +168,7 @@ export class Primary {
     slot.readyByMs = performance.now() + (role === "lanes" ? migratedMs : readyMs);
     if (role === "lanes" || this.#isMigrated)
       sendTo(child, { say: "begin", role, name, world: this.#deps.world });
-    // It waits for another.
+    // It waits for the process that migrates.
     else slot.readyByMs = Number.POSITIVE_INFINITY;
   }
 
@@ -177,7 +180,7 @@ export class Primary {
         return;
       case "here":
         slot.isHere = true;
-        // A word to stop that came before it could hear is lost.
+        // A stop message that was sent before the process could receive it is lost.
         return this.#closing.signal.aborted ? this.#bidStop(slot) : this.#begin(slot);
       case "migrated":
         slot.readyByMs = performance.now() + this.#patience.readyMs;
@@ -217,7 +220,7 @@ export class Primary {
   }
 
   #notifyAccepting(areUp: boolean): void {
-    // Who is not ready yet is told then.
+    // A process that is not ready yet is notified when it is.
     for (const { child, isReady } of this.#accepting)
       if (child && isReady) sendTo(child, { say: "lanes", areUp });
   }
@@ -242,7 +245,7 @@ export class Primary {
       return;
     }
     const { livedMs, mostFailures, mostDeaths, firstPauseMs, longestPauseMs } = this.#patience;
-    // Never ready is short, however long it took.
+    // A process that was never ready counts as short-lived, however long it took.
     if (wasReady && performance.now() - slot.readyAtMs > livedMs) slot.failures = slot.deaths = 0;
     const times = isSaid ? (slot.failures += 1) : (slot.deaths += 1);
     if (times >= (isSaid ? mostFailures : mostDeaths)) {
@@ -275,7 +278,10 @@ export class Primary {
     }
   }
 
-  /** Its own signal, and nobody else's: it is replaced. A service manager signals all at once, and us as well. */
+  /**
+   * The worker alone received a stop signal, so it is replaced. A service manager signals all processes, including this
+   * one.
+   */
   async #leaveAlone(slot: Slot): Promise<void> {
     const { child } = slot;
     const { signal } = this.#closing;
@@ -294,7 +300,10 @@ export class Primary {
     }
   }
 
-  /** Of a process that does not answer in time, what it had counted when it told last: its gauges show nothing that is. */
+  /**
+   * For a process that does not respond in time, the counters of its last snapshot are used; its gauges would be out of
+   * date.
+   */
   async #collect(): Promise<MetricsSnapshot[]> {
     const id = (this.#collections += 1);
     const asked = this.#slots.filter(({ isReady }) => isReady);
@@ -332,7 +341,7 @@ export class Primary {
     ];
   }
 
-  /** As far as it was told: what a process counted since the last scrape is gone with it. */
+  /** Adds the counters of the last snapshot: what the process counted after it is lost. */
   async #mergeMetrics(last: MetricsSnapshot): Promise<void> {
     const counted = last.filter(isCounted);
     if (counted.length === 0) return;

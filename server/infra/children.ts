@@ -22,7 +22,10 @@ export const PATIENCE = {
   /** Counted in pings and not in time: if this process itself was blocked, no worker is late. */
   pingMs: 5_000,
   mostUnanswered: 6,
-  /** An accepting process ends by itself within 30 s. */
+  /**
+   * If a worker receives a stop signal, the primary waits this long for the same signal (a service manager signals all
+   * processes) before it replaces the worker.
+   */
   stoppedMs: 31_000,
   /** How long a worker that got a stop signal of its own waits for the signal to all processes. */
   signalsMs: 500,

@@ -1,4 +1,4 @@
-/** The keys of another process (process.ts), called over its socket. When anything fails in between, nothing was signed. */
+/** The client of the custody process (process.ts) over its socket. If a call fails, nothing was signed. */
 import type { SIWxPayload } from "@x402/extensions/sign-in-with-x";
 import type { Hex } from "viem";
 import type { Authorization, SignedAuthorization } from "../../core/authorization.ts";
@@ -74,7 +74,7 @@ export class RemoteVault implements KeyVault {
     const network = this.#options.networks.find((one) => one.chainId === authorization.chainId);
     const read = parseEcdsa(signature);
     const scheme = paymentSchemeOf(authorization);
-    // An answer that was mixed up would be stored, and found out by the chain.
+    // A mixed-up response would be stored, and only the chain would detect it.
     const isOurs =
       network !== undefined &&
       read !== undefined &&
@@ -97,7 +97,7 @@ export class RemoteVault implements KeyVault {
   }
 
   async signIn(asked: SiteSignInRequest): Promise<SIWxPayload | undefined> {
-    // Third-party JSON goes as text: the frames have types of their own.
+    // Third-party JSON is sent as text, because the frames have special types of their own.
     const challenge = JSON.stringify(asked.challenge ?? null);
     return (await this.#ask("signIn", { ...asked, challenge })) ?? undefined;
   }

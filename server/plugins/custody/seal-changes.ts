@@ -1,6 +1,6 @@
 /**
- * What allows a seal to change, checked by custody itself where it does not trust the caller (a process of its
- * own): the owner's signature over the new policy, or over the move to the second wallet. Narrowing needs neither.
+ * Verifies changes of a seal if custody does not trust the caller (in the custody process): they need the owner's
+ * signature of the new policy, or of the move to the recovery wallet. Narrowing needs neither.
  */
 import type { Address, Hex } from "viem";
 import {
@@ -21,7 +21,7 @@ export interface Owner {
   chainId: number;
 }
 
-/** An order with its signature, as the module of orders has verified it. */
+/** An order with its signature, as verified by the orders module. */
 export interface SignedOrderDocument<K extends OrderKind> {
   chainId: number;
   order: Orders[K];
@@ -44,20 +44,22 @@ export interface SealChangesDeps {
   nowSeconds(): bigint;
 }
 
-/** Between the database's clock, by which an order was used in time, and ours. */
+/** Tolerance between the database's clock, by which an order was in time, and ours. */
 const CLOCKS_SECONDS = 60n;
 const REMEMBERED = 1_000;
 
 export class SealChanges {
   readonly #deps: SealChangesDeps;
-  /** A move checks the same for each agent, and a contract's signature takes a call to its chain. */
+  /**
+   * A cache: a move verifies the same signatures for each agent, and a contract's signature takes a call to its chain.
+   */
   readonly #valid = new Set<string>();
 
   constructor(deps: SealChangesDeps) {
     this.#deps = deps;
   }
 
-  /** The rules its owner signed for this wallet: later ones than those that are sealed. */
+  /** The rules that its owner signed for this wallet, if they are newer than the sealed ones. */
   async policy(wallet: WalletName, word: SignedOrderDocument<"AgentPolicy">): Promise<Rules> {
     const { agentId } = wallet;
     const fail = (what: string) => new NotSignedFor(`agent ${agentId}: ${what}`);
@@ -71,7 +73,7 @@ export class SealChanges {
     return rulesOfPolicy(order);
   }
 
-  /** The owner of this wallet, and the recovery wallet that it named, both signed the move. */
+  /** Throws unless the owner of this wallet and the recovery wallet that it named both signed the move. */
   async move(wallet: WalletName, to: Owner, word: SignedMove): Promise<void> {
     const { agentId, ownerAddress, ownerChainId } = wallet;
     const fail = (what: string) => new NotSignedFor(`agent ${agentId}: ${what}`);
@@ -96,7 +98,7 @@ export class SealChanges {
     await this.#assertSigned(agentId, second, word.digest, word.secondSignature);
   }
 
-  /** As it has its digest, and in time. */
+  /** The order, if it matches its digest and is in time. */
   #read<K extends OrderKind>(kind: K, word: SignedOrderDocument<K>, agentId: string): Orders[K] {
     const order = readOrder(kind, word.order);
     if (!order || orderDigest(kind, order, word.chainId) !== word.digest)
@@ -106,7 +108,7 @@ export class SealChanges {
     return order;
   }
 
-  /** Of the sealed policy: the digest is in the seal, so the document cannot be another. */
+  /** The version of the sealed policy: its digest is in the seal, so the document cannot have been replaced. */
   async #versionOf({ agentId, policyDigest }: WalletName): Promise<bigint> {
     if (policyDigest === NOTHING) return 0n;
     const found = await this.#deps.findPolicy(agentId, policyDigest);

@@ -1,4 +1,4 @@
-/** The vault with the keys at hand: for the service, or for the process that holds them alone. */
+/** Creates the vault that has the keys: for the service, or for the custody process. */
 import type { FastifyInstance } from "fastify";
 import { addressOf, isPrivateKey, sign } from "../../core/signatures.ts";
 import { isSignedByOwner } from "../../infra/chain/account-signature.ts";
@@ -18,7 +18,7 @@ import { SealChanges } from "./seal-changes.ts";
 
 type Parts = Pick<FastifyInstance, "config" | "pool" | "prisma" | "chains" | "kms">;
 
-/** `believes`: the caller is this process, which has verified the owner's signature over the change of a seal. */
+/** `believes`: the caller is in this process, which has verified the owner's signature of the change of a seal. */
 export function vaultHere(app: Parts, { believes }: { believes: boolean }): Vault {
   const { config, pool, prisma, chains, kms } = app;
   const isSigned = (...asked: Parameters<CoversDeps["isSigned"]>) =>
