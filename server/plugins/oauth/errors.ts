@@ -1,4 +1,4 @@
-/** Errors of OAuth's own endpoints have OAuth's format (RFC 6749 section 5.2, RFC 7591 section 3.2.2). */
+/** Errors of the OAuth endpoints in OAuth's own format (RFC 6749 section 5.2, RFC 7591 section 3.2.2). */
 import type { FastifyError, FastifyReply, FastifyRequest } from "fastify";
 import type { ApiError } from "../../errors.ts";
 import { problemBody, sendProblem, toApiError } from "../http/errors.ts";
@@ -38,7 +38,7 @@ export function sendOauthError(
       : problem.status >= 500
         ? "server_error"
         : "invalid_request";
-  // A request that OAuth calls invalid is a 400, whatever HTTP would call it.
+  // OAuth requires status 400 for invalid requests, whatever their HTTP status would be.
   const status = problem.status === 429 || problem.status >= 500 ? problem.status : 400;
   return reply
     .code(status)
@@ -46,10 +46,10 @@ export function sendOauthError(
     .send({ error: word, error_description: problem.message });
 }
 
-/** JSON-RPC's "server error" range; the problem itself is in `data`. */
+/** In the "server error" range of JSON-RPC; the problem itself is in `data`. */
 const UNAUTHORIZED = -32_001;
 
-/** A 401 of the protected resource: a body its clients can read, and the challenge in the header. */
+/** A 401 of the protected resource: a JSON-RPC body for its clients, and the challenge in the header. */
 export function sendMcpError(
   error: FastifyError | ApiError,
   request: FastifyRequest,

@@ -1,6 +1,6 @@
 /**
- * Reconciliation: compares the chain's records of our wallets and relayers with the rows. Registered before payments, which
- * show owners its state; it reads payments and settlements as rows, and corrects them by the
+ * Reconciliation: compares the chain's records of our wallets and relayers with the ledger's rows. Registered before
+ * payments, which show its state to owners; it reads payments and settlements as rows, and corrects them through
  * functions of the settlement engine.
  */
 import { setTimeout as delay } from "node:timers/promises";
@@ -35,7 +35,7 @@ import * as store from "./store.ts";
 declare module "fastify" {
   interface FastifyInstance {
     reconciliation: {
-      /** Reads and compares what is new of a chain now; true when more waits. */
+      /** Reads and compares the new blocks of a chain; true if more are waiting. */
       read(chainId: number): Promise<boolean>;
       /** The state of reconciliation, with the differences that concern this owner. */
       stateFor(ownerId: string): Promise<LedgerState[]>;
@@ -50,12 +50,15 @@ const explained =
   (chain: ChainClient, known: walletLogs.SentCalls, wallets: readonly Address[]) =>
   (logs: walletLogs.WalletLog[]) =>
     withUses(chain, logs, { unexplained: unexplainedIn(logs, new Set(wallets)), known });
-/** From the deadline at a final block: what the engine has for the rounds in which it proves what became of a payment. */
+/**
+ * The time that the engine gets after the deadline in a final block, to prove the outcome of a payment in its own
+ * rounds.
+ */
 const PROOF_MS = 60_000;
 const MAX_POLL_MS = 10_000;
-/** Between two passes of a long catch-up, so that other work runs. */
+/** The pause between two rounds of a long catch-up, so that other work runs. */
 const BREATH_MS = 20;
-/** One call per endpoint and pass would read the same receipt again for each payment of a batch. */
+/** A cache: otherwise each round would read the same receipt for every payment of a batch. */
 const MAX_RECEIPTS = 2_000;
 
 interface ChainReconciliation {
@@ -70,7 +73,7 @@ async function pass({ reader, hold }: ChainReconciliation): Promise<boolean> {
   try {
     return await reader.pass();
   } finally {
-    // Also where the chain could not be read: another replica may have read it.
+    // Even if the chain could not be read: another replica may have read it.
     await hold.look();
   }
 }
@@ -95,8 +98,8 @@ export default fp(
       stateFor: (ownerId: string) => readState(app.prisma, networks, ownerId),
     });
     showToOperators(app);
-    // Before the engine starts: its first transaction would hide the sign. A chain that is silent now is
-    // read again by the first payment.
+    // Before the engine starts, because its first transaction would hide the sign. If the chain does not respond now,
+    // the first payment tries again.
     const looked = [...reconciliation.values()].map(({ hold }) =>
       hold.assertOver().catch(() => undefined),
     );
@@ -110,7 +113,7 @@ export default fp(
     app.addHook("preClose", async () => {
       closing.abort();
       await Promise.all(loops);
-      // Another replica need not wait for the lease to lapse.
+      // So that another replica need not wait for the lease to expire.
       for (const { key } of reconciliation.values())
         await cursors.releaseCursor(app.prisma, key, owner).catch(() => undefined);
     });
@@ -236,7 +239,7 @@ export default fp(
         timings.reconcileRoundMs,
       );
       const mostMs = Math.max(MAX_POLL_MS, blockMs);
-      // Many wallets cost several queries a look: then it looks less often.
+      // Many wallets need several queries per read, so they are read less often.
       const pollMs = () =>
         wallets.count() === 0
           ? mostMs
@@ -253,7 +256,7 @@ export default fp(
         lift: (generation) => holds.liftHold(app.prisma, key, generation),
         log,
       });
-      // Without a wallet there are only third-party payments: it reads seldom, until there is one.
+      // Without wallets there are only third-party payments, so it reads seldom until a wallet exists.
       const rest = async (waitMs: number): Promise<void> => {
         const untilMs = performance.now() + waitMs;
         for (;;) {

@@ -1,12 +1,12 @@
 /**
- * `npm run operator -- <command>`: what an operator does to a running service by hand, with its entry in the record.
+ * `npm run operator -- <command>`: an operator's manual actions on a running service, each recorded in the operators' audit.
  *
  *   log [--last 20]                                                  who did what
  *   heal-difference --network <id> --kind <kind> [--key <key>] --why <text>
- *                                                                    a difference somebody has looked at is over
- *   read-again --network <id> --from-block <number> --why <text>    reconciliation reads the chain once more from there
+ *                                                                    closes a difference that was investigated
+ *   read-again --network <id> --from-block <number> --why <text>    reconciliation reads the chain again from there
  *
- * `--dry-run` says what would be done. OPERATOR in the environment names you beside the system's user and host.
+ * `--dry-run` reports what would be done. OPERATOR in the environment names you, next to the system's user and host.
  */
 import { realpathSync } from "node:fs";
 import { pathToFileURL } from "node:url";
@@ -39,7 +39,7 @@ interface Work {
 
 const wrong = (problem: string): ConfigError => new ConfigError([problem]);
 
-/** Rolls back after a dry run. */
+/** Thrown to roll back after a dry run. */
 class ReadOnly extends Error {}
 
 const COMMANDS: Readonly<Record<string, (work: Work) => Promise<void>>> = {
@@ -97,7 +97,7 @@ function networkOf({ config, values }: Work): Config["networks"][number] {
   throw wrong(`--network must be one of ${known}`);
 }
 
-/** Who reads the record later was not there. */
+/** The reason must be understandable for later readers of the record. */
 function whyOf({ why }: Values): string {
   if (why === undefined || why.trim() === "" || why.length > 500)
     throw wrong("--why must give the reason in a sentence (at most 500 characters)");
@@ -110,7 +110,7 @@ export function lineOf({ seq, at, who, action, what }: OperatorEntry): string {
   return `${seq} ${at} ${name}@${who.host} ${action} ${JSON.stringify(shown)}`;
 }
 
-/** One command, as it was typed. */
+/** Runs one command. */
 export async function operate(
   args: string[],
   environment: Record<string, string | undefined>,
@@ -138,7 +138,8 @@ export async function operate(
   }
 }
 
-// Imported by a test it only lends its functions. A link in the path must not make it do nothing.
+// Run only as a program, not when a test imports it. realpath, because a symlink in the path must not turn the program
+// into a no-op.
 if (import.meta.url === pathToFileURL(realpathSync(process.argv[1] ?? ".")).href) {
   try {
     await operate(process.argv.slice(2), process.env, (line) => console.log(line));

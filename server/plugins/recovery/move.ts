@@ -1,4 +1,4 @@
-/** Everything of an owner becomes the second wallet's: signed by both, in one transaction or not at all. */
+/** Moves all of an owner's agents to the recovery wallet: signed by both wallets, in one transaction. */
 import { getAddress, type Address, type Hex } from "viem";
 import type { Static } from "typebox";
 import { typedDataOf, type MoveOwnerOrder } from "../../core/orders.ts";
@@ -26,7 +26,7 @@ interface MoveCall extends RecoveryCall {
   ): Promise<"valid" | "invalid" | "unavailable">;
 }
 
-/** Each agent is sealed anew, two statements and a little arithmetic; a thousand of them take seconds. */
+/** Each agent is sealed again, with two statements and some computation; a thousand of them take seconds. */
 const MOVE_MS = 60_000;
 
 export async function moveOwner(
@@ -47,7 +47,7 @@ export async function moveOwner(
     call.prisma.$transaction(
       async (tx) => {
         if (!(await lockOwner(tx, owner.id))) throw new ApiError("not_found");
-        // Asked again under the lock: it may have been taken back since.
+        // Read again under the lock: it may have been revoked meanwhile.
         const second = await secondWalletOf(tx, owner.id);
         if (second?.address !== named.address || second.chainId !== named.chainId)
           throw new ApiError("conflict", {
@@ -87,7 +87,9 @@ async function assertSecondSigned(
   if (verdict === "invalid") throw orderNotSigned("The recovery wallet did not sign this order.");
 }
 
-/** Paused, and sealed for an owner who has signed nothing yet: what resumes it is that owner's first policy. */
+/**
+ * The agent is paused, and sealed for an owner who has not signed a policy yet: that owner's first policy resumes it.
+ */
 async function moveAgent(
   tx: Db,
   { custody, owner }: MoveCall,
@@ -103,7 +105,7 @@ async function moveAgent(
   if (status !== agent.status) await updateAgent(tx, agentId, { status });
 }
 
-/** In the audit of the owner who allowed them. */
+/** Recorded in the audit of the owner who allowed them. */
 async function endConnections(
   tx: Db,
   { owner, requestId }: MoveCall,
@@ -121,7 +123,7 @@ async function endConnections(
     });
 }
 
-/** In both owners' audits, with both signatures. */
+/** Recorded in both owners' audits, with both signatures. */
 async function tell(
   tx: Db,
   { owner, chainId, requestId }: MoveCall,
@@ -157,7 +159,7 @@ async function tell(
 
 const moveDraft = ({ owner, chainId }: MoveCall, second: SecondWallet): Draft<"MoveOwner"> => ({
   kind: "MoveOwner",
-  // Of no agent.
+  // Not about an agent.
   agentId: "",
   chainId,
   version: null,
