@@ -104,6 +104,5 @@ export class Listener {
 async function quietly(client: Client): Promise<void> {
   try {
     await client.end();
-  } catch {
-  }
+  } catch {}
 }

@@ -25,7 +25,6 @@ export default fp(
   { name: "activity" },
 );
 
-
 const HEARTBEAT_MS = 10_000;
 /** Payments do not NOTIFY (see the migration): one small query per process, while streams are open. */
 const LOOK_MS = 250;

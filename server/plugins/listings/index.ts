@@ -25,7 +25,6 @@ export default fp(
   { name: "listing-book" },
 );
 
-
 /** The terms that x402-fetch enforces when it pays for a listing. */
 export interface ListingPins {
   id: string;

@@ -91,7 +91,6 @@ async function mayProbe({ prisma, control }: Deps, listing: ListingRow): Promise
   await assertControl(control, listing.url, owner?.address ?? "");
 }
 
-
 /**
  * Claims due listings and postpones their next probe in the same statement: replicas never probe the same listing
  * twice, and a process that dies in between loses one round, not the listing. At most one listing per host, and those
