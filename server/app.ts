@@ -49,7 +49,7 @@ import docs from "./plugins/docs/index.ts";
 import faucet from "./plugins/faucet/index.ts";
 import { sendProblem, toApiError } from "./plugins/http/errors.ts";
 import { answerBrokenRequest } from "./plugins/http/sockets.ts";
-import { standingHeadersOf } from "./plugins/http/standing-headers.ts";
+import { fixedHeadersOf } from "./plugins/http/fixed-headers.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
@@ -158,7 +158,7 @@ export async function buildApp(
     return503OnClosing: false,
     // A URL that cannot be decoded reaches no route and no hook; it gets the usual error response.
     frameworkErrors: (error, request, reply) => {
-      sendProblem(request, reply.headers(standingHeadersOf(config).open), toApiError(error));
+      sendProblem(request, reply.headers(fixedHeadersOf(config).open), toApiError(error));
     },
     schemaController: { compilersFactory: schemaCompilers({ eager: options.eager === true }) },
     ajv: {

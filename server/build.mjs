@@ -91,7 +91,7 @@ const places = {
     build.onLoad({ filter: /node_modules.*\.[cm]?js$/ }, async ({ path }) => {
       const text = await readFile(path, "utf8");
       const isPatched = /@prisma\/client\/runtime\/client\.m?js$/.test(path);
-      return { loader: "js", contents: (isPatched ? unfoldedWhenAsked(text) : text) + NO_MAP };
+      return { loader: "js", contents: (isPatched ? unfoldLazily(text) : text) + NO_MAP };
     });
   },
 };
@@ -106,7 +106,7 @@ const POSITION = /getUint8\((this\.#\w+)\+\+\)/;
  * few. With this change each is expanded on first use, by the same code from the same bytes.
  * @param {string} text
  */
-function unfoldedWhenAsked(text) {
+function unfoldLazily(text) {
   const [, position] = POSITION.exec(text) ?? [];
   const parts = [...text.matchAll(UNFOLDS)];
   if (position === undefined || parts.length !== 2)

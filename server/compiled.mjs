@@ -32,7 +32,7 @@ v8.setFlagsFromString("--memory-reducer");
  * it keeps twice as many for each of its arenas, for as long as the process lives (80 MB).
  * @param {string} path
  */
-function lent(path) {
+function readReleasable(path) {
   const file = fs.openSync(path, "r");
   try {
     const { size } = fs.fstatSync(file);
@@ -49,10 +49,10 @@ function lent(path) {
 
 function load() {
   // The file contains only ASCII (build.mjs), so one byte per character is enough.
-  const text = lent(FILE);
+  const text = readReleasable(FILE);
   const source = text.bytes.toString("latin1");
   text.giveBack();
-  const made = fs.existsSync(MADE) ? lent(MADE) : undefined;
+  const made = fs.existsSync(MADE) ? readReleasable(MADE) : undefined;
   const script = new vm.Script(source, {
     filename: FILE,
     ...(made && { cachedData: made.bytes }),

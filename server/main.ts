@@ -9,7 +9,7 @@ import { MigrationError } from "./infra/db/migration-error.ts";
 import { checkDatabase, UnfitDatabase } from "./infra/db/settings.ts";
 import { ConfigError, loadConfig, type Config } from "./config.ts";
 import { sendToPrimary, type ToChild } from "./infra/worker-messages.ts";
-import { FIRST_ANSWERS_MS } from "./infra/first-answers.ts";
+import { STARTUP_QUIET_MS } from "./infra/after-startup.ts";
 import { hideConfigured, loggerOptions } from "./infra/telemetry.ts";
 import { assertPortFree } from "./local/free-port.ts";
 import { StartError } from "./local/start-error.ts";
@@ -49,7 +49,7 @@ export async function main(): Promise<void> {
     await shutDown(running);
     const { hide = (text: string) => text } = running;
     const reason = hide(describe(error));
-    if (isOneOfMany) sendToPrimary({ say: "failed", reason });
+    if (isOneOfMany) sendToPrimary({ type: "failed", reason });
     else console.error(`Purser could not start: ${reason}`);
     // The last message to the primary is still being sent.
     await delay(isOneOfMany ? FAREWELL_MS : 0);
@@ -110,13 +110,13 @@ async function startMany(
 
 /** One of several processes; the primary assigns its role. */
 async function startInRole(running: Running, stopper: { requested: boolean }): Promise<void> {
-  const told = begun();
-  sendToPrimary({ say: "here" });
+  const assignment = receiveAssignment();
+  sendToPrimary({ type: "here" });
   const loaded = loadConfig(process.env);
   running.hide = hideConfigured(loaded);
   // Before the first database query: loading the code blocks the event loop for too long to receive a response.
   const { buildApp } = await import("./app.ts");
-  const { role, name, world } = await told;
+  const { role, name, world } = await assignment;
   process.title = `purser ${role === "lanes" ? "lanes" : `worker ${name}`}`;
   const config = {
     ...(world ? withFacts(loaded, world as WorldFacts) : loaded),
@@ -126,24 +126,24 @@ async function startInRole(running: Running, stopper: { requested: boolean }): P
   if (stopper.requested) return finish(running);
   if (role === "lanes") {
     await applyMigrations(config);
-    sendToPrimary({ say: "migrated" });
+    sendToPrimary({ type: "migrated" });
   }
   running.app = await buildApp(config);
   if (stopper.requested) return finish(running);
   if (role === "lanes") void noteChanges(running.app, config);
   else await running.app.listen({ host: config.host, port: config.port });
   if (stopper.requested) return finish(running);
-  sendToPrimary({ say: "ready" });
+  sendToPrimary({ type: "ready" });
 }
 
 /**
  * Messages that arrive together are handled before any code that awaits one of them continues, so one listener handles
  * all of them.
  */
-function begun(): Promise<Extract<ToChild, { say: "begin" }>> {
+function receiveAssignment(): Promise<Extract<ToChild, { type: "begin" }>> {
   return new Promise((resolve) => {
     process.on("message", (message: ToChild) => {
-      if (message.say === "begin") resolve(message);
+      if (message.type === "begin") resolve(message);
     });
   });
 }
@@ -152,10 +152,10 @@ function begun(): Promise<Extract<ToChild, { say: "begin" }>> {
 function stopOnSignal(running: Running): { requested: boolean } {
   const stopper = { requested: false };
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const)
-    process.on(signal, () => sendToPrimary({ say: "leave" }));
+    process.on(signal, () => sendToPrimary({ type: "leave" }));
   process.on("message", (message: ToChild) => {
-    if (message.say === "ping") sendToPrimary({ say: "pong" });
-    if (message.say !== "stop" || stopper.requested) return;
+    if (message.type === "ping") sendToPrimary({ type: "pong" });
+    if (message.type !== "stop" || stopper.requested) return;
     stopper.requested = true;
     running.isAnnounced = message.isAnnounced;
     if (!running.app) process.exit(0);
@@ -166,7 +166,7 @@ function stopOnSignal(running: Running): { requested: boolean } {
 
 /** In the background after the start: computing an entry takes slow hashes. */
 async function noteChanges({ prisma, log }: FastifyInstance, config: Config): Promise<void> {
-  await delay(FIRST_ANSWERS_MS);
+  await delay(STARTUP_QUIET_MS);
   try {
     const { noteBoot } = await import("./plugins/audit/boots.ts");
     const changed = await noteBoot(prisma, config, process.env);
@@ -191,8 +191,8 @@ async function applyMigrations(config: Config): Promise<void> {
     if (migrations.length + functions.length > 0)
       console.log(`Applied ${migrations.length} migrations and ${functions.length} functions.`);
   } catch (error) {
-    const isTold = error instanceof MigrationError || error instanceof UnfitDatabase;
-    if (isTold) throw new StartError(error.message, { cause: error });
+    const isOperatorError = error instanceof MigrationError || error instanceof UnfitDatabase;
+    if (isOperatorError) throw new StartError(error.message, { cause: error });
     throw new StartError(`the database cannot be used: ${reasonOf(error)}`, { cause: error });
   }
 }

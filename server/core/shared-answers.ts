@@ -29,7 +29,7 @@ export class Coalescer<Item, Result> {
     this.#options = options;
   }
 
-  ask(item: Item): Promise<Result> {
+  fetch(item: Item): Promise<Result> {
     return new Promise((resolve, reject) => {
       this.#waiting.push({ item, resolve, reject });
       this.#schedule();
@@ -94,18 +94,18 @@ export class LastKnown<Value> {
 /** Caches a result for a short time and shares one call among concurrent callers. Failures are not cached. */
 export function memoFor<T>(
   keepMs: number,
-  ask: () => Promise<T>,
+  fetch: () => Promise<T>,
   nowMs: () => number = () => performance.now(),
 ): () => Promise<T> {
-  let askedAtMs = -Infinity;
+  let fetchedAtMs = -Infinity;
   let answer: Promise<T> | undefined;
   return () => {
-    if (answer === undefined || nowMs() - askedAtMs > keepMs) {
-      askedAtMs = nowMs();
-      const asked = ask();
-      answer = asked;
-      asked.catch(() => {
-        if (answer === asked) answer = undefined;
+    if (answer === undefined || nowMs() - fetchedAtMs > keepMs) {
+      fetchedAtMs = nowMs();
+      const pending = fetch();
+      answer = pending;
+      pending.catch(() => {
+        if (answer === pending) answer = undefined;
       });
     }
     return answer;

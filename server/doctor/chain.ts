@@ -30,7 +30,7 @@ interface Head {
 const SPAN = 2_000n;
 const LAG = { warningSeconds: 15, wrongSeconds: 60 };
 const OLD = 100_000n;
-const HEAR_MS = 15_000;
+const NOTIFICATION_WITHIN_MS = 15_000;
 
 export async function checkChain(network: Network): Promise<Finding[]> {
   // Named by host only: the rest of a URL may contain a key.
@@ -42,11 +42,13 @@ export async function checkChain(network: Network): Promise<Finding[]> {
   try {
     const each = await Promise.all(endpoints.map((endpoint) => checkEndpoint(endpoint)));
     const heads = each.flatMap(({ head }) => head ?? []);
-    const heard = network.wsUrls.map((url, index) => checkAnnouncements(network, url, index));
+    const announcements = network.wsUrls.map((url, index) =>
+      checkAnnouncements(network, url, index),
+    );
     return [
       ...each.flatMap(({ findings }) => findings),
       ...(await together(network, heads)),
-      ...(await Promise.all(heard)),
+      ...(await Promise.all(announcements)),
     ];
   } finally {
     await Promise.all(endpoints.map(({ rpc }) => rpc.close()));
@@ -251,7 +253,7 @@ async function together(network: Network, heads: readonly Head[]): Promise<Findi
 
 function checkAnnouncements(network: Network, url: string, index: number): Promise<Finding> {
   const check = `announcements ${network.id} #${index + 1} (${new URL(url).host})`;
-  const atMostMs = Math.min(Math.max(network.blockTimeMs * 3, 3_000), HEAR_MS);
+  const atMostMs = Math.min(Math.max(network.blockTimeMs * 3, 3_000), NOTIFICATION_WITHIN_MS);
   return new Promise((resolve) => {
     const socket = new WebSocket(url);
     let isSubscribed = false;

@@ -6,7 +6,7 @@ import type { Worker } from "node:cluster";
 import type { Role } from "../core/worker-settings.ts";
 import type { MetricsSnapshot, ToChild } from "./worker-messages.ts";
 
-export const PATIENCE = {
+export const WORKER_TIMINGS = {
   /** Restart back-off after an exit. It doubles with each short-lived process. */
   firstPauseMs: 100,
   longestPauseMs: 10_000,
@@ -31,9 +31,9 @@ export const PATIENCE = {
   signalsMs: 500,
   collectMs: 2_000,
 };
-export type Patience = typeof PATIENCE;
+export type WorkerTimings = typeof WORKER_TIMINGS;
 
-export interface Slot {
+export interface WorkerSlot {
   name: string;
   role: Role;
   child: Worker | undefined;
@@ -54,7 +54,7 @@ export interface Slot {
   expecting: Set<number>;
 }
 
-export const newSlot = (name: string, role: Role): Slot => ({
+export const newWorkerSlot = (name: string, role: Role): WorkerSlot => ({
   name,
   role,
   child: undefined,
@@ -71,7 +71,7 @@ export const newSlot = (name: string, role: Role): Slot => ({
   expecting: new Set(),
 });
 
-export const nameOf = ({ role, name }: Slot): string =>
+export const nameOf = ({ role, name }: WorkerSlot): string =>
   role === "lanes" ? "The process that has the lanes" : `Worker ${name}`;
 
 interface Connection {

@@ -12,8 +12,8 @@ import {
   type WorkerPool,
 } from "graphile-worker";
 import { Pool, type PoolClient } from "pg";
-import { connectionSettings, PATIENCE, surviveLostConnections, watchSilence } from "./db/pool.ts";
-import { afterFirstAnswers } from "./first-answers.ts";
+import { connectionSettings, TIMEOUTS, surviveLostConnections, watchSilence } from "./db/pool.ts";
+import { afterStartup } from "./after-startup.ts";
 
 export type JobHandler = (payload: unknown) => Promise<void>;
 
@@ -76,12 +76,12 @@ export function nextMatch(schedule: string, nowMs: number): Date {
 /** The library releases its listening connection twice if it breaks while the queue is being stopped. */
 export class JobPool extends Pool {
   override connect(): Promise<PoolClient>;
-  override connect(taken: Taken): void;
-  override connect(taken?: Taken): Promise<PoolClient> | void {
-    if (!taken) return super.connect();
+  override connect(callback: ConnectCallback): void;
+  override connect(callback?: ConnectCallback): Promise<PoolClient> | void {
+    if (!callback) return super.connect();
     super.connect((error, client, release) => {
       let isReleased = false;
-      taken(error, client, (broken) => {
+      callback(error, client, (broken) => {
         if (isReleased) return;
         isReleased = true;
         release(broken);
@@ -89,7 +89,7 @@ export class JobPool extends Pool {
     });
   }
 }
-type Taken = (
+type ConnectCallback = (
   error: Error | undefined,
   client: PoolClient | undefined,
   release: (broken?: Error | boolean) => void,
@@ -101,7 +101,7 @@ type Taken = (
  */
 export function inBackground(app: FastifyInstance, begin: () => void): void {
   const { role } = app.config;
-  if (role !== "accepting") afterFirstAnswers(app, begin, role !== "lanes");
+  if (role !== "accepting") afterStartup(app, begin, role !== "lanes");
 }
 
 /** Background jobs in Postgres' own job queue (graphile-worker): shared by all replicas, kept across restarts. */
@@ -117,12 +117,12 @@ export default fp(
     const queues = (works ? QUEUES : []).map((queue) => ({
       ...queue,
       pool: new JobPool({
-        ...connectionSettings(databaseUrl, PATIENCE.jobs),
+        ...connectionSettings(databaseUrl, TIMEOUTS.jobs),
         max: queue.connections,
       }),
     }));
     for (const { pool } of queues) {
-      watchSilence(pool, PATIENCE.jobs, app.silence);
+      watchSilence(pool, TIMEOUTS.jobs, app.silence);
       surviveLostConnections(pool, (error) =>
         app.log.warn({ reason: error.message }, "job queue lost a database connection"),
       );

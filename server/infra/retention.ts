@@ -68,7 +68,7 @@ const BYTES = `
  * Settlements of other programs' payments (facilitator). The row lets a repeated settlement be recognized. Once the
  * authorization has long expired, the first check refuses every repeat anyway. The all-time totals are kept.
  */
-const STRANGERS = `
+const FACILITATED = `
   WITH gone AS (
     DELETE FROM settlements WHERE kind = 'facilitated' AND ctid = ANY (ARRAY(
       SELECT ctid FROM settlements
@@ -153,14 +153,14 @@ const NOTIFICATIONS = `
      WHERE d.owner_id = gone.owner_id AND d.notification_id = gone.id)
   SELECT 1 FROM gone`;
 
-export const RULES: readonly Rule[] = [
+export const RETENTION_RULES: readonly Rule[] = [
   { what: "answers", hours: () => ANSWER_HOURS, sql: ANSWERS },
   { what: "canceled", hours: () => 1, sql: CANCELED },
   { what: "events", hours: () => EVENT_HOURS, sql: EVENTS },
   { what: "blocked", hours: ({ blockedDays }) => blockedDays * HOURS, sql: BLOCKED },
   { what: "approvals", hours: ({ blockedDays }) => blockedDays * HOURS, sql: APPROVALS },
   { what: "bytes", hours: ({ bytesDays }) => bytesDays * HOURS, sql: BYTES },
-  { what: "strangers", hours: ({ facilitatedDays }) => facilitatedDays * HOURS, sql: STRANGERS },
+  { what: "strangers", hours: ({ facilitatedDays }) => facilitatedDays * HOURS, sql: FACILITATED },
   { what: "hours", hours: ({ statisticsDays }) => statisticsDays * HOURS, sql: HOURS_OF_REQUESTS },
   { what: "refusals", hours: ({ statisticsDays }) => statisticsDays * HOURS, sql: REFUSALS },
   { what: "keys", hours: ({ statisticsDays }) => statisticsDays * HOURS, sql: MERCHANT_KEYS },
@@ -171,13 +171,13 @@ export const RULES: readonly Rule[] = [
 ];
 
 /** Returns how many rows each rule deleted. */
-export async function forgetOldRows(
+export async function deleteOldRows(
   sql: Sql,
   days: Retention,
   batch = BATCH,
 ): Promise<Record<string, number>> {
-  const forgotten: Record<string, number> = {};
-  for (const rule of RULES) {
+  const deleted: Record<string, number> = {};
+  for (const rule of RETENTION_RULES) {
     let total = 0;
     for (;;) {
       // SQL: deletes in batches, for which Prisma has no LIMIT.
@@ -185,9 +185,9 @@ export async function forgetOldRows(
       total += rowCount ?? 0;
       if ((rowCount ?? 0) < batch) break;
     }
-    if (total > 0) forgotten[rule.what] = total;
+    if (total > 0) deleted[rule.what] = total;
   }
-  return forgotten;
+  return deleted;
 }
 
 export default fp(
@@ -195,7 +195,7 @@ export default fp(
     app.jobs.addTask(
       "forget-old-rows",
       async () =>
-        app.log.info(await forgetOldRows(app.pool, app.config.retention), "old rows deleted"),
+        app.log.info(await deleteOldRows(app.pool, app.config.retention), "old rows deleted"),
       { cron: "17 * * * *", atStart: true },
     );
   },

@@ -11,7 +11,7 @@ const PLACE = /(?:file:\/\/)?(\/[^\s():]*\/server\/dist\/[^\s():]+\.c?js):(\d+):
 const ROOT = fileURLToPath(new URL("../../", import.meta.url));
 const maps = new Map<string, SourceMap | undefined>();
 
-export const inSources = (stack: string): string =>
+export const withSourceLocations = (stack: string): string =>
   stack.replace(PLACE, (whole, file: string, line: string, column: string) => {
     const entry = mapOf(file)?.findEntry(Number(line) - 1, Number(column) - 1);
     // Code without a source, such as what the compiler adds, has an entry without a source name.

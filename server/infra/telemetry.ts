@@ -4,7 +4,7 @@ import type { FastifyRequest, FastifyServerOptions } from "fastify";
 import pino, { type SerializedError } from "pino";
 import fp from "fastify-plugin";
 import type { Config } from "../config.ts";
-import { inSources } from "./source-places.ts";
+import { withSourceLocations } from "./source-places.ts";
 import { urlsOfHosts } from "../core/database-settings.ts";
 import { hideSecrets, secretsOfUrl, type Hide } from "../core/secret-text.ts";
 import { Histogram, Registry, collectDefaultMetrics } from "prom-client";
@@ -46,8 +46,8 @@ const requestSerializer = (request: FastifyRequest): Record<string, unknown> => 
 
 /** pino's error serializer, with positions in the sources. */
 const errorSerializer = (error: Error): SerializedError => {
-  const told = pino.stdSerializers.err(error);
-  return { ...told, stack: inSources(told.stack) };
+  const serialized = pino.stdSerializers.err(error);
+  return { ...serialized, stack: withSourceLocations(serialized.stack) };
 };
 
 const SHORTEST_PASSWORD = 12;

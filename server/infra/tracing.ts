@@ -86,7 +86,7 @@ export function linkTrace(traceparent: string | null | undefined): void {
 }
 
 /** The traceparent with which another process continues this trace; null if there is none. */
-export const traceHere = (): string | null => tracer?.here() ?? null;
+export const currentTraceparent = (): string | null => tracer?.here() ?? null;
 
 export const openSpan = (name: string, start: SpanStart): OpenSpan | undefined =>
   tracer?.open(name, start);

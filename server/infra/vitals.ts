@@ -85,15 +85,15 @@ export default fp(
         ...byTask,
         async collect() {
           // SQL: the job queue has its own schema.
-          const asked = app.pool.query<TaskRow>(TASKS);
+          const reading = app.pool.query<TaskRow>(TASKS);
           // A scrape must not fail because the database is unreachable, or the queue does not exist yet.
-          const rows = await asked.then((answer) => answer.rows).catch(() => undefined);
+          const rows = await reading.then((answer) => answer.rows).catch(() => undefined);
           if (rows === undefined) return;
           for (const gauge of [this, oldest, givenUp]) gauge.reset();
-          for (const { task, ...told } of rows) {
-            this.set({ task }, told.due);
-            oldest.set({ task }, told.oldest);
-            givenUp.set({ task }, told.given_up);
+          for (const { task, ...counts } of rows) {
+            this.set({ task }, counts.due);
+            oldest.set({ task }, counts.oldest);
+            givenUp.set({ task }, counts.given_up);
           }
         },
       }),

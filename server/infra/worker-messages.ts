@@ -12,22 +12,22 @@ export type MetricsSnapshot = MetricObjectWithValues<MetricValue<string>>[];
 
 export type ToPrimary =
   /** `here`: it receives messages from now on. */
-  | { say: "here" | "migrated" | "ready" | "leave" | "pong" }
-  | { say: "failed"; reason: string }
-  | { say: "work"; chainId: number }
-  | { say: "expecting"; chainId: number; isExpected: boolean }
-  | { say: "scrape"; id: number }
-  | { say: "told"; id: number; metrics: MetricsSnapshot };
+  | { type: "here" | "migrated" | "ready" | "leave" | "pong" }
+  | { type: "failed"; reason: string }
+  | { type: "work"; chainId: number }
+  | { type: "expecting"; chainId: number; isExpected: boolean }
+  | { type: "scrape"; id: number }
+  | { type: "metrics"; id: number; metrics: MetricsSnapshot };
 
 export type ToChild =
-  | { say: "begin"; role: Role; name: string; world?: object | undefined }
-  | { say: "lanes"; areUp: boolean }
-  | { say: "work"; chainId: number }
-  | { say: "expecting"; chainId: number; isExpected: boolean; by: string }
-  | { say: "collect"; id: number }
-  | { say: "scraped"; id: number; text: string }
-  | { say: "ping" }
-  | { say: "stop"; isAnnounced: boolean };
+  | { type: "begin"; role: Role; name: string; world?: object | undefined }
+  | { type: "lanes"; areUp: boolean }
+  | { type: "work"; chainId: number }
+  | { type: "expecting"; chainId: number; isExpected: boolean; by: string }
+  | { type: "collect"; id: number }
+  | { type: "scraped"; id: number; text: string }
+  | { type: "ping" }
+  | { type: "stop"; isAnnounced: boolean };
 
 /** If the primary is gone, the message is dropped, and this process ends as well. */
 export function sendToPrimary(message: ToPrimary): void {
@@ -45,8 +45,8 @@ export interface LanesElsewhere {
 export interface Siblings {
   /** Undefined if the lanes are in this process. */
   lanes: LanesElsewhere | undefined;
-  onWork(hear: (chainId: number) => void): void;
-  onExpecting(hear: (chainId: number, isExpected: boolean, by: string) => void): void;
+  onWork(listener: (chainId: number) => void): void;
+  onExpecting(listener: (chainId: number, isExpected: boolean, by: string) => void): void;
   /** The metrics of all processes, merged. */
   scrape(): Promise<string>;
 }
@@ -91,14 +91,14 @@ export default fp(
           scrapes.set(id, resolve);
           setTimeout(() => reject(new Error("the metrics were not collected")), SCRAPE_MS).unref();
         });
-        sendToPrimary({ say: "scrape", id });
+        sendToPrimary({ type: "scrape", id });
         return text.finally(() => scrapes.delete(id));
       },
     });
     listener("scraped", ({ id, text }) => scrapes.get(id)?.(text));
     listener("collect", ({ id }) => {
-      void tellable(app.metrics, role)
-        .then((metrics) => sendToPrimary({ say: "told", id, metrics }))
+      void metricsSnapshot(app.metrics, role)
+        .then((metrics) => sendToPrimary({ type: "metrics", id, metrics }))
         .catch((error: unknown) => app.log.warn({ err: error }, "metrics could not be read"));
     });
     if (role === "lanes") return;
@@ -121,20 +121,20 @@ function lanesElsewhere(): LanesElsewhere {
       const now = performance.now();
       if (now - (announcedAtMs.get(chainId) ?? -ANNOUNCE_EVERY_MS) < ANNOUNCE_EVERY_MS) return;
       announcedAtMs.set(chainId, now);
-      sendToPrimary({ say: "work", chainId });
+      sendToPrimary({ type: "work", chainId });
     },
-    expecting: (chainId, isExpected) => sendToPrimary({ say: "expecting", chainId, isExpected }),
+    expecting: (chainId, isExpected) => sendToPrimary({ type: "expecting", chainId, isExpected }),
   };
 }
 
 /** Listens until the app is closed. */
 function listen(app: FastifyInstance) {
-  return <S extends ToChild["say"]>(
-    say: S,
-    hear: (message: Extract<ToChild, { say: S }>) => void,
+  return <S extends ToChild["type"]>(
+    type: S,
+    listener: (message: Extract<ToChild, { type: S }>) => void,
   ): void => {
     const onMessage = (message: ToChild): void => {
-      if (message.say === say) hear(message as Extract<ToChild, { say: S }>);
+      if (message.type === type) listener(message as Extract<ToChild, { type: S }>);
     };
     process.on("message", onMessage);
     app.addHook("onClose", async () => void process.off("message", onMessage));
@@ -155,7 +155,7 @@ const OF_EACH = new Set([
 const MOST =
   /^(purser_build_info|purser_head_\w+|nodejs_eventloop_lag_\w+|process_start_time_seconds)$/;
 
-async function tellable(registry: Registry, role: Role): Promise<MetricsSnapshot> {
+async function metricsSnapshot(registry: Registry, role: Role): Promise<MetricsSnapshot> {
   const metrics = registry
     .getMetricsAsArray()
     .filter(
@@ -165,11 +165,11 @@ async function tellable(registry: Registry, role: Role): Promise<MetricsSnapshot
         !name.startsWith("purser_") ||
         OF_EACH.has(name),
     );
-  const told: MetricsSnapshot = [];
+  const snapshot: MetricsSnapshot = [];
   // In order: some metrics set the values of those after them.
   for (const metric of metrics) {
     const read = await (metric as unknown as { get(): Promise<MetricsSnapshot[number]> }).get();
-    told.push(MOST.test(read.name) ? { ...read, aggregator: "max" } : read);
+    snapshot.push(MOST.test(read.name) ? { ...read, aggregator: "max" } : read);
   }
-  return told;
+  return snapshot;
 }

@@ -33,7 +33,7 @@ const child = spawn(spec.command, spec.args, {
 closeSync(logFd);
 
 let stopping = false;
-let asked = false;
+let isRequested = false;
 
 child.on("error", (error) => {
   say({ failed: error.message });
@@ -45,7 +45,7 @@ child.on("spawn", () => {
 });
 child.on("exit", (code, signal) => {
   removeOwnPidFile();
-  const isAbandoned = stopping && !asked;
+  const isAbandoned = stopping && !isRequested;
   const leftovers = spec.removeOnExit ?? (isAbandoned ? spec.removeIfAbandoned : undefined);
   if (leftovers) rmSync(leftovers, { recursive: true, force: true });
   say({ code, signal });
@@ -53,7 +53,7 @@ child.on("exit", (code, signal) => {
 });
 
 // Any input on stdin means that the server stops the child on purpose; a mere end means that the server is gone.
-process.stdin.on("data", () => (asked = true));
+process.stdin.on("data", () => (isRequested = true));
 process.stdin.on("end", stop).on("close", stop).on("error", stop);
 for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"]) process.on(signal, stop);
 

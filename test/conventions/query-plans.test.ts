@@ -2,8 +2,8 @@
 import { once } from "node:events";
 import { get, type IncomingMessage } from "node:http";
 import t from "tap";
-import { forgetOldRows } from "../../server/infra/retention.ts";
-import { createPool, inTransaction, PATIENCE, type Sql } from "../../server/infra/db/pool.ts";
+import { deleteOldRows } from "../../server/infra/retention.ts";
+import { createPool, inTransaction, TIMEOUTS, type Sql } from "../../server/infra/db/pool.ts";
 import { acceptSettlements } from "../../server/plugins/settlement/accept.ts";
 import { successClaims } from "../../server/plugins/facilitator/store.ts";
 import { acquireLease } from "../../server/plugins/settlement/lane-store.ts";
@@ -45,7 +45,7 @@ t.test("hot statements, planned for their values and for any values", async (t) 
       await spendInEveryWay(t, pool, seeded);
       const blockedDays = mode === "auto" ? 50 : 40;
       const days = { blockedDays, bytesDays: 50, facilitatedDays: 50, statisticsDays: 50 };
-      t.ok((await forgetOldRows(pool, days))["blocked"], "old refusals are forgotten");
+      t.ok((await deleteOldRows(pool, days))["blocked"], "old refusals are forgotten");
       t.same(bad(scans), []);
       const used = new Set(scans.map(({ index }) => index));
       for (const index of [
@@ -67,7 +67,7 @@ t.test("hot statements, planned for their values and for any values", async (t) 
   }
 
   await t.test("a batch of a burst touches its own rows, however many are open", async (t) => {
-    const pool = createPool(database.url, { maxConnections: 1, patience: PATIENCE.engine });
+    const pool = createPool(database.url, { maxConnections: 1, timeouts: TIMEOUTS.engine });
     t.teardown(() => pool.end());
     const scans = recordScans(pool);
     await settleOfABurst(t, pool);
@@ -108,7 +108,7 @@ t.test("hot statements, planned for their values and for any values", async (t) 
 
 t.test("what a connection prepared while a table was small still reads its own rows", async (t) => {
   const database = await databaseWithPlans(t);
-  const pool = createPool(database.url, { maxConnections: 1, patience: PATIENCE.money });
+  const pool = createPool(database.url, { maxConnections: 1, timeouts: TIMEOUTS.money });
   t.teardown(() => pool.end());
   const telling = successClaims(pool);
   const [first, ...others] = strangers(BURST);
@@ -136,7 +136,7 @@ t.test("what a connection prepared while a table was small still reads its own r
 
 t.test("what a lane prepared while a table was small still reads its own rows", async (t) => {
   const database = await databaseWithPlans(t);
-  const pool = createPool(database.url, { maxConnections: 1, patience: PATIENCE.engine });
+  const pool = createPool(database.url, { maxConnections: 1, timeouts: TIMEOUTS.engine });
   t.teardown(() => pool.end());
   for (let times = 0; times < 8; times += 1) await settleOfABurst(t, pool, 1);
   const scans = recordScans(pool);

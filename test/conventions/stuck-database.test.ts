@@ -102,7 +102,7 @@ t.test("a question asked in the moment another was answered goes unanswered", as
   // One connection: who waits for it asks as soon as it is free.
   const pool = createPool(address.href, {
     maxConnections: 1,
-    patience: { statementMs: 2_000, lockMs: 0, idleInTransactionMs: 0 },
+    timeouts: { statementMs: 2_000, lockMs: 0, idleInTransactionMs: 0 },
   });
   pool.on("error", () => undefined);
   t.teardown(() => pool.end());

@@ -11,7 +11,7 @@ import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/
 import { Agent, request } from "undici";
 import t from "tap";
 import { ensureServerBuild, prepare } from "../../server/local/bootstrap.mjs";
-import type { Patience } from "../../server/infra/children.ts";
+import type { WorkerTimings } from "../../server/infra/children.ts";
 import { freePort } from "../../server/local/free-port.ts";
 import { Primary } from "../../server/primary.ts";
 import { AMPLE_GAS, testApp, testEnvironment } from "../helpers/app.ts";
@@ -332,17 +332,17 @@ t.test("what dies again and again ends the whole with a sentence", async (t) => 
 const CHILD = `
   const [mode] = process.argv.slice(2);
   const hang = () => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 60_000);
-  process.on("message", ({ say }) => {
-    if (say === "begin" && mode !== "never ready") {
-      process.send({ say: "migrated" });
-      process.send({ say: "ready" });
+  process.on("message", ({ type }) => {
+    if (type === "begin" && mode !== "never ready") {
+      process.send({ type: "migrated" });
+      process.send({ type: "ready" });
       if (mode === "hangs") setTimeout(hang, 100);
       if (mode.startsWith("ends after")) setTimeout(() => process.exit(7), Number(mode.slice(11)));
     }
-    if (say === "ping") process.send({ say: "pong" });
-    if (say === "stop") setTimeout(() => process.exit(0), mode === "stops slowly" ? 7_000 : 0);
+    if (type === "ping") process.send({ type: "pong" });
+    if (type === "stop") setTimeout(() => process.exit(0), mode === "stops slowly" ? 7_000 : 0);
   });
-  process.send({ say: "here" });
+  process.send({ type: "here" });
 `;
 
 function forked(exec: string, args: string[], env: object = {}): Worker {
@@ -362,7 +362,7 @@ function neverForked(): Worker {
 }
 
 /** What starts the processes, with one worker: each fork in the mode that is next; then they are well. */
-function starter(exec: string, modes: string[], patience: Partial<Patience>) {
+function starter(exec: string, modes: string[], patience: Partial<WorkerTimings>) {
   const said: string[] = [];
   const left = [...modes];
   let forks = 0;
@@ -380,14 +380,17 @@ function starter(exec: string, modes: string[], patience: Partial<Patience>) {
       if (mode === "cannot be forked") throw new Error("spawn ENOMEM");
       return mode === "never was" ? neverForked() : forked(exec, [mode]);
     },
-    patience: { firstPauseMs: 1, longestPauseMs: 20, ...patience },
+    timings: { firstPauseMs: 1, longestPauseMs: 20, ...patience },
   });
   return { primary, said, forks: () => forks };
 }
 
 t.test("what starts the others outlives whatever they do", async (t) => {
   const exec = `${t.testdir({ "child.mjs": CHILD })}/child.mjs`;
-  const scenario = async (modes: string[], patience: Partial<Patience> = {}): Promise<string[]> => {
+  const scenario = async (
+    modes: string[],
+    patience: Partial<WorkerTimings> = {},
+  ): Promise<string[]> => {
     const { primary, said, forks } = starter(exec, modes, patience);
     await primary.start();
     await until(
@@ -411,17 +414,17 @@ t.test("what starts the others outlives whatever they do", async (t) => {
     const port = await freePort();
     const worker = forked(`${ROOT}server/start.mjs`, ["--built"], environment(port));
     const heard: string[] = [];
-    worker.on("message", ({ say }: { say: string }) => heard.push(say));
+    worker.on("message", ({ type }: { type: string }) => heard.push(type));
     await once(worker, "message");
     const words = [
-      { say: "lanes", areUp: true },
-      { say: "begin", role: "accepting", name: "1" },
-      { say: "ping" },
+      { type: "lanes", areUp: true },
+      { type: "begin", role: "accepting", name: "1" },
+      { type: "ping" },
     ];
     for (const word of words) worker.send(word);
     await until(() => heard.includes("ready"), START_MS / 2);
     t.same(heard, ["here", "pong", "ready"], "a process of the service hears all of them");
-    worker.send({ say: "stop", isAnnounced: false });
+    worker.send({ type: "stop", isAnnounced: false });
     t.same(await once(worker, "exit"), [0, null]);
   };
   const [hung, failed, lived, died] = await Promise.all([

@@ -113,7 +113,7 @@ const authorization = (over: Partial<Authorization> = {}): Authorization => ({
 function freshCustody(): { custody: Custody; rung: string[] } {
   const rung: string[] = [];
   const custody = new Custody({
-    vault: vaultHere(app, { believes: true }),
+    vault: vaultHere(app, { trustsCaller: true }),
     alarm: ({ error }) => void rung.push(error.message),
   });
   return { custody, rung };

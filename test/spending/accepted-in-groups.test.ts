@@ -1,7 +1,7 @@
 // Goal: payments handed over in one statement fare as if each came alone: one whose reservation is gone takes no other with it.
 import t from "tap";
 import { getAddress } from "viem";
-import { createPool, inTransaction, LOCK_TIMEOUT, PATIENCE } from "../../server/infra/db/pool.ts";
+import { createPool, inTransaction, LOCK_TIMEOUT, TIMEOUTS } from "../../server/infra/db/pool.ts";
 import {
   isReservationGone,
   markUnknownInGroups,
@@ -238,7 +238,7 @@ t.test("groups", async (t) => {
 
   await t.test("an agent's held row keeps back no outcome but its own", async (t) => {
     const hasty = createPool((await database).url, {
-      patience: { ...PATIENCE.engine, lockMs: 300 },
+      timeouts: { ...TIMEOUTS.engine, lockMs: 300 },
     });
     t.teardown(() => hasty.end());
     const strangers = [make(), make(), make(), make()];

@@ -7,7 +7,7 @@ import { until } from "../helpers/until.ts";
 import { reserveUnsigned, statusesOf } from "./ledger.helper.ts";
 import { deleteExpiredSignIns } from "../../server/plugins/owners/store.ts";
 import { readAllTime } from "../../server/plugins/facilitator/store.ts";
-import { forgetOldRows } from "../../server/infra/retention.ts";
+import { deleteOldRows } from "../../server/infra/retention.ts";
 
 const ctx = await testApp(t);
 const { app, chain, database } = ctx;
@@ -81,7 +81,7 @@ t.test("retention: old answers and events go, those of open payments stay", asyn
     url: `/api/agents/${agent.id}`,
     body: { name: "Renamed" },
   });
-  const forgotten = await forgetOldRows(database.pool, days, 1);
+  const forgotten = await deleteOldRows(database.pool, days, 1);
   t.equal(forgotten["answers"], 2);
   t.ok((forgotten["events"] ?? 0) > 1, "more than one batch");
   const { rows } = await database.pool.query("SELECT key FROM idempotency_keys ORDER BY key");
@@ -142,7 +142,7 @@ t.test(
       [agent.id],
     );
     const everBefore = await readAllTime(app.prisma);
-    const forgotten = await forgetOldRows(pool, days, 1);
+    const forgotten = await deleteOldRows(pool, days, 1);
     t.match(forgotten, { blocked: 2, bytes: 3, strangers: 1, hours: 1, sums: 1 });
     const read = async (sql: string) =>
       (await pool.query<{ v: unknown }>(sql)).rows.map(({ v }) => v);
@@ -174,7 +174,7 @@ t.test(
       [1001, 1002, 1004],
     );
     t.same(await read("SELECT settled::int + volume::int AS v FROM facilitator_past"), [8]);
-    t.same(await forgetOldRows(pool, days), {}, "once");
+    t.same(await deleteOldRows(pool, days), {}, "once");
     t.same(await readAllTime(app.prisma), everBefore, "the totals of all time stay");
   },
 );

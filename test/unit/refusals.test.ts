@@ -134,33 +134,34 @@ type Refusal = [rule: RuleName, code: DenialCode];
 
 /** The owner's rules as a person would read them out. */
 function naive(f: Snapshot): Refusal | undefined {
-  const { requested: asked } = f;
+  const { requested } = f;
   if (f.status !== "active") return ["status", "agent_paused"];
   if (f.expired) return ["expiry", "agent_expired"];
   if (f.refusal !== null) return ["target", f.refusal as DenialCode];
-  if (f.maxAmount !== null && asked > f.maxAmount) return ["max_amount", "price_exceeds_max"];
+  if (f.maxAmount !== null && requested > f.maxAmount) return ["max_amount", "price_exceeds_max"];
   if (f.approval === undefined) {
     if (!f.allowed && f.site && f.expectedPayee && f.seenPayee)
       return ["allowlist", "site_payee_changed"];
     if (!f.allowed && f.payeeSites) return ["allowlist", "payee_bound_to_site"];
     if (!f.allowed) return ["allowlist", "recipient_not_allowed"];
     if (f.payeeExpired === true) return ["payee_expiry", "payee_expired"];
-    if (f.perPaymentLimit !== null && asked > f.perPaymentLimit)
+    if (f.perPaymentLimit !== null && requested > f.perPaymentLimit)
       return ["per_payment_limit", "per_payment_limit_exceeded"];
-    if (f.payeePerPaymentLimit !== undefined && asked > f.payeePerPaymentLimit)
+    if (f.payeePerPaymentLimit !== undefined && requested > f.payeePerPaymentLimit)
       return ["payee_per_payment_limit", "payee_per_payment_limit_exceeded"];
     if (isOver(f.hourlyLimit, f.hourlySpent, f.hourlyReserved, 1n))
       return ["payments_per_hour", "payment_rate_exceeded"];
-    if (isOver(f.payeeLimit, f.payeeSpent, f.payeeReserved, asked))
+    if (isOver(f.payeeLimit, f.payeeSpent, f.payeeReserved, requested))
       return ["payee_limit", "payee_limit_exceeded"];
-    if (isOver(f.limit, f.spent, f.reserved, asked)) return ["daily_limit", "daily_limit_exceeded"];
-    if (isOver(f.weeklyLimit, f.weeklySpent, f.weeklyReserved, asked))
+    if (isOver(f.limit, f.spent, f.reserved, requested))
+      return ["daily_limit", "daily_limit_exceeded"];
+    if (isOver(f.weeklyLimit, f.weeklySpent, f.weeklyReserved, requested))
       return ["weekly_limit", "weekly_limit_exceeded"];
-    if (isOver(f.monthlyLimit, f.monthlySpent, f.monthlyReserved, asked))
+    if (isOver(f.monthlyLimit, f.monthlySpent, f.monthlyReserved, requested))
       return ["monthly_limit", "monthly_limit_exceeded"];
   }
-  if (f.outstanding + asked > f.balance) return ["balance", "insufficient_funds"];
-  if (f.floor != null && asked < f.floor) return ["floor", "amount_below_floor"];
+  if (f.outstanding + requested > f.balance) return ["balance", "insufficient_funds"];
+  if (f.floor != null && requested < f.floor) return ["floor", "amount_below_floor"];
   if (f.gasShort !== undefined) return ["gas", "gas_budget_exhausted"];
   return undefined;
 }

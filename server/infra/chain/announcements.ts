@@ -32,10 +32,10 @@ export class Announcements {
    * one.
    */
   isReceiving(): boolean {
-    const patienceMs = this.#isSubscribed
+    const timeoutMs = this.#isSubscribed
       ? Math.max(this.#usualMs * SILENT_BLOCKS, 2_000)
       : SUBSCRIBED_WITHIN_MS;
-    if (performance.now() - this.#receivedMs > patienceMs) this.#giveUp(this.#socket);
+    if (performance.now() - this.#receivedMs > timeoutMs) this.#giveUp(this.#socket);
     return this.#isSubscribed;
   }
 
@@ -85,13 +85,13 @@ export class Announcements {
 
   #read(data: unknown): void {
     const now = performance.now();
-    const word = typeof data === "string" ? numberIn(data) : undefined;
-    if (word === "subscribed") this.#isSubscribed = true;
-    else if (word === "refused") return this.#giveUp(this.#socket);
-    else if (word !== undefined) {
+    const message = typeof data === "string" ? numberIn(data) : undefined;
+    if (message === "subscribed") this.#isSubscribed = true;
+    else if (message === "refused") return this.#giveUp(this.#socket);
+    else if (message !== undefined) {
       if (this.#hasReceived) this.#usualMs = (this.#usualMs + now - this.#receivedMs) / 2;
       this.#hasReceived = true;
-      this.#onNumber(word);
+      this.#onNumber(message);
     }
     this.#receivedMs = now;
   }

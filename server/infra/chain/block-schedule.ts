@@ -9,7 +9,7 @@ const HOLDS_FOR_BLOCKS = 120;
  * An observation is exact if the block was seen at most this long after it appeared (by a notification, or by polling
  * in short steps).
  */
-const SHARP_MS = 120;
+const EXACT_MS = 120;
 /** How long before the due time polling starts. It grows whenever the block was already there. */
 const LEAD_MS = 10;
 const MAX_LEAD_MS = 160;
@@ -54,7 +54,7 @@ export class BlockSchedule {
   }
 
   /** `lateMs`: how long the block may have existed before it was seen. */
-  saw(number: bigint, ms: number, lateMs: number): void {
+  observe(number: bigint, ms: number, lateMs: number): void {
     const last = this.#seen.at(-1);
     if (last && number <= last.number) {
       // A reorganisation or a lagging node. If the number is far behind, the chain was reset.
@@ -65,7 +65,7 @@ export class BlockSchedule {
     // Long before its due time, or certainly long after it: earlier observations no longer predict the next block.
     const offMs = dueMs === undefined ? 0 : Math.max(ms - lateMs - dueMs, dueMs - ms);
     if (offMs > (this.intervalMs ?? 0) / SHARE) this.#seen = [];
-    if (lateMs <= SHARP_MS) {
+    if (lateMs <= EXACT_MS) {
       this.#leadMs = Math.max(this.#leadMs / 2, LEAD_MS);
       this.#isLost = false;
       const isLate = dueMs !== undefined && ms - lateMs > dueMs + LEAD_MS;
@@ -76,7 +76,7 @@ export class BlockSchedule {
         this.#lateOnes = 0;
         this.#seen = this.#seen.slice(-ENOUGH);
       }
-    } else if (dueMs !== undefined && ms < dueMs + SHARP_MS) {
+    } else if (dueMs !== undefined && ms < dueMs + EXACT_MS) {
       // The block existed before it was requested, so its due time is now or earlier. The next request starts earlier,
       // and then polls in short steps.
       if (ms < dueMs) this.#remember({ number, ms, lateMs });
@@ -118,7 +118,7 @@ export class BlockSchedule {
   }
 
   /** When to start polling for a block with this due time, so that it is not missed. */
-  askAt(dueMs: number): number {
+  pollAt(dueMs: number): number {
     return dueMs - this.#leadMs;
   }
 
@@ -184,13 +184,13 @@ function slope(observations: readonly BlockObservation[]): number {
 
 /** A least-squares fit; exact observations have more weight. */
 function line(observations: readonly BlockObservation[]): { intervalMs: number; startMs: number } {
-  const weighed = observations.map(({ x, ms, lateMs }) => ({
+  const weighted = observations.map(({ x, ms, lateMs }) => ({
     x,
     y: ms - lateMs / 2,
     weight: 1 / (lateMs + LEAD_MS) ** 2,
   }));
-  const sum = (of: (point: (typeof weighed)[number]) => number): number =>
-    weighed.reduce((total, point) => total + point.weight * of(point), 0);
+  const sum = (of: (point: (typeof weighted)[number]) => number): number =>
+    weighted.reduce((total, point) => total + point.weight * of(point), 0);
   const whole = sum(() => 1);
   const [meanX, meanY] = [sum(({ x }) => x) / whole, sum(({ y }) => y) / whole];
   const intervalMs =

@@ -283,17 +283,17 @@ export function readReceipt(rpc: Caller, hash: string): Promise<RpcReceipt | nul
 }
 
 /** The receipt, with everything needed to decide about this authorization. */
-export async function readShown(
+export async function readReceiptWithCall(
   rpc: Caller,
   hash: string,
   ref: AuthorizationRef,
 ): Promise<RpcReceipt | null> {
   const receipt = await readReceipt(rpc, hash);
-  return receipt && withSent(rpc, receipt, ref);
+  return receipt && withCall(rpc, receipt, ref);
 }
 
 /** Adds the transaction's call if needed. The hash commits to it, so the answer of any endpoint will do. */
-export async function withSent(
+export async function withCall(
   rpc: Caller,
   receipt: RpcReceipt,
   ref: AuthorizationRef,

@@ -118,7 +118,7 @@ const FOR_GOOD: ReadonlySet<ChainErrorKind> = new Set([
   "node_fee_cap",
   "reverted",
 ]);
-export const isRefusalForGood = (kind: ChainErrorKind): boolean => FOR_GOOD.has(kind);
+export const isPermanentRefusal = (kind: ChainErrorKind): boolean => FOR_GOOD.has(kind);
 
 export function classifyChainError(error: unknown): ChainErrorVerdict {
   const links = chainOf(error);
@@ -132,12 +132,12 @@ export function classifyChainError(error: unknown): ChainErrorVerdict {
   // After the texts, because Besu sends -32004 when the sender cannot pay.
   if (links.some((link) => link.code === -32601 || link.code === -32004))
     return { kind: "method_missing", message };
-  if (isEndpointTrouble(error)) return { kind: "unreachable", message };
+  if (isEndpointFailure(error)) return { kind: "unreachable", message };
   return { kind: "rejected", message };
 }
 
 /** True if the error is about the endpoint, so that the next endpoint is worth a try. */
-export function isEndpointTrouble(error: unknown): boolean {
+export function isEndpointFailure(error: unknown): boolean {
   return chainOf(error).some(
     (link) => ENDPOINT_CODES.has(Number(link.code)) || ENDPOINT_TEXT.test(link.message),
   );

@@ -7,7 +7,7 @@ import { TIMINGS } from "../../core/timings.ts";
 import { Announcements } from "./announcements.ts";
 import { classifyChainError } from "./errors.ts";
 import { BlockSchedule } from "./block-schedule.ts";
-import type { ChainRpc, Question } from "./rpc.ts";
+import type { ChainRpc, RpcCall } from "./rpc.ts";
 
 export interface Head {
   number: bigint;
@@ -29,7 +29,7 @@ interface BlockHeader {
 
 /** Extra reads that a component wants with each new block; they are sent in the same request as the block. */
 export type PiggybackRead = () => {
-  questions: readonly Question[];
+  questions: readonly RpcCall[];
   /** Called before the listeners of the block. */
   receive(answers: readonly PromiseSettledResult<unknown>[]): void;
 };
@@ -43,7 +43,7 @@ const DUE_FOR_MS = 150;
  * Polling in short steps does not wait for the previous response. A distant endpoint gets at most this many requests at
  * once.
  */
-const MOST_ASKED = 4;
+const MAX_OPEN_REQUESTS = 4;
 const SLACK_MS = 100;
 const MOST_ROUND_TRIP_MS = 1_000;
 /** The endpoint we read from may lag behind the one that sent a notification, so it is polled up to this often. */
@@ -52,13 +52,13 @@ const AT_ONCE_MS = 3;
 /** While a notification is expected, polling starts only this long after the due time. */
 const GRACE_MS = 120;
 /** If the extra reads fail together with a block, they are left out for this long. */
-const RIDE_AGAIN_MS = 10_000;
-const WORDS = 32;
+const EXTRA_READS_AGAIN_MS = 10_000;
+const MAX_NOTIFICATIONS = 32;
 /** The first blocks that a caller waits for are polled in shorter steps, to learn the block schedule. */
 const LEARNING_BLOCKS = 8;
 const LEARNING_MS = 100;
 
-const LATEST: Question = { method: "eth_getBlockByNumber", params: ["latest", false] };
+const LATEST: RpcCall = { method: "eth_getBlockByNumber", params: ["latest", false] };
 
 /**
  * One watcher of new blocks per chain and process, shared by everything that waits for one. It polls fast only while
@@ -76,7 +76,7 @@ export class HeadWatcher {
   readonly #announcements: Announcements | undefined;
   readonly #schedule: BlockSchedule;
   /** When each block number was first announced; used once the block itself is seen. */
-  readonly #callbacks = new Map<bigint, number>();
+  readonly #announcedAtMs = new Map<bigint, number>();
   #head: Head | undefined;
   #timer: NodeJS.Timeout | undefined;
   #polling: Promise<Head> | undefined;
@@ -85,8 +85,8 @@ export class HeadWatcher {
   #promises = 0;
   #lastAnswerMs = Number.NEGATIVE_INFINITY;
   /** When the head was last requested, and how many requests are open. */
-  #askedMs = Number.NEGATIVE_INFINITY;
-  #asking = 0;
+  #requestedMs = Number.NEGATIVE_INFINITY;
+  #openRequests = 0;
   /** Round-trip time of the last response. */
   #roundTripMs = 0;
   /** The send time of the newest request that was answered: what we know of the head is as of this time. */
@@ -98,7 +98,7 @@ export class HeadWatcher {
   #lastFailed = false;
   #closed = false;
   /** The number that was announced but not seen yet, and how often it was polled. */
-  #announced: { number: bigint; asked: number } | undefined;
+  #announced: { number: bigint; polls: number } | undefined;
 
   constructor(
     rpc: ChainRpc,
@@ -157,7 +157,7 @@ export class HeadWatcher {
    * The newest block that should exist by now: the known head plus the blocks that the schedule predicts since it was
    * read.
    */
-  get reckonedNumber(): bigint {
+  get expectedNumber(): bigint {
     return (
       (this.#head?.number ?? 0n) + this.#schedule.countBetween(this.#knownMs, performance.now())
     );
@@ -167,7 +167,7 @@ export class HeadWatcher {
   get current(): Head | undefined {
     const head = this.#head;
     const isYoung = head && performance.now() - head.seenAtMs < this.blockTimeMs;
-    return isYoung && this.reckonedNumber === head.number ? head : undefined;
+    return isYoung && this.expectedNumber === head.number ? head : undefined;
   }
 
   /** Polls for each new block until the returned function is called. */
@@ -185,7 +185,7 @@ export class HeadWatcher {
   }
 
   /** Registers that an endpoint will respond with the next block, until the returned function is called. */
-  awaitWord(): () => void {
+  expectNotification(): () => void {
     const count = (by: number): void => {
       this.#promises += by;
       // The next poll moves to another time.
@@ -219,46 +219,47 @@ export class HeadWatcher {
 
   /** Handles a notification of this block number. */
   receive(number: bigint): void {
-    if (!this.#callbacks.has(number)) this.#callbacks.set(number, performance.now());
-    const [oldest] = this.#callbacks.keys();
-    if (this.#callbacks.size > WORDS && oldest !== undefined) this.#callbacks.delete(oldest);
+    if (!this.#announcedAtMs.has(number)) this.#announcedAtMs.set(number, performance.now());
+    const [oldest] = this.#announcedAtMs.keys();
+    if (this.#announcedAtMs.size > MAX_NOTIFICATIONS && oldest !== undefined)
+      this.#announcedAtMs.delete(oldest);
     if (this.#interest === 0 || (this.#head && number <= this.#head.number)) return;
     if (this.#announced && number <= this.#announced.number) return;
-    this.#announced = { number, asked: 0 };
+    this.#announced = { number, polls: 0 };
     this.#look();
   }
 
-  #share(rides: boolean): Promise<Head> {
-    return this.#polling ?? this.#another(rides);
+  #share(withExtraReads: boolean): Promise<Head> {
+    return this.#polling ?? this.#another(withExtraReads);
   }
 
-  #another(rides: boolean): Promise<Head> {
-    const polling = this.#poll(rides).finally(() => {
+  #another(withExtraReads: boolean): Promise<Head> {
+    const polling = this.#poll(withExtraReads).finally(() => {
       if (this.#polling === polling) this.#polling = undefined;
     });
     this.#polling = polling;
     return polling;
   }
 
-  async #poll(rides: boolean): Promise<Head> {
-    const askedMs = performance.now();
-    this.#askedMs = askedMs;
-    this.#asking += 1;
+  async #poll(withExtraReads: boolean): Promise<Head> {
+    const requestedMs = performance.now();
+    this.#requestedMs = requestedMs;
+    this.#openRequests += 1;
     try {
-      const block = await this.#ask(askedMs, rides);
+      const block = await this.#readHead(requestedMs, withExtraReads);
       this.#lastAnswerMs = performance.now();
       this.#lastFailed = false;
-      const isOvertaken = askedMs < this.#knownMs;
+      const isOvertaken = requestedMs < this.#knownMs;
       if (this.#head && isOvertaken && BigInt(block.number) <= this.#head.number) return this.#head;
       const previousMs = this.#knownMs;
-      this.#knownMs = Math.max(previousMs, askedMs);
+      this.#knownMs = Math.max(previousMs, requestedMs);
       // A response that took much longer than the previous one may be to a retry inside the transport, so the first
       // send time is not used.
-      const leftMs = Math.max(askedMs, this.#lastAnswerMs - 2 * this.#roundTripMs - SLACK_MS);
-      this.#roundTripMs = Math.min(this.#lastAnswerMs - askedMs, MOST_ROUND_TRIP_MS);
+      const leftMs = Math.max(requestedMs, this.#lastAnswerMs - 2 * this.#roundTripMs - SLACK_MS);
+      this.#roundTripMs = Math.min(this.#lastAnswerMs - requestedMs, MOST_ROUND_TRIP_MS);
       if (this.#head?.hash === block.hash) {
         // The chain or this endpoint is stuck; another endpoint may be ahead.
-        if (performance.now() - this.#head.seenAtMs > this.#stuckMs) this.#rpc.doubt();
+        if (performance.now() - this.#head.seenAtMs > this.#stuckMs) this.#rpc.suspectEndpoint();
         return this.#head;
       }
       const head: Head = {
@@ -280,29 +281,29 @@ export class HeadWatcher {
       if (classifyChainError(error).kind === "unreachable") this.#lastFailed = true;
       throw error;
     } finally {
-      this.#asking -= 1;
+      this.#openRequests -= 1;
     }
   }
 
   /** Reads the newest block and the extra reads in one request. */
-  async #ask(askedMs: number, rides: boolean): Promise<BlockHeader> {
-    const isTogether = rides && askedMs >= this.#piggybackFromMs;
-    const asked = isTogether
+  async #readHead(requestedMs: number, withExtraReads: boolean): Promise<BlockHeader> {
+    const isTogether = withExtraReads && requestedMs >= this.#piggybackFromMs;
+    const extraReads = isTogether
       ? [...this.#piggybackReads].map((piggybackRead) => piggybackRead())
       : [];
-    const questions = asked.flatMap((each) => each.questions);
+    const questions = extraReads.flatMap((each) => each.questions);
     if (questions.length === 0) return this.#rpc.call<BlockHeader>(LATEST.method, LATEST.params);
     const [block, ...answers] = await this.#rpc
       .callMany([LATEST, ...questions])
       .catch((): PromiseSettledResult<unknown>[] => []);
     if (block?.status !== "fulfilled") {
       // The extra reads may be the cause of the failure.
-      this.#piggybackFromMs = performance.now() + RIDE_AGAIN_MS;
+      this.#piggybackFromMs = performance.now() + EXTRA_READS_AGAIN_MS;
       return this.#rpc.call<BlockHeader>(LATEST.method, LATEST.params);
     }
     // A slow response does not overwrite the results of a later request.
-    if (askedMs >= this.#knownMs)
-      for (const each of asked) each.receive(answers.splice(0, each.questions.length));
+    if (requestedMs >= this.#knownMs)
+      for (const each of extraReads) each.receive(answers.splice(0, each.questions.length));
     return block.value as BlockHeader;
   }
 
@@ -311,12 +312,12 @@ export class HeadWatcher {
    * counts and not the time of the response, which only reflects the distance to the endpoint.
    */
   #learn(head: Head, leftMs: number, lateMs: number): void {
-    for (const [number, ms] of this.#callbacks) {
+    for (const [number, ms] of this.#announcedAtMs) {
       if (number > head.number) continue;
-      this.#callbacks.delete(number);
-      this.#schedule.saw(number, ms, 0);
+      this.#announcedAtMs.delete(number);
+      this.#schedule.observe(number, ms, 0);
     }
-    this.#schedule.saw(head.number, leftMs, lateMs);
+    this.#schedule.observe(head.number, leftMs, lateMs);
     if (this.#interest > 0) this.#learned += 1;
   }
 
@@ -324,7 +325,7 @@ export class HeadWatcher {
   #isNewest(): boolean {
     const head = this.#head;
     const dueMs = head && this.#schedule.dueOf(head.number + 1n);
-    return dueMs !== undefined && performance.now() < this.#schedule.askAt(dueMs);
+    return dueMs !== undefined && performance.now() < this.#schedule.pollAt(dueMs);
   }
 
   #lookIn(delayMs: number): void {
@@ -337,72 +338,73 @@ export class HeadWatcher {
   #look(): void {
     if (this.#closed) return;
     clearTimeout(this.#timer);
-    const mayAsk = this.#asking < MOST_ASKED;
-    const stepMs = mayAsk ? this.#shortStepMs() : undefined;
-    const isOverdue = mayAsk && performance.now() - this.#askedMs >= this.#patienceMs;
+    const mayPoll = this.#openRequests < MAX_OPEN_REQUESTS;
+    const stepMs = mayPoll ? this.#shortStepMs() : undefined;
+    const isOverdue = mayPoll && performance.now() - this.#requestedMs >= this.#repeatAfterMs;
     // `healthy` records a failure; code that needs the chain checks it.
     (stepMs === undefined && !isOverdue ? this.#share(true) : this.#another(true))
       .catch(() => undefined)
       .finally(() => this.#lookIn(this.#delay()));
     if (stepMs !== undefined) this.#lookIn(stepMs);
-    else if (mayAsk && this.#interest > 0) this.#lookIn(this.#patienceMs);
+    else if (mayPoll && this.#interest > 0) this.#lookIn(this.#repeatAfterMs);
   }
 
   /** After this long, an unanswered request is repeated in parallel. */
-  get #patienceMs(): number {
+  get #repeatAfterMs(): number {
     return Math.max(this.#fastMs, 2 * this.#roundTripMs + SLACK_MS);
   }
 
   #delay(): number {
     if (this.#lastFailed) return 500;
-    if (this.#interest === 0) return this.#afterAsked(this.#idleMs);
+    if (this.#interest === 0) return this.#afterRequest(this.#idleMs);
     // The first poll may have been under way before the block existed.
-    if (this.#announced && (this.#announced.asked += 1) < BEHIND_POLLS)
-      return this.#announced.asked === 1 ? AT_ONCE_MS : DUE_POLL_MS;
+    if (this.#announced && (this.#announced.polls += 1) < BEHIND_POLLS)
+      return this.#announced.polls === 1 ? AT_ONCE_MS : DUE_POLL_MS;
     // No endpoint has the announced block: a false notification must not hide later ones.
     this.#announced = undefined;
     // A notification is expected. In case it is lost, polling goes on, a little later.
-    const isTold = this.isAnnounced || this.#promises > 0;
-    const dueMs = this.#nextDue(isTold);
+    const isNotified = this.isAnnounced || this.#promises > 0;
+    const dueMs = this.#nextDue(isNotified);
     const now = performance.now();
-    const fromMs = dueMs === undefined ? now : this.#askFrom(dueMs, isTold);
+    const fromMs = dueMs === undefined ? now : this.#pollFrom(dueMs, isNotified);
     if (now < fromMs) return Math.min(Math.max(fromMs - now, 1), this.#idleMs);
     const stepMs = this.#shortStepMs();
-    if (stepMs !== undefined) return this.#afterAsked(stepMs);
-    const isUnknown = isTold && dueMs === undefined;
+    if (stepMs !== undefined) return this.#afterRequest(stepMs);
+    const isUnknown = isNotified && dueMs === undefined;
     return isUnknown
       ? Math.min(Math.max(this.#configuredMs * 2, this.#fastMs), this.#idleMs)
       : this.#fastMs;
   }
 
-  #afterAsked(ms: number): number {
-    return Math.max(this.#askedMs + ms - performance.now(), AT_ONCE_MS);
+  #afterRequest(ms: number): number {
+    return Math.max(this.#requestedMs + ms - performance.now(), AT_ONCE_MS);
   }
 
   /** The step between two polls, answered or not: while a block is due, or while the schedule is unknown. */
   #shortStepMs(): number | undefined {
     if (this.#interest === 0 || this.#lastFailed || this.#announced) return undefined;
-    const isTold = this.isAnnounced || this.#promises > 0;
-    const dueMs = this.#nextDue(isTold);
-    const leastMs = this.#roundTripMs / MOST_ASKED;
+    const isNotified = this.isAnnounced || this.#promises > 0;
+    const dueMs = this.#nextDue(isNotified);
+    const leastMs = this.#roundTripMs / MAX_OPEN_REQUESTS;
     if (dueMs !== undefined) {
       const now = performance.now();
       // A timer may fire a little early.
-      const isDue = now >= this.#askFrom(dueMs, isTold) - AT_ONCE_MS && now < dueMs + DUE_FOR_MS;
+      const isDue =
+        now >= this.#pollFrom(dueMs, isNotified) - AT_ONCE_MS && now < dueMs + DUE_FOR_MS;
       return isDue ? Math.max(DUE_POLL_MS, leastMs) : undefined;
     }
-    const isLearning = !isTold && (this.#learned < LEARNING_BLOCKS || this.#schedule.isLost);
+    const isLearning = !isNotified && (this.#learned < LEARNING_BLOCKS || this.#schedule.isLost);
     return isLearning ? Math.max(Math.min(this.#fastMs, LEARNING_MS), leastMs) : undefined;
   }
 
-  #askFrom(dueMs: number, isTold: boolean): number {
-    return isTold ? dueMs + GRACE_MS : this.#schedule.askAt(dueMs);
+  #pollFrom(dueMs: number, isNotified: boolean): number {
+    return isNotified ? dueMs + GRACE_MS : this.#schedule.pollAt(dueMs);
   }
 
   /** When the block after the head is due; undefined where blocks come irregularly. */
-  #nextDue(isTold: boolean): number | undefined {
+  #nextDue(isNotified: boolean): number | undefined {
     const nextMs = this.#head && this.#schedule.dueOf(this.#head.number + 1n);
-    if (nextMs === undefined || (this.#schedule.isLost && !isTold)) return undefined;
+    if (nextMs === undefined || (this.#schedule.isLost && !isNotified)) return undefined;
     return Math.max(nextMs, this.#schedule.nextDue(this.#wantedMs) ?? nextMs);
   }
 }

@@ -40,7 +40,7 @@ export function createChainClient(
   const client = createPublicClient({
     chain: viemChain,
     transport: custom(
-      { request: (asked: RpcRequest) => callForViem(rpc, network, asked) },
+      { request: (request: RpcRequest) => callForViem(rpc, network, request) },
       { key: "rpc", name: "ChainRpc", retryCount: 0 },
     ),
     cacheTime: 0,

@@ -48,7 +48,7 @@ export function postJson(
 ): Promise<unknown> {
   return new Promise((resolve, reject) => {
     // An invalid request throws here, before the timer exists.
-    const asked = {
+    const request = {
       method: "POST",
       body: JSON.stringify(question),
       // The timer below bounds the whole response.
@@ -58,7 +58,7 @@ export function postJson(
     } as const;
     const answer = new Answer(resolve, reject, budgetMs, givenUp);
     try {
-      dispatcher.dispatch(asked, answer);
+      dispatcher.dispatch(request, answer);
     } catch (error) {
       answer.fail(error);
     }

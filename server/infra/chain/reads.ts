@@ -81,7 +81,7 @@ export class ChainReads {
 
   /** Throws `chain_unavailable` when the chain does not answer. */
   balances(chainId: number, addresses: readonly Address[]): Promise<Balances> {
-    return this.#asking(chainId, (chain) => chain.balances(addresses));
+    return this.#withChain(chainId, (chain) => chain.balances(addresses));
   }
 
   /**
@@ -89,7 +89,7 @@ export class ChainReads {
    * one of ours and is not trusted.
    */
   isEnded(chainId: number, ref: AuthorizationRef): Promise<boolean> {
-    return this.#asking(chainId, async (chain) => {
+    return this.#withChain(chainId, async (chain) => {
       const { number } = await chain.head();
       const [isEnded] = await readAuthorizationStates(chain.rpc, [ref], number);
       return isEnded ?? true;
@@ -97,7 +97,7 @@ export class ChainReads {
   }
 
   headOf(chainId: number): Promise<Head> {
-    return this.#asking(chainId, (chain) => chain.head());
+    return this.#withChain(chainId, (chain) => chain.head());
   }
 
   of(chainId: number): CoalescedReads {
@@ -106,9 +106,9 @@ export class ChainReads {
     return chain;
   }
 
-  async #asking<T>(chainId: number, ask: (chain: CoalescedReads) => Promise<T>): Promise<T> {
+  async #withChain<T>(chainId: number, read: (chain: CoalescedReads) => Promise<T>): Promise<T> {
     try {
-      return await ask(this.of(chainId));
+      return await read(this.of(chainId));
     } catch (error) {
       if (classifyChainError(error).kind === "unreachable")
         throw new ApiError("chain_unavailable", { cause: error });

@@ -2,7 +2,7 @@
 import { Agent } from "../undici.ts";
 import type { Hex } from "viem";
 import { hideInError, hideSecrets, secretsOfUrl, type Hide } from "../../core/secret-text.ts";
-import { ChainRefusal, ChainUnreachable, classifyChainError, isEndpointTrouble } from "./errors.ts";
+import { ChainRefusal, ChainUnreachable, classifyChainError, isEndpointFailure } from "./errors.ts";
 import { postJson } from "./post-json.ts";
 
 export interface ChainRpcOptions {
@@ -16,7 +16,7 @@ export interface ChainRpcOptions {
   onCall?: (method: string, ok: boolean, endpoint: number) => void;
 }
 
-export interface Question {
+export interface RpcCall {
   method: string;
   params: unknown[];
 }
@@ -36,7 +36,7 @@ export interface Witnesses<T> {
 const ABSENT_AFTER_MS = 180_000;
 /** One endpoint may lag or lie; two are believed. */
 const ENOUGH_WITNESSES = 2;
-const DOUBT_ONCE_MS = 4_000;
+const SUSPECT_ONCE_MS = 4_000;
 const DEFAULT_TIMEOUT_MS = 5_000;
 /** Nodes search for these; everything else is a look-up. */
 const SEARCHES = new Set(["eth_getLogs"]);
@@ -88,22 +88,24 @@ export class ChainRpc {
    * answered).
    */
   call<T>(method: string, params: unknown[], options: { timeoutMs?: number } = {}): Promise<T> {
-    return this.#first(method, (index) => this.#ask<T>(index, method, params, options.timeoutMs));
+    return this.#first(method, (index) =>
+      this.#request<T>(index, method, params, options.timeoutMs),
+    );
   }
 
   /**
    * Several calls to one endpoint in one batch request; each succeeds or fails by itself. If the endpoint does not
    * support batches, they are sent in parallel. Throws ChainUnreachable if no endpoint answered.
    */
-  callMany(questions: readonly Question[]): Promise<PromiseSettledResult<unknown>[]> {
+  callMany(questions: readonly RpcCall[]): Promise<PromiseSettledResult<unknown>[]> {
     return this.#first(questions[0]?.method ?? "nothing", async (index) => {
       if (questions.length > 1 && isOver(this.#batchesNotUntilMs[index])) {
-        const answers = await this.#askTogether(index, questions);
+        const answers = await this.#requestBatch(index, questions);
         if (answers && troubleIn(answers) === undefined) return answers;
         this.#batchesNotUntilMs[index] = performance.now() + TRY_AGAIN_MS;
       }
       const answers = await Promise.allSettled(
-        questions.map(({ method, params }) => this.#ask(index, method, params)),
+        questions.map(({ method, params }) => this.#request(index, method, params)),
       );
       const trouble = troubleIn(answers);
       if (trouble !== undefined) throw trouble;
@@ -111,7 +113,7 @@ export class ChainRpc {
     });
   }
 
-  async #first<T>(what: string, ask: (index: number) => Promise<T>): Promise<T> {
+  async #first<T>(what: string, query: (index: number) => Promise<T>): Promise<T> {
     if (this.#preferred !== 0 && Date.now() - this.#preferredSinceMs > RETURN_TO_FIRST_MS)
       this.#preferred = 0;
     const start = this.#preferred;
@@ -119,14 +121,14 @@ export class ChainRpc {
     for (let step = 0; step < this.#urls.length; step += 1) {
       const index = (start + step) % this.#urls.length;
       try {
-        const answer = await ask(index);
+        const answer = await query(index);
         if (index !== this.#preferred) {
           this.#preferred = index;
           this.#preferredSinceMs = Date.now();
         }
         return answer;
       } catch (error) {
-        if (error instanceof ChainRefusal && !isEndpointTrouble(error)) throw error;
+        if (error instanceof ChainRefusal && !isEndpointFailure(error)) throw error;
         trouble = error;
       }
     }
@@ -138,10 +140,10 @@ export class ChainRpc {
    * witness, a negative one needs all present endpoints, at most two. An endpoint that has been silent for minutes
    * counts as absent; until then its missing response prevents a negative result.
    */
-  async witnesses<T>(ask: (endpoint: Caller) => Promise<T>): Promise<Witnesses<T>> {
+  async witnesses<T>(query: (endpoint: Caller) => Promise<T>): Promise<Witnesses<T>> {
     const results = await Promise.allSettled(
       this.#urls.map((_, index) =>
-        ask({ call: (method, params) => this.#ask(index, method, params) }),
+        query({ call: (method, params) => this.#request(index, method, params) }),
       ),
     );
     const answers = results.flatMap((result) =>
@@ -156,9 +158,9 @@ export class ChainRpc {
   }
 
   /** Prefers the next endpoint for a while, because the current one seems to lag behind. */
-  doubt(): void {
+  suspectEndpoint(): void {
     // Several callers that notice the same lag mean the same endpoint.
-    if (Date.now() - this.#preferredSinceMs < DOUBT_ONCE_MS) return;
+    if (Date.now() - this.#preferredSinceMs < SUSPECT_ONCE_MS) return;
     this.#preferred = (this.#preferred + 1) % this.#urls.length;
     this.#preferredSinceMs = Date.now();
   }
@@ -177,10 +179,10 @@ export class ChainRpc {
     for (let step = 0; step < this.#urls.length; step += 1) {
       const index = (this.#preferred + step) % this.#urls.length;
       try {
-        await this.#ask<Hex>(index, "eth_sendRawTransaction", [raw]);
+        await this.#request<Hex>(index, "eth_sendRawTransaction", [raw]);
         return;
       } catch (error) {
-        if (error instanceof ChainRefusal && !isEndpointTrouble(error)) refusal ??= error;
+        if (error instanceof ChainRefusal && !isEndpointFailure(error)) refusal ??= error;
         else trouble = error;
       }
     }
@@ -194,7 +196,7 @@ export class ChainRpc {
   }
 
   /** Whether the preferred endpoint supports sends that wait for the receipt, as far as is known. */
-  get mayWait(): boolean {
+  get supportsWaitingSend(): boolean {
     return isOver(this.#waitsNotUntilMs[this.#preferred]);
   }
 
@@ -205,16 +207,19 @@ export class ChainRpc {
   async broadcastAndWait(raw: Hex, signal: AbortSignal): Promise<unknown> {
     const index = this.#preferred;
     try {
-      if (this.mayWait)
-        return await this.#ask<unknown>(index, SEND_AND_WAIT, [raw], WAIT_MS, signal);
+      if (this.supportsWaitingSend)
+        return await this.#request<unknown>(index, SEND_AND_WAIT, [raw], WAIT_MS, signal);
     } catch (error) {
       // The caller gave up because the transaction was sent in another way, or is in a block.
       if (signal.aborted) return undefined;
       const { kind } = classifyChainError(error);
-      if (kind === "sent_not_mined" || (error instanceof ChainRefusal && error.code === WAITED))
+      if (
+        kind === "sent_not_mined" ||
+        (error instanceof ChainRefusal && error.code === NOT_YET_MINED)
+      )
         return undefined;
       if (kind === "method_missing" || kind === "unreachable" || kind === "rejected")
-        this.noteNoWait(index);
+        this.suspendWaitingSends(index);
     }
     await this.broadcast(raw);
     return undefined;
@@ -223,7 +228,7 @@ export class ChainRpc {
   /**
    * Called when the receipt was known elsewhere before the waiting endpoint responded: it gets plain sends for a while.
    */
-  noteNoWait(index = this.#preferred): void {
+  suspendWaitingSends(index = this.#preferred): void {
     this.#waitsNotUntilMs[index] = performance.now() + TRY_AGAIN_MS;
   }
 
@@ -231,7 +236,7 @@ export class ChainRpc {
     await Promise.all([this.#agent.destroy(), this.#waitingAgent.destroy()]);
   }
 
-  async #ask<T>(
+  async #request<T>(
     index: number,
     method: string,
     params: unknown[],
@@ -254,9 +259,9 @@ export class ChainRpc {
   }
 
   /** Undefined if the endpoint does not support batches. */
-  async #askTogether(
+  async #requestBatch(
     index: number,
-    questions: readonly Question[],
+    questions: readonly RpcCall[],
   ): Promise<PromiseSettledResult<unknown>[] | undefined> {
     const sent = questions.map((question) => ({
       jsonrpc: "2.0",
@@ -328,14 +333,14 @@ function troubleIn(answers: readonly PromiseSettledResult<unknown>[]): unknown {
   for (const answer of answers)
     if (
       answer.status === "rejected" &&
-      !(answer.reason instanceof ChainRefusal && !isEndpointTrouble(answer.reason))
+      !(answer.reason instanceof ChainRefusal && !isEndpointFailure(answer.reason))
     )
       return answer.reason as unknown;
   return undefined;
 }
 
 /** EIP-7966: the transaction is in the pool, but the node's waiting time has ended. */
-const WAITED = 4;
+const NOT_YET_MINED = 4;
 
 const isOver = (untilMs: number | undefined): boolean =>
   untilMs === undefined || performance.now() >= untilMs;

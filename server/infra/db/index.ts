@@ -3,13 +3,13 @@ import { connectionsOf } from "../../core/worker-settings.ts";
 import { Counter, Gauge, type Registry } from "prom-client";
 import {
   createPool,
-  PATIENCE,
+  TIMEOUTS,
   surviveLostConnections,
   type Pool,
   type PoolOptions,
 } from "./pool.ts";
 import { createPrisma, type PrismaClient } from "./prisma.ts";
-import { afterFirstAnswers } from "../first-answers.ts";
+import { afterStartup } from "../after-startup.ts";
 import { onPromotion } from "./primary.ts";
 import { readDurability } from "./settings.ts";
 import { SilenceWatch } from "./silence.ts";
@@ -56,17 +56,17 @@ export default fp(
     // The engine, its listeners and the jobs need sessions, so they connect to Postgres directly.
     const isPooled = databasePooledUrl !== undefined;
     const { money, prisma: ordinary, engine } = connectionsOf(app.config);
-    const pool = open(money, { patience: PATIENCE.money, isPooled, keeps: KEPT });
+    const pool = open(money, { timeouts: TIMEOUTS.money, isPooled, keeps: KEPT });
     const prismaPool = open(ordinary, { applicationName: "purser prisma", isPooled });
     const enginePool = open(engine, {
       applicationName: "purser engine",
-      patience: PATIENCE.engine,
+      timeouts: TIMEOUTS.engine,
       keeps: KEPT,
     });
     const prisma = createPrisma(prismaPool);
     // Loading the query compiler takes a sixth of the start, so it waits until after the first responses, and still
     // comes before a request needs it. Nothing is sent to the database yet.
-    afterFirstAnswers(app, () => {
+    afterStartup(app, () => {
       prisma.$connect().catch((err: unknown) => app.log.warn({ err }, "Prisma is not loaded yet"));
     });
     app.decorate("silence", silence);

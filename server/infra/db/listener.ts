@@ -1,7 +1,7 @@
 /** A dedicated connection for LISTEN/NOTIFY that reconnects by itself. */
 import { EventEmitter } from "node:events";
 import type { Client } from "pg";
-import { connectionSettings, PATIENCE } from "./pool.ts";
+import { connectionSettings, TIMEOUTS } from "./pool.ts";
 import { PrimaryClient } from "./primary.ts";
 import type { SilenceWatch } from "./silence.ts";
 
@@ -42,7 +42,7 @@ export class Listener {
   async connect(): Promise<void> {
     if (this.#closed) return;
     const client = new PrimaryClient({
-      ...connectionSettings(this.#options.connectionString, PATIENCE.requests),
+      ...connectionSettings(this.#options.connectionString, TIMEOUTS.requests),
       application_name: "purser listener",
     });
     client.on("notification", ({ channel, payload }) => {
@@ -78,16 +78,16 @@ export class Listener {
   }
 
   #beat(client: Client): void {
-    let isAsking = false;
+    let isQuerying = false;
     this.#heartbeat = setInterval(() => {
-      if (isAsking) return;
-      isAsking = true;
+      if (isQuerying) return;
+      isQuerying = true;
       // If no response comes, SilenceWatch detects it and ends the connection.
       void client
         .query("SELECT 1")
         .catch(() => undefined)
         .finally(() => {
-          isAsking = false;
+          isQuerying = false;
         });
     }, HEARTBEAT_MS).unref();
   }

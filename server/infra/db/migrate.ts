@@ -8,7 +8,7 @@ import type { Client } from "pg";
 import { applyFunctions, readFunctions } from "./functions.ts";
 import { MigrationError } from "./migration-error.ts";
 import { PrimaryClient } from "./primary.ts";
-import { connectionSettings, PATIENCE } from "./pool.ts";
+import { connectionSettings, TIMEOUTS } from "./pool.ts";
 
 const MIGRATIONS_DIRECTORY = new URL("../../../prisma/migrations/", import.meta.url);
 /** An arbitrary constant; all replicas must use the same. */
@@ -81,7 +81,7 @@ async function withMigrationLock<T>(
   work: (client: Client) => Promise<T>,
 ): Promise<T> {
   // A migration has no timeout, whatever the role's settings are.
-  const client = new PrimaryClient(connectionSettings(connectionString, PATIENCE.none));
+  const client = new PrimaryClient(connectionSettings(connectionString, TIMEOUTS.none));
   await client.connect();
   try {
     await client.query("SELECT pg_advisory_lock($1)", [MIGRATION_LOCK_KEY]);

@@ -15,7 +15,7 @@ export type Pool = PgPool;
 export type Sql = Pick<PgPool, "query">;
 
 /** Postgres' timeouts for a connection; 0 is none. */
-export interface Patience {
+export interface Timeouts {
   statementMs: number;
   lockMs: number;
   idleInTransactionMs: number;
@@ -30,13 +30,13 @@ const REQUESTS = { statementMs: 5_000, lockMs: 2_000, idleInTransactionMs: 8_000
  * `money` is for the hand-written statements about money. The engine writes batches. Jobs delete and count, and no
  * request waits for them.
  */
-export const PATIENCE = {
+export const TIMEOUTS = {
   requests: REQUESTS,
   money: { ...REQUESTS, isByKey: true },
   engine: { statementMs: 8_000, lockMs: 2_500, idleInTransactionMs: 5_000, isByKey: true },
   jobs: { statementMs: 60_000, lockMs: 30_000, idleInTransactionMs: 60_000 },
   none: { statementMs: 0, lockMs: 0, idleInTransactionMs: 0 },
-} as const satisfies Record<string, Patience>;
+} as const satisfies Record<string, Timeouts>;
 
 /**
  * Postgres settings for statements that find rows by key. A plan prepared while a table is small would scan all of it
@@ -56,7 +56,7 @@ const ANSWER_MARGIN_MS = 1_000;
  */
 export function connectionSettings(
   connectionString: string,
-  patience: Patience,
+  timeouts: Timeouts,
   { isPooled = false, isReadOnly = false } = {},
 ) {
   const urls = urlsOfHosts(connectionString).map((text) => new URL(text));
@@ -64,10 +64,10 @@ export function connectionSettings(
   const settings = [
     // First, so that the operator's own settings override them.
     "-c TimeZone=UTC",
-    `-c statement_timeout=${patience.statementMs}`,
-    `-c lock_timeout=${patience.lockMs}`,
-    `-c idle_in_transaction_session_timeout=${patience.idleInTransactionMs}`,
-    ...(patience.isByKey ? BY_KEY : []),
+    `-c statement_timeout=${timeouts.statementMs}`,
+    `-c lock_timeout=${timeouts.lockMs}`,
+    `-c idle_in_transaction_session_timeout=${timeouts.idleInTransactionMs}`,
+    ...(timeouts.isByKey ? BY_KEY : []),
     first.searchParams.get("options") ?? "",
     isReadOnly ? "-c default_transaction_read_only=on" : "",
   ];
@@ -89,7 +89,7 @@ export interface PoolOptions {
   /** This many open connections are kept: a new one costs Postgres a login and its reads of the catalog. */
   keeps?: number;
   applicationName?: string;
-  patience?: Patience;
+  timeouts?: Timeouts;
   /** Shared by all pools of a process, so that one silent connection makes the others suspect. */
   silence?: SilenceWatch;
   /** The URL leads to a transaction pooler. */
@@ -99,22 +99,22 @@ export interface PoolOptions {
 }
 
 export function createPool(connectionString: string, options: PoolOptions = {}): Pool {
-  const patience = options.patience ?? PATIENCE.requests;
+  const timeouts = options.timeouts ?? TIMEOUTS.requests;
   const pool = new PgPool({
-    ...connectionSettings(connectionString, patience, options),
+    ...connectionSettings(connectionString, timeouts, options),
     types,
     max: options.maxConnections ?? 20,
     min: options.keeps ?? 0,
     idleTimeoutMillis: 30_000,
     application_name: options.applicationName ?? "purser",
   });
-  watchSilence(pool, patience, options.silence ?? new SilenceWatch());
+  watchSilence(pool, timeouts, options.silence ?? new SilenceWatch());
   return pool;
 }
 
-export function watchSilence(pool: PgPool, patience: Patience, silence: SilenceWatch): void {
-  if (patience.statementMs === 0) return;
-  pool.on("connect", (client) => silence.watch(client, patience.statementMs + ANSWER_MARGIN_MS));
+export function watchSilence(pool: PgPool, timeouts: Timeouts, silence: SilenceWatch): void {
+  if (timeouts.statementMs === 0) return;
+  pool.on("connect", (client) => silence.watch(client, timeouts.statementMs + ANSWER_MARGIN_MS));
   pool.on("acquire", (client) => silence.setIdle(client, false));
   pool.on("release", (_error, client) => silence.setIdle(client, true));
 }
@@ -185,11 +185,11 @@ export function isDatabaseUnavailable(error: unknown): boolean {
     if (code !== undefined) {
       if (SOCKET_CODES.has(code) && isFromPostgres(source.error)) return true;
       if (PRISMA_CODES.has(code) || isConnectionState(code)) return true;
-      if (PATIENCE_STATES.has(code)) return true;
+      if (TIMEOUT_STATES.has(code)) return true;
     }
     if (source.kind !== undefined && ADAPTER_KINDS.has(source.kind)) return true;
     if (source.originalCode !== undefined && isConnectionState(source.originalCode)) return true;
-    if (source.originalCode !== undefined && PATIENCE_STATES.has(source.originalCode)) return true;
+    if (source.originalCode !== undefined && TIMEOUT_STATES.has(source.originalCode)) return true;
     return MESSAGES.test(source.error.message);
   });
 }
@@ -265,7 +265,7 @@ export const IDLE_IN_TRANSACTION = "25P03";
 export const READ_ONLY = "25006";
 
 /** Postgres gave up waiting or working: a moment of too much load, something stuck, or the wrong server. */
-const PATIENCE_STATES = new Set([QUERY_CANCELED, LOCK_TIMEOUT, IDLE_IN_TRANSACTION, READ_ONLY]);
+const TIMEOUT_STATES = new Set([QUERY_CANCELED, LOCK_TIMEOUT, IDLE_IN_TRANSACTION, READ_ONLY]);
 
 /**
  * True if Postgres itself refused: everything that the statement or its transaction did is undone. After any other
@@ -275,7 +275,7 @@ export const wasRolledBack = (error: unknown): boolean =>
   error instanceof DatabaseError && error.code !== undefined && !isConnectionState(error.code);
 
 /** True if the error is a violation of this constraint. */
-export const isTaken = (error: unknown, constraint: string): boolean =>
+export const violates = (error: unknown, constraint: string): boolean =>
   error instanceof DatabaseError && error.constraint === constraint;
 
 export const sqlState = (error: unknown): string | undefined =>

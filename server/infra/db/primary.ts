@@ -36,13 +36,13 @@ interface Identity {
  */
 const RAISED = `CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')
               THEN set_config('synchronous_commit', 'on', false) END AS raised`;
-const WHAT_ARE_YOU = `
+const IDENTIFY = `
   SELECT pg_is_in_recovery() AS standby,
          (SELECT system_identifier::text FROM pg_control_system()) AS system,
          CASE WHEN NOT pg_is_in_recovery()
               THEN ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int END AS timeline,
          ${RAISED}`;
-const ONLY_WHETHER = `SELECT pg_is_in_recovery() AS standby, NULL AS system, NULL AS timeline, ${RAISED}`;
+const IDENTIFY_ROLE = `SELECT pg_is_in_recovery() AS standby, NULL AS system, NULL AS timeline, ${RAISED}`;
 /** No such function, or not allowed for this role. */
 const UNKNOWN = new Set(["42883", "42501", "0A000"]);
 /** Postgres: a write on a read-only server, which used to be the primary. */
@@ -97,7 +97,7 @@ const lineages = new Map<string, Lineage>();
 /** The hosts of one DATABASE_URL. */
 class Servers {
   readonly #urls: string[];
-  #asked: { atMs: number; place: Promise<string> } | undefined;
+  #found: { atMs: number; place: Promise<string> } | undefined;
   #watch: NodeJS.Timeout | undefined;
   #clients = 0;
   /**
@@ -113,9 +113,9 @@ class Servers {
   async primary(config: PrimaryConfig): Promise<string> {
     const [only] = this.#urls;
     if (only !== undefined && this.#urls.length === 1) return only;
-    if (!this.#asked || performance.now() - this.#asked.atMs > FRESH_MS)
-      this.#asked = { atMs: performance.now(), place: this.#query(config) };
-    return this.#asked.place;
+    if (!this.#found || performance.now() - this.#found.atMs > FRESH_MS)
+      this.#found = { atMs: performance.now(), place: this.#query(config) };
+    return this.#found.place;
   }
 
   /** Throws if the server must not be written to. */
@@ -153,9 +153,9 @@ class Servers {
   async #query(config: PrimaryConfig): Promise<string> {
     const answers: (Identity & { url: string })[] = [];
     const reasons: string[] = [];
-    const ask = async (url: string): Promise<void> => {
+    const identifyBy = async (url: string): Promise<void> => {
       try {
-        answers.push({ ...(await whatIs(config, url)), url });
+        answers.push({ ...(await identifyServer(config, url)), url });
       } catch (error) {
         const { code, message } = error as { code?: string; message: string };
         reasons.push(`${new URL(url).host} ${code ?? message}`);
@@ -164,7 +164,7 @@ class Servers {
     await new Promise<void>((resolve) => {
       let open = this.#urls.length;
       for (const url of this.#urls)
-        void ask(url).finally(() => {
+        void identifyBy(url).finally(() => {
           open -= 1;
           if (open === 0) resolve();
           else if (answers.some(({ standby }) => !standby)) setTimeout(resolve, OTHERS_MS);
@@ -192,7 +192,7 @@ function serversOf(urls: string[]): Servers {
   return servers;
 }
 
-async function whatIs(config: PrimaryConfig, url: string): Promise<Identity> {
+async function identifyServer(config: PrimaryConfig, url: string): Promise<Identity> {
   const { urls: _urls, ...rest } = config;
   const client = new Client({
     ...rest,
@@ -211,16 +211,16 @@ async function whatIs(config: PrimaryConfig, url: string): Promise<Identity> {
 }
 
 async function identify(client: Pick<Client, "query">): Promise<Identity> {
-  const ask = async (text: string): Promise<Identity> => {
+  const identifyBy = async (text: string): Promise<Identity> => {
     // SQL: the role of this server, before anything else.
     const { rows } = await client.query<Identity>(text);
     return rows[0] as Identity;
   };
   try {
-    return await ask(WHAT_ARE_YOU);
+    return await identifyBy(IDENTIFY);
   } catch (error) {
     if (!UNKNOWN.has((error as { code?: string }).code ?? "")) throw error;
-    return ask(ONLY_WHETHER);
+    return identifyBy(IDENTIFY_ROLE);
   }
 }
 

@@ -4,7 +4,7 @@
  */
 import type { DatabaseSettings } from "../../core/database-settings.ts";
 import { connectionsInAll } from "../../core/worker-settings.ts";
-import { connectionSettings, PATIENCE } from "./pool.ts";
+import { connectionSettings, TIMEOUTS } from "./pool.ts";
 import { PrimaryClient, type PrimaryConfig } from "./primary.ts";
 import type { Sql } from "./pool.ts";
 
@@ -27,10 +27,10 @@ export async function checkDatabase(
 ): Promise<string[]> {
   const { databaseUrl, databasePooledUrl } = settings;
   if (databaseUrl === undefined) return [];
-  const base = connectionSettings(databaseUrl, PATIENCE.jobs);
+  const base = connectionSettings(databaseUrl, TIMEOUTS.jobs);
   const marked = { ...base, options: `${base.options ?? ""} -c ${MARK}=1` };
   const refusal = databasePooledUrl === undefined ? POOLER_WITHOUT_DIRECT : POOLER_AS_DIRECT;
-  const direct = await asked(marked, async (sql) => {
+  const direct = await withConnection(marked, async (sql) => {
     // SQL: whether our settings arrive.
     const { rows } = await sql.query<{ mark: string | null }>(
       `SELECT current_setting('${MARK}', true) AS mark`,
@@ -47,8 +47,8 @@ export async function checkDatabase(
     throw error;
   });
   if (databasePooledUrl === undefined) return direct.notes;
-  await asked(
-    connectionSettings(databasePooledUrl, PATIENCE.requests, { isPooled: true }),
+  await withConnection(
+    connectionSettings(databasePooledUrl, TIMEOUTS.requests, { isPooled: true }),
     async (sql) => {
       if ((await placeOf(sql)) !== direct.place)
         throw new UnfitDatabase(
@@ -60,11 +60,14 @@ export async function checkDatabase(
   return direct.notes;
 }
 
-async function asked<T>(config: PrimaryConfig, ask: (sql: Sql) => Promise<T>): Promise<T> {
+async function withConnection<T>(
+  config: PrimaryConfig,
+  work: (sql: Sql) => Promise<T>,
+): Promise<T> {
   const client = new PrimaryClient(config);
   await client.connect();
   try {
-    return await ask(client);
+    return await work(client);
   } finally {
     await client.end();
   }
@@ -82,11 +85,11 @@ async function placeOf(sql: Sql): Promise<string> {
 
 /** Settings that every direct connection sends. Behind a pooler the role must have them. */
 const NEEDED = [
-  { name: "statement_timeout", mostMs: PATIENCE.requests.statementMs },
-  { name: "lock_timeout", mostMs: PATIENCE.requests.lockMs },
+  { name: "statement_timeout", mostMs: TIMEOUTS.requests.statementMs },
+  { name: "lock_timeout", mostMs: TIMEOUTS.requests.lockMs },
   {
     name: "idle_in_transaction_session_timeout",
-    mostMs: PATIENCE.requests.idleInTransactionMs,
+    mostMs: TIMEOUTS.requests.idleInTransactionMs,
   },
 ];
 

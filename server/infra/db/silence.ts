@@ -104,7 +104,7 @@ export class SilenceWatch {
         watched.unansweredMs = 0;
       } else {
         watched.quietMs += TICK_MS;
-        watched.unansweredMs = isAsking(watched) ? watched.unansweredMs + TICK_MS : 0;
+        watched.unansweredMs = hasOpenQuery(watched) ? watched.unansweredMs + TICK_MS : 0;
       }
     }
     for (const [client, watched] of this.#watched)
@@ -123,7 +123,7 @@ export class SilenceWatch {
     this.#suspectedAtMs = performance.now();
     this.#onSilence();
     for (const [client, watched] of this.#watched)
-      if (!isAsking(watched) && (watched.isIdle || watched.quietMs >= DORMANT_MS))
+      if (!hasOpenQuery(watched) && (watched.isIdle || watched.quietMs >= DORMANT_MS))
         this.#destroy(client, watched);
   }
 
@@ -134,4 +134,5 @@ export class SilenceWatch {
 }
 
 /** Bytes were written since the server was last ready for a query. */
-const isAsking = ({ wire, answeredAt }: Watched): boolean => wire.stream.bytesWritten > answeredAt;
+const hasOpenQuery = ({ wire, answeredAt }: Watched): boolean =>
+  wire.stream.bytesWritten > answeredAt;

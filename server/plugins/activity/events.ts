@@ -144,8 +144,8 @@ async function render(deps: Deps, ownerId: string, rows: EventRow[]): Promise<st
   const paymentIds = changed.map(({ paymentId }) => paymentId);
   const after = rows.at(-1);
   const changedAgain = after && (await deps.changedSince({ ownerId, after, paymentIds }));
-  const told = last.filter((row) => row.type !== "payment" || !changedAgain?.has(row.subjectId));
-  return told.map((row) => renderOne(row, payments)).join("");
+  const sent = last.filter((row) => row.type !== "payment" || !changedAgain?.has(row.subjectId));
+  return sent.map((row) => renderOne(row, payments)).join("");
 }
 
 function renderOne(row: EventRow, payments: Map<string, Payment>): string {

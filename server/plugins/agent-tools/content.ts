@@ -42,14 +42,14 @@ export function contentOf(
     ];
     return { structuredContent: rest, content };
   }
-  const { theirs } = separate(answer);
-  const size = theirs === undefined ? 0 : Buffer.byteLength(stringifyExact(theirs));
+  const { thirdParty } = separate(answer);
+  const size = thirdParty === undefined ? 0 : Buffer.byteLength(stringifyExact(thirdParty));
   if (size <= MAX_INLINE) return { structuredContent: answer, content: parts(answer) };
   const { data: _data, text: _text, dataBase64: _base64, ...rest } = answer;
   if (uri === undefined) {
     // Not stored, so the response is included here, once.
-    const { thirdParty: _theirs, ...ours } = rest;
-    return { structuredContent: ours, content: parts(answer) };
+    const { thirdParty: _thirdParty, ...ownMembers } = rest;
+    return { structuredContent: ownMembers, content: parts(answer) };
   }
   const outline = { ...rest, resource: { uri, bytes: size, keptHours: 48 } };
   const link = {
@@ -69,10 +69,10 @@ function imageOf(base64: string): { mimeType: string; data: string } | undefined
 
 /** Our own text first, then third-party text as a separate part, behind a line that labels it as untrusted. */
 function parts(answer: Record<string, unknown>): CallToolResult["content"] {
-  const { ours, theirs } = separate(answer);
-  const own = { type: "text" as const, text: stringifyExact(ours) };
-  if (theirs === undefined) return [own];
-  return [own, { type: "text", text: `${UNTRUSTED_LINE}\n${stringifyExact(theirs)}` }];
+  const { own: ownMembers, thirdParty } = separate(answer);
+  const own = { type: "text" as const, text: stringifyExact(ownMembers) };
+  if (thirdParty === undefined) return [own];
+  return [own, { type: "text", text: `${UNTRUSTED_LINE}\n${stringifyExact(thirdParty)}` }];
 }
 
 /** A stored response as a resource, preceded by a notice of ours. */

@@ -67,7 +67,7 @@ export class McpRequest {
   }
 
   /** The paid results of calls without a key, to be marked as delivered once the whole response was sent. */
-  told(): IdempotencyRef[] {
+  delivered(): IdempotencyRef[] {
     return this.#made.flatMap(({ ref }) => ref ?? []);
   }
 }

@@ -156,12 +156,12 @@ async function whileReporting<T>({ mcpReq }: ServerContext, work: () => Promise<
   const progressToken = mcpReq._meta?.progressToken;
   if (progressToken === undefined) return work();
   let progress = 0;
-  const tell = (): void => {
+  const notify = (): void => {
     const params = { progressToken, progress: (progress += 1), message: "Still running" };
     // A failed notification is ignored: the payment does not depend on it.
     mcpReq.notify({ method: "notifications/progress", params }).catch(() => undefined);
   };
-  const timer = setInterval(tell, PROGRESS_MS);
+  const timer = setInterval(notify, PROGRESS_MS);
   try {
     return await work();
   } finally {
@@ -177,13 +177,13 @@ async function run(
   const { idempotencyKey: given, ...rest } = args;
   if (given !== undefined && (typeof given !== "string" || !tool.pays))
     throw invalid("idempotencyKey must be a string and works only with tools that pay");
-  const asked = elicitedFromUser(context);
+  const elicited = elicitedFromUser(context);
   const { status, body, idempotencyKey } = await caller.callApi(
-    tool.toCall(asked.isWanted ? { ...rest, ...asked.approval } : rest),
+    tool.toCall(elicited.isWanted ? { ...rest, ...elicited.approval } : rest),
     { idempotencyKey: given, id: context.mcpReq.id, pays: tool.pays },
   );
   const mayAsk = tool.pays && body["approvable"] === true && rest["requestApproval"] === undefined;
-  if (mayAsk && asked.canAsk) return elicitFromUser(body);
+  if (mayAsk && elicited.canAsk) return elicitFromUser(body);
   // A response with its own key (an open approval request) must be repeated with that key.
   const answer = idempotencyKey === undefined ? body : { idempotencyKey, ...body };
   const uri = idempotencyKey && `${ANSWER_URI}${encodeURIComponent(idempotencyKey)}`;

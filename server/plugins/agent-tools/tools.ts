@@ -51,7 +51,7 @@ const UNANSWERED = repeatUnanswered("idempotencyKey");
 
 const { dryRun: _dryRun, ...fetchProperties } = X402FetchRequest.properties;
 const { url, listingId, mcp, maxAmount, timeoutMs } = fetchProperties;
-const paidOrAsked = (output: TSchema): TSchema => Type.Union([output, ApprovalRequired]);
+const paidOrApprovalRequired = (output: TSchema): TSchema => Type.Union([output, ApprovalRequired]);
 
 export const AGENT_TOOLS: readonly AgentTool[] = [
   {
@@ -87,7 +87,7 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
     title: "Fetch and pay if required",
     description: `Fetches a URL or a marketplace listing, or calls a tool of a remote MCP server (url and mcp), and pays its x402 price from your wallet, within your limits. Give maxAmount. ${UNANSWERED} ${APPROVAL} ${UNTRUSTED}`,
     input: Strict({ ...fetchProperties, idempotencyKey: IdempotencyKey }),
-    output: paidOrAsked(X402FetchAnswer),
+    output: paidOrApprovalRequired(X402FetchAnswer),
     readOnly: false,
     pays: true,
     openWorld: true,
@@ -98,7 +98,7 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
     title: "Send USDC",
     description: `Pays USDC to an address that your owner allowed. ${NEVER_SPLIT} ${UNANSWERED} ${APPROVAL}`,
     input: Strict({ ...SpendRequest.properties, idempotencyKey: IdempotencyKey }),
-    output: paidOrAsked(SpendAnswer),
+    output: paidOrApprovalRequired(SpendAnswer),
     readOnly: false,
     pays: true,
     openWorld: true,

@@ -93,7 +93,7 @@ export async function createAgent(
       const policy = { signed, rules };
       return insertAll(tx, call, { id, network, wallet, policy, ...wanted });
     });
-  return call.orders.answering(call.owner, () => withOwnerLock(call, signed, work));
+  return call.orders.requestingSignature(call.owner, () => withOwnerLock(call, signed, work));
 }
 
 type NewAgentRules = Omit<NewAgent, "id" | "ownerId" | "network" | "walletAddress">;

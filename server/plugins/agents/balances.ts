@@ -42,16 +42,16 @@ export function readAllBalances(
   ) => Promise<{ blockNumber: bigint; balances: Map<string, bigint> }>,
 ): ReadAllBalances {
   return async (wallets) => {
-    const asked = wallets.map((wallet) => wallet.toLowerCase() as Address);
-    if (asked.length === 0) return new Map();
+    const addresses = wallets.map((wallet) => wallet.toLowerCase() as Address);
+    if (addresses.length === 0) return new Map();
     const answers = await Promise.all(
       networks.map(async (network) => ({
         network,
-        answer: await inTime(read(network.chainId, asked)),
+        answer: await inTime(read(network.chainId, addresses)),
       })),
     );
     return new Map(
-      asked.map((wallet) => [
+      addresses.map((wallet) => [
         wallet,
         answers.map(({ network, answer }) => ({
           network,
@@ -81,7 +81,7 @@ export function readWalletsBy(deps: {
   networks: readonly NetworkFacts[];
   balances: ReadAllBalances;
   gasHold(chainId: number): Promise<bigint>;
-  facts(asked: readonly WalletQuery[]): Promise<Map<string, WalletFacts>>;
+  facts(queries: readonly WalletQuery[]): Promise<Map<string, WalletFacts>>;
 }): ReadWallets {
   return async (agents) => {
     const [balances, holds] = await Promise.all([
@@ -92,7 +92,7 @@ export function readWalletsBy(deps: {
         ),
       ).then((each) => new Map<string, bigint | undefined>(each)),
     ]);
-    const asked = agents.flatMap((agent): WalletQuery[] => {
+    const queries = agents.flatMap((agent): WalletQuery[] => {
       const place = balances
         .get(agent.walletAddress)
         ?.find(({ network }) => network.id === agent.network);
@@ -101,7 +101,7 @@ export function readWalletsBy(deps: {
       const { chainId, usdc } = place.network;
       return [{ agentId: agent.id, chainId, asset: usdc.address, balance: place.held, gasHold }];
     });
-    return { balances, facts: await deps.facts(asked) };
+    return { balances, facts: await deps.facts(queries) };
   };
 }
 

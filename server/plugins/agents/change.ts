@@ -8,7 +8,7 @@ import { ApiError } from "../../errors.ts";
 import type { AnyAuthorization } from "../../schemas/orders.ts";
 import { noteAudit, type AuditAction } from "../audit/store.ts";
 import {
-  noRoom,
+  quotaExceeded,
   orderNotSigned,
   SignatureNeeded,
   type Draft,
@@ -17,7 +17,7 @@ import {
   type SignedOrder,
 } from "../orders/orders.ts";
 import type { Custody } from "../custody/custody.ts";
-import { KEPT_BYTES_PER_DAY, latestVersion, takeRoom } from "../orders/store.ts";
+import { KEPT_BYTES_PER_DAY, latestVersion, takeQuota } from "../orders/store.ts";
 import { payeeOnWire, rulesInForce, secondsOf } from "./rules.ts";
 import type { AllowlistChange, AllowlistRow } from "./payees-store.ts";
 import { findAgent, lockAgent, type AgentRow } from "./store.ts";
@@ -96,7 +96,7 @@ export async function changeAgent<T>(
   const signed = await signedFor(call, agentId, kind);
   const withAgentLock = <R>(work: () => Promise<R>) =>
     withOwnerLock(call, signed, () => call.withAgentLock(agentId, work));
-  return call.orders.answering(call.owner, () =>
+  return call.orders.requestingSignature(call.owner, () =>
     withAgentLock(() =>
       call.prisma.$transaction(async (tx) => {
         const agent = await lockAgent(tx, call.owner.id, agentId);
@@ -111,7 +111,7 @@ export async function changeAgent<T>(
           agent,
           order: signed?.digest,
           audit: async (note) =>
-            writeAudit(tx, call, agentId, await inItsRoom(tx, call, permission, note)),
+            writeAudit(tx, call, agentId, await withinQuota(tx, call, permission, note)),
           permit: async (payees, wanted, name) => {
             permission = await permitRules(tx, call, { agent, signed, payees, wanted, name });
           },
@@ -255,7 +255,7 @@ export function payeeFacts(
  * quota left, a change that only renames is refused; one that tightens never is, and its entry then counts the payees
  * instead of naming them.
  */
-async function inItsRoom(
+async function withinQuota(
   tx: Db,
   { owner }: OwnerCall,
   permission: Permission,
@@ -266,10 +266,10 @@ async function inItsRoom(
   // Half of the day's quota is reserved for changes that the owner's wallet signs.
   const withHalf = { bytes: bytes + KEPT_BYTES_PER_DAY / 2, dryRun: true };
   const seconds =
-    (await takeRoom(tx, owner.id, withHalf)) ||
-    (await takeRoom(tx, owner.id, { bytes, dryRun: false }));
+    (await takeQuota(tx, owner.id, withHalf)) ||
+    (await takeQuota(tx, owner.id, { bytes, dryRun: false }));
   if (seconds === 0) return note;
-  if (permission === "renames") throw noRoom(seconds);
+  if (permission === "renames") throw quotaExceeded(seconds);
   const { payees: _payees, ...counts } = note.after ?? {};
   return { ...note, before: null, after: counts };
 }

@@ -130,8 +130,8 @@ export class Allowances {
         await deps.wait(newest.id, Math.max(until - performance.now(), 0));
       } else {
         const notBefore = newest?.blockNumber ?? 0n;
-        const asked = { notBefore, payment: authorization };
-        const state = await deps.read(authorization, spender, asked);
+        const options = { notBefore, payment: authorization };
+        const state = await deps.read(authorization, spender, options);
         if (!state.isThere)
           throw new ApiError("chain_unavailable", {
             detail:

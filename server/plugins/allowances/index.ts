@@ -26,7 +26,7 @@ export default fp(
   async (app) => {
     const { pool, custody, settlement } = app;
     const faults: Faults = {};
-    const ask: AllowancesDeps["read"] = async (wallet, spender, { notBefore, payment }) => {
+    const readState: AllowancesDeps["read"] = async (wallet, spender, { notBefore, payment }) => {
       const { rpc, heads } = app.chainReads.of(wallet.chainId);
       const head = await heads.refresh();
       const blockNumber = head.number > notBefore ? head.number : notBefore;
@@ -53,8 +53,8 @@ export default fp(
       };
     };
     const allowances = new Allowances({
-      read: (...asked) =>
-        ask(...asked).catch((cause: unknown) => {
+      read: (...args) =>
+        readState(...args).catch((cause: unknown) => {
           if (classifyChainError(cause).kind !== "unreachable") throw cause;
           throw new ApiError("chain_unavailable", { cause });
         }),

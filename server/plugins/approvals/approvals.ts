@@ -35,7 +35,7 @@ const MAX_A_DAY = 100;
 /** The prefix of a generated key, for a call without one. */
 const OWN_KEY = "approval-";
 
-export type ApprovalAsk = Omit<NewApproval, "id" | "ownerId" | "expiresAt">;
+export type ApprovalRequest = Omit<NewApproval, "id" | "ownerId" | "expiresAt">;
 
 export interface ApprovalsDeps {
   prisma: PrismaClient;
@@ -63,41 +63,41 @@ export class Approvals {
   }
 
   /** Opens an approval request, or joins the existing one of this call without taking a lock. */
-  async ask(asked: ApprovalAsk): Promise<ApprovalRequired> {
-    const known = await approvalsOfCall(this.#deps.prisma, asked);
-    const live = known.find((one) => isLive(one) && isWithin(asked, one));
+  async request(wanted: ApprovalRequest): Promise<ApprovalRequired> {
+    const known = await approvalsOfCall(this.#deps.prisma, wanted);
+    const live = known.find((one) => isLive(one) && isWithin(wanted, one));
     if (live) return this.#required(live);
     // Concurrent repeats take the agent's lock once. The row distinguishes different terms.
-    const call = `${asked.agentId}|${Buffer.from(asked.call).toString("hex")}`;
-    const opening = this.#opening.get(call) ?? this.#open(asked);
+    const call = `${wanted.agentId}|${Buffer.from(wanted.call).toString("hex")}`;
+    const opening = this.#opening.get(call) ?? this.#open(wanted);
     this.#opening.set(call, opening);
     try {
       const row = await opening;
-      return this.#required(isWithin(asked, row) ? row : await this.#open(asked));
+      return this.#required(isWithin(wanted, row) ? row : await this.#open(wanted));
     } finally {
       if (this.#opening.get(call) === opening) this.#opening.delete(call);
     }
   }
 
-  async #open(asked: ApprovalAsk): Promise<ApprovalRow> {
-    const { agentId } = asked;
+  async #open(wanted: ApprovalRequest): Promise<ApprovalRow> {
+    const { agentId } = wanted;
     return this.#deps.withAgentLock(agentId, () =>
       this.#deps.prisma.$transaction(async (tx) => {
         const ownerId = await lockedOwner(tx, agentId);
-        const known = await approvalsOfCall(tx, asked);
-        const live = known.find((one) => isLive(one) && isWithin(asked, one));
+        const known = await approvalsOfCall(tx, wanted);
+        const live = known.find((one) => isLive(one) && isWithin(wanted, one));
         if (live) return live;
-        const declined = known.find((one) => one.state === "declined" && isSame(asked, one));
-        if (declined && declined.amountAtomic <= asked.amountAtomic)
+        const declined = known.find((one) => one.state === "declined" && isSame(wanted, one));
+        if (declined && declined.amountAtomic <= wanted.amountAtomic)
           throw new ApiError("approval_declined", {
             detail: "The owner declined this payment.",
-            extra: { ...denied(asked), approvalId: declined.id },
+            extra: { ...denied(wanted), approvalId: declined.id },
           });
         // The price or payee has changed: the payment would differ from what the owner was asked for, or signed.
-        await expireCall(tx, asked);
-        await assertQuota(tx, asked);
+        await expireCall(tx, wanted);
+        await assertQuota(tx, wanted);
         const expiresAt = secondsAfter(await databaseNow(tx), OPEN_SECONDS);
-        return insertApproval(tx, { ...asked, id: newId("apr"), ownerId, expiresAt });
+        return insertApproval(tx, { ...wanted, id: newId("apr"), ownerId, expiresAt });
       }),
     );
   }
@@ -146,7 +146,9 @@ export class Approvals {
         const after = { ...this.#auditFacts(held), orderNonce: signed.order.nonce };
         await writeAudit(tx, call, agentId, { action: "approval.granted", before: null, after });
       });
-    const row = await call.orders.answering(call.owner, () => withOwnerLock(call, signed, work));
+    const row = await call.orders.requestingSignature(call.owner, () =>
+      withOwnerLock(call, signed, work),
+    );
     return this.view(row);
   }
 
@@ -214,9 +216,9 @@ export class Approvals {
 
   view(row: ApprovalRow): Approval {
     const { id, agentId, agentName, kind, url, memo, deniedPaymentId, paymentId } = row;
-    const told = { id, agentId, agentName, kind, url, memo, deniedPaymentId, paymentId };
+    const facts = { id, agentId, agentName, kind, url, memo, deniedPaymentId, paymentId };
     return {
-      ...told,
+      ...facts,
       approvalId: id,
       status: row.state,
       ...this.#facts(row),
@@ -260,11 +262,11 @@ const isSame = (one: Omit<Terms, "amountAtomic">, other: Omit<Terms, "amountAtom
   one.site === other.site;
 
 /** A request for a larger amount covers a smaller one. */
-const isWithin = (asked: Terms, row: Terms): boolean =>
-  isSame(asked, row) && asked.amountAtomic <= row.amountAtomic;
+const isWithin = (wanted: Terms, row: Terms): boolean =>
+  isSame(wanted, row) && wanted.amountAtomic <= row.amountAtomic;
 
-async function assertQuota(tx: Db, asked: ApprovalAsk): Promise<void> {
-  const { openIds, lastDay } = await countApprovals(tx, asked.agentId);
+async function assertQuota(tx: Db, wanted: ApprovalRequest): Promise<void> {
+  const { openIds, lastDay } = await countApprovals(tx, wanted.agentId);
   if (openIds.length < MAX_OPEN && lastDay < MAX_A_DAY) return;
   throw new ApiError("too_many_approvals", {
     detail:
@@ -272,12 +274,12 @@ async function assertQuota(tx: Db, asked: ApprovalAsk): Promise<void> {
         ? `The agent already has ${openIds.length} open requests. Nothing was paid or requested.`
         : `The agent made ${lastDay} requests in 24 hours. Nothing was paid or requested.`,
     headers: { "retry-after": "60" },
-    extra: { ...denied(asked), approvalIds: openIds },
+    extra: { ...denied(wanted), approvalIds: openIds },
   });
 }
 
 /** The response is still a denial, with the numbers of its rule. */
-const denied = ({ denial, deniedPaymentId }: ApprovalAsk) => ({
+const denied = ({ denial, deniedPaymentId }: ApprovalRequest) => ({
   blocked: true,
   denialCode: denial.code,
   policy: denial.policy,

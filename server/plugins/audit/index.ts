@@ -113,9 +113,9 @@ const noteRefusals: FastifyPluginAsyncTypebox = fp(async (app) => {
     const { url: route = "" } = request.routeOptions;
     const { id: named } = (request.params ?? {}) as { id?: string };
     const agentId = route.startsWith("/api/agents/:id") && named !== undefined ? named : null;
-    const asked = { method: request.method, route };
+    const refused = { method: request.method, route };
     const actor = (owner.second ?? owner).address;
-    const common = { actor, before: null, after: asked, requestId };
+    const common = { actor, before: null, after: refused, requestId };
     if (code === "invalid_signature") {
       // An entry about an agent belongs to its owner, so another owner's agent is not named.
       const isOwn = agentId !== null && (await findOwnerOf(app.prisma, agentId)) === owner.id;

@@ -31,7 +31,7 @@ export function createApiKey(): NewApiKey {
 }
 
 /** A placeholder key of an OAuth connection: its tokens are used instead. The hash is random, so no key matches it. */
-export const createHeldByNobody = (): NewSecret => ({
+export const createConnectionKey = (): NewSecret => ({
   keyHash: randomBytes(32),
   prefix: "oauth",
   last4: "",
@@ -106,7 +106,7 @@ function holders(sql: Sql, statement: { name: string; text: string }): FindHolde
     );
     return hashes.map((hash) => byHash.get(hash.toString("hex")));
   }, SHARED);
-  return (hash) => lookups.ask(hash);
+  return (hash) => lookups.fetch(hash);
 }
 
 /** At most once a minute per key; never waits for a locked row. */

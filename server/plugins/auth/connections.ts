@@ -8,7 +8,7 @@ import {
   type Prisma,
 } from "../../infra/db/prisma.ts";
 import {
-  createHeldByNobody,
+  createConnectionKey,
   HIDDEN,
   insertApiKey,
   revokeApiKeys,
@@ -55,7 +55,7 @@ export async function insertConnection(
     agentId,
     label,
     expiresAt,
-    ...createHeldByNobody(),
+    ...createConnectionKey(),
   });
   await tx.oauthConnection.create({ data: { keyId, ...program, createdAt: key.createdAt } });
   return key;

@@ -3,7 +3,7 @@ import fp from "fastify-plugin";
 import type { FastifyRequest, FastifyReply } from "fastify";
 import { ApiError, type ErrorCode } from "../../errors.ts";
 import { keyHolders, noteKeyUse, tokenHolders, type KeyHolder } from "./api-keys.ts";
-import { Passes } from "./passes.ts";
+import { InternalPasses } from "./passes.ts";
 import { proveFacilitatorKeys } from "./merchant-keys.ts";
 import { ACCESS_TOKEN_PREFIX, API_KEY_PREFIX, hashSecret, isSecretShape } from "./secrets.ts";
 import cookie from "@fastify/cookie";
@@ -57,7 +57,7 @@ export const agent = fp(
   async (app) => {
     const holderOfKey = keyHolders(app.pool);
     const holderOfToken = tokenHolders(app.pool);
-    const passes = new Passes<RequestAgent>();
+    const passes = new InternalPasses<RequestAgent>();
     app.decorateRequest("agent", null as unknown as RequestAgent);
     app.decorate("asAgent", (agent, call) => passes.lend(agent, call));
     app.authenticators.set("agent", async (request) => {
@@ -68,7 +68,7 @@ export const agent = fp(
     async function authenticate(request: FastifyRequest): Promise<RequestAgent> {
       const isOauth = request.routeOptions.config.oauth === true;
       const refuse = (code: ErrorCode, detail?: string) => {
-        const origin = isOauth ? app.ownOrigins.asAsked(request) : undefined;
+        const origin = isOauth ? app.ownOrigins.originOf(request) : undefined;
         return refusal(code, challenge(code, origin), detail);
       };
       const shown = bearerOf(request);
@@ -267,7 +267,7 @@ export interface OwnOrigins {
   hosts: ReadonlySet<string>;
   isHttps: boolean;
   /** The origin that this request used; OAuth clients expect the name that they use. */
-  asAsked(request: FastifyRequest): string;
+  originOf(request: FastifyRequest): string;
 }
 
 const LOOPBACK_NAMES = ["localhost", "127.0.0.1"];
@@ -282,7 +282,7 @@ export function ownOrigins(publicUrl: string): OwnOrigins {
     hosts: new Set(hosts),
     origins: new Set(hosts.map((host) => `${url.protocol}//${host}`)),
     isHttps: url.protocol === "https:",
-    asAsked({ headers: { host = "" } }) {
+    originOf({ headers: { host = "" } }) {
       return hosts.includes(host) ? `${url.protocol}//${host}` : url.origin;
     },
   };

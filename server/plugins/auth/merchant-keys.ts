@@ -45,7 +45,7 @@ function merchantKeyHolders(sql: Sql): (hash: Buffer) => Promise<MerchantKeyHold
     },
     { maxBatch: 64, maxInFlight: 2 },
   );
-  return (hash) => lookups.ask(hash);
+  return (hash) => lookups.fetch(hash);
 }
 
 /** At most once a minute per key; never waits for a locked row. */
@@ -93,14 +93,14 @@ export function proveFacilitatorKeys(app: FastifyInstance): void {
         ...FACILITATOR_CHALLENGE,
         detail: "Send `Authorization: Bearer <FACILITATOR_API_KEY>` to this facilitator.",
       });
-    const given = digest(key);
-    const known = await app.proveCredential(request, given, {
+    const keyHash = digest(key);
+    const known = await app.proveCredential(request, keyHash, {
       // All are compared, each in constant time, so that the response time does not reveal a near match.
-      look: () => digests.filter((candidate) => timingSafeEqual(candidate, given)).length > 0,
+      look: () => digests.filter((candidate) => timingSafeEqual(candidate, keyHash)).length > 0,
       isProven: (found) => found,
     });
     if (!known) throw new ApiError("invalid_api_key", FACILITATOR_CHALLENGE);
-    request.caller = { kind: "merchant", id: given.toString("base64url") };
+    request.caller = { kind: "merchant", id: keyHash.toString("base64url") };
   }
 
   async function proveMerchantKey(request: FastifyRequest, key: string): Promise<void> {

@@ -7,7 +7,7 @@ import { randomBytes } from "node:crypto";
 
 const PREFIX = "pass_";
 
-export class Passes<Holder> {
+export class InternalPasses<Holder> {
   readonly #open = new Map<string, Holder>();
 
   async lend<T>(

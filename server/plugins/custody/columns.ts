@@ -79,7 +79,7 @@ export const changedMeanwhile = (): ApiError =>
     detail: "The agent's rules changed during this payment. Nothing was signed. Try again.",
   });
 
-export const chainSilent = (): ApiError =>
+export const chainUnavailable = (): ApiError =>
   new ApiError("chain_unavailable", {
     detail: "The owner's contract could not be read to check this signature.",
   });

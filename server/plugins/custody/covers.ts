@@ -24,7 +24,7 @@ import {
 import {
   assertCovered,
   assertSameColumns,
-  chainSilent,
+  chainUnavailable,
   changedMeanwhile,
   columnsText,
   type WithdrawalRow,
@@ -80,8 +80,8 @@ export interface PaidAt {
 }
 
 export interface CoversDeps {
-  load(asked: PaidAt): Promise<LoadedWallet | undefined>;
-  loadEvidence(asked: PaidAt): Promise<Evidence | undefined>;
+  load(paidAt: PaidAt): Promise<LoadedWallet | undefined>;
+  loadEvidence(paidAt: PaidAt): Promise<Evidence | undefined>;
   findWithdrawal(agentId: string, nonce: Hex): Promise<WithdrawalRow | undefined>;
   /** The newest order in which the owner of this agent named a second wallet. */
   findSecond(agentId: string): Promise<SignedDocument | undefined>;
@@ -173,13 +173,13 @@ export class Covers {
     return wallet;
   }
 
-  async load(asked: PaidAt): Promise<LoadedWallet> {
-    const loaded = await this.#deps.load(asked);
-    if (!loaded) throw new CustodyError(`agent ${asked.agentId} has no wallet`);
+  async load(paidAt: PaidAt): Promise<LoadedWallet> {
+    const loaded = await this.#deps.load(paidAt);
+    if (!loaded) throw new CustodyError(`agent ${paidAt.agentId} has no wallet`);
     if (!this.#isOld(loaded)) return loaded;
     // Concurrent statements may finish out of order; this new read cannot be older.
-    const again = await this.#deps.load(asked);
-    if (!again || this.#isOld(again)) throw putBack(asked.agentId);
+    const again = await this.#deps.load(paidAt);
+    if (!again || this.#isOld(again)) throw putBack(paidAt.agentId);
     return again;
   }
 
@@ -271,7 +271,7 @@ export class Covers {
   async #isSigned(wallet: WalletName, signed: { hash: Hex; signature: Hex }): Promise<boolean> {
     const owner = { address: wallet.ownerAddress as Address, chainId: wallet.ownerChainId };
     const verdict = await this.#deps.isSigned(owner, signed);
-    if (verdict === "unavailable") throw chainSilent();
+    if (verdict === "unavailable") throw chainUnavailable();
     return verdict === "valid";
   }
 
@@ -335,10 +335,10 @@ export class Covers {
   async #checkApproval(
     wallet: LoadedWallet,
     verified: Verified,
-    asked: { authorization: Authorization; cover: Extract<Cover, { kind: "approval" }> },
+    payment: { authorization: Authorization; cover: Extract<Cover, { kind: "approval" }> },
   ): Promise<void> {
     const { agentId, nowSeconds } = wallet;
-    const { authorization, cover } = asked;
+    const { authorization, cover } = payment;
     const { endsAtSeconds, status } = verified;
     if (status !== "active" || (endsAtSeconds !== null && endsAtSeconds <= nowSeconds))
       throw changedMeanwhile();

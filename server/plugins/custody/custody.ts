@@ -44,7 +44,7 @@ export class Custody {
     first: VaultArguments<"adopt">[1],
   ): Promise<Resealed> {
     const { agentId, owner } = wallet;
-    return this.#ringing(agentId, () =>
+    return this.#withAlarm(agentId, () =>
       this.#deps.vault.adopt({ ...wallet, owner: ownerOf(owner) }, first),
     );
   }
@@ -83,7 +83,7 @@ export class Custody {
     rules: { current: RulesInForce; wanted: RulesInForce; signed: SignedMove },
   ): Promise<void> {
     const wallet = await held(tx, agentId, from);
-    await this.#ringing(agentId, async () => {
+    await this.#withAlarm(agentId, async () => {
       const { seal, sealed } = await this.#deps.vault.reown(wallet, ownerOf(to), rules);
       await updateSeal(tx, agentId, seal, sealed);
     });
@@ -91,33 +91,33 @@ export class Custody {
 
   /** A USDC transfer from this agent's wallet, if the owner's signature covers it. */
   signAuthorization(agentId: string, authorization: Authorization, cover: Cover): Promise<Hex> {
-    return this.#ringing(agentId, () =>
+    return this.#withAlarm(agentId, () =>
       this.#deps.vault.signAuthorization(agentId, authorization, cover),
     );
   }
 
   /** An allowance for the contract through which a payment is made. */
-  signAllowance(...asked: VaultArguments<"signAllowance">): Promise<SignedAuthorization> {
-    return this.#ringing(asked[0], () => this.#deps.vault.signAllowance(...asked));
+  signAllowance(...args: VaultArguments<"signAllowance">): Promise<SignedAuthorization> {
+    return this.#withAlarm(args[0], () => this.#deps.vault.signAllowance(...args));
   }
 
   /** Revokes such an allowance. */
-  signRevocation(...asked: VaultArguments<"signRevocation">): Promise<SignedAuthorization> {
-    return this.#deps.vault.signRevocation(...asked);
+  signRevocation(...args: VaultArguments<"signRevocation">): Promise<SignedAuthorization> {
+    return this.#deps.vault.signRevocation(...args);
   }
 
   /** Cancels an unused authorization of this wallet. */
-  signCancel(...asked: VaultArguments<"signCancel">): Promise<Hex> {
-    return this.#deps.vault.signCancel(...asked);
+  signCancel(...args: VaultArguments<"signCancel">): Promise<Hex> {
+    return this.#deps.vault.signCancel(...args);
   }
 
   /** Proves to a site which wallet sends the request, and nothing else (sign-in-with-x). */
-  signIn(asked: SiteSignInRequest): Promise<SIWxPayload | undefined> {
-    return this.#ringing(asked.agentId, () => this.#deps.vault.signIn(asked));
+  signIn(args: SiteSignInRequest): Promise<SIWxPayload | undefined> {
+    return this.#withAlarm(args.agentId, () => this.#deps.vault.signIn(args));
   }
 
   /** If the owner's signature does not cover the request, nothing is signed and an alarm is raised. */
-  async #ringing<T>(agentId: string, sign: () => Promise<T>): Promise<T> {
+  async #withAlarm<T>(agentId: string, sign: () => Promise<T>): Promise<T> {
     try {
       return await sign();
     } catch (error) {

@@ -35,7 +35,7 @@ export default fp(
     });
     const { custodySocket, networks, timings } = app.config;
     let vault: KeyVault;
-    if (custodySocket === undefined) vault = vaultHere(app, { believes: true });
+    if (custodySocket === undefined) vault = vaultHere(app, { trustsCaller: true });
     else {
       const remote = new RemoteVault({
         calls: new UnixCalls(custodySocket, timings),

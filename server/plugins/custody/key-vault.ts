@@ -66,7 +66,7 @@ export interface KeyVault extends SecretBox {
     agentId: string,
     key: Omit<SettlementKey, "from"> & Pick<Authorization, "terms">,
   ): Promise<Hex>;
-  signIn(asked: SiteSignInRequest): Promise<SIWxPayload | undefined>;
+  signIn(request: SiteSignInRequest): Promise<SIWxPayload | undefined>;
   /** The names of the configured master keys; throws if the active one cannot be used now. */
   keyNames(): Promise<KeyNames>;
 }

@@ -36,7 +36,7 @@ export async function startCustody(config: Config): Promise<CustodyProcess> {
   try {
     for (const part of [metrics, kms, db, chains]) await app.register(part);
     await app.ready();
-    const vault = vaultHere(app, { believes: false });
+    const vault = vaultHere(app, { trustsCaller: false });
     // Fails at the start, and not at the first payment, if a master key cannot be used.
     await vault.keyNames();
     const served = await serveCalls({
@@ -65,16 +65,16 @@ async function answer(app: FastifyInstance, vault: KeyVault, call: Call): Promis
   try {
     assertCall(method, args);
     const given = method === "signIn" ? signInArgs(args) : (args as unknown[]);
-    const ask = vault[method].bind(vault) as (...asked: unknown[]) => Promise<unknown>;
-    return { ok: true, result: (await ask(...given)) ?? null };
+    const invoke = vault[method].bind(vault) as (...args: unknown[]) => Promise<unknown>;
+    return { ok: true, result: (await invoke(...given)) ?? null };
   } catch (error) {
     if (error instanceof NotSignedFor)
       app.log.error({ err: error, method }, "a request is not covered by the owner's signature");
     else if (!(error instanceof ApiError)) app.log.error({ err: error, method }, "a call failed");
     if (error instanceof CustodyError) return answerOf(error);
     // An unreachable database is no internal error, here as in the service.
-    const told = toApiError(error as FastifyError);
-    return answerOf(told.status === 500 ? error : told);
+    const apiError = toApiError(error as FastifyError);
+    return answerOf(apiError.status === 500 ? error : apiError);
   }
 }
 

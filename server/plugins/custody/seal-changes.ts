@@ -12,7 +12,7 @@ import {
 } from "../../core/orders.ts";
 import type { Rules } from "../../core/rules.ts";
 import { ApiError } from "../../errors.ts";
-import { chainSilent } from "./columns.ts";
+import { chainUnavailable } from "./columns.ts";
 import type { SignedDocument } from "./covers.ts";
 import { NotSignedFor, NOTHING, type WalletName } from "./envelope.ts";
 
@@ -60,24 +60,24 @@ export class SealChanges {
   }
 
   /** The rules that its owner signed for this wallet, if they are newer than the sealed ones. */
-  async policy(wallet: WalletName, word: SignedOrderDocument<"AgentPolicy">): Promise<Rules> {
+  async policy(wallet: WalletName, signed: SignedOrderDocument<"AgentPolicy">): Promise<Rules> {
     const { agentId } = wallet;
     const fail = (what: string) => new NotSignedFor(`agent ${agentId}: ${what}`);
-    const order = this.#read("AgentPolicy", word, agentId);
+    const order = this.#read("AgentPolicy", signed, agentId);
     if (order.agent !== agentId || order.wallet.toLowerCase() !== wallet.address)
       throw fail("the new policy is another agent's");
     if (BigInt(order.version) <= (await this.#versionOf(wallet)))
       throw fail("the new policy is not newer than the one in force");
     const owner = { address: wallet.ownerAddress as Address, chainId: wallet.ownerChainId };
-    await this.#assertSigned(agentId, owner, word.digest, word.signature);
+    await this.#assertSigned(agentId, owner, signed.digest, signed.signature);
     return rulesOfPolicy(order);
   }
 
   /** Throws unless the owner of this wallet and the recovery wallet that it named both signed the move. */
-  async move(wallet: WalletName, to: Owner, word: SignedMove): Promise<void> {
+  async move(wallet: WalletName, to: Owner, signed: SignedMove): Promise<void> {
     const { agentId, ownerAddress, ownerChainId } = wallet;
     const fail = (what: string) => new NotSignedFor(`agent ${agentId}: ${what}`);
-    const order = this.#read("MoveOwner", word, agentId);
+    const order = this.#read("MoveOwner", signed, agentId);
     if (order.from.toLowerCase() !== ownerAddress || order.to.toLowerCase() !== to.address)
       throw fail("the move is between other wallets");
     const owner = { address: ownerAddress as Address, chainId: ownerChainId };
@@ -94,14 +94,14 @@ export class SealChanges {
     )
       throw fail("its owner named another second wallet");
     await this.#assertSigned(agentId, owner, named.digest, named.signature);
-    await this.#assertSigned(agentId, owner, word.digest, word.signature);
-    await this.#assertSigned(agentId, second, word.digest, word.secondSignature);
+    await this.#assertSigned(agentId, owner, signed.digest, signed.signature);
+    await this.#assertSigned(agentId, second, signed.digest, signed.secondSignature);
   }
 
   /** The order, if it matches its digest and is in time. */
-  #read<K extends OrderKind>(kind: K, word: SignedOrderDocument<K>, agentId: string): Orders[K] {
-    const order = readOrder(kind, word.order);
-    if (!order || orderDigest(kind, order, word.chainId) !== word.digest)
+  #read<K extends OrderKind>(kind: K, signed: SignedOrderDocument<K>, agentId: string): Orders[K] {
+    const order = readOrder(kind, signed.order);
+    if (!order || orderDigest(kind, order, signed.chainId) !== signed.digest)
       throw new NotSignedFor(`agent ${agentId}: the order is not what its digest says`);
     if (BigInt(order.deadline) + CLOCKS_SECONDS < this.#deps.nowSeconds())
       throw new ApiError("signature_expired");
@@ -127,7 +127,7 @@ export class SealChanges {
     const known = `${owner.address}|${owner.chainId}|${hash}|${signature}`;
     if (this.#valid.has(known)) return;
     const verdict = await this.#deps.isSigned(owner, { hash, signature });
-    if (verdict === "unavailable") throw chainSilent();
+    if (verdict === "unavailable") throw chainUnavailable();
     if (verdict === "invalid")
       throw new NotSignedFor(`agent ${agentId}: its owner did not sign this order`);
     this.#valid.add(known);

@@ -86,23 +86,23 @@ const FROM = `
      ORDER BY e.site DESC LIMIT 1) l ON true`;
 
 /** Read for each signature; concurrent signatures share a statement. */
-export function walletsOf(sql: Sql): (asked: PaidAt) => Promise<LoadedWallet | undefined> {
-  const lookups = new Coalescer<PaidAt, LoadedWallet | undefined>(async (asked) => {
+export function walletsOf(sql: Sql): (wanted: PaidAt) => Promise<LoadedWallet | undefined> {
+  const lookups = new Coalescer<PaidAt, LoadedWallet | undefined>(async (wanted) => {
     // SQL: once per payment, between reservation and signature; prepared, and shared by all concurrent signatures.
     const { rows } = await sql.query<LoadedWallet & { place: number }>({
       name: "sealed-wallets",
       text: `SELECT ask.place::int AS place, ${LOADED}
                FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS ask (agent_id, payee, site, place) ${FROM}`,
       values: [
-        asked.map(({ agentId }) => agentId),
-        asked.map(({ payee }) => payee),
-        asked.map(({ site }) => site),
+        wanted.map(({ agentId }) => agentId),
+        wanted.map(({ payee }) => payee),
+        wanted.map(({ site }) => site),
       ],
     });
     const byPlace = new Map(rows.map(({ place, ...wallet }) => [place, wallet] as const));
-    return asked.map((_one, index) => byPlace.get(index + 1));
+    return wanted.map((_one, index) => byPlace.get(index + 1));
   }, SHARED);
-  return (asked) => lookups.ask(asked);
+  return (wanted) => lookups.fetch(wanted);
 }
 
 interface RawEvidence extends LoadedWallet {
@@ -112,7 +112,7 @@ interface RawEvidence extends LoadedWallet {
 }
 
 /** The same with all rules and the signed policy: for a seal that is new to this process. */
-export async function readEvidence(sql: Sql, asked: PaidAt): Promise<Evidence | undefined> {
+export async function readEvidence(sql: Sql, wanted: PaidAt): Promise<Evidence | undefined> {
   // SQL: wallet, rules and policy in one snapshot; numbers as text, because JSON numbers would lose digits.
   const { rows } = await sql.query<RawEvidence>(
     `SELECT ${LOADED},
@@ -130,7 +130,7 @@ export async function readEvidence(sql: Sql, asked: PaidAt): Promise<Evidence | 
               WHERE d.agent_id = w.agent_id AND d.digest = w.policy_digest AND d.kind = 'AgentPolicy'
                 AND d.used_at IS NOT NULL LIMIT 1) AS policy
        FROM (SELECT $1::text AS agent_id, $2::text AS payee, $3::text AS site) AS ask ${FROM}`,
-    [asked.agentId, asked.payee, asked.site],
+    [wanted.agentId, wanted.payee, wanted.site],
   );
   const row = rows[0];
   if (!row) return undefined;

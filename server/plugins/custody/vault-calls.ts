@@ -57,14 +57,14 @@ const Rules = Type.Object({
   payees: Type.Array(Payee),
 });
 /** core/orders.ts validates the order itself, in every detail. */
-const word = {
+const signedOrder = {
   chainId: ChainId,
   order: Type.Record(Text, Type.Unknown()),
   digest: Hash,
   signature: Hex,
 };
-const Word = Type.Object(word);
-const Move = Type.Object({ ...word, secondSignature: Hex });
+const SignedOrder = Type.Object(signedOrder);
+const Move = Type.Object({ ...signedOrder, secondSignature: Hex });
 const Terms = Type.Object({ scheme: Text });
 const Authorization = Type.Object({
   chainId: ChainId,
@@ -103,12 +103,15 @@ const CALLS: Record<Method, { args: TSchema[]; result: TSchema }> = {
   adopt: {
     args: [
       Type.Object({ agentId: Name, address: Address, sealed: SealedWallet, owner: Owner }),
-      Type.Object({ signed: Word, rules: Rules }),
+      Type.Object({ signed: SignedOrder, rules: Rules }),
     ],
     result: Resealed,
   },
   reseal: {
-    args: [Held, Type.Object({ current: Rules, wanted: Rules, signed: Type.Optional(Word) })],
+    args: [
+      Held,
+      Type.Object({ current: Rules, wanted: Rules, signed: Type.Optional(SignedOrder) }),
+    ],
     result: Resealed,
   },
   reown: {

@@ -59,7 +59,7 @@ export interface VaultDeps {
   /** Whether this payee has collected a payment of this agent at this site. */
   hasPaid(paidAt: PaidAt): Promise<boolean>;
   /** Undefined if the caller is in this process, which has verified the change of a seal. */
-  words?: SealChanges | undefined;
+  sealChanges?: SealChanges | undefined;
 }
 
 /** Signs for agents' wallets. The token's domain is always from our own table. */
@@ -126,7 +126,7 @@ export class Vault implements KeyVault {
       if (rulesDigest(current) !== wallet.rulesDigest)
         throw new NotSignedFor(`the rules of agent ${agentId} are not those that were sealed`);
       // A caller that may lie about the row must not replace a newer seal by narrowing an older one.
-      if (this.#deps.words) this.#deps.covers.assertNewest(wallet);
+      if (this.#deps.sealChanges) this.#deps.covers.assertNewest(wallet);
       if (loosens(current, wanted))
         throw new NotSignedFor(`the rules of agent ${agentId} would be wider than what was signed`);
     }
@@ -147,7 +147,7 @@ export class Vault implements KeyVault {
     const { current, wanted, signed } = rules;
     if (rulesDigest(current) !== wallet.rulesDigest || loosens(current, wanted))
       throw new NotSignedFor(`the rules of agent ${wallet.agentId} are not those that were sealed`);
-    await this.#deps.words?.move(wallet, to, signed);
+    await this.#deps.sealChanges?.move(wallet, to, signed);
     return this.#reseal(wallet, {
       ...unsigned(to),
       rulesDigest: rulesDigest(wanted),
@@ -165,8 +165,10 @@ export class Vault implements KeyVault {
     signed: SignedOrderDocument<"AgentPolicy">,
     wanted: RulesInForce,
   ): Promise<void> {
-    const { words } = this.#deps;
-    const rules: Rules = words ? await words.policy(wallet, signed) : rulesOfPolicy(signed.order);
+    const { sealChanges } = this.#deps;
+    const rules: Rules = sealChanges
+      ? await sealChanges.policy(wallet, signed)
+      : rulesOfPolicy(signed.order);
     if (loosens({ ...rules, status: "active" }, wanted))
       throw new NotSignedFor(
         `the rules of agent ${wallet.agentId} would be wider than what was signed`,
@@ -247,9 +249,9 @@ export class Vault implements KeyVault {
    * Proves to a site which wallet sends the request, and nothing else: only if this wallet has paid there, and may
    * still pay by the owner's policy. Undefined if the site's challenge is not acceptable.
    */
-  async signIn(asked: SiteSignInRequest): Promise<SIWxPayload | undefined> {
-    const { agentId, payee, challenge } = asked;
-    const url = new URL(asked.url);
+  async signIn(request: SiteSignInRequest): Promise<SIWxPayload | undefined> {
+    const { agentId, payee, challenge } = request;
+    const url = new URL(request.url);
     const { networks } = this.#deps;
     const facts = readChallenge({ url, challenge, networks }, new Date());
     const paidAt = { agentId, payee: payee.toLowerCase(), site: url.origin };

@@ -36,18 +36,18 @@ export class Components {
     const shown = this.#named.get(this.#key(own.schema));
     const named = shown ? { ...shown, schema: own.schema } : own;
     const { description, default: preset } = schema;
-    const told = {
+    const overrides = {
       ...(description === undefined || description === named.schema["description"]
         ? {}
         : { description }),
       ...(preset === undefined ? {} : { default: preset }),
     };
-    if (!isWorthAName(named.schema)) return { ...this.#inline(named.schema), ...told };
+    if (!isWorthAName(named.schema)) return { ...this.#inline(named.schema), ...overrides };
     if (!this.#used.has(named.name)) {
       this.#used.set(named.name, {});
       this.#used.set(named.name, this.#inline(named.schema));
     }
-    return { $ref: `${PREFIX}${named.name}`, ...told };
+    return { $ref: `${PREFIX}${named.name}`, ...overrides };
   }
 
   /** The same for a whole body: a named schema gets an example. */
@@ -127,10 +127,10 @@ export class Components {
     if (anyOf) return this.#example(anyOf[0] ?? {}, name);
     if (items) return [this.#example(items, name)];
     if (properties) {
-      const told = Object.entries(properties).filter(
+      const members = Object.entries(properties).filter(
         ([member, { examples }]) => required?.includes(member) || examples !== undefined,
       );
-      return Object.fromEntries(told.map(([key, member]) => [key, this.#example(member, key)]));
+      return Object.fromEntries(members.map(([key, member]) => [key, this.#example(member, key)]));
     }
     return scalar(schema, name);
   }
@@ -185,8 +185,8 @@ function plain(schema: Schema): Schema {
     result["additionalProperties"] = Object.keys(values).length === 0 ? true : values;
   }
   if (Array.isArray(anyOf)) {
-    const words = (anyOf as Schema[]).map((member) => member["const"]);
-    if (words.every((word) => word !== undefined)) result["enum"] = words;
+    const literals = (anyOf as Schema[]).map((member) => member["const"]);
+    if (literals.every((literal) => literal !== undefined)) result["enum"] = literals;
     else result["anyOf"] = anyOf;
   }
   const values = result["enum"] as unknown[] | undefined;

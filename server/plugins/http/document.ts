@@ -224,13 +224,13 @@ const PROBLEM = Problem as unknown as Schema;
 const MOST_CODES_IN_A_NAME = 2;
 
 function nameOf(codes: readonly ErrorCode[]): string {
-  const told = codes
+  const names = codes
     .slice(0, MOST_CODES_IN_A_NAME)
     .map((code) =>
       code.replaceAll(/(?:^|_)([a-z0-9])/g, (_match, letter: string) => letter.toUpperCase()),
     );
-  const more = codes.length - told.length;
-  return `${told.join("Or")}${more > 0 ? `Or${more}More` : ""}`;
+  const more = codes.length - names.length;
+  return `${names.join("Or")}${more > 0 ? `Or${more}More` : ""}`;
 }
 
 const isProblemSchema = ({ properties }: Schema): boolean =>
@@ -239,8 +239,8 @@ const isProblemSchema = ({ properties }: Schema): boolean =>
   "code" in (properties as object);
 
 function described(schema: Schema | undefined, codes: readonly ErrorCode[]): string | undefined {
-  const told = schema?.["description"];
-  if (codes.length === 0) return typeof told === "string" ? told : undefined;
+  const description = schema?.["description"];
+  if (codes.length === 0) return typeof description === "string" ? description : undefined;
   return codes.map((code) => `\`${code}\`: ${ERRORS[code].title}`).join(". ");
 }
 

@@ -95,14 +95,14 @@ function inOneSentence(issues: readonly Issue[]): Issue[] {
       ]);
   const isPart = ({ instancePath, keyword }: Issue): boolean =>
     choices.has(instancePath) && ["const", "anyOf", "type"].includes(keyword);
-  const told = [...choices].map(([instancePath, values]) => ({
+  const merged = [...choices].map(([instancePath, values]) => ({
     instancePath,
     keyword: "enum",
     schemaPath: "",
     params: {},
     message: `must be ${values.length > 1 ? "one of " : ""}${values.map(String).join(", ")}`,
   }));
-  return [...issues.filter((issue) => !isPart(issue)), ...told];
+  return [...issues.filter((issue) => !isPart(issue)), ...merged];
 }
 
 function validationError(error: FastifyError): ApiError {

@@ -8,7 +8,7 @@ import notFound from "./not-found.ts";
 import ownHost from "./own-host.ts";
 import rateLimits from "./rate-limits.ts";
 import sockets from "./sockets.ts";
-import { preflights, standingHeaders } from "./standing-headers.ts";
+import { preflights, fixedHeaders } from "./fixed-headers.ts";
 import { ApiError } from "../../errors.ts";
 import { traced } from "../../infra/tracing.ts";
 import { isTooDeep, MAX_JSON_DEPTH } from "../../core/foreign-text.ts";
@@ -16,7 +16,7 @@ import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 
 export default fp(
   async (app) => {
-    await app.register(standingHeaders);
+    await app.register(fixedHeaders);
     await app.register(errors);
     logAnswers(app);
     await app.register(sockets);
@@ -32,7 +32,7 @@ export default fp(
 );
 
 /** Whether this route logs every request. A very frequent route logs only problems, by a higher log level. */
-const isHeard = ({ level }: FastifyRequest["log"]): boolean =>
+const isLogged = ({ level }: FastifyRequest["log"]): boolean =>
   level === "info" || level === "debug" || level === "trace";
 
 /**
@@ -44,7 +44,7 @@ function logAnswers(app: FastifyInstance): void {
   const answers = app.log.child({}, { redact: [] });
   app.addHook("onResponse", (request, reply, done) => {
     const { agent, owner, log } = request;
-    if (isHeard(log))
+    if (isLogged(log))
       answers.info(
         {
           reqId: request.id,
@@ -135,17 +135,17 @@ export const routeAuth = fp(
       if (!authenticate) throw new UndeclaredAuth(`Route ${url} has no authenticator`);
       const passed = (): void => done();
       const refused = (error: unknown): void => done(app.refusal(request, reply, error) as Error);
-      let proving: Promise<void> | undefined;
+      let verification: Promise<void> | undefined;
       try {
-        proving = traced("authenticate", { "purser.credential": auth ?? "none" }, () =>
+        verification = traced("authenticate", { "purser.credential": auth ?? "none" }, () =>
           authenticate(request, reply),
         );
       } catch (error) {
         return refused(error);
       }
       // A route without a credential continues synchronously.
-      if (proving === undefined) return passed();
-      proving.then(passed, refused);
+      if (verification === undefined) return passed();
+      verification.then(passed, refused);
     });
   },
   { name: "route-auth" },

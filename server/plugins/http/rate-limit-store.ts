@@ -25,7 +25,7 @@ export function bucketLeases(sql: Sql): (request: LeaseRequest) => Promise<Lease
       return { granted: row?.granted ?? 0, fullInMs: row?.full_in_ms ?? 0 };
     });
   }, TOGETHER);
-  return (request) => leases.ask(request);
+  return (request) => leases.fetch(request);
 }
 
 /** Deletes buckets that have been full for at least an hour: without a row they count as full anyway. */

@@ -75,7 +75,7 @@ export default fp(
     app.decorate("refusal", (request, reply, error) => {
       if (!(error instanceof ApiError) || error.code === "rate_limited") return error;
       const verdict = own.take(`address:${addressBucket(request.ip)}`, limits.address.perMinute);
-      tell(reply, verdict);
+      setHeaders(reply, verdict);
       return verdict.allowed ? error : limited(verdict, "address");
     });
     app.decorate("proveCredential", async (request, shown, { look, isProven }) => {
@@ -142,7 +142,7 @@ function count(
   name: LimitName,
 ): Promise<void> | undefined {
   const decide = (verdict: Verdict): undefined => {
-    tell(reply, verdict);
+    setHeaders(reply, verdict);
     mustBeAllowed(verdict, name);
     return undefined;
   };
@@ -150,9 +150,9 @@ function count(
 }
 
 /** The headers show the tightest of the limits that counted the request. */
-function tell(reply: FastifyReply, verdict: Verdict): void {
-  const told = reply.getHeader("ratelimit-remaining");
-  if (told !== undefined && Number(told) < verdict.remaining) return;
+function setHeaders(reply: FastifyReply, verdict: Verdict): void {
+  const shownRemaining = reply.getHeader("ratelimit-remaining");
+  if (shownRemaining !== undefined && Number(shownRemaining) < verdict.remaining) return;
   reply.headers({
     "ratelimit-limit": String(verdict.limit),
     "ratelimit-remaining": String(verdict.remaining),

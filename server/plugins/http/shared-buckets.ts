@@ -92,23 +92,23 @@ export class SharedBuckets {
 
   /** One renewal at a time per bucket; concurrent requests wait for it. */
   #renew(bucket: Bucket, key: string, perMinute: number): Promise<void> {
-    bucket.leasing ??= this.#ask(bucket, key, perMinute).finally(() => {
+    bucket.leasing ??= this.#requestLease(bucket, key, perMinute).finally(() => {
       bucket.leasing = undefined;
     });
     return bucket.leasing;
   }
 
-  async #ask(bucket: Bucket, key: string, perMinute: number): Promise<void> {
-    const askedAtMs = performance.now();
+  async #requestLease(bucket: Bucket, key: string, perMinute: number): Promise<void> {
+    const requestedAtMs = performance.now();
     const most = Math.max(1, Math.floor(perMinute / MAX_SHARE));
-    const wasSoon = askedAtMs - bucket.leasedAtMs < SOON_MS;
+    const wasSoon = requestedAtMs - bucket.leasedAtMs < SOON_MS;
     bucket.nextSize = Math.min(most, wasSoon ? bucket.nextSize * 2 : FIRST_LEASE);
     const wanted = Math.max(1, Math.min(most, Math.max(bucket.nextSize, bucket.waiting)));
     const { granted, fullInMs } = await this.#lease({ key, wanted, perMinute });
     const nowMs = performance.now();
     // The rest of a lease that was renewed early is used as well.
     bucket.left = granted + (nowMs - bucket.leasedAtMs > LEASE_MS ? 0 : bucket.left);
-    bucket.leasedAtMs = askedAtMs;
+    bucket.leasedAtMs = requestedAtMs;
     bucket.fullAtMs = nowMs + fullInMs;
     const { retryAfterMs } = verdictOf(perMinute, bucket.fullAtMs, nowMs, false);
     bucket.emptyUntilMs = granted === 0 ? nowMs + retryAfterMs : 0;

@@ -13,7 +13,7 @@ import { newId } from "../../core/ids.ts";
 import { shareOf } from "../../core/worker-settings.ts";
 import { ApiError, type ErrorCode } from "../../errors.ts";
 import { problemBody } from "./errors.ts";
-import { standingHeadersOf } from "./standing-headers.ts";
+import { fixedHeadersOf } from "./fixed-headers.ts";
 
 const MAX_CONNECTIONS = 20_000;
 /** A slower reader of a response is disconnected after the same time as a slow request. */
@@ -171,9 +171,7 @@ export function answerBrokenRequest(
     "Cache-Control: no-store",
     "Content-Type: application/problem+json; charset=utf-8",
     `Content-Length: ${Buffer.byteLength(body)}`,
-    ...Object.entries(standingHeadersOf(this.config).open).map(
-      ([name, value]) => `${name}: ${value}`,
-    ),
+    ...Object.entries(fixedHeadersOf(this.config).open).map(([name, value]) => `${name}: ${value}`),
     `X-Request-Id: ${id}`,
   ];
   socket.end(`${head.join("\r\n")}\r\n\r\n${body}`);

@@ -15,11 +15,11 @@ const LIMITS = { timeoutMs: 5_000, maxBytes: 16 * 1024 };
 
 /** Reads `{"owners": ["0x..."]}`; any other content names no owner. */
 export function controlReader(
-  ask: (request: OutboundRequest) => Promise<OutboundResponse>,
+  send: (request: OutboundRequest) => Promise<OutboundResponse>,
 ): ControlReader {
   return async (url) => {
-    const asked = new URL(WELL_KNOWN, url);
-    const response = await ask({ url: asked, ...LIMITS }).catch((error: unknown) => {
+    const wellKnown = new URL(WELL_KNOWN, url);
+    const response = await send({ url: wellKnown, ...LIMITS }).catch((error: unknown) => {
       if (error instanceof OutboundError) return undefined;
       throw error;
     });

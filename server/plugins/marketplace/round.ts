@@ -59,7 +59,7 @@ export async function probeRound<T extends { host: string }>(
   limits: RoundLimits = ROUND,
 ): Promise<number> {
   const endsAt = performance.now() + limits.roundMs;
-  const asked = new Map<string, number>();
+  const probed = new Map<string, number>();
   const closed = new Set<string>();
   const running = new Map<string, Promise<void>>();
   const faults: unknown[] = [];
@@ -68,8 +68,8 @@ export async function probeRound<T extends { host: string }>(
   const begin = (item: T): void => {
     const { host } = item;
     const startedAt = performance.now();
-    const times = (asked.get(host) ?? 0) + 1;
-    asked.set(host, times);
+    const times = (probed.get(host) ?? 0) + 1;
+    probed.set(host, times);
     if (times >= limits.perHost) closed.add(host);
     count += 1;
     const run = work

@@ -29,7 +29,7 @@ const HAND_OVER_MS = 10_000;
 export default fp(
   async (app) => {
     const faults: typeof app.refundFaults = {};
-    const turns = new AgentLock({ maxWaiting: 200, maxWaitMs: 10_000 });
+    const refundLock = new AgentLock({ maxWaiting: 200, maxWaitMs: 10_000 });
     app.decorate("refundFaults", faults);
     app.decorate(
       "refunds",
@@ -42,7 +42,7 @@ export default fp(
         readRefunds: (id) => readRefundsOf(app.prisma, [id]),
         // Refunds of one settlement wait here for its row, and not while holding a database connection.
         make: (refund) =>
-          turns
+          refundLock
             .take(refund.settlementId, () =>
               makeRefund(
                 {

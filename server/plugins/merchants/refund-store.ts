@@ -42,10 +42,10 @@ export interface MakingRefunds {
  * Reserves the refund's amount and passes its authorization to the settlement engine, or does neither: there is no step
  * in between at which a process could die. Concurrent refunds of the same settlement wait for its row's lock.
  */
-export async function makeRefund(deps: MakingRefunds, asked: RefundToMake): Promise<RefundMade> {
+export async function makeRefund(deps: MakingRefunds, refund: RefundToMake): Promise<RefundMade> {
   try {
     const made = await inTransaction(deps.pool, async (sql) => {
-      const result = await reserve(deps, sql, asked);
+      const result = await reserve(deps, sql, refund);
       // If the refund is not made, all its writes are rolled back.
       if (result.outcome !== "made") throw new NotMade(result);
       return result;
@@ -54,7 +54,7 @@ export async function makeRefund(deps: MakingRefunds, asked: RefundToMake): Prom
     return made;
   } catch (error) {
     if (error instanceof NotMade) return error.result;
-    throw gasRefusals(error).get(asked.id) ?? error;
+    throw gasRefusals(error).get(refund.id) ?? error;
   }
 }
 
@@ -66,8 +66,8 @@ class NotMade extends Error {
   }
 }
 
-async function reserve(deps: MakingRefunds, sql: Sql, asked: RefundToMake): Promise<RefundMade> {
-  const { owner, authorization } = asked;
+async function reserve(deps: MakingRefunds, sql: Sql, refund: RefundToMake): Promise<RefundMade> {
+  const { owner, authorization } = refund;
   // SQL: the lock that serializes concurrent refunds of one settlement.
   const { rows: held } = await sql.query<{ value: bigint }>(
     `SELECT value FROM settlements
@@ -75,7 +75,7 @@ async function reserve(deps: MakingRefunds, sql: Sql, asked: RefundToMake): Prom
         AND (kind = 'facilitated' OR (kind = 'x402' AND relay))
         AND status = 'settled' AND final_at IS NOT NULL
         FOR UPDATE`,
-    [asked.settlementId, owner.address, owner.chainId],
+    [refund.settlementId, owner.address, owner.chainId],
   );
   const settled = held[0];
   if (!settled) return { outcome: "gone" };
@@ -86,11 +86,11 @@ async function reserve(deps: MakingRefunds, sql: Sql, asked: RefundToMake): Prom
             CASE WHEN s.status IN ('failed', 'expired') AND s.final_at IS NOT NULL THEN 0 ELSE r.value END AS taken
        FROM refunds r JOIN settlements s USING (from_address, chain_id, asset, nonce)
       WHERE r.settlement_id = $1`,
-    [asked.settlementId],
+    [refund.settlementId],
   );
   const same = rows.find(({ nonce }) => nonce === authorization.nonce);
   if (same) return { outcome: same.value === authorization.value ? "known" : "out_of_turn" };
-  const number = asked.numberOf(rows.reduce((most, row) => Math.max(most, row.number + 1), 0));
+  const number = refund.numberOf(rows.reduce((most, row) => Math.max(most, row.number + 1), 0));
   if (number === undefined) return { outcome: "out_of_turn" };
   if (rows.length >= MOST_REFUNDS) return { outcome: "too_much", leftAtomic: 0n };
   const leftAtomic = settled.value - rows.reduce((sum, { taken }) => sum + taken, 0n);
@@ -100,9 +100,9 @@ async function reserve(deps: MakingRefunds, sql: Sql, asked: RefundToMake): Prom
     `INSERT INTO refunds (id, owner_id, settlement_id, number, from_address, chain_id, asset, nonce, value)
      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
     [
-      asked.id,
+      refund.id,
       owner.id,
-      asked.settlementId,
+      refund.settlementId,
       number,
       authorization.from,
       authorization.chainId,
@@ -113,12 +113,12 @@ async function reserve(deps: MakingRefunds, sql: Sql, asked: RefundToMake): Prom
   );
   await deps.fault("recorded");
   const { created } = await deps.settlement.accept(sql, {
-    id: asked.id,
+    id: refund.id,
     kind: "refund",
     agentId: null,
     authorization,
     relay: true,
-    ...(asked.merchant !== undefined && { merchant: asked.merchant }),
+    ...(refund.merchant !== undefined && { merchant: refund.merchant }),
   });
   await deps.fault("accepted");
   // If it was submitted to settle as a payment before, it is that payment, and other rules apply.

@@ -57,7 +57,7 @@ export class Refunds {
     const refunds = await this.#deps.readRefunds(paid.id);
     const { authorization } = body;
     if (authorization === undefined)
-      throw await this.#ask({ paid, network, refunds, amount: body.amount });
+      throw await this.#requestSignature({ paid, network, refunds, amount: body.amount });
     const order = readOrder(authorization.order, paid);
     if (body.amount !== undefined && readAmount(body.amount) !== order.value)
       throw refuseField("invalid_amount", "body.amount", "differs from the signed amount");
@@ -69,15 +69,15 @@ export class Refunds {
   }
 
   /** Throws the order to sign: nothing happens before the wallet has signed. */
-  async #ask(asked: {
+  async #requestSignature(request: {
     paid: PaidRow;
     network: NetworkFacts;
     refunds: RefundRow[];
     amount: string | undefined;
   }): Promise<ApiError> {
-    const { paid, network, refunds } = asked;
+    const { paid, network, refunds } = request;
     const left = leftOf(paid, refunds);
-    const amount = asked.amount === undefined ? left : readAmount(asked.amount);
+    const amount = request.amount === undefined ? left : readAmount(request.amount);
     if (amount > left) throw tooMuch(left);
     const validBefore = (await this.#deps.now()) + BigInt(MAX_ORDER_SECONDS);
     const number = refunds.reduce((most, refund) => Math.max(most, refund.number + 1), 0);

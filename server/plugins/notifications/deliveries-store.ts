@@ -27,7 +27,7 @@ export interface Claimed {
   url: string;
   /** Encrypted, the newest first. */
   secrets: Uint8Array[];
-  told: WebhookEvent;
+  event: WebhookEvent;
 }
 
 export interface ClaimedBatch {
@@ -142,7 +142,7 @@ function toClaimed(row: ClaimRow): Claimed {
     attempts,
     url,
     secrets: previousSecret === null ? [secret] : [secret, previousSecret],
-    told: { id: row.notificationId, type: row.type, data: row.data, createdAt: row.createdAt },
+    event: { id: row.notificationId, type: row.type, data: row.data, createdAt: row.createdAt },
   };
 }
 

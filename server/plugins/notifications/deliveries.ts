@@ -131,7 +131,7 @@ export class Deliveries {
   }
 
   async #attempt(claimed: Claimed): Promise<Outcome> {
-    const { webhookId, told, url } = claimed;
+    const { webhookId, event, url } = claimed;
     let secrets: string[];
     try {
       secrets = await Promise.all(
@@ -142,8 +142,8 @@ export class Deliveries {
       const reason = "This webhook's secret cannot be decrypted right now; create a new secret";
       return { kind: "failed", status: null, error: reason, isGone: false };
     }
-    const body = bodyOf(told);
-    return this.#post(url, headersOf(told.id, body, { secrets, at: this.#deps.now() }), body);
+    const body = bodyOf(event);
+    return this.#post(url, headersOf(event.id, body, { secrets, at: this.#deps.now() }), body);
   }
 
   async #post(url: string, headers: Record<string, string>, body: string): Promise<Outcome> {

@@ -88,7 +88,7 @@ export async function nameAddress(
   if (isNew) {
     await note(tx, owner, "email.named", { address: wanted.address });
     if (row.address !== null && before?.pendingAddress !== wanted.address)
-      await tell(tx, owner, row.address, "asked");
+      await notifyOfChange(tx, owner, row.address, "asked");
   }
   return row;
 }
@@ -161,7 +161,7 @@ export async function confirmAddress(
     return undefined;
   if (!row || row.pendingAddress !== token.address) return undefined;
   await tx.mailToken.deleteMany({ where: { ownerId: owner.id, purpose: "confirm" } });
-  if (row.address !== null) await tell(tx, owner, row.address, "moved");
+  if (row.address !== null) await notifyOfChange(tx, owner, row.address, "moved");
   await note(tx, owner, "email.confirmed", { address: token.address });
   return tx.emailAddress.update({
     where: { ownerId: owner.id },
@@ -182,7 +182,8 @@ export async function removeAddress(tx: Db, owner: Owner): Promise<void> {
   await tx.mailToken.deleteMany({ where: { ownerId: owner.id } });
   await tx.emailAddress.delete({ where: { ownerId: owner.id } });
   await note(tx, owner, "email.removed", { address: row.address ?? row.pendingAddress });
-  if (row.address !== null && row.stoppedAt === null) await tell(tx, owner, row.address, "removed");
+  if (row.address !== null && row.stoppedAt === null)
+    await notifyOfChange(tx, owner, row.address, "removed");
 }
 
 /** Needs only the token of a mail: whoever reads the mailbox may unsubscribe it. False if the token is unknown. */
@@ -229,7 +230,7 @@ async function forgetWaiting(tx: Db, ownerId: string): Promise<void> {
   });
 }
 
-async function tell(
+async function notifyOfChange(
   tx: Db,
   owner: Owner,
   address: string,

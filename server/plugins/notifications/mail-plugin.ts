@@ -78,12 +78,12 @@ type Failing = Set<string>;
 /** Mails that failed before come last, because a slow failure must not delay the others. */
 async function makeDueMails({ prisma, log }: FastifyInstance, failing: Failing): Promise<void> {
   const due = await ownersDue(prisma);
-  const inTurn = [
+  const ordered = [
     ...due.filter((ownerId) => !failing.has(ownerId)),
     ...due.filter((ownerId) => failing.has(ownerId)),
   ].values();
   const make = async (): Promise<void> => {
-    for (const ownerId of inTurn)
+    for (const ownerId of ordered)
       try {
         await prisma.$transaction((tx) => makeMails(tx, ownerId));
         failing.delete(ownerId);

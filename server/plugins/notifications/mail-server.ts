@@ -30,11 +30,11 @@ export interface MailServer {
 }
 
 /** Timeouts for each step, and for the whole: a server that sends single bytes is as bad as a silent one. */
-const PATIENCE = { stepMs: 10_000, wholeMs: 30_000 };
+const SMTP_TIMEOUTS = { stepMs: 10_000, wholeMs: 30_000 };
 const MAX_REASON = 200;
 
 /** The connection to the server; the doctor uses it too. */
-export function transportOf(settings: MailSettings, patience = PATIENCE): Transporter {
+export function transportOf(settings: MailSettings, timeouts = SMTP_TIMEOUTS): Transporter {
   const { host, port, user, password } = settings;
   return createTransport({
     host,
@@ -45,10 +45,10 @@ export function transportOf(settings: MailSettings, patience = PATIENCE): Transp
     ignoreTLS: settings.isLoopback,
     tls: { minVersion: "TLSv1.2", rejectUnauthorized: !settings.isLoopback },
     ...(user === undefined || password === undefined ? {} : { auth: { user, pass: password } }),
-    connectionTimeout: patience.stepMs,
-    greetingTimeout: patience.stepMs,
-    dnsTimeout: patience.stepMs,
-    socketTimeout: patience.stepMs,
+    connectionTimeout: timeouts.stepMs,
+    greetingTimeout: timeouts.stepMs,
+    dnsTimeout: timeouts.stepMs,
+    socketTimeout: timeouts.stepMs,
     maxResponseSize: 16 * 1024,
     disableFileAccess: true,
     disableUrlAccess: true,
@@ -57,17 +57,17 @@ export function transportOf(settings: MailSettings, patience = PATIENCE): Transp
 
 export function mailServer(
   settings: MailSettings,
-  patience: { stepMs: number; wholeMs: number } = PATIENCE,
+  timeouts: { stepMs: number; wholeMs: number } = SMTP_TIMEOUTS,
 ): MailServer {
   const { from } = settings;
-  const transport = transportOf(settings, patience);
+  const transport = transportOf(settings, timeouts);
   const hide = hideSecrets(settings.secrets);
   const domain = from.address.slice(from.address.lastIndexOf("@") + 1);
   return {
     async send({ id, to, subject, text, html, date, unsubscribeUrl }) {
       try {
         await transport.sendMail({
-          signal: AbortSignal.timeout(patience.wholeMs),
+          signal: AbortSignal.timeout(timeouts.wholeMs),
           from,
           to: { name: "", address: to },
           subject: plainWords(subject, 150),

@@ -59,12 +59,12 @@ export async function makeMails(
   ];
   let made = 0;
   for (const kind of kinds) {
-    const told = await take(tx, ownerId, { isUrgent: kind === "urgent", most });
-    if (told.isMore && kind === "digest")
+    const batch = await take(tx, ownerId, { isUrgent: kind === "urgent", most });
+    if (batch.isMore && kind === "digest")
       await tx.emailAddress.update({ where: { ownerId }, data: { nextDigestAt: now } });
-    if (told.count === 0) continue;
+    if (batch.count === 0) continue;
     const owner = await tx.owner.findUniqueOrThrow({ where: { id: ownerId } });
-    const content: MailContent = { kind, owner: getAddress(owner.address), told };
+    const content: MailContent = { kind, owner: getAddress(owner.address), told: batch };
     await tx.mail.create({ data: mailRow(ownerId, address, content, { now }) });
     made += 1;
   }

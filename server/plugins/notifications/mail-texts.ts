@@ -105,28 +105,30 @@ function addressChanged(
 }
 
 function report(
-  { kind, owner, told }: { kind: "urgent" | "digest"; owner: string; told: MailBatch },
+  { kind, owner, told: batch }: { kind: "urgent" | "digest"; owner: string; told: MailBatch },
   place: Place,
 ): Letter {
   const isUrgent = kind === "urgent";
-  const isOne = isUrgent && told.count === 1;
-  const items = told.items.map((item) => itemLine(item, place, isOne));
-  const more = isUrgent ? told.count - told.items.length : 0;
-  const [first] = told.items;
+  const isOne = isUrgent && batch.count === 1;
+  const items = batch.items.map((item) => itemLine(item, place, isOne));
+  const more = isUrgent ? batch.count - batch.items.length : 0;
+  const [first] = batch.items;
   const title = isUrgent
     ? isOne && first
       ? headline(first)
-      : `${told.count} alerts need your attention`
+      : `${batch.count} alerts need your attention`
     : "What your agents did";
   // A digest counts everything, and lists the newest events that are not plain payments.
   const lines = isUrgent
     ? items
-    : [...told.groups.map((group) => groupLine(group, place)), ...leftOut(told), ...items];
-  const lead = isUrgent ? [] : [`${span(told)}, for the wallet ${owner}.`];
-  if (told.isMore)
-    lead.push(`This mail lists the first ${told.count} events. Later events are in the next mail.`);
+    : [...batch.groups.map((group) => groupLine(group, place)), ...leftOut(batch), ...items];
+  const lead = isUrgent ? [] : [`${span(batch)}, for the wallet ${owner}.`];
+  if (batch.isMore)
+    lead.push(
+      `This mail lists the first ${batch.count} events. Later events are in the next mail.`,
+    );
   return {
-    subject: isUrgent ? `Purser: ${title}` : `Purser: ${plural(told.count, "event")}`,
+    subject: isUrgent ? `Purser: ${title}` : `Purser: ${plural(batch.count, "event")}`,
     title,
     lead,
     lines:

@@ -29,11 +29,11 @@ export function readMetadata(metadata: Record<string, unknown>): Omit<Client, "i
       throw new OauthError("invalid_redirect_uri", `redirect_uris[${index}] ${why}.`);
     return uri as string;
   });
-  const speaks = (list: unknown, word: string): boolean =>
+  const supports = (list: unknown, word: string): boolean =>
     list === undefined || (Array.isArray(list) && list.includes(word));
-  if (!speaks(grants, "authorization_code"))
+  if (!supports(grants, "authorization_code"))
     throw new OauthError("invalid_client_metadata", "grant_types must name authorization_code.");
-  if (!speaks(responses, "code"))
+  if (!supports(responses, "code"))
     throw new OauthError("invalid_client_metadata", "response_types must name code.");
   const name = plainWords(metadata["client_name"], MAX_NAME);
   return { redirectUris, name: name === "" ? "Unnamed program" : name };

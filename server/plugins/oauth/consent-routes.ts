@@ -30,7 +30,7 @@ export const consentRoutes: FastifyPluginAsyncTypebox = async (app) => {
   acceptEmptyJson(app);
   app.addHook("onSend", async (_request, reply) => void reply.header("cache-control", "no-store"));
   const tags = ["owners: connections"];
-  const issuerFor = (request: FastifyRequest) => app.ownOrigins.asAsked(request);
+  const issuerFor = (request: FastifyRequest) => app.ownOrigins.originOf(request);
 
   app.post(
     "/api/oauth/requests",

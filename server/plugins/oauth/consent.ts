@@ -105,8 +105,8 @@ function whyNot(
 }
 
 /** Clients without support for resource indicators name none: there is only one resource. */
-export const isResource = (asked: string | undefined, resource: string): boolean =>
-  asked === undefined || asked.replace(/\/$/, "") === resource;
+export const isResource = (requested: string | undefined, resource: string): boolean =>
+  requested === undefined || requested.replace(/\/$/, "") === resource;
 
 async function clientOf(app: FastifyInstance, clientId: string | undefined): Promise<Client> {
   if (clientId === undefined) throw refused("client_id is missing.");
@@ -163,9 +163,9 @@ export async function allow(
   { requestId, sessionId, issuer }: Answer,
   agentId: string,
 ): Promise<string> {
-  const asked = { requestId, sessionId, ownerId: call.owner.id };
+  const requested = { requestId, sessionId, ownerId: call.owner.id };
   const work = async ({ tx, audit, permitKey }: LockedAgent) => {
-    const request = await findOpenRequest(tx, asked);
+    const request = await findOpenRequest(tx, requested);
     if (!request) throw requestOver();
     const expiresAt = keyEnd(request);
     await permitKey(request.label, expiresAt);
@@ -174,7 +174,7 @@ export async function allow(
     const { clientId, clientName, redirectUri, label, state } = request;
     const program = { clientId, clientName, redirectUri };
     await insertConnection(tx, { keyId, agentId, label, expiresAt, program });
-    if (!(await decideRequest(tx, asked, { keyId, codeHash: hashSecret(code) })))
+    if (!(await decideRequest(tx, requested, { keyId, codeHash: hashSecret(code) })))
       throw requestOver();
     await noteClientUse(tx, clientId);
     const after = { id: keyId, label, ...program, expiresAt: expiresAt.toISOString() };
@@ -186,9 +186,9 @@ export async function allow(
 
 export async function deny(call: OwnerCall, answer: Answer): Promise<string> {
   const { requestId, sessionId, issuer } = answer;
-  const asked = { requestId, sessionId, ownerId: call.owner.id };
-  const request = await findOpenRequest(call.prisma, asked);
-  if (!request || !(await decideRequest(call.prisma, asked))) throw requestOver();
+  const requested = { requestId, sessionId, ownerId: call.owner.id };
+  const request = await findOpenRequest(call.prisma, requested);
+  if (!request || !(await decideRequest(call.prisma, requested))) throw requestOver();
   const { redirectUri, state } = request;
   return redirectTo(redirectUri, { error: "access_denied", state, iss: issuer });
 }

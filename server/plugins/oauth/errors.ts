@@ -32,7 +32,7 @@ export function sendOauthError(
   const problem = toApiError(error);
   if (problem.status >= 500)
     request.log.error({ err: error, code: problem.code }, "request failed");
-  const word =
+  const code =
     problem.status === 429 || problem.status === 503
       ? "temporarily_unavailable"
       : problem.status >= 500
@@ -43,7 +43,7 @@ export function sendOauthError(
   return reply
     .code(status)
     .headers(problem.headers)
-    .send({ error: word, error_description: problem.message });
+    .send({ error: code, error_description: problem.message });
 }
 
 /** In the "server error" range of JSON-RPC; the problem itself is in `data`. */

@@ -59,7 +59,7 @@ export const metadataRoutes: FastifyPluginAsyncTypebox = async (app) => {
           response: { 200: ProtectedResource },
         },
       },
-      async (request) => protectedResource(app.ownOrigins.asAsked(request)),
+      async (request) => protectedResource(app.ownOrigins.originOf(request)),
     );
   for (const path of SERVER_PATHS)
     app.get(
@@ -72,6 +72,6 @@ export const metadataRoutes: FastifyPluginAsyncTypebox = async (app) => {
           response: { 200: AuthorizationServer },
         },
       },
-      async (request) => authorizationServer(app.ownOrigins.asAsked(request)),
+      async (request) => authorizationServer(app.ownOrigins.originOf(request)),
     );
 };

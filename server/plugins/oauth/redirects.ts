@@ -50,10 +50,10 @@ export function whyNotRedirect(text: string): string | undefined {
  * Must equal a registered URI. On loopback any port is accepted, because a program uses a free one (RFC 8252 section
  * 7.3).
  */
-export function isRegistered(asked: string, registered: readonly string[]): boolean {
-  if (whyNotRedirect(asked) !== undefined) return false;
-  if (registered.includes(asked)) return true;
-  const plain = withoutPort(asked);
+export function isRegistered(redirectUri: string, registered: readonly string[]): boolean {
+  if (whyNotRedirect(redirectUri) !== undefined) return false;
+  if (registered.includes(redirectUri)) return true;
+  const plain = withoutPort(redirectUri);
   return plain !== undefined && registered.some((one) => withoutPort(one) === plain);
 }
 

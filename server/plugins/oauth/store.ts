@@ -125,16 +125,16 @@ const openAt = ({ requestId, ownerId, sessionId }: AuthorizationRequest, now: Da
 /** A request of this session that was not answered yet. */
 export async function findOpenRequest(
   db: Db,
-  asked: AuthorizationRequest,
+  request: AuthorizationRequest,
 ): Promise<RequestRow | undefined> {
-  const found = await db.oauthRequest.findFirst({ where: openAt(asked, await databaseNow(db)) });
+  const found = await db.oauthRequest.findFirst({ where: openAt(request, await databaseNow(db)) });
   return found ?? undefined;
 }
 
 /** Answers it once: of two concurrent calls, one gets true. */
 export async function decideRequest(
   tx: Db,
-  asked: AuthorizationRequest,
+  request: AuthorizationRequest,
   granted?: { keyId: string; codeHash: Buffer },
 ): Promise<boolean> {
   const now = await databaseNow(tx);
@@ -144,7 +144,7 @@ export async function decideRequest(
     codeExpiresAt: secondsAfter(now, CODE_SECONDS),
   };
   const { count } = await tx.oauthRequest.updateMany({
-    where: openAt(asked, now),
+    where: openAt(request, now),
     data: { decidedAt: now, ...code },
   });
   return count === 1;

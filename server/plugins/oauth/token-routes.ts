@@ -126,9 +126,9 @@ export const tokenRoutes: FastifyPluginAsyncTypebox = async (app) => {
     if (type !== "authorization_code" && type !== "refresh_token")
       throw new OauthError("unsupported_grant_type", "authorization_code or refresh_token.");
     const clientId = text("client_id");
-    const asked = body["resource"];
-    const resource = resourceOf(app.ownOrigins.asAsked(request));
-    if (!isResource(typeof asked === "string" ? asked : undefined, resource))
+    const requested = body["resource"];
+    const resource = resourceOf(app.ownOrigins.originOf(request));
+    if (!isResource(typeof requested === "string" ? requested : undefined, resource))
       throw new OauthError("invalid_target", `resource must be ${resource}.`);
     const isCode = type === "authorization_code";
     const shown = text(isCode ? "code" : "refresh_token");

@@ -19,7 +19,7 @@ import {
   insertPrepared,
   insertUsed,
   KEPT_BYTES_PER_DAY,
-  takeRoom,
+  takeQuota,
   type PreparedWallet,
 } from "./store.ts";
 
@@ -126,7 +126,7 @@ export class OwnerOrders {
     const wanted = readOrder(draft.kind, draft.build({ nonce, deadlineSeconds }));
     if (wanted === undefined || orderDigest(draft.kind, wanted, draft.chainId) !== signed.digest)
       throw new SignatureNeeded(draft, "policy_changed");
-    await takeRoomFor(tx, owner, signed);
+    await takeQuotaFor(tx, owner, signed);
     const row = {
       nonce,
       kind: draft.kind,
@@ -142,7 +142,7 @@ export class OwnerOrders {
   }
 
   /** Runs a change; if it turns out to need the owner's wallet, the response is the order to sign. */
-  async answering<T>(owner: OrderOwner, work: () => Promise<T>): Promise<T> {
+  async requestingSignature<T>(owner: OrderOwner, work: () => Promise<T>): Promise<T> {
     try {
       return await work();
     } catch (error) {
@@ -150,11 +150,11 @@ export class OwnerOrders {
       // A move is signed by both wallets; every other order by the owner alone.
       if (owner.second && error.draft.kind !== "MoveOwner")
         throw new ApiError("second_wallet_only_tightens");
-      throw await this.#ask(owner, error);
+      throw await this.#requestSignature(owner, error);
     }
   }
 
-  async #ask(owner: OrderOwner, { draft, code }: SignatureNeeded): Promise<ApiError> {
+  async #requestSignature(owner: OrderOwner, { draft, code }: SignatureNeeded): Promise<ApiError> {
     const nonce: Hex = `0x${randomBytes(32).toString("hex")}`;
     return this.#deps.prisma.$transaction(async (tx) => {
       const nowSeconds = Math.floor((await databaseNow(tx)).getTime() / 1000);
@@ -162,7 +162,7 @@ export class OwnerOrders {
       const order = draft.build({ nonce, deadlineSeconds });
       const { kind, agentId, chainId, version, wallet } = draft;
       // Checks the quota first, so that no order is signed that would then be refused.
-      await takeRoomFor(tx, owner, { kind, order }, { dryRun: true });
+      await takeQuotaFor(tx, owner, { kind, order }, { dryRun: true });
       if (wallet) {
         const digest = orderDigest(kind, order, chainId);
         const row = { nonce, kind, agentId, chainId, version, document: order, digest };
@@ -182,7 +182,7 @@ export class OwnerOrders {
 /** The estimated size of the order's row, its audit entries with payees' names, and the indexes. */
 const ORDER_BYTES = 8192;
 
-async function takeRoomFor(
+async function takeQuotaFor(
   tx: Db,
   owner: OrderOwner,
   { kind, order, signature = "" }: { kind: OrderKind; order: object; signature?: string },
@@ -192,11 +192,11 @@ async function takeRoomFor(
   if (kind === "MoveOwner") return;
   // The signature is stored in the order's row and in the audit.
   const bytes = ORDER_BYTES + Buffer.byteLength(JSON.stringify(order)) + 2 * signature.length;
-  const seconds = await takeRoom(tx, owner.id, { bytes, dryRun });
-  if (seconds > 0) throw noRoom(seconds);
+  const seconds = await takeQuota(tx, owner.id, { bytes, dryRun });
+  if (seconds > 0) throw quotaExceeded(seconds);
 }
 
-export const noRoom = (seconds: number): ApiError =>
+export const quotaExceeded = (seconds: number): ApiError =>
   new ApiError("rate_limited", {
     detail: `An owner's changes may use ${KEPT_BYTES_PER_DAY / 1024 / 1024} MB a day, and this change exceeds that. Nothing was changed. You can still pause, lower, remove, revoke and withdraw.`,
     extra: { retryAfterSeconds: seconds },

@@ -41,7 +41,7 @@ export const KEPT_BYTES_PER_DAY = 32 * 1024 * 1024;
  * Takes bytes from the owner's daily quota, or only checks it. Returns 0, or the seconds until there is enough, in
  * which case nothing was taken.
  */
-export async function takeRoom(
+export async function takeQuota(
   tx: Db,
   ownerId: string,
   { bytes, dryRun }: { bytes: number; dryRun: boolean },

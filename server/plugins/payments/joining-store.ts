@@ -42,7 +42,7 @@ export function markDelivered(sql: Sql): JoiningStore["told"] {
   }, GROUPS);
   return async (told) => {
     const { ref, key, atMs } = told;
-    if (ref.call === undefined) return groups.ask(told);
+    if (ref.call === undefined) return groups.fetch(told);
     // SQL: one after the other with a cancellation that comes at the same moment.
     await sql.query("SELECT purser_call_told($1, $2, $3, $4, $5)", [
       ref.subjectId,

@@ -46,7 +46,7 @@ export async function checkBalances(
   const [known, now] = await Promise.all([deps.knownBalances(moved), deps.balancesAt(moved, to)]);
   if (!now) return [];
   const holds = (wallet: Address): bigint => now.get(wallet) ?? 0n;
-  const late = await cameLate(
+  const late = await lateChanges(
     deps,
     moved.flatMap((wallet) => {
       const before = known.get(wallet);
@@ -91,19 +91,19 @@ export async function checkBalances(
  * How much these wallets' balances changed since they were last known, by logs that arrived after their blocks had been
  * read.
  */
-async function cameLate(
+async function lateChanges(
   deps: BalanceDeps,
-  asked: readonly { wallet: Address; since: bigint }[],
+  wanted: readonly { wallet: Address; since: bigint }[],
   before: bigint,
 ): Promise<Map<Address, bigint>> {
   const late = new Map<Address, bigint>();
   const oldest = before > LOOK_BACK ? before - LOOK_BACK : 0n;
-  const first = asked.reduce((least, { since }) => (since < least ? since : least), before);
+  const first = wanted.reduce((least, { since }) => (since < least ? since : least), before);
   const from = first > oldest ? first : oldest;
   if (from >= before) return late;
-  const asking = asked.map(({ wallet }) => wallet);
-  const logs = await deps.logs(asking, from, before - 1n);
-  for (const { wallet, since } of asked) {
+  const wallets = wanted.map(({ wallet }) => wallet);
+  const logs = await deps.logs(wallets, from, before - 1n);
+  for (const { wallet, since } of wanted) {
     const own = logs.filter(({ blockNumber }) => blockNumber >= since);
     const change = changesOf(own, new Map([[wallet, ""]])).get(wallet);
     if (change !== undefined) late.set(wallet, change);

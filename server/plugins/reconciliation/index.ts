@@ -10,8 +10,8 @@ import { newId } from "../../core/ids.ts";
 import {
   readNonce,
   readReceipt,
-  readShown,
-  withSent,
+  readReceiptWithCall,
+  withCall,
   type RpcReceipt,
 } from "../../infra/chain/contracts.ts";
 import { inBackground } from "../../infra/jobs.ts";
@@ -91,8 +91,8 @@ export default fp(
     const networks = app.chains.all.map(({ network }) => network);
     app.decorate("reconciliation", {
       read: async (chainId: number) => {
-        const book = reconciliation.get(chainId);
-        return book !== undefined && pass(book);
+        const entry = reconciliation.get(chainId);
+        return entry !== undefined && pass(entry);
       },
       assertCurrent: async (chainId: number) => reconciliation.get(chainId)?.hold.assertOver(),
       stateFor: (ownerId: string) => readState(app.prisma, networks, ownerId),
@@ -108,7 +108,7 @@ export default fp(
       delay(timings.reconcileFirstMs, undefined, { ref: false }),
     ]);
     inBackground(app, () => {
-      for (const [chainId, book] of reconciliation) loops.push(loop(chainId, book));
+      for (const [chainId, entry] of reconciliation) loops.push(loop(chainId, entry));
     });
     app.addHook("preClose", async () => {
       closing.abort();
@@ -131,11 +131,12 @@ export default fp(
         return found;
       };
       const proofSeconds = (network.confirmations * network.blockTimeMs + PROOF_MS) / 1_000;
-      const healing: RepairDeps = {
+      const repairDeps: RepairDeps = {
         ...key,
         receipt: (hash) => readReceipt(rpc, hash),
-        shown: (hash, row) => readShown(rpc, hash, row),
-        allShown: (hash, row) => rpc.witnesses((endpoint) => readShown(endpoint, hash, row)),
+        receiptFor: (hash, row) => readReceiptWithCall(rpc, hash, row),
+        receiptsFor: (hash, row) =>
+          rpc.witnesses((endpoint) => readReceiptWithCall(endpoint, hash, row)),
         blockTime: async (block) => (await readBlock(chain, block))?.at,
         isOurs: (hash) => isOurTransaction(app.pool, hash),
         finalize: (outcomes) => finalizeSettlements(app.pool, chainId, outcomes),
@@ -150,7 +151,7 @@ export default fp(
       };
       const rows = (keys: readonly { from: string; nonce: string }[]) =>
         store.readRows(app.pool, key, keys);
-      const heals = (finding: Finding) => repair(healing, finding);
+      const repairFinding = (finding: Finding) => repair(repairDeps, finding);
       const wallets = knownWallets();
       const reader = new Reconciler({
         confirmations: network.confirmations,
@@ -168,12 +169,12 @@ export default fp(
         knownBalances: (those) => store.readKnownBalances(app.prisma, chainId, those),
         rows,
         claims: (range) => store.readClaims(app.prisma, key, range),
-        unshown: async (claims) => {
+        notShown: async (claims) => {
           const missing: LedgerRow[] = [];
           for (const row of claims) {
             if (receipts.size > MAX_RECEIPTS) receipts.clear();
-            const told = row.txHash === null ? null : await receipt(row.txHash);
-            const found = told && (await withSent(rpc, told, row));
+            const known = row.txHash === null ? null : await receipt(row.txHash);
+            const found = known && (await withCall(rpc, known, row));
             const authorization = { chainId, ...row };
             if (!found || schemeOf(authorization).outcomeIn(found, authorization) !== "paid")
               missing.push(row);
@@ -181,7 +182,7 @@ export default fp(
           }
           return missing;
         },
-        repair: heals,
+        repair: repairFinding,
         lease: (firstBlock) =>
           cursors.leaseCursor(app.prisma, key, {
             owner,
@@ -211,9 +212,9 @@ export default fp(
           for (const open of await store.readOpenOnRows(app.prisma, chainId)) {
             const [from = "", ...rest] = open.key.split(":");
             const nonce = rest.join(":");
-            const row = await healing.row({ from, nonce });
+            const row = await repairDeps.row({ from, nonce });
             const finding = { ...open, ...(row && { row }) };
-            if (await agrees(healing, finding)) await healing.repaired(finding);
+            if (await agrees(repairDeps, finding)) await repairDeps.repaired(finding);
           }
         },
         lanes: (finalBlock) =>
@@ -224,9 +225,9 @@ export default fp(
               lanes: () => store.readLaneNonces(app.pool, chainId),
               nonceAt: (address, block) => readNonce(rpc, address, `0x${block.toString(16)}`),
               receipt,
-              withSent: (told, row) => withSent(rpc, told, row),
+              withCall: (found, row) => withCall(rpc, found, row),
               rows,
-              repair: heals,
+              repair: repairFinding,
               patience,
             },
             finalBlock,
@@ -284,17 +285,17 @@ export default fp(
       };
     }
 
-    async function loop(chainId: number, book: ChainReconciliation): Promise<void> {
+    async function loop(chainId: number, entry: ChainReconciliation): Promise<void> {
       let waitMs = 0;
       while (!closing.signal.aborted) {
         try {
-          waitMs = (await pass(book)) ? BREATH_MS : book.pollMs();
+          waitMs = (await pass(entry)) ? BREATH_MS : entry.pollMs();
         } catch (error) {
           if (closing.signal.aborted) return;
-          waitMs = Math.min(waitMs * 2 + book.pollMs(), MAX_POLL_MS);
+          waitMs = Math.min(waitMs * 2 + entry.pollMs(), MAX_POLL_MS);
           app.log.warn({ err: error, chainId }, "the chain could not be compared; will retry");
         }
-        await book.rest(waitMs).catch(() => undefined);
+        await entry.rest(waitMs).catch(() => undefined);
       }
     }
   },

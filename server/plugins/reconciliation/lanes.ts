@@ -16,7 +16,7 @@ export interface LaneDeps {
   nonceAt(address: string, block: bigint): Promise<bigint>;
   receipt(hash: Hex): Promise<RpcReceipt | null>;
   /** With the transaction's call, if the row's scheme needs it. */
-  withSent(receipt: RpcReceipt, row: LedgerRow): Promise<RpcReceipt | null>;
+  withCall(receipt: RpcReceipt, row: LedgerRow): Promise<RpcReceipt | null>;
   rows(authorizations: readonly { from: string; nonce: string }[]): Promise<Map<string, LedgerRow>>;
   repair(finding: Finding): Promise<Repair>;
   patience: Patience;
@@ -30,12 +30,12 @@ const AT_ONCE = 8;
 export type LanesRead = "done" | "waiting" | "more";
 
 export async function readLanes(deps: LaneDeps, finalBlock: bigint): Promise<LanesRead> {
-  let told: LanesRead = "done";
+  let result: LanesRead = "done";
   for (const { address } of await deps.lanes()) {
     const read = await readLane(deps, address, finalBlock);
-    if (read === "more" || told === "done") told = read;
+    if (read === "more" || result === "done") result = read;
   }
-  return told;
+  return result;
 }
 
 async function readLane(deps: LaneDeps, address: string, finalBlock: bigint): Promise<LanesRead> {
@@ -100,7 +100,7 @@ async function follow(
     }
   };
   await Promise.all(Array.from({ length: AT_ONCE }, work));
-  const strange: bigint[] = [];
+  const foreign: bigint[] = [];
   const holdsUp = async (nonce: bigint, tx: Stored | undefined): Promise<boolean> => {
     const receipt = receipts.get(nonce);
     if (tx && receipt) return (await judge(deps, tx.items, receipt)) === "wait";
@@ -108,12 +108,12 @@ async function follow(
     if (!deps.patience.isOver(`${address}:${nonce}`, deps.patience.timings.reconcileAbsentMs))
       return true;
     deps.patience.forget(`${address}:${nonce}`);
-    strange.push(nonce);
+    foreign.push(nonce);
     return false;
   };
   let next = from;
   while (next < end && !(await holdsUp(next, byNonce.get(next)))) next += 1n;
-  await ring(deps, address, strange, finalBlock);
+  await raiseAlarm(deps, address, foreign, finalBlock);
   return next;
 }
 
@@ -126,14 +126,14 @@ async function receiptOf(deps: LaneDeps, hashes: readonly Hex[]): Promise<RpcRec
 }
 
 /** One alarm for consecutive nonces. */
-async function ring(
+async function raiseAlarm(
   deps: LaneDeps,
   address: string,
-  strange: readonly bigint[],
+  foreign: readonly bigint[],
   finalBlock: bigint,
 ): Promise<void> {
-  const [first] = strange;
-  const last = strange.at(-1);
+  const [first] = foreign;
+  const last = foreign.at(-1);
   if (first === undefined || last === undefined) return;
   await deps.repair({
     kind: "relayer_nonce",
@@ -141,7 +141,7 @@ async function ring(
     agentId: null,
     blockNumber: finalBlock,
     txHash: null,
-    detail: { lane: address, firstNonce: first, lastNonce: last, count: strange.length },
+    detail: { lane: address, firstNonce: first, lastNonce: last, count: foreign.length },
   });
 }
 
@@ -152,14 +152,14 @@ async function judge(
   receipt: RpcReceipt,
 ): Promise<Repair> {
   const rows = await deps.rows(items.map(({ fromAddress: from, nonce }) => ({ from, nonce })));
-  let told: Repair = "done";
+  let result: Repair = "done";
   for (const item of items) {
     const row = rows.get(keyOf({ from: item.fromAddress, nonce: item.nonce }));
-    const shown = row && (await deps.withSent(receipt, row));
-    const finding = row && shown && findingOf(deps.chainId, row, shown);
-    if (finding && (await deps.repair(finding)) === "wait") told = "wait";
+    const withCall = row && (await deps.withCall(receipt, row));
+    const finding = row && withCall && findingOf(deps.chainId, row, withCall);
+    if (finding && (await deps.repair(finding)) === "wait") result = "wait";
   }
-  return told;
+  return result;
 }
 
 function findingOf(chainId: number, row: LedgerRow, receipt: RpcReceipt): Finding | undefined {

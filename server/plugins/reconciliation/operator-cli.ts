@@ -16,7 +16,7 @@ import { createPool } from "../../infra/db/pool.ts";
 import { createPrisma, type PrismaClient } from "../../infra/db/prisma.ts";
 import { actAsOperator, lastOperatorActs, type OperatorEntry } from "../audit/operators.ts";
 import { readAgainFrom } from "./cursor-store.ts";
-import { closeByHand } from "./store.ts";
+import { closeManually } from "./store.ts";
 
 const OPTIONS = {
   network: { type: "string" },
@@ -56,14 +56,14 @@ const COMMANDS: Readonly<Record<string, (work: Work) => Promise<void>>> = {
     if (kind === undefined) throw wrong("heal-difference needs --kind, as shown in the alarm");
     const why = whyOf(values);
     await prisma.$transaction(async (tx) => {
-      const healed = await closeByHand(tx, { chainId: network.chainId, kind, key });
-      if (healed.length === 0) throw wrong(`no ${kind} is open on ${network.id}`);
-      for (const each of healed)
+      const closed = await closeManually(tx, { chainId: network.chainId, kind, key });
+      if (closed.length === 0) throw wrong(`no ${kind} is open on ${network.id}`);
+      for (const each of closed)
         say(`${kind} ${each.key}${each.agentId ? ` (${each.agentId})` : ""}`);
-      const what = { network: network.id, kind, keys: healed.map((each) => each.key), why };
+      const what = { network: network.id, kind, keys: closed.map((each) => each.key), why };
       await actAsOperator(tx, config, "ledger.difference_healed", what);
       if (values["dry-run"]) throw new ReadOnly();
-      say(`${healed.length} healed.`);
+      say(`${closed.length} healed.`);
     });
   },
 

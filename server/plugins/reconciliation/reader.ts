@@ -27,7 +27,7 @@ export interface ReaderDeps extends Pick<BalanceDeps, "balancesAt" | "knownBalan
   rows(authorizations: readonly { from: string; nonce: string }[]): Promise<Map<string, LedgerRow>>;
   claims(range: { from: bigint; to: bigint; limit: number }): Promise<LedgerRow[]>;
   /** The third-party payments among these that their own transactions do not show. */
-  unshown(claims: readonly LedgerRow[]): Promise<LedgerRow[]>;
+  notShown(claims: readonly LedgerRow[]): Promise<LedgerRow[]>;
   repair(finding: Finding): Promise<Repair>;
   lease(firstBlock: bigint): Promise<Cursor | undefined>;
   rewind(args: { nextBlock: bigint; readBefore: bigint }): Promise<void>;
@@ -139,7 +139,7 @@ export class Reconciler {
     if ((await this.#deps.block(to))?.hash !== end.hash || !belongTo(logs, to, end.hash))
       return undefined;
     if (cursor.readBefore !== null && from < cursor.readBefore)
-      await this.#takeBack(from, to, logs);
+      await this.#voidGone(from, to, logs);
     const isAgainOver = cursor.readBefore !== null && to + 1n >= cursor.readBefore;
     const isStored = await this.#deps.store({
       nextBlock: to + 1n,
@@ -174,10 +174,10 @@ export class Reconciler {
     claims: readonly LedgerRow[],
   ): Promise<Finding[]> {
     const isOurs = (row: LedgerRow): boolean => wallets.has(row.from);
-    const strangers = claims.filter((row) => !isOurs(row));
+    const thirdParty = claims.filter((row) => !isOurs(row));
     const [rows, unshown] = await Promise.all([
       this.#deps.rows(logs.flatMap((log) => (log.event === "transfer" ? [] : [log]))),
-      this.#deps.unshown(strangers),
+      this.#deps.notShown(thirdParty),
     ]);
     const found = compareSpan({ logs, wallets, rows, claims: claims.filter(isOurs) });
     return [...found, ...unshown.map(notOnChain)];
@@ -212,8 +212,8 @@ export class Reconciler {
     const logs = await this.#readAll([...wallets.keys()], from, safe);
     const unseen = logs.filter((log) => !this.#shown.has(placeOf(log)));
     // With all logs of the transaction, because an authorization's use and its transfer explain each other.
-    const ofTheirs = new Set(unseen.map(({ txHash }) => txHash));
-    const together = logs.filter(({ txHash }) => ofTheirs.has(txHash));
+    const transactions = new Set(unseen.map(({ txHash }) => txHash));
+    const together = logs.filter(({ txHash }) => transactions.has(txHash));
     const cut = await this.#repairAll(await this.#findings(wallets, together, []));
     const arrived = unseen.flatMap((log) => {
       const agentId = log.event === "transfer" && wallets.get(log.to);
@@ -251,7 +251,7 @@ export class Reconciler {
     return rows;
   }
 
-  async #takeBack(from: bigint, to: bigint, logs: readonly WalletLog[]): Promise<void> {
+  async #voidGone(from: bigint, to: bigint, logs: readonly WalletLog[]): Promise<void> {
     const seen = new Set(logs.map(placeOf));
     for (const finding of await this.#deps.goneIncoming({ from, to, seen }))
       await this.#deps.repair(finding);

@@ -19,9 +19,9 @@ export interface RepairDeps {
   asset: Address;
   receipt(hash: Hex): Promise<RpcReceipt | null>;
   /** The receipt with everything needed to decide about this row. */
-  shown(hash: Hex, row: LedgerRow): Promise<RpcReceipt | null>;
+  receiptFor(hash: Hex, row: LedgerRow): Promise<RpcReceipt | null>;
   /** Each endpoint's own receipt, and how many must return none before there is none. */
-  allShown(hash: Hex, row: LedgerRow): Promise<Witnesses<RpcReceipt | null>>;
+  receiptsFor(hash: Hex, row: LedgerRow): Promise<Witnesses<RpcReceipt | null>>;
   blockTime(block: bigint): Promise<Date | undefined>;
   isOurs(hash: Hex): Promise<boolean>;
   finalize(outcomes: readonly ProvenOutcome[]): Promise<unknown>;
@@ -112,7 +112,7 @@ export async function repair(deps: RepairDeps, finding: Finding): Promise<Repair
   const isNew = await deps.note(finding);
   const isRepaired = (await proven()) || (await agrees(deps, finding));
   if (isRepaired) await deps.repaired(finding);
-  if (isNew) tell(deps, finding, isRepaired);
+  if (isNew) logDifference(deps, finding, isRepaired);
   return "done";
 }
 
@@ -137,7 +137,7 @@ export async function agrees(
   }
 }
 
-function tell(
+function logDifference(
   deps: Pick<RepairDeps, "log" | "chainId">,
   finding: Finding,
   isRepaired: boolean,
@@ -192,7 +192,7 @@ const authorizationOf = (row: LedgerRow, chainId: number) => ({
 });
 
 async function provePaid(deps: RepairDeps, row: LedgerRow, txHash: Hex): Promise<Proven> {
-  const receipt = await deps.shown(txHash, row);
+  const receipt = await deps.receiptFor(txHash, row);
   const authorization = authorizationOf(row, deps.chainId);
   const scheme = schemeOf(authorization);
   const fate = receipt && scheme.outcomeIn(receipt, authorization);
@@ -226,7 +226,7 @@ async function proveAbsent(deps: RepairDeps, row: LedgerRow): Promise<Proven> {
   const authorization = authorizationOf(row, deps.chainId);
   const isShown = (receipt: RpcReceipt | null): boolean =>
     receipt !== null && schemeOf(authorization).outcomeIn(receipt, authorization) === "paid";
-  const { answers, needed } = await deps.allShown(txHash, row);
+  const { answers, needed } = await deps.receiptsFor(txHash, row);
   // The receipt shows the payment, so only the logs lack it.
   if (answers.some(isShown)) return "wait";
   if (answers.length < needed) return "wait";
@@ -254,7 +254,7 @@ async function proveUnexplained(deps: RepairDeps, { transfer }: Finding): Promis
 }
 
 async function proveOther(deps: RepairDeps, row: LedgerRow, txHash: Hex): Promise<Proven> {
-  const receipt = await deps.shown(txHash, row);
+  const receipt = await deps.receiptFor(txHash, row);
   const authorization = authorizationOf(row, deps.chainId);
   if (!receipt || schemeOf(authorization).outcomeIn(receipt, authorization) === "paid")
     return "wait";

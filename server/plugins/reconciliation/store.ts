@@ -225,7 +225,7 @@ export async function closeDifference(
 }
 
 /** Closes differences that an operator has investigated. Returns the closed ones. */
-export async function closeByHand(
+export async function closeManually(
   db: Db,
   of: { chainId: number; kind: string; key: string | undefined },
 ): Promise<{ key: string; agentId: string | null }[]> {

@@ -43,7 +43,7 @@ export async function moveOwner(
     });
   if (signed && secondSignature !== undefined)
     await assertSecondSigned(call, named, signed, secondSignature);
-  return orders.answering(owner, () =>
+  return orders.requestingSignature(owner, () =>
     call.prisma.$transaction(
       async (tx) => {
         if (!(await lockOwner(tx, owner.id))) throw new ApiError("not_found");
@@ -60,12 +60,12 @@ export async function moveOwner(
         await keepSecondSignature(tx, signed.order.nonce, secondSignature);
         const newOwnerId = await ensureOwner(tx, second.address, second.chainId);
         const agentIds = await lockAgents(tx, owner.id);
-        const word = { ...signed, secondSignature };
-        for (const agentId of agentIds) await moveAgent(tx, call, { agentId, second, word });
+        const signedMove = { ...signed, secondSignature };
+        for (const agentId of agentIds) await moveAgent(tx, call, { agentId, second, signedMove });
         await giveAgents(tx, owner.id, newOwnerId);
         await revokeSecondSessions(tx, owner.id);
         await endConnections(tx, call, agentIds);
-        await tell(tx, call, { second, newOwnerId, agentIds, signed, secondSignature });
+        await noteMove(tx, call, { second, newOwnerId, agentIds, signed, secondSignature });
         return { address: second.address, agents: agentIds.length };
       },
       { timeout: MOVE_MS },
@@ -93,7 +93,11 @@ async function assertSecondSigned(
 async function moveAgent(
   tx: Db,
   { custody, owner }: MoveCall,
-  { agentId, second, word }: { agentId: string; second: SecondWallet; word: SignedMove },
+  {
+    agentId,
+    second,
+    signedMove,
+  }: { agentId: string; second: SecondWallet; signedMove: SignedMove },
 ): Promise<void> {
   const agent = await findAgent(tx, owner.id, agentId);
   if (!agent) throw new Error(`agent ${agentId} is held, and gone`);
@@ -101,7 +105,11 @@ async function moveAgent(
   const current = rulesInForce(agent, payees);
   const status = agent.status === "active" ? "paused" : agent.status;
   const wanted = { ...current, status };
-  await custody.reown(tx, { agentId, from: owner, to: second }, { current, wanted, signed: word });
+  await custody.reown(
+    tx,
+    { agentId, from: owner, to: second },
+    { current, wanted, signed: signedMove },
+  );
   if (status !== agent.status) await updateAgent(tx, agentId, { status });
 }
 
@@ -124,7 +132,7 @@ async function endConnections(
 }
 
 /** Recorded in both owners' audits, with both signatures. */
-async function tell(
+async function noteMove(
   tx: Db,
   { owner, chainId, requestId }: MoveCall,
   moved: {

@@ -39,7 +39,7 @@ export async function nameSecond(
   const draft = secondDraft(call, second, body.address === null ? 0 : (body.chainId ?? 0));
   const signed =
     body.authorization && (await orders.verify(owner, "SecondWallet", body.authorization, chainId));
-  await orders.answering(owner, () =>
+  await orders.requestingSignature(owner, () =>
     call.prisma.$transaction(async (tx) => {
       if (!(await lockOwner(tx, owner.id))) throw new ApiError("not_found");
       if (!signed) throw new SignatureNeeded(draft, "owner_signature_required");

@@ -79,7 +79,7 @@ export class Tracker {
   add(tx: StoredTransaction): Slot {
     // Until now there was nothing to look for.
     if (this.slots.size === 0) this.#lookedMs = performance.now();
-    const slot = slotOf(tx, this.#deps.ctx.heads.reckonedNumber);
+    const slot = slotOf(tx, this.#deps.ctx.heads.expectedNumber);
     this.slots.set(tx.nonce, slot);
     return slot;
   }
@@ -92,7 +92,8 @@ export class Tracker {
   /** The same, and the answer announces its block where the endpoint supports that. */
   async sendAndWait(slot: Slot): Promise<void> {
     const waiting = [...this.slots.values()].filter((each) => each.waiting).length;
-    if (waiting < MAX_WAITING && this.#deps.ctx.rpc.mayWait) await this.#mempool.sendAndWait(slot);
+    if (waiting < MAX_WAITING && this.#deps.ctx.rpc.supportsWaitingSend)
+      await this.#mempool.sendAndWait(slot);
     else await this.send(slot);
   }
 
@@ -211,7 +212,7 @@ export class Tracker {
     slot.waiting.abort();
     slot.waiting = undefined;
     this.#late += 1;
-    if (this.#late >= MAX_LATE) this.#deps.ctx.rpc.noteNoWait();
+    if (this.#late >= MAX_LATE) this.#deps.ctx.rpc.suspendWaitingSends();
   }
 
   async #receiptOf(slot: Slot): Promise<RpcReceipt | undefined> {
@@ -336,7 +337,7 @@ export class Tracker {
       // Another endpoint may have the receipt.
       slot.missingSinceMs = undefined;
       this.#unseen.missed(`nonce ${slot.nonce}`, { lane: lease.address });
-      return ctx.rpc.doubt();
+      return ctx.rpc.suspectEndpoint();
     }
     if (await ctx.transactions.isOurTransaction(ctx.pool, taken.txHash))
       return this.#deps.onLeaseLost();

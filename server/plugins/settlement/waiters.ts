@@ -113,7 +113,7 @@ export class Waiters {
   }
 
   async #last(id: string): Promise<SettlementOutcome> {
-    const row = await this.#lastLooks.ask(id);
+    const row = await this.#lastLooks.fetch(id);
     return row ? outcomeOf(row) : { status: "pending", id };
   }
 }

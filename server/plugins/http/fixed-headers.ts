@@ -75,13 +75,13 @@ const OVER_HTTP = standing(false);
  * For owners' routes (`own`), and for all others (`open`). A request that reaches no route has no hooks, so its
  * response adds them explicitly.
  */
-export const standingHeadersOf = ({ publicUrl }: { publicUrl: string }): typeof OVER_HTTPS =>
+export const fixedHeadersOf = ({ publicUrl }: { publicUrl: string }): typeof OVER_HTTPS =>
   publicUrl.startsWith("https:") ? OVER_HTTPS : OVER_HTTP;
 
 /** The first of all hooks, so that refusals have these headers too and browser scripts can read them. */
-export const standingHeaders = fp(
+export const fixedHeaders = fp(
   async (app) => {
-    const { own, open } = standingHeadersOf(app.config);
+    const { own, open } = fixedHeadersOf(app.config);
     app.addHook("onRequest", (request, reply, done) => {
       reply.headers(isOwnersRoute(app, request) ? own : open).header("x-request-id", request.id);
       done();
