@@ -46,5 +46,5 @@ export function separate(value: unknown): Separated {
     own[name] = inner.own;
     if (inner.thirdParty !== undefined) thirdParty[name] = inner.thirdParty;
   }
-  return { own: own, thirdParty: Object.keys(thirdParty).length > 0 ? thirdParty : undefined };
+  return { own, thirdParty: Object.keys(thirdParty).length > 0 ? thirdParty : undefined };
 }

@@ -173,8 +173,8 @@ export default fp(
           const missing: LedgerRow[] = [];
           for (const row of claims) {
             if (receipts.size > MAX_RECEIPTS) receipts.clear();
-            const known = row.txHash === null ? null : await receipt(row.txHash);
-            const found = known && (await withCall(rpc, known, row));
+            const own = row.txHash === null ? null : await receipt(row.txHash);
+            const found = own && (await withCall(rpc, own, row));
             const authorization = { chainId, ...row };
             if (!found || schemeOf(authorization).outcomeIn(found, authorization) !== "paid")
               missing.push(row);
