@@ -97,7 +97,7 @@ function wordOf(structs, type, member) {
   const digits = type === "uint256" ? BigInt(member).toString(16).padStart(64, "0") : member.slice(2);
   const word = Buffer.from(type === "address" ? `${"0".repeat(24)}${digits}` : digits, "hex");
   if (digits.length !== (type === "address" ? 40 : 64) || word.length !== WORD)
-    throw new Error(`an order with a malformed ${type} has no digest`);
+    throw new Error(`the order has a malformed ${type}, so it has no digest`);
   return word;
 }
 var typeHashes = /* @__PURE__ */ new Map();
@@ -246,8 +246,8 @@ var AFTER_ORDER = {
   "connection.granted": "IssueKey",
   "approval.granted": "ApprovePayment"
 };
-var OTHER = "says something else than the order that was signed for it";
-var UNFOUNDED = "does not follow from what was in force";
+var OTHER = "differs from its signed order";
+var UNFOUNDED = "does not follow from the rules in force before it";
 var Authority = class {
   #used = /* @__PURE__ */ new Set();
   #agents = /* @__PURE__ */ new Map();
@@ -261,17 +261,17 @@ var Authority = class {
     const { action } = body;
     const needed = SIGNED_AS[action];
     if (needed !== signed?.kind)
-      return signed === void 0 ? `is ${action} without a signature` : `is ${action}, which was not signed for: it carries the signature of another action`;
+      return signed === void 0 ? `is ${action} without a signature` : `is ${action}, with the signature of a different action`;
     const open = this.#open;
     this.#open = void 0;
     try {
       return signed ? this.#signedFault(body, signed) : this.#unsignedFault(body, open);
     } catch {
-      return "says something that cannot be read";
+      return "has content that cannot be read";
     }
   }
   #signedFault(body, signed) {
-    if (this.#used.has(signed.digest)) return "carries a signature that was used before";
+    if (this.#used.has(signed.digest)) return "has a signature that was used before";
     this.#used.add(signed.digest);
     if (signed.kind === "message") return signInFault(body, signed);
     const { order, kind, chainId } = signed;
@@ -325,7 +325,7 @@ var Authority = class {
     const isOpen = order !== void 0 && order.agent === agentId;
     if (needed !== void 0) {
       if (!isOpen || open?.kind !== needed)
-        return `is ${action} without an order that was signed for it`;
+        return `is ${action} without a signed order`;
       return this.#permittedFault(body, open);
     }
     if (/^(agent\.updated$|allowlist\.)/.test(action)) {
@@ -340,7 +340,7 @@ var Authority = class {
       const ordered = this.#withdrawals.get(asText(after?.["paymentId"]));
       if (ordered === void 0)
         return this.#agent(agentId).isReceived ? void 0 : `is ${action} without an order`;
-      return holds(ordered, after ?? {}) ? void 0 : "says something else than its order";
+      return holds(ordered, after ?? {}) ? void 0 : "differs from its order";
     }
     return void 0;
   }
@@ -369,7 +369,7 @@ var Authority = class {
   #changeFault(body, order) {
     const { action, agentId, before, after } = body;
     const agent = this.#agents.get(agentId ?? "");
-    if (!agent) return "is about an agent that was never this owner's";
+    if (!agent) return "is about an agent that never belonged to this owner";
     const { rules, payees } = agent;
     if (rules === void 0) return void 0;
     if (action === "agent.updated") {
@@ -397,7 +397,7 @@ var Authority = class {
   #tighten({ action, agentId, after }, { from, to }) {
     const isRemoval = action === "allowlist.removed" && listIn(after).length === 0;
     if (!isRemoval && loosens(rulesOf(from), rulesOf(to)))
-      return `is ${action}, which loosens the rules, without an order that was signed for it`;
+      return `is ${action} without a signed order, and it loosens the rules`;
     this.#agents.set(agentId ?? "", to);
     return void 0;
   }
@@ -416,7 +416,7 @@ var SIGN_IN = / wants you to sign in with your Ethereum account:$/;
 function signInFault({ actor }, { message, signer }) {
   const [first = "", address2 = ""] = message.split("\n");
   const isSignIn = SIGN_IN.test(first) && isAddress(address2, signer) && isAddress(actor, signer);
-  return isSignIn ? void 0 : "carries the signature of something else than a sign-in";
+  return isSignIn ? void 0 : "has a signature that is not of a sign-in";
 }
 function keyFault(action, after, order) {
   const isConnection = order.label.startsWith(CONNECTION_LABEL);
@@ -451,7 +451,7 @@ function factsOf(order) {
   };
 }
 function asText(value) {
-  if (typeof value !== "string") throw new TypeError("an entry has no text where one belongs");
+  if (typeof value !== "string") throw new TypeError("a field of an entry is not text");
   return value;
 }
 var addressOf = ({ address: address2 }) => asText(address2).toLowerCase();
@@ -556,11 +556,11 @@ async function verifyChain(rows, noted2 = []) {
     const broken = linkFault(row, head);
     if (broken !== void 0) return no(broken);
     const body = readBody(row.body);
-    if (body === void 0) return no("its text is no entry");
+    if (body === void 0) return no("its text is not a valid entry");
     ownerId ??= body.ownerId;
     owner ??= { address: body.owner, chainId: body.ownerChainId };
     if (body.owner !== owner.address || body.ownerChainId !== owner.chainId)
-      return no("it names another wallet as the owner's");
+      return no("it names a different owner wallet");
     const read = readSigned(row, body.proof);
     const fault = bodyFault(row, body, ownerId) ?? ("fault" in read ? read.fault : void 0) ?? await signersFault(body, read.signed, authority.second, counted) ?? authority.faultOf(body, read.signed);
     if (fault !== void 0) return no(fault);
@@ -574,21 +574,21 @@ async function verifyChain(rows, noted2 = []) {
 var otherHash = (seq) => ({
   ok: false,
   seq,
-  why: "its hash is not the one that was noted for it"
+  why: "its hash differs from the one noted earlier"
 });
 function cutFault(head, noted2) {
   const last = Math.max(0, ...noted2.map(({ seq }) => seq));
   return last > head.seq ? {
     ok: false,
     seq: head.seq + 1,
-    why: `is missing: the chain was noted to reach entry ${last}, and ends before`
+    why: `is missing: entry ${last} was noted earlier, and the chain ends before it`
   } : void 0;
 }
 function linkFault(row, before) {
-  if (row.seq !== before.seq + 1) return `is missing: entry ${row.seq} comes in its place`;
+  if (row.seq !== before.seq + 1) return `is missing: entry ${row.seq} is in its place`;
   if (row.prevHash !== before.hash) return "does not follow the entry before it";
   const hash = createHash("sha256").update(Buffer.from(row.prevHash, "hex")).update(row.body, "utf8");
-  return hash.digest("hex") === row.hash ? void 0 : "its text does not have its hash";
+  return hash.digest("hex") === row.hash ? void 0 : "its hash does not match its text";
 }
 function readBody(text2) {
   try {
@@ -599,12 +599,12 @@ function readBody(text2) {
   }
 }
 function bodyFault({ seq, columns }, body, ownerId) {
-  if (body.seq !== seq) return `its text is that of entry ${body.seq}`;
-  if (body.ownerId !== ownerId) return "its text is of another owner's chain";
+  if (body.seq !== seq) return `its text is of entry ${body.seq}`;
+  if (body.ownerId !== ownerId) return "its text is of a different owner's chain";
   if (columns === void 0) return void 0;
   const isSame = columns.id === body.id && columns.agentId === body.agentId && columns.action === body.action && // A JavaScript date has milliseconds, the text microseconds.
   columns.at.toISOString().slice(0, 23) === body.at.slice(0, 23);
-  return isSame ? void 0 : "the columns beside its text say something else";
+  return isSame ? void 0 : "its columns differ from its text";
 }
 var BY_SECOND = /* @__PURE__ */ new Set(["session.created", "withdrawal.ordered"]);
 async function signersFault({ proof, action, owner, ownerChainId }, signed, second, counted) {
@@ -613,17 +613,17 @@ async function signersFault({ proof, action, owner, ownerChainId }, signed, seco
   const is = (wallet) => (by) => by.signer === wallet?.address && by.chainId === wallet.chainId;
   const isOwners = signers.some(is({ address: owner, chainId: ownerChainId }));
   const isSeconds = BY_SECOND.has(action) && signers.some(is(second));
-  if (!isOwners && !isSeconds) return "it was not signed by its owner";
+  if (!isOwners && !isSeconds) return "its owner did not sign it";
   if (!isOwners && signed.kind === "Withdraw" && signed.order.to.toLowerCase() !== owner)
-    return "the second wallet withdraws to the owner's own address only";
+    return "the recovery wallet can withdraw only to the owner's address";
   const parties = signed.kind === "MoveOwner" ? [signed.order.from, signed.order.to] : [];
   if (parties.some((party) => !signers.some(({ signer }) => signer === party.toLowerCase())))
-    return "it was not signed by both wallets";
+    return "both wallets must sign it";
   for (const { signer, chainId, signature } of signers) {
     counted.signatures += 1;
     if (chainId !== 0) counted.byContract += 1;
     else if (await recovered(signed.digest, signature) !== signer)
-      return `its signature is not that of ${signer}`;
+      return `its signature is not by ${signer}`;
   }
   return void 0;
 }
@@ -634,15 +634,15 @@ function readSigned(row, proof) {
     return { signed: { kind, message, signer, digest: hashMessage(message) } };
   }
   const beside = proof.order ?? row.order;
-  if (beside === void 0) return { fault: "the order it names is missing" };
+  if (beside === void 0) return { fault: "its order is missing" };
   try {
     const { primaryType, domain, message } = beside;
     const order = primaryType in ORDER_TYPES ? readOrder(primaryType, message) : void 0;
-    if (order === void 0) return { fault: "the order beside it is none of this service" };
+    if (order === void 0) return { fault: "its order is not an order of this service" };
     const digest = orderDigest(primaryType, order, domain.chainId);
-    return digest === proof.digest ? { signed: { kind: primaryType, order, digest, chainId: domain.chainId } } : { fault: "the order beside it is not the one it names" };
+    return digest === proof.digest ? { signed: { kind: primaryType, order, digest, chainId: domain.chainId } } : { fault: "its order does not have the digest that it names" };
   } catch {
-    return { fault: "the order beside it cannot be read" };
+    return { fault: "its order cannot be read" };
   }
 }
 async function recovered(hash, signature) {

@@ -1,3 +1,5 @@
+
+
 CREATE FUNCTION purser_agent_event() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 DECLARE
   v_agent_id TEXT;

@@ -1,4 +1,4 @@
--- One event for a change of an allowlist, however many entries a statement touches.
+-- One event for each statement that changes an allowlist, however many entries it changes.
 CREATE FUNCTION purser_allowlist_event() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM purser_emit(a.owner_id, 'agent', a.id, a.id)

@@ -1,3 +1,5 @@
+
+
 CREATE FUNCTION purser_approval_event() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM purser_emit(NEW.owner_id, 'approval.' || CASE NEW.state WHEN 'open' THEN 'requested' ELSE NEW.state END,

@@ -1,6 +1,6 @@
--- Appends what a transaction noted to its owners' chains: as the last thing it does, when no other lock will be taken,
--- and owner by owner in one order, so that nobody who waits here is waited for. A refusal that strangers can cause is
--- kept a few times an hour, so that nobody fills another's audit.
+-- Appends the notes of a transaction to its owners' audit chains. It runs last in the transaction, when no further lock is
+-- taken, and owner by owner in one order, so that two transactions cannot deadlock here. Refusals that third parties can cause
+-- are recorded a few times an hour only, so that nobody can fill the audit of an owner.
 CREATE FUNCTION purser_audit_chain() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 DECLARE
   note RECORD;
@@ -20,9 +20,9 @@ BEGIN
        WHERE l.owner_id = note.owner_id AND l.created_at > now() - interval '1 hour' AND l.action = note.action) THEN
       CONTINUE;
     END IF;
-    -- Read under the lock: an owner's wallet may have moved while we waited.
+    -- Read under the lock: the owner may have moved to another wallet while we waited.
     SELECT o.address, o.chain_id INTO v_owner FROM owners o WHERE o.id = note.owner_id;
-    -- Later than the entry before it, whatever the clock did: lists are in the order of the chain.
+    -- Always later than the entry before it, even if the clock jumped: lists are in the order of the chain.
     v_at := GREATEST(clock_timestamp(), v_head.at + interval '1 microsecond');
     v_body := jsonb_build_object(
       'seq', v_head.seq + 1, 'id', note.id,

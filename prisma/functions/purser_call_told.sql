@@ -1,5 +1,5 @@
--- The answer of a call that can be canceled has left us, unless the cancellation came first: one comes after the other, and
--- the agent's row is not held for it.
+-- The response of a cancellable call was sent, unless a cancellation came first: the advisory lock puts one before the other
+-- without locking the agent's row.
 CREATE FUNCTION purser_call_told(p_agent_id TEXT, p_route TEXT, p_key TEXT, p_call TEXT, p_ago_ms NUMERIC)
 RETURNS VOID LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,11 +1,11 @@
--- A client waits no longer for this call. Under the agent's lock, so that it comes before or after the reservation and
--- never between: a call that has not reserved will not (purser_reserve looks here); what is reserved and not signed is
--- released; what is signed goes on, and its answer waits for an identical call, also where it was told meanwhile.
+-- A client canceled this call. It runs under the agent's lock, so before or after a reservation: a call that has not reserved
+-- never will (purser_reserve checks this table); a reservation that is not signed is released; a signed payment continues, and
+-- its response is kept for an identical call, even if it was already sent.
 CREATE FUNCTION purser_cancel_call(p_agent_id TEXT, p_call TEXT) RETURNS VOID LANGUAGE plpgsql AS $$
 DECLARE
   v_payment_id TEXT;
 BEGIN
-  -- As purser_call_told does.
+  -- The same lock as in purser_call_told.
   PERFORM pg_advisory_xact_lock(hashtextextended(p_agent_id || ' ' || p_call, 0));
   PERFORM 1 FROM agents WHERE id = p_agent_id FOR UPDATE;
   INSERT INTO canceled_calls (agent_id, call) VALUES (p_agent_id, p_call) ON CONFLICT DO NOTHING;

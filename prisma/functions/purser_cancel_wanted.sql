@@ -1,5 +1,5 @@
--- Marks an agent's own, not yet submitted x402 authorization for cancelling instead of relaying. That costs gas: for a
--- payee that has forced several already it is left to lapse (decision: lapse | cancel; nothing, when it is neither).
+-- Marks an agent's own x402 authorization that was not submitted for cancellation on chain. A cancellation costs gas, so for a
+-- payee that caused several already the authorization is left to expire. Returns lapse, cancel, or null where neither applies.
 CREATE FUNCTION purser_cancel_wanted(
   p_from TEXT, p_chain_id BIGINT, p_asset TEXT, p_nonce TEXT, p_signature BYTEA
 ) RETURNS TABLE (decision TEXT, valid_before NUMERIC) LANGUAGE plpgsql AS $$

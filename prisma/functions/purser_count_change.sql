@@ -1,13 +1,13 @@
--- Changes every window and sum in which that time lies, by an amount and by a number of payments. The caller holds the
+-- Adds an amount and a number of payments to every window and sum that contains that time. The caller holds the lock on the
 -- agent's row.
 CREATE FUNCTION purser_count_change(p_agent_id TEXT, p_at TIMESTAMPTZ, p_payee TEXT, p_amount NUMERIC, p_payments INTEGER)
 RETURNS VOID LANGUAGE plpgsql AS $$
 BEGIN
   UPDATE agents SET window_sum = window_sum + p_amount WHERE id = p_agent_id AND window_tail_at < p_at;
-  -- What is newer than a window will be found when the window comes to it.
+  -- A payment newer than a window is counted when the window reaches it.
   UPDATE spending_windows w SET amount = w.amount + p_amount, payments = w.payments + p_payments
    WHERE w.agent_id = p_agent_id AND w.payee IN ('', p_payee) AND w.after_at < p_at AND w.to_at >= p_at;
-  -- The payee may have no row yet in a stretch where all it got had been taken out, or that is older than the payment.
+  -- The payee may have no row in this period: all of its payments were removed, or the period was summed before this payment.
   IF p_payments > 0 THEN
     INSERT INTO payment_sums (agent_id, payee, level, after_at, to_at, amount, payments)
     SELECT p_agent_id, p_payee, holding.level, holding.after_at, holding.to_at, 0, 0

@@ -1,12 +1,12 @@
--- The counted payments of (p_after, p_to], to one payee or to all (''), whatever the length: whole sums where
--- there are some, and single payments at the ends. The sums of all payees say where a stretch begins and ends; a
--- payee has a row of its own only in those in which it was paid.
+-- The counted payments in (p_after, p_to], to one payee or to all (''), for a period of any length: whole sums where they
+-- exist, and single payments at both ends. The sums of all payees mark where a period begins and ends; a payee has a row only
+-- in the periods in which it was paid.
 CREATE FUNCTION purser_counted_sum(
   p_agent_id TEXT, p_payee TEXT, p_after TIMESTAMPTZ, p_to TIMESTAMPTZ, OUT amount NUMERIC, OUT payments BIGINT
 ) LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
 DECLARE
-  -- Whole sums of the level at hand: (v_from, v_until]; what the level below sums around them.
+  -- Whole sums of this level cover (v_from, v_until]; the level below covers the rest on both sides.
   v_from TIMESTAMPTZ;
   v_until TIMESTAMPTZ;
   v_outer_from TIMESTAMPTZ;

@@ -1,4 +1,4 @@
--- Once for each transaction: an event says that there is something to read, and one says as much as many.
+-- Sends at most one NOTIFY per transaction: it only means that there is something to read, and one is as good as many.
 CREATE FUNCTION purser_emit(p_owner_id TEXT, p_type TEXT, p_agent_id TEXT, p_subject_id TEXT)
 RETURNS VOID LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,6 +1,6 @@
--- The rules in their fixed order, as (code) of the first that refuses, or null. The same order and
--- the same comparisons as server/plugins/guardrails/explain.ts; a property test holds them together.
--- A limit that nobody set is null, and refuses nothing.
+-- The rules in their fixed order: the code of the first that refuses, or null. The same order and comparisons as
+-- server/plugins/guardrails/rules/index.ts; a property test compares the two. A limit that is not set is null and refuses
+-- nothing.
 CREATE FUNCTION purser_first_refusal(
   p_status TEXT, p_expired BOOLEAN, p_refusal TEXT, p_requested NUMERIC, p_max_amount NUMERIC,
   p_allowed BOOLEAN, p_expected_payee TEXT, p_bound BOOLEAN, p_payee_expired BOOLEAN, p_per_payment NUMERIC, p_payee_per_payment NUMERIC,

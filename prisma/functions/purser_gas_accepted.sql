@@ -1,7 +1,7 @@
--- The gas of what was just accepted, taken from all who pay for it: one statement for many settlements. Agents' work
--- was decided when it was reserved, and only counts against the share of all agents here. Strangers' and merchants'
--- must fit, and so must an agent's allowance, for which nothing was reserved: if some does not, nothing of the statement stands, and the error's detail names what does not fit and when
--- it will, so that the caller repeats the rest.
+-- Reserves the gas of newly accepted settlements from the accounts that pay for it, many settlements in one statement. The gas
+-- of an agent's payment was decided when it was reserved, and here only counts against the share of all agents. The gas of
+-- third parties, of merchants and of an agent's allowance must fit: if one does not, the whole statement fails, and the error's
+-- detail names those that do not fit and when they will, so that the caller repeats the others.
 CREATE FUNCTION purser_gas_accepted() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 DECLARE
   at CONSTANT TIMESTAMPTZ := statement_timestamp();
@@ -18,14 +18,14 @@ BEGIN
      GROUP BY 1, 2),
   taken AS (
     INSERT INTO gas_accounts AS g (chain_id, account, full_at, held)
-    SELECT w.chain_id, w.account, at + purser_gas_part(w.cost, (
+    SELECT w.chain_id, w.account, at + purser_gas_refill(w.cost, (
              SELECT l.per_day FROM gas_limits l WHERE l.chain_id = w.chain_id AND l.name = split_part(w.account, ':', 1))), w.cost
       FROM wanted w ORDER BY w.chain_id, w.account
     ON CONFLICT (chain_id, account) DO UPDATE
        SET held = g.held + EXCLUDED.held, used_on = EXCLUDED.used_on,
            full_at = greatest(g.full_at, at) + (EXCLUDED.full_at - at)
     RETURNING chain_id, account, full_at)
-  -- Seconds of the day that were left before, for each account that has less than it was asked for.
+  -- For each account with too little: the seconds of the day that it had left before.
   SELECT jsonb_object_agg(t.chain_id || ' ' || t.account, extract(epoch FROM at + interval '24 hours' - t.full_at
            + purser_gas_step(t.chain_id, t.account, w.cost)))
     INTO room
@@ -59,7 +59,7 @@ BEGIN
         to_jsonb((room ->> (one.chain_id || ' ' || one.accounts[i]))::float8 - need));
     END LOOP;
   END LOOP;
-  -- Rounding: together they are over by less than a microsecond's worth.
+  -- Rounding: their sum exceeds the budget by less than one microsecond's share.
   IF refused = '[]' THEN
     RETURN NULL;
   END IF;

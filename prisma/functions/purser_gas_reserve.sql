@@ -1,7 +1,7 @@
--- May an owner's agent (or the owner itself: a withdrawal) have this much gas, and is the payment worth it? What is
--- set aside is the owner's; the share of all agents, or of all withdrawals, is only looked at here and taken when the
--- signed payment is accepted, many at once: one row that every payment of the service locks would be its limit.
--- Answers the code when it may not, and the facts of the rules `floor` and `gas` (server/plugins/guardrails/rules).
+-- Decides whether an owner's agent, or a withdrawal of the owner, may use this much gas, and whether the payment is worth its
+-- gas. The owner's account is charged here. The share of all agents, or of all withdrawals, is only checked here, and charged
+-- for many payments at once when they are accepted: a single row that every payment locks would limit the whole service.
+-- Returns the refusal code, if any, and the facts of the rules `floor` and `gas` (server/plugins/guardrails/rules).
 CREATE FUNCTION purser_gas_reserve(
   p_chain_id BIGINT, p_share TEXT, p_account TEXT, p_hold NUMERIC, p_amount NUMERIC, p_floor NUMERIC, p_dry_run BOOLEAN
 ) RETURNS JSONB LANGUAGE plpgsql AS $$

@@ -1,5 +1,5 @@
--- Sets p_cost aside on one account if its bucket holds that much, under the row's lock, so that all replicas share it
--- exactly; with p_dry_run it only looks. Answers null when it fits, else when it will ('infinity': never).
+-- Reserves p_cost on one account if its bucket holds that much, under the row's lock, so that all replicas share it exactly.
+-- With p_dry_run it only checks. Returns null when it fits, else when it will ('infinity': never).
 CREATE FUNCTION purser_gas_take(p_chain_id BIGINT, p_account TEXT, p_cost NUMERIC, p_dry_run BOOLEAN DEFAULT FALSE)
 RETURNS TIMESTAMPTZ LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,5 +1,6 @@
--- Charges what a transaction really cost, in equal parts, to those whose work it carried, in place of what was set
--- aside (p_sign 1), or takes that back after a reorganisation (-1). What carried nothing is the house's own.
+-- Charges the real gas cost of a transaction, in equal parts, to the accounts of the payments in it, in place of the reserved
+-- amounts (p_sign 1), or reverts that after a reorganisation (-1). A transaction without payments is charged to the service's
+-- own account.
 CREATE FUNCTION purser_gas_true_up(p_chain_id BIGINT, p_address TEXT, p_nonce BIGINT, p_cost NUMERIC, p_sign INTEGER)
 RETURNS VOID LANGUAGE sql AS $$
   WITH items AS (

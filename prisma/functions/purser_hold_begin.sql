@@ -1,7 +1,8 @@
--- A relayer's next nonce jumps: the chain knew transactions that this database does not. From the same transaction on
--- agents of this chain wait for the books, since the jump hides the sign from whoever looks later. Up to which block,
--- who looks says (plugins/books/hold.ts); the greatest number stands for "not known yet". A lane that never sent is new here.
--- Where the books have no row yet, what the lane is about to send says of which asset; their first block is not known either.
+-- A relayer's next nonce jumped: the chain has transactions that this database does not know, so the database is older than the
+-- chain. From the same transaction on, agents of this chain wait for reconciliation, since after the jump nothing shows this
+-- any more. Reconciliation determines up to which block (server/plugins/reconciliation/hold.ts); the greatest number means "not
+-- known yet". It does not apply to a lane that never sent. Where reconciliation has no row yet, the queued work of the lane
+-- names the asset, and its first block is not known either.
 CREATE FUNCTION purser_hold_begin() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO ledger_cursors (chain_id, asset, next_block)

@@ -1,6 +1,7 @@
--- The earlier call that an identical one without a key of its own joins, unless it was told before that one came (which
--- whoever asks decides, by its own clock): its money moved, or may yet move. For ten minutes after the answer; without an end while the chain has not decided. Only
--- the newest can be one: a further purchase is made where there is none.
+-- The earlier call that an identical call without a key of its own joins, unless its response was sent before the new call
+-- arrived (the caller of this function decides that by its own clock). Only a call whose payment settled or may still settle:
+-- for ten minutes after its response, or without limit until the chain has decided. Only the newest such call counts: there is
+-- none after a further purchase.
 CREATE FUNCTION purser_joinable(p_subject_id TEXT, p_route TEXT, p_body_hash BYTEA)
 RETURNS SETOF idempotency_keys LANGUAGE sql STABLE AS $$
   SELECT k.* FROM (

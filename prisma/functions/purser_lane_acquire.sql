@@ -1,4 +1,5 @@
--- Takes or renews nothing unless the lease is free or lapsed; answers the new epoch and the next nonce.
+-- Takes a relayer lane whose lease is free or has lapsed, or renews the caller's own lease. Returns the new epoch and the next
+-- nonce.
 CREATE FUNCTION purser_lane_acquire(p_chain_id BIGINT, p_address TEXT, p_owner TEXT, p_lease_ms INTEGER)
 RETURNS TABLE (epoch BIGINT, nonce BIGINT) LANGUAGE sql AS $$
   INSERT INTO relayer_lanes AS lane (chain_id, address, lease_owner, lease_epoch, lease_until)

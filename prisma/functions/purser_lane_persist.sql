@@ -1,5 +1,5 @@
--- Persists one signed transaction: its bytes, what it carries, the nonce it takes, the gas it may use.
--- All or nothing, and only while the lease holds and every row is still claimed under it.
+-- Persists one signed transaction: its bytes, the payments in it, its nonce and its gas limit. All or nothing, and only while
+-- the lease is held and every row is still claimed under it.
 CREATE FUNCTION purser_lane_persist(
   p_chain_id BIGINT, p_address TEXT, p_owner TEXT, p_epoch BIGINT, p_nonce BIGINT,
   p_to TEXT, p_calldata BYTEA, p_gas_limit BIGINT,
@@ -21,8 +21,8 @@ BEGIN
   INSERT INTO relayer_attempts
     (hash, chain_id, lane_address, nonce, attempt, raw, max_fee_wei, priority_fee_wei)
   VALUES (p_hash, p_chain_id, p_address, p_nonce, 1, p_raw, p_max_fee, p_priority_fee);
-  -- Each row is found by its key, and how it stands compared so that no index of the open ones is taken: a burst has
-  -- thousands of those, and the planner believes in few.
+  -- Rows are found by their key, and the status is compared in a form that no partial index matches: a burst has
+  -- thousands of open rows, and the planner expects few.
   WITH claimed AS (
     UPDATE settlements s
        SET status = 'submitted', tx_hash = p_hash, attempts = s.attempts + 1, updated_at = clock_timestamp()
@@ -47,7 +47,7 @@ BEGIN
   IF touched <> cardinality(p_from) THEN
     RAISE EXCEPTION 'a claimed settlement changed hands' USING ERRCODE = 'PU002';
   END IF;
-  -- The first transaction takes over what was set aside at acceptance; another try costs again.
+  -- The first transaction uses the gas that was reserved at acceptance; a further attempt reserves again.
   IF again IS NOT NULL THEN
     PERFORM purser_gas_move(p_chain_id, array_agg(a), array_agg((e->>'hold')::numeric), array_agg(0::numeric))
       FROM jsonb_array_elements(again) AS e, jsonb_array_elements_text(e->'accounts') AS a;

@@ -1,7 +1,7 @@
--- A payment of an agent's wallet that the chain shows and no row knows (a restored older database, or
--- another copy of this service with the same keys): written as settled, in the window at the time of its
--- block, so that the limit counts it. The settlement takes the natural key: nothing accepts it again.
--- Answers the payment's id, or nothing where a row was there.
+-- A payment of an agent's wallet that is on the chain and in no row (after a restore of an older database, or made by another
+-- copy of this service with the same keys). It is written as settled, in the window at the time of its block, so that the limit
+-- counts it. The settlement takes the natural key, so the authorization is not accepted again.
+-- Returns the payment's id, or null where a row existed.
 CREATE FUNCTION purser_ledger_found(p_found JSONB) RETURNS TEXT LANGUAGE plpgsql AS $$
 DECLARE
   ask RECORD;
@@ -14,7 +14,7 @@ BEGIN
   IF NOT FOUND THEN
     RETURN NULL;
   END IF;
-  -- A reservation whose process died before it handed its authorization on may have a payment and no settlement.
+  -- If the process died before it handed on the authorization, there may be a reserved payment without a settlement.
   SELECT * INTO v_known FROM payments p
    WHERE p.agent_id = ask.agent_id AND p.nonce = ask.nonce AND p.chain_id = ask.chain_id
      AND p.created_at > ask.at - interval '1 hour' FOR UPDATE;

@@ -1,5 +1,5 @@
--- The limits of a time that an agent has, and those of its payees: the rule, whose window, how long, what is
--- measured, and how much of it fits. A payee's limit counts all that goes to its address, at whatever site.
+-- The time-window limits of an agent and of its payees: the rule, whose window it is, its hours, what is measured (amount or
+-- number), and the limit. A payee's limit counts everything that goes to its address, whatever the site.
 CREATE FUNCTION purser_limits(p_agent agents)
 RETURNS TABLE (rule TEXT, payee TEXT, site TEXT, hours INTEGER, measure TEXT, most NUMERIC) LANGUAGE sql STABLE AS $$
   SELECT of_agent.* FROM (VALUES

@@ -1,7 +1,7 @@
--- Takes what waits for an owner's mail, the oldest p_most of it, and answers what the mail will say: how often each thing
--- happened to each agent, with the sum of the money, and the newest of what is more than a payment made. What is rare must
--- not drown in payments: of the groups those of payments are left out first, and how many were is told. What comes
--- meanwhile, and what is more, waits for the next. However much waits, it looks at ten times p_most.
+-- Takes the oldest p_most waiting notifications of an owner and returns the content of one mail: per agent and type, how many
+-- there were and the sum of the amounts, and the newest notifications other than settled payments. Groups of payments are left
+-- out first, and the mail states how many were left out, so that rare events are always in it. Notifications that come
+-- meanwhile, or are too many, wait for the next mail. It reads at most ten times p_most rows.
 CREATE FUNCTION purser_mail_take(p_owner_id TEXT, p_urgent BOOLEAN, p_items INTEGER, p_most INTEGER)
 RETURNS JSONB LANGUAGE sql AS $$
   WITH due AS MATERIALIZED (
@@ -13,12 +13,12 @@ RETURNS JSONB LANGUAGE sql AS $$
         WHERE NOT p_urgent AND w.owner_id = p_owner_id LIMIT p_most::bigint * 10) AS d
       ORDER BY d.created_at LIMIT p_most)),
   taken AS (
-    -- By their places: no plan is wrong about how many these are.
+    -- By ctid, so that the planner's estimate of the count does not matter.
     DELETE FROM mail_waiting w WHERE w.ctid = ANY (ARRAY(SELECT place FROM due))
     RETURNING w.notification_id),
-  told AS (
+  details AS (
     SELECT n.id, n.type, n.agent_id, a.name AS agent_name, n.subject_id, n.data, n.created_at
-      -- Each by its key, whatever is known of the tables: OFFSET keeps the planner from joining them otherwise.
+      -- Each by its key, whatever the statistics: OFFSET keeps the planner from choosing another join.
       FROM taken t
      CROSS JOIN LATERAL (
        SELECT * FROM notifications s WHERE s.owner_id = p_owner_id AND s.id = t.notification_id OFFSET 0) AS n
@@ -31,15 +31,15 @@ RETURNS JSONB LANGUAGE sql AS $$
              CASE WHEN type IN ('payment.settled', 'settlement.settled', 'agent.funded') THEN 2
                   WHEN type ~ '^(payment|settlement)\.' THEN 1 ELSE 0 END,
              count(*) DESC, type, agent_id) AS place
-      FROM told GROUP BY type, agent_id, agent_name),
+      FROM details GROUP BY type, agent_id, agent_name),
   items AS (
-    SELECT * FROM told WHERE p_urgent OR type NOT IN ('payment.settled', 'settlement.settled')
+    SELECT * FROM details WHERE p_urgent OR type NOT IN ('payment.settled', 'settlement.settled')
      ORDER BY created_at DESC, id DESC LIMIT p_items)
   SELECT jsonb_build_object(
-    'count', (SELECT count(*) FROM told),
-    'from', (SELECT min(created_at) FROM told),
-    'to', (SELECT max(created_at) FROM told),
-    -- As of the statement's beginning: what was taken is in it still.
+    'count', (SELECT count(*) FROM details),
+    'from', (SELECT min(created_at) FROM details),
+    'to', (SELECT max(created_at) FROM details),
+    -- As of the statement's start: the taken rows are still visible in it.
     'isMore', (SELECT count(*) FROM due) = p_most AND EXISTS (
       SELECT 1 FROM mail_waiting w WHERE w.owner_id = p_owner_id AND (w.urgent OR NOT p_urgent) OFFSET p_most),
     'groups', coalesce((SELECT jsonb_agg(jsonb_build_object('type', type, 'agentId', agent_id, 'agentName', agent_name,

@@ -1,7 +1,7 @@
--- Tells an owner something, in the transaction that makes it true: at once for every webhook that wants it. Where nobody
--- is to be told there is nothing to write. What moved no money is told a number of times an hour, since somebody may cause
--- it for nothing; a correction of what was told always is.
--- For an owner with a confirmed e-mail address it waits for the next mail as well (purser_mail_waits).
+-- Records a notification for an owner, in the transaction of the event, with one delivery for each webhook that wants it.
+-- Without a receiver nothing is written. Events that move no money are limited per hour, since third parties may cause them at
+-- no cost; corrections of earlier notifications are never limited.
+-- For an owner with a confirmed e-mail address it also waits for the next mail (purser_mail_enqueue).
 CREATE FUNCTION purser_notify(p_owner_id TEXT, p_type TEXT, p_agent_id TEXT, p_subject_id TEXT, p_data JSONB)
 RETURNS VOID LANGUAGE plpgsql AS $$
 DECLARE
@@ -29,7 +29,7 @@ BEGIN
   SELECT p_owner_id, 'dlv_' || left(replace(gen_random_uuid()::text, '-', ''), 26), w.id, v_id, p_type
     FROM webhooks w
    WHERE w.owner_id = p_owner_id AND w.status = 'active' AND w.types && ARRAY['*', p_type]
-  -- One that is deleted at this moment is waited for and left out: a payment must not fail of it.
+  -- A webhook that is being deleted is waited for and left out: a payment must not fail because of it.
      FOR KEY SHARE OF w;
 END;
 $$;

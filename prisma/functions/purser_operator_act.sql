@@ -1,4 +1,5 @@
--- Appends one entry to the operators' chain, in the caller's transaction: neither the act nor its entry is without the other.
+-- Appends one entry to the operators' audit chain, in the caller's transaction: the change and its entry are written together
+-- or not at all.
 CREATE FUNCTION purser_operator_act(p_id TEXT, p_who JSONB, p_action TEXT, p_what JSONB) RETURNS BIGINT LANGUAGE plpgsql AS $$
 DECLARE
   v_head operator_head%ROWTYPE;
@@ -8,7 +9,7 @@ DECLARE
 BEGIN
   INSERT INTO operator_head DEFAULT VALUES ON CONFLICT DO NOTHING;
   SELECT * INTO STRICT v_head FROM operator_head FOR UPDATE;
-  -- Later than the entry before it, whatever the clock did.
+  -- Always later than the entry before it, even if the clock jumped.
   v_at := GREATEST(clock_timestamp(), v_head.at + interval '1 microsecond');
   v_body := jsonb_build_object(
     'seq', v_head.seq + 1, 'id', p_id,

@@ -1,5 +1,5 @@
--- Whatever an owner signed is in the owner's audit, whoever used it: by its digest, since a policy may name a thousand
--- payees and stands in owner_orders for ever. A move, which two owners' audits hold with two signatures, is noted where
+-- Every order that an owner signed is in the owner's audit, whoever sent it: by its digest, since a policy may list a thousand
+-- payees and stays in owner_orders. A move to another wallet is in two owners' audits with two signatures, and is noted where
 -- it is made.
 CREATE FUNCTION purser_order_audit() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,5 +1,5 @@
--- What a wallet has promised and its balance at `p_balance_block` does not show yet. In plpgsql because
--- that keeps its plan between calls: every decision asks.
+-- The sum that a wallet has promised and that its balance at `p_balance_block` does not include yet. In plpgsql because that
+-- keeps its plan between calls: every decision calls it.
 CREATE FUNCTION purser_outstanding(p_agent_id TEXT, p_chain_id BIGINT, p_balance_block BIGINT)
 RETURNS NUMERIC LANGUAGE plpgsql STABLE AS $$
 BEGIN

@@ -1,5 +1,5 @@
--- What a payment weighs, where a maximum was signed: the maximum as long as it may be charged, then what was. Windows
--- and sums follow. The agent's row is locked first, as a reservation does.
+-- Sets how much a payment counts when a maximum was signed (scheme `upto`): the maximum while it may still be charged, then the
+-- amount charged. Windows and sums follow. The agent's row is locked first, as in a reservation.
 CREATE FUNCTION purser_payment_amount(p_agent_id TEXT, p_payment_id TEXT, p_amount NUMERIC)
 RETURNS VOID LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,6 +1,5 @@
--- What a corrected settlement means for the agent's payment: its state follows, and the window counts it
--- again, or no longer. The agent's row is locked first, as a reservation does. In the audit nobody's address
--- is the actor: the chain was.
+-- Applies a corrected settlement to the agent's payment: its status follows, and the window counts it again, or no longer. The
+-- agent's row is locked first, as in a reservation. The audit names the chain as the actor, not an address.
 CREATE FUNCTION purser_payment_corrected(
   p_agent_id TEXT, p_payment_id TEXT, p_kind TEXT, p_settlement settlements
 ) RETURNS VOID LANGUAGE plpgsql AS $$
@@ -14,7 +13,7 @@ BEGIN
   IF NOT FOUND THEN
     RETURN;
   END IF;
-  -- Open again, anything up to the maximum may be charged.
+  -- When open again, any amount up to the maximum may be charged.
   IF was.maximum IS NOT NULL THEN
     PERFORM purser_payment_amount(p_agent_id, p_payment_id,
       CASE WHEN p_settlement.status = 'settled' THEN p_settlement.value ELSE was.maximum END);
@@ -29,7 +28,7 @@ BEGIN
   IF now_is.counted AND NOT was.counted THEN
     PERFORM purser_count_payment(p_agent_id, p_payment_id, 1);
   END IF;
-  -- A kept "it did not happen" is not true any more: the same key hears what is.
+  -- A stored response that reports a failure is no longer true: the same key gets the new outcome.
   UPDATE idempotency_keys k SET status_code = NULL, response = NULL, updated_at = now()
    WHERE k.subject_id IN (p_agent_id, v_agent.owner_id) AND k.payment_id = p_payment_id AND k.status_code >= 400;
   INSERT INTO audit_notes (owner_id, agent_id, actor, action, before, after)

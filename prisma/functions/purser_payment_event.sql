@@ -1,6 +1,6 @@
--- A reservation lives milliseconds until it is submitted or voided: it is not worth an event.
--- No NOTIFY here: transactions that notify commit only one after another, which would bound the rate
--- of payments. Processes with open streams look for new rows a few times a second instead.
+-- Live events of payments. A reservation lasts milliseconds until it is submitted or voided, so it has no event.
+-- No NOTIFY here: transactions that notify commit one after another, which would limit the rate of payments. Processes with
+-- open streams poll for new rows a few times a second instead.
 CREATE FUNCTION purser_payment_event() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
   IF NEW.status <> 'reserved' THEN

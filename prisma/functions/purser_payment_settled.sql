@@ -1,5 +1,5 @@
--- The engine reports outcomes through this and purser_payment_voided, in the transaction that writes the
--- settlement's end, so the ledger and the window can never disagree with it.
+-- The settlement engine reports outcomes through this and purser_payment_voided, in the transaction that writes the
+-- settlement's outcome, so that ledger and window always agree with it.
 CREATE FUNCTION purser_payment_settled(
   p_agent_id TEXT, p_payment_id TEXT, p_tx_hash TEXT, p_block_number BIGINT, p_final_at TIMESTAMPTZ
 ) RETURNS VOID LANGUAGE sql AS $$

@@ -1,5 +1,5 @@
--- Voiding gives the budget back: only ever on proof. The agent row is locked first, in the same
--- order as a reservation, so the sum and the tail cannot move in between.
+-- Voids a payment and returns its budget: only on proof that it cannot settle. The agent's row is locked first, in the same
+-- order as in a reservation, so the window's sum and tail cannot move in between.
 CREATE FUNCTION purser_payment_voided(
   p_agent_id TEXT, p_payment_id TEXT, p_failure_code TEXT, p_failure_detail TEXT
 ) RETURNS VOID LANGUAGE plpgsql AS $$

@@ -1,6 +1,6 @@
--- Takes so many bytes out of an owner's day, which refills evenly, and returns null; or takes nothing and returns when so
--- many will be free. With p_dry_run it only looks. Under the row's lock, which the transaction keeps: replicas decide one
--- after the other, and a rollback gives the bytes back.
+-- Takes a number of bytes from an owner's daily quota, which refills evenly, and returns null; or takes nothing and returns
+-- when that many will be free. With p_dry_run it only checks. The row stays locked until the transaction ends: replicas decide
+-- one after the other, and a rollback returns the bytes.
 CREATE FUNCTION purser_quota_take(p_owner_id TEXT, p_bytes BIGINT, p_day_bytes BIGINT, p_dry_run BOOLEAN)
 RETURNS TIMESTAMPTZ LANGUAGE plpgsql AS $$
 DECLARE

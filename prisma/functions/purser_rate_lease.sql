@@ -1,6 +1,6 @@
--- Takes up to so many requests out of each bucket, and says how many it got and when the bucket is full again. A
--- bucket holds a minute's worth and refills evenly. In the order of the keys, so that two callers never wait for one
--- another in a circle.
+-- Takes up to the requested number of requests from each rate-limit bucket, and returns how many it got and when the bucket is
+-- full again. A bucket holds one minute's worth and refills evenly. Buckets are locked in the order of their keys, so that two
+-- callers cannot deadlock.
 CREATE FUNCTION purser_rate_lease(p_keys TEXT[], p_wanted INTEGER[], p_per_minute INTEGER[])
 RETURNS TABLE (key TEXT, granted INTEGER, full_in_ms DOUBLE PRECISION) LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,6 +1,6 @@
--- For each limit of a time that the agent or the payee has: when the first payment leaves its window as it is at
--- p_at, and when p_amount will fit (null if it is above the whole limit). Read beside the decision, without the
--- agent's lock: one snapshot, that of the statement.
+-- For each time-window limit of the agent or the payee: when the first payment leaves its window as of p_at, and when p_amount
+-- will fit (null if it is above the whole limit). It reads beside the decision, without the agent's lock, from the statement's
+-- snapshot.
 CREATE FUNCTION purser_release_times(p_agent_id TEXT, p_payee TEXT, p_site TEXT, p_amount NUMERIC,
   p_at TIMESTAMPTZ)
 RETURNS TABLE (rule TEXT, next_release_at TIMESTAMPTZ, available_at TIMESTAMPTZ) LANGUAGE plpgsql STABLE AS $$
@@ -15,7 +15,7 @@ BEGIN
   SELECT * INTO v_agent FROM agents a WHERE a.id = p_agent_id;
   v_now := GREATEST(p_at, v_agent.window_tail_at + interval '24 hours');
   FOR each IN
-    -- Of the payee's own limits the one that decides at this site.
+    -- Of the payee's own limits, the one that applies at this site.
     SELECT l.*, CASE l.measure WHEN 'payments' THEN 1 ELSE p_amount END AS ask FROM purser_limits(v_agent) l
      WHERE l.payee = '' OR (l.payee, l.site) = (
        SELECT e.address, e.site FROM allowlist_entries e
@@ -35,7 +35,7 @@ BEGIN
         v_need := CASE each.measure WHEN 'payments' THEN v_window.payments ELSE v_window.amount END;
       END IF;
       v_need := v_need + each.ask - each.most;
-      -- Nothing to wait for: there is room, or what was in the way has been voided meanwhile.
+      -- Nothing to wait for: the amount fits, or a payment that used the limit was voided meanwhile.
       available_at := CASE WHEN v_need <= 0 THEN v_now ELSE purser_leaves_window_at(
         purser_sum_reached_at(p_agent_id, each.payee, each.measure, v_edge, v_need), each.hours) END;
     END IF;

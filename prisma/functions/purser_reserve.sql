@@ -1,18 +1,18 @@
--- Decide and reserve, in one round trip and under the agent's row lock; a dry run looks without lock or
--- trace.
+-- Decides on a payment and reserves its budget, in one round trip and under the agent's row lock. A dry run decides without
+-- lock and writes nothing.
 --
--- The rolling window: agents.window_sum is the sum of the counted payments newer than
--- agents.window_tail_at. A decision moves the tail to exactly 24 hours ago and takes off what it
--- passes, so each payment is read once on its way out, however many the window holds; after a long rest
--- whole sums of them are passed at once. Further windows (an hour, a week, a month, a payee's day) are looked at
--- where a limit needs them, in the same way (purser_window). When a refused amount will fit is asked afterwards,
--- without the lock (purser_release_times).
+-- The rolling window: agents.window_sum is the sum of the counted payments newer than agents.window_tail_at. A decision moves
+-- the tail to exactly 24 hours ago and subtracts the payments it passes, so each payment is read once when it leaves, however
+-- many the window holds; after a long pause whole sums are passed at once. Other windows (an hour, a week, a month, a payee's
+-- day) are read where a limit needs them, in the same way (purser_window). When a refused amount will fit is computed
+-- afterwards, without the lock (purser_release_times).
 --
--- What a rule of the owner's refuses, the owner's permit for this one call lifts (purser_permit); nothing else it does.
+-- A refusal by a rule of the owner's is lifted by the owner's permit for this one call (purser_permit). The permit lifts
+-- nothing else.
 --
--- p_request has the members that are read first; those that may be null may be missing.
--- outcome: reserved | blocked | allowed (dry run) | denied (dry run) | replay | running | key_reused | canceled |
--- unauthorized | clock_apart | held | not_found.
+-- p_request has the members that are read first; nullable members may be missing.
+-- outcome: reserved | blocked | allowed (dry run) | denied (dry run) | replay | running | key_reused | canceled | unauthorized
+-- | clock_apart | held | not_found.
 CREATE FUNCTION purser_reserve(p_request JSONB) RETURNS TABLE (
   outcome TEXT, code TEXT, payment_id TEXT, valid_before BIGINT, decided_at TIMESTAMPTZ, snapshot JSONB,
   status_code INTEGER, response TEXT
@@ -23,7 +23,7 @@ DECLARE
   v_agent agents%ROWTYPE;
   v_payee allowlist_entries%ROWTYPE;
   v_refusal TEXT;
-  -- Null where the payee may be paid, and the agent is not confined to its sites.
+  -- Null where the payee may be paid and the agent is not restricted to its sites.
   v_site JSONB;
   v_key idempotency_keys%ROWTYPE;
   v_now TIMESTAMPTZ;
@@ -62,15 +62,15 @@ BEGIN
     RETURN NEXT;
     RETURN;
   END IF;
-  -- Before and after this transaction, never between: a cancellation takes the agent's lock too.
+  -- A cancellation takes the agent's lock too, so it is before or after this transaction, never in between.
   IF ask.call IS NOT NULL AND NOT ask.dry_run
      AND EXISTS (SELECT 1 FROM canceled_calls c WHERE c.agent_id = ask.agent_id AND c.call = ask.call) THEN
     outcome := 'canceled';
     RETURN NEXT;
     RETURN;
   END IF;
-  -- The agent's lock also serializes its idempotency keys. Without one of its own, an identical call joins the earlier,
-  -- unless it knows that one as heard before it came: the caller decides that, by when the call came to its process.
+  -- The agent's lock also serializes its idempotency keys. An identical call without a key joins the earlier call, unless
+  -- that one's response was sent before this call arrived: the caller decides that, by the arrival time at its process.
   IF ask.key IS NOT NULL AND NOT ask.dry_run THEN
     IF ask.joins THEN
       SELECT * INTO v_key FROM purser_joinable(ask.agent_id, ask.route, ask.body_hash) j
@@ -94,7 +94,7 @@ BEGIN
     RETURN NEXT;
     RETURN;
   END IF;
-  -- Whichever process began it (server/plugins/books/hold.ts). What is refused anyway is told as refused.
+  -- Whichever process began the hold (server/plugins/reconciliation/hold.ts). A payment that is refused anyway is reported as refused.
   IF NOT ask.dry_run AND ask.refusal IS NULL AND EXISTS (
        SELECT 1 FROM ledger_cursors c
         WHERE c.chain_id = ask.chain_id AND c.asset = ask.asset AND c.hold_until_block IS NOT NULL) THEN
@@ -102,8 +102,8 @@ BEGIN
     RETURN NEXT;
     RETURN;
   END IF;
-  -- After the lock: time spent waiting for it is over. Never behind the tail, whatever the clock does, and
-  -- no two payments at one time.
+  -- Read after the lock, so that the wait for it is included. Never before the tail, even if the clock jumps, and
+  -- no two payments have the same time.
   v_now := GREATEST(clock_timestamp(), v_agent.window_tail_at + interval '24 hours' + interval '1 microsecond');
   v_edge := v_now - interval '24 hours';
   decided_at := v_now;
@@ -120,13 +120,13 @@ BEGIN
 
   v_freed := (SELECT c.amount FROM purser_counted_sum(ask.agent_id, '', v_agent.window_tail_at, v_edge) c);
   v_sum := v_agent.window_sum - v_freed;
-  -- Its own entry at this site, or else the one for everywhere.
+  -- The payee's entry for this site, else its entry for every site.
   SELECT * INTO v_payee FROM allowlist_entries l
    WHERE l.agent_id = ask.agent_id AND l.address = ask.payee AND l.site IN ('', ask.site)
    ORDER BY l.site DESC LIMIT 1;
   v_allowed := FOUND;
   v_refusal := ask.refusal;
-  -- A nonce that its payee chose: under the agent's lock nobody else takes it meanwhile.
+  -- A nonce that the payee chose: under the agent's lock no other payment takes it meanwhile.
   IF v_refusal IS NULL AND ask.prescribed AND (
        EXISTS (SELECT 1 FROM settlements s
                 WHERE s.from_address = v_agent.wallet_address AND s.chain_id = ask.chain_id
@@ -154,7 +154,7 @@ BEGIN
   IF v_agent.monthly_limit IS NOT NULL THEN
     v_month := purser_window(ask.agent_id, '', 720, v_now);
   END IF;
-  -- One statement, one snapshot: a payment that settles meanwhile is counted once.
+  -- One statement, so one snapshot: a payment that settles meanwhile is counted once.
   SELECT COALESCE(sum(o.amount) FILTER (WHERE o.counted AND o.created_at > v_edge), 0) AS day,
          count(*) FILTER (WHERE o.counted AND o.created_at > v_hour.after_at) AS hour,
          COALESCE(sum(o.amount) FILTER (WHERE o.counted AND o.created_at > v_payee_day.after_at
@@ -180,7 +180,7 @@ BEGIN
     'maxAmount', ask.max_amount::text, 'allowed', v_allowed, 'perPaymentLimit', v_agent.per_payment_limit::text,
     'limit', v_agent.daily_limit::text, 'spent', (v_sum - v_open.day)::text, 'reserved', v_open.day::text,
     'balance', ask.balance::text, 'outstanding', v_open.wallet::text) || COALESCE(v_site, '{}');
-  -- What nobody set is not in it.
+  -- Limits that are not set are left out.
   v_windows := array_remove(ARRAY[v_hour, v_payee_day, v_week, v_month], NULL);
   IF cardinality(v_windows) > 0 OR v_payee.per_payment_limit IS NOT NULL OR v_payee.expires_at IS NOT NULL THEN
     snapshot := snapshot || jsonb_strip_nulls(jsonb_build_object(
@@ -191,7 +191,7 @@ BEGIN
       || purser_window_facts('monthly', v_agent.monthly_limit, v_month.amount, v_open.month);
   END IF;
 
-  -- A permit is for one use of one contract's nonce: the token's own, and no payee's choice.
+  -- A permit uses one nonce of the token itself: not of another contract, and not chosen by the payee.
   IF code IS NOT NULL AND ask.key IS NOT NULL AND ask.nonce ^@ '0x' AND ask.prescribed IS NOT TRUE THEN
     valid_before := purser_valid_before(ask.valid_seconds, ask.head_time);
     SELECT * INTO v_permit FROM purser_permit(ask.agent_id, ask.body_hash, ask.key, ask.chain_id, ask.asset, ask.payee,
@@ -199,7 +199,7 @@ BEGIN
     IF v_permit.id IS NOT NULL THEN
       snapshot := snapshot || jsonb_build_object('approval',
         jsonb_build_object('id', v_permit.id, 'nonce', v_permit.permit_nonce));
-      -- The list and every limit are lifted; whether the agent may pay at all, the terms it asked for and its money are not.
+      -- The permit lifts the allowlist and every limit. It does not lift the agent's status and expiry, its maxAmount, or the balance.
       code := purser_first_refusal(
         p_status => v_agent.status, p_expired => v_expired, p_refusal => v_refusal, p_requested => ask.amount,
         p_max_amount => ask.max_amount, p_allowed => TRUE, p_expected_payee => NULL, p_bound => FALSE,
@@ -211,7 +211,7 @@ BEGIN
     END IF;
   END IF;
 
-  -- Last of all, and only for what is allowed otherwise: what it costs us is the owner's.
+  -- Last, and only for payments that are allowed otherwise: the gas is charged to the owner's share.
   IF code IS NULL THEN
     v_gas := purser_gas_reserve(ask.chain_id, 'agents', 'owner:' || v_agent.owner_id, coalesce(ask.gas_hold, 0),
       ask.amount, ask.gas_floor, coalesce(ask.dry_run, FALSE));
@@ -231,13 +231,13 @@ BEGIN
     IF v_freed > 0 OR cardinality(v_windows) > 0 THEN
       UPDATE agents a SET window_sum = v_sum, window_tail_at = v_edge WHERE a.id = ask.agent_id;
     END IF;
-    -- What makes two refusals the same, for an hour.
+    -- Two refusals within an hour are the same when all of this is equal.
     v_hour_start := date_trunc('hour', v_now);
     v_denial_key := md5(jsonb_build_array(v_hour_start, code, ask.kind, ask.chain_id, ask.asset,
       ask.payee, ask.amount, ask.max_amount, ask.url, ask.listing_id, ask.api_key_id)::text)::uuid;
     IF NOT EXISTS (SELECT 1 FROM payments p WHERE p.agent_id = ask.agent_id AND p.denial_key = v_denial_key) THEN
-      IF v_agent.refusals_hour = v_hour_start AND v_agent.refusals >= purser_refusals_kept() THEN
-        -- Too many to keep each: they are counted on one row of their rule, which names no payee and no amount.
+      IF v_agent.refusals_hour = v_hour_start AND v_agent.refusals >= purser_refusal_rows() THEN
+        -- Too many for a row each: they are counted on one row per rule, without payee and amount.
         v_denial_key := md5(jsonb_build_array(v_hour_start, code, ask.kind, ask.chain_id, ask.asset)::text)::uuid;
         ask.payee := NULL;
         ask.amount := 0;
@@ -289,7 +289,7 @@ BEGIN
      SET repeats = p.repeats + 1, policy = EXCLUDED.policy, updated_at = EXCLUDED.updated_at
   RETURNING p.id INTO payment_id;
   IF outcome = 'reserved' AND v_agent.unsummed + 1 >= purser_sum_size() THEN
-    PERFORM purser_close_sums(ask.agent_id);
+    PERFORM purser_write_sums(ask.agent_id);
   END IF;
   RETURN NEXT;
 END;

@@ -1,9 +1,9 @@
--- A withdrawal needs no permission but its owner's signature, checked before: only money that is
--- there and not promised yet, and a nonce never seen.
--- p_request has the members that are read first; the four of an idempotency key may be missing. proof: the signed order,
--- as the audit keeps it.
--- outcome: reserved | gas (response says when there will be some) | insufficient | replayed | expired | clock_apart | replay | running | key_reused |
--- not_found.
+-- Reserves a withdrawal. It needs only its owner's signature, which was checked before: the money must be there and not
+-- promised elsewhere, and the nonce must be new.
+-- p_request has the members that are read first; the four of an idempotency key may be missing. proof: the signed order, as the
+-- audit keeps it.
+-- outcome: reserved | gas (response contains when there will be some) | insufficient | replayed | expired | clock_apart |
+-- replay | running | key_reused | not_found.
 CREATE FUNCTION purser_reserve_withdrawal(p_request JSONB) RETURNS TABLE (
   outcome TEXT, payment_id TEXT, valid_before BIGINT, available NUMERIC, status_code INTEGER, response TEXT
 ) LANGUAGE plpgsql AS $$

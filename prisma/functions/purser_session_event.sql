@@ -1,3 +1,5 @@
+
+
 CREATE FUNCTION purser_session_event() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM purser_emit(OLD.owner_id, 'session', NULL, OLD.id);

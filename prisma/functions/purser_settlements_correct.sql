@@ -1,10 +1,10 @@
--- The part of purser_settlements_finalize for rows that have ended already, whose locks it holds: the
--- same end, now final, is marked so; an end that a new proof contradicts is corrected, and leaves an
--- alarm. Doing it twice changes nothing. Which proof beats which:
--- - a receipt that shows the payment beats every failure, whatever that was proven by;
--- - a receipt from another place beats the settled row's own (a reorganisation moved the payment);
--- - "open" takes back what was proven by exactly the transaction it names; what becomes of the row then is
---   proven anew, so a settled row never turns into a failed one at once.
+-- The part of purser_settlements_finalize for rows that have an outcome already; the caller holds their locks. The same
+-- outcome, now final, is marked final. An outcome that a new proof contradicts is corrected, and the correction raises an
+-- alert. Running it twice changes nothing. Which proof prevails:
+-- - a receipt that shows the payment prevails over every failure, however that was proven;
+-- - a receipt from another block prevails over the settled row's own (a reorganisation moved the payment);
+-- - "open" withdraws what was proven by exactly the transaction it names; the row's new outcome is then proven anew, so a
+--   settled row never becomes a failed one directly.
 CREATE FUNCTION purser_settlements_correct(p_chain_id BIGINT, p_outcomes JSONB)
 RETURNS JSONB LANGUAGE plpgsql AS $$
 DECLARE
@@ -14,7 +14,7 @@ DECLARE
   live RECORD;
   v_kind TEXT;
   corrected JSONB := '[]'::jsonb;
-  -- Open again, and no transaction of ours carries it yet: its gas is set aside again.
+  -- Open again and in none of our transactions yet: its gas is reserved again.
   due TEXT[] := '{}';
   due_gas NUMERIC[] := '{}';
 BEGIN
@@ -48,7 +48,7 @@ BEGIN
       CONTINUE;
     END IF;
     IF ask.status = 'open' THEN
-      -- Submitted while a transaction of ours may still bring it about; otherwise back in the queue.
+      -- Submitted while one of our transactions may still settle it; otherwise back in the queue.
       SELECT t.lane_address, a.hash INTO live
         FROM settlement_transactions i
         JOIN relayer_transactions t USING (chain_id, lane_address)
@@ -61,7 +61,7 @@ BEGIN
              lane_address = live.lane_address, lane_epoch = NULL, tx_hash = live.hash,
              block_number = NULL, block_hash = NULL, proof = NULL, final_at = NULL, settled_at = NULL,
              by_other = FALSE, error_reason = NULL, error_message = NULL, next_attempt_at = '-infinity',
-             -- Whoever charged it may charge otherwise now; what we were told to charge stays.
+             -- A charge by another transaction may have another amount now; the amount requested from us stays.
              value = CASE WHEN s.relay OR NOT coalesce(s.terms ? 'maximum', FALSE) THEN s.value
                           ELSE (s.terms->>'maximum')::numeric END,
              look_at = '-infinity', searched_up = NULL, searched_down = NULL,
@@ -92,7 +92,7 @@ BEGIN
     IF was.agent_id IS NOT NULL THEN
       PERFORM purser_payment_corrected(was.agent_id, was.id, v_kind, now_is);
     END IF;
-    PERFORM purser_tell_settled(now_is);
+    PERFORM purser_signal_settled(now_is);
     corrected := corrected || jsonb_build_object('id', was.id, 'kind', v_kind);
   END LOOP;
   IF cardinality(due) > 0 THEN

@@ -1,24 +1,23 @@
--- Writes proven outcomes: settlement, the agent's payment and its budget, and the word to every waiter,
--- in one transaction. A row that has ended already is corrected where the new proof contradicts its end.
--- Each element: {from, asset, nonce, status, proof, isFinal, byOther, amount, reason, message}. amount: what was
--- charged, where a maximum was signed. status: settled |
--- failed | expired | open (a reorganisation took the end back: proof.tx is no longer in the chain) | held
--- (nothing is told before it is final). Answers {finished, corrected: [{id, kind}]}.
+-- Writes proven outcomes: the settlement, the agent's payment and its budget, and the NOTIFY to every waiting process, in one
+-- transaction. A row that has an outcome already is corrected where the new proof contradicts it.
+-- Each element: {from, asset, nonce, status, proof, isFinal, byOther, amount, reason, message}. amount: the amount charged,
+-- where a maximum was signed. status: settled | failed | expired | open (a reorganisation removed the outcome: proof.tx is no
+-- longer in the chain) | held (nothing is reported before it is final). Returns {finished, corrected: [{id, kind}]}.
 CREATE FUNCTION purser_settlements_finalize(p_chain_id BIGINT, p_outcomes JSONB)
 RETURNS JSONB LANGUAGE plpgsql AS $$
 DECLARE
   done settlements%ROWTYPE;
-  -- Those that have more to do than to be told of: an agent's payment, or gas that was set aside for nothing.
+  -- Rows that need more than a NOTIFY: an agent's payment, or reserved gas that was not used.
   more settlements[];
   finished INTEGER;
   marked INTEGER := 0;
-  -- Ended without a transaction of ours: the gas set aside for it is free again.
+  -- Ended without a transaction of ours: its reserved gas is released.
   spared TEXT[] := '{}';
   spared_gas NUMERIC[] := '{}';
   corrected JSONB := '[]'::jsonb;
 BEGIN
-  -- One order of locks for all finalizers. Each row is found by its key: with LIMIT the planner cannot begin at the open
-  -- ones or at all of the chain's, of which it believes that there are few.
+  -- All callers lock in the same order. Rows are found by their key: LIMIT keeps the planner from starting at the open
+  -- rows or at all rows of the chain, of which it expects few.
   PERFORM 1
      FROM (SELECT * FROM jsonb_to_recordset(p_outcomes) AS o ("from" TEXT, asset TEXT, nonce TEXT)
             ORDER BY o."from", o.nonce) AS o
@@ -51,21 +50,21 @@ BEGIN
     RETURNING CASE WHEN s.agent_id IS NOT NULL OR (s.attempts = 0 AND s.gas_hold > 0) THEN s END AS more,
       s.id, s.agent_id, s.from_address, s.nonce, s.status, s.tx_hash, s.block_number, s.settled_at,
       s.by_other, s.error_reason, s.error_message, s.value),
-  -- What settled is told sixteen at a time: a word of NOTIFY holds 8,000 bytes, and what failed may say much.
+  -- Sixteen settled rows per NOTIFY, since its payload holds 8,000 bytes; a failed row may have a long message.
   said AS (
-    SELECT pg_notify('purser_settled', jsonb_agg(purser_settled_word(
+    SELECT pg_notify('purser_settled', jsonb_agg(purser_settled_message(
              w.id, w.status, w.tx_hash, w.block_number, w.settled_at, w.by_other, w.error_reason, w.error_message, w.value))::text)
       FROM (SELECT *, CASE status WHEN 'settled' THEN (row_number() OVER (PARTITION BY status)) / 16
                                   ELSE -row_number() OVER (PARTITION BY status) END AS part FROM changed) AS w
      GROUP BY w.status, w.part)
   SELECT count(*), array_agg(c.more ORDER BY c.agent_id, c.from_address, c.nonce) FILTER (WHERE c.more IS DISTINCT FROM NULL)
     INTO finished, more
-    -- Asked for, so that it is said.
+    -- Called for its NOTIFY.
     FROM changed c WHERE (SELECT count(*) FROM said) >= 0;
   FOREACH done IN ARRAY coalesce(more, '{}') LOOP
     IF done.agent_id IS NOT NULL THEN
       IF done.status = 'settled' THEN
-        -- Of a maximum what was not charged returns to the budget in the same moment.
+        -- The part of a maximum that was not charged returns to the budget at once.
         IF done.terms ? 'maximum' THEN
           PERFORM purser_payment_amount(done.agent_id, done.id, done.value);
         END IF;
@@ -79,7 +78,7 @@ BEGIN
       spared_gas := spared_gas || array_fill(-done.gas_hold, ARRAY[cardinality(done.gas_accounts)]);
     END IF;
   END LOOP;
-  -- The same end, now final, and nothing to correct.
+  -- The same outcome, now final: nothing to correct.
   IF finished < jsonb_array_length(p_outcomes) THEN
     WITH same AS (
       UPDATE settlements s SET final_at = clock_timestamp()

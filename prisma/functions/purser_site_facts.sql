@@ -1,5 +1,5 @@
--- What the list says of a site and of a payee who may not be paid there: whether the site is one of the agent's, who is
--- expected there instead, and at which sites that payee is listed. What does not apply is not in it.
+-- The allowlist's facts about a site and a payee that may not be paid there: whether the site is one of the agent's, the
+-- expected payee at the site, and the sites at which the payee is listed. Members that do not apply are left out.
 CREATE FUNCTION purser_site_facts(p_agent_id TEXT, p_payee TEXT, p_site TEXT, p_scope TEXT, p_at TIMESTAMPTZ)
 RETURNS JSONB LANGUAGE sql STABLE AS $$
   SELECT jsonb_strip_nulls(jsonb_build_object(
@@ -13,7 +13,7 @@ RETURNS JSONB LANGUAGE sql STABLE AS $$
    CROSS JOIN (SELECT jsonb_agg(b.site ORDER BY b.site) AS sites FROM (
       SELECT l.site FROM allowlist_entries l WHERE l.agent_id = p_agent_id AND l.address = p_payee AND l.site <> ''
        ORDER BY l.site LIMIT 5) b) bound
-    -- The one listed last, where a site has several.
+    -- The newest entry where a site has several.
     LEFT JOIN LATERAL (
       SELECT l.address FROM allowlist_entries l
        WHERE l.agent_id = p_agent_id AND l.site = p_site AND (l.expires_at IS NULL OR l.expires_at > p_at)

@@ -1,5 +1,5 @@
--- An agent's settlement exists only on a live reservation: inserting it is what submits the payment,
--- in the same statement. A signer that comes after its reservation was released is refused here.
+-- An agent's settlement exists only on a live reservation: the insert also sets the payment to submitted, in the same
+-- statement. A signer whose reservation was released meanwhile is refused here.
 CREATE FUNCTION purser_submit_payment() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
   UPDATE payments SET status = 'submitted', updated_at = clock_timestamp()

@@ -1,11 +1,11 @@
--- The time of the counted payment with which those after p_after, to one payee or to all (''), reach p_sum
--- together, in 'amount' or in number of 'payments'; null if they never do. Climbs from payments to sums and to
--- sums of sums as soon as one begins, and down again into the one in which it is reached.
+-- The time of the counted payment at which the payments after p_after, to one payee or to all (''), add up to p_sum, in
+-- 'amount' or in number of 'payments'; null if they never do. It climbs from payments to sums and to sums of sums as soon as
+-- one begins, and descends into the one in which p_sum is reached.
 CREATE FUNCTION purser_sum_reached_at(
   p_agent_id TEXT, p_payee TEXT, p_measure TEXT, p_after TIMESTAMPTZ, p_sum NUMERIC
 ) RETURNS TIMESTAMPTZ LANGUAGE plpgsql STABLE AS $$
 DECLARE
-  -- 0: payments themselves.
+  -- Level 0 is the payments themselves.
   v_level INTEGER := 0;
   v_climbing BOOLEAN := true;
   v_at TIMESTAMPTZ := p_after;

@@ -1,10 +1,9 @@
--- Writes where a transaction of ours stands: 'included' (in a block, which may be taken back), 'mined'
--- (final), 'given_up' (final, and all it did was to use up its nonce) or 'replaced' (a block holds another
--- transaction with its nonce). Proven outcomes are written, what it carried without effect goes back to the
--- queue (by itself, where that was its own fault: p_faults are nonces of authorizations; or later, where it
--- was given up), who harmed it is remembered, and what its gas cost (p_cost) is charged, once. Facts of the chain: no lease
--- is needed to record them, and recording them twice changes nothing. Answers as purser_settlements_finalize
--- does.
+-- Records the state of one of our transactions: 'included' (in a block, which a reorganisation may remove), 'mined' (final),
+-- 'given_up' (final, and it only used up its nonce) or 'replaced' (a block holds another transaction with its nonce). Proven
+-- outcomes are written. Payments that it carried without effect return to the queue: by themselves where they caused the
+-- failure (p_faults: nonces of authorizations), or later where the transaction was given up. Payers that caused failures are
+-- recorded, and the gas paid (p_cost) is charged, once. These are facts of the chain: no lease is needed to record them, and
+-- recording them twice changes nothing. Returns the same as purser_settlements_finalize.
 CREATE FUNCTION purser_transaction_final(
   p_chain_id BIGINT, p_address TEXT, p_nonce BIGINT, p_status TEXT,
   p_hash TEXT, p_block_number BIGINT, p_block_hash TEXT, p_gas_used BIGINT, p_outcomes JSONB,
@@ -12,7 +11,7 @@ CREATE FUNCTION purser_transaction_final(
 ) RETURNS JSONB LANGUAGE plpgsql AS $$
 DECLARE
   was relayer_transactions%ROWTYPE;
-  told JSONB;
+  v_result JSONB;
   carried INTEGER;
   is_given_up CONSTANT BOOLEAN := EXISTS (
     SELECT 1 FROM relayer_attempts a
@@ -30,18 +29,18 @@ BEGIN
      SET status = p_status, mined_hash = p_hash, block_number = p_block_number, block_hash = p_block_hash,
          gas_used = p_gas_used, gas_cost = coalesce(was.gas_cost, p_cost), finalized_at = CASE WHEN p_status <> 'included' THEN clock_timestamp() END
    WHERE chain_id = p_chain_id AND lane_address = p_address AND nonce = p_nonce;
-  told := purser_settlements_finalize(p_chain_id, p_outcomes);
+  v_result := purser_settlements_finalize(p_chain_id, p_outcomes);
   SELECT count(*) INTO carried FROM settlement_transactions item
    WHERE item.chain_id = p_chain_id AND item.lane_address = p_address AND item.lane_nonce = p_nonce;
-  -- Where all of it has just ended, nothing of it is left.
-  IF (told->>'finished')::int < carried THEN
-    -- Rows that a later transaction carries by now are that one's; rows held are proven when this is final.
+  -- Nothing is left where all of its payments have just ended.
+  IF (v_result->>'finished')::int < carried THEN
+    -- Rows that are in a later transaction by now belong to that one; held rows are proven when this one is final.
     UPDATE settlements s
        SET status = 'queued', lane_address = NULL, lane_epoch = NULL, tx_hash = NULL,
            faults = s.faults + (s.nonce = ANY (p_faults))::int,
            given_up = s.given_up + is_given_up::int,
-           -- Given up once, it shares a smaller batch: perhaps it was the size. Then it goes by itself, as does
-           -- what has been carried in vain too often, whoever was to blame.
+           -- Given up once: it goes into a smaller batch, since the size may have been the cause. Then it goes by itself, as does
+           -- a payment that was in too many failed transactions, whatever the cause.
            solo = s.solo OR s.nonce = ANY (p_faults) OR s.attempts >= 3 OR (is_given_up AND s.given_up >= 1),
            next_attempt_at = CASE WHEN is_given_up
              THEN clock_timestamp() + least(2 ^ s.given_up, 300) * interval '1 second' ELSE '-infinity' END,
@@ -68,6 +67,6 @@ BEGIN
   IF was.gas_cost IS NULL THEN
     PERFORM purser_gas_true_up(p_chain_id, p_address, p_nonce, p_cost, 1);
   END IF;
-  RETURN told;
+  RETURN v_result;
 END;
 $$;

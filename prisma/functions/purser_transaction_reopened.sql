@@ -1,12 +1,12 @@
--- A reorganisation took an included transaction's block out of the chain: it may be mined again, and what
--- it had settled is open again, payments with it. Only while it stands in exactly that block, so that two
--- who notice the same, or one who notices late, change nothing. Answers as purser_settlements_finalize.
+-- A reorganisation removed the block of an included transaction: it may be mined again, and its settlements and their payments
+-- are open again. Only while the transaction is recorded in exactly that block, so that a second or late observer changes
+-- nothing. Returns the same as purser_settlements_finalize.
 CREATE FUNCTION purser_transaction_reopened(
   p_chain_id BIGINT, p_address TEXT, p_nonce BIGINT, p_block_hash TEXT
 ) RETURNS JSONB LANGUAGE plpgsql AS $$
 DECLARE
   was relayer_transactions%ROWTYPE;
-  told JSONB;
+  v_result JSONB;
 BEGIN
   SELECT * INTO was FROM relayer_transactions
    WHERE chain_id = p_chain_id AND lane_address = p_address AND nonce = p_nonce AND status = 'included'
@@ -18,7 +18,7 @@ BEGIN
      SET status = 'pending', mined_hash = NULL, block_number = NULL, block_hash = NULL, gas_used = NULL,
          gas_cost = NULL
    WHERE chain_id = p_chain_id AND lane_address = p_address AND nonce = p_nonce;
-  told := purser_settlements_finalize(p_chain_id, (
+  v_result := purser_settlements_finalize(p_chain_id, (
     SELECT coalesce(jsonb_agg(jsonb_build_object('from', s.from_address, 'asset', s.asset, 'nonce', s.nonce,
              'status', 'open', 'proof', s.proof)), '[]'::jsonb)
       FROM settlement_transactions item
@@ -29,6 +29,6 @@ BEGIN
   IF was.gas_cost IS NOT NULL THEN
     PERFORM purser_gas_true_up(p_chain_id, p_address, p_nonce, was.gas_cost, -1);
   END IF;
-  RETURN told;
+  RETURN v_result;
 END;
 $$;

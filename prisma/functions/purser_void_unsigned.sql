@@ -1,6 +1,6 @@
--- Nothing was signed: the reservation is released, and its idempotency key with it, since nothing
--- moved and the key may succeed later. Only while 'reserved': persisting a signature makes the row
--- 'submitted' in the same statement, and fails if this came first.
+-- Nothing was signed: the reservation is released, and its idempotency key with it, since no money moved and the key may
+-- succeed later. Only while 'reserved': persisting a signature makes the row 'submitted' in the same statement, and fails if
+-- this came first.
 CREATE FUNCTION purser_void_unsigned(
   p_agent_id TEXT, p_payment_id TEXT, p_failure_code TEXT, p_failure_detail TEXT
 ) RETURNS BOOLEAN LANGUAGE plpgsql AS $$
@@ -15,12 +15,12 @@ BEGIN
    WHERE k.subject_id IN (p_agent_id, (SELECT a.owner_id FROM agents a WHERE a.id = p_agent_id))
      AND k.payment_id = p_payment_id AND k.status_code IS NULL;
   DELETE FROM withdrawal_orders WHERE agent_id = p_agent_id AND payment_id = p_payment_id;
-  -- No gas is needed for it any more.
+  -- Its reserved gas is released.
   PERFORM purser_gas_move(p.chain_id, ARRAY[CASE p.kind WHEN 'withdrawal' THEN 'withdrawer:' ELSE 'owner:' END || a.owner_id],
       ARRAY[-p.gas_hold], ARRAY[0])
     FROM payments p JOIN agents a ON a.id = p.agent_id
    WHERE p.agent_id = p_agent_id AND p.id = p_payment_id AND p.gas_hold > 0;
-  PERFORM purser_permit_back(p_agent_id, p_payment_id);
+  PERFORM purser_restore_permit(p_agent_id, p_payment_id);
   RETURN true;
 END;
 $$;

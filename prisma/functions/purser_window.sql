@@ -1,5 +1,5 @@
--- A window as it is at p_at: the kept one with both its ends moved on, or one counted anew where none is kept
--- that reaches into it. Looks only; purser_reserve, which holds the agent's row, keeps what it got.
+-- A window as of p_at: the stored window with both ends moved on, or one counted anew where no stored window overlaps. It only
+-- reads; purser_reserve, which holds the agent's row lock, stores the result.
 CREATE FUNCTION purser_window(p_agent_id TEXT, p_payee TEXT, p_hours INTEGER, p_at TIMESTAMPTZ)
 RETURNS spending_windows LANGUAGE plpgsql STABLE AS $$
 DECLARE

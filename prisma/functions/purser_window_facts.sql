@@ -1,4 +1,4 @@
--- The facts of one limit of a time, as a snapshot has them; nothing where the limit is not set.
+-- The facts of one time-window limit, for a snapshot; empty where the limit is not set.
 CREATE FUNCTION purser_window_facts(p_name TEXT, p_limit NUMERIC, p_used NUMERIC, p_reserved NUMERIC)
 RETURNS JSONB LANGUAGE sql IMMUTABLE AS $$
   SELECT CASE WHEN p_limit IS NULL THEN '{}'::jsonb ELSE jsonb_build_object(

@@ -1,5 +1,5 @@
--- How an ordered withdrawal ended; the order itself was noted with its signature when it was reserved. Nobody's address
--- is the actor: the chain was.
+-- Notes how an ordered withdrawal ended; the order itself was noted with its signature when it was reserved. The actor is the
+-- chain, not an address.
 CREATE FUNCTION purser_withdrawal_audit() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO audit_notes (owner_id, agent_id, actor, action, after, request_id)

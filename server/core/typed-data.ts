@@ -45,7 +45,7 @@ function wordOf(structs: Structs, type: string, member: unknown): Uint8Array {
   const word = Buffer.from(type === "address" ? `${"0".repeat(24)}${digits}` : digits, "hex");
   // Buffer stops at the first character that is not a digit.
   if (digits.length !== (type === "address" ? 40 : 64) || word.length !== WORD)
-    throw new Error(`an order with a malformed ${type} has no digest`);
+    throw new Error(`the order has a malformed ${type}, so it has no digest`);
   return word;
 }
 

@@ -70,7 +70,7 @@ export function nextMatch(schedule: string, nowMs: number): Date {
     const day = { date: at.getUTCDate(), month: at.getUTCMonth() + 1, dow: at.getUTCDay() };
     if (match({ min: at.getUTCMinutes(), hour: at.getUTCHours(), ...day })) return at;
   }
-  throw new Error(`the schedule "${schedule}" names no minute`);
+  throw new Error(`the schedule "${schedule}" matches no minute`);
 }
 
 /** The library releases its listening connection twice if it breaks while the queue is being stopped. */

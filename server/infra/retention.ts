@@ -1,7 +1,7 @@
 /**
  * Deletes old rows in small batches, so that no lock is held for long. The ledger, the hashes of what was sent, and all
  * alarms (corrections, differences between ledger and chain) are kept forever. So is the audit: a deleted entry would
- * break its owner's hash chain, and the database refuses to delete one (purser_audit_is_kept).
+ * break its owner's hash chain, and the database refuses to delete one (purser_audit_append_only).
  */
 import fp from "fastify-plugin";
 import type { Sql } from "./db/pool.ts";

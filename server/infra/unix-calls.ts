@@ -105,7 +105,7 @@ export class UnixCalls {
 
   #receive(frame: unknown): void {
     if (!isPlain(frame) || typeof frame["id"] !== "number")
-      throw new TypeError("no answer's frame");
+      throw new TypeError("not a response frame");
     const open = this.#open.get(frame["id"]);
     // A late response: its caller has already failed.
     if (!open) return;

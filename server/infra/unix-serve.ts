@@ -62,7 +62,7 @@ function serveOne(socket: Socket, places: Places, options: ServeOptions): void {
   socket.on("data", (chunk: Buffer) => {
     try {
       for (const frame of frames.take(chunk)) {
-        if (!isCall(frame)) throw new TypeError("a frame is no call");
+        if (!isCall(frame)) throw new TypeError("the frame is not a call");
         take(frame).catch((error: unknown) => {
           options.onBroken(String(error));
           socket.destroy();

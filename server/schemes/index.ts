@@ -1,4 +1,4 @@
-/** The payment schemes we speak. The only place that lists them. */
+/** The list of supported payment schemes. No other file lists them. */
 import type { Address } from "viem";
 import type { AuthorizationRef, SchemeTerms } from "../core/authorization.ts";
 import { isRecord } from "../core/foreign-text.ts";
@@ -18,10 +18,10 @@ import {
   type Scheme,
 } from "./scheme.ts";
 
-/** Moves the token by a signature alone: what is not paid to a seller who asks otherwise. */
+/** Moves the token by a signature alone: used unless a seller requests another scheme. */
 export { exactEip3009 as TOKEN_SCHEME } from "./exact-eip3009/index.ts";
 
-/** What a contract may take of a wallet: no payment, and signed only beside one. */
+/** A contract's token allowance from a wallet: not a payment, and signed only for one. */
 export {
   allowanceCall,
   allowanceOf,
@@ -30,55 +30,58 @@ export {
   type AllowanceWanted,
 } from "./allowance/index.ts";
 
-/** What the token itself logs, whichever scheme moved it. */
+/** The token's own events, whichever scheme moved it. */
 export { AUTHORIZATION_CANCELED, AUTHORIZATION_USED, TRANSFER } from "./exact-eip3009/onchain.ts";
 
-/** The first reads what names no scheme of ours, to say what is wrong with it. */
+/** The first also reads payloads without a supported scheme, to report what is wrong with them. */
 export const SCHEMES: readonly [Scheme, ...Scheme[]] = [exactEip3009, exactPermit2, upto];
 
-/** By what is stored with a payment; EIP-3009's have nothing. */
+/** By the terms stored with a payment; EIP-3009 payments have none. */
 const BY_TERMS: Record<Exclude<SchemeTerms["scheme"], "allowance">, Scheme> = {
   "exact-permit2": exactPermit2,
   upto,
 };
 
-/** One of each name: what the facilitator announces. */
+/** One of each name, for the facilitator's announcement. */
 export const ANNOUNCED_SCHEMES: readonly Scheme[] = SCHEMES.filter(
   ({ name }, index) => SCHEMES.findIndex((scheme) => scheme.name === name) === index,
 );
 
-/** Of several ways to move the asset under one name, `extra` says which; the first where it says none of ours. */
+/** If several schemes share the name, `extra` selects the transfer method; otherwise the first is used. */
 export function findScheme(
   name: unknown,
   extra: unknown,
   protocol: "x402" | "mpp" = "x402",
 ): Scheme | undefined {
-  // What MPP calls a charge is an authorization of EIP-3009.
+  // MPP's intent "charge" is an EIP-3009 authorization.
   if (protocol === "mpp") return name === "charge" ? exactEip3009 : undefined;
   const named = SCHEMES.filter((scheme) => scheme.name === name);
   const method = isRecord(extra) ? extra["assetTransferMethod"] : undefined;
   return named.find(({ transferMethod }) => transferMethod === method) ?? named[0];
 }
 
-/** The scheme of a payment we sign or have stored. */
+/** The scheme of a payment that we sign or have stored. */
 export function paymentSchemeOf({ terms }: Pick<AuthorizationRef, "terms">): Scheme {
   if (!terms) return exactEip3009;
   if (terms.scheme === "allowance") throw new Error("an allowance is no payment");
   return BY_TERMS[terms.scheme];
 }
 
-/** How anything that was signed is relayed and proven. */
+/** How any signed authorization is relayed and proven, payments and allowances. */
 export const schemeOf = (ref: AuthorizationRef): Relaying =>
   ref.terms?.scheme === "allowance" ? allowance : paymentSchemeOf(ref);
 
-/** Every contract that a wallet lets take money of it. */
+/** All contracts that take money from wallets by an allowance. */
 export const SPENDERS: readonly Address[] = [
   ...new Set(SCHEMES.flatMap(({ spender }) => (spender === undefined ? [] : [spender]))),
 ];
 
 export { useBehind } from "./permit2/traces.ts";
 
-/** Reads the protocol's `{x402Version, paymentPayload, paymentRequirements}`: strict on what moves money, blind to extra fields. */
+/**
+ * Reads the protocol's `{x402Version, paymentPayload, paymentRequirements}`: strict for fields that move money;
+ * ignores extra fields.
+ */
 export function readPayment(
   body: unknown,
   networks: readonly NetworkFacts[],
@@ -87,7 +90,7 @@ export function readPayment(
   const parts = splitPayload(body);
   if ("reason" in parts) return parts;
   const { scheme, network } = parts.requirements;
-  // What another facilitator may serve is told by name, before its shape is judged by ours.
+  // What only another facilitator may serve is reported by name, before the shape is checked.
   const payer = (): Address | undefined => payerOf({ payload: parts.payload });
   const named = SCHEMES.filter(
     ({ name, versions }) => name === scheme && versions.includes(parts.version),
@@ -99,7 +102,7 @@ export function readPayment(
     parts.accepted["network"] === network &&
     !findServed(parts.version, network, networks);
   if (isElsewhere) return refuse("invalid_network", payer());
-  // What is in the payload says how it pays; what the seller asked for says it where the payload is nobody's.
+  // Selected by the payload; if no scheme recognizes it, by the scheme that the seller requested.
   const own = named.find((each) => each.recognizes(parts)) ?? named[0] ?? SCHEMES[0];
   return own.read(parts, { networks, purpose, relayers });
 }

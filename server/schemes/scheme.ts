@@ -1,6 +1,6 @@
 /**
- * What differs between payment schemes, in the words of those who ask: the facilitator, the settlement engine,
- * the wallet, the paywall. `schemes/index.ts` lists the schemes; nobody else knows them by name.
+ * The interface of a payment scheme, by the parts that use it: facilitator, settlement engine, wallet, paywall.
+ * `schemes/index.ts` lists the schemes; no other code knows them by name.
  */
 import type { Address, Hex } from "viem";
 import type { CallResult, ContractCall, RpcLog } from "../core/abi.ts";
@@ -18,19 +18,19 @@ import { parseAddress, isRecord } from "../core/foreign-text.ts";
 import { checksummedAddress } from "../core/keccak.ts";
 import { parseAtomic } from "../core/money.ts";
 
-/** A payment as somebody presents it: read, and not believed yet. Addresses in lower case. */
+/** A payment as presented by a caller: parsed, not verified yet. Addresses in lower case. */
 export interface Payment {
   readonly scheme: Scheme;
   readonly version: 1 | 2;
   readonly network: NetworkFacts;
-  /** As the caller wrote it: the answer repeats it. */
+  /** As the caller wrote it; the response repeats it. */
   readonly networkName: string;
   readonly payTo: Address;
   readonly amountAtomic: bigint;
-  /** What the payer says it signed. */
+  /** What the payer claims to have signed. */
   readonly authorization: Authorization;
   readonly signature: string;
-  /** Checksummed, for the answer. */
+  /** Checksummed, for the response. */
   readonly payer: Address;
 }
 
@@ -40,32 +40,32 @@ export type ReadPayment<Read extends Payment = Payment> =
 
 export type Fields = Record<string, unknown>;
 
-/** The parts of a protocol body, taken apart alike for every scheme. */
+/** The parts of a protocol body, split the same way for every scheme. */
 export interface PresentedParts {
   readonly version: 1 | 2;
   /** Version 2: `paymentPayload.accepted`; version 1: the payload itself. */
   readonly accepted: Fields;
-  /** `paymentPayload.payload`: the scheme's own. */
+  /** `paymentPayload.payload`, whose fields the scheme defines. */
   readonly payload: Fields;
   readonly requirements: Fields;
   /** `paymentPayload.extensions`. */
   readonly extensions: Fields;
 }
 
-/** What the chain said when the transfer would not go through. */
+/** What the chain shows about a transfer that would fail. */
 export interface Diagnosis {
-  /** Undefined when the token does not know the question. */
+  /** Undefined if the token does not support the query. */
   readonly used: boolean | undefined;
   readonly balanceAtomic: bigint | undefined;
-  /** What the token said against the transfer, where it said anything. */
+  /** The token's revert reason, if any. */
   readonly revert?: string | undefined;
-  /** The answers to `diagnosisCalls`. */
-  readonly asked?: readonly CallResult[] | undefined;
+  /** The results of `diagnosisCalls`. */
+  readonly reads?: readonly CallResult[] | undefined;
 }
 
 /**
- * A transaction of the payer's own, signed and not sent, without which its payment would fail. It is sent as it is, at
- * its sender's gas: nothing of ours is in it.
+ * The payer's own transaction, signed and not sent, without which its payment would fail. It is broadcast
+ * unchanged, and its sender pays the gas.
  */
 export interface PayerApproval {
   readonly raw: Hex;
@@ -77,32 +77,38 @@ export interface PayerApproval {
   readonly maxFeeWei: bigint;
 }
 
-/** Whose desk a payment is presented at, and for what. */
+/** The context in which a payment is checked. */
 export interface CheckContext {
   readonly networks: readonly NetworkFacts[];
-  /** To settle: then what is required may be what was used of a maximum, which a check is about. */
+  /** "settle": the required amount may be the used part of a maximum; "verify" checks the maximum. */
   readonly purpose: "verify" | "settle";
-  /** The accounts we send from. */
+  /** The accounts that we send from. */
   readonly relayers: readonly Address[];
 }
 
-/** Asked by the facilitator's checker. */
+/** Used by the facilitator's checker. */
 interface Checking<Read extends Payment> {
-  /** Of two schemes of one name: whose payload this is. */
+  /** For two schemes with the same name: whether the payload is for this one. */
   recognizes(parts: PresentedParts): boolean;
   read(parts: PresentedParts, checkContext: CheckContext): ReadPayment<Read>;
-  /** The digest, and the canonical signature if the payer itself made it as an ordinary account. */
+  /** The digest, and the canonical signature if the payer signed it as an ordinary account. */
   examine(payment: Read): { digest: Hex; ecdsa: Hex | undefined };
-  /** What is looked at before the signature is, where the reference has that order; times as in `checkTerms`. */
+  /**
+   * Checks before the signature, for schemes whose reference implementation has that order; times as in
+   * `checkTerms`.
+   */
   checkFirst?(payment: Read, nowSeconds: bigint | undefined): Refusal | undefined;
-  /** What needs no chain. Without a time, a payment that was accepted in time keeps its answer afterwards. */
+  /**
+   * Checks without the chain. Without a time, the window is not checked, so a payment that was accepted in time
+   * keeps its result afterwards.
+   */
   checkTerms(payment: Read, nowSeconds: bigint | undefined): Refusal | undefined;
-  /** What else is asked of the chain to explain a failure. */
+  /** Further reads to explain a failure. */
   diagnosisCalls?(payment: AuthorizationRef): ContractCall[];
   explainFailure(payment: Read, found: Diagnosis): Refusal;
-  /** What the payer sent along to be done first, after `checkTerms` found no fault with it. */
+  /** The transaction that the payer sent to be executed first, valid after `checkTerms` passed. */
   payerApproval?(payment: Read): PayerApproval | undefined;
-  /** Of `explainFailure`: that only the groundwork is missing. */
+  /** The reason of `explainFailure` when only the payer's approval is missing. */
   readonly reasonUnprepared?: Reason;
   readonly reasonSignature: Reason;
   /** For an asset that is a contract and not the network's USDC. */
@@ -110,30 +116,32 @@ interface Checking<Read extends Payment> {
 }
 
 export interface TransferPlan {
-  /** What moves the money, in order; where there are several, the last fails the others. Put together when asked for. */
+  /**
+   * The calls that move the money, in order; if there are several, the last must succeed. Encoded when called.
+   */
   calls(): readonly [...ContractCall[], ContractCall];
-  /** What a plain key signed: no code of strangers runs in it. */
+  /** Signed by a plain key: it runs no third-party code. */
   readonly isPlainKey: boolean;
   readonly deployment: Deployment | undefined;
-  /** What one such call of a plain key uses at the very most, in company or not. */
+  /** Upper bound for the gas of one such call with a plain key, alone or in a batch. */
   readonly keyGas: bigint;
-  /** The contract takes it from this account alone: it travels by itself, and only on that lane. */
+  /** The contract accepts it only from this account: it is sent alone, and only by that lane. */
   readonly sender?: Address | undefined;
 }
 
-/** What a transaction called, as its sender signed it. */
+/** The call of a transaction, as its sender signed it. */
 export interface SentCall {
   readonly to: string;
   readonly data: Hex;
 }
 
-/** What a mined transaction shows: its logs and, where a use is not named in them, what it called. */
+/** What a mined transaction shows: its logs and, if the logs do not name a use, its call. */
 export interface Shown {
   readonly logs: readonly RpcLog[];
   readonly sent?: SentCall | undefined;
 }
 
-/** What must have moved for this authorization to count as paid. */
+/** The transfer that proves this authorization paid. */
 export interface ExpectedTransfer extends AuthorizationRef {
   to: string;
   value: bigint;
@@ -141,98 +149,102 @@ export interface ExpectedTransfer extends AuthorizationRef {
 
 export type AuthorizationOutcome = "paid" | "canceled" | "used_otherwise" | "untouched";
 
-/** Why the contract refuses a call, from its revert text. */
+/** Why the contract rejects a call, from its revert reason. */
 export interface RevertMeaning {
   readonly reason: Reason;
   readonly message: string;
-  /** Used, past its time, or too early: the state at a block decides that, not a revert. */
+  /** Used, expired, or not valid yet: this depends on the state at a block, not on the call. */
   readonly isOfState: boolean;
 }
 
-/** Asked by the checker's rehearsal and by the settlement engine, so that both speak of the same bytes. */
+/** Used by the checker's rehearsal and by the settlement engine, so that both use the same bytes. */
 export interface Relaying {
   planTransfer(authorization: SignedAuthorization): TransferPlan;
-  /** Missing where the contract takes a cancellation from the payer alone. */
+  /** Undefined if the contract accepts a cancellation only from the payer. */
   cancelCall?(key: Pick<SettlementKey, "asset" | "from" | "nonce">, signature: Hex): ContractCall;
   stateCall(ref: AuthorizationRef): ContractCall;
-  /** Whether that call's answer says used or canceled; undefined where it says neither yes nor no. */
+  /** Whether the result of `stateCall` means used or canceled; undefined if it means neither yes nor no. */
   isEnded(ref: AuthorizationRef, answer: CallResult): boolean | undefined;
   /** What one transaction proves. */
   outcomeIn(shown: Shown, expected: ExpectedTransfer): AuthorizationOutcome;
-  /** What of a maximum moved, where that transaction paid. Missing where the amount is what was signed. */
+  /** The charged part of a maximum, if that transaction paid. Undefined if the amount is what was signed. */
   chargedIn?(shown: Shown, expected: ExpectedTransfer): bigint | undefined;
   /**
-   * Amounts that left the payment's trace in a transaction whose calls cannot be read: somebody relayed it through a
-   * contract of their own, or beside others alike. Where the contract's state says that it was used in that block, and there is one such trace,
-   * that was it.
+   * Amounts of matching traces in a transaction whose calls cannot be read: someone relayed it through their
+   * own contract, or together with similar payments.
+   * If the contract's state shows that it was used in that block, and there is one such trace, that was the
+   * payment.
    */
   unreadIn?(shown: Shown, expected: ExpectedTransfer): bigint[];
   /**
-   * An event names each authorization it ends. Where not, `fateIn` must be shown what the transaction called, two that
-   * leave the same trace (`traceOf`) never share one, and the contract's state says in which block a use must be.
+   * An event names each authorization that it ends. Otherwise `outcomeIn` needs the transaction's call, two
+   * payments with the same trace (`traceOf`) never share a transaction, and the contract's state shows in which
+   * block a use must be.
    */
   readonly isNamedInLogs: boolean;
   traceOf(expected: ExpectedTransfer): string | undefined;
-  /** Where to look for its end, for `eth_getLogs`: every log of it where it is named, else candidates. */
+  /** The `eth_getLogs` filter to find its end: its own events if they name it, otherwise candidates. */
   endFilter(expected: ExpectedTransfer): { address: string; topics: (Hex | Hex[])[] };
   explainRevert(text: string | undefined): RevertMeaning;
   readonly reasonUsed: Reason;
   readonly reasonExpired: Reason;
 }
 
-/** What a wallet is to pay, before its scheme made an authorization of it. */
+/** A payment that a wallet is to make, before its scheme turns it into an authorization. */
 export interface WantedPayment {
   readonly network: NetworkFacts;
   readonly from: Address;
   readonly payTo: Address;
-  /** Of a metered scheme: the most. */
+  /** For a metered scheme, the maximum. */
   readonly amountAtomic: bigint;
   readonly validAfter: bigint;
   readonly validBefore: bigint;
-  /** Fresh, from our own side. */
+  /** A new random nonce, the nonce that the seller chose (MPP), or the digest of an approval. */
   readonly nonce: Hex;
-  /** The seller's. Of it a scheme takes only what is the seller's to choose: no contract, no domain, no spender. */
+  /**
+   * The seller's `extra`. A scheme uses only what the seller may choose: never a contract, domain or spender.
+   */
   readonly extra: Fields;
 }
 
-/** Asked by the wallet: custody, and the client that pays for requests. */
+/** Used by custody and by the client that pays for requests. */
 interface Paying {
-  /** A seller's `extra` may describe what we do not sign: then the sentence that says so. */
+  /** Why the seller's `extra` describes something that we do not sign; undefined if it does not. */
   whyNotPayable(extra: Fields, network: NetworkFacts): string | undefined;
   authorize(wanted: WantedPayment): Authorization;
-  /** What must be on a network beside the token, or nothing can be paid by it there. */
+  /** Contracts besides the token that must exist on a network for payments with this scheme. */
   readonly contracts?: Readonly<Record<string, Address>>;
-  /** How a nonce is stored whose contract counts apart from the token. */
+  /** The prefix of stored nonces whose contract counts them separately from the token. */
   readonly noncePrefix?: "permit2:";
-  /** The most that may move by it, where that is not its value. */
+  /** The most that may move, if that is not the value. */
   mostOf?(authorization: Authorization): bigint;
   /**
-   * The contract that takes the money out of the wallet by an allowance of the token, which must cover everything that
-   * is signed for it. Missing where the token moves it by the signature alone.
+   * The contract that takes the money from the wallet by a token allowance, which must cover everything signed
+   * for it. Undefined if the token moves it by the signature alone.
    */
   readonly spender?: Address;
   transferDigest(network: NetworkFacts, authorization: Authorization): Uint8Array;
-  /** Missing where nobody can cancel for the payer: the budget returns when it has run out. */
+  /** Undefined if a payment cannot be canceled: its budget returns when it expires. */
   cancelDigest?(network: NetworkFacts, authorizer: Address, nonce: Nonce): Uint8Array;
-  /** `payload` of the proof a seller is shown. */
+  /** The `payload` of the proof for a seller. */
   proofPayload(authorization: SignedAuthorization): object;
 }
 
-/** Asked by the paywall: `PaywallScheme`. */
+/** With the paywall's part: `PaywallScheme`. */
 export interface Scheme<Read extends Payment = Payment>
   extends Checking<Read>, Relaying, Paying, PaywallScheme {
   readonly versions: readonly (1 | 2)[];
-  /** Charges what was used of a maximum: there is no price that a paywall could ask for. */
+  /** Charges the used part of a maximum, so a paywall cannot ask a fixed price with it. */
   readonly isMetered?: boolean;
-  /** Keys of the protocol's extensions it understands on this network. */
+  /** The keys of protocol extensions that it supports on this network. */
   supportedExtensions?(network: NetworkFacts): readonly string[];
-  /** `extra` of the kind the facilitator announces. */
+  /** The `extra` of the kind that the facilitator announces. */
   supportedExtra?(relayers: readonly Address[]): Fields | undefined;
 }
 
 /**
- * The protocol's own reason codes for EVM schemes (the exported constants of @x402/evm and
- * the protocol's generic codes), each with the sentence a person reads. Clients branch on the codes.
+ * The protocol's reason codes for EVM schemes (the exported constants of @x402/evm and the protocol's generic
+ * codes), each with a sentence for people. Clients branch on the codes.
  */
 export const REASONS = {
   invalid_x402_version: "x402Version must be 1 or 2, and the same in the payment payload.",
@@ -320,7 +332,7 @@ export const REASONS = {
 
 export type Reason = keyof typeof REASONS;
 
-/** Why a payment is refused. `payer` is told as soon as it is known. */
+/** Why a payment is refused. `payer` is set as soon as it is known. */
 export interface Refusal {
   readonly isValid: false;
   readonly reason: Reason;
@@ -332,7 +344,7 @@ export function refuse(reason: Reason, payer?: string, message: string = REASONS
   return { isValid: false, reason, message, ...(payer !== undefined && { payer }) };
 }
 
-/** The frame of a protocol body, which is the same whatever scheme pays. */
+/** Parsing of the protocol body that is the same for every scheme. */
 
 export const invalid = (message: string, payer?: string): Refusal =>
   refuse("invalid_payload", payer, message);
@@ -357,7 +369,7 @@ export interface SellerTerms extends Pick<Payment, "payTo" | "amountAtomic"> {
   readonly asset: Address;
 }
 
-/** What the seller asks for. */
+/** What the seller requires. */
 export function readSellerTerms(
   { version, requirements }: PresentedParts,
   mayBeNothing = false,
@@ -373,20 +385,20 @@ export function readSellerTerms(
   return { asset: asset.address, payTo: payTo.address, amountAtomic };
 }
 
-/** Version 2: a core field of `accepted` that contradicts the requirements. It may leave one out. */
+/** Version 2: a core field of `accepted` that contradicts the requirements. A field may be omitted. */
 export function contradiction(
   { version, accepted }: PresentedParts,
-  asked: SellerTerms,
+  required: SellerTerms,
 ): "payTo" | "amount" | "asset" | undefined {
   if (version === 1) return undefined;
   const { asset, payTo, amount } = accepted;
-  if (payTo !== undefined && lower(payTo) !== asked.payTo) return "payTo";
-  if (amount !== undefined && parseAtomic(amount) !== asked.amountAtomic) return "amount";
-  if (asset !== undefined && lower(asset) !== asked.asset) return "asset";
+  if (payTo !== undefined && lower(payTo) !== required.payTo) return "payTo";
+  if (amount !== undefined && parseAtomic(amount) !== required.amountAtomic) return "amount";
+  if (asset !== undefined && lower(asset) !== required.asset) return "asset";
   return undefined;
 }
 
-/** Version 2 names networks by CAIP-2 id, version 1 by its own names: never the other way round. */
+/** Version 2 names networks by CAIP-2 id, version 1 by its own names; never the other way round. */
 export const findServed = (
   version: 1 | 2,
   name: string,
@@ -408,7 +420,7 @@ export function payerOf({ payload }: Fields): Address | undefined {
   return isRecord(signed) ? checksummed(signed["from"]) : undefined;
 }
 
-/** What the caller called the network, also where nothing else was readable. */
+/** The caller's name for the network, even if nothing else was readable. */
 export function networkNameOf(body: unknown): string {
   if (!isRecord(body)) return "";
   const { paymentPayload, paymentRequirements } = body;

@@ -1,4 +1,5 @@
-// Goal: the typed client pays once whatever happens on the way, repeats only what is safe, and explains refusals.
+// Goal: the typed client pays once despite lost responses, retries only what is safe, and throws typed errors for
+// refusals.
 import { createServer, type IncomingMessage } from "node:http";
 import { once } from "node:events";
 import t from "tap";
@@ -28,7 +29,7 @@ t.test("me, spend, fetch, quote, payments, listings", async (t) => {
   t.match((await purser.listings({ search: "statistics" })).items[0], { url: demoUrl });
 });
 
-t.test("a refusal is a typed error and is not repeated", async (t) => {
+t.test("a refusal is a typed error and is not retried", async (t) => {
   const error = await purser
     .spend({ recipient: friend, amount: "100" })
     .catch((caught: unknown) => caught);
@@ -41,10 +42,13 @@ t.test("a refusal is a typed error and is not repeated", async (t) => {
   const blocked = await database.pool.query(
     "SELECT 1 FROM payments WHERE status = 'blocked' AND amount = 100000000",
   );
-  t.equal(blocked.rowCount, 1, "asked once");
+  t.equal(blocked.rowCount, 1, "one request");
 });
 
-/** A server in front of ours that loses the first answers: the payment happens, the caller never hears. */
+/**
+ * A proxy in front of the service that loses the first responses: the payment happens, but the caller gets no
+ * response.
+ */
 async function lossyProxy(losses: number, status?: number) {
   const keys: string[] = [];
   const server = createServer((request, response) => {
@@ -93,19 +97,19 @@ async function read(request: IncomingMessage): Promise<string> {
   return text;
 }
 
-t.test("an answer lost on the way is asked for again with the same key: one payment", async (t) => {
+t.test("a lost response is retried with the same Idempotency-Key: one payment", async (t) => {
   const proxy = await lossyProxy(2);
   const lossy = new Purser({ apiKey: agent.apiKey, baseUrl: proxy.url });
   const before = (await purser.me()).limits.spent;
   const paid = await lossy.spend({ recipient: friend, amount: "1" });
   t.equal(paid.amount, "1");
   t.equal(proxy.keys.length, 3);
-  t.equal(new Set(proxy.keys).size, 1, "one key all along");
+  t.equal(new Set(proxy.keys).size, 1, "the same key in all attempts");
   const after = (await purser.me()).limits.spent;
   t.equal(atomic(after) - atomic(before), 1_000_000n, "paid once");
 });
 
-t.test("busy answers are repeated, until the time is up", async (t) => {
+t.test("429 and 503 are retried until the timeout", async (t) => {
   for (const status of [429, 503]) {
     const proxy = await lossyProxy(1, status);
     t.match(
@@ -125,7 +129,7 @@ t.test("busy answers are repeated, until the time is up", async (t) => {
   t.match(error, { code: "service_unavailable", idempotencyKey: "mine" });
 });
 
-t.test("a redirect is an error, so the key never travels on", async (t) => {
+t.test("a redirect is an error: the API key is never sent to another host", async (t) => {
   let followed = false;
   const target = createServer((_request, response) => {
     followed = true;

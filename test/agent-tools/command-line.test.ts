@@ -1,4 +1,4 @@
-// Goal: the command line prints JSON, tells outcomes apart by exit code, and takes the key only from the environment.
+// Goal: the command line prints JSON, has an exit code per outcome, and reads the key only from the environment.
 import { execFile } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
@@ -6,7 +6,7 @@ import t from "tap";
 import { agentWorld } from "./world.ts";
 
 const { agent, friend, demoUrl, baseUrl } = await agentWorld(t, { dailyLimit: "2" });
-/** What the commands of this file print. */
+/** The fields of the commands' output that this file reads. */
 interface Answer {
   wallet: string;
   price: string;
@@ -18,7 +18,7 @@ interface Answer {
   code: string;
   items: { url: string }[];
 }
-/** Where the command keeps a key that it is told to save: nothing is there. */
+/** The directory in which the command could have saved a key: empty. */
 const CONFIG = t.testdir({});
 const CLI = fileURLToPath(new URL("../../packages/purser/bin/purser.mjs", import.meta.url));
 
@@ -97,7 +97,7 @@ t.test("outcomes by exit code", async (t) => {
     ["me", "--unknown"],
     ["fetch", demoUrl, "--method", "BREW"],
   ]) {
-    t.equal((await purser(wrong)).code, 2, wrong.join(" ") || "nothing");
+    t.equal((await purser(wrong)).code, 2, wrong.join(" ") || "no command");
   }
   t.equal((await purser(["me"], {})).code, 2, "no key");
   const help = await purser(["--help"], {});

@@ -1,4 +1,4 @@
-// Goal: what agents and developers read is valid, complete, and every line of it that can be run does run.
+// Goal: the documents for agents and developers are valid and complete, and every command in them runs.
 import { createHash } from "node:crypto";
 import { execFile } from "node:child_process";
 import { promisify } from "node:util";
@@ -11,7 +11,7 @@ import { agentWorld } from "./world.ts";
 
 const { app, agent, friend, baseUrl } = await agentWorld(t);
 
-t.test("the OpenAPI document is valid and names every route and error code", async (t) => {
+t.test("the OpenAPI document is valid and contains every route and error code", async (t) => {
   const document = (await app.inject("/openapi.json")).json();
   const { valid, errors } = await new Validator().validate(document);
   t.ok(valid, JSON.stringify(errors));
@@ -26,12 +26,12 @@ t.test("the OpenAPI document is valid and names every route and error code", asy
       Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
     ),
   );
-  // OAuth's endpoints are described in OAuth's own documents.
+  // OAuth's own metadata documents describe its endpoints.
   const hidden =
     /^\/(\.well-known|oauth|metrics|openapi\.json|docs|assets|\*|mcp)|^\/$|\.(js|css|svg|html|ico|woff2|webmanifest|png)(\.(gz|br))?$/;
   for (const route of app.knownRoutes) {
     if (["HEAD", "OPTIONS"].includes(route.method) || hidden.test(route.url)) continue;
-    // Where a person's browser is led on to the app's page; a mail program POSTs there.
+    // The GET redirects a person's browser to the app; only the POST, for mail clients, is documented.
     if (route.method === "GET" && route.url === "/api/email/unsubscribe") continue;
     const name = `${route.method} ${route.url.replaceAll(/:([A-Za-z]+)/g, "{$1}")}`;
     t.ok(documented.has(name), `${name} is documented`);
@@ -44,7 +44,7 @@ t.test("the OpenAPI document is valid and names every route and error code", asy
   }
 });
 
-t.test("the documentation opens, and runs no script but its own", async (t) => {
+t.test("the documentation pages open, and only their own scripts run (CSP)", async (t) => {
   await prepareDocs((line) => t.comment(line));
   const page = await app.inject("/docs/");
   t.equal(page.statusCode, 200);
@@ -53,7 +53,7 @@ t.test("the documentation opens, and runs no script but its own", async (t) => {
   for (const [, text = ""] of inline)
     t.ok(policy.includes(`'sha256-${createHash("sha256").update(text).digest("base64")}'`));
   t.notMatch(policy, /unsafe/);
-  t.notMatch(page.body, / style=|<style/, "the policy would drop them");
+  t.notMatch(page.body, / style=|<style/, "the content security policy would block inline styles");
   const [, script = ""] = /<script type="module" src="([^"]+)"/.exec(page.body) ?? [];
   const code = await app.inject(script);
   t.equal(code.statusCode, 200);
@@ -81,7 +81,7 @@ t.test("the documentation opens, and runs no script but its own", async (t) => {
 });
 
 t.test(
-  "a reader finds a page, an error code and a route, and the policy stops nothing",
+  "a reader finds a page, an error code and a route, and the content security policy blocks nothing",
   async (t) => {
     await prepareDocs((line) => t.comment(line));
     const { page, faults } = await openPage(t, await launchBrowser(), { width: 360 });
@@ -93,7 +93,11 @@ t.test(
     await page.waitForURL(`${baseUrl}/docs/reference/errors#daily_limit_exceeded`);
     await page.goto(`${baseUrl}/docs/reference/api#spend`);
     await page.locator("summary", { hasText: "/api/agents/spend" }).waitFor();
-    t.equal(await page.evaluate(() => document.documentElement.scrollWidth), 360, "nothing is cut");
+    t.equal(
+      await page.evaluate(() => document.documentElement.scrollWidth),
+      360,
+      "no horizontal overflow",
+    );
     await page.setViewportSize({ width: 1280, height: 900 });
     await page.getByRole("switch").first().click();
     await page.locator("html.dark").waitFor();
@@ -133,7 +137,7 @@ t.test("the skill file is short, has front matter, and its commands run", async 
   t.match(outputs[3], { success: true, amount: "0.5" });
 });
 
-t.test("llms.txt links only to what answers", async (t) => {
+t.test("every link in llms.txt works", async (t) => {
   const { body } = await app.inject("/llms.txt");
   const links = [...body.matchAll(/\]\((http[^)]+)\)/g)].map((match) => new URL(match[1] ?? ""));
   t.ok(links.length >= 8);

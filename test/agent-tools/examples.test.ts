@@ -1,4 +1,5 @@
-// Goal: every example is a program of its own that runs against the real service, and the pages show exactly it.
+// Goal: every example is a standalone program that runs against the real service, and the pages show exactly its
+// code.
 import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
 import { readFile } from "node:fs/promises";
@@ -37,7 +38,7 @@ t.test("the same from Python with plain HTTP", async (t) => {
 });
 
 t.test(
-  "a paid Express API that points at us, and a stock client that pays it on Arc",
+  "a paid Express API that uses this facilitator, and a stock client that pays it on Arc",
   async (t) => {
     const port = await freePort();
     const api = spawn(process.execPath, ["--import=tsx", path("paid-express.ts")], {
@@ -74,14 +75,14 @@ const SHOWN_ON = {
   "paid-joke.ts": "docs/how-to/sell-with-our-paywall.md",
 };
 
-t.test("pages show the examples as they are", async (t) => {
+t.test("pages show the examples unchanged", async (t) => {
   for (const [name, page] of Object.entries(SHOWN_ON)) {
     const text = await readFile(`${ROOT}${page}`, "utf8");
-    t.ok(text.includes(await readFile(path(name), "utf8")), `${page} has ${name}, word for word`);
+    t.ok(text.includes(await readFile(path(name), "utf8")), `${page} contains ${name} literally`);
   }
 });
 
-t.test("the commands of the tour in the README run", async (t) => {
+t.test("the commands of the README's tour run", async (t) => {
   const readme = await readFile(`${ROOT}README.md`, "utf8");
   const tour = [...readme.matchAll(/```sh tour\n([\s\S]*?)```/g)].map((match) => match[1] ?? "");
   t.ok(tour.length >= 4, "the tour has its steps");

@@ -1,4 +1,4 @@
-// Goal: clients that strangers' generators make of our OpenAPI document compile, and pay, in two languages.
+// Goal: clients generated from the OpenAPI document by third-party generators compile and pay, in two languages.
 // Tier: full (needs other languages or their package registries).
 import { execFile } from "node:child_process";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
@@ -25,8 +25,11 @@ const env = {
   FRIEND: friend,
 };
 
-/** A failed program says why on its own output. */
-async function heard(program: string, args: string[]): Promise<{ stdout: string; stderr: string }> {
+/** Runs a program, and throws its output if it fails. */
+async function runOrThrow(
+  program: string,
+  args: string[],
+): Promise<{ stdout: string; stderr: string }> {
   try {
     return await run(program, args, { cwd: folder, env, maxBuffer: 1 << 24 });
   } catch (error) {
@@ -37,7 +40,7 @@ async function heard(program: string, args: string[]): Promise<{ stdout: string;
   }
 }
 
-// Before the first test: what is awaited between two of them ends the file.
+// Before the first test: tap ends the file when something is awaited between two tests.
 const python = await pythonWith(["openapi-python-client==0.29.1"], (clean) => t.teardown(clean));
 const skip = "missing" in python && python.missing;
 
@@ -94,14 +97,18 @@ const STRICT = {
 
 t.test("TypeScript: openapi-typescript and openapi-fetch", async (t) => {
   const bin = join(GENERATORS, "node_modules/openapi-typescript/bin/cli.js");
-  await heard(process.execPath, [bin, "openapi.json", "--output", "schema.d.ts"]);
+  await runOrThrow(process.execPath, [bin, "openapi.json", "--output", "schema.d.ts"]);
   await writeFile(join(folder, "client.ts"), TYPESCRIPT);
   await writeFile(join(folder, "package.json"), '{"type":"module"}');
   await writeFile(join(folder, "tsconfig.json"), JSON.stringify(STRICT));
-  // Of both compilers: the newest, and the one before that most people have.
+  // With both compilers: the newest one, and the older one that most users have.
   for (const compiler of [ROOT, GENERATORS])
-    await heard(process.execPath, [join(compiler, "node_modules/typescript/bin/tsc"), "-p", "."]);
-  const { stdout } = await heard(process.execPath, ["--import=tsx", "client.ts"]);
+    await runOrThrow(process.execPath, [
+      join(compiler, "node_modules/typescript/bin/tsc"),
+      "-p",
+      ".",
+    ]);
+  const { stdout } = await runOrThrow(process.execPath, ["--import=tsx", "client.ts"]);
   t.match(JSON.parse(stdout), {
     amount: "0.25",
     replayed: "true",
@@ -145,17 +152,19 @@ t.test("Python: openapi-python-client", { skip }, async (t) => {
     config,
     "project_name_override: purser-client\npackage_name_override: purser_client\npost_hooks: []\n",
   );
-  const { stderr: told } = await heard(
+  const { stderr: warnings } = await runOrThrow(
     join(python.bin, "openapi-python-client"),
     `generate --path openapi.json --output-path purser_client --meta none --config ${config}`.split(
       " ",
     ),
   );
-  // Lines of JSON are no type it knows; nothing else is left out.
-  t.same(told.match(/WARNING.*/g), ["WARNING parsing GET /api/audit/export within owners_audit."]);
-  await heard(python.python, ["-m", "compileall", "-q", "purser_client"]);
+  // The generator does not support JSON lines; it must warn about nothing else.
+  t.same(warnings.match(/WARNING.*/g), [
+    "WARNING parsing GET /api/audit/export within owners_audit.",
+  ]);
+  await runOrThrow(python.python, ["-m", "compileall", "-q", "purser_client"]);
   await writeFile(join(folder, "client.py"), PYTHON);
-  const { stdout } = await heard(python.python, ["client.py"]);
+  const { stdout } = await runOrThrow(python.python, ["client.py"]);
   t.match(JSON.parse(stdout), {
     amount: "0.5",
     year: new Date().getFullYear(),

@@ -1,4 +1,5 @@
-// Goal: an MCP client that times out, cancels or is told nothing pays once; what is canceled before it is signed is not paid; whichever replica hears it.
+// Goal: an MCP client that times out, cancels or gets no response pays once; a call canceled before signing is not
+// paid, whichever replica receives the cancellation.
 // Tier: full (waits in real time for callers that never got an answer).
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
@@ -22,7 +23,7 @@ t.teardown(() => {
   replica.app.server.closeAllConnections();
 });
 
-/** `elsewhere`: its notifications go to the other replica, as behind a load balancer. */
+/** `elsewhere`: its cancellations go to the other replica, as behind a load balancer. */
 async function connect({ elsewhere = false } = {}): Promise<Client> {
   const client = new Client({ name: "test", version: "1" });
   const transport = new StreamableHTTPClientTransport(new URL(`${baseUrl}/mcp`), {
@@ -58,7 +59,7 @@ const paid = async (): Promise<number> => {
 };
 let number = 0;
 const fetching = () => ({ url: `${seller.url}&n=${(number += 1)}`, maxAmount: "0.01" });
-/** The seller takes so long for each answer to a proof. */
+/** Makes the seller wait this long before each paid response. */
 const slowSeller = (ms: number) => {
   seller.script = {
     onProof: async ({ response, proof }) => {
@@ -73,84 +74,95 @@ const slowSeller = (ms: number) => {
 const TIMED_OUT = { message: /timed out/ };
 
 for (const elsewhere of [false, true])
-  t.test(`a client of 1 s, a seller of 3 s${elsewhere ? ", two replicas" : ""}`, async (t) => {
-    seller.script = {};
-    const client = await connect({ elsewhere });
-    // Once, so that the second is what it is about: the first loads whatever is loaded late.
-    await call(client, "x402_fetch", fetching());
-    slowSeller(3_000);
+  t.test(
+    `a client timeout of 1 s, a seller that takes 3 s${elsewhere ? ", two replicas" : ""}`,
+    async (t) => {
+      seller.script = {};
+      const client = await connect({ elsewhere });
+      // A first call, so that lazy loading does not take part of the second one's timeout.
+      await call(client, "x402_fetch", fetching());
+      slowSeller(3_000);
+      const args = fetching();
+      const before = await paid();
+      await t.rejects(call(client, "x402_fetch", args, { timeout: 1_000 }), TIMED_OUT);
+      const again = await call(client, "x402_fetch", args, { timeout: 20_000 });
+      t.match(again, { paid: true, replayed: true, next: /own/, data: { answer: 42 } });
+      t.equal(await paid(), before + 1, "0.001 is spent, not 0.002");
+      t.equal((await call(client, "x402_fetch", args))["replayed"], undefined);
+      t.equal(
+        await paid(),
+        before + 2,
+        "its response was delivered: the next call is a new purchase",
+      );
+    },
+  );
+
+t.test(
+  "the client timed out, the result became ready, and only then the client repeats the call",
+  async (t) => {
+    slowSeller(1_500);
+    const client = await connect({ elsewhere: true });
     const args = fetching();
     const before = await paid();
     await t.rejects(call(client, "x402_fetch", args, { timeout: 1_000 }), TIMED_OUT);
-    const again = await call(client, "x402_fetch", args, { timeout: 20_000 });
-    t.match(again, { paid: true, replayed: true, next: /own/, data: { answer: 42 } });
-    t.equal(await paid(), before + 1, "0.001 is spent, not 0.002");
-    t.equal((await call(client, "x402_fetch", args))["replayed"], undefined);
-    t.equal(await paid(), before + 2, "its answer was heard: the next is a purchase of its own");
-  });
+    // By then the response was sent to a client that no longer reads it.
+    await until(async () => {
+      const { rowCount } = await database.pool.query(
+        "SELECT 1 FROM idempotency_keys k JOIN canceled_calls c ON c.call = k.call WHERE k.status_code = 200 AND k.told_at IS NULL AND k.subject_id = $1 AND k.payment_id = (SELECT id FROM payments WHERE agent_id = $1 ORDER BY created_at DESC LIMIT 1)",
+        [agent.id],
+      );
+      return rowCount === 1;
+    });
+    // In real time: the client repeats the call a little later.
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    t.match(await call(client, "x402_fetch", args), { replayed: true });
+    t.equal(await paid(), before + 1);
+  },
+);
 
-t.test("it gave up, the answer was ready, and only then it asks again", async (t) => {
-  slowSeller(1_500);
-  const client = await connect({ elsewhere: true });
-  const args = fetching();
-  const before = await paid();
-  await t.rejects(call(client, "x402_fetch", args, { timeout: 1_000 }), TIMED_OUT);
-  // The answer has gone out by now, to a client that did not listen.
-  await until(async () => {
-    const { rowCount } = await database.pool.query(
-      "SELECT 1 FROM idempotency_keys k JOIN canceled_calls c ON c.call = k.call WHERE k.status_code = 200 AND k.told_at IS NULL AND k.subject_id = $1 AND k.payment_id = (SELECT id FROM payments WHERE agent_id = $1 ORDER BY created_at DESC LIMIT 1)",
-      [agent.id],
-    );
-    return rowCount === 1;
-  });
-  // Real time: whoever gave up asks again a little later.
-  await new Promise((resolve) => setTimeout(resolve, 500));
-  t.match(await call(client, "x402_fetch", args), { replayed: true });
-  t.equal(await paid(), before + 1);
-});
-
-t.test("a spend, and a cancellation that comes after the answer went out", async (t) => {
+t.test("a spend, and a cancellation that arrives after the response was sent", async (t) => {
   seller.script = {};
   const client = await connect({ elsewhere: true });
   const args = { recipient: made.seller.entry()["payTo"], amount: "0.001", memo: "late" };
   const before = await paid();
   const first = await call(client, "send_usdc", args);
   t.match(first, { success: true, idempotencyKey: /^auto-/ });
-  const told = () =>
+  const delivered = () =>
     database.pool.query<{ told_call: string }>(
       "SELECT told_call FROM idempotency_keys WHERE key = $1 AND told_at IS NOT NULL",
       [first["idempotencyKey"]],
     );
-  await until(async () => (await told()).rowCount === 1);
-  await replica.app.cancelCall(agent.id, (await told()).rows[0]?.told_call ?? "");
+  await until(async () => (await delivered()).rowCount === 1);
+  await replica.app.cancelCall(agent.id, (await delivered()).rows[0]?.told_call ?? "");
   t.match(await call(client, "send_usdc", args), { replayed: true, txHash: first["txHash"] });
   t.equal(await paid(), before + 1);
   t.match(await call(client, "send_usdc", { ...args, idempotencyKey: "mine" }), { success: true });
-  t.equal(await paid(), before + 2, "a key of its own: a second purchase");
+  t.equal(await paid(), before + 2, "with its own key it is a second purchase");
 });
 
-t.test("canceled before anything is signed: nothing is paid", async (t) => {
+t.test("canceled before signing: nothing is paid", async (t) => {
   for (const elsewhere of [false, true]) {
     const client = await connect({ elsewhere });
     const before = await paid();
-    // While the target is asked for its price.
+    // While the price is requested from the seller.
     const proofs = seller.proofs.length;
-    let asked: () => void = () => undefined;
-    const reached = new Promise<void>((resolve) => (asked = resolve));
+    let markReached: () => void = () => undefined;
+    const reached = new Promise<void>((resolve) => (markReached = resolve));
     seller.script = {
       onAsk: async ({ response }) => {
-        asked();
+        markReached();
         await new Promise((resolve) => setTimeout(resolve, 800));
         seller.refuse(response, seller.entry());
       },
     };
     const stop = new AbortController();
-    const asking = call(client, "x402_fetch", fetching(), { signal: stop.signal });
-    const ended = t.rejects(asking);
+    const canceled = call(client, "x402_fetch", fetching(), { signal: stop.signal });
+    const ended = t.rejects(canceled);
     await reached;
     stop.abort("changed my mind");
     await ended;
-    // The price has come by then, and nobody pays it. A busy machine proves less.
+    // Time for the price to arrive without being paid. On a busy machine the check is weaker, but cannot fail
+    // wrongly.
     await new Promise((resolve) => setTimeout(resolve, 1_500));
     t.equal(await paid(), before, "not reserved");
     t.equal(seller.proofs.length, proofs);
@@ -177,14 +189,18 @@ t.test("canceled before anything is signed: nothing is paid", async (t) => {
       [agent.id],
     );
     t.same(rows, [{ status: "voided", failure_code: "call_canceled" }]);
-    t.equal(seller.proofs.length, proofs, "the signature went nowhere");
-    t.equal((await call(client, "x402_fetch", args))["replayed"], undefined, "paid when asked for");
+    t.equal(seller.proofs.length, proofs, "the signature was not sent");
+    t.equal(
+      (await call(client, "x402_fetch", args))["replayed"],
+      undefined,
+      "paid when called again",
+    );
     t.equal(await paid(), before + 1);
   }
 });
 
 t.test(
-  "an answer asked for without a key and heard over MCP is kept as long as its link says",
+  "a response to a call without a key, delivered over MCP, is kept as long as its resource link states",
   async (t) => {
     const text = "long ".repeat(20_000);
     let reached: () => void = () => undefined;
@@ -200,13 +216,13 @@ t.test(
     };
     const args = fetching();
     const hungUp = new AbortController();
-    const asked = fetch(`${baseUrl}/api/agents/x402-fetch`, {
+    const request = fetch(`${baseUrl}/api/agents/x402-fetch`, {
       method: "POST",
       headers: agent.headers,
       body: JSON.stringify(args),
       signal: hungUp.signal,
     });
-    const gone = t.rejects(asked, { name: "AbortError" });
+    const gone = t.rejects(request, { name: "AbortError" });
     await atSeller;
     hungUp.abort();
     await gone;
@@ -215,11 +231,11 @@ t.test(
       resource: { uri: string; keptHours: number };
     };
     t.equal(resource.keptHours, 48);
-    const told = () =>
+    const delivered = () =>
       database.pool.query(
         "SELECT 1 FROM idempotency_keys WHERE told_call IS NOT NULL AND call IS NULL",
       );
-    await until(async () => (await told()).rowCount === 1);
+    await until(async () => (await delivered()).rowCount === 1);
     await database.pool.query(
       "UPDATE idempotency_keys SET updated_at = updated_at - interval '1 hour'",
     );
@@ -231,7 +247,7 @@ t.test(
   },
 );
 
-t.test("one body cancels so many calls at most", async (t) => {
+t.test("a batch can cancel a limited number of calls", async (t) => {
   const cancel = async (count: number): Promise<{ status: number; made: number }> => {
     const session = `flood of ${count}`;
     const before = await database.pool.query("SELECT 1 FROM canceled_calls");
@@ -257,27 +273,30 @@ t.test("one body cancels so many calls at most", async (t) => {
   t.match(await cancel(50), { made: 25 });
 });
 
-t.test("signs of life: a client that resets its time-out waits as long as it takes", async (t) => {
-  slowSeller(3_000);
-  const client = await connect();
-  const seen: number[] = [];
-  const answer = await call(client, "x402_fetch", fetching(), {
-    timeout: 1_500,
-    resetTimeoutOnProgress: true,
-    onprogress: ({ progress }) => void seen.push(progress),
-  });
-  t.match(answer, { paid: true });
-  t.equal(answer["replayed"], undefined);
-  t.ok(seen.length >= 2, `${seen.length} notes`);
-  seller.script = {};
-});
+t.test(
+  "progress notifications: a client that resets its timeout on progress waits to the end",
+  async (t) => {
+    slowSeller(3_000);
+    const client = await connect();
+    const seen: number[] = [];
+    const answer = await call(client, "x402_fetch", fetching(), {
+      timeout: 1_500,
+      resetTimeoutOnProgress: true,
+      onprogress: ({ progress }) => void seen.push(progress),
+    });
+    t.match(answer, { paid: true });
+    t.equal(answer["replayed"], undefined);
+    t.ok(seen.length >= 2, `${seen.length} notifications`);
+    seller.script = {};
+  },
+);
 
-t.test("another client of the same agent cancels nothing of this one", async (t) => {
+t.test("another client of the same agent cannot cancel this one's calls", async (t) => {
   const first = await connect();
   const second = await connect();
   slowSeller(1_000);
   const before = await paid();
-  // Both count their requests alike.
+  // Both clients use the same request ids.
   const one = call(first, "x402_fetch", fetching());
   const other = call(second, "x402_fetch", fetching(), { timeout: 600 });
   await t.rejects(other, TIMED_OUT);
@@ -286,7 +305,7 @@ t.test("another client of the same agent cancels nothing of this one", async (t)
   seller.script = {};
 });
 
-t.test("the books", async (t) => {
+t.test("the ledger equals the chain", async (t) => {
   await until(async () => {
     const { rowCount } = await database.pool.query("SELECT 1 FROM payments WHERE outstanding");
     return rowCount === 0;

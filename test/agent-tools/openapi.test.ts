@@ -1,4 +1,4 @@
-// Goal: the OpenAPI document is one that generators and linters like, and says all that a route can answer.
+// Goal: the OpenAPI document works with generators and linters, and describes every response of every route.
 import { createConfig, lintFromString } from "@redocly/openapi-core";
 import t from "tap";
 import type { TSchema } from "typebox";
@@ -36,7 +36,7 @@ interface OpenApi {
   components: { schemas: Record<string, Schema>; responses: Record<string, Answer> };
 }
 
-// As it is served to the world: a linter takes a document of this machine for a mistake.
+// With a public URL: a linter reports localhost as a mistake.
 const { app } = await testApp(t, {
   env: { PUBLIC_URL: "https://purser.test" },
   configure: (config) =>
@@ -58,7 +58,7 @@ const answerOf = (answer: Answer): Answer =>
     ? answer
     : (document.components.responses[answer.$ref.split("/").at(-1) ?? ""] as Answer);
 
-t.test("every route says who may call it, what it answers, and how it refuses", async (t) => {
+t.test("every route has its authentication, responses and refusals", async (t) => {
   t.equal(operations.length, app.documentedRoutes.length);
   const known = new Set(document.tags.map(({ name }) => name));
   for (const { method, url, schema, config } of app.documentedRoutes) {
@@ -90,13 +90,13 @@ t.test("every route says who may call it, what it answers, and how it refuses", 
   }
 });
 
-t.test("the names of calls stay: clients are generated from them", async (t) => {
+t.test("operation ids never change: generated clients use them as names", async (t) => {
   const ids = operations.map(({ operation }) => operation.operationId);
-  t.equal(new Set(ids).size, ids.length, "each is one call's");
+  t.equal(new Set(ids).size, ids.length, "unique");
   t.same([...ids].sort(), FROZEN);
 });
 
-t.test("an Idempotency-Key, and what comes back with it", async (t) => {
+t.test("which routes accept an Idempotency-Key, and their response headers", async (t) => {
   const takes = operations
     .filter(({ operation }) =>
       operation.parameters?.some((it) => it.$ref?.endsWith("/IdempotencyKey")),
@@ -114,14 +114,14 @@ t.test("an Idempotency-Key, and what comes back with it", async (t) => {
   t.ok(answerOf(spend?.responses[429] as Answer).headers["Retry-After"]);
 });
 
-t.test("schemas: by name, typed, and no code without a problem", async (t) => {
+t.test("schemas are named and typed, and every error code has a problem response", async (t) => {
   const { schemas } = document.components;
   for (const [path, schema] of walk(document)) {
-    const { patternProperties, nullable, $id, const: word } = schema;
+    const { patternProperties, nullable, $id, const: constant } = schema;
     t.ok(patternProperties === undefined && nullable === undefined && $id === undefined, path);
-    if (word === null) t.fail(`${path}: null is a type`);
+    if (constant === null) t.fail(`${path}: null is a type`);
   }
-  // Any JSON value has a name of its own: everything else says what it is.
+  // Only the named schema for any JSON value is untyped.
   const untyped = walk(document).filter(
     ([, schema]) =>
       !["type", "$ref", "anyOf", "enum", "const", "allOf"].some((keyword) => keyword in schema),
@@ -141,7 +141,7 @@ t.test("schemas: by name, typed, and no code without a problem", async (t) => {
   for (const { operation } of operations)
     for (const answer of Object.values(operation.responses))
       for (const code of answer["x-codes"] ?? []) codes.add(code);
-  // Told outside of any route, or inside the protocol's answers.
+  // Returned outside of routes, or inside of protocol responses.
   const elsewhere = ["method_not_allowed", "duplicate_settlement"];
   t.same(
     Object.keys(ERRORS).filter((code) => !codes.has(code)),
@@ -149,7 +149,7 @@ t.test("schemas: by name, typed, and no code without a problem", async (t) => {
   );
 });
 
-t.test("every example is one: of bodies, answers and members", async (t) => {
+t.test("every example matches its schema: bodies, responses and fields", async (t) => {
   let count = 0;
   const holds = (schema: Schema, example: unknown, path: string) => {
     count += 1;
@@ -176,13 +176,13 @@ t.test("every example is one: of bodies, answers and members", async (t) => {
   t.ok(count > 150, `${count} examples`);
 });
 
-t.test("a linter's recommended rules pass", async (t) => {
+t.test("the recommended rules of a linter pass", async (t) => {
   const config = await createConfig({ extends: ["recommended"] });
   const lint = async (source: string) => {
     const problems = await lintFromString({ source, absoluteRef: "/openapi.json", config });
     return problems.map(({ ruleId, message }) => `${ruleId}: ${message.split("\n")[0]}`);
   };
-  // The word stands where other paths have an agent's id, and no id looks like it: servers match words first.
+  // A literal segment where other paths have an agent's id; servers match literals first, and no id looks like it.
   const known = /^no-ambiguous-paths: .*`\/api\/agents\/approvals\/\{id\}`/;
   t.same(
     (await lint(text)).filter((problem) => !known.test(problem)),
@@ -191,14 +191,14 @@ t.test("a linter's recommended rules pass", async (t) => {
   const broken = await lint(
     text.replace('"operationId":"agentSpend"', '"operationId":"agentFetch"'),
   );
-  t.match(broken.join(), /operation-operationId-unique/, "and they can fail");
+  t.match(broken.join(), /operation-operationId-unique/, "the linter can fail");
 });
 
 function examplesOf(schema: Schema): boolean {
   return (resolve(schema).examples?.length ?? 0) > 0;
 }
 
-/** With what it refers to in place of the references. */
+/** The schema with its references replaced by their targets. */
 function resolve(schema: Schema): Schema {
   const name = schema.$ref?.split("/").at(-1);
   const target = name === undefined ? schema : document.components.schemas[name];
@@ -217,7 +217,7 @@ const resolveAll = (value: unknown): unknown =>
       ? resolve(value as Schema)
       : value;
 
-/** Every schema of the document, with its place. */
+/** Every schema of the document, with its path. */
 function walk(document: OpenApi): [string, Schema][] {
   const found: [string, Schema][] = [];
   const add = (path: string, schema: Schema) => {
@@ -242,7 +242,7 @@ function walk(document: OpenApi): [string, Schema][] {
   return found;
 }
 
-/** One more line for a new call; a line is never changed nor removed. */
+/** Add a line for a new operation; never change or remove one. */
 const FROZEN = [
   "agentFetch",
   "agentSpend",

@@ -1,4 +1,4 @@
-// A listening service with one funded agent that may pay one friend and the demo endpoint.
+// A listening service with one funded agent that may pay one recipient and the demo endpoint.
 import type { Test } from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { testApp } from "../helpers/app.ts";

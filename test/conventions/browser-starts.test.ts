@@ -1,4 +1,4 @@
-// Goal: the tests' browser needs nothing that a machine happens to have: no font, no font path, no home, not /tmp.
+// Goal: the tests' browser does not depend on the machine: no installed font, font path, home directory or /tmp.
 import { execFile } from "node:child_process";
 import { chownSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { join } from "node:path";
@@ -8,7 +8,7 @@ import t, { type Test } from "tap";
 const ROOT = join(import.meta.dirname, "../..");
 const NOBODY = 65534;
 
-/** Draws a word in a browser unpacked into a new folder, by a process that has nothing else. */
+/** Draws a word in a browser unpacked into a new folder, in a process with an empty environment. */
 async function drawInAnEmptyWorld(t: Test, uid: number | undefined): Promise<number> {
   const parent = join(ROOT, ".tmp");
   mkdirSync(parent, { recursive: true });

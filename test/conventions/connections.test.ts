@@ -1,4 +1,5 @@
-// Goal: what a burst needs of the database is there after a quiet time: connections are open, and statements are planned once.
+// Goal: after an idle period, the database pool is ready for a burst: connections stay open, and statements are
+// planned once.
 import { setTimeout as sleep } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { createPool, TIMEOUTS, type Pool } from "../../server/infra/db/pool.ts";
@@ -7,17 +8,17 @@ import { testDatabase } from "../helpers/postgres.ts";
 import { until } from "../helpers/until.ts";
 import { settleOfABurst } from "./hot-statements.ts";
 
-/** Real time is the subject: a pool closes what was idle for so long. */
+/** In real time: the pool closes connections that were idle for this long. */
 const QUIET_MS = 100;
 
-/** Takes so many connections at the same time, and returns them. */
+/** Takes this many connections at the same time, and returns them. */
 async function takeAtOnce(t: Test, pool: Pool, count: number): Promise<void> {
   const clients = await Promise.all(Array.from({ length: count }, () => pool.connect()));
-  t.ok(pool.totalCount >= count, "each has a connection");
+  t.ok(pool.totalCount >= count, "there is a connection for each");
   for (const client of clients) client.release();
 }
 
-t.test("some stay open, and no more", async (t) => {
+t.test("some connections stay open, and no more", async (t) => {
   const { app } = await testApp(t);
   for (const pool of [app.pool, app.enginePool]) {
     const { idleTimeoutMillis } = pool.options;
@@ -30,7 +31,7 @@ t.test("some stay open, and no more", async (t) => {
   }
 });
 
-t.test("those about money plan each statement once", async (t) => {
+t.test("the pools for payments plan each statement once", async (t) => {
   const { url } = await testDatabase(t);
   for (const patience of [TIMEOUTS.money, TIMEOUTS.engine]) {
     const pool = createPool(url, { maxConnections: 1, timeouts: patience });

@@ -1,4 +1,5 @@
-// Goal: a client written from the published contract alone, field by field, works for agents: paying, fetching, reading, being refused.
+// Goal: a client written only from the published contract, field by field, works for agents: paying, fetching,
+// reading, being refused.
 import t from "tap";
 import {
   address,
@@ -20,7 +21,7 @@ import {
 import { asOwner } from "../helpers/owner.ts";
 import { market, PAYEE } from "../x402-client/market.ts";
 
-const STRANGER = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
+const UNLISTED_PAYEE = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
 const made = await market(t, { agent: { dailyLimit: "2", perPaymentLimit: "1.9" } });
 const { app, agent, owner, seller } = made;
 
@@ -197,7 +198,7 @@ t.test("payments, newest first", async (t) => {
     t.equal((await read(`/api/agents/me/payments?${query}`)).statusCode, 422, query);
 });
 
-t.test("every denial says by which rule, by which numbers, and until when", async (t) => {
+t.test("every denial has its rule, its numbers and the time it ends", async (t) => {
   const daily = await spend({ recipient: PAYEE, amount: "1.8" });
   t.equal(daily.status, 403);
   holds(t, daily.body, fields({ ...LIMIT_DENIAL, availableAt: time }), "will fit again");
@@ -207,9 +208,9 @@ t.test("every denial says by which rule, by which numbers, and until when", asyn
   holds(t, tooMuch.body, fields({ ...LIMIT_DENIAL, availableAt: exactly(null) }), "never fits");
   t.match(tooMuch, { status: 403, body: { code: "per_payment_limit_exceeded", retryable: false } });
 
-  const stranger = await spend({ recipient: STRANGER, amount: "0.1" });
-  holds(t, stranger.body, fields(RECORDED), "payee");
-  t.match(stranger, { status: 403, body: { code: "recipient_not_allowed" } });
+  const notAllowed = await spend({ recipient: UNLISTED_PAYEE, amount: "0.1" });
+  holds(t, notAllowed.body, fields(RECORDED), "payee");
+  t.match(notAllowed, { status: 403, body: { code: "recipient_not_allowed" } });
 
   const dear = await fetch({ url: seller.url, maxAmount: "0.0001" });
   holds(t, dear.body, fields(RECORDED), "maxAmount");
@@ -220,8 +221,8 @@ t.test("every denial says by which rule, by which numbers, and until when", asyn
   holds(t, blocked.body, fields(RECORDED), "address");
   t.match(blocked, { status: 403, body: { code: "url_blocked" } });
   const payments = (await read("/api/agents/me/payments")).body;
-  const asked = await fetch({ ...inside, dryRun: true });
-  holds(t, asked.body, fields({ ...DENIAL, paymentId: exactly(null) }), "address, dry run");
+  const dryRun = await fetch({ ...inside, dryRun: true });
+  holds(t, dryRun.body, fields({ ...DENIAL, paymentId: exactly(null) }), "address, dry run");
   t.equal((await read("/api/agents/me/payments")).body, payments, "a dry run records nothing");
 
   const pause = (status: string) =>
@@ -233,7 +234,7 @@ t.test("every denial says by which rule, by which numbers, and until when", asyn
   await pause("active");
 });
 
-t.test("not enough money is our 402, and no demand of the protocol", async (t) => {
+t.test("a low balance is Purser's own 402, not an x402 payment challenge", async (t) => {
   await asOwner(app, owner, {
     method: "PATCH",
     url: `/api/agents/${agent.id}`,
@@ -250,7 +251,7 @@ t.test("not enough money is our 402, and no demand of the protocol", async (t) =
   );
 });
 
-t.test("a seller that takes the money and fails", async (t) => {
+t.test("a seller that takes the payment and fails", async (t) => {
   seller.script = {
     onProof: async ({ response, proof }) => {
       if (seller.proofs.at(-2)?.payload.authorization.nonce !== proof.payload.authorization.nonce)
@@ -263,7 +264,7 @@ t.test("a seller that takes the money and fails", async (t) => {
   holds(t, failed.body, fields({ ...PROBLEM, txHash: hash, amountPaid: exactly("0.001") }), "paid");
 });
 
-t.test("what is no request of ours", async (t) => {
+t.test("invalid requests", async (t) => {
   const send = (payload: string, contentType: string) =>
     app.inject({
       method: "POST",

@@ -1,4 +1,5 @@
-// Goal: a client written from the published contract alone, field by field, works for owners: signing in, agents, keys, withdrawals, overview, listings.
+// Goal: a client written only from the published contract, field by field, works for owners: signing in, agents,
+// keys, withdrawals, overview, listings.
 import t from "tap";
 import type { PrivateKeyAccount } from "viem/accounts";
 import { testApp } from "../helpers/app.ts";
@@ -69,7 +70,7 @@ const KEY: Fields = {
 
 t.test("signing in and out", async (t) => {
   const nonce = await call("GET", "/api/auth/nonce");
-  // 96 bits and more, in the letters and digits EIP-4361 allows.
+  // At least 96 bits, in the letters and digits that EIP-4361 allows.
   holds(t, nonce.body, fields({ nonce: { pattern: /^[A-Za-z0-9]{16,}$/ } }), "nonce");
   const message = siweMessage(service, {
     nonce: (nonce.body as { nonce: string }).nonce,
@@ -163,7 +164,7 @@ t.test("agents, their payees, keys and history", async (t) => {
   t.match(csv.headers["content-type"], /^text\/csv/);
 });
 
-t.test("a withdrawal, from the order to the hash", async (t) => {
+t.test("a withdrawal, from the order to the transaction hash", async (t) => {
   const made = await call("POST", "/api/agents", { name: "Leaving", dailyLimit: "1" });
   const { agent } = made.body as { agent: { id: string; wallet: `0x${string}` } };
   const path = `/api/agents/${agent.id}`;
@@ -214,7 +215,7 @@ t.test("the overview", async (t) => {
   holds(t, (await call("GET", "/api/overview")).body, overview, "GET /api/overview");
 });
 
-t.test("listings, made by owners and read by all", async (t) => {
+t.test("listings, created by owners and readable by all", async (t) => {
   const made = await call("POST", "/api/listings", { url: `${shop.origin}/weather`, name: "Rain" });
   t.equal(made.status, 201);
   const listing: Fields = {

@@ -1,4 +1,5 @@
-// Goal: a client written from the published contract alone, field by field, works with what is open to all: facilitator, demo, state of the service, documents, faucet.
+// Goal: a client written only from the published contract, field by field, works with the public parts:
+// facilitator, demo, service state, documents, faucet.
 import { decodePaymentRequiredHeader } from "@x402/core/http";
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
@@ -79,14 +80,14 @@ t.test("settle, once", async (t) => {
         network,
         payer: exactly(payer.address),
       }),
-      "anybody else",
+      "other callers",
     );
   const state = await get(`/api/x402/payments/${String(settled["paymentId"])}`);
   const expected = fields({ status: exactly("settled"), txHash: hash });
   holds(t, state.json(), expected, "GET /api/x402/payments/:id");
 });
 
-t.test("what the facilitator knows", async (t) => {
+t.test("the facilitator's capabilities and resources", async (t) => {
   const common = { x402Version: count, network: text };
   const kinds = {
     exact: fields({ ...common, scheme: exactly("exact") }),
@@ -116,7 +117,7 @@ t.test("what the facilitator knows", async (t) => {
   holds(t, (await get("/api/x402/discovery/resources")).json(), discovery, "discovery");
 });
 
-t.test("the demo asks for a thousandth", async (t) => {
+t.test("the demo costs a thousandth", async (t) => {
   const unpaid = await get("/api/arc-stats");
   t.equal(unpaid.statusCode, 402);
   t.equal(unpaid.headers["cache-control"], "no-store");
@@ -152,7 +153,7 @@ t.test("state and documents", async (t) => {
   }
 });
 
-/** Written down from the contract: a code that changes its status breaks clients. */
+/** Copied from the contract: changing the status of a code breaks clients. */
 const STATUSES: Record<number, string[]> = {
   400: ["invalid_json", "idempotency_key_invalid"],
   401: [

@@ -1,4 +1,5 @@
-// Goal: JSON nested thousands of levels deep is refused or passed on as text at every entrance, and is never a fault of ours.
+// Goal: JSON nested thousands of levels deep is refused or passed on as text at every entry point, and never causes
+// a server error.
 import type { ServerResponse } from "node:http";
 import { encodePaymentResponseHeader, decodePaymentRequiredHeader } from "@x402/core/http";
 import t from "tap";
@@ -55,7 +56,7 @@ t.test("the body of every route", async (t) => {
       headers: credentials[auth],
       payload: `{"body":${DEEP}}`,
     });
-    // OAuth's own endpoints refuse in its words, and two of them read no JSON at all.
+    // OAuth's own endpoints use OAuth's error format, and two of them accept no JSON.
     const refusal = url.startsWith("/oauth/")
       ? { error: "invalid_request" }
       : { code: "invalid_json", detail: /nested deeper than 64 levels/ };
@@ -66,7 +67,7 @@ t.test("the body of every route", async (t) => {
     );
   }
 
-  await t.test("what is deep for people is not too deep", async (t) => {
+  await t.test("ordinary nesting is accepted", async (t) => {
     const payer = privateKeyToAccount(generatePrivateKey());
     await chain.mint(payer.address, 1_000_000n);
     const schema = JSON.parse(nested(MAX_JSON_DEPTH - 4)) as unknown;
@@ -80,7 +81,7 @@ t.test("the body of every route", async (t) => {
   });
 });
 
-t.test("the proof a paid route is shown", async (t) => {
+t.test("the proof sent to a paid route", async (t) => {
   const { app } = await testApp(t);
   const unpaid = await app.inject("/api/arc-stats");
   const [accepted] = decodePaymentRequiredHeader(
@@ -95,7 +96,7 @@ t.test("the proof a paid route is shown", async (t) => {
   }
 });
 
-t.test("what a seller sends", async (t) => {
+t.test("responses of sellers", async (t) => {
   const made = await market(t);
   const { seller } = made;
   const fetch = (): ReturnType<typeof made.fetch> => made.fetch({ url: seller.url });
@@ -117,14 +118,14 @@ t.test("what a seller sends", async (t) => {
     t.match(await fetch(), INVALID_402);
   });
 
-  await t.test("an answer for nothing is passed on as text", async (t) => {
+  await t.test("a free response is passed on as text", async (t) => {
     seller.script = { onAsk: ({ response }) => sendJson(response, DEEP) };
     const { status, body } = await fetch();
     t.equal(status, 200);
     t.equal(body["text"], DEEP);
   });
 
-  await t.test("what was paid for is passed on as text, and kept for a repeat", async (t) => {
+  await t.test("a paid response is passed on as text, and stored for a repeat", async (t) => {
     seller.script = {
       onProof: async ({ response, proof }) => {
         const transaction = await seller.settle(proof);
@@ -138,7 +139,7 @@ t.test("what a seller sends", async (t) => {
     t.same((await made.fetch({ url: seller.url }, headers)).body, first.body);
   });
 
-  await t.test("a receipt is not read; the chain says what was paid", async (t) => {
+  await t.test("a receipt is ignored; the chain proves the payment", async (t) => {
     const receipt = encodePaymentResponseHeader({
       success: true,
       transaction: "",
@@ -168,7 +169,7 @@ t.test("what a seller sends", async (t) => {
     t.match({ status: probe.statusCode, body: probe.json() }, INVALID_402);
   });
 
-  t.equal(await made.balanceOf(PAYEE), 2_000n, "paid for the two answers that were bought");
+  t.equal(await made.balanceOf(PAYEE), 2_000n, "paid for the two responses that were bought");
 });
 
 const INVALID_402 = {

@@ -1,4 +1,5 @@
-// Goal: the database's functions are what prisma/functions says after any start: changed, together, broken, removed.
+// Goal: after any start, the database's functions equal prisma/functions: changed, removed or broken files,
+// parallel starts and older builds.
 import { cp, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -17,7 +18,7 @@ import { emptyDatabase } from "../helpers/postgres.ts";
 
 const REPLICAS = 4;
 
-/** A migrated database and a copy of the functions' folder that may be changed. */
+/** A migrated database, and a copy of the functions' folder that a test may change. */
 async function world(t: Test) {
   const connectionString = await emptyDatabase(t);
   const path = await mkdtemp(join(tmpdir(), "purser-functions-"));
@@ -51,7 +52,7 @@ async function world(t: Test) {
   };
 }
 
-/** Every function and trigger with its oid: what was not made anew keeps it. */
+/** Every function and trigger with its oid, which changes when it is recreated. */
 async function made(client: Client): Promise<Map<string, number>> {
   const { rows } = await client.query<{ name: string; oid: number }>(
     `SELECT proname AS name, oid FROM pg_proc WHERE pronamespace = 'public'::regnamespace
@@ -64,7 +65,7 @@ const newIn = (before: Map<string, number>, after: Map<string, number>): string[
   [...after].flatMap(([name, oid]) => (before.get(name) === oid ? [] : [name])).sort();
 
 t.test(
-  "every file makes the function it is named for, and nothing is made by other means",
+  "every file creates the function of its name, and nothing else creates functions",
   async (t) => {
     const { client } = await world(t);
     const { rows } = await client.query<{ name: string }>(
@@ -81,7 +82,7 @@ t.test(
 t.test("a change is applied once, and nothing else is touched", async (t) => {
   const { client, start, change } = await world(t);
   const first = await made(client);
-  t.same(await start(), { migrations: [], functions: [] }, "nothing changed, nothing is done");
+  t.same(await start(), { migrations: [], functions: [] }, "without a change nothing is done");
   t.same(newIn(first, await made(client)), []);
 
   await change("purser_outstanding", (sql) =>
@@ -90,7 +91,7 @@ t.test("a change is applied once, and nothing else is touched", async (t) => {
   t.same((await start()).functions, ["purser_outstanding"], "also with other arguments");
   const second = await made(client);
   t.same(newIn(first, second), ["purser_outstanding"]);
-  t.equal(second.size, first.size, "the form it had is gone");
+  t.equal(second.size, first.size, "its old form is gone");
 
   await change("purser_payment_event", (sql) =>
     sql.replace("TRIGGER payments_inserted", "TRIGGER payments_arrived"),
@@ -98,7 +99,7 @@ t.test("a change is applied once, and nothing else is touched", async (t) => {
   t.same((await start()).functions, ["purser_payment_event"]);
   const third = await made(client);
   t.same(newIn(second, third), ["payments_arrived", "payments_changed", "purser_payment_event"]);
-  t.notOk(third.has("payments_inserted"), "a trigger that left its file is gone");
+  t.notOk(third.has("payments_inserted"), "a trigger that was removed from its file is gone");
   t.same((await start()).functions, []);
 });
 
@@ -114,7 +115,7 @@ t.test("replicas starting together apply a change once", async (t) => {
   t.same(newIn(before, await made(client)), ["purser_emit"]);
 });
 
-t.test("a file that left takes its function and its triggers with it", async (t) => {
+t.test("removing a file removes its function and triggers", async (t) => {
   const { client, start, leave } = await world(t);
   await leave("purser_session_event");
   t.same((await start()).functions, ["purser_session_event"]);
@@ -141,10 +142,10 @@ t.test("a broken file stops the start with one line, and the old functions stay"
     t.type(error, MigrationError, what);
     t.match((error as Error).message, message);
     t.notMatch((error as Error).message, /\n/, "one line");
-    t.same(await made(client), before, "nothing was made or dropped");
+    t.same(await made(client), before, "nothing was created or dropped");
     t.same(await records(), recorded);
   };
-  // Both come before the broken one, whatever it is.
+  // Both are applied before the broken file, in any order of the files.
   await change("purser_emit", (sql) => `-- changed\n${sql}`);
   await leave("purser_agent_event");
 
@@ -183,12 +184,12 @@ t.test("a broken file stops the start with one line, and the old functions stay"
   );
 });
 
-t.test("what is called is made before its caller, in the same order everywhere", async (t) => {
+t.test("functions are created before their callers, always in the same order", async (t) => {
   const names = (await readFunctions()).files.map(({ name }) => name);
   const comesBefore = (called: string, caller: string) =>
     t.ok(names.indexOf(called) < names.indexOf(caller), `${called} before ${caller}`);
   comesBefore("purser_leaves_window_at", "purser_release_times");
-  comesBefore("purser_sum_size", "purser_close_sums");
+  comesBefore("purser_sum_size", "purser_write_sums");
   comesBefore("purser_settlements_finalize", "purser_transaction_final");
   comesBefore("purser_payment_voided", "purser_settlements_finalize");
   t.same(
@@ -210,19 +211,19 @@ t.test("an older build leaves a newer build's functions alone", async (t) => {
   await setVersion(older.version);
   t.same(await start(), { migrations: [], functions: [], newerFunctions: older.version + 1 });
   t.same(newIn(newer, await made(client)), [], "the older build changed nothing");
-  t.equal(await readInstalled(client, older), "newer", "and may serve");
+  t.equal(await readInstalled(client, older), "newer", "it may serve");
   t.same(
     await reinstallFunctions(connectionString),
     [],
-    "nor does a running process of the older build",
+    "a running process of the older build changes nothing either",
   );
 });
 
-t.test("older functions are noticed, and a running process installs its own again", async (t) => {
+t.test("older functions are detected, and a running process reinstalls its own", async (t) => {
   const { client, connectionString, start, change } = await world(t);
   const own = await readFunctions();
   t.equal(await readInstalled(client, own), "own");
-  // As a build without versions does it: it records its checksum only.
+  // Like a build without versions, which records only its checksum.
   await client.query(
     `UPDATE purser_functions SET checksum = 'of another build' WHERE name = 'purser_emit'`,
   );
@@ -231,32 +232,33 @@ t.test("older functions are noticed, and a running process installs its own agai
   t.same(await reinstallFunctions(connectionString), ["purser_emit"]);
   t.equal(await readInstalled(client, own), "own");
   await start();
-  t.equal(await readInstalled(client, own), "older", "of the same version, with other contents");
+  t.equal(await readInstalled(client, own), "older", "the same version with other contents");
 });
 
-t.test("a start gives way to a payment that is being written, and then goes on", async (t) => {
+t.test("a start yields to a payment transaction, and then continues", async (t) => {
   const { client, start, change } = await world(t);
   await change("purser_payment_event", (sql) => `-- changed\n${sql}`);
   await client.query("BEGIN");
   await client.query("LOCK TABLE payments IN ROW EXCLUSIVE MODE");
   const starting = start();
-  // Real time: the start meets the lock and gives way, some times. A busy machine proves less.
+  // In real time: the start meets the lock and yields several times. On a busy machine the check is weaker, but
+  // cannot fail wrongly.
   await new Promise((resolve) => setTimeout(resolve, 900));
   await client.query("COMMIT");
   t.same((await starting).functions, ["purser_payment_event"]);
 });
 
 t.test(
-  "every SQLSTATE a function raises is in the table, once, and is one thing's own",
+  "every SQLSTATE that a function raises is in the table, once, with one meaning",
   async (t) => {
-    const ours = Object.values(sqlstates).flatMap((value) =>
+    const declared = Object.values(sqlstates).flatMap((value) =>
       typeof value === "string" && value.startsWith("PU") ? [value] : [],
     );
     const raised = (await readFunctions()).files.flatMap(({ sql }) =>
       [...sql.matchAll(/ERRCODE = '(\w+)'/g)].flatMap(([, state]) => state ?? []),
     );
     t.ok(raised.length >= 4);
-    t.same(raised.sort(), ours.sort());
-    t.equal(new Set(ours).size, ours.length);
+    t.same(raised.sort(), declared.sort());
+    t.equal(new Set(declared).size, declared.length);
   },
 );

@@ -1,4 +1,4 @@
-// Every statement that money passes on its way from a request to the ledger, over a past of any size.
+// Every statement that a payment runs between its request and the ledger, on tables of any size.
 import { randomBytes } from "node:crypto";
 import type { Test } from "tap";
 import type { Pool } from "../../server/infra/db/pool.ts";
@@ -32,20 +32,20 @@ import {
   type SeededAgent,
 } from "../spending/guardrails-sql.helper.ts";
 
-/** Not the chain of the app that runs beside: its engine leaves these rows alone. */
+/** Another chain than that of the running app, so that its engine ignores these rows. */
 export const CHAIN_ID = 84_532;
-/** Times as much of everything, to see by hand that nothing changes: `PLANS_AT=100`. */
+/** Multiplies the seeded rows, to check by hand that the plans stay the same: `PLANS_AT=100`. */
 export const TIMES = Number(process.env["PLANS_AT"] ?? "1");
 const AGENTS = 180 * TIMES;
 export const PAYMENTS_EACH = 300;
-/** Of each agent's payments, those with a settlement and an event: enough for the planner, quick to seed. */
+/** The number of each agent's payments that have a settlement and an event: enough for the planner, fast to seed. */
 const SETTLED_EACH = 100;
 const OPEN_SETTLEMENTS = 40;
-/** Read a few blocks before the newest settled payment. */
+/** As read a few blocks before the newest settled payment. */
 const BALANCE = { atomic: 10n ** 9n, blockNumber: BigInt(PAYMENTS_EACH - 5) };
 const hash = (): `0x${string}` => `0x${randomBytes(32).toString("hex")}`;
 
-/** `mine` among many others, all with a past of two months; and settlements, events and open work to go with it. */
+/** Seeds `mine` among many other agents, all with two months of payments, settlements, events and open work. */
 async function seed(pool: Pool, mine: SeededAgent): Promise<void> {
   await pool.query(
     `INSERT INTO owners (id, address) SELECT 'own_' || n, '0x' || lpad(to_hex(n), 40, '0') FROM generate_series(1, $1) n`,
@@ -123,9 +123,12 @@ function settlementRequest(
   };
 }
 
-/** What happens to money between a request and the ledger, statement by statement. */
+/** Runs every statement of a payment between its request and the ledger. */
 export async function spendInEveryWay(t: Test, pool: Pool, agent: SeededAgent): Promise<void> {
-  const ask = (amount: bigint, more: Partial<ReserveRequest> & { dryRun?: boolean } = {}) =>
+  const reserveAmount = (
+    amount: bigint,
+    more: Partial<ReserveRequest> & { dryRun?: boolean } = {},
+  ) =>
     reserve(pool, {
       dryRun: false,
       paymentId: newId("pay"),
@@ -138,14 +141,14 @@ export async function spendInEveryWay(t: Test, pool: Pool, agent: SeededAgent): 
       key: newId("key"),
       bodyHash: randomBytes(32),
     };
-    const { outcome, paymentId } = await ask(1n, { idempotency });
+    const { outcome, paymentId } = await reserveAmount(1n, { idempotency });
     t.equal(outcome, "reserved");
     return paymentId ?? "";
   };
   const { agentId } = agent;
   const [first, second, third] = [await reserved(), await reserved(), await reserved()];
-  t.equal((await ask(1n, { dryRun: true })).outcome, "allowed");
-  t.equal((await ask(999n)).code, "daily_limit_exceeded");
+  t.equal((await reserveAmount(1n, { dryRun: true })).outcome, "allowed");
+  t.equal((await reserveAmount(999n)).code, "daily_limit_exceeded");
   t.ok(await voidUnsigned(pool, { agentId, paymentId: third, code: "test", detail: "" }));
   await staleReservations(pool, { olderThanSeconds: 60, limit: 100 });
   t.equal((await readLimits(pool, [agentId])).size, 1);
@@ -268,8 +271,8 @@ async function settleInEveryWay(t: Test, pool: Pool, agent: SeededAgent, ids: [s
 export const BURST = 1_500;
 export const BATCH = 100;
 
-/** Payments that strangers want settled. */
-export const strangers = (count: number) =>
+/** Settlement requests of third parties. */
+export const thirdPartyRequests = (count: number) =>
   Array.from({ length: count }, () =>
     settlementRequest(
       { agentId: "", ownerId: "", walletAddress: randomAddress() },
@@ -278,9 +281,9 @@ export const strangers = (count: number) =>
     ),
   );
 
-/** Many open at once, as in a burst that found the table at rest: what one batch does with its own. */
+/** Settles the batches of a burst: many settlements are open at once in a table that was idle. */
 export async function settleOfABurst(t: Test, pool: Pool, burst = BURST): Promise<void> {
-  const all = strangers(burst);
+  const all = thirdPartyRequests(burst);
   for (let at = 0; at < burst; at += 500) await acceptSettlements(pool, all.slice(at, at + 500));
   const lane = { chainId: CHAIN_ID, address: randomAddress() };
   const lease = { ...lane, owner: "me", epoch: 1n };
@@ -296,17 +299,17 @@ export async function settleOfABurst(t: Test, pool: Pool, burst = BURST): Promis
     t.equal(items.length, Math.min(burst, BATCH));
     const attempt = attemptOf(hash());
     await lanes.persistTransaction(pool, lease, transactionOf(nonce, attempt, items));
-    const told = await lanes.finalizeTransaction(
+    const finalized = await lanes.finalizeTransaction(
       pool,
       lane,
       minedAs(nonce, attempt.hash),
       items.map((item) => provenIn(item, attempt.hash)),
     );
-    t.equal(told.finished, items.length);
+    t.equal(finalized.finished, items.length);
   }
 }
 
-/** An app over such a past, with one agent whose payments are run. */
+/** An app with this seed, and one agent for the payments. */
 export async function seededApp(t: Test, options: Omit<TestAppOptions, "database"> = {}) {
   const made = await testApp(t, { ...options, database: await databaseWithPlans(t) });
   const { pool } = made.database;

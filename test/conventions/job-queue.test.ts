@@ -1,4 +1,5 @@
-// Goal: what runs by the clock runs once for all replicas and is planned again; a connection lost at any moment ends neither the process nor the queue.
+// Goal: scheduled jobs run once for all replicas and are scheduled again; a connection lost at any moment ends
+// neither the process nor the queue.
 // Tier: full (follows real block times or socket timeouts).
 import { EventEmitter } from "node:events";
 import { Registry } from "prom-client";
@@ -19,7 +20,7 @@ const TIMINGS_HERE = { ...TIMINGS, jobRestartMs: 100, jobPollMs: 200, jobPlanMs:
 
 type Tasks = Record<string, [JobHandler, TaskOptions?]>;
 
-/** A service that has nothing but a database and a job queue. */
+/** A service with only a database and a job queue. */
 async function replica(t: Test, { url }: TestDatabase, tasks: Tasks): Promise<FastifyInstance> {
   const app = Fastify({ logger: false });
   app.decorate("config", { databaseUrl: url, timings: TIMINGS_HERE } as Config);
@@ -33,7 +34,7 @@ async function replica(t: Test, { url }: TestDatabase, tasks: Tasks): Promise<Fa
   return app;
 }
 
-/** SQL of the test: the queue's own tables. */
+/** Reads the queue's own tables. */
 const planned = async ({ pool }: TestDatabase) =>
   (
     await pool
@@ -43,7 +44,7 @@ const planned = async ({ pool }: TestDatabase) =>
       .catch(() => ({ rows: [] }))
   ).rows;
 
-t.test("two replicas run what is due once, and plan it again", async (t) => {
+t.test("two replicas run a due job once, and schedule it again", async (t) => {
   const database = await testDatabase(t);
   let runs = 0;
   const tick: Tasks = { tick: [async () => void (runs += 1), { cron: "* * * * *" }] };
@@ -51,9 +52,9 @@ t.test("two replicas run what is due once, and plan it again", async (t) => {
   for (const round of [1, 2]) {
     await until(async () => (await planned(database)).some(({ is_later }) => is_later), 40_000);
     const plan = await planned(database);
-    t.equal(plan.length, 1, "one plan for both");
-    t.equal(plan[0]?.run_at.getUTCSeconds(), 0, "for a full minute");
-    // Of the minute that is due: 12:00 here is whatever the clock says.
+    t.equal(plan.length, 1, "one schedule for both");
+    t.equal(plan[0]?.run_at.getUTCSeconds(), 0, "at a full minute");
+    // Makes the job due, independent of the time of day.
     await database.pool.query("UPDATE graphile_worker._private_jobs SET run_at = now()");
     await until(() => runs >= round, 20_000);
     await until(async () => (await planned(database)).some(({ is_later }) => is_later), 40_000);
@@ -61,7 +62,7 @@ t.test("two replicas run what is due once, and plan it again", async (t) => {
   }
 });
 
-/** Waits until so many statements wait for a lock of the test's, and ends their connections. */
+/** Waits until this many statements wait for the test's lock, and ends their connections. */
 async function cutWaiting({ pool }: TestDatabase, atLeast: number): Promise<void> {
   const waiting =
     "FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
@@ -72,7 +73,7 @@ async function cutWaiting({ pool }: TestDatabase, atLeast: number): Promise<void
   await pool.query(`SELECT pg_terminate_backend(pid) ${waiting}`);
 }
 
-/** Nobody reads or writes the table until the answer is called. */
+/** Locks the table until the returned function is called. */
 async function locked({ pool }: TestDatabase, table: string): Promise<() => Promise<void>> {
   const client = await pool.connect();
   await client.query(`BEGIN; LOCK TABLE graphile_worker.${table} IN ACCESS EXCLUSIVE MODE`);
@@ -109,7 +110,7 @@ t.test("connections are lost", async (t) => {
   };
   await isRun("at first");
 
-  await t.test("while the workers say what became of their jobs", async (t) => {
+  await t.test("while the workers record the results of their jobs", async (t) => {
     await app.jobs.enqueue("slow");
     await app.jobs.enqueue("slow");
     await until(() => finish.length === 2, 20_000);
@@ -122,7 +123,7 @@ t.test("connections are lost", async (t) => {
     t.strictSame(rejections, []);
   });
 
-  await t.test("while the plan is made, and while a job is looked for", async (t) => {
+  await t.test("while jobs are scheduled, and while a job is fetched", async (t) => {
     const unlock = await locked(database, "_private_jobs");
     await database.pool.query("SELECT pg_notify('jobs:insert', '{\"count\":2}')");
     await cutWaiting(database, 1);
@@ -142,11 +143,11 @@ t.test("connections are lost", async (t) => {
       () => undefined,
     );
     await second;
-    // Where nothing waits for that table there is nothing to cut: so long it is looked for.
+    // If nothing waits for that table within this time, there is nothing to cut.
     await Promise.race([cutting, sleep(3_000)]);
     await unlock();
     await isRun("by either");
-    t.strictSame(rejections, [], isCut ? "cut" : "nothing of that table is waited for");
+    t.strictSame(rejections, [], isCut ? "cut" : "nothing waits for that table");
   });
 });
 
@@ -167,11 +168,12 @@ t.test("the listening connection breaks while the queue is being stopped", async
   surviveLostConnections(pool, () => undefined);
   t.teardown(() => pool.end());
   const events: WorkerEvents = new EventEmitter();
-  // Said before LISTEN is sent: its answer is never read.
+  // Emitted before LISTEN is sent: its response is never read.
   events.once("pool:listen:success", ({ workerPool, client }) => {
     const { stream } = (client as unknown as { connection: { stream: Socket } }).connection;
     stream.pause();
-    // Real time: the stop begins after LISTEN was sent, and the cut comes while it waits. A busy machine proves less.
+    // In real time: the stop begins after LISTEN was sent, and the cut comes while it waits. On a busy machine the
+    // check is weaker, but cannot fail wrongly.
     setTimeout(() => void workerPool.gracefulShutdown(), 100);
     setTimeout(() => stream.destroy(new Error("cut")), 300);
   });
@@ -181,6 +183,6 @@ t.test("the listening connection breaks while the queue is being stopped", async
     { none: async () => undefined },
     pool,
   ).promise;
-  await sleep(200); // For what nobody waits for, and must not come.
+  await sleep(200); // Time for an unhandled rejection, which must not come.
   t.strictSame(rejections, []);
 });

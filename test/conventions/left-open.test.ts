@@ -1,4 +1,5 @@
-// Goal: a test that leaves a connection to its database open fails, by what it asked last; one that closes a moment late does not.
+// Goal: a test that leaves a database connection open fails and names its last statement; one that closes slightly
+// late does not.
 import { Client } from "pg";
 import t, { type Test } from "tap";
 import { testDatabase } from "../helpers/postgres.ts";
@@ -19,7 +20,7 @@ t.test("never closed", async (t) => {
   await t.rejects(end(), { message: "connections were left open: SELECT 'left open'" });
 });
 
-t.test("closed while its end waits", async (t) => {
+t.test("closed while the teardown waits", async (t) => {
   const { client, end } = await databaseAndItsEnd(60_000);
   const ending = end();
   await client.end();

@@ -1,4 +1,4 @@
-// Goal: wherever a chain's gas coin is named, it is that chain's own coin, as the wallets of the world know it.
+// Goal: a chain's gas coin is named correctly everywhere, as wallets know it.
 import t from "tap";
 import * as chains from "viem/chains";
 import { createChainClient } from "../../server/infra/chain/index.ts";
@@ -32,15 +32,15 @@ for (const network of NETWORKS) {
   const coin = COINS[chainId] ?? "";
 
   t.test(`${network.name} pays gas in ${coin}`, async (t) => {
-    t.equal(viemChain(chainId)?.nativeCurrency.symbol, coin, "viem says so too");
+    t.equal(viemChain(chainId)?.nativeCurrency.symbol, coin, "viem's definition agrees");
     t.equal(network.nativeSymbol, coin);
-    const { viemChain: ours } = createChainClient({
+    const { viemChain: clientChain } = createChainClient({
       ...network,
       rpcUrls: ["http://127.0.0.1:1"],
       wsUrls: [],
       ...GAS,
     });
-    t.match(ours.nativeCurrency, { symbol: coin, decimals: 18 });
+    t.match(clientChain.nativeCurrency, { symbol: coin, decimals: 18 });
     t.equal(gasSymbolOf(network), coin);
     t.match(payPageOf(network), ` data-symbol="${coin}"`);
     const info = { ...network, walletRpcUrl: "", blockHeight: null, demoPath: null };
@@ -48,7 +48,7 @@ for (const network of NETWORKS) {
   });
 }
 
-t.test("the service tells the web app", async (t) => {
+t.test("the service reports it to the web app", async (t) => {
   const { app } = await testApp(t);
   const { networks } = (await app.inject("/api/info")).json();
   t.match(networks, [{ chainId: 5042002, nativeSymbol: "USDC" }]);

@@ -1,4 +1,5 @@
-// Goal: viem's client and the engine reach a chain through one transport: the same endpoints, failover, time-outs and counts, and errors with one meaning.
+// Goal: viem's client and the engine share one RPC transport: the same endpoints, failover, timeouts and counters,
+// and the same meaning of errors.
 import { readGasBudget } from "../../server/core/gas.ts";
 import { createServer, type RequestListener } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -20,7 +21,7 @@ async function endpoint(t: Test, listener: RequestListener): Promise<string> {
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}/secret-key`;
 }
 
-/** Answers every call with this, and counts the calls. */
+/** Returns this response to every call, and records the calls. */
 function node(answer: object, seen: string[]): RequestListener {
   return (request, response) => {
     let text = "";
@@ -45,7 +46,7 @@ function clientOf(t: Test, rpcUrls: string[]) {
   return { ...chain, counted };
 }
 
-t.test("an endpoint that fails is left for the next, by both alike", async (t) => {
+t.test("both skip an endpoint that fails", async (t) => {
   const [first, second]: [string[], string[]] = [[], []];
   const limited = { error: { code: -32005, message: "daily request limit exceeded" } };
   const { client, rpc, counted } = clientOf(t, [
@@ -54,12 +55,12 @@ t.test("an endpoint that fails is left for the next, by both alike", async (t) =
   ]);
   t.equal(await client.getBlockNumber(), 42n);
   t.equal(await rpc.call("eth_blockNumber", []), "0x2a");
-  t.same(first, ["eth_blockNumber"], "what viem learned of the first, the engine knows");
+  t.same(first, ["eth_blockNumber"], "the engine knows the failure that viem met");
   t.equal(second.length, 2);
   t.equal(counted.length, 3, "every call is counted");
 });
 
-t.test("a refusal reaches viem as one, and has one meaning everywhere", async (t) => {
+t.test("a revert reaches viem as a revert, and means the same everywhere", async (t) => {
   const seen: string[] = [];
   const reverted = { error: { code: 3, message: "execution reverted: Pausable: paused" } };
   const { client, rpc } = clientOf(t, [await endpoint(t, node(reverted, seen))]);
@@ -79,19 +80,19 @@ t.test("a refusal reaches viem as one, and has one meaning everywhere", async (t
       (error: unknown) => error as Error,
     ),
   ]);
-  t.match(byViem?.message, /Pausable: paused/, "viem reads the revert");
+  t.match(byViem?.message, /Pausable: paused/, "viem decodes the revert");
   t.notMatch(byViem?.message, /secret-key/, "a URL may carry a key");
   for (const error of [byViem, byEngine]) t.equal(classifyChainError(error).kind, "reverted");
-  t.equal(seen.length, 2, "an answer is not asked for twice");
+  t.equal(seen.length, 2, "a response is not requested twice");
 });
 
-t.test("silence is unreachable, for both", async (t) => {
+t.test("no response means unreachable, for both", async (t) => {
   const { client, rpc, counted } = clientOf(t, [
     await endpoint(t, (_request, response) => void response.writeHead(502).end("no backend")),
     "http://127.0.0.1:1/secret-key",
   ]);
-  for (const asking of [client.getBlockNumber(), rpc.call("eth_blockNumber", [])]) {
-    const error = await asking.then(
+  for (const call of [client.getBlockNumber(), rpc.call("eth_blockNumber", [])]) {
+    const error = await call.then(
       () => undefined,
       (error: unknown) => error as Error,
     );

@@ -1,4 +1,4 @@
-// Goal: a database or chain that goes away is answered clearly and said by /api/ready; the service recovers by itself.
+// Goal: outages of database or chain get clear responses and show in /api/ready; the service recovers by itself.
 import t from "tap";
 import { buildApp } from "../../server/app.ts";
 import { loadConfig } from "../../server/config.ts";
@@ -12,7 +12,7 @@ import { testDatabase } from "../helpers/postgres.ts";
 import { tcpGate } from "../helpers/tcp-gate.ts";
 import { until } from "../helpers/until.ts";
 
-t.test("Postgres goes away and comes back", async (t) => {
+t.test("Postgres becomes unreachable and comes back", async (t) => {
   const database = await testDatabase(t);
   const address = new URL(database.url);
   const gate = await tcpGate(t, { host: address.hostname, port: Number(address.port) });
@@ -27,7 +27,7 @@ t.test("Postgres goes away and comes back", async (t) => {
   t.match(refused.json(), { code: "service_unavailable", success: false });
   const notReady = await app.inject("/api/ready");
   t.equal(notReady.statusCode, 503);
-  t.equal(notReady.json().parts.database.ok, false, "says which part");
+  t.equal(notReady.json().parts.database.ok, false, "names the part");
   t.equal((await app.inject("/api/health")).statusCode, 200, "health stays up");
 
   await gate.open();
@@ -35,14 +35,14 @@ t.test("Postgres goes away and comes back", async (t) => {
   await until(async () => (await app.inject("/api/ready")).statusCode === 200);
 });
 
-t.test("the RPC is unreachable at boot, comes up, goes away again", async (t) => {
+t.test("the RPC endpoint is unreachable at boot, becomes reachable, and fails again", async (t) => {
   const chain = await testChain(t);
   await chain.stop();
   const { app } = await testApp(t, { chain, timings: { chainRecheckMs: 100 } });
   const down = await app.inject("/api/ready");
   t.equal(down.statusCode, 503);
   t.equal(down.json().parts[`chain:eip155:${chain.chainId}`].ok, false);
-  t.equal(down.json().parts.database.ok, true, "the others are said to work");
+  t.equal(down.json().parts.database.ok, true, "the other parts work");
   t.equal((await app.inject("/api/health")).statusCode, 200);
   t.equal((await app.inject("/api/info")).json().networks[0].blockHeight, null);
 
@@ -52,11 +52,11 @@ t.test("the RPC is unreachable at boot, comes up, goes away again", async (t) =>
   await until(async () => (await app.inject("/api/ready")).statusCode === 503);
 });
 
-t.test('a fresh chain calls nobody\'s authorization "not yet valid"', async (t) => {
+t.test('on a fresh chain, no authorization is "not yet valid"', async (t) => {
   for (const blockTimeSeconds of ["auto", 60] as const) {
     const chain = await testChain(t, { blockTimeSeconds });
     const to = "0x0000000000000000000000000000000000001234";
-    // Returns block.timestamp.
+    // A contract that returns block.timestamp.
     await chain.testClient.setCode({ address: to, bytecode: "0x425f5260205ff3" });
     const { data } = await chain.publicClient.call({ to });
     const age = Math.abs(Date.now() / 1000 - Number(data));
@@ -76,14 +76,14 @@ t.test("a chain without a block is not ready", async (t) => {
   });
 });
 
-t.test("older functions in the database stop no payment for long", async (t) => {
+t.test("older functions in the database do not stop payments for long", async (t) => {
   const { app, database, logs } = await testApp(t);
-  // Nobody can install functions before the lock is free: what comes before is seen for sure.
+  // Nobody can install functions while this lock is held, so the state is seen for certain.
   const client = await database.pool.connect();
   await client.query("SELECT pg_advisory_lock($1)", [MIGRATION_LOCK_KEY]);
-  // As a build that knows no function versions leaves them when it starts.
+  // As left by the start of a build without function versions.
   await database.pool.query(
-    "UPDATE purser_functions SET checksum = 'of another build' WHERE name = 'purser_settlement_turn'",
+    "UPDATE purser_functions SET checksum = 'of another build' WHERE name = 'purser_queue_position'",
   );
   const ready = await app.inject("/api/ready");
   t.equal(ready.statusCode, 503);
@@ -96,7 +96,7 @@ t.test("older functions in the database stop no payment for long", async (t) => 
   t.ok(logs.some((line) => line.includes("installed this build's functions again")));
 });
 
-t.test("a token that is not ours stops the boot", async (t) => {
+t.test("a token with another EIP-712 domain stops the boot", async (t) => {
   const [database, chain, port] = await Promise.all([testDatabase(t), testChain(t), freePort()]);
   const config = loadConfig(testEnvironment({ databaseUrl: database.url, chain, port }));
   const [network] = config.networks;

@@ -1,4 +1,4 @@
-// What Postgres tells of the plans of whatever runs, also inside functions and triggers.
+// Records Postgres query plans of all statements that run, also inside functions and triggers.
 import type { PoolClient } from "pg";
 import type { Test } from "tap";
 import type { Pool } from "../../server/infra/db/pool.ts";
@@ -26,11 +26,11 @@ export interface Scan {
   table: string;
   index: string | undefined;
   rows: number;
-  /** What its rows must fulfil, as the planner writes it. */
+  /** The conditions of the scan, as the planner prints them. */
   conditions: string;
 }
 
-/** A database whose connections tell their plans, each to the client that asks. */
+/** A database that sends the plan of every statement as a notice to its client (auto_explain). */
 export async function databaseWithPlans(t: Test): Promise<TestDatabase> {
   const database = await testDatabase(t);
   const { rows } = await database.pool.query<{ name: string }>("SELECT current_database() AS name");
@@ -47,11 +47,11 @@ export async function databaseWithPlans(t: Test): Promise<TestDatabase> {
   return database;
 }
 
-/** From now on, in the order they run. */
+/** Collects all scans from now on, in order. */
 export function recordScans(...pools: Pool[]): Scan[] {
   const scans: Scan[] = [];
   const known = new WeakSet<PoolClient>();
-  // Every checkout, because the pool may have opened connections before this.
+  // On every checkout, because the pool may already have open connections.
   const record = (client: PoolClient): void => {
     if (known.has(client)) return;
     known.add(client);

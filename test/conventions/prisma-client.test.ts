@@ -1,4 +1,5 @@
-// Goal: what Prisma's client and its adapter do by themselves (errors, clocks, time zones, decimals, pages) never reaches a caller.
+// Goal: peculiarities of Prisma's client and its adapter (errors, clocks, time zones, decimals, pages) never reach
+// a caller.
 import { randomBytes } from "node:crypto";
 import t, { type Test } from "tap";
 import { Client } from "pg";
@@ -39,15 +40,15 @@ const failureOf = async (work: () => Promise<unknown>): Promise<unknown> => {
   throw new Error("it did not fail");
 };
 
-t.test("an outage and a refused text are recognised in each of their shapes", async (t) => {
+t.test("an outage and a rejected text are recognised in each of their forms", async (t) => {
   const { url } = await testDatabase(t);
   const down = await connected(t, "postgres://nobody:none@127.0.0.1:1/none");
   const { pool, prisma } = await connected(t, url);
   const killed = "SELECT pg_terminate_backend(pg_backend_pid())";
   const outages: Record<string, () => Promise<unknown>> = {
-    "a query, nobody listens": () => down.prisma.owner.findFirst(),
-    "SQL, nobody listens": () => down.prisma.$queryRaw`SELECT 1`,
-    "a transaction, nobody listens": () => down.prisma.$transaction((tx) => tx.owner.findFirst()),
+    "a query, port closed": () => down.prisma.owner.findFirst(),
+    "SQL, port closed": () => down.prisma.$queryRaw`SELECT 1`,
+    "a transaction, port closed": () => down.prisma.$transaction((tx) => tx.owner.findFirst()),
     "a connection that is ended": () => prisma.$queryRawUnsafe(killed),
     "one that is ended in a transaction": () =>
       prisma.$transaction(async (tx) => tx.$queryRawUnsafe(killed)),
@@ -55,9 +56,9 @@ t.test("an outage and a refused text are recognised in each of their shapes", as
   for (const [what, work] of Object.entries(outages)) {
     const error = await failureOf(work);
     t.ok(isDatabaseUnavailable(error), what);
-    t.notOk(isTextRefused(error), `${what} is no refused text`);
+    t.notOk(isTextRefused(error), `${what} is not a rejected text`);
   }
-  t.same(await prisma.owner.count(), 0, "the next query has a connection again");
+  t.same(await prisma.owner.count(), 0, "the next query gets a connection again");
 
   const nul = await failureOf(() => prisma.owner.findFirst({ where: { id: "a\0b" } }));
   t.ok(isTextRefused(nul) && !isDatabaseUnavailable(nul), "NUL");
@@ -66,10 +67,13 @@ t.test("an outage and a refused text are recognised in each of their shapes", as
     await prisma.owner.create({ data: owner });
     await prisma.owner.create({ data: owner });
   });
-  t.notOk(isTextRefused(twice) || isDatabaseUnavailable(twice), "a row that is there is neither");
+  t.notOk(isTextRefused(twice) || isDatabaseUnavailable(twice), "a duplicate row is neither");
 
   await pool.end();
-  t.ok(isDatabaseUnavailable(await failureOf(() => prisma.owner.findFirst())), "after the end");
+  t.ok(
+    isDatabaseUnavailable(await failureOf(() => prisma.owner.findFirst())),
+    "after the pool has ended",
+  );
 });
 
 t.test("a pool without a free connection is an outage", async (t) => {
@@ -84,7 +88,7 @@ t.test("a pool without a free connection is an outage", async (t) => {
   for (const error of errors) t.ok(isDatabaseUnavailable(error), String(error));
 });
 
-t.test("times are right in a database whose own time zone is far away", async (t) => {
+t.test("times are right in a database with a distant time zone", async (t) => {
   const { url } = await testDatabase(t);
   const admin = new Client({ connectionString: url });
   await admin.connect();
@@ -104,7 +108,7 @@ t.test("times are right in a database whose own time zone is far away", async (t
   t.ok(seconds > 500 && seconds <= 600, `written: ${seconds} s left of 600`);
 });
 
-t.test("rows are dated by the database, whatever this process' clock says", async (t) => {
+t.test("timestamps come from the database's clock, not from the process", async (t) => {
   const { url } = await testDatabase(t);
   const { pool, prisma } = await connected(t, url);
   const RealDate = Date;
@@ -150,7 +154,7 @@ t.test("rows are dated by the database, whatever this process' clock says", asyn
     t.ok(new Date(at).getTime() < Date.now() + 3_600_000, `${column}: ${at}`);
 });
 
-t.test("money keeps every digit", async (t) => {
+t.test("amounts keep every digit", async (t) => {
   const { url } = await testDatabase(t);
   const { pool, prisma } = await connected(t, url);
   const ownerId = await ensureOwner(prisma, address());
@@ -163,11 +167,11 @@ t.test("money keeps every digit", async (t) => {
   t.equal(rows[0]?.limit, String(most));
 });
 
-t.test("pages hold every row once, also between two microseconds", async (t) => {
+t.test("pages contain every row once, also within a microsecond", async (t) => {
   const { url } = await testDatabase(t);
   const { pool, prisma } = await connected(t, url);
   const ownerId = await ensureOwner(prisma, address());
-  // Within two milliseconds; every third pair shares its microsecond, and ids are in no order of time.
+  // All within two milliseconds; every third pair shares a microsecond, and ids are not in order of time.
   await pool.query(
     `INSERT INTO agents (id, owner_id, name, network, wallet_address, daily_limit, created_at)
      SELECT 'agt_' || md5(g::text), $1, 'n', 'eip155:1', '0x' || lpad(to_hex(g), 40, '0'), 1,
@@ -201,7 +205,7 @@ t.test("pages hold every row once, also between two microseconds", async (t) => 
   t.same(spread.items, first.items);
   await pool.query("DELETE FROM agents WHERE id = $1", [spread.items.at(-1)]);
   const after = await read(spread.nextCursor ?? undefined);
-  t.same(after.items, expected.slice(7, 14), "the page after a row that is gone by now");
+  t.same(after.items, expected.slice(7, 14), "the page after a row that was deleted");
 });
 
 const payee = () => ({

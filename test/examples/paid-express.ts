@@ -7,7 +7,7 @@ const facilitator = new HTTPFacilitatorClient({
   url: process.env.FACILITATOR_URL ?? "http://localhost:3000/api/x402",
 });
 const network = "eip155:5042002";
-// Arc's USDC is in no stock table: name the asset and its EIP-712 domain.
+// Stock packages do not know Arc's USDC: name the asset and its EIP-712 domain.
 const price = {
   amount: "10000",
   asset: "0x3600000000000000000000000000000000000000",

@@ -1,4 +1,5 @@
-// Goal: a payer's own approval is sent ahead of its payment at the payer's gas: none of our money reaches a stranger, and nothing is paid twice, whoever races, lies or dies.
+// Goal: a payer's signed ERC-20 approval is broadcast before its payment at the payer's own gas: Purser pays
+// nothing for it, and nothing is paid twice, despite races, lies and crashes.
 import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
@@ -29,7 +30,7 @@ const ON = { PAYER_APPROVALS_5042002: "true" };
 const newAccount = () => privateKeyToAccount(generatePrivateKey());
 const WEI = 10n ** 18n;
 
-/** With USDC, and coins of its own for gas unless it says otherwise; it allowed Permit2 nothing. */
+/** A payer with USDC and native coins for gas, without an allowance for Permit2. */
 async function newPayer(chain: TestChain, wei = WEI): Promise<PrivateKeyAccount> {
   const payer = newAccount();
   await chain.mint(payer.address, 100_000n);
@@ -69,7 +70,7 @@ async function approvedPayment(
 }
 
 t.test("a payer's own approval", async (t) => {
-  // A busy machine takes its time; who is to be impatient says so.
+  // Long, for slow machines; tests of the timeout set a short one.
   const timings = { approvalWaitMs: 60_000 };
   const one = await testApp(t, { env: ON, timings });
   const { chain, database } = one;
@@ -77,20 +78,23 @@ t.test("a payer's own approval", async (t) => {
   const { balanceOf, allowanceOf } = tokenOf(chain);
   const relayer = chain.relayer.address;
 
-  await t.test("is nothing to a facilitator that was not told to send any", async (t) => {
-    const off = await testApp(t, { chain });
-    const extensionsOf = async ({ app }: TestApp) =>
-      (await app.inject("/api/x402/supported")).json<{ extensions: string[] }>().extensions;
-    t.notOk((await extensionsOf(off)).includes("erc20ApprovalGasSponsoring"));
-    t.ok((await extensionsOf(one)).includes("erc20ApprovalGasSponsoring"));
-    const payer = await newPayer(chain);
-    const body = await approvedPayment(chain, payer, newAccount().address);
-    for (const operation of ["verify", "settle"] as const) {
-      const answer = await post(off.app, operation, body);
-      t.equal(answer["invalidReason"] ?? answer["errorReason"], "permit2_allowance_required");
-    }
-    t.equal(await sentBy(chain, payer.address), 0);
-  });
+  await t.test(
+    "is ignored by a facilitator that is not configured to send approvals",
+    async (t) => {
+      const off = await testApp(t, { chain });
+      const extensionsOf = async ({ app }: TestApp) =>
+        (await app.inject("/api/x402/supported")).json<{ extensions: string[] }>().extensions;
+      t.notOk((await extensionsOf(off)).includes("erc20ApprovalGasSponsoring"));
+      t.ok((await extensionsOf(one)).includes("erc20ApprovalGasSponsoring"));
+      const payer = await newPayer(chain);
+      const body = await approvedPayment(chain, payer, newAccount().address);
+      for (const operation of ["verify", "settle"] as const) {
+        const answer = await post(off.app, operation, body);
+        t.equal(answer["invalidReason"] ?? answer["errorReason"], "permit2_allowance_required");
+      }
+      t.equal(await sentBy(chain, payer.address), 0);
+    },
+  );
 
   for (const facilitator of [undefined, relayer])
     for (const type of ["eip1559", "legacy"] as const)
@@ -105,25 +109,31 @@ t.test("a payer's own approval", async (t) => {
           facilitator && { facilitator },
         );
         t.match(await post(one.app, "verify", body), { isValid: true });
-        t.equal(await sentBy(chain, payer.address), 0, "to verify sends nothing");
+        t.equal(await sentBy(chain, payer.address), 0, "verify sends nothing");
         const spentBefore = await chain.publicClient.getBalance({ address: relayer });
         t.match(await post(one.app, "settle", body), { success: true });
         t.equal(await balanceOf(payTo), 1_000n);
         t.equal(await sentBy(chain, payer.address), 1);
-        t.ok((await chain.publicClient.getBalance({ address: payer.address })) < WEI, "its gas");
+        t.ok(
+          (await chain.publicClient.getBalance({ address: payer.address })) < WEI,
+          "the payer paid its gas",
+        );
         const spent = spentBefore - (await chain.publicClient.getBalance({ address: relayer }));
-        t.ok(spent > 0n && spent < 10n ** 15n, `ours is the settlement's (${spent} wei)`);
+        t.ok(
+          spent > 0n && spent < 10n ** 15n,
+          `the relayer paid only for the settlement (${spent} wei)`,
+        );
         const next = await permit2Payment({
           chain,
           payer,
           payTo,
           ...(facilitator && { facilitator }),
         });
-        t.match(await post(two.app, "settle", next), { success: true }, "once is enough");
+        t.match(await post(two.app, "settle", next), { success: true }, "one approval is enough");
       });
 
   await t.test(
-    "20 at once from two processes: one approval, one payment, one success",
+    "20 in parallel from two processes: one approval, one payment, one success",
     async (t) => {
       const payer = await newPayer(chain);
       const payTo = newAccount().address;
@@ -140,7 +150,7 @@ t.test("a payer's own approval", async (t) => {
   );
 
   await t.test(
-    "the token's permit goes before it, and an allowance makes it needless",
+    "the token's permit (EIP-2612) is preferred, and with an allowance no approval is sent",
     async (t) => {
       const payer = await newPayer(chain);
       const payTo = newAccount().address;
@@ -165,7 +175,7 @@ t.test("a payer's own approval", async (t) => {
   const other = newAccount();
   const failed = "erc20_approval_tx_failed";
   const unsent = "erc20_approval_broadcast_failed";
-  const LIES: [string, ApprovalOptions, string][] = [
+  const BAD_APPROVALS: [string, ApprovalOptions, string][] = [
     ["calls another contract", { to: other.address }, "erc20_approval_tx_wrong_target"],
     ["calls Permit2", { to: PERMIT2 }, "erc20_approval_tx_wrong_target"],
     ["allows another", { data: approveData(other.address) }, "erc20_approval_tx_wrong_spender"],
@@ -176,7 +186,7 @@ t.test("a payer's own approval", async (t) => {
       { data: approveData().slice(0, 80) as Hex },
       "erc20_approval_tx_invalid_calldata",
     ],
-    ["is another's", { signer: other }, "erc20_approval_tx_signer_mismatch"],
+    ["is signed by another account", { signer: other }, "erc20_approval_tx_signer_mismatch"],
     ["sends value", { value: 1n }, failed],
     ["is for another chain", { chainId: 8453 }, failed],
     ["allows nothing", { data: approveData(PERMIT2, 0n) }, failed],
@@ -188,8 +198,8 @@ t.test("a payer's own approval", async (t) => {
     ["offers less than gas costs", { maxFeePerGas: 1n }, unsent],
     ["offers more than its payer has", { maxFeePerGas: 10n ** 15n }, unsent],
   ];
-  for (const [name, bent, reason] of LIES)
-    await t.test(`refused by name: ${name}`, async (t) => {
+  for (const [name, bent, reason] of BAD_APPROVALS)
+    await t.test(`refused with its own code: ${name}`, async (t) => {
       const payer = await newPayer(chain);
       const before = await chain.publicClient.getBalance({ address: relayer });
       const body = await approvedPayment(chain, payer, newAccount().address, bent);
@@ -199,24 +209,21 @@ t.test("a payer's own approval", async (t) => {
       t.equal(await chain.publicClient.getBalance({ address: relayer }), before);
     });
 
-  await t.test(
-    "no gas is given to who has none, and the answer names the way without",
-    async (t) => {
-      const payer = await newPayer(chain, 0n);
-      const body = await approvedPayment(chain, payer, newAccount().address);
-      const answer = await post(one.app, "settle", body);
-      t.match(answer, {
-        success: false,
-        errorReason: unsent,
-        errorMessage: /eip2612GasSponsoring/,
-      });
-      t.equal(await chain.publicClient.getBalance({ address: payer.address }), 0n);
-      // Where gas is paid in USDC, both come out of one balance.
-      const poor = await newPayer(chain, 10n ** 15n);
-      const all = await approvedPayment(chain, poor, newAccount().address);
-      t.match(await post(one.app, "verify", all), { isValid: false, invalidReason: unsent });
-    },
-  );
+  await t.test("a payer without gas gets none, and the error names the alternative", async (t) => {
+    const payer = await newPayer(chain, 0n);
+    const body = await approvedPayment(chain, payer, newAccount().address);
+    const answer = await post(one.app, "settle", body);
+    t.match(answer, {
+      success: false,
+      errorReason: unsent,
+      errorMessage: /eip2612GasSponsoring/,
+    });
+    t.equal(await chain.publicClient.getBalance({ address: payer.address }), 0n);
+    // Where gas is paid in USDC, payment and gas come from one balance.
+    const poor = await newPayer(chain, 10n ** 15n);
+    const all = await approvedPayment(chain, poor, newAccount().address);
+    t.match(await post(one.app, "verify", all), { isValid: false, invalidReason: unsent });
+  });
 
   await t.test("a payer with code, and a used approval", async (t) => {
     const payer = await newPayer(chain);
@@ -241,7 +248,7 @@ t.test("a payer's own approval", async (t) => {
     t.equal(await allowanceOf(revoker.address), 0n);
   });
 
-  await t.test("its nonce is raced to another transaction: nothing of ours is lost", async (t) => {
+  await t.test("its nonce is used by another transaction: the relayer loses nothing", async (t) => {
     const payer = await newPayer(chain);
     const payTo = newAccount().address;
     const body = await approvedPayment(chain, payer, payTo);
@@ -274,7 +281,7 @@ t.test("a payer's own approval", async (t) => {
     );
   });
 
-  await t.test("in no block in time: refused, and settled when it is asked again", async (t) => {
+  await t.test("not mined in time: refused, and a repeat settles", async (t) => {
     const hasty = await testApp(t, { database, chain, env: { ...ON, SETTLE_WAIT_MS: "800" } });
     const payer = await newPayer(chain);
     const payTo = newAccount().address;
@@ -295,7 +302,7 @@ t.test("a payer's own approval", async (t) => {
     t.equal(await balanceOf(payTo), 1_000n);
   });
 
-  await t.test("no more than a few wait at one time", async (t) => {
+  await t.test("at most 16 approvals wait at a time", async (t) => {
     const payers = await Promise.all(Array.from({ length: 24 }, () => newPayer(chain)));
     const payTo = newAccount().address;
     const bodies = await Promise.all(payers.map((payer) => approvedPayment(chain, payer, payTo)));
@@ -306,7 +313,7 @@ t.test("a payer's own approval", async (t) => {
       if (answer["success"] !== true) refused += 1;
       return answer;
     });
-    // The others wait for a block.
+    // The other 16 wait for a block.
     await until(() => refused === 8, 30_000);
     await chain.testClient.setAutomine(true);
     await chain.testClient.mine({ blocks: 1 });
@@ -318,11 +325,11 @@ t.test("a payer's own approval", async (t) => {
     t.equal(await balanceOf(payTo), BigInt(paid) * 1_000n);
   });
 
-  await t.test("what no block takes gives its place up soon", async (t) => {
+  await t.test("an approval that is not mined releases its slot soon", async (t) => {
     const hasty = await testApp(t, {
       database,
       chain,
-      // Long before the settle itself would give up.
+      // Longer than the wait for the approval.
       env: { ...ON, SETTLE_WAIT_MS: "25000" },
       timings: { approvalWaitMs: 500 },
       configure: (config) => {
@@ -377,7 +384,7 @@ t.test("a payer's own approval", async (t) => {
 const pendingOf = async (chain: TestChain, address: Address): Promise<number> =>
   chain.publicClient.getTransactionCount({ address, blockTag: "pending" });
 
-/** Where the first process dies: the calls of its own that reach the node before. */
+/** The point at which the first process is killed, by its calls to the node. */
 const DEATHS: Record<string, (sends: number, method: string) => ReturnType<Rule> | undefined> = {
   "the approval is not sent yet": (sends, method) =>
     method === SEND && sends === 1 ? { do: "hang", pass: false } : undefined,
@@ -391,14 +398,14 @@ const DEATHS: Record<string, (sends: number, method: string) => ReturnType<Rule>
 
 const POINTS = Object.entries(DEATHS).filter(([point]) => isFullTier || / sent, /.test(point));
 for (const [point, dies] of POINTS)
-  t.test(`killed when ${point}: asked again, paid once`, { timeout: 60_000 }, async (t) => {
+  t.test(`killed when ${point}: a repeat pays once`, { timeout: 60_000 }, async (t) => {
     const chain = await testChain(t);
     const database = await testDatabase(t);
     const payer = await newPayer(chain);
     const payTo = newAccount().address;
     const body = await approvedPayment(chain, payer, payTo);
     await settleAndDie(t, { chain, databaseUrl: database.url, body, dies });
-    // What it held lapses, as time does it.
+    // Its leases expire, as they would with time.
     await database.pool.query("UPDATE relayer_lanes SET lease_until = now()");
     await database.pool.query("UPDATE ledger_cursors SET lease_until = now()");
     const next = await testApp(t, { database, chain, env: ON });
@@ -458,14 +465,14 @@ async function settleAndDie(
       return behaviour ?? PASSING(call, request);
     };
   });
-  const asked = fetch(`http://127.0.0.1:${port}/api/x402/settle`, {
+  const settling = fetch(`http://127.0.0.1:${port}/api/x402/settle`, {
     method: "POST",
     headers: { "content-type": "application/json", "idempotency-key": "order 1" },
     body: JSON.stringify(body),
   });
-  const unheard = t.rejects(asked, "no answer");
-  await Promise.race([reached, ended, asked.catch(() => undefined)]);
+  const failed = t.rejects(settling, "no response");
+  await Promise.race([reached, ended, settling.catch(() => undefined)]);
   child.kill("SIGKILL");
   t.same((await ended)[1], "SIGKILL");
-  await unheard;
+  await failed;
 }

@@ -1,4 +1,4 @@
-// A few hundred payments: good ones, ones that lie, and ones with garbage in every field.
+// A few hundred payments: good ones, false ones, and ones with garbage in each field.
 import {
   getAddress,
   numberToHex,
@@ -73,7 +73,7 @@ export async function bentPayments(chain: TestChain): Promise<Bent[]> {
   const make = (change: Partial<Payment> = {}) => signedPayment({ chain, payer, payTo, ...change });
   return [
     ...(await honest(make, payTo)),
-    ...(await lies(make, chain, payTo, poor)),
+    ...(await falsePayments(make, chain, payTo, poor)),
     ...(await signatures(make)),
     ...(await used(make, chain)),
     ...(await wallets(make, chain)),
@@ -112,19 +112,19 @@ async function selfPaying(make: Make): Promise<Body> {
   return make({ payTo: payload.authorization["from"] as Address });
 }
 
-async function lies(
+async function falsePayments(
   make: Make,
   chain: TestChain,
   payTo: Address,
   poor: Payment["payer"],
 ): Promise<Bent[]> {
   const other = privateKeyToAccount(generatePrivateKey());
-  const lie: [string, Partial<Payment>][] = [
+  const changes: [string, Partial<Payment>][] = [
     ["another signer", { signer: other }],
     ["another from", { from: other.address }],
     ["another recipient", { signedTo: other.address }],
-    ["less than asked", { value: "999" }],
-    ["more than asked", { value: "1001" }],
+    ["less than required", { value: "999" }],
+    ["more than required", { value: "1001" }],
     ["expired long ago", { validBefore: "1000" }],
     ["expired now", { validBefore: String(now()) }],
     ["expires in 5 s", { validBefore: String(now() + 5) }],
@@ -132,7 +132,7 @@ async function lies(
     ["never valid", { validAfter: "2000000000", validBefore: "1000000000" }],
     ["signed for another chain", { signedChainId: 8453 }],
     ["signed with another name", { signedName: "USD Coin" }],
-    ["asked with another name", { domainName: "USD Coin" }],
+    ["required with another name", { domainName: "USD Coin" }],
     ["both with another name", { domainName: "USD Coin", signedName: "USD Coin" }],
     ["batched gateway", { domainName: "GatewayWalletBatched", signedName: "GatewayWalletBatched" }],
     ["signed with another version", { signedVersion: "1" }],
@@ -161,7 +161,7 @@ async function lies(
     ],
   ];
   return [
-    ...(await Promise.all(lie.map(([name, options]) => named(name, make(options))))),
+    ...(await Promise.all(changes.map(([name, options]) => named(name, make(options))))),
     ...(await Promise.all(
       accepted.map(async ([name, path, value]) => named(name, change(await make(), path, value))),
     )),
@@ -347,7 +347,7 @@ interface Inner {
 
 const now = (): number => Math.floor(Date.now() / 1000);
 
-/** A copy with one field replaced; undefined removes it. `accepted` is its own object, as on the wire. */
+/** A copy with one field replaced; undefined removes it. `accepted` becomes a separate object, as in JSON. */
 export function change(body: Body, path: string, value: unknown): Body {
   const copy = structuredClone(body);
   copy.paymentPayload["accepted"] = structuredClone(body.paymentPayload["accepted"]);

@@ -1,4 +1,5 @@
-// Goal: a payment alone waits for nobody; those of a burst are checked together and go on together, and none waits for long.
+// Goal: a single payment does not wait; payments of a burst are checked and continue together, and none waits for
+// long.
 import { setImmediate as turn, setTimeout as sleep } from "node:timers/promises";
 import t from "tap";
 import { BurstHold } from "../../server/plugins/facilitator/admission.ts";
@@ -7,7 +8,7 @@ import { until } from "../helpers/until.ts";
 const BURST = 60;
 const MAX_HOLD_MS = 400;
 
-/** As the settler takes a payment through; tells when it was checked with how many others, and when it went on. */
+/** Passes a payment through like the settler, and records when it was checked and when it continued. */
 async function pass(hold: BurstHold, check: () => Promise<void>, passed: string[]): Promise<void> {
   await hold.enter();
   await hold.during(check);
@@ -16,23 +17,23 @@ async function pass(hold: BurstHold, check: () => Promise<void>, passed: string[
   passed.push("on");
 }
 
-t.test("alone, and with a few others now and then", async (t) => {
+t.test("a single payment, and a few now and then", async (t) => {
   const hold = new BurstHold(MAX_HOLD_MS);
   for (let time = 0; time < 5; time += 1) {
-    t.equal(hold.enter(), undefined, "it does not even wait for a turn of the loop");
+    t.equal(hold.enter(), undefined, "it does not wait even one turn of the event loop");
     await hold.during(async () => undefined);
     const isFirst = Promise.race([hold.quiet().then(() => true), turn().then(() => false)]);
-    t.equal(await isFirst, true, "nor when it was checked");
+    t.equal(await isFirst, true, "nor after its check");
     await sleep(20);
   }
 });
 
-/** How many groups a burst was checked in, and in what waves it went on. */
-async function burst(): Promise<{ groups: number; waves: number[] }> {
+/** The number of groups in which a burst was checked, and the sizes of the groups in which it continued. */
+async function burst(): Promise<{ groups: number; continued: number[] }> {
   const hold = new BurstHold(MAX_HOLD_MS);
   let groups = 0;
   let shared: Promise<void> | undefined;
-  // Whoever asks in one turn of the loop shares the answer, as questions to the chain do.
+  // Checks in the same turn of the event loop share one result, as batched chain reads do.
   const check = async (): Promise<void> => {
     if (!shared) {
       groups += 1;
@@ -47,25 +48,28 @@ async function burst(): Promise<{ groups: number; waves: number[] }> {
     if (index % 3 === 0) await sleep(1);
   }
   await Promise.all(all);
-  const waves = passed
+  const continued = passed
     .join()
     .split("checked")
-    .map((wave) => wave.split("on").length - 1);
-  return { groups, waves: waves.filter((size) => size > 0) };
+    .map((group) => group.split("on").length - 1);
+  return { groups, continued: continued.filter((size) => size > 0) };
 }
 
-t.test("a burst is checked in few groups, and most of it goes on together", async (t) => {
-  // A machine that does something else for a moment splits it: not every time.
+t.test("a burst is checked in few groups, and most of it continues together", async (t) => {
+  // A busy machine may split a burst, but not every time.
   const bursts = [];
   for (let time = 0; time < 5; time += 1) bursts.push(await burst());
   const groups = bursts.map((one) => one.groups);
   t.ok(Math.min(...groups) < BURST / 6, `${groups.join()} groups`);
-  // The first are not a burst yet.
-  const largest = bursts.map(({ waves }) => Math.max(...waves));
-  t.ok(Math.max(...largest) > BURST / 2, bursts.map(({ waves }) => waves.join()).join("; "));
+  // The first payments are not a burst yet.
+  const largest = bursts.map(({ continued }) => Math.max(...continued));
+  t.ok(
+    Math.max(...largest) > BURST / 2,
+    bursts.map(({ continued }) => continued.join()).join("; "),
+  );
 });
 
-t.test("whoever is checked does not wait until nobody comes any more", async (t) => {
+t.test("a checked payment continues while others keep arriving", async (t) => {
   const hold = new BurstHold(600_000);
   let came = 0;
   const coming = setInterval(() => {
@@ -81,12 +85,12 @@ t.test("whoever is checked does not wait until nobody comes any more", async (t)
   await hold.quiet();
   await hasCome(1);
   clearInterval(coming);
-  t.pass("it went on while others came");
+  t.pass("it continued while others arrived");
 });
 
-t.test("nor for one whose check never ends", async (t) => {
+t.test("a check that never ends holds up no other payment for long", async (t) => {
   const hold = new BurstHold(50);
   void hold.during(() => new Promise<void>(() => undefined));
   await hold.quiet();
-  t.pass("it went on");
+  t.pass("it continued");
 });

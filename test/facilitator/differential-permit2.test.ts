@@ -1,4 +1,5 @@
-// Goal: on hundreds of Permit2 payments our verdict and code are the reference implementation's, except where differences.ts or this file says why not.
+// Goal: on hundreds of Permit2 payments, verdicts and codes equal those of the reference implementation, except for
+// the reasons in differences.ts and this file.
 import t from "tap";
 import { testApp } from "../helpers/app.ts";
 import { commonDifferences, expectSameVerdicts, type Difference } from "./differences.ts";
@@ -31,38 +32,38 @@ const DIFFERENCES: readonly Difference[] = [
       "invalid_permit2_spender",
       "invalid_permit2_recipient_mismatch",
     ],
-    ours: "invalid_payload",
-    why: "We read addresses and integers strictly, and relay nothing that moves nothing.",
+    purser: "invalid_payload",
+    why: "Purser parses addresses and integers strictly, and relays no payment of zero.",
   },
   {
     payments: /^paymentRequirements\.scheme = /,
     reference: ["unsupported_payload_type", "throws"],
-    ours: "unsupported_scheme",
-    why: "A scheme nobody here speaks has a code of its own in the protocol.",
+    purser: "unsupported_scheme",
+    why: "The protocol has a code for unsupported schemes.",
   },
   {
     payments: /^sponsored, (amount|nonce|deadline|signature) = /,
     reference: ["permit2_allowance_required", "valid", "eip2612_deadline_expired"],
-    ours: "invalid_eip2612_extension_format",
-    why: "Integers are strings, and a signature that the proxy takes has 65 bytes.",
+    purser: "invalid_eip2612_extension_format",
+    why: "Integers must be strings, and a signature for the proxy has 65 bytes.",
   },
   {
-    payments: /^approved, (value|another chain|less than asked|a tail|gas of a block)$/,
+    payments: /^approved, (value|another chain|less than required|a tail|gas of a block)$/,
     reference: [ALLOWANCE, "valid"],
-    ours: "erc20_approval_tx_failed",
-    why: "An approval that does not allow the payment is named; the reference finds it out by simulating, or not at all.",
+    purser: "erc20_approval_tx_failed",
+    why: "An approval that does not cover the payment has its own code; the reference simulates, or does not notice.",
   },
   {
     payments: /^approved, (a nonce to come|gas too cheap|no coins)$/,
     reference: [ALLOWANCE, "valid"],
-    ours: "erc20_approval_broadcast_failed",
-    why: "What no node would take is named.",
+    purser: "erc20_approval_broadcast_failed",
+    why: "A transaction that no node would accept has its own code.",
   },
   {
     payments: /^approved, (amount|version) = 7$/,
     reference: ["valid"],
-    ours: "invalid_erc20_approval_extension_format",
-    why: "Integers are strings.",
+    purser: "invalid_erc20_approval_extension_format",
+    why: "Integers must be strings.",
   },
 ];
 

@@ -1,4 +1,5 @@
-// Goal: on hundreds of payments our verdict and reason code are the reference implementation's, except where differences.ts or this file says why not.
+// Goal: on hundreds of payments, verdicts and reason codes equal those of the reference implementation, except for
+// the reasons in differences.ts and this file.
 import t from "tap";
 import { testApp } from "../helpers/app.ts";
 import { bentPayments } from "./bent-payments.ts";
@@ -22,43 +23,43 @@ const DIFFERENCES: readonly Difference[] = [
   {
     payments: /^payment(Requirements|Payload)\..* = |wrong checksum$/,
     reference: ["throws", "valid", SIGNATURE, VALUE, "invalid_exact_evm_recipient_mismatch"],
-    ours: "invalid_payload",
-    why: "We read addresses and integers strictly: a decimal string is digits, an address has 40 of them and a right checksum. The reference hands what it got to BigInt and to the encoder.",
+    purser: "invalid_payload",
+    why: "Purser parses strictly: decimal strings of digits, addresses of 40 hex digits with a valid checksum. The reference passes its input to BigInt and to the encoder.",
   },
   {
     payments: /^paymentRequirements\.extra\.(name|version) = /,
     reference: [SIGNATURE],
-    ours: "invalid_exact_evm_missing_eip712_domain",
-    why: "A name that is no string is no name.",
+    purser: "invalid_exact_evm_missing_eip712_domain",
+    why: "A name must be a string.",
   },
   {
     payments: /^zero amount$/,
     reference: ["valid"],
-    ours: "invalid_payload",
-    why: "Relaying nothing costs the relayer gas for nothing.",
+    purser: "invalid_payload",
+    why: "A payment of zero would cost the relayer gas.",
   },
   {
     payments: /^(another scheme|paymentRequirements\.scheme = .*)$/,
     reference: ["invalid_exact_evm_scheme", "throws"],
-    ours: "unsupported_scheme",
-    why: "A scheme nobody here speaks has a code of its own in the protocol; the reference's class is never asked about one.",
+    purser: "unsupported_scheme",
+    why: "The protocol has a code for unsupported schemes; the reference's class handles only its own.",
   },
   {
     payments: /^permit2 payload$/,
     reference: ["throws"],
-    ours: "invalid_payload",
-    why: "A Permit2 payload of this shape is none.",
+    purser: "invalid_payload",
+    why: "A Permit2 payload of this shape is invalid.",
   },
   {
     payments: /^ERC-6492 ending only$/,
     reference: ["throws"],
-    ours: SIGNATURE,
+    purser: SIGNATURE,
     why: "An envelope that does not decode is not a signature.",
   },
 ];
 
 t.test("same verdicts, same codes", async (t) => {
-  // The reference has no floor.
+  // The reference has no minimum payment.
   const { app, chain } = await testApp(t, { env: { MIN_PAYMENT: "0" } });
   const payments = await bentPayments(chain);
   const reference = referenceFacilitator(chain);

@@ -1,4 +1,4 @@
-// The service in a process of its own, which kills itself at the named point.
+// The service in its own process, which kills itself at the given point.
 import { buildApp } from "../../server/app.ts";
 import { loadConfig } from "../../server/config.ts";
 
@@ -8,7 +8,7 @@ const app = await buildApp(config);
 const at = async (point: string): Promise<void> => {
   if (point === doomAt) {
     process.kill(process.pid, "SIGKILL");
-    // The signal takes a moment; nothing may happen in it.
+    // The signal takes a moment, in which nothing may happen.
     await new Promise(() => undefined);
   }
 };

@@ -1,4 +1,5 @@
-// Goal: what failed in flight because the token was paused may be tried again by its own caller once the chain would take it, exactly once and by nobody else; and a refusal names its cause.
+// Goal: a payment that failed in flight because the token was paused can be retried by its own caller after the
+// pause, exactly once; and a refusal names its cause.
 import t, { type Test } from "tap";
 import { parseAbi } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
@@ -29,7 +30,7 @@ async function world(t: Test) {
         headers: key === undefined ? {} : { "idempotency-key": key },
       })
     ).json();
-  /** Accepted while all was well; the token stops before the lane comes to it. */
+  /** Accepted while the token works; the token is paused before the relayer lane sends the payment. */
   const failedInFlight = async (key?: string) => {
     const body = await make();
     await database.pool.query(
@@ -54,7 +55,7 @@ async function world(t: Test) {
 }
 
 t.jobs = 2;
-t.test("tried again by its own caller, by many at once", { timeout: 90_000 }, async (t) => {
+t.test("retried by its own caller, many times in parallel", { timeout: 90_000 }, async (t) => {
   const { token, settle, failedInFlight, rows } = await world(t);
   const { body, first } = await failedInFlight("the seller's");
   t.match(first, {
@@ -64,17 +65,21 @@ t.test("tried again by its own caller, by many at once", { timeout: 90_000 }, as
   });
   t.match(await settle(body, "the seller's"), { success: false, errorMessage: /paused/ });
   await token("unpause");
-  t.match(await settle(body, "another's"), { success: false }, "not by whom proves nothing");
+  t.match(
+    await settle(body, "another's"),
+    { success: false },
+    "a caller with another key cannot retry it",
+  );
   t.match(await rows(), [{ status: "failed", sent: 0 }]);
   const answers = await Promise.all(Array.from({ length: 8 }, () => settle(body, "the seller's")));
   t.ok(
     answers.every(({ success }) => success === true),
-    "its own caller may always hear it",
+    "its own caller always gets the result",
   );
   t.match(await rows(), [{ status: "settled", sent: 1 }], "one row, one transaction");
 });
 
-t.test("without a key, success is told once", { timeout: 90_000 }, async (t) => {
+t.test("without a key, success is returned once", { timeout: 90_000 }, async (t) => {
   const { token, settle, failedInFlight, rows } = await world(t);
   const { body, first } = await failedInFlight();
   t.match(first, { success: false, errorMessage: /paused/ });
@@ -84,11 +89,11 @@ t.test("without a key, success is told once", { timeout: 90_000 }, async (t) => 
   t.match(await rows(), [{ status: "settled", sent: 1 }]);
 });
 
-t.test("once, not for ever", { timeout: 90_000 }, async (t) => {
+t.test("retried once, not forever", { timeout: 90_000 }, async (t) => {
   const { app, token, settle, failedInFlight, rows } = await world(t);
   const { body } = await failedInFlight("k");
   await token("unpause");
-  // Again in flight: the row is put back, and the token stops before it leaves.
+  // As if the retry had failed in flight as well: the row is marked as retried.
   const { pool } = app;
   await pool.query("UPDATE settlements SET tried_again_at = now()");
   t.match(await settle(body, "k"), { success: false, errorMessage: /paused/ });
@@ -98,7 +103,7 @@ t.test("once, not for ever", { timeout: 90_000 }, async (t) => {
 t.test("refusals name their cause", { timeout: 60_000 }, async (t) => {
   const { app, chain, payer, token, make } = await world(t);
   const { timestamp } = await chain.publicClient.getBlock();
-  // A window that opens now by our clock, and not yet by the newest block's.
+  // Valid from now by the local clock, but not yet by the newest block's.
   const early = await make({ validAfter: String(timestamp + 1n) });
   await until(() => Date.now() / 1_000 > Number(timestamp) + 1);
   const edge = await post(app, "verify", early);

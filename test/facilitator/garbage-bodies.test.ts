@@ -1,4 +1,5 @@
-// Goal: whatever parses as JSON gets a protocol answer with status 200; only what is no JSON, nested without end, too large, or of another media type is an HTTP error.
+// Goal: any JSON body gets a protocol response with status 200; only invalid JSON, too deep or too large bodies and
+// other media types are HTTP errors.
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { testApp } from "../helpers/app.ts";
@@ -59,7 +60,7 @@ t.test("garbage", async (t) => {
     });
   }
 
-  await t.test("HTTP errors are for HTTP", async (t) => {
+  await t.test("HTTP errors are only about HTTP", async (t) => {
     const send = (payload: string, type = "application/json") =>
       app.inject({
         method: "POST",
@@ -82,7 +83,7 @@ t.test("garbage", async (t) => {
     t.equal(key.json().code, "idempotency_key_invalid");
   });
 
-  await t.test("large discovery schemas and unknown fields are no garbage", async (t) => {
+  await t.test("large discovery schemas and unknown fields are accepted", async (t) => {
     const payer = privateKeyToAccount(generatePrivateKey());
     await chain.mint(payer.address, 1_000_000n);
     const body = await signedPayment({
@@ -94,7 +95,7 @@ t.test("garbage", async (t) => {
     t.match(await post(app, "verify", { ...body, unknown: { a: 1 } }), { isValid: true });
   });
 
-  await t.test("a chain that does not answer is no verdict on the payment", async (t) => {
+  await t.test("an unreachable chain is not a verdict on the payment", async (t) => {
     const payer = privateKeyToAccount(generatePrivateKey());
     const body = await signedPayment({ chain, payer, payTo: chain.admin.address });
     await chain.stop();

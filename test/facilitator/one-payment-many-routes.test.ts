@@ -1,4 +1,5 @@
-// Goal: one payment opens one route of a stock server once, though its payer names it (`payment-identifier`) or the server names each of its requests.
+// Goal: one payment pays for one request to a stock server, even if the payer sets an identifier
+// (`payment-identifier`) or the server sends an Idempotency-Key per request.
 import { setTimeout as sleep } from "node:timers/promises";
 import { decodePaymentRequiredHeader, encodePaymentSignatureHeader } from "@x402/core/http";
 import { ExactEvmScheme } from "@x402/evm";
@@ -10,7 +11,7 @@ import { testApp } from "../helpers/app.ts";
 import { ERC20_ABI } from "../helpers/permit2.ts";
 import { expressApi, PRICE_ATOMIC } from "./stock-servers.ts";
 
-/** A proof made by the published client, with the payer's identifier put in. */
+/** A proof by the published client, with the payer's identifier added. */
 async function namedProof(
   url: string,
   { network, usdc }: { network: `${string}:${string}`; usdc: Address },
@@ -29,7 +30,7 @@ async function namedProof(
   });
 }
 
-t.test("one named payment, two routes", async (t) => {
+t.test("one payment with an identifier, two routes", async (t) => {
   const { chain, baseUrl } = await testApp(t, { listen: true });
   const network = `eip155:${chain.chainId}` as const;
   for (const flow of ["authorization", "upfront"] as const) {
@@ -46,11 +47,15 @@ t.test("one named payment, two routes", async (t) => {
       const atOnce = await Promise.all(
         Array.from({ length: 20 }, (_, index) => open(index % 2 === 0 ? api.url : other)),
       );
-      t.equal(atOnce.filter((status) => status === 200).length, 1, "opened once at the same time");
+      t.equal(
+        atOnce.filter((status) => status === 200).length,
+        1,
+        "one success among parallel requests",
+      );
       const later: number[] = [];
       for (let attempt = 0; attempt < 10; attempt += 1)
         later.push(await open(attempt % 2 === 0 ? other : api.url));
-      t.same(new Set(later), new Set([402]), "and never later");
+      t.same(new Set(later), new Set([402]), "and none later");
       const paid = await chain.publicClient.readContract({
         address: chain.usdc,
         abi: ERC20_ABI,
@@ -62,50 +67,53 @@ t.test("one named payment, two routes", async (t) => {
   }
 });
 
-t.test("a seller that names each of its requests delivers as often as it is paid", async (t) => {
-  const payments = 40;
-  const one = await testApp(t, { listen: true });
-  const { chain, database } = one;
-  const two = await testApp(t, { listen: true, chain, database });
-  const payTo = privateKeyToAccount(generatePrivateKey()).address;
-  const account = privateKeyToAccount(generatePrivateKey());
-  await chain.mint(account.address, 2n * BigInt(payments) * PRICE_ATOMIC);
-  const options = {
-    network: `eip155:${chain.chainId}`,
-    usdc: chain.usdc,
-    payTo,
-    flow: "upfront",
-    alsoAt: "/other",
-    namesRequests: true,
-  } as const;
-  const apis = await Promise.all(
-    [one, two].map(({ baseUrl }) =>
-      expressApi(t, { ...options, facilitatorUrl: `${baseUrl}/api/x402` }),
-    ),
-  );
-  const urls = apis.flatMap(({ url }) => [url, new URL("/other", url).href]);
-  const proofs = await Promise.all(
-    Array.from({ length: payments }, () => namedProof(urls[0] ?? "", options, account)),
-  );
-  let delivered = 0;
-  // Few at a time, so that they race and are no burst.
-  while (proofs.length > 0) {
-    const statuses = await Promise.all(
-      proofs.splice(0, 4).flatMap((proof, at) =>
-        urls.map(async (url, index) => {
-          await sleep(at + 4 * index);
-          return (await fetch(url, { headers: { "payment-signature": proof } })).status;
-        }),
+t.test(
+  "a seller with an Idempotency-Key per request delivers as often as it is paid",
+  async (t) => {
+    const payments = 40;
+    const one = await testApp(t, { listen: true });
+    const { chain, database } = one;
+    const two = await testApp(t, { listen: true, chain, database });
+    const payTo = privateKeyToAccount(generatePrivateKey()).address;
+    const account = privateKeyToAccount(generatePrivateKey());
+    await chain.mint(account.address, 2n * BigInt(payments) * PRICE_ATOMIC);
+    const options = {
+      network: `eip155:${chain.chainId}`,
+      usdc: chain.usdc,
+      payTo,
+      flow: "upfront",
+      alsoAt: "/other",
+      namesRequests: true,
+    } as const;
+    const apis = await Promise.all(
+      [one, two].map(({ baseUrl }) =>
+        expressApi(t, { ...options, facilitatorUrl: `${baseUrl}/api/x402` }),
       ),
     );
-    delivered += statuses.filter((status) => status === 200).length;
-  }
-  t.equal(delivered, payments, "one answer for each payment");
-  const paid = await chain.publicClient.readContract({
-    address: chain.usdc,
-    abi: ERC20_ABI,
-    functionName: "balanceOf",
-    args: [payTo],
-  });
-  t.equal(paid, BigInt(payments) * PRICE_ATOMIC, "each paid once");
-});
+    const urls = apis.flatMap(({ url }) => [url, new URL("/other", url).href]);
+    const proofs = await Promise.all(
+      Array.from({ length: payments }, () => namedProof(urls[0] ?? "", options, account)),
+    );
+    let delivered = 0;
+    // A few at a time: they race, but are not a burst.
+    while (proofs.length > 0) {
+      const statuses = await Promise.all(
+        proofs.splice(0, 4).flatMap((proof, at) =>
+          urls.map(async (url, index) => {
+            await sleep(at + 4 * index);
+            return (await fetch(url, { headers: { "payment-signature": proof } })).status;
+          }),
+        ),
+      );
+      delivered += statuses.filter((status) => status === 200).length;
+    }
+    t.equal(delivered, payments, "one delivery per payment");
+    const paid = await chain.publicClient.readContract({
+      address: chain.usdc,
+      abi: ERC20_ABI,
+      functionName: "balanceOf",
+      args: [payTo],
+    });
+    t.equal(paid, BigInt(payments) * PRICE_ATOMIC, "each paid once");
+  },
+);

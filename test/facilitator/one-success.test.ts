@@ -1,4 +1,5 @@
-// Goal: one payment is answered with success to one caller, in whatever order requests come, also after a lost answer; and a signature that is public on chain buys nothing.
+// Goal: a settled payment returns success to one caller only, in any order of requests and after a lost response;
+// and a signature that is public on chain buys nothing.
 import { setTimeout as sleep } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
@@ -18,8 +19,8 @@ type Authorization = Record<
   string
 >;
 
-/** The payment as an agent of ours would have stored it before its proof left the house. */
-async function acceptAsOurs(
+/** Stores the payment as Purser does for its own agent, before the proof is sent to a seller. */
+async function acceptOwnPayment(
   { app, chain }: TestApp,
   body: Body,
   kind: "spend" | "x402",
@@ -50,7 +51,7 @@ async function acceptAsOurs(
   );
 }
 
-t.test("success after a lost answer, and for a public signature", async (t) => {
+t.test("success after a lost response, and for a public signature", async (t) => {
   const world = await testApp(t);
   const { app, chain } = world;
   const payer: PrivateKeyAccount = privateKeyToAccount(generatePrivateKey());
@@ -58,7 +59,7 @@ t.test("success after a lost answer, and for a public signature", async (t) => {
   const payTo = privateKeyToAccount(generatePrivateKey()).address;
   const make = (): Promise<Body> => signedPayment({ chain, payer, payTo });
 
-  await t.test("an answer lost with a key is there for a retry with the key", async (t) => {
+  await t.test("a response lost with a key is returned to a retry with the key", async (t) => {
     const body = await make();
     const lost = await app.facilitator.settle(body, { idempotencyKey: "k", isGone: () => true });
     t.not(lost.success, true, "the caller was gone");
@@ -69,16 +70,16 @@ t.test("success after a lost answer, and for a public signature", async (t) => {
     t.same(await post(app, "settle", body, headers), answer);
   });
 
-  await t.test("an answer lost without a key is given once more, to one", async (t) => {
+  await t.test("a response lost without a key is returned once more, to one caller", async (t) => {
     const body = await make();
     await app.facilitator.settle(body, { isGone: () => true });
     const answers = await Promise.all(Array.from({ length: 10 }, () => post(app, "settle", body)));
     t.equal(answers.filter(({ success }) => success === true).length, 1);
   });
 
-  await t.test("an agent's own payment is attached, not paid twice", async (t) => {
+  await t.test("a payment of Purser's own agent is attached, not paid twice", async (t) => {
     const body = await make();
-    await acceptAsOurs(world, body, "x402", "pay_own_x402");
+    await acceptOwnPayment(world, body, "x402", "pay_own_x402");
     const answer = await post(app, "settle", body);
     t.match(answer, { success: true, paymentId: "pay_own_x402" });
     t.match(await post(app, "settle", body), {
@@ -88,9 +89,9 @@ t.test("success after a lost answer, and for a public signature", async (t) => {
     });
   });
 
-  await t.test("a spend's signature buys nothing, though it is public on chain", async (t) => {
+  await t.test("a spend's signature buys nothing although it is public on chain", async (t) => {
     const body = await make();
-    await acceptAsOurs(world, body, "spend", "pay_own_spend");
+    await acceptOwnPayment(world, body, "spend", "pay_own_spend");
     const outcome = await app.settlement.wait("pay_own_spend", 10_000);
     t.equal(outcome.status, "settled");
     t.match(await post(app, "settle", body), {
@@ -101,7 +102,7 @@ t.test("success after a lost answer, and for a public signature", async (t) => {
     t.equal((await app.inject("/api/x402/payments/pay_own_spend")).statusCode, 404);
   });
 
-  await t.test("a payment made elsewhere before buys nothing here", async (t) => {
+  await t.test("a payment settled elsewhere before buys nothing here", async (t) => {
     const elsewhere = await testApp(t, { chain, env: { RELAYER_PRIVATE_KEYS: keyOf(chain) } });
     const body = await make();
     t.match(await post(elsewhere.app, "settle", body), { success: true });
@@ -118,12 +119,12 @@ const keyOf = (chain: TestApp["chain"]): string => {
   return account.privateKey;
 };
 
-/** A request without a key has none. */
+/** Undefined: the request has no key. */
 type Key = string | undefined;
 const FIRST_KEYS: readonly Key[] = ["key A", undefined];
 const KEYS: readonly Key[] = ["key A", "key B", undefined];
 const KINDS = ["EIP-3009", "Permit2", "an agent's payment"] as const;
-/** How long after the first request the second one comes, when they race. */
+/** The delay between the first and the second request, when they race. */
 const GAPS_MS = isFullTier ? [0, 8, 15] : [0, 15];
 
 interface Case {
@@ -133,7 +134,9 @@ interface Case {
   body: Body;
 }
 
-/** All that decides who gets success for one payment: the key of the first request, and whether it was given. */
+/**
+ * Models who gets success: it depends on the key of the first request, and on whether success was returned before.
+ */
 class Model {
   readonly #first: Key;
   #wasGiven: boolean;
@@ -142,7 +145,7 @@ class Model {
     this.#wasGiven = wasGiven;
   }
 
-  /** May a request with this key be answered with success now? */
+  /** Whether a request with this key gets success now. */
   answer(key: Key): boolean {
     const succeeds = key === this.#first && (key !== undefined || !this.#wasGiven);
     this.#wasGiven ||= succeeds;
@@ -154,13 +157,13 @@ t.test("two callers of one payment", { timeout: 300_000 }, async (t) => {
   const env = { GAS_BUDGET_5042002: AMPLE_GAS, SETTLE_WAIT_MS: "25000" };
   const one = await testApp(t, { env });
   const { chain, database } = one;
-  // The second caller's is a process of its own.
+  // The second caller uses another process.
   const { url } = await startReplica(t, one, env);
   const payer = privateKeyToAccount(generatePrivateKey());
   await chain.mint(payer.address, 10_000_000n);
   await approvePermit2(chain, [payer]);
 
-  /** A payment for each pair of keys. */
+  /** One payment for each pair of keys. */
   const makePairs = (kind: Case["kind"]): Promise<Case[]> =>
     Promise.all(
       FIRST_KEYS.flatMap((first) =>
@@ -171,7 +174,8 @@ t.test("two callers of one payment", { timeout: 300_000 }, async (t) => {
             payer,
             payTo,
           });
-          if (kind === "an agent's payment") await acceptAsOurs(one, body, "x402", newId("pay"));
+          if (kind === "an agent's payment")
+            await acceptOwnPayment(one, body, "x402", newId("pay"));
           return { kind, keys: [first, second] as const, payTo, body };
         }),
       ),
@@ -180,9 +184,9 @@ t.test("two callers of one payment", { timeout: 300_000 }, async (t) => {
   type Answer = Awaited<ReturnType<typeof post>>;
   const headersOf = (key: Key): Record<string, string> =>
     key === undefined ? {} : { "idempotency-key": key };
-  type Ask = (made: Case, key: Key) => Promise<Answer>;
-  const askOne: Ask = ({ body }, key) => post(one.app, "settle", body, headersOf(key));
-  const askTwo: Ask = async ({ body }, key) => {
+  type Settle = (made: Case, key: Key) => Promise<Answer>;
+  const settleOnFirst: Settle = ({ body }, key) => post(one.app, "settle", body, headersOf(key));
+  const settleOnSecond: Settle = async ({ body }, key) => {
     const headers = { "content-type": "application/json", ...headersOf(key) };
     return (await postTo(`${url}/api/x402/settle`, headers, body)).body;
   };
@@ -190,19 +194,19 @@ t.test("two callers of one payment", { timeout: 300_000 }, async (t) => {
   const nameOf = ({ kind, keys }: Case): string =>
     `${kind}, ${keys.map((key) => key ?? "no key").join(" then ")}`;
 
-  /** Each answer is success or names the settlement as a duplicate; then every caller asks once more. */
+  /** Each response is success or names the settlement as a duplicate; then every caller repeats its request. */
   async function expectAsModelled(
     t: Pick<Test, "same" | "equal">,
     made: Case,
     { model, answers }: { model: Model; answers: Answer[] },
   ): Promise<void> {
     const later = await Promise.all(
-      KEYS.map((key, index) => (index % 2 === 0 ? askTwo : askOne)(made, key)),
+      KEYS.map((key, index) => (index % 2 === 0 ? settleOnSecond : settleOnFirst)(made, key)),
     );
     t.same(
       later.map(succeeded),
       KEYS.map((key) => model.answer(key)),
-      `${nameOf(made)}, later`,
+      `${nameOf(made)}, repeated`,
     );
     const all = [...answers, ...later];
     const hashes = new Set(all.map(({ transaction }) => transaction));
@@ -221,7 +225,7 @@ t.test("two callers of one payment", { timeout: 300_000 }, async (t) => {
     t.equal(paid, 1_000n, `${nameOf(made)}: paid once`);
   }
 
-  /** Either may be the first of two that race, and what follows is as if it had come alone. */
+  /** Either of two racing requests may be first; the rest is as if it had come alone. */
   async function expectOneFirst(
     t: Pick<Test, "same" | "equal">,
     made: Case,
@@ -238,7 +242,8 @@ t.test("two callers of one payment", { timeout: 300_000 }, async (t) => {
     for (const gapMs of GAPS_MS)
       await t.test(`${kind}: the second comes after ${gapMs} ms`, async (t) => {
         const race = async (made: Case, index: number): Promise<[Answer, Answer]> => {
-          const [here, there] = index % 2 === 0 ? [askOne, askTwo] : [askTwo, askOne];
+          const [here, there] =
+            index % 2 === 0 ? [settleOnFirst, settleOnSecond] : [settleOnSecond, settleOnFirst];
           const [first, second] = made.keys;
           const later = sleep(gapMs).then(() => there(made, second));
           return Promise.all([here(made, first), later]);
@@ -250,11 +255,11 @@ t.test("two callers of one payment", { timeout: 300_000 }, async (t) => {
         );
       });
 
-  await t.test("all at once at one process, which accepts them in groups", async (t) => {
+  await t.test("all in parallel in one process, which accepts them in groups", async (t) => {
     const cases = await makeAll();
     const answers = await Promise.all(
       cases.map(async (made) =>
-        Promise.all([askOne(made, made.keys[0]), askOne(made, made.keys[1])]),
+        Promise.all([settleOnFirst(made, made.keys[0]), settleOnFirst(made, made.keys[1])]),
       ),
     );
     await Promise.all(
@@ -270,19 +275,19 @@ t.test("two callers of one payment", { timeout: 300_000 }, async (t) => {
     return rows.map(({ status }) => status);
   };
 
-  /** The first caller waits, its payment at this status, when the second one comes. */
+  /** The second request comes while the first one waits with its payment in this status. */
   async function whileWaiting(
     t: Test,
     status: string,
     goOn: () => Promise<unknown>,
   ): Promise<void> {
     const cases = await makeAll();
-    const firsts = cases.map((made) => askOne(made, made.keys[0]));
+    const firsts = cases.map((made) => settleOnFirst(made, made.keys[0]));
     await until(async () => {
       const now = await statuses(cases);
       return now.length === cases.length && now.every((each) => each === status);
     }, 60_000);
-    const seconds = cases.map((made) => askTwo(made, made.keys[1]));
+    const seconds = cases.map((made) => settleOnSecond(made, made.keys[1]));
     await goOn();
     const answers = await Promise.all(
       cases.map(
@@ -293,7 +298,7 @@ t.test("two callers of one payment", { timeout: 300_000 }, async (t) => {
       cases.map(async (made, index) => {
         const pair = answers[index] as [Answer, Answer];
         const [first, second] = made.keys;
-        // Without any key they are alike: a first one that is slow to answer loses it to the second.
+        // Without any key they are identical: success may go to the second if the first is slow.
         if (first !== undefined || second !== undefined)
           t.same(pair.map(succeeded), [true, first === second], nameOf(made));
         await expectOneFirst(t, made, pair);
@@ -316,8 +321,8 @@ t.test("two callers of one payment", { timeout: 300_000 }, async (t) => {
   });
 
   for (const [what, wasClaimed] of [
-    ["settled, and its caller gone", false],
-    ["settled, and its process dead between its claim of success and its answer", true],
+    ["settled, and its caller is gone", false],
+    ["settled, and its process died between claiming success and responding", true],
   ] as const)
     await t.test(`the first is ${what}`, async (t) => {
       const cases = await makeAll();
@@ -335,7 +340,7 @@ t.test("two callers of one payment", { timeout: 300_000 }, async (t) => {
         cases.map(async (made) => {
           const [first, second] = made.keys;
           const model = new Model(first, wasClaimed);
-          const answer = await askTwo(made, second);
+          const answer = await settleOnSecond(made, second);
           t.equal(succeeded(answer), model.answer(second), nameOf(made));
           await expectAsModelled(t, made, { model, answers: [answer] });
         }),
@@ -348,7 +353,7 @@ t.test("two callers of one payment", { timeout: 300_000 }, async (t) => {
       cases.map(async (made) => {
         const [first, second] = made.keys;
         const model = new Model(first);
-        const answers = [await askOne(made, first), await askTwo(made, second)];
+        const answers = [await settleOnFirst(made, first), await settleOnSecond(made, second)];
         t.same(
           answers.map(succeeded),
           made.keys.map((key) => model.answer(key)),

@@ -1,4 +1,4 @@
-// Makes payments as stock clients do, with any field bent on request.
+// Builds payments like stock clients, with any field changed on request.
 import type { FastifyInstance } from "fastify";
 import type { Address, Hex } from "viem";
 import { generatePrivateKey, type PrivateKeyAccount } from "viem/accounts";
@@ -20,7 +20,7 @@ export interface Payment {
   payer: PrivateKeyAccount;
   payTo: Address;
   amount: string;
-  /** What is signed, where it differs from what is asked. */
+  /** The signed values, where they differ from the requirements. */
   signer: PrivateKeyAccount;
   from: Address;
   signedTo: Address;
@@ -97,7 +97,7 @@ export async function signedPayment(options: Needed & Partial<Payment>): Promise
   };
 }
 
-/** Posts to the facilitator; anything but status 200 is a failure of the test. */
+/** Posts to the facilitator; any status but 200 fails the test. */
 export async function post(
   app: FastifyInstance,
   operation: "verify" | "settle",

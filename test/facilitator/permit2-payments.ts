@@ -1,4 +1,4 @@
-// Permit2 payments as stock clients make them, and a few hundred that lie or hold garbage.
+// Permit2 payments like those of stock clients, and a few hundred false or garbage ones.
 import {
   encodeFunctionData,
   maxUint256,
@@ -31,9 +31,9 @@ export interface Permit2PaymentOptions {
   payer: PrivateKeyAccount;
   payTo: Address;
   amount?: bigint;
-  /** Given: then it is `upto`, for this account to settle. */
+  /** If set, the scheme is `upto`, to be settled by this account. */
   facilitator?: Address;
-  /** What is signed, where it differs from what is asked. */
+  /** The signed values, where they differ from the requirements. */
   signed?: Partial<Permit2Message>;
   signer?: PrivateKeyAccount;
   network?: string;
@@ -93,7 +93,7 @@ export async function permit2Payment(options: Permit2PaymentOptions): Promise<Bo
   };
 }
 
-/** The token's permit for Permit2, as the payer's part of the extension has it. */
+/** The token's EIP-2612 permit for Permit2, as the payer's part of the extension. */
 export async function sponsoring(
   chain: TestChain,
   payer: PrivateKeyAccount,
@@ -155,7 +155,7 @@ export interface ApprovalOptions {
 export const approveData = (spender: Address = PERMIT2, amount = maxUint256): Hex =>
   encodeFunctionData({ abi: ERC20_ABI, functionName: "approve", args: [spender, amount] });
 
-/** The payer's own approval as a transaction it did not send, with what is to be wrong with it. */
+/** The payer's own approval as a signed transaction that is not sent, with any field changed on request. */
 export async function approvalBy(
   chain: TestChain,
   payer: PrivateKeyAccount,
@@ -254,12 +254,12 @@ export async function bentPermit2Payments(
   const permitted = (amount: bigint, token: Address = chain.usdc) => ({
     permitted: { token, amount },
   });
-  const lies: [string, Partial<Permit2PaymentOptions>][] = [
+  const falsePayments: [string, Partial<Permit2PaymentOptions>][] = [
     ["another signer", { signer: other }],
     ["another from", { signed: { from: other.address } }],
     ["another recipient", { signed: witness({ to: other.address }) }],
-    ["less than asked", { signed: permitted(999n) }],
-    ["more than asked", { signed: permitted(1_001n) }],
+    ["less than required", { signed: permitted(999n) }],
+    ["more than required", { signed: permitted(1_001n) }],
     ["another token", { signed: permitted(1_000n, other.address) }],
     ["for another spender", { signed: { spender: other.address } }],
     ["for Permit2 itself", { signed: { spender: PERMIT2 } }],
@@ -275,8 +275,8 @@ export async function bentPermit2Payments(
     ["no allowance", { payer: fresh }],
     ["no allowance, no balance", { payer: other }],
     ["another spender and expired", { signed: { spender: other.address, deadline: 5n } }],
-    ["expired and less than asked", { signed: { deadline: 5n, ...permitted(9n) } }],
-    ["less than asked, another signer", { signer: other, signed: permitted(9n) }],
+    ["expired and less than required", { signed: { deadline: 5n, ...permitted(9n) } }],
+    ["less than required, another signer", { signer: other, signed: permitted(9n) }],
     ...(facilitator
       ? ([
           ["for another facilitator", { signed: witness({ facilitator: other.address }) }],
@@ -291,7 +291,7 @@ export async function bentPermit2Payments(
         ] as [string, Partial<Permit2PaymentOptions>][])
       : []),
   ];
-  for (const [name, options] of lies) await add(name, make(options));
+  for (const [name, options] of falsePayments) await add(name, make(options));
   await bend("accepted another network", "paymentPayload.accepted.network", "eip155:1");
   await bend("accepted another scheme", "paymentPayload.accepted.scheme", "batch-settlement");
   await bend("accepted another amount", "paymentPayload.accepted.amount", "1");
@@ -361,8 +361,8 @@ export async function bentPermit2Payments(
     );
   await sponsored("good", {});
   await sponsored("good, a payer with an allowance", {}, { payer });
-  await sponsored("less than asked", { amount: 999n });
-  await sponsored("more than asked", { amount: 10_000n });
+  await sponsored("less than required", { amount: 999n });
+  await sponsored("more than required", { amount: 10_000n });
   await sponsored("another spender", { spender: other.address });
   await sponsored("expired", { deadline: 1_000n });
   await sponsored("expires in 5 s", { deadline: BigInt(now() + 5) });
@@ -395,7 +395,7 @@ export async function bentPermit2Payments(
   await approved("another signer", { signer: other });
   await approved("value", { value: 1n });
   await approved("another chain", { chainId: 8453 });
-  await approved("less than asked", { data: approveData(PERMIT2, 999n) });
+  await approved("less than required", { data: approveData(PERMIT2, 999n) });
   await approved("a tail", { data: `${approveData()}00` });
   await approved("gas of a block", { gas: 25_000_000n });
   await approved("too little gas", { gas: 30_000n });

@@ -1,4 +1,4 @@
-// Goal: what is signed for Permit2 is settled once, told once, and its allowance at our gas.
+// Goal: a Permit2 payment settles once and returns success once; its EIP-2612 permit is sent at the relayer's gas.
 import t from "tap";
 import type { Address } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
@@ -27,22 +27,25 @@ t.test("exact over Permit2", async (t) => {
   const everywhere = <T>(use: (app: TestApp["app"]) => Promise<T>): Promise<T[]> =>
     Promise.all(Array.from({ length: 20 }, (_, index) => use(index % 2 === 0 ? one.app : two.app)));
 
-  await t.test("20 at once from two processes: one transfer, one success", async (t) => {
+  await t.test("20 in parallel from two processes: one transfer, one success", async (t) => {
     const payTo = newAccount().address;
     const body = await permit2Payment({ chain, payer, payTo });
     t.match(await post(one.app, "verify", body), { isValid: true, payer: payer.address });
     const answers = await everywhere((app) => post(app, "settle", body));
-    const told = answers.filter(({ success }) => success === true);
-    t.equal(told.length, 1);
+    const successes = answers.filter(({ success }) => success === true);
+    t.equal(successes.length, 1);
     for (const answer of answers.filter(({ success }) => success !== true))
-      t.match(answer, { errorReason: "duplicate_settlement", transaction: told[0]?.["txHash"] });
+      t.match(answer, {
+        errorReason: "duplicate_settlement",
+        transaction: successes[0]?.["txHash"],
+      });
     t.equal(await read("balanceOf", [payTo]), 1_000n);
     t.match(await post(two.app, "settle", body), { errorReason: "duplicate_settlement" });
     const more = change(body, "paymentPayload.payload.permit2Authorization.nonce", "5");
     t.match(await post(two.app, "settle", more), { errorReason: "invalid_permit2_signature" });
   });
 
-  await t.test("the same payer pays the same shop twenty times, each once", async (t) => {
+  await t.test("one payer pays the same payee twenty times, each once", async (t) => {
     const payTo = newAccount().address;
     const bodies = await Promise.all(
       Array.from({ length: 20 }, () => permit2Payment({ chain, payer, payTo })),
@@ -55,7 +58,7 @@ t.test("exact over Permit2", async (t) => {
     t.equal(await read("balanceOf", [payTo]), 20_000n);
   });
 
-  await t.test("beside EIP-3009's in one burst", async (t) => {
+  await t.test("in one burst with EIP-3009 payments", async (t) => {
     const payTo = newAccount().address;
     const bodies = await Promise.all(
       Array.from({ length: 10 }, (_, index) =>
@@ -69,7 +72,7 @@ t.test("exact over Permit2", async (t) => {
     t.equal(await read("balanceOf", [payTo]), 10_045n);
   });
 
-  await t.test("the token's permit travels with the payment, at our gas", async (t) => {
+  await t.test("the token's permit is sent with the payment, at the relayer's gas", async (t) => {
     const supported = (await one.app.inject("/api/x402/supported")).json<{
       extensions: string[];
     }>();
@@ -91,7 +94,7 @@ t.test("exact over Permit2", async (t) => {
         WHERE i.from_address = $1`,
       [fresh.address.toLowerCase()],
     );
-    t.ok(BigInt(rows[0]?.gas ?? 0) > 0n, "its gas is accounted");
+    t.ok(BigInt(rows[0]?.gas ?? 0) > 0n, "its gas is accounted for");
     const stolen = await permit2Payment({ chain, payer, payTo, extensions });
     t.match(await post(one.app, "settle", stolen), { errorReason: "eip2612_from_mismatch" });
   });

@@ -1,4 +1,4 @@
-// The reference facilitator's class, on the test's chain, in this process.
+// Runs the reference facilitator's class in this process, on the test's chain.
 import { toFacilitatorEvmSigner } from "@x402/evm";
 import { ExactEvmScheme } from "@x402/evm/exact/facilitator";
 import { ExactEvmSchemeV1 } from "@x402/evm/exact/v1/facilitator";
@@ -17,7 +17,7 @@ import {
 import type { TestAccount, TestChain } from "../helpers/chain.ts";
 import type { Body } from "./payments.ts";
 
-/** What an operator of the reference writes: both transactions, in one simulated block. */
+/** The simulation that an operator of the reference has to supply: both transactions in one simulated block. */
 async function simulated(
   chain: TestChain,
   from: Address,
@@ -65,7 +65,7 @@ export function referenceFacilitator(chain: TestChain, account: TestAccount = ch
   const schemes = { 1: new ExactEvmSchemeV1(signer), 2: new ExactEvmScheme(signer) };
   const upto = new UptoEvmScheme(signer);
   return {
-    /** What it says, or "throws": then its HTTP server would answer with an error. */
+    /** Its reason, or "throws" where its HTTP server would return an error. */
     async verify(body: Body): Promise<ReferenceVerdict> {
       const { scheme: name } = body.paymentRequirements;
       const scheme = name === "upto" ? upto : schemes[body.x402Version as 1 | 2];

@@ -1,4 +1,5 @@
-// Goal: one payment alone, from the request to its block and after, asks the chain what it must and no more; by what the endpoint can do: wait for a block, announce it, or neither.
+// Goal: the number of RPC calls of a single payment is minimal, from the request to after its block; for endpoints
+// that can wait for a block, announce blocks, or neither.
 // Tier: full (follows real block times or socket timeouts).
 import { setTimeout as sleep } from "node:timers/promises";
 import t, { type Test } from "tap";
@@ -11,9 +12,9 @@ import { until } from "../helpers/until.ts";
 import { post, signedPayment } from "./payments.ts";
 
 const BLOCK_MS = 500;
-/** Among so many payments one meets an endpoint and a rhythm that are known, and a block that comes when it is due. */
-const MOST_TURNS = 60;
-/** After the block that follows: whatever a look at it would have asked, it has asked. */
+/** Enough payments that one of them meets a known endpoint, a known block schedule and a punctual block. */
+const MAX_TRIES = 60;
+/** After the next block: long enough for every call that the block could cause. */
 const LATER_MS = 150;
 const NEVER_MS = 3_600_000;
 const CALL = "eth_call";
@@ -27,13 +28,13 @@ t.before(async () => {
   chain = await testChain(t, { blockTimeSeconds: BLOCK_MS / 1_000 });
 });
 
-/** How often each method was asked, from the request until the next block after the answer has passed. */
+/** The calls per method, from the request until after the block that follows the response. */
 type Counts = Record<string, number>;
 
 const totalOf = (counts: Counts): number =>
   Object.values(counts).reduce((sum, count) => sum + count, 0);
 
-/** Of the first payment that cost no more than `most` calls, else of the cheapest of all. */
+/** The first payment with at most `most` calls, or else the cheapest one. */
 async function cheapest(
   t: Test,
   options: { waits: boolean; isAnnounced?: true },
@@ -45,12 +46,12 @@ async function cheapest(
   const own = await withOwnAccounts(chain);
   const { app } = await testApp(t, {
     chain: { ...own, rpcUrl: urls.join(",") },
-    // Nothing of what it asks at its own pace is in between.
+    // Disables the periodic calls.
     timings: { reconcileRoundMs: NEVER_MS, idleHeadMs: NEVER_MS },
   });
   const payTo = privateKeyToAccount(generatePrivateKey()).address;
   let best: { counts: Counts; hash: Hex } | undefined;
-  for (let turn = 0; turn < MOST_TURNS; turn += 1) {
+  for (let turn = 0; turn < MAX_TRIES; turn += 1) {
     const payer = privateKeyToAccount(generatePrivateKey());
     await chain.mint(payer.address, 1_000n);
     const body = await signedPayment({ chain, payer, payTo });
@@ -72,37 +73,41 @@ async function cheapest(
 
 t.test("an endpoint that waits for the block", { timeout: 90_000 }, async (t) => {
   const { app, proxy, counts, hash } = await cheapest(t, { waits: true }, 4);
-  // Rehearsed as it is checked, and once more with what is sent. The price of gas is remembered.
+  // Simulated once for the check, and once with the transaction that is sent. The gas price is cached.
   t.same(counts, { [CALL]: 2, [SEND_AND_WAIT]: 1, [BLOCK]: 1 });
-  // The books read each receipt once, when its block is final.
-  for (let look = 0; look < 3; look += 1) {
+  // Reconciliation reads each receipt once, when its block is final.
+  for (let pass = 0; pass < 3; pass += 1) {
     await app.chainReads.of(chain.chainId).heads.refresh();
     while (await app.reconciliation.read(chain.chainId));
   }
   const read = proxy.calls.filter(({ method, params }) => method === RECEIPT && params[0] === hash);
-  t.equal(read.length, 1, "by the books");
+  t.equal(read.length, 1, "by reconciliation");
 });
 
-t.test("it announces its blocks as well", { timeout: 90_000 }, async (t) => {
-  const { counts } = await cheapest(t, { waits: true, isAnnounced: true }, 4);
-  t.same(counts, { [CALL]: 2, [SEND_AND_WAIT]: 1, [BLOCK]: 1 });
-});
+t.test(
+  "an endpoint that waits for the block and announces blocks",
+  { timeout: 90_000 },
+  async (t) => {
+    const { counts } = await cheapest(t, { waits: true, isAnnounced: true }, 4);
+    t.same(counts, { [CALL]: 2, [SEND_AND_WAIT]: 1, [BLOCK]: 1 });
+  },
+);
 
-t.test("it only announces them", { timeout: 90_000 }, async (t) => {
+t.test("an endpoint that only announces blocks", { timeout: 90_000 }, async (t) => {
   const { counts } = await cheapest(t, { waits: false, isAnnounced: true }, 5);
   t.same(counts, { [CALL]: 2, [SEND]: 1, [BLOCK]: 1, [RECEIPT]: 1 });
 });
 
-t.test("it does neither", { timeout: 90_000 }, async (t) => {
-  // A little before it is due, and in short steps until it is there: twice, if not at once.
+t.test("an endpoint that does neither", { timeout: 90_000 }, async (t) => {
+  // It polls shortly before the block is due, then in short steps: at most twice.
   const { counts } = await cheapest(t, { waits: false }, 7);
   const { [BLOCK]: blocks = 0, [RECEIPT]: receipts = 0, ...others } = counts;
   t.same(others, { [CALL]: 2, [SEND]: 1 });
-  t.ok(blocks <= 2, `${blocks} looks`);
-  t.ok(receipts <= blocks, "each with the receipt, which is not asked for by itself");
+  t.ok(blocks <= 2, `${blocks} reads of a block`);
+  t.ok(receipts <= blocks, "a receipt is read only together with a block");
 });
 
-t.test("what was asked along is believed: a no as well", { timeout: 90_000 }, async (t) => {
+t.test("results of piggyback reads are used, negative ones too", { timeout: 90_000 }, async (t) => {
   const own = await testChain(t);
   const proxy = await rpcProxy(t, own.rpcUrl);
   const relayer = generatePrivateKey();
@@ -121,16 +126,16 @@ t.test("what was asked along is believed: a no as well", { timeout: 90_000 }, as
   await own.testClient.setBalance({ address, value: 0n });
   proxy.calls.length = 0;
   t.match(await next(), { success: false, errorMessage: /cannot pay for gas/ });
-  t.equal(proxy.count("eth_getBalance"), 0, "the payment's own question told it");
+  t.equal(proxy.count("eth_getBalance"), 0, "the result came with the payment's own call");
   await own.testClient.setBalance({ address, value: 10n ** 20n });
-  t.match(await next(), { success: true }, "and a yes after it");
+  t.match(await next(), { success: true }, "and a positive result afterwards");
 
   const code = await own.publicClient.getCode({ address: own.usdc });
-  // It answers every call with nothing: a rehearsal alone takes that for a yes.
+  // A contract that returns nothing for every call: a simulation alone would take that for success.
   await own.testClient.setCode({ address: own.usdc, bytecode: "0x00" });
   proxy.calls.length = 0;
   t.match(await next(), { success: false, errorMessage: /does not work as a token/ });
-  t.equal(proxy.count(CALL), 1, "the payment's own question told it");
+  t.equal(proxy.count(CALL), 1, "the result came with the payment's own call");
   await own.testClient.setCode({ address: own.usdc, bytecode: code as Hex });
-  t.match(await next(), { success: true }, "and a yes after it");
+  t.match(await next(), { success: true }, "and a positive result afterwards");
 });

@@ -1,4 +1,5 @@
-// Goal: one payment moves money once and tells success once, however often, from wherever and with whatever key it is posted.
+// Goal: one payment moves money once and returns success once, however often, from wherever and with whatever key
+// it is posted.
 import t from "tap";
 import { parseAbi, type Address } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
@@ -26,29 +27,32 @@ t.test("settle", async (t) => {
   const twentyTimes = <T>(use: (app: TestApp["app"]) => Promise<T>): Promise<T[]> =>
     Promise.all(Array.from({ length: 20 }, (_, index) => use(index % 2 === 0 ? one.app : two.app)));
 
-  await t.test("answers with both sets of names, without an earlier verify", async (t) => {
-    const payTo = newPayee();
-    const answer = await post(one.app, "settle", await make(payTo));
-    t.match(answer, {
-      success: true,
-      txHash: /^0x[0-9a-f]{64}$/,
-      network: `eip155:${chain.chainId}`,
-      payer: payer.address,
-      amount: "1000",
-      paymentId: /^pay_/,
-    });
-    t.equal(answer["transaction"], answer["txHash"]);
-    t.equal(await balance(one, payTo), 1000n);
-    const receipt = await chain.publicClient.getTransactionReceipt({
-      hash: answer["txHash"] as `0x${string}`,
-    });
-    t.equal(receipt.status, "success");
-    const state = await two.app.inject(`/api/x402/payments/${String(answer["paymentId"])}`);
-    t.match(state.json(), { status: "settled", txHash: answer["txHash"] });
-    t.equal((await one.app.inject("/api/x402/payments/pay_none")).statusCode, 404);
-  });
+  await t.test(
+    "the response has both sets of field names, without an earlier verify",
+    async (t) => {
+      const payTo = newPayee();
+      const answer = await post(one.app, "settle", await make(payTo));
+      t.match(answer, {
+        success: true,
+        txHash: /^0x[0-9a-f]{64}$/,
+        network: `eip155:${chain.chainId}`,
+        payer: payer.address,
+        amount: "1000",
+        paymentId: /^pay_/,
+      });
+      t.equal(answer["transaction"], answer["txHash"]);
+      t.equal(await balance(one, payTo), 1000n);
+      const receipt = await chain.publicClient.getTransactionReceipt({
+        hash: answer["txHash"] as `0x${string}`,
+      });
+      t.equal(receipt.status, "success");
+      const state = await two.app.inject(`/api/x402/payments/${String(answer["paymentId"])}`);
+      t.match(state.json(), { status: "settled", txHash: answer["txHash"] });
+      t.equal((await one.app.inject("/api/x402/payments/pay_none")).statusCode, 404);
+    },
+  );
 
-  await t.test("20 at once from two processes: one transfer, one success", async (t) => {
+  await t.test("20 in parallel from two processes: one transfer, one success", async (t) => {
     const payTo = newPayee();
     const body = await make(payTo);
     const answers = await twentyTimes((app) => post(app, "settle", body));
@@ -63,7 +67,7 @@ t.test("settle", async (t) => {
     t.match(later, { success: false, errorReason: "duplicate_settlement", transaction: hash });
   });
 
-  await t.test("20 at once with one Idempotency-Key: the same answer for all", async (t) => {
+  await t.test("20 in parallel with one Idempotency-Key: the same response for all", async (t) => {
     const payTo = newPayee();
     const body = await make(payTo);
     const headers = { "idempotency-key": "order 77" };
@@ -78,7 +82,7 @@ t.test("settle", async (t) => {
     });
   });
 
-  await t.test("a payment identifier is the payer's text, and proves nothing", async (t) => {
+  await t.test("a payment identifier is chosen by the payer, and proves nothing", async (t) => {
     const payTo = newPayee();
     const body = await make(payTo, {
       "payment-identifier": { info: { required: false, id: "pay_7d5d747be160e280504c" } },
@@ -87,7 +91,11 @@ t.test("settle", async (t) => {
     t.equal(answers.filter((answer) => answer["success"] === true).length, 1, "one success");
     for (const answer of answers.filter(({ success }) => success !== true))
       t.match(answer, { errorReason: "duplicate_settlement" });
-    t.match(await post(two.app, "settle", body), { errorReason: "duplicate_settlement" }, "later");
+    t.match(
+      await post(two.app, "settle", body),
+      { errorReason: "duplicate_settlement" },
+      "later too",
+    );
     t.equal(await balance(one, payTo), 1000n);
   });
 
@@ -119,7 +127,7 @@ t.test("settle", async (t) => {
   });
 });
 
-t.test("a wait that is too long is pending, and posting again reconciles", async (t) => {
+t.test("a wait that is too long returns pending, and a repeat returns the outcome", async (t) => {
   const { app, chain } = await testApp(t, { env: { SETTLE_WAIT_MS: "300" } });
   const payer = privateKeyToAccount(generatePrivateKey());
   await chain.mint(payer.address, 1_000_000n);

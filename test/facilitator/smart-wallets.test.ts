@@ -1,4 +1,5 @@
-// Goal: smart wallets pay like keys do, undeployed ones verify, and a wallet that lies costs neither money nor anybody else's verdict.
+// Goal: smart wallets pay like plain keys, undeployed ones verify, and a dishonest wallet costs no money and
+// affects no other verdict.
 import t from "tap";
 import {
   hashTypedData,
@@ -63,22 +64,25 @@ t.test("smart wallets", async (t) => {
     t.match(await post(app, "settle", body), { errorReason: "duplicate_settlement" });
   });
 
-  await t.test("a hash its owner approved settles: 65 bytes that are no key's", async (t) => {
-    const wallet = await deployWallet(chain, chain.admin.address, "ApprovedHash");
-    await chain.mint(wallet, 5_000n);
-    const body = await from(wallet);
-    const shown = await approveHash(chain, wallet, chain.admin, digestOf(chain, body));
-    const approved = change(body, SIGNATURE, shown);
-    const before = await received();
-    t.match(await post(app, "verify", approved), { isValid: true, payer: wallet });
-    t.match(await post(app, "settle", approved), { success: true, payer: wallet });
-    t.equal(await received(), before + 1_000n);
-    t.match(
-      await post(app, "settle", change(await from(wallet), SIGNATURE, shown)),
-      { success: false, errorReason: "invalid_exact_evm_signature" },
-      "for this hash alone",
-    );
-  });
+  await t.test(
+    "a hash that the owner approved on chain settles: its 65 bytes are no key's signature",
+    async (t) => {
+      const wallet = await deployWallet(chain, chain.admin.address, "ApprovedHash");
+      await chain.mint(wallet, 5_000n);
+      const body = await from(wallet);
+      const shown = await approveHash(chain, wallet, chain.admin, digestOf(chain, body));
+      const approved = change(body, SIGNATURE, shown);
+      const before = await received();
+      t.match(await post(app, "verify", approved), { isValid: true, payer: wallet });
+      t.match(await post(app, "settle", approved), { success: true, payer: wallet });
+      t.equal(await received(), before + 1_000n);
+      t.match(
+        await post(app, "settle", change(await from(wallet), SIGNATURE, shown)),
+        { success: false, errorReason: "invalid_exact_evm_signature" },
+        "only for this hash",
+      );
+    },
+  );
 
   await t.test("a compact signature settles", async (t) => {
     await chain.mint(owner.address, 1_000n);
@@ -100,7 +104,7 @@ t.test("smart wallets", async (t) => {
       t.match(
         await post(app, "verify", body),
         { isValid: false, invalidReason: "eip6492_factory_not_allowed", payer: wallet.address },
-        "verify says what settle will say",
+        "verify returns the same reason as settle",
       );
       t.match(await post(app, "settle", body), {
         success: false,
@@ -112,7 +116,7 @@ t.test("smart wallets", async (t) => {
   );
 
   await t.test(
-    "an undeployed wallet settles through an allowed factory, and exists then",
+    "an undeployed wallet settles through an allowed factory, which deploys it",
     async (t) => {
       const wallet = await futureWallet(chain, owner.address);
       await chain.mint(wallet.address, 5_000n);
@@ -122,7 +126,10 @@ t.test("smart wallets", async (t) => {
       t.match(await post(allowing.app, "verify", body), { isValid: true });
       t.match(await post(allowing.app, "settle", body), { success: true, payer: wallet.address });
       t.equal(await received(), 4_000n);
-      t.ok(await chain.publicClient.getCode({ address: wallet.address }), "the wallet was made");
+      t.ok(
+        await chain.publicClient.getCode({ address: wallet.address }),
+        "the wallet was deployed",
+      );
       t.match(await post(allowing.app, "settle", body), { errorReason: "duplicate_settlement" });
       const gullible = await deployWallet(chain, owner.address, "Anything");
       await chain.mint(gullible, 5_000n);
@@ -131,7 +138,7 @@ t.test("smart wallets", async (t) => {
       t.match(
         await post(allowing.app, "settle", change(innocent, SIGNATURE, nested)),
         { success: false, errorReason: "invalid_exact_evm_signature" },
-        "an envelope in an envelope smuggles no factory",
+        "a nested ERC-6492 envelope cannot hide another factory",
       );
       const poor = await futureWallet(chain, owner.address);
       const unpaid = await from(poor.address);
@@ -145,14 +152,14 @@ t.test("smart wallets", async (t) => {
   );
 
   await t.test(
-    "a wallet that accepts in a rehearsal only moves no money and gets a clear answer",
+    "a wallet that accepts only in simulations moves no money and gets a clear error",
     async (t) => {
       const wallet = await deployWallet(chain, owner.address, "TwoFaced");
       await chain.mint(wallet, 5_000n);
       const answer = await post(app, "settle", await from(wallet));
       t.match(answer, {
         success: false,
-        // The engine's own rehearsal pays for gas, as the transaction would: it is not sent at all.
+        // The engine's own simulation has a gas price like the transaction, so it fails and nothing is sent.
         errorReason: "invalid_exact_evm_signature",
         transaction: "",
       });
@@ -160,7 +167,7 @@ t.test("smart wallets", async (t) => {
     },
   );
 
-  await t.test("a wallet that burns gas spoils no other verdict", async (t) => {
+  await t.test("a wallet that burns gas affects no other verdict", async (t) => {
     const burner = await deployWallet(chain, owner.address, "BurnsAllGas");
     await chain.mint(burner, 5_000n);
     const good = privateKeyToAccount(generatePrivateKey());
@@ -177,21 +184,24 @@ t.test("smart wallets", async (t) => {
     );
   });
 
-  await t.test("the same payer's payments checked together are judged one by one", async (t) => {
-    const payer = privateKeyToAccount(generatePrivateKey());
-    const payee = privateKeyToAccount(generatePrivateKey());
-    await chain.mint(payer.address, 1_000n);
-    const bodies = await Promise.all([
-      ...Array.from({ length: 5 }, () => signedPayment({ chain, payer, payTo: payee.address })),
-      // Its money would only come from the payments before it.
-      signedPayment({ chain, payer: payee, payTo }),
-    ]);
-    const same = bodies[0];
-    const answers = await Promise.all([...bodies, same].map((body) => post(app, "verify", body)));
-    t.same(
-      answers.map(({ isValid }) => isValid),
-      [true, true, true, true, true, false, true],
-    );
-    t.equal(answers[5]?.["invalidReason"], "invalid_exact_evm_insufficient_balance");
-  });
+  await t.test(
+    "payments of one payer that are checked together get separate verdicts",
+    async (t) => {
+      const payer = privateKeyToAccount(generatePrivateKey());
+      const payee = privateKeyToAccount(generatePrivateKey());
+      await chain.mint(payer.address, 1_000n);
+      const bodies = await Promise.all([
+        ...Array.from({ length: 5 }, () => signedPayment({ chain, payer, payTo: payee.address })),
+        // Its balance would come only from the payments before it.
+        signedPayment({ chain, payer: payee, payTo }),
+      ]);
+      const same = bodies[0];
+      const answers = await Promise.all([...bodies, same].map((body) => post(app, "verify", body)));
+      t.same(
+        answers.map(({ isValid }) => isValid),
+        [true, true, true, true, true, false, true],
+      );
+      t.equal(answers[5]?.["invalidReason"], "invalid_exact_evm_insufficient_balance");
+    },
+  );
 });

@@ -1,4 +1,4 @@
-// Goal: what the facilitator says of itself agrees with what it did, and is not lost when a process ends.
+// Goal: the facilitator's statistics match its work, and survive the end of a process.
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { testApp } from "../helpers/app.ts";
@@ -40,7 +40,7 @@ t.test("statistics", async (t) => {
   t.match(metrics, /purser_x402_seconds_count\{operation="settle"\} 3/);
   await app.close();
 
-  // Another process, so nothing can come from memory.
+  // Another process, so that nothing can come from memory.
   const next = await testApp(t, { database, chain });
   const stats = (await next.app.inject("/api/x402/stats")).json();
   t.match(stats, {

@@ -1,4 +1,4 @@
-// Paying clients exactly as their users write them with the published packages; the examples in the pages use these lines.
+// Paying clients as users write them with the published packages; examples in the docs use these lines.
 import { wrapAxiosWithPayment, x402Client as olderClient } from "@x402/axios";
 import { ExactEvmScheme, toClientEvmSigner } from "@x402/evm";
 import { UptoEvmScheme } from "@x402/evm/upto/client";
@@ -11,7 +11,7 @@ export interface Paid {
   body: unknown;
   /** The receipt header. */
   receipt: string;
-  /** The proof that was sent, to be shown again. */
+  /** The proof that was sent, for replays. */
   proof: string;
 }
 export interface ClientOptions {
@@ -28,7 +28,7 @@ export function fetchClient({ account, network, usdc, reader }: ClientOptions): 
   const client = new x402Client()
     .register(network, new ExactEvmScheme(signer))
     .register(network, new UptoEvmScheme(signer))
-    // Clients since 2.23 refuse assets they do not know: this line lets them pay with Arc's USDC.
+    // Clients since 2.23 refuse unknown assets: this allows Arc's USDC.
     .setSpendControls({
       allowedAssets: [{ network, asset: usdc, maxAmountPerPayment: "1000000" }],
     });

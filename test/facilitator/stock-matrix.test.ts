@@ -1,4 +1,5 @@
-// Goal: the published servers and clients, unmodified, are paid through this facilitator: exactly once, exactly the price, in both flows and over every rail.
+// Goal: the published servers and clients work unmodified with this facilitator and pay exactly once, exactly the
+// price, in both flows and with every scheme and extension.
 import { decodePaymentResponseHeader } from "@x402/core/http";
 import t from "tap";
 import { parseEventLogs, parseAbi, type Hex } from "viem";
@@ -59,7 +60,7 @@ t.test("stock servers and clients", async (t) => {
           );
 
           const replayed = await fetch(api.url, { headers: { "payment-signature": paid.proof } });
-          t.equal(replayed.status, 402, "a proof is good once");
+          t.equal(replayed.status, 402, "a proof is valid once");
           t.notMatch(await replayed.text(), /secret/);
           const replays = flow === "upfront" ? 0 : 1;
           t.ok(api.served() <= servedBefore + 1 + replays);
@@ -81,7 +82,7 @@ t.test("stock servers and clients", async (t) => {
     for (const [clientName, makeClient] of Object.entries(CLIENTS))
       for (const [rail, { scheme, extensions }] of Object.entries(RAILS)) {
         const isAllowed = Object.keys(extensions).length === 0;
-        // The older client knows no extensions: it pays what is allowed already.
+        // The older client supports no extensions: it needs an existing allowance.
         if (clientName === "@x402/axios" && !isAllowed) continue;
         await t.test(`${serverName}, ${clientName}, ${rail}`, async (t) => {
           const account = privateKeyToAccount(generatePrivateKey());
@@ -109,13 +110,13 @@ t.test("stock servers and clients", async (t) => {
           const proxy = scheme === "upto" ? UPTO_PROXY : EXACT_PROXY;
           t.equal(to?.toLowerCase(), proxy.toLowerCase(), "through the proxy");
           const replayed = await fetch(url, { headers: { "payment-signature": paid.proof } });
-          t.not(replayed.status, 200, "a proof is good once");
+          t.not(replayed.status, 200, "a proof is valid once");
           t.notMatch(await replayed.text(), /secret/);
         });
       }
   }
 
-  await t.test("a closed facilitator lets in only who has a key", async (t) => {
+  await t.test("a closed facilitator requires a key", async (t) => {
     t.equal((await app.inject("/api/x402/supported")).statusCode, 200);
     const closed = await testApp(t, {
       chain,

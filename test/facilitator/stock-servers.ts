@@ -1,4 +1,4 @@
-// Paid APIs exactly as a provider writes them with the published packages; the examples in the pages use these lines.
+// Paid APIs as providers write them with the published packages; examples in the docs use these lines.
 import { randomUUID } from "node:crypto";
 import { createServer } from "node:http";
 import type { AddressInfo, Server } from "node:net";
@@ -19,30 +19,30 @@ import type { Address } from "viem";
 
 export interface PaidApi {
   url: string;
-  /** How often the paid work was done. */
+  /** The number of times the paid work was done. */
   served(): number;
 }
 export interface PaidApiOptions {
   facilitatorUrl: string;
   facilitatorKey?: string;
-  /** Each request to the facilitator has an `Idempotency-Key` of its own. */
+  /** Sends a new `Idempotency-Key` with each request to the facilitator. */
   namesRequests?: boolean;
   network: `${string}:${string}`;
   usdc: Address;
   payTo: Address;
   flow: "authorization" | "upfront";
-  /** Beside `/paid`: one route for each of RAILS, at `/rails/<name>`. */
+  /** Adds one route per entry of RAILS, at `/rails/<name>`. */
   rails?: boolean;
-  /** A second route with the same terms beside `/paid`. */
+  /** Adds a second route with the same terms as `/paid`. */
   alsoAt?: string;
 }
 
 const AMOUNT = "12345";
 
-/** What is used of `upto`'s maximum. */
+/** The charged part of `upto`'s maximum. */
 export const USED_ATOMIC = 7_777n;
 
-/** Ways to be paid over Permit2: the scheme, and what a client without an allowance may send along. */
+/** Permit2 variants: the scheme, and the extension for a client without an allowance. */
 export const RAILS = {
   permit2: { scheme: "exact", extensions: {} },
   "permit2-permit": { scheme: "exact", extensions: declareEip2612GasSponsoringExtension() },
@@ -80,7 +80,7 @@ function routes(options: PaidApiOptions) {
       scheme: "exact",
       network,
       payTo,
-      // No stock table knows Arc's USDC: name the asset and its EIP-712 domain.
+      // Stock packages do not know Arc's USDC: name the asset and its EIP-712 domain.
       price: {
         amount: AMOUNT,
         asset: usdc,

@@ -1,4 +1,4 @@
-// Goal: of a signed maximum any part is charged, once, by the account the payer named and by no other.
+// Goal: any part of a signed maximum is charged, once, and only by the account that the payer named.
 import t from "tap";
 import type { Address, Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
@@ -44,35 +44,38 @@ t.test("upto", async (t) => {
     t.ok(supported.signers["eip155:*"]?.includes(facilitator));
   });
 
-  await t.test("20 at once from two processes: charged once, what was used", async (t) => {
+  await t.test("20 in parallel from two processes: the used amount is charged once", async (t) => {
     const payTo = newAccount().address;
     const body = await make(payTo);
     t.match(await post(one.app, "verify", body), { isValid: true, amount: "50000" });
     const charge = charging(body, 12_345n);
     const answers = await everywhere((app) => post(app, "settle", charge));
-    const told = answers.filter(({ success }) => success === true);
-    t.equal(told.length, 1);
-    t.match(told[0], { amount: "12345", payer: payer.address });
+    const successes = answers.filter(({ success }) => success === true);
+    t.equal(successes.length, 1);
+    t.match(successes[0], { amount: "12345", payer: payer.address });
     for (const answer of answers.filter(({ success }) => success !== true))
-      t.match(answer, { errorReason: "duplicate_settlement", transaction: told[0]?.["txHash"] });
+      t.match(answer, {
+        errorReason: "duplicate_settlement",
+        transaction: successes[0]?.["txHash"],
+      });
     t.equal(await balanceOf(payTo), 12_345n);
     const { from, to } = await chain.publicClient.getTransaction({
-      hash: told[0]?.["txHash"] as Hex,
+      hash: successes[0]?.["txHash"] as Hex,
     });
     t.same(
       [from, to].map((address) => address?.toLowerCase()),
       [facilitator, UPTO_PROXY].map((address) => address.toLowerCase()),
-      "alone, from the account that was named",
+      "in a transaction of its own, from the named account",
     );
     t.match(
       await post(two.app, "settle", charging(body, 20_000n)),
       { success: false, errorReason: "permit2_invalid_nonce" },
-      "what is left of the maximum is nobody's",
+      "the rest of the maximum cannot be charged",
     );
     t.equal(await balanceOf(payTo), 12_345n);
   });
 
-  await t.test("the maximum, nothing, and more than the maximum", async (t) => {
+  await t.test("the maximum, zero, and more than the maximum", async (t) => {
     const payTo = newAccount().address;
     const body = await make(payTo);
     t.match(await post(one.app, "settle", charging(body, 50_001n)), {
@@ -85,13 +88,13 @@ t.test("upto", async (t) => {
       transaction: "",
       amount: "0",
     });
-    t.equal(await balanceOf(payTo), 0n, "nothing is sent for nothing");
+    t.equal(await balanceOf(payTo), 0n, "no transaction for zero");
     t.match(await post(one.app, "settle", body), { success: true, amount: "50000" });
     t.equal(await balanceOf(payTo), 50_000n);
     t.match(await post(one.app, "verify", charging(body, 0n)), { isValid: false });
   });
 
-  await t.test("another account is refused by name", async (t) => {
+  await t.test("another account is refused with its own code", async (t) => {
     const body = await make(newAccount().address, 1_000n, { facilitator: chain.admin.address });
     for (const operation of ["verify", "settle"] as const) {
       const answer = await post(one.app, operation, body);
@@ -99,7 +102,7 @@ t.test("upto", async (t) => {
     }
   });
 
-  await t.test("50 at once", async (t) => {
+  await t.test("50 in parallel", async (t) => {
     const payTo = newAccount().address;
     const accounts = Array.from({ length: 50 }, newAccount);
     await chain.mint(
@@ -135,7 +138,7 @@ t.test("upto", async (t) => {
   });
 });
 
-t.test("two lanes: the one that was named sends, whoever holds it", async (t) => {
+t.test("two lanes: the named account sends, whichever process holds its lane", async (t) => {
   const second = testAccount(2);
   const one = await testApp(t, {});
   const { chain } = one;
@@ -157,7 +160,7 @@ t.test("two lanes: the one that was named sends, whoever holds it", async (t) =>
       facilitator: account.address,
       amount: 9_000n,
     });
-    // The first process holds the first key; this one is asked, and its lane of that key is held elsewhere.
+    // The first process holds the lane of the first key; the request goes to the second process.
     const answer = await post(two.app, "settle", charging(body, 4_000n));
     t.match(answer, { success: true, amount: "4000" });
     const { from } = await chain.publicClient.getTransaction({ hash: answer["txHash"] as Hex });
@@ -172,9 +175,5 @@ t.test("two lanes: the one that was named sends, whoever holds it", async (t) =>
   });
   const answer = await post(two.app, "settle", poor);
   t.match(answer, { success: false, errorReason: "unexpected_settle_error" });
-  t.match(
-    answer["errorMessage"],
-    /cannot pay for gas/,
-    "it is not accepted for a lane without gas",
-  );
+  t.match(answer["errorMessage"], /cannot pay for gas/, "not accepted for a lane without gas");
 });

@@ -1,4 +1,4 @@
-// Goal: every way a payment can be wrong is answered with status 200 and the protocol's own reason code.
+// Goal: every invalid payment gets status 200 and the protocol's own reason code.
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { testApp } from "../helpers/app.ts";

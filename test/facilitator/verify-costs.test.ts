@@ -1,4 +1,5 @@
-// Goal: a verify costs one question to the chain, one recovered signature and headers that were there before, and what is remembered of it never says yes where the chain says no.
+// Goal: a verify costs one chain call, one signature recovery and only synchronous hooks; and caching never accepts
+// a payment that the chain refuses.
 import { createRequire } from "node:module";
 import t from "tap";
 import type { FastifyInstance } from "fastify";
@@ -11,7 +12,7 @@ import { testChain } from "../helpers/chain.ts";
 import { rpcProxy } from "../helpers/rpc-proxy.ts";
 import { post, signedPayment } from "./payments.ts";
 
-/** What the server recovers signers with, and how often it did. */
+/** Counts the signature recoveries of the server's library. */
 const curve = createRequire(import.meta.url)("secp256k1/bindings.js") as {
   ecdsaRecover: (...given: unknown[]) => Uint8Array;
 };
@@ -22,7 +23,7 @@ curve.ecdsaRecover = (...given) => {
   return ecdsaRecover(...given);
 };
 
-t.test("hashes and spellings are those of the general library", async (t) => {
+t.test("hashes and checksummed addresses equal those of viem", async (t) => {
   await whenReady;
   for (let round = 0; round < 200; round += 1) {
     const bytes = Buffer.from(
@@ -37,7 +38,7 @@ t.test("hashes and spellings are those of the general library", async (t) => {
     const lower = `0x${bytes.subarray(0, 20).toString("hex")}` as const;
     const spelled = getAddress(lower);
     t.equal(checksummedAddress(lower), spelled);
-    t.equal(checksummedAddress(lower), spelled, "remembered");
+    t.equal(checksummedAddress(lower), spelled, "from the cache");
     t.same(parseAddress(spelled), { ok: true, address: lower });
     t.same(parseAddress(`0x${lower.slice(2).toUpperCase()}`), { ok: true, address: lower });
     const at = spelled.search(/[A-F]/);
@@ -48,7 +49,7 @@ t.test("hashes and spellings are those of the general library", async (t) => {
   }
 });
 
-t.test("one verify, many at once, and the settle after it", async (t) => {
+t.test("one verify, many in parallel, and a settle after it", async (t) => {
   const chain = await testChain(t, { blockTimeSeconds: 0.25 });
   const proxy = await rpcProxy(t, chain.rpcUrl);
   const asyncHooks: string[] = [];
@@ -64,32 +65,32 @@ t.test("one verify, many at once, and the settle after it", async (t) => {
   );
   const [payer] = payers;
   if (!payer) throw new Error("no payers");
-  /** Calls to the chain that speak of one of them. */
-  const asked = (of = payers): number =>
+  /** RPC calls that mention one of the payers. */
+  const callCount = (of = payers): number =>
     proxy.calls.filter(({ method, params }) => {
       const text = JSON.stringify([method, params]).toLowerCase();
       return of.some(({ address }) => text.includes(address.slice(2).toLowerCase()));
     }).length;
   const counted = async <T>(work: () => Promise<T>) => {
-    const before = { asked: asked(), recovered };
+    const before = { calls: callCount(), recovered };
     const result = await work();
-    return { result, asked: asked() - before.asked, recovered: recovered - before.recovered };
+    return { result, calls: callCount() - before.calls, recovered: recovered - before.recovered };
   };
 
   const body = await signedPayment({ chain, payer, payTo });
   const first = await counted(() => post(app, "verify", body));
   t.match(first.result, { isValid: true, payer: payer.address });
-  t.equal(first.asked, 1, "one question");
-  t.equal(first.recovered, 1, "one signer");
+  t.equal(first.calls, 1, "one call");
+  t.equal(first.recovered, 1, "one signature recovery");
 
   const again = await counted(() => post(app, "verify", body));
   t.match(again.result, { isValid: true });
-  t.equal(again.asked, 1, "the chain is asked each time");
-  t.equal(again.recovered, 0, "these bytes are this signer's for ever");
+  t.equal(again.calls, 1, "the chain is called each time");
+  t.equal(again.recovered, 0, "the signer of these bytes is cached");
 
-  // A machine that does something else for a moment takes them in more groups: not every time.
+  // A busy machine may split them into more groups, but not every time.
   const questions: number[] = [];
-  for (let time = 0; time < 5 && !questions.some((asked) => asked <= 4); time += 1) {
+  for (let time = 0; time < 5 && !questions.some((count) => count <= 4); time += 1) {
     const others = await Promise.all(
       payers.map((each) =>
         signedPayment({ chain, payer: each, payTo, amount: String(2_000 + time) }),
@@ -98,15 +99,15 @@ t.test("one verify, many at once, and the settle after it", async (t) => {
     const many = await counted(() => Promise.all(others.map((one) => post(app, "verify", one))));
     t.equal(many.result.filter(({ isValid }) => isValid === true).length, 64);
     t.equal(many.recovered, 64);
-    questions.push(many.asked);
+    questions.push(many.calls);
   }
-  t.ok(Math.min(...questions) <= 4, `64 at once are ${questions.join(", ")} questions`);
+  t.ok(Math.min(...questions) <= 4, `64 in parallel take ${questions.join(", ")} calls`);
 
   const bent = structuredClone(body) as unknown as { paymentPayload: { payload: Bent } };
   bent.paymentPayload.payload.authorization.value = "1001";
   const refused = await counted(() => post(app, "verify", bent));
   t.match(refused.result, { isValid: false, invalidReason: "invalid_exact_evm_signature" });
-  t.equal(refused.recovered, 1, "a remembered signature is one over the same bytes");
+  t.equal(refused.recovered, 1, "the cache applies only to the same bytes");
 
   const settled = await counted(() => post(app, "settle", body));
   t.match(settled.result, { success: true });
@@ -121,10 +122,10 @@ t.test("one verify, many at once, and the settle after it", async (t) => {
   t.match(
     await post(app, "verify", dear),
     { isValid: false, invalidReason: "invalid_exact_evm_insufficient_balance" },
-    "what it holds is not remembered",
+    "balances are not cached",
   );
 
-  t.same(asyncHooks, [], "no hook that every request passes makes a promise");
+  t.same(asyncHooks, [], "no hook of every request is async");
 });
 
 interface Bent {
@@ -133,7 +134,7 @@ interface Bent {
 
 const ON_THE_WAY = /^(onRequest|pre(Parsing|Validation|Handler|Serialization)|onSend|onResponse)$/;
 
-/** Hooks of the whole app, not of a scope: every request passes them, and pays for a promise in each. */
+/** Records async hooks of the whole app, as every request would pay for their promises. */
 function noteAsyncHooks(app: FastifyInstance, found: string[]): void {
   const original = Reflect.get(app, "addHook") as (...given: unknown[]) => unknown;
   const noting = function noting(this: unknown, ...given: [string, (...args: unknown[]) => void]) {

@@ -1,4 +1,4 @@
-// Goal: version 1 of the protocol works where a network has a version 1 name, with the reference's verdicts, and nowhere else.
+// Goal: version 1 of the protocol works only on networks with a version 1 name, with the reference's verdicts.
 import { x402Client } from "@x402/core/client";
 import { ExactEvmSchemeV1 } from "@x402/evm/exact/v1/client";
 import t from "tap";
@@ -45,7 +45,7 @@ t.test("version 1 on Base Sepolia", async (t) => {
     };
   };
 
-  await t.test("is offered beside version 2", async (t) => {
+  await t.test("is offered together with version 2", async (t) => {
     const supported = (await app.inject("/api/x402/supported")).json();
     t.same(supported.kinds, [
       { x402Version: 2, scheme: "exact", network: facts.id },
@@ -89,16 +89,16 @@ t.test("version 1 on Base Sepolia", async (t) => {
     ];
     for (const [path, value] of bends) {
       const body = change(await make(), path, value);
-      const theirs = await reference.verify(body);
-      const ours = await post(app, "verify", body);
-      t.equal(ours["isValid"], theirs.isValid, path);
-      t.equal(ours["invalidReason"] ?? "", theirs.reason, path);
+      const expected = await reference.verify(body);
+      const actual = await post(app, "verify", body);
+      t.equal(actual["isValid"], expected.isValid, path);
+      t.equal(actual["invalidReason"] ?? "", expected.reason, path);
     }
     const unknown = change(await make(), "paymentRequirements.scheme", "upto");
     t.match(await post(app, "verify", unknown), { invalidReason: "unsupported_scheme" });
   });
 
-  await t.test("knows no network by its CAIP-2 id", async (t) => {
+  await t.test("accepts no network by its CAIP-2 id", async (t) => {
     const byId = { ...requirements, network: facts.id };
     const body = await make();
     const renamed = {

@@ -1,4 +1,4 @@
-// Smart wallets for tests: deployed ones (ERC-1271) and ones that sign before they exist (ERC-6492).
+// Smart wallets for tests: deployed ones (ERC-1271) and ones that sign before their deployment (ERC-6492).
 import { readFileSync } from "node:fs";
 import { randomBytes } from "node:crypto";
 import {
@@ -49,7 +49,7 @@ async function deploy(chain: TestChain, { abi, bytecode }: Artifact, args: unkno
 export const deployWallet = (chain: TestChain, owner: Address, mode: Mode): Promise<Address> =>
   deploy(chain, WALLET, [owner, MODES.indexOf(mode)]);
 
-/** Signs as a Safe's owner may: approves the hash on chain, and shows 65 bytes that are no key's signature. */
+/** Signs like an owner of a Safe: approves the hash on chain, and returns 65 bytes that are no key's signature. */
 export async function approveHash(
   chain: TestChain,
   wallet: Address,
@@ -63,7 +63,7 @@ export async function approveHash(
   return concat([pad(owner.address), pad("0x0"), "0x01"]);
 }
 
-/** A wallet's address before it is deployed, and how its signatures are wrapped. */
+/** A wallet's address before its deployment, and a function that wraps its signatures. */
 export async function futureWallet(chain: TestChain, owner: Address, mode: Mode = "Honest") {
   const factory = await deploy(chain, FACTORY, []);
   const args = [owner, MODES.indexOf(mode), `0x${randomBytes(32).toString("hex")}`];

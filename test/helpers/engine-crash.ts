@@ -23,7 +23,7 @@ export const FAULT_POINTS: FaultPoint[] = [
   "broadcast",
   "mined",
   "before-final-write",
-  "told",
+  "reported",
   "before-final",
 ];
 /** So that each of them is reached: told in the first block, final in the third. */

@@ -1,5 +1,6 @@
-// Goal: with the keys in a process of its own the service pays as ever; killed, stopped, restarted or lying, nothing is
-// signed that is paid twice, and whoever took the service over is signed for only what an owner's signature covers.
+// Goal: with the keys in a separate custody process, payments work as usual; when that process is killed, stopped,
+// restarted or returns false data, nothing is paid twice, and a compromised service gets only signatures that an
+// owner's signature covers.
 import { fork, spawn, type ChildProcess } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
@@ -52,8 +53,8 @@ const ctx = await testApp(t, { chain, database, env: { MASTER_KEYS: "", CUSTODY_
 const { app } = ctx;
 const owner = await signIn(ctx);
 const thief = await signIn(ctx);
-const someone = (): Address => privateKeyToAccount(generatePrivateKey()).address;
-const payee = someone();
+const newAddress = (): Address => privateKeyToAccount(generatePrivateKey()).address;
+const payee = newAddress();
 const agent = await createAgent(ctx, owner, { dailyLimit: "1000", allowlist: [payee] });
 await chain.mint(agent.walletAddress, 1_000n * usdc);
 
@@ -79,7 +80,7 @@ const authorization = (over: object = {}): Authorization => ({
 });
 const BY_POLICY = { kind: "policy" } as const;
 
-t.test("pays, changes rules and keeps secrets, with no master key here", async (t) => {
+t.test("pays, changes rules and keeps secrets without a master key in this process", async (t) => {
   t.same(ctx.config.masterKeys, []);
   t.equal((await spend()).status, 200);
   const url = `/api/agents/${agent.id}`;
@@ -104,21 +105,21 @@ t.test("pays, changes rules and keeps secrets, with no master key here", async (
 t.test("every refusal keeps its code", async (t) => {
   const sign = (over: object) =>
     app.custody.signAuthorization(agent.id, authorization(over), BY_POLICY);
-  await t.rejects(sign({ to: someone() }), { code: "service_unavailable" }, "not covered");
-  await t.rejects(sign({ asset: someone() }), { name: "CustodyError" }, "another token");
+  await t.rejects(sign({ to: newAddress() }), { code: "service_unavailable" }, "not covered");
+  await t.rejects(sign({ asset: newAddress() }), { name: "CustodyError" }, "another token");
   await database.pool.query(
     `UPDATE agents SET daily_limit = daily_limit + 1 WHERE id = '${agent.id}'`,
   );
   await t.rejects(sign({}), { code: "policy_not_signed" }, "edited columns");
-  const rung = await app.metrics.getSingleMetric("purser_policy_not_signed_total")?.get();
-  t.equal(rung?.values[0]?.value, 1, "and it rings here");
+  const alarms = await app.metrics.getSingleMetric("purser_policy_not_signed_total")?.get();
+  t.equal(alarms?.values[0]?.value, 1, "the alarm is raised in this process");
   await database.pool.query(
     `UPDATE agents SET daily_limit = daily_limit - 1 WHERE id = '${agent.id}'`,
   );
   t.ok(await sign({}));
 });
 
-t.test("a service that was taken over", async (t) => {
+t.test("a compromised service", async (t) => {
   const calls = new UnixCalls(path, TIMINGS);
   t.teardown(() => calls.close());
   const vault = new RemoteVault({
@@ -138,15 +139,15 @@ t.test("a service that was taken over", async (t) => {
   );
   const [newest, older] = rows;
   if (!wallet || !newest || !older) throw new Error("no wallet");
-  const wordOf = (order: Orders["AgentPolicy"], signature: Hex) => ({
+  const signedOrderOf = (order: Orders["AgentPolicy"], signature: Hex) => ({
     chainId: chain.chainId,
     order,
     digest: orderDigest("AgentPolicy", order, chain.chainId),
     signature,
   });
   const current = { ...rulesOfPolicy(newest.document), status: "active" as const };
-  const reseal = (word: ReturnType<typeof wordOf> | undefined, wanted = current) =>
-    vault.reseal(wallet, { current, wanted, signed: word });
+  const reseal = (signedOrder: ReturnType<typeof signedOrderOf> | undefined, wanted = current) =>
+    vault.reseal(wallet, { current, wanted, signed: signedOrder });
   const next = async (over: Partial<Orders["AgentPolicy"]>, by = owner.account) => {
     const order: Orders["AgentPolicy"] = {
       ...newest.document,
@@ -155,23 +156,23 @@ t.test("a service that was taken over", async (t) => {
       ...over,
     };
     const typed = typedDataOf("AgentPolicy", order, chain.chainId) as never;
-    return wordOf(order, await by.signTypedData(typed));
+    return signedOrderOf(order, await by.signTypedData(typed));
   };
   const wider = { ...current, dailyLimitAtomic: current.dailyLimitAtomic * 2n };
   await t.rejects(reseal(undefined, wider), refused, "wider rules without a signature");
-  await t.rejects(reseal(await next({}, thief.account)), refused, "signed by somebody else");
+  await t.rejects(reseal(await next({}, thief.account)), refused, "signed by another wallet");
   await t.rejects(
-    reseal(wordOf(older.document, `0x${older.signature.toString("hex")}`)),
+    reseal(signedOrderOf(older.document, `0x${older.signature.toString("hex")}`)),
     refused,
-    "an older policy of the owner's again",
+    "an older policy of the owner",
   );
   await t.rejects(
-    reseal(wordOf(newest.document, `0x${newest.signature.toString("hex")}`)),
+    reseal(signedOrderOf(newest.document, `0x${newest.signature.toString("hex")}`)),
     refused,
-    "the same one again",
+    "the current policy again",
   );
-  await t.rejects(reseal(await next({ agent: "agt_other" })), refused, "another agent's");
-  await t.rejects(reseal(await next({}), wider), refused, "rules wider than what was signed");
+  await t.rejects(reseal(await next({ agent: "agt_other" })), refused, "for another agent");
+  await t.rejects(reseal(await next({}), wider), refused, "wider rules than signed");
   await t.rejects(reseal({ ...(await next({})), digest: `0x${"1".repeat(64)}` }), refused);
   await t.rejects(reseal(await next({ deadline: String(Math.floor(Date.now() / 1_000) - 100) })), {
     code: "signature_expired",
@@ -182,9 +183,9 @@ t.test("a service that was taken over", async (t) => {
       { current, wanted: current, signed: undefined },
     ),
     refused,
-    "a seal that is not the wallet's",
+    "a seal of another wallet",
   );
-  t.equal((await reseal(await next({}))).seal.revision, wallet.revision + 1, "the owner's own");
+  t.equal((await reseal(await next({}))).seal.revision, wallet.revision + 1, "signed by the owner");
 
   const to = { address: thief.account.address.toLowerCase(), chainId: 0 };
   const move: Orders["MoveOwner"] = {
@@ -197,7 +198,7 @@ t.test("a service that was taken over", async (t) => {
     typedDataOf("MoveOwner", move, chain.chainId) as never,
   );
   const digest = orderDigest("MoveOwner", move, chain.chainId);
-  const word = {
+  const signedMove = {
     chainId: chain.chainId,
     order: move,
     digest,
@@ -205,12 +206,12 @@ t.test("a service that was taken over", async (t) => {
     secondSignature: byThief,
   };
   await t.rejects(
-    vault.reown(wallet, to, { current, wanted: current, signed: word }),
+    vault.reown(wallet, to, { current, wanted: current, signed: signedMove }),
     refused,
-    "given away",
+    "moved without the owner's signature",
   );
 
-  // Objects where a name belongs are filters to a database.
+  // Objects in place of names would be filters for the database.
   for (const [method, args] of [
     [
       "signCancel",
@@ -235,7 +236,7 @@ t.test("a service that was taken over", async (t) => {
     socket.write(bytes);
     await once(socket, "close");
   }
-  t.ok(await vault.keyNames(), "and it serves on");
+  t.ok(await vault.keyNames(), "it still serves");
 });
 
 t.test(
@@ -257,7 +258,7 @@ t.test(
     await end(custody, "SIGKILL");
     custody = await startCustody();
     await more((status) => status === 200);
-    // The second time it is away for longer than it is waited for.
+    // The second time it is away longer than the service waits for it.
     ctx.config.timings.custodyReachMs = 50;
     await end(custody, "SIGKILL");
     await more((status) => status !== 200);
@@ -270,7 +271,7 @@ t.test(
     t.same([...codes], ["keys_unavailable"]);
     const before = await statusesOf(ctx, agent.id);
     t.notOk(before["reserved"], "nothing stays reserved");
-    // Whoever was refused asks again with its key; whoever was answered gets the same answer.
+    // Repeats every call with its key: refused ones are paid, paid ones replay.
     for (const { key } of answers) t.equal((await spend("0.01", key)).status, 200, key);
     const { rows } = await database.pool.query<{ paid: number; nonces: number }>(
       `SELECT count(*)::int AS paid, count(DISTINCT nonce)::int AS nonces FROM settlements WHERE status = 'settled'`,
@@ -282,14 +283,14 @@ t.test(
   },
 );
 
-t.test("stopped: refused in time, then goes on", async (t) => {
+t.test("stopped: refused in time, and continues afterwards", async (t) => {
   ctx.config.timings.custodyAnswerMs = 300;
   custody.kill("SIGSTOP");
   const startMs = performance.now();
   const answers = await Promise.all(
     Array.from({ length: 8 }, (_, index) => spend("0.01", `stopped-${index}`)),
   );
-  t.ok(performance.now() - startMs < 30_000, "they do not wait for ever");
+  t.ok(performance.now() - startMs < 30_000, "they do not wait forever");
   for (const { code } of answers) t.equal(code, "keys_unavailable");
   t.equal((await app.inject({ url: "/api/ready" })).statusCode, 503);
   custody.kill("SIGCONT");
@@ -298,7 +299,7 @@ t.test("stopped: refused in time, then goes on", async (t) => {
   t.notOk((await statusesOf(ctx, agent.id))["reserved"]);
 });
 
-const LIES: Record<string, (id: number) => Buffer> = {
+const FALSE_RESPONSES: Record<string, (id: number) => Buffer> = {
   bytes: () => Buffer.from("HTTP/1.1 400 Bad Request\r\n\r\n"),
   "not JSON": () => Buffer.from([0, 0, 0, 2, 0x7b, 0x7b]),
   "another shape": (id) => encode({ id, answer: { ok: true, result: { $x: 1 } } }),
@@ -312,16 +313,16 @@ const LIES: Record<string, (id: number) => Buffer> = {
   silence: () => Buffer.alloc(0),
 };
 
-t.test("lying", async (t) => {
+t.test("false data from the custody process", async (t) => {
   await end(custody, "SIGTERM");
-  for (const [name, lie] of Object.entries(LIES)) {
+  for (const [name, falseResponse] of Object.entries(FALSE_RESPONSES)) {
     const sockets = new Set<Socket>();
     const liar = createServer((socket) => {
       sockets.add(socket);
       socket.on("error", () => undefined);
       socket.on("data", (chunk: Buffer) => {
         const { id } = JSON.parse(chunk.toString("utf8", 4)) as { id: number };
-        socket.write(lie(id));
+        socket.write(falseResponse(id));
       });
     });
     rmSync(path, { force: true });
@@ -336,10 +337,10 @@ t.test("lying", async (t) => {
   rmSync(path, { force: true });
   custody = await startCustody();
   await until(async () => (await spend()).status === 200, 60_000);
-  t.pass("and believes the right one again");
+  t.pass("it accepts the right process again");
 });
 
-t.test("whose socket it is", async (t) => {
+t.test("the socket must belong to this user", async (t) => {
   const open = join(folder, "open");
   mkdirSync(open);
   chmodSync(open, 0o755);
@@ -355,12 +356,12 @@ t.test("whose socket it is", async (t) => {
   );
   for (const missing of ["CUSTODY_SOCKET", "MASTER_KEYS", "DATABASE_URL"])
     t.match(bare.output, `${missing} is missing`);
-  t.notMatch(bare.output, /RELAYER|FACILITATOR|PUBLIC_URL/, "and no more than it needs");
+  t.notMatch(bare.output, /RELAYER|FACILITATOR|PUBLIC_URL/, "only what it needs");
   const calls = new UnixCalls(elsewhere, { custodyReachMs: 0 });
   await t.rejects(
     calls.call("keyNames", [], 1_000),
     /no process responds/,
-    "a shared directory is not believed",
+    "a socket in a shared directory is not trusted",
   );
   calls.close();
 });
@@ -384,7 +385,7 @@ async function end(child: ChildProcess, signal: NodeJS.Signals): Promise<void> {
   await ended;
 }
 
-/** To its end; by the operator's own command, where the test is about it. */
+/** Runs the process to its end; with the operator's own command where the test is about it. */
 async function run(
   env: Record<string, string>,
   command = [childScript("test/keys/custody.child.ts")],
@@ -400,7 +401,7 @@ async function run(
   return { code, output };
 }
 
-/** The role of docs/operations/custody-process.md, to the letter: what it does not grant, custody must not need. */
+/** Creates exactly the role of docs/operations/custody-process.md: custody must not need more grants. */
 async function grantAsDocumented(): Promise<string> {
   const text = readFileSync(join(ROOT, "docs/operations/custody-process.md"), "utf8");
   const [, sql] = /```sql\n(CREATE ROLE purser_custody[^`]*)```/.exec(text) ?? [];

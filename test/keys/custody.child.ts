@@ -1,4 +1,4 @@
-// The custody process as `npm run custody` starts it: what a test kills and stops.
+// The custody process as started by `npm run custody`, for tests that kill and stop it.
 import { main } from "../../server/plugins/custody/process.ts";
 
 await main();

@@ -1,5 +1,6 @@
-// Goal: with master and relayer keys in a KMS payments settle as ever; one that is slow, busy or lies gets a clear refusal,
-// nothing is signed or stays reserved, and keys move between environment and KMS and back, killed or not.
+// Goal: with master and relayer keys in a KMS, payments settle as usual; a slow, throttled or faulty KMS leads to a
+// clear refusal, nothing is signed or stays reserved, and keys move between environment and KMS in both directions,
+// even if killed.
 // Tier: full (tries every variant of one feature).
 import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
@@ -27,11 +28,11 @@ import { checkLedger, statusesOf, usdcOf } from "../spending/ledger.helper.ts";
 
 const ROOT = fileURLToPath(new URL("../../", import.meta.url));
 const usdc = 1_000_000n;
-/** Ten times what a call to a KMS may take. */
+/** Ten times the timeout of a KMS call. */
 const HANGS_MS = 30_000;
 await prepare((line) => t.comment(line), [ensureServerBuild]);
 
-t.test("settings: all that is wrong in one list", async (t) => {
+t.test("settings: all mistakes in one list", async (t) => {
   const uuid = "1b1893ff-bb70-4882-af26-e355b0afd0ff";
   const arn = `arn:aws:kms:eu-central-1:123456789012:key/${uuid}`;
   const production = {
@@ -91,7 +92,7 @@ t.test("settings: all that is wrong in one list", async (t) => {
   t.match(problemsOf(local), "RELAYER_KMS_KEYS is set, but");
 });
 
-t.test("signatures as a KMS answers them", async (t) => {
+t.test("DER signatures of a KMS", async (t) => {
   const key = randomBytes(32);
   const address = addressOf(key);
   const digest = randomBytes(32);
@@ -99,11 +100,11 @@ t.test("signatures as a KMS answers them", async (t) => {
   const [r, s] = [BigInt(own.slice(0, 66)), BigInt(`0x${own.slice(66, 130)}`)];
   const ORDER = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141n;
   t.equal(fromDer(der(r, s), digest, address), own, "low s");
-  t.equal(fromDer(der(r, ORDER - s), digest, address), own, "high s is made low");
-  t.equal(fromDer(der(r, s), randomBytes(32), address), undefined, "of another digest");
-  t.equal(fromDer(der(r, s), digest, addressOf(randomBytes(32))), undefined, "of another key");
+  t.equal(fromDer(der(r, ORDER - s), digest, address), own, "high s is normalised to low s");
+  t.equal(fromDer(der(r, s), randomBytes(32), address), undefined, "for another digest");
+  t.equal(fromDer(der(r, s), digest, addressOf(randomBytes(32))), undefined, "by another key");
   for (const bytes of [new Uint8Array(), randomBytes(70), der(0n, 0n), der(r, ORDER)])
-    t.equal(fromDer(bytes, digest, address), undefined, "of nobody");
+    t.equal(fromDer(bytes, digest, address), undefined, "no valid signature");
 });
 
 const kms = await startKms(t);
@@ -179,7 +180,7 @@ async function withKms(t: Test, kms: TestKms): Promise<void> {
   };
   const spend = spendAt(app);
 
-  await t.test("a payment settles: wrapped there, signed there, mined", async (t) => {
+  await t.test("a payment settles with keys of the KMS", async (t) => {
     const paid = await spend("0.5");
     t.equal(paid.status, 200, JSON.stringify(paid));
     const mined = await chain.publicClient.getTransaction({ hash: paid.txHash as Address });
@@ -193,11 +194,11 @@ async function withKms(t: Test, kms: TestKms): Promise<void> {
       body: { dailyLimit: "1.9" },
     } as const;
     t.equal((await asOwner(app, owner, patch)).statusCode, 200);
-    t.ok(kms.asked.slice(anchor).includes("ReEncrypt"), "another seal never shows its data key");
+    t.ok(kms.asked.slice(anchor).includes("ReEncrypt"), "resealing never reveals the data key");
     t.notOk(kms.asked.slice(anchor).includes("Decrypt"));
   });
 
-  await t.test("small secrets go the same way", async (t) => {
+  await t.test("small secrets use the same keys", async (t) => {
     const sealed = await app.secretBox.seal("webhook|1", Buffer.from("secret"));
     t.notOk(Buffer.from(sealed).includes("secret"));
     t.equal(Buffer.from(await app.secretBox.open("webhook|1", sealed)).toString(), "secret");
@@ -205,10 +206,10 @@ async function withKms(t: Test, kms: TestKms): Promise<void> {
     const flipped = Uint8Array.from(sealed);
     flipped[60] = (flipped[60] ?? 0) ^ 1;
     await t.rejects(app.secretBox.open("webhook|1", flipped), { name: "CustodyError" });
-    t.same(await app.sharedSecret("test"), await app.sharedSecret("test"), "one for all");
+    t.same(await app.sharedSecret("test"), await app.sharedSecret("test"), "the same for all");
   });
 
-  await t.test("a wrapping of other rules does not open: an alarm, as ever", async (t) => {
+  await t.test("a data key wrapped for other rules cannot be decrypted: an alarm", async (t) => {
     const { rows } = await database.pool.query<{ wrapped: Buffer }>(
       "SELECT wrapped_data_key AS wrapped FROM agent_wallets WHERE agent_id = $1",
       [agent.id],
@@ -225,41 +226,42 @@ async function withKms(t: Test, kms: TestKms): Promise<void> {
     t.equal((await spend("0.1")).status, 200);
   });
 
-  for (const door of ["hangs", "throttles", "garbage"] as const)
-    await t.test(`a KMS that ${door}: refused in time, the budget is free`, async (t) => {
+  for (const mode of ["hangs", "throttles", "garbage"] as const)
+    await t.test(`a KMS that ${mode}: refused in time, and the budget is released`, async (t) => {
       const before = await statusesOf(ctx, agent.id);
-      kms.door = door;
+      kms.door = mode;
       const startMs = performance.now();
       const refused = await spend("0.1");
-      t.ok(performance.now() - startMs < HANGS_MS, "it does not wait for ever");
+      t.ok(performance.now() - startMs < HANGS_MS, "it does not wait forever");
       t.equal(refused.status, 503, JSON.stringify(refused));
       t.match(
         refused.code,
-        door === "garbage" ? /keys_unavailable|policy_not_signed/ : "keys_unavailable",
+        mode === "garbage" ? /keys_unavailable|policy_not_signed/ : "keys_unavailable",
       );
       const after = await statusesOf(ctx, agent.id);
-      t.equal(after["voided"], (before["voided"] ?? 0) + 1, "what was reserved is free");
+      t.equal(after["voided"], (before["voided"] ?? 0) + 1, "the reservation is released");
       t.equal(after["settled"], before["settled"], "nothing was paid");
       const ready = await app.inject({ url: "/api/ready" });
-      if (door === "hangs") t.equal(ready.statusCode, 503, "and says so to its load balancer");
+      if (mode === "hangs")
+        t.equal(ready.statusCode, 503, "readiness reports it to the load balancer");
       kms.door = "open";
-      t.equal((await spend("0.1")).status, 200, "by itself again");
+      t.equal((await spend("0.1")).status, 200, "recovers by itself");
     });
 
   await t.test(
-    "only the relayer's signer is away: what is signed for waits, more is refused",
+    "only the relayer's signer is unavailable: signed payments wait, new ones are refused",
     async (t) => {
       const kept = { ...env, KMS_CACHE_SECONDS: "60", SETTLE_WAIT_MS: "1500" };
       const cached = await testApp(t, { chain, database, env: kept });
       const pay = spendAt(cached.app);
-      // One engine at a time: the first has to give its lane back.
+      // One engine at a time: the first one must release its lane.
       await app.close();
       await until(async () => (await pay("0.01")).status === 200);
       kms.door = "hangs";
-      t.equal((await pay("0.01")).code, "payment_status_unknown", "signed for, and it waits");
-      // Another amount each time: an identical call would join the one that waits.
-      let asked = 0;
-      const another = () => pay(`0.01${String((asked += 1)).padStart(3, "0")}`);
+      t.equal((await pay("0.01")).code, "payment_status_unknown", "signed, and it waits");
+      // A different amount each time: an identical call would join the waiting one.
+      let sent = 0;
+      const another = () => pay(`0.01${String((sent += 1)).padStart(3, "0")}`);
       await until(async () => (await another()).code === "keys_unavailable", 30_000);
       kms.door = "open";
       await until(async () => {
@@ -273,7 +275,7 @@ async function withKms(t: Test, kms: TestKms): Promise<void> {
   );
 
   await t.test(
-    "keys:rotate from the environment to the KMS and back, killed between",
+    "keys:rotate from the environment to the KMS and back, killed in between",
     async (t) => {
       const FILLERS = 450;
       await addWallets(FILLERS);
@@ -293,7 +295,7 @@ async function withKms(t: Test, kms: TestKms): Promise<void> {
       setTimeout(() => (kms.door = "open"), 1_500);
       const done = await rotate("cloud");
       t.equal(done.code, 0, done.output);
-      t.equal(await countOf("old"), 0, "a KMS that was busy for a moment did not end it");
+      t.equal(await countOf("old"), 0, "a temporarily throttled KMS does not end it");
       t.match(await rotate("cloud2"), { code: 0 }, "to another key of the KMS");
       t.equal(await countOf("cloud2"), FILLERS + 1);
       const back = await rotate("old");
@@ -309,11 +311,15 @@ async function withKms(t: Test, kms: TestKms): Promise<void> {
         database,
         env: { ...env, MASTER_KEYS: oldKey, MASTER_KEY_ACTIVE: "old" },
       });
-      t.equal((await spendAt(alone.app)("0.01")).status, 200, "pays without the KMS's master key");
+      t.equal(
+        (await spendAt(alone.app)("0.01")).status,
+        200,
+        "pays without the master key of the KMS",
+      );
     },
   );
 
-  await t.test("what stops an agent waits for no key", async (t) => {
+  await t.test("pausing an agent needs no key", async (t) => {
     const again = await testApp(t, { chain, database, env });
     const own = await signIn(again);
     const other = await createAgent(again, own);
@@ -382,7 +388,7 @@ async function withKms(t: Test, kms: TestKms): Promise<void> {
   }
 }
 
-/** SEQUENCE of two INTEGERs. */
+/** DER: a SEQUENCE of two INTEGERs. */
 function der(r: bigint, s: bigint): Uint8Array {
   const integer = (value: bigint): Buffer => {
     const hex = value.toString(16);

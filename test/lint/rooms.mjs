@@ -1,20 +1,20 @@
-// Lint rules of our own: which room of the house may import which, where payment schemes are known by name, and where the
-// web app's queries are named.
+// Purser's own lint rules: which module may import which, where payment schemes are known by name, and where the
+// web app's query keys are defined.
 //
 // The order of the server's modules is read from server/app.ts, and the features of the web app are its folders, so
-// that nothing is listed twice.
+// that neither is listed twice.
 import { readFileSync } from "node:fs";
 import { dirname, join, relative, resolve, sep } from "node:path";
 
 const ROOT = dirname(dirname(import.meta.dirname));
 
-/** Below the modules, lowest first. */
+/** The layers below the modules, lowest first. */
 const GROUND = ["core", "config.ts", "schemas", "schemes", "infra", "local"];
-/** Rooms that decide and describe: they get what they need as arguments. */
+/** Layers without I/O: their dependencies are passed as arguments. */
 const PURE = new Set(["core", "schemas", "schemes"]);
-/** What the house may import of the payment schemes. */
+/** The only files of the payment schemes that others may import. */
 const SEAM = new Set(["server/schemes/index.ts", "server/schemes/scheme.ts"]);
-/** In a module these may hold a connection; the other files decide. */
+/** The files of a module that may hold a connection; all others only decide. */
 const WIRING = /(^|\/)(index|wiring|[\w-]*store|[\w-]*routes?|[\w-]*-plugin)\.ts$/;
 const CONNECTIONS = /^(pg|undici|@prisma\/.*|node:(http|https|net|tls|dns)(\/.*)?)$|\/generated\//;
 const HTTP = /^(fastify|@fastify\/.*|fastify-plugin)$/;
@@ -32,16 +32,19 @@ const modules = (/const MODULES = \[([^\]]*)\]/.exec(app)?.[1] ?? "")
 if (modules.length === 0) throw new Error("server/app.ts names no modules");
 const rank = new Map([...GROUND, ...modules].map((room, index) => [room, index]));
 
-/** The room a file of the server lies in; undefined for app.ts, main.ts and the scripts, which stand above all. */
+/**
+ * The module or layer of a server file; undefined for app.ts, main.ts and the scripts, which may import all of
+ * them.
+ */
 function serverRoom(path) {
   const [top, second] = path.split("/").slice(1);
   if (top === "plugins") return second;
-  // The catalogue of errors is a part of the core; it stands above it for everybody to see.
+  // The error registry belongs to the core, but is above it in the folders so that all can import it.
   if (top === "errors.ts") return "core";
   return rank.has(top) ? top : undefined;
 }
 
-/** What others install knows nothing of this house, nor of one another. */
+/** A published package must not import from the rest of the repository, nor from another package. */
 function installableFault(from, to) {
   const [, own] = from.split("/");
   return to.startsWith(`packages/${own}/`)
@@ -67,7 +70,7 @@ function serverFault(from, to) {
     : undefined;
 }
 
-/** Of the web app, lowest first. What several features need is in shared/: features do not know each other. */
+/** The layers of the web app, lowest first. Features must not import each other: what several need is in shared/. */
 const WEB_LAYERS = ["lib", "components", "shared", "features", "app"];
 
 function webFault(from, to, isType) {
@@ -77,7 +80,7 @@ function webFault(from, to, isType) {
       : "The web app takes the types of server/schemas, and no code of the server.";
   const [layer, feature] = from.split("/").slice(2);
   const [otherLayer, otherFeature] = to.split("/").slice(2);
-  // The entry stands above all; styles/ holds no code.
+  // The entry may import everything; styles/ contains no code.
   if (layer === "main.tsx" || otherLayer === "styles") return undefined;
   if (!WEB_LAYERS.includes(layer)) return `web/src/${layer} is not a layer of the web app.`;
   if (WEB_LAYERS.indexOf(otherLayer) > WEB_LAYERS.indexOf(layer))
@@ -87,7 +90,7 @@ function webFault(from, to, isType) {
     : undefined;
 }
 
-/** For packages, and for files by their path. */
+/** Checks imports of packages, and of files that are restricted by path. */
 function packageFault(from, source) {
   if (!from.startsWith("server/")) return undefined;
   const room = serverRoom(from);
@@ -106,7 +109,7 @@ const rooms = {
   create(context) {
     const from = relative(ROOT, context.filename).split(sep).join("/");
     if (!/^(server|packages|web\/src)\//.test(from)) return {};
-    const look = (node) => {
+    const checkImport = (node) => {
       const source = node.source?.value;
       if (typeof source !== "string") return;
       const isType = node.importKind === "type" || node.exportKind === "type";
@@ -120,13 +123,17 @@ const rooms = {
       }
       if (fault !== undefined) context.report({ node, message: fault });
     };
-    return { ImportDeclaration: look, ExportNamedDeclaration: look, ExportAllDeclaration: look };
+    return {
+      ImportDeclaration: checkImport,
+      ExportNamedDeclaration: checkImport,
+      ExportAllDeclaration: checkImport,
+    };
   },
 };
 
 const registry = readFileSync(join(ROOT, "server", "schemes", "index.ts"), "utf8");
 const listedSchemes = /export const SCHEMES[^=]*= \[([^\]]*)\]/.exec(registry)?.[1] ?? "";
-/** `exact-permit2` is a name, and so are `exact` and `permit2`. */
+/** `exact-permit2` counts as a name, as do `exact` and `permit2`. */
 const SCHEME_NAMES = new Set(
   [...registry.matchAll(/import \{ (\w+) \} from "\.\/([\w-]+)\/index\.ts"/g)]
     .filter(([, name]) => listedSchemes.split(",").some((listed) => listed.trim() === name))
@@ -134,8 +141,8 @@ const SCHEME_NAMES = new Set(
 );
 if (SCHEME_NAMES.size === 0) throw new Error("server/schemes/index.ts lists no schemes");
 /**
- * The schemes; what is stored of each; what a package says of them that others install without us; and the typed data
- * that the web app signs itself.
+ * The files that may name schemes: the schemes themselves, their stored form, a package that is installed without
+ * the rest, and the typed data that the web app signs itself.
  */
 const KNOWS_SCHEMES =
   /^(server\/schemes\/|server\/core\/authorization\.ts$|packages\/paywall\/src\/scheme[\w-]*\.ts$|web\/src\/lib\/wallet\/typed-data\.ts$)/;
@@ -150,7 +157,10 @@ const namesScheme = (node) => {
 };
 const isText = (node) => node?.type === "Literal" && typeof node.value === "string";
 
-/** What differs between schemes is asked of the scheme: who compares names has to be found again for each new one. */
+/**
+ * Differences between schemes belong into the scheme: every comparison of names would have to be found again for a
+ * new scheme.
+ */
 const schemes = {
   meta: { type: "problem" },
   create(context) {
@@ -171,7 +181,7 @@ const schemes = {
         if (!/^[!=]==?$/.test(operator)) return;
         const isCompared =
           (namesScheme(left) && isText(right)) || (namesScheme(right) && isText(left));
-        // A name of ours is reported for itself.
+        // A registered name is already reported by itself.
         if (isCompared && !SCHEME_NAMES.has(left.value) && !SCHEME_NAMES.has(right.value))
           report(node);
       },
@@ -182,15 +192,15 @@ const schemes = {
   },
 };
 
-/** Methods of a query client that take the key itself as their first argument. */
+/** Methods of a query client whose first argument is the key itself. */
 const BY_KEY = /^(get|set)Query(Data|State|Defaults)$/;
 
-/** A key of the one table, or that of an options object, which has it from there. */
+/** A key from the table, or the `queryKey` of an options object. */
 const isNamed = (node) =>
   (node?.type === "MemberExpression" && node.property.name === "queryKey") ||
   (node?.type === "CallExpression" ? node.callee : node)?.object?.name === "keys";
 
-/** A query that is named by hand is not found by the change that makes its answer untrue. */
+/** A query with a hand-written key would be missed when its data is invalidated. */
 const queryKeys = {
   meta: { type: "problem" },
   create(context) {

@@ -1,5 +1,6 @@
-// Goal: our batcher makes exactly the calls that were packed, each within its gas and failing alone, takes nothing that is cut or
-// crooked, lends itself to nobody, and makes a payment of a full batch at least 5 % cheaper than Multicall3 does.
+// Goal: Purser's batcher contract makes exactly the packed calls, each within its gas and failing alone, rejects
+// truncated or malformed input, cannot be abused by others, and makes a payment in a full batch at least 5 %
+// cheaper than Multicall3.
 import { randomBytes } from "node:crypto";
 import t from "tap";
 import {
@@ -62,11 +63,11 @@ async function signed(count: number, over: Partial<Parameters<typeof authorize>[
   const to = randomAddress();
   return Promise.all(accounts.map((payer) => authorize(chain, payer, { to, ...over })));
 }
-/** Which calls it says went through. */
+/** The success flag of each call. */
 const answerOf = (data: Hex): number[] => [
   ...hexToBytes(decodeFunctionResult({ abi: BATCHER, functionName: "relay", data })),
 ];
-const ask = async (data: Hex, gas = 5_000_000n): Promise<number[]> => {
+const simulate = async (data: Hex, gas = 5_000_000n): Promise<number[]> => {
   const answer = await publicClient.call({ to: BATCHER_ADDRESS, data, gas });
   return answerOf(answer.data ?? "0x");
 };
@@ -80,7 +81,7 @@ const place = async (bytecode: Hex): Promise<Address> => {
   return address;
 };
 
-t.test("its address and code are the artifact's, on any chain", async (t) => {
+t.test("address and code equal the artifact on any chain", async (t) => {
   const { creationCode, deployedBytecode, salt } = artifact as Record<string, unknown> & {
     creationCode: Hex;
     deployedBytecode: Hex;
@@ -93,7 +94,7 @@ t.test("its address and code are the artifact's, on any chain", async (t) => {
   await testClient.setCode({ address: BATCHER_ADDRESS, bytecode: "0x" });
   await send(CREATE2_DEPLOYER, concat([salt, creationCode]));
   t.equal(await publicClient.getCode({ address: BATCHER_ADDRESS }), deployedBytecode, "deployed");
-  // Delegatecall, selfdestruct, create, storage: not one of these instructions is in it.
+  // It contains no instruction for delegatecall, selfdestruct, create or storage.
   const ops = instructionsOf(hexToBytes(deployedBytecode));
   for (const op of [0x54, 0x55, 0x5c, 0x5d, 0xf0, 0xf2, 0xf4, 0xf5, 0xff])
     t.notOk(ops.includes(op), `0x${op.toString(16)}`);
@@ -110,12 +111,12 @@ function instructionsOf(code: Uint8Array): number[] {
   return found;
 }
 
-t.test("it makes the calls that were packed, byte for byte", async (t) => {
-  // Logs whatever it is called with.
+t.test("it makes the packed calls, byte for byte", async (t) => {
+  // A contract that logs its calldata.
   const recorder = await place("0x365f5f37365fa000");
   const made = async (calls: readonly ContractCall[]): Promise<void> => {
     const data = packed(calls);
-    t.same(unpackTransfers(data), calls, "as we read it");
+    t.same(unpackTransfers(data), calls, "unpackTransfers agrees");
     const { logs, status } = await send(BATCHER_ADDRESS, data);
     t.equal(status, "success");
     t.same(
@@ -151,7 +152,7 @@ t.test("it makes the calls that were packed, byte for byte", async (t) => {
   await made(await some(1, () => ({})));
 });
 
-t.test("each fails alone, and what went through is in the token's logs", async (t) => {
+t.test("each call fails alone, and successful ones are in the token's logs", async (t) => {
   const good = await signed(4);
   const [first, second, third, fourth] = good;
   const [poor] = await signed(1, { value: 10n ** 12n });
@@ -161,7 +162,11 @@ t.test("each fails alone, and what went through is in the token's logs", async (
   const batch = [first, poor, second, first, forged, late, fourth];
   const data = packed(batch.map((one) => callOf(one)));
   const wanted = [1, 0, 1, 0, 0, 0, 1];
-  t.same(await ask(data), wanted, "a duplicate, a forged, a late one and one without money");
+  t.same(
+    await simulate(data),
+    wanted,
+    "a duplicate, a forged, an expired one and one without balance",
+  );
   const receipt = await send(BATCHER_ADDRESS, data);
   t.equal(receipt.status, "success");
   const used = parseEventLogs({ abi: TOKEN, logs: receipt.logs, eventName: "AuthorizationUsed" });
@@ -169,12 +174,12 @@ t.test("each fails alone, and what went through is in the token's logs", async (
     used.map(({ args }) => args.nonce),
     [first, second, fourth].map(({ nonce }) => nonce),
   );
-  t.same(await ask(data), [0, 0, 0, 0, 0, 0, 0], "nothing goes through twice");
+  t.same(await simulate(data), [0, 0, 0, 0, 0, 0, 0], "nothing succeeds twice");
   const { data: none } = await publicClient.call({ to: BATCHER_ADDRESS, data: NO_TRANSFERS });
-  t.equal(none, NO_ANSWERS, "a batch of none");
+  t.equal(none, NO_ANSWERS, "an empty batch");
 });
 
-t.test("what is cut or crooked is refused whole", async (t) => {
+t.test("truncated or malformed input is rejected as a whole", async (t) => {
   const data = packed((await signed(3)).map((one) => callOf(one)));
   const size = Number.parseInt(data.slice(10 + 64, 10 + 128), 16);
   const argument = data.slice(10 + 128, 10 + 128 + size * 2);
@@ -202,76 +207,79 @@ t.test("what is cut or crooked is refused whole", async (t) => {
   ];
   for (const [name, each] of crooked) {
     await t.rejects(publicClient.call({ to: BATCHER_ADDRESS, data: each }), name);
-    t.equal(unpackTransfers(each), undefined, `${name}, as we read it`);
+    t.equal(unpackTransfers(each), undefined, `${name}: unpackTransfers rejects it too`);
   }
-  await t.rejects(publicClient.call({ to: BATCHER_ADDRESS, data, value: 1n }), "coins");
-  t.same(await ask(data), [1, 1, 1]);
+  await t.rejects(publicClient.call({ to: BATCHER_ADDRESS, data, value: 1n }), "native coins");
+  t.same(await simulate(data), [1, 1, 1]);
 });
 
-t.test("a token that burns, floods, reverts or calls back costs what was given it", async (t) => {
-  const batch = await signed(10);
-  const reentrant = randomAddress();
-  const again = packed(batch.slice(0, 2).map((one) => callOf(one, reentrant)));
-  const size = hexToBytes(again).length;
-  // Calls whoever called it with a batch of its own, and then fails.
-  const head = `61${numberToHex(size, { size: 2 }).slice(2)}8060165f395f5f825f5f335af1505f5ffd`;
-  const evil: [string, Hex, number][] = [
-    ["burns all it gets", "0x5b5f56", 0],
-    ["an invalid instruction", "0xfe", 0],
-    ["an endless answer", "0x61ffff5ff3", 1],
-    ["an endless revert", "0x61ffff5ffd", 0],
-    ["no code", "0x", 1],
-  ];
-  const overhead = 30_000n + 2_500n * 10n;
-  for (const [name, code, says] of evil) {
-    const target = await place(code);
-    const data = packed(batch.map((one) => callOf(one, target)));
-    const { status, gasUsed } = await send(BATCHER_ADDRESS, data);
-    t.equal(status, "success", name);
-    t.ok(gasUsed <= overhead + 10n * GAS, `${name}: ${gasUsed}`);
-    t.same(
-      await ask(data),
-      batch.map(() => says),
-      name,
+t.test(
+  "a token that burns gas, floods memory, reverts or calls back costs only its gas limit",
+  async (t) => {
+    const batch = await signed(10);
+    const reentrant = randomAddress();
+    const again = packed(batch.slice(0, 2).map((one) => callOf(one, reentrant)));
+    const size = hexToBytes(again).length;
+    // A contract that calls its caller with another batch, and then fails.
+    const head = `61${numberToHex(size, { size: 2 }).slice(2)}8060165f395f5f825f5f335af1505f5ffd`;
+    const evil: [string, Hex, number][] = [
+      ["burns all it gets", "0x5b5f56", 0],
+      ["an invalid instruction", "0xfe", 0],
+      ["an endless answer", "0x61ffff5ff3", 1],
+      ["an endless revert", "0x61ffff5ffd", 0],
+      ["no code", "0x", 1],
+    ];
+    const overhead = 30_000n + 2_500n * 10n;
+    for (const [name, code, flag] of evil) {
+      const target = await place(code);
+      const data = packed(batch.map((one) => callOf(one, target)));
+      const { status, gasUsed } = await send(BATCHER_ADDRESS, data);
+      t.equal(status, "success", name);
+      t.ok(gasUsed <= overhead + 10n * GAS, `${name}: ${gasUsed}`);
+      t.same(
+        await simulate(data),
+        batch.map(() => flag),
+        name,
+      );
+    }
+    const back = `0x${head}`.padEnd(2 + 0x16 * 2, "00") as Hex;
+    await testClient.setCode({ address: reentrant, bytecode: concat([back, again]) });
+    const { status, gasUsed } = await send(
+      BATCHER_ADDRESS,
+      packed(batch.map((one) => callOf(one, reentrant))),
     );
-  }
-  const back = `0x${head}`.padEnd(2 + 0x16 * 2, "00") as Hex;
-  await testClient.setCode({ address: reentrant, bytecode: concat([back, again]) });
-  const { status, gasUsed } = await send(
-    BATCHER_ADDRESS,
-    packed(batch.map((one) => callOf(one, reentrant))),
-  );
-  t.equal(status, "success", "reentrant");
-  t.ok(gasUsed > 100_000n && gasUsed <= overhead + 10n * GAS, `reentrant: ${gasUsed}`);
-  // With too little gas for all, those that are left fail, and nothing else.
-  const short = packed(batch.map((one) => callOf(one)));
-  const said = await ask(short, 400_000n).catch((): number[] => []);
-  t.ok(said.length === 0 || said.includes(0), said.join(""));
-  t.same(
-    await ask(short),
-    batch.map(() => 1),
-    "all of them are still good",
-  );
-});
+    t.equal(status, "success", "reentrant");
+    t.ok(gasUsed > 100_000n && gasUsed <= overhead + 10n * GAS, `reentrant: ${gasUsed}`);
+    // With too little gas, only the remaining calls fail.
+    const short = packed(batch.map((one) => callOf(one)));
+    const flags = await simulate(short, 400_000n).catch((): number[] => []);
+    t.ok(flags.length === 0 || flags.includes(0), flags.join(""));
+    t.same(
+      await simulate(short),
+      batch.map(() => 1),
+      "all are still valid",
+    );
+  },
+);
 
-t.test("it holds nothing that anybody could take, and speaks for nobody", async (t) => {
+t.test("it holds nothing that can be taken, and acts for nobody", async (t) => {
   await chain.mint(BATCHER_ADDRESS, 5_000n);
   const [payer] = payers(1);
   if (!payer) throw new Error("no payer");
   const own = { ...(await authorize(chain, payer, { to: payer.address })), from: BATCHER_ADDRESS };
-  t.same(await ask(packed([callOf(own)])), [0], "what is sent to it by mistake stays there");
-  // The answer to isValidSignature may not be ours, whatever is asked.
+  t.same(await simulate(packed([callOf(own)])), [0], "tokens sent to it by mistake stay there");
+  // It must not return a valid answer to isValidSignature (ERC-1271).
   const question = concat(["0x1626ba7e", pad("0x01"), pad("0x40"), pad("0x00")]);
   await t.rejects(publicClient.call({ to: BATCHER_ADDRESS, data: question }));
   const thief = privateKeyToAccount(toHex(randomBytes(32)));
   t.equal(
     packTransfers([{ target: chain.usdc, data: `0x095ea7b3${"0".repeat(576)}` }], GAS),
     undefined,
-    `no approval for ${thief.address} can be packed, and its one call has one selector`,
+    `no approval for ${thief.address} can be packed: its only call has one selector`,
   );
 });
 
-t.test("what a payment costs in a full batch", async (t) => {
+t.test("the cost of a payment in a full batch", async (t) => {
   const now = BigInt(Math.floor(Date.now() / 1_000));
   const fullBatch = async (isOnePayee: boolean): Promise<ContractCall[]> => {
     const accounts = payers(100);
@@ -290,7 +298,7 @@ t.test("what a payment costs in a full batch", async (t) => {
     );
     return all.map((signed) => callOf(signed));
   };
-  // Two batches of one shape, not one sent twice: a node that is set back may still hold what it had mined.
+  // Two batches of one shape instead of one sent twice: a node that was reset may still cache what it mined.
   const measure = async (name: string, isOnePayee: boolean): Promise<void> => {
     const before = await send(MULTICALL3_ADDRESS, encodeAggregate(await fullBatch(isOnePayee)));
     const after = await send(BATCHER_ADDRESS, packed(await fullBatch(isOnePayee)));

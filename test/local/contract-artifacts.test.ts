@@ -1,5 +1,5 @@
-// Goal: the committed contract artifacts are what the committed sources compile to, the code placed on the
-// local chain is the code the world knows, and a settlement costs about the gas it costs on real chains.
+// Goal: the committed contract artifacts equal their compiled sources, the code on the local chain is the published
+// code, and a settlement costs about as much gas as on real chains.
 import { randomBytes } from "node:crypto";
 import { readFileSync } from "node:fs";
 import t from "tap";
@@ -9,15 +9,15 @@ import { compile, CONTRACTS } from "../../server/local/contracts/compile.ts";
 import { isFullTier } from "../helpers/tier.ts";
 import { testAccount, testChain, type TestAccount } from "../helpers/chain.ts";
 
-/** The batcher is on chains where money is; the others are on the local one and in tests. */
+/** The batcher is on chains with real money; the other contracts are only on the local chain and in tests. */
 for (const target of CONTRACTS.filter(({ contract }) => isFullTier || contract === "Batcher")) {
   t.test(`${target.contract} recompiles to its artifact, byte for byte`, async (t) => {
     t.equal(compile(target), readFileSync(target.artifact, "utf8"));
   });
 }
 
-t.test("Multicall3 is the well-known code, as viem ships it", async (t) => {
-  const ours = JSON.parse(
+t.test("Multicall3 is the published code, as in viem", async (t) => {
+  const committed = JSON.parse(
     readFileSync(new URL("../../server/local/contracts/Multicall3.json", import.meta.url), "utf8"),
   ) as { deployedBytecode: Hex };
   const viems = readFileSync(
@@ -26,7 +26,7 @@ t.test("Multicall3 is the well-known code, as viem ships it", async (t) => {
   );
   const [, creation] = /multicall3Bytecode =\s*'(0x[0-9a-f]+)'/.exec(viems) ?? [];
   // The creation code is a short prologue that returns the rest.
-  t.equal(creation?.slice(creation.indexOf("f3fe") + 4), ours.deployedBytecode.slice(2));
+  t.equal(creation?.slice(creation.indexOf("f3fe") + 4), committed.deployedBytecode.slice(2));
 });
 
 t.test("gas of a settlement, alone and in a batch of 100", async (t) => {

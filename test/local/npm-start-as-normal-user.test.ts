@@ -1,5 +1,5 @@
-// Goal: `npm start` on a clone serves, says plainly what is wrong when it cannot, and leaves nothing running,
-// for a user without privileges.
+// Goal: `npm start` on a clone works for a user without privileges, explains failures in one line, and leaves no
+// process running.
 // Tier: full (starts a fresh clone once more).
 import t from "tap";
 import { freshCopy } from "../helpers/fresh-copy.ts";

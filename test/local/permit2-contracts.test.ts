@@ -1,4 +1,5 @@
-// Goal: Permit2 and x402's two proxies on the local chain are the published ones, at their addresses, and behave so.
+// Goal: Permit2 and x402's two proxies on the local chain are the published ones, at their addresses, with their
+// behaviour.
 import t from "tap";
 import { x402ExactPermit2ProxyABI, x402UptoPermit2ProxyABI } from "@x402/evm";
 import {
@@ -44,7 +45,7 @@ const ADDRESSES = {
 const TRANSFER = parseAbi([
   "event Transfer(address indexed from, address indexed to, uint256 value)",
 ]);
-/** The published ABI of the upto proxy leaves out what its base contract says to an amount of zero. */
+/** The published ABI of the upto proxy lacks its base contract's error for an amount of zero. */
 const UPTO_ABI: Abi = [...x402UptoPermit2ProxyABI, ...parseAbi(["error InvalidAmount()"])];
 
 function dataOf(error: BaseError): Hex | undefined {
@@ -72,7 +73,7 @@ t.test("the contracts", async (t) => {
     nonce,
     deadline,
   });
-  /** The error's name, or "ok" once it is mined. */
+  /** The error's name, or "ok" when it was mined. */
   const tried = async (to: Address, data: Hex, abi: Abi, from = chain.relayer): Promise<string> => {
     try {
       await publicClient.call({ account: from.address, to, data });
@@ -109,7 +110,7 @@ t.test("the contracts", async (t) => {
         bytecode: creationCode,
       }),
       address,
-      `${name}: only this creation code can have made that address`,
+      `${name}: only this creation code results in that address`,
     );
     t.equal(await publicClient.getCode({ address }), deployedBytecode, `${name} is placed`);
     await chain.testClient.setCode({ address, bytecode: "0x" });
@@ -122,11 +123,11 @@ t.test("the contracts", async (t) => {
     t.equal(
       await publicClient.getCode({ address }),
       deployedBytecode,
-      `${name}: what it leaves when it is really made is what is placed`,
+      `${name}: a real deployment has the same code`,
     );
   }
 
-  await t.test("Permit2 speaks for its own address on this chain", async (t) => {
+  await t.test("Permit2's domain separator has its own address and this chain", async (t) => {
     const separator = await publicClient.readContract({
       address: PERMIT2,
       abi: PERMIT2_ABI,
@@ -153,13 +154,13 @@ t.test("the contracts", async (t) => {
         ["Transfer", chain.usdc.toLowerCase()],
         ["Settled", EXACT_PROXY.toLowerCase()],
       ],
-      "no event of Permit2 names the nonce",
+      "no event contains Permit2's nonce",
     );
     t.comment(`exact over Permit2 alone: ${receipt.gasUsed} gas`);
     t.equal(await tried(EXACT_PROXY, data, x402ExactPermit2ProxyABI as Abi), "InvalidNonce");
   });
 
-  await t.test("exact: nobody else's words", async (t) => {
+  await t.test("exact: no field can be changed", async (t) => {
     const message = permit2Message(chain, payer.address, { to: payee });
     const signature = await signPermit2(chain, payer, message);
     const bent = (change: Partial<Permit2Message>) =>
@@ -182,7 +183,7 @@ t.test("the contracts", async (t) => {
     );
   });
 
-  await t.test("a nonce its payer gave up is used", async (t) => {
+  await t.test("a nonce that its payer invalidated is used", async (t) => {
     const message = permit2Message(chain, payer.address, { to: payee });
     const data = encodeFunctionData({
       abi: PERMIT2_ABI,
@@ -197,7 +198,7 @@ t.test("the contracts", async (t) => {
     );
   });
 
-  await t.test("upto: the named account alone, no more than was signed", async (t) => {
+  await t.test("upto: only the named account, at most the signed amount", async (t) => {
     const facilitator = chain.relayer.address;
     const message = permit2Message(chain, payer.address, {
       to: payee,
@@ -224,7 +225,7 @@ t.test("the contracts", async (t) => {
       ],
     });
     t.equal(await tried(MULTICALL3, batched, multicall3Abi), "ok");
-    t.equal(await balance(payee), before, "a batch is not the named account");
+    t.equal(await balance(payee), before, "a batch contract is not the named account");
     t.equal(await upto(1_234n), "ok");
     t.equal(await balance(payee), before + 1_234n);
     t.equal(await upto(1n), "InvalidNonce", "once, whatever is left of the maximum");

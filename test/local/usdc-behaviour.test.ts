@@ -1,5 +1,5 @@
-// Goal: the local chain's USDC answers like the deployed one, so that what works here works there, and every
-// way an authorization can fail fails with the words real USDC uses.
+// Goal: the local chain's USDC behaves like the deployed one, and every invalid authorization fails with real
+// USDC's error message.
 import { readFileSync } from "node:fs";
 import t, { type Test } from "tap";
 import {
@@ -60,7 +60,7 @@ interface World {
   chain: TestChain;
   payer: TestAccount;
   payee: TestAccount;
-  stranger: TestAccount;
+  other: TestAccount;
   authorize: (changes?: Partial<Authorization>) => Authorization;
   sign: (
     by: TestAccount,
@@ -68,13 +68,13 @@ interface World {
     message: Record<string, unknown>,
   ) => Promise<Hex>;
   read: (functionName: string, args?: unknown[]) => Promise<unknown>;
-  /** Sends it and gives "ok", or the revert string. */
+  /** Sends it and returns "ok" or the revert message. */
   send: (by: TestAccount, functionName: string, args: unknown[]) => Promise<string>;
 }
 
 async function world(t: Test): Promise<World> {
   const chain = await testChain(t);
-  const [payer, payee, stranger] = chain.accounts as [TestAccount, TestAccount, TestAccount];
+  const [payer, payee, other] = chain.accounts as [TestAccount, TestAccount, TestAccount];
   await chain.mint(payer.address, 100_000_000n);
   const domain = {
     name: "USDC",
@@ -86,7 +86,7 @@ async function world(t: Test): Promise<World> {
     chain,
     payer,
     payee,
-    stranger,
+    other,
     authorize: (changes = {}) => ({
       from: payer.address,
       to: payee.address,
@@ -121,7 +121,7 @@ const split = (signature: Hex): [number, Hex, Hex] => {
 const fields = (a: Authorization) => [a.from, a.to, a.value, a.validAfter, a.validBefore, a.nonce];
 const vrs = (a: Authorization, signature: Hex) => [...fields(a), ...split(signature)];
 const packed = (a: Authorization, signature: Hex) => [...fields(a), signature];
-// The two overloads have one name; viem picks by the number of arguments.
+// Two overloads share a name; viem selects by the number of arguments.
 
 t.test("is USDC by name, decimals and EIP-712 domain", async (t) => {
   const { chain, read } = await world(t);
@@ -132,7 +132,7 @@ t.test("is USDC by name, decimals and EIP-712 domain", async (t) => {
   t.equal(
     await read("DOMAIN_SEPARATOR"),
     "0x361191522483d32a83e70ae7183b4b9629442c13a78bc9921d6f707911c8c6b0",
-    "the separator Arc Testnet's USDC has",
+    "the separator of Arc Testnet's USDC",
   );
   const other = await testChain(t, {
     chainId: 84532,
@@ -146,7 +146,7 @@ t.test("is USDC by name, decimals and EIP-712 domain", async (t) => {
   t.not(
     separator,
     await read("DOMAIN_SEPARATOR"),
-    "elsewhere the domain follows address and chain",
+    "on another chain and address the domain differs",
   );
   t.equal(await read("isMinter", [chain.admin.address]), true);
 });
@@ -156,11 +156,11 @@ for (const [form, args] of [
   ["(bytes)", packed],
 ] as const) {
   t.test(`transferWithAuthorization ${form} pays once`, async (t) => {
-    const { chain, payer, payee, stranger, authorize, sign, read, send } = await world(t);
+    const { chain, payer, payee, other, authorize, sign, read, send } = await world(t);
     const a = authorize();
     const signature = await sign(payer, "TransferWithAuthorization", { ...a });
     t.equal(await read("authorizationState", [a.from, a.nonce]), false);
-    t.equal(await send(stranger, "transferWithAuthorization", args(a, signature)), "ok");
+    t.equal(await send(other, "transferWithAuthorization", args(a, signature)), "ok");
     t.equal(await read("authorizationState", [a.from, a.nonce]), true);
     t.equal(await read("balanceOf", [payee.address]), 1_500_000n);
     t.equal(await read("balanceOf", [payer.address]), 98_500_000n);
@@ -178,49 +178,49 @@ for (const [form, args] of [
       "both parts of AuthorizationUsed are indexed",
     );
     t.equal(
-      await send(stranger, "transferWithAuthorization", args(a, signature)),
+      await send(other, "transferWithAuthorization", args(a, signature)),
       "FiatTokenV2: authorization is used or canceled",
       "a replay",
     );
   });
 
   t.test(`receiveWithAuthorization ${form} is for the payee only`, async (t) => {
-    const { payer, payee, stranger, authorize, sign, read, send } = await world(t);
+    const { payer, payee, other, authorize, sign, read, send } = await world(t);
     const a = authorize();
     const signature = await sign(payer, "ReceiveWithAuthorization", { ...a });
     t.equal(
-      await send(stranger, "receiveWithAuthorization", args(a, signature)),
+      await send(other, "receiveWithAuthorization", args(a, signature)),
       "FiatTokenV2: caller must be the payee",
     );
     t.equal(
-      await send(stranger, "transferWithAuthorization", args(a, signature)),
+      await send(other, "transferWithAuthorization", args(a, signature)),
       "FiatTokenV2: invalid signature",
-      "and it is no transfer authorization",
+      "it is not a transfer authorization",
     );
     t.equal(await send(payee, "receiveWithAuthorization", args(a, signature)), "ok");
     t.equal(await read("balanceOf", [payee.address]), a.value);
   });
 
-  t.test(`cancelAuthorization ${form} ends an authorization unused`, async (t) => {
-    const { chain, payer, stranger, authorize, sign, read, send } = await world(t);
+  t.test(`cancelAuthorization ${form} cancels an unused authorization`, async (t) => {
+    const { chain, payer, other, authorize, sign, read, send } = await world(t);
     const a = authorize();
     const transfer = await sign(payer, "TransferWithAuthorization", { ...a });
     const cancel = { authorizer: a.from, nonce: a.nonce };
     const signature = await sign(payer, "CancelAuthorization", cancel);
     const cancelArgs = (by: Hex) =>
       form === "(bytes)" ? [a.from, a.nonce, by] : [a.from, a.nonce, ...split(by)];
-    const forged = await sign(stranger, "CancelAuthorization", cancel);
+    const forged = await sign(other, "CancelAuthorization", cancel);
     t.equal(
-      await send(stranger, "cancelAuthorization", cancelArgs(forged)),
+      await send(other, "cancelAuthorization", cancelArgs(forged)),
       "FiatTokenV2: invalid signature",
     );
-    t.equal(await send(stranger, "cancelAuthorization", cancelArgs(signature)), "ok");
+    t.equal(await send(other, "cancelAuthorization", cancelArgs(signature)), "ok");
     t.equal(
-      await send(stranger, "transferWithAuthorization", args(a, transfer)),
+      await send(other, "transferWithAuthorization", args(a, transfer)),
       "FiatTokenV2: authorization is used or canceled",
     );
     t.equal(
-      await send(stranger, "cancelAuthorization", cancelArgs(signature)),
+      await send(other, "cancelAuthorization", cancelArgs(signature)),
       "FiatTokenV2: authorization is used or canceled",
     );
     t.equal(await read("balanceOf", [payer.address]), 100_000_000n);
@@ -234,8 +234,8 @@ for (const [form, args] of [
   });
 }
 
-t.test("times, balance and signatures are refused in real USDC's words", async (t) => {
-  const { chain, payer, stranger, authorize, sign, send } = await world(t);
+t.test("times, balances and signatures are refused with real USDC's messages", async (t) => {
+  const { chain, payer, other, authorize, sign, send } = await world(t);
   const now = (await chain.publicClient.getBlock()).timestamp;
   const attempt = async (
     changes: Partial<Authorization>,
@@ -244,7 +244,7 @@ t.test("times, balance and signatures are refused in real USDC's words", async (
   ): Promise<string> => {
     const a = authorize(changes);
     const signature = mangle(await sign(by, "TransferWithAuthorization", { ...a }));
-    return send(stranger, "transferWithAuthorization", packed(a, signature));
+    return send(other, "transferWithAuthorization", packed(a, signature));
   };
   t.equal(await attempt({ validBefore: now }), "FiatTokenV2: authorization is expired");
   t.equal(
@@ -254,7 +254,7 @@ t.test("times, balance and signatures are refused in real USDC's words", async (
   t.equal(
     await attempt({ validAfter: 1n << 47n, validBefore: (1n << 47n) | FAR }),
     "FiatTokenV2: authorization is not yet valid",
-    "large times are times, no second clock",
+    "large values are ordinary timestamps",
   );
   t.equal(await attempt({ value: 100_000_001n }), "ERC20: transfer amount exceeds balance");
   t.equal(await attempt({ value: 2n ** 256n - 1n }), "ERC20: transfer amount exceeds balance");
@@ -262,7 +262,7 @@ t.test("times, balance and signatures are refused in real USDC's words", async (
     await attempt({ to: "0x0000000000000000000000000000000000000000" }),
     "ERC20: transfer to the zero address",
   );
-  t.equal(await attempt({}, undefined, stranger), "FiatTokenV2: invalid signature");
+  t.equal(await attempt({}, undefined, other), "FiatTokenV2: invalid signature");
   t.equal(
     await attempt({}, (signature) => signature.slice(0, -2) as Hex),
     "ECRecover: invalid signature length",
@@ -290,7 +290,7 @@ function highS(signature: Hex): Hex {
   return `${r}${other.slice(2)}${yParity === 0 ? "1c" : "1b"}`;
 }
 
-t.test("the mangled high-s signature is one ecrecover itself would take", async (t) => {
+t.test("the changed high-s signature is one that ecrecover itself would accept", async (t) => {
   const { payer, chain, authorize, sign } = await world(t);
   const message = authorize();
   const signature = await sign(payer, "TransferWithAuthorization", { ...message });
@@ -303,19 +303,19 @@ t.test("the mangled high-s signature is one ecrecover itself would take", async 
   const recovered = await recoverAddress({ hash, signature: highS(signature) }).catch(() => null);
   t.ok(
     recovered === payer.address || recovered === null,
-    "else the test above would prove nothing",
+    "otherwise the test above would prove nothing",
   );
 });
 
 t.test("a blocked account and a paused token move nothing", async (t) => {
-  const { chain, payer, payee, stranger, authorize, sign, read, send } = await world(t);
+  const { chain, payer, payee, other, authorize, sign, read, send } = await world(t);
   const a = authorize();
   const signature = await sign(payer, "TransferWithAuthorization", { ...a });
-  const pay = () => send(stranger, "transferWithAuthorization", packed(a, signature));
+  const pay = () => send(other, "transferWithAuthorization", packed(a, signature));
   const blocked = "Blacklistable: account is blacklisted";
 
   t.equal(
-    await send(stranger, "blacklist", [payer.address]),
+    await send(other, "blacklist", [payer.address]),
     "Blacklistable: caller is not the blacklister",
   );
   for (const account of [payer, payee]) {
@@ -324,9 +324,9 @@ t.test("a blocked account and a paused token move nothing", async (t) => {
     t.equal(await pay(), blocked);
     t.equal(await send(chain.admin, "unBlacklist", [account.address]), "ok");
   }
-  t.equal(await read("balanceOf", [payer.address]), 100_000_000n, "the balance is as it was");
+  t.equal(await read("balanceOf", [payer.address]), 100_000_000n, "the balance is unchanged");
 
-  t.equal(await send(stranger, "pause", []), "Pausable: caller is not the pauser");
+  t.equal(await send(other, "pause", []), "Pausable: caller is not the pauser");
   t.equal(await send(chain.admin, "pause", []), "ok");
   t.equal(await pay(), "Pausable: paused");
   t.equal(await send(payer, "transfer", [payee.address, 1n]), "Pausable: paused");
@@ -335,45 +335,42 @@ t.test("a blocked account and a paused token move nothing", async (t) => {
   t.equal(await pay(), "ok");
 });
 
-t.test("only the faucet's key mints, and the plain ERC-20 side works", async (t) => {
-  const { chain, payer, payee, stranger, sign, read, send } = await world(t);
-  t.equal(
-    await send(stranger, "mint", [stranger.address, 1n]),
-    "FiatToken: caller is not a minter",
-  );
+t.test("only the faucet's key mints, and the plain ERC-20 functions work", async (t) => {
+  const { chain, payer, payee, other, sign, read, send } = await world(t);
+  t.equal(await send(other, "mint", [other.address, 1n]), "FiatToken: caller is not a minter");
   t.equal(await send(chain.admin, "mint", [payee.address, 7n]), "ok");
   t.equal(await read("totalSupply"), 7n);
   t.equal(await send(payer, "transfer", [payee.address, 3n]), "ok");
   t.equal(
-    await send(stranger, "transferFrom", [payer.address, payee.address, 1n]),
+    await send(other, "transferFrom", [payer.address, payee.address, 1n]),
     "ERC20: transfer amount exceeds allowance",
   );
-  t.equal(await send(payer, "approve", [stranger.address, 5n]), "ok");
-  t.equal(await send(stranger, "transferFrom", [payer.address, payee.address, 2n]), "ok");
-  t.equal(await read("allowance", [payer.address, stranger.address]), 3n);
+  t.equal(await send(payer, "approve", [other.address, 5n]), "ok");
+  t.equal(await send(other, "transferFrom", [payer.address, payee.address, 2n]), "ok");
+  t.equal(await read("allowance", [payer.address, other.address]), 3n);
   t.equal(await read("balanceOf", [payee.address]), 12n);
 
   const permit = {
     owner: payer.address,
-    spender: stranger.address,
+    spender: other.address,
     value: 9n,
     nonce: 0n,
     deadline: FAR,
   };
   const signature = await sign(payer, "Permit", permit);
   const args = [permit.owner, permit.spender, permit.value, permit.deadline];
-  t.equal(await send(stranger, "permit", [...args, ...split(signature)]), "ok");
-  t.equal(await read("allowance", [payer.address, stranger.address]), 9n);
+  t.equal(await send(other, "permit", [...args, ...split(signature)]), "ok");
+  t.equal(await read("allowance", [payer.address, other.address]), 9n);
   t.equal(
-    await send(stranger, "permit", [...args, signature]),
+    await send(other, "permit", [...args, signature]),
     "EIP2612: invalid signature",
     "its nonce is used",
   );
 });
 
 t.test("a smart wallet pays by ERC-1271, and a hostile one does not", async (t) => {
-  const { chain, payer: owner, stranger, payee, authorize, sign, read, send } = await world(t);
-  const wallets = chain.walletClient(stranger);
+  const { chain, payer: owner, other, payee, authorize, sign, read, send } = await world(t);
+  const wallets = chain.walletClient(other);
   const deployed = await chain.publicClient.waitForTransactionReceipt({
     hash: await wallets.deployContract({ ...factoryArtifact, args: [] }),
   });
@@ -393,7 +390,7 @@ t.test("a smart wallet pays by ERC-1271, and a hostile one does not", async (t) 
     return packed(a, await sign(owner, "TransferWithAuthorization", { ...a }));
   };
   const payFrom = async (mode: number): Promise<string> =>
-    send(stranger, "transferWithAuthorization", await signedBy(await create(mode)));
+    send(other, "transferWithAuthorization", await signedBy(await create(mode)));
   const [honest, wrongValue, reverts, burnsAllGas, expensive, twoFaced, anything] = [
     0, 1, 2, 3, 4, 5, 6,
   ] as const;
@@ -413,11 +410,14 @@ t.test("a smart wallet pays by ERC-1271, and a hostile one does not", async (t) 
     }),
     gas: 400_000n,
   });
-  await t.rejects(chain.publicClient.call(await transfer(burnsAllGas)), "no answer within the gas");
+  await t.rejects(
+    chain.publicClient.call(await transfer(burnsAllGas)),
+    "no result within the gas limit",
+  );
   const call = await transfer(twoFaced);
-  await chain.publicClient.call(call); // The free simulation passes,
+  await chain.publicClient.call(call); // The simulation without a gas price passes,
   const sent = await chain.publicClient.waitForTransactionReceipt({
     hash: await wallets.sendTransaction(call),
   });
-  t.equal(sent.status, "reverted", "the transaction that costs gas does not");
+  t.equal(sent.status, "reverted", "but the transaction with one reverts");
 });

@@ -1,4 +1,4 @@
-// A life of `npm start` on a copy of this checkout, and what can go wrong around it.
+// The life cycle of `npm start` on a copy of this checkout, with everything that can go wrong.
 import { once } from "node:events";
 import { createServer } from "node:net";
 import { join } from "node:path";
@@ -17,10 +17,10 @@ import {
 
 const READY = "Ctrl-C stops everything.";
 const RESET = [process.execPath, "server/reset.mjs"];
-/** What takes so long hangs. */
+/** Longer than this counts as hanging. */
 const HANGS_MS = 120_000;
 
-/** Exactly one line on why, and no stack trace. */
+/** Checks for exactly one line with the reason, and no stack trace. */
 function isOneLineRefusal(t: Test, started: Started, reason: RegExp): void {
   const lines = started.output().trim().split("\n");
   t.match(lines.at(-1), reason);
@@ -28,7 +28,7 @@ function isOneLineRefusal(t: Test, started: Started, reason: RegExp): void {
   t.notMatch(started.output(), /^\s+at /m, "no stack trace");
 }
 
-/** How it ended; "still running" when something of it holds on to its output for far too long. */
+/** The exit code, or "still running" if a process still holds its output after the timeout. */
 const endOf = (started: Started): Promise<number | string> =>
   Promise.race([started.ended, delay(HANGS_MS, "still running", { ref: false })]);
 
@@ -45,9 +45,9 @@ interface Life {
   first: Started;
 }
 
-/** Before anything is built: a start that is told to stop while a tool of it works. */
+/** Before anything is built: stops a start while one of its tools works. */
 export async function stopWhileBuilding(t: Test, copy: FreshCopy): Promise<void> {
-  await t.test("SIGTERM to npm while it builds ends the build, too", async (t) => {
+  await t.test("SIGTERM to npm during the build also ends the build", async (t) => {
     const building = startIn(t, copy, {}, NPM_START);
     await printed(building, "Building the web app");
     await until(() => processesIn(copy.dir).length >= 3, "npm, the start and the build are seen");
@@ -64,22 +64,22 @@ export async function firstStart(t: Test, copy: FreshCopy): Promise<Life> {
   const url = `http://127.0.0.1:${port}`;
   const first = startIn(t, copy, env);
   await printed(first, READY, HANGS_MS);
-  t.match(first.output(), `http://localhost:${port}`, "the banner names where to go");
+  t.match(first.output(), `http://localhost:${port}`, "the banner contains the URL");
   t.equal(await answers(`${url}/api/health`), 200);
   t.equal(await answers(`${url}/api/ready`), 200);
   t.equal(await answers(`${url}/`), 200, "the web app");
   return { copy, env, url, first };
 }
 
-/** From the banner to a paid call, with what is in the checkout. */
+/** From the banner to a paid call, with only the checkout. */
 export async function firstPayment(t: Test, { copy, env }: Life): Promise<void> {
-  await t.test("an agent is made and has paid, in two commands", async (t) => {
+  await t.test("two commands create an agent and pay", async (t) => {
     const url = `http://localhost:${env["PORT"]}`;
     const purser = async (...args: string[]) => {
       const command = ["npx", "--no-install", "purser", ...args];
       const started = startIn(t, copy, { PURSER_URL: url }, command);
       t.equal(await started.ended, 0, started.output());
-      // npm may have something to say beside it.
+      // npm may print something else as well.
       const [printed = ""] = /^\{$[\s\S]*?^\}$/m.exec(started.output()) ?? [];
       return JSON.parse(printed) as Record<string, unknown>;
     };
@@ -89,7 +89,7 @@ export async function firstPayment(t: Test, { copy, env }: Life): Promise<void> 
   });
 }
 
-/** What a start beside the running one is told. */
+/** The errors of a second start. */
 export async function refusals(t: Test, { copy, env }: Life): Promise<void> {
   await t.test("a second start on the same data is refused", async (t) => {
     const second = startIn(t, copy, { ...env, PORT: String(await freePort()) });
@@ -100,7 +100,7 @@ export async function refusals(t: Test, { copy, env }: Life): Promise<void> {
     t.match(reset.output(), /Purser is running on .* Stop it first\./);
   });
 
-  await t.test("a busy port is refused, and nothing is left running", async (t) => {
+  await t.test("a busy port is refused, and no process is left", async (t) => {
     const busy = createServer().listen(0, "127.0.0.1");
     await once(busy, "listening");
     t.teardown(() => busy.close());
@@ -112,7 +112,7 @@ export async function refusals(t: Test, { copy, env }: Life): Promise<void> {
     t.same(processesIn(dataDir), []);
   });
 
-  await t.test("bad configuration is listed, all of it", async (t) => {
+  await t.test("all configuration mistakes are listed", async (t) => {
     const bad = startIn(t, copy, { ...env, PORT: "99999", NETWORKS: "eip155:1234567" });
     t.equal(await bad.ended, 1);
     t.match(bad.output(), /PORT must be at most 65535/);
@@ -121,20 +121,20 @@ export async function refusals(t: Test, { copy, env }: Life): Promise<void> {
   });
 }
 
-/** How a person or a supervisor ends what `npm start` began; each must end all of it, in order. */
+/** How a person or a supervisor stops `npm start`; each way must stop all processes in order. */
 const STOPS = {
-  // A terminal signals the whole process group, and npm passes its own signal on besides.
+  // A terminal signals the whole process group, and npm forwards its own signal as well.
   "Ctrl-C": (pid: number) => process.kill(-pid, "SIGINT"),
   "SIGTERM to npm alone": (pid: number) => process.kill(pid, "SIGTERM"),
 };
 
-/** Kills and signals, in the order of how unkind they are. */
+/** Kills and signals, the mildest last. */
 export async function kills(
   t: Test,
   { copy, env, url, first }: Life,
   stop: keyof typeof STOPS,
 ): Promise<void> {
-  await t.test(`killed with -9, it starts again, and ends by ${stop}`, async (t) => {
+  await t.test(`killed with -9, it starts again, and stops with ${stop}`, async (t) => {
     first.process.kill("SIGKILL");
     await first.ended;
     await until(() => processesIn(copy.dir).length === 0, "every child is gone");
@@ -143,14 +143,14 @@ export async function kills(
     t.notMatch(again.output(), /Warning/, "nothing was lost");
     t.notMatch(again.output(), /Building|Installing|Generating/, "nothing is built twice");
     t.equal(await answers(`${url}/api/ready`), 200);
-    t.ok(processesIn(copy.dir).length >= 4, "npm, the server, Postgres and the chain are seen");
+    t.ok(processesIn(copy.dir).length >= 4, "npm, the server, Postgres and the chain run");
     STOPS[stop](again.process.pid ?? 0);
     t.equal(await endOf(again), 0, again.output());
     t.same(processesIn(copy.dir), []);
-    await t.rejects(answers(`${url}/api/health`), "nothing answers");
+    await t.rejects(answers(`${url}/api/health`), "no response");
   });
 
-  await t.test("SIGTERM while it starts, too, ends all of it", async (t) => {
+  await t.test("SIGTERM during the start also stops everything", async (t) => {
     const early = startIn(t, copy, env);
     await printed(early, "Starting Postgres");
     early.process.kill("SIGTERM");

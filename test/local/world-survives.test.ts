@@ -1,5 +1,5 @@
-// Goal: the local world keeps its data through restarts, kills and half-written files, and says in one line
-// what is wrong when it cannot; two starts never share one data folder.
+// Goal: local mode keeps its data through restarts, kills and half-written files, or explains in one line why it
+// cannot; two starts never share a data folder.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import {
@@ -32,7 +32,7 @@ import { childScript } from "../helpers/child-script.ts";
 import { testAccount, testChain } from "../helpers/chain.ts";
 
 const CHAIN_ID = 5042002;
-/** The first port that the system gives to whoever names none; undefined where it does not say. */
+/** The first of the system's ephemeral ports; undefined where the system does not report it. */
 const givenFrom = ((): number | undefined => {
   try {
     return Number.parseInt(readFileSync("/proc/sys/net/ipv4/ip_local_port_range", "utf8"), 10);
@@ -60,16 +60,16 @@ async function start(
   t: Test,
   dir: string,
   only: { postgres?: boolean; chain?: boolean } = {},
-): Promise<LocalWorld & { said: string[] }> {
-  const said: string[] = [];
+): Promise<LocalWorld & { progress: string[] }> {
+  const progress: string[] = [];
   const world = await startLocalWorld({
     dataDir: dir,
     postgres: only.postgres ?? true,
     chain: only.chain ?? true,
-    onProgress: (line) => said.push(line),
+    onProgress: (line) => progress.push(line),
   });
   t.teardown(() => world.stop());
-  return { ...world, said };
+  return { ...world, progress };
 }
 
 async function query<Row>(world: LocalWorld, sql: string): Promise<Row[]> {
@@ -116,22 +116,22 @@ async function eventually(what: string, holds: () => Promise<boolean> | boolean)
   }
 }
 
-const someone = testAccount(77).address;
+const recipient = testAccount(77).address;
 
 t.test("a restart keeps rows, balances, receipts, logs, keys and the chain's port", async (t) => {
   const dir = dataDir(t);
   const first = await start(t, dir);
   await query(first, "CREATE TABLE kept AS SELECT 42 AS answer");
-  const hash = await give(first, someone);
+  const hash = await give(first, recipient);
   const receipt = await reader(first).getTransactionReceipt({ hash });
-  t.equal(await balance(first, someone), 5_000_000n);
+  t.equal(await balance(first, recipient), 5_000_000n);
   t.equal(statSync(join(dir, "secrets.json")).mode & 0o777, 0o600);
   await first.stop();
-  t.notOk(existsSync(join(dir, "lock")), "the folder is free again");
+  t.notOk(existsSync(join(dir, "lock")), "the folder is unlocked");
 
   const second = await start(t, dir);
   t.match(await query(second, "SELECT answer FROM kept"), [{ answer: 42 }]);
-  t.equal(await balance(second, someone), 5_000_000n);
+  t.equal(await balance(second, recipient), 5_000_000n);
   const after = await reader(second).getTransactionReceipt({ hash });
   t.equal(after.blockHash, receipt.blockHash);
   const logs = await reader(second).getLogs({ address: LOCAL_USDC, fromBlock: 0n });
@@ -142,7 +142,7 @@ t.test("a restart keeps rows, balances, receipts, logs, keys and the chain's por
     t.same(second[key], first[key], `the same ${key}`);
   const nowSeconds = BigInt(Math.floor(Date.now() / 1000));
   const block = await reader(second).getBlock();
-  t.ok(nowSeconds - block.timestamp < 5n, "and the chain's clock is the wall clock");
+  t.ok(nowSeconds - block.timestamp < 5n, "the chain's clock is the wall clock");
 });
 
 t.test("a second start on the same folder is refused in one line", async (t) => {
@@ -154,33 +154,30 @@ t.test("a second start on the same folder is refused in one line", async (t) => 
   });
 });
 
-t.test(
-  "a lock left by a dead process, or by another one with its number, is taken over",
-  async (t) => {
-    const dir = dataDir(t);
-    mkdirSync(dir, { recursive: true });
-    const ghost = spawn(process.execPath, ["-e", "0"], { stdio: "ignore" });
-    const identity = identityOf(ghost.pid);
-    await once(ghost, "exit");
-    for (const content of [
-      JSON.stringify({ pid: ghost.pid, identity }),
-      JSON.stringify({ pid: process.pid, identity: "another boot:1" }),
-      '{"pid": 12',
-      "",
-    ]) {
-      writeFileSync(join(dir, "lock"), content);
-      const world = await start(t, dir, { postgres: false, chain: false });
-      await world.stop();
-    }
-    t.pass("four times");
-  },
-);
+t.test("a lock of a dead process, or of another process with its pid, is taken over", async (t) => {
+  const dir = dataDir(t);
+  mkdirSync(dir, { recursive: true });
+  const ghost = spawn(process.execPath, ["-e", "0"], { stdio: "ignore" });
+  const identity = identityOf(ghost.pid);
+  await once(ghost, "exit");
+  for (const content of [
+    JSON.stringify({ pid: ghost.pid, identity }),
+    JSON.stringify({ pid: process.pid, identity: "another boot:1" }),
+    '{"pid": 12',
+    "",
+  ]) {
+    writeFileSync(join(dir, "lock"), content);
+    const world = await start(t, dir, { postgres: false, chain: false });
+    await world.stop();
+  }
+  t.pass("four times");
+});
 
 t.test("Postgres or anvil killed with -9: started again, nothing lost", async (t) => {
   const dir = dataDir(t);
   const world = await start(t, dir);
   await query(world, "CREATE TABLE kept AS SELECT 42 AS answer");
-  const hash = await give(world, someone);
+  const hash = await give(world, recipient);
   const { blockNumber } = await reader(world).getTransactionReceipt({ hash });
   await eventually("a checkpoint with the block", async () => {
     const checkpoint = readFileSync(join(dir, "chain", "checkpoint.json"), "utf8");
@@ -194,18 +191,18 @@ t.test("Postgres or anvil killed with -9: started again, nothing lost", async (t
   process.kill(pidIn(join(dir, "chain", "anvil.pid")), "SIGKILL");
   await eventually("both answer again", async () => {
     const rows = await query<{ answer: number }>(world, "SELECT answer FROM kept");
-    return rows[0]?.answer === 42 && (await balance(world, someone)) === 5_000_000n;
+    return rows[0]?.answer === 42 && (await balance(world, recipient)) === 5_000_000n;
   });
   t.equal((await reader(world).getTransactionReceipt({ hash })).status, "success");
-  t.ok(world.said.some((line) => line.startsWith("Postgres ended unexpectedly")));
-  t.ok(world.said.some((line) => line.startsWith("The local chain ended unexpectedly")));
-  t.ok(await give(world, someone), "and the chain goes on");
+  t.ok(world.progress.some((line) => line.startsWith("Postgres ended unexpectedly")));
+  t.ok(world.progress.some((line) => line.startsWith("The local chain ended unexpectedly")));
+  t.ok(await give(world, recipient), "the chain continues");
 });
 
-t.test("a state anvil only half wrote is passed over for the checkpoint", async (t) => {
+t.test("a state file that anvil wrote only half is skipped for the checkpoint", async (t) => {
   const dir = dataDir(t);
   const first = await start(t, dir, { postgres: false });
-  await give(first, someone);
+  await give(first, recipient);
   await eventually("a checkpoint with the mint", () => existsSync(join(dir, "chain", "head.json")));
   await eventually("its file", async () => {
     const head = await readHead(join(dir, "chain"));
@@ -219,11 +216,11 @@ t.test("a state anvil only half wrote is passed over for the checkpoint", async 
   truncateSync(state, Math.floor(statSync(state).size / 2));
 
   const second = await start(t, dir, { postgres: false });
-  t.equal(await balance(second, someone), 5_000_000n);
+  t.equal(await balance(second, recipient), 5_000_000n);
   t.equal(second.lostFromBlock, undefined);
 });
 
-t.test("a chain that came back older than it was says so", async (t) => {
+t.test("a chain that restarts from an older state is reported", async (t) => {
   const dir = dataDir(t);
   const first = await start(t, dir, { postgres: false });
   await first.stop();
@@ -231,7 +228,7 @@ t.test("a chain that came back older than it was says so", async (t) => {
   const before = files.map((path) => readFileSync(path));
 
   const second = await start(t, dir, { postgres: false });
-  await give(second, someone);
+  await give(second, recipient);
   await eventually(
     "the head is noted",
     async () => (await readHead(join(dir, "chain"))) !== undefined,
@@ -242,64 +239,58 @@ t.test("a chain that came back older than it was says so", async (t) => {
 
   const third = await start(t, dir, { postgres: false });
   t.equal(third.lostFromBlock, head?.number);
-  t.ok(third.said.some((line) => line.startsWith("Warning: the local chain was killed")));
+  t.ok(third.progress.some((line) => line.startsWith("Warning: the local chain was killed")));
+});
+
+t.test("half-written data is recreated where it was empty, and refused otherwise", async (t) => {
+  const dir = dataDir(t);
+  // A first start that died while it created the database.
+  mkdirSync(join(dir, "postgres.new", "base"), { recursive: true });
+  writeFileSync(join(dir, "postgres.new", "postgresql.conf"), "half");
+  mkdirSync(join(dir, "postgres"));
+  mkdirSync(join(dir, "chain"));
+  writeFileSync(join(dir, "chain", "state.json"), '{"block": {"numb');
+  const world = await start(t, dir);
+  t.match(await query(world, "SELECT 1 AS one"), [{ one: 1 }]);
+  t.ok(await give(world, recipient));
+  await world.stop();
+
+  writeFileSync(join(dir, "postgres", "PG_VERSION"), "15\n");
+  await t.rejects(start(t, dir, { chain: false }), {
+    name: "StartError",
+    message: /was made by Postgres 15, this is Postgres 18\. Start fresh with: npm run reset/,
+  });
+  rmSync(join(dir, "postgres", "PG_VERSION"));
+  await t.rejects(start(t, dir, { chain: false }), { name: "StartError", message: /is damaged/ });
+  const secrets = join(dir, "secrets.json");
+  truncateSync(secrets, 40);
+  await t.rejects(start(t, dir, { chain: false }), {
+    name: "StartError",
+    message: /secrets\.json is damaged/,
+  });
+  t.equal(statSync(secrets).size, 40, "the damaged file is kept for recovery");
+});
+
+t.test("a postmaster.pid with the pid of another process does not block the start", async (t) => {
+  const dir = dataDir(t);
+  const first = await start(t, dir, { chain: false });
+  const pidFile = join(dir, "postgres", "postmaster.pid");
+  const lines = readFileSync(pidFile, "utf8").split("\n");
+  await first.stop();
+  const owner = statSync(join(dir, "postgres"));
+  const bystander = spawn("sleep", ["60"], {
+    stdio: "ignore",
+    ...(process.getuid?.() === 0 && { uid: owner.uid, gid: owner.gid, cwd: "/" }),
+  });
+  t.teardown(() => bystander.kill());
+  writeFileSync(pidFile, [bystander.pid, ...lines.slice(1)].join("\n"));
+  const second = await start(t, dir, { chain: false });
+  t.match(await query(second, "SELECT 1 AS one"), [{ one: 1 }]);
+  t.equal(bystander.exitCode, null, "the other process is still running");
 });
 
 t.test(
-  "half-written data is made anew where nothing was in it, and refused where something was",
-  async (t) => {
-    const dir = dataDir(t);
-    // A first start that died in the middle of setting the database up.
-    mkdirSync(join(dir, "postgres.new", "base"), { recursive: true });
-    writeFileSync(join(dir, "postgres.new", "postgresql.conf"), "half");
-    mkdirSync(join(dir, "postgres"));
-    mkdirSync(join(dir, "chain"));
-    writeFileSync(join(dir, "chain", "state.json"), '{"block": {"numb');
-    const world = await start(t, dir);
-    t.match(await query(world, "SELECT 1 AS one"), [{ one: 1 }]);
-    t.ok(await give(world, someone));
-    await world.stop();
-
-    writeFileSync(join(dir, "postgres", "PG_VERSION"), "15\n");
-    await t.rejects(start(t, dir, { chain: false }), {
-      name: "StartError",
-      message: /was made by Postgres 15, this is Postgres 18\. Start fresh with: npm run reset/,
-    });
-    rmSync(join(dir, "postgres", "PG_VERSION"));
-    await t.rejects(start(t, dir, { chain: false }), { name: "StartError", message: /is damaged/ });
-    const secrets = join(dir, "secrets.json");
-    truncateSync(secrets, 40);
-    await t.rejects(start(t, dir, { chain: false }), {
-      name: "StartError",
-      message: /secrets\.json is damaged/,
-    });
-    t.equal(statSync(secrets).size, 40, "and the damaged file is left for rescue");
-  },
-);
-
-t.test(
-  "a postmaster.pid whose number now belongs to another process does not block the start",
-  async (t) => {
-    const dir = dataDir(t);
-    const first = await start(t, dir, { chain: false });
-    const pidFile = join(dir, "postgres", "postmaster.pid");
-    const lines = readFileSync(pidFile, "utf8").split("\n");
-    await first.stop();
-    const owner = statSync(join(dir, "postgres"));
-    const bystander = spawn("sleep", ["60"], {
-      stdio: "ignore",
-      ...(process.getuid?.() === 0 && { uid: owner.uid, gid: owner.gid, cwd: "/" }),
-    });
-    t.teardown(() => bystander.kill());
-    writeFileSync(pidFile, [bystander.pid, ...lines.slice(1)].join("\n"));
-    const second = await start(t, dir, { chain: false });
-    t.match(await query(second, "SELECT 1 AS one"), [{ one: 1 }]);
-    t.equal(bystander.exitCode, null, "and the bystander lives");
-  },
-);
-
-t.test(
-  "children that outlived their warden and their server are ended by the next start",
+  "the next start ends child processes that outlived their supervisor and server",
   async (t) => {
     const dir = dataDir(t);
     const holder = spawn(process.execPath, [childScript("test/local/world.child.ts"), dir], {
@@ -311,8 +302,8 @@ t.test(
       pidIn(join(dir, "postgres.pid")),
       pidIn(join(dir, "chain", "anvil.pid")),
     ];
-    // A SIGKILL of everything but the children, as an out-of-memory killer might do it; first a stop, so
-    // that none of the killed can react to the death of another.
+    // Kills everything but the children, like an out-of-memory killer; SIGSTOP first, so that no process reacts to
+    // the death of another.
     const victims = [holder.pid ?? 0, parentOf(postgres), parentOf(anvil)];
     for (const pid of victims) process.kill(pid, "SIGSTOP");
     for (const pid of victims) process.kill(pid, "SIGKILL");
@@ -326,7 +317,7 @@ t.test(
   },
 );
 
-t.test("the server killed with -9: its children leave by themselves", async (t) => {
+t.test("when the server is killed with -9, its children end by themselves", async (t) => {
   const dir = dataDir(t);
   const holder = spawn(process.execPath, [childScript("test/local/world.child.ts"), dir], {
     stdio: ["ignore", "pipe", "inherit"],
@@ -339,12 +330,12 @@ t.test("the server killed with -9: its children leave by themselves", async (t) 
   await eventually("all gone", () =>
     [...pids, ...wardens].every((pid) => identityOf(pid) === null),
   );
-  t.notOk(existsSync(join(dir, "postgres", "postmaster.pid")), "Postgres shut down in order");
+  t.notOk(existsSync(join(dir, "postgres", "postmaster.pid")), "Postgres shut down cleanly");
   const world = await start(t, dir);
   t.match(await query(world, "SELECT 1 AS one"), [{ one: 1 }]);
 });
 
-t.test("another chain at our port is never taken for ours", async (t) => {
+t.test("another chain at the stored port is never mistaken for the local one", async (t) => {
   const other = await testChain(t);
   const dir = dataDir(t);
   mkdirSync(dir, { recursive: true });
@@ -360,8 +351,8 @@ t.test("another chain at our port is never taken for ours", async (t) => {
   t.not(world.rpcUrl, other.rpcUrl);
 });
 
-t.test("another program at our port, which is no chain, says so by its name", async (t) => {
-  // It reads what comes, and so sees who hangs up; it never answers.
+t.test("another program at the stored port that is not a chain is reported", async (t) => {
+  // It accepts connections and reads, but never responds.
   const squatter = createServer((socket) => {
     socket.on("error", () => undefined).resume();
   }).listen(0, "127.0.0.1");
@@ -374,7 +365,7 @@ t.test("another program at our port, which is no chain, says so by its name", as
   t.teardown(() => rmSync(dir, { recursive: true, force: true }));
   const options = { binary, dir, port, chainId: CHAIN_ID, keepState: true, removeIfAbandoned };
   await t.rejects(startAnvil(options), { message: /another program responds at/ });
-  t.ok(existsSync(dir), "nobody has abandoned its folder");
+  t.ok(existsSync(dir), "the folder of a failed start is kept");
 });
 
 const cannotTell =
@@ -382,20 +373,24 @@ const cannotTell =
     ? false
     : "this system gives away all ports, or does not say which";
 
-t.test("a free port is none that the system gives to others", { skip: cannotTell }, async (t) => {
-  const ports = await Promise.all(Array.from({ length: 20 }, freePort));
-  t.ok(
-    ports.every((port) => port > 10_080 && port < (givenFrom ?? 0)),
-    `${ports.join(", ")}, before ${givenFrom}`,
-  );
-  for (const port of ports) {
-    const server = createServer().listen(port, "127.0.0.1");
-    await once(server, "listening");
-    server.close();
-  }
-});
+t.test(
+  "a free port is outside of the system's ephemeral range",
+  { skip: cannotTell },
+  async (t) => {
+    const ports = await Promise.all(Array.from({ length: 20 }, freePort));
+    t.ok(
+      ports.every((port) => port > 10_080 && port < (givenFrom ?? 0)),
+      `${ports.join(", ")}, before ${givenFrom}`,
+    );
+    for (const port of ports) {
+      const server = createServer().listen(port, "127.0.0.1");
+      await once(server, "listening");
+      server.close();
+    }
+  },
+);
 
-t.test("a folder that cannot be used is one line, and nothing is left running", async (t) => {
+t.test("an unusable folder is reported in one line, and no process is left", async (t) => {
   const dir = dataDir(t);
   const parent = join(dir, "..");
   writeFileSync(join(parent, "file"), "");
@@ -420,7 +415,7 @@ t.test("a folder that cannot be used is one line, and nothing is left running", 
 });
 
 t.test(
-  "an idle chain's node is restarted from a trimmed state, and keeps what happened",
+  "an idle chain's node is restarted from a trimmed state, and keeps its transactions",
   async (t) => {
     const dir = dataDir(t);
     mkdirSync(dir, { recursive: true });
@@ -437,21 +432,21 @@ t.test(
       rpcUrl: chain.rpcUrl,
       faucetPrivateKey: testAccount(0).privateKey,
     } as LocalWorld;
-    const hash = await give(world, someone);
+    const hash = await give(world, recipient);
     const anvil = pidIn(join(dir, "chain", "anvil.pid"));
-    // It may be on its way out before this is answered.
+    // The node may stop before it responds.
     await rpc(chain.rpcUrl, "anvil_mine", [600]).catch(() => undefined);
     await eventually("a new node", () => pidIn(join(dir, "chain", "anvil.pid")) !== anvil);
-    await eventually("it answers", async () => (await balance(world, someone)) === 5_000_000n);
+    await eventually("it answers", async () => (await balance(world, recipient)) === 5_000_000n);
     const client = reader(world);
-    t.ok((await client.getBlockNumber()) >= 200n, "the height goes on");
+    t.ok((await client.getBlockNumber()) >= 200n, "the block height continues");
     t.equal((await client.getTransactionReceipt({ hash })).status, "success");
     const logs = await client.getLogs({ address: LOCAL_USDC, fromBlock: 0n });
     t.ok(logs.some((log) => log.transactionHash === hash));
   },
 );
 
-t.test("trimming drops old empty blocks only", async (t) => {
+t.test("trimming removes only old empty blocks", async (t) => {
   const block = (number: number, transactions: unknown[] = []) => ({
     header: { number: `0x${number.toString(16)}` },
     transactions,
@@ -463,7 +458,7 @@ t.test("trimming drops old empty blocks only", async (t) => {
     accounts: { untouched: true },
   };
   const trimmed = withoutOldBlocks(state);
-  t.equal(trimmed.blocks.length, 2_003, "genesis, the one with a transaction, the newest 2,001");
+  t.equal(trimmed.blocks.length, 2_003, "genesis, the block with a transaction, the newest 2,001");
   t.ok(trimmed.blocks.some(({ header }) => header.number === "0x7"));
   t.same(trimmed.transactions, state.transactions);
   t.same(trimmed.accounts, { untouched: true });

@@ -1,4 +1,4 @@
-// Starts a local world in the folder it is given, says so, and waits to be killed.
+// Starts local mode in the given folder, prints "ready", and waits to be killed.
 import { startLocalWorld } from "../../server/local/world.ts";
 
 await startLocalWorld({

@@ -1,4 +1,5 @@
-// Goal: the demo endpoint sells live chain statistics, once per payment also after a restart, and is listed from the first start.
+// Goal: the demo endpoint sells live chain statistics, one response per payment even after a restart, and is listed
+// from the first start.
 import {
   decodePaymentRequiredHeader,
   decodePaymentResponseHeader,
@@ -62,7 +63,7 @@ t.test("stock clients buy live statistics", async (t) => {
   const paidIn = await chain.publicClient.getTransactionReceipt({
     hash: receipt.transaction as `0x${string}`,
   });
-  // Read before the payment was settled: the block of the payment is not there yet.
+  // Read before the payment settles: its block is not included.
   t.ok(BigInt(stats.height) < paidIn.blockNumber && stats.height >= 0);
   const block = await chain.publicClient.getBlock({ blockNumber: BigInt(stats.height) });
   t.match(stats, {
@@ -81,43 +82,47 @@ t.test("stock clients buy live statistics", async (t) => {
   t.equal((await balanceOf(chain, payee)) - before, 2000n);
 });
 
-t.test("one payment, one answer: twenty at once, then again, then after a restart", async (t) => {
-  const service = await testApp(t, { listen: true });
-  const { chain, database } = service;
-  const payer = testAccount(3);
-  await chain.mint(payer.address, 1_000_000n);
-  const { headers } = await proofFor(chain, payer, await termsOf(service));
-  const show = (to: TestApp) => fetch(demoUrl(to), { headers });
+t.test(
+  "one payment buys one response: with twenty parallel requests, later, and after a restart",
+  async (t) => {
+    const service = await testApp(t, { listen: true });
+    const { chain, database } = service;
+    const payer = testAccount(3);
+    await chain.mint(payer.address, 1_000_000n);
+    const { headers } = await proofFor(chain, payer, await termsOf(service));
+    const show = (to: TestApp) => fetch(demoUrl(to), { headers });
 
-  const answers = await Promise.all(Array.from({ length: 20 }, () => show(service)));
-  t.equal(answers.filter(({ status }) => status === 200).length, 1);
-  const refused = answers.filter(({ status }) => status === 402);
-  t.equal(refused.length, 19);
-  for (const answer of refused) t.match(receiptOf(answer), { success: false });
-  t.equal(await balanceOf(chain, payer.address), 999_000n);
+    const answers = await Promise.all(Array.from({ length: 20 }, () => show(service)));
+    t.equal(answers.filter(({ status }) => status === 200).length, 1);
+    const refused = answers.filter(({ status }) => status === 402);
+    t.equal(refused.length, 19);
+    for (const answer of refused) t.match(receiptOf(answer), { success: false });
+    t.equal(await balanceOf(chain, payer.address), 999_000n);
 
-  const again = await show(service);
-  t.equal(again.status, 402);
-  t.match(receiptOf(again), { success: false, errorReason: "duplicate_settlement" });
-  t.equal(again.headers.get("cache-control"), "no-store");
+    const again = await show(service);
+    t.equal(again.status, 402);
+    t.match(receiptOf(again), { success: false, errorReason: "duplicate_settlement" });
+    t.equal(again.headers.get("cache-control"), "no-store");
 
-  await service.app.close();
-  const restarted = await testApp(t, { listen: true, chain, database });
-  // Another origin is another resource; the proof's terms still fit, so only the facilitator's memory refuses.
-  const later = await show(restarted);
-  t.equal(later.status, 402);
-  t.match(receiptOf(later), { success: false, errorReason: "duplicate_settlement" });
-  t.equal(await balanceOf(chain, payer.address), 999_000n);
-});
+    await service.app.close();
+    const restarted = await testApp(t, { listen: true, chain, database });
+    // Another origin is another resource; but the proof's terms still match, so only the facilitator's record refuses
+    // it.
+    const later = await show(restarted);
+    t.equal(later.status, 402);
+    t.match(receiptOf(later), { success: false, errorReason: "duplicate_settlement" });
+    t.equal(await balanceOf(chain, payer.address), 999_000n);
+  },
+);
 
-t.test("a payer's own identifier makes no second answer", async (t) => {
+t.test("a payment identifier of the payer buys no second response", async (t) => {
   const service = await testApp(t, { listen: true });
   const { chain } = service;
   const payer = testAccount(6);
   await chain.mint(payer.address, 1_000_000n);
   const { payload } = await proofFor(chain, payer, await termsOf(service));
-  // With this extension a facilitator may repeat its answer to the same caller. Here the caller is
-  // the paywall, and the text comes from whoever shows the proof.
+  // With this extension, a facilitator may repeat its response to the same caller. Here the caller is the paywall,
+  // and the identifier comes from the client that shows the proof.
   const extensions = {
     ...payload.extensions,
     "payment-identifier": { info: { required: false, id: "pay_0123456789abcdef" }, schema: {} },
@@ -129,7 +134,7 @@ t.test("a payer's own identifier makes no second answer", async (t) => {
   t.equal((await show()).status, 402);
 });
 
-t.test("one payment, one answer, whichever replica is shown it", async (t) => {
+t.test("one payment buys one response, on any replica", async (t) => {
   const first = await testApp(t, { listen: true });
   const { chain, database } = first;
   const second = await testApp(t, { listen: true, chain, database });
@@ -148,7 +153,7 @@ t.test("one payment, one answer, whichever replica is shown it", async (t) => {
   }
 });
 
-t.test("an agent buys it by its listing, and the use is counted", async (t) => {
+t.test("an agent buys it through its listing, and the use is counted", async (t) => {
   const service = await testApp(t, {
     listen: true,
     configure: (config) => {
@@ -176,7 +181,7 @@ t.test("an agent buys it by its listing, and the use is counted", async (t) => {
   await until(async () => (await listings(service))[0]?.uses === 1);
 });
 
-t.test("a chain that does not answer costs nothing", async (t) => {
+t.test("nothing is charged while the chain is unreachable", async (t) => {
   const service = await testApp(t, { listen: true });
   const { chain } = service;
   const payer = testAccount(4);
@@ -188,10 +193,14 @@ t.test("a chain that does not answer costs nothing", async (t) => {
   t.match(await answer.json(), { code: "chain_unavailable" });
   await chain.start();
   t.equal(await balanceOf(chain, payer.address), 1_000_000n);
-  t.equal((await fetch(demoUrl(service), { headers })).status, 200, "the same proof, now served");
+  t.equal(
+    (await fetch(demoUrl(service), { headers })).status,
+    200,
+    "the same proof is served afterwards",
+  );
 });
 
-t.test("listed from the first start, once, and pinned anew when it moves", async (t) => {
+t.test("listed from the first start, once, and updated when its URL changes", async (t) => {
   const service = await testApp(t, { listen: true });
   const { chain, database } = service;
   await until(async () => (await listings(service)).length > 0);

@@ -1,4 +1,5 @@
-// Goal: owners list what really asks for money, at pinned terms; everybody finds it; nobody changes another's.
+// Goal: owners list endpoints that really require payment, with pinned terms; everyone can find them; nobody can
+// change another owner's listing.
 import type { FastifyInstance } from "fastify";
 import t from "tap";
 import type { ListingWire } from "../../server/schemas/listings.ts";
@@ -39,7 +40,7 @@ t.test("the life of a listing", async (t) => {
   const service = await testApp(t, reaching(shop));
   const { app } = service;
   const owner = await signIn(service);
-  const stranger = await signIn(service);
+  const otherOwner = await signIn(service);
   const create = (body: object, by: SignedInOwner | undefined = owner) =>
     send<ListingWire>(app, "POST", "/api/listings", by, {
       name: "Weather",
@@ -73,7 +74,7 @@ t.test("the life of a listing", async (t) => {
     uses: 0,
   });
 
-  t.test("what a paid fetch is held to is pinned", async (t) => {
+  t.test("the terms for a paid fetch are pinned", async (t) => {
     t.match(await app.listingRegistry.forFetch(id), {
       id,
       host: shop.host,
@@ -90,14 +91,14 @@ t.test("the life of a listing", async (t) => {
 
   t.test("the same endpoint is listed once per owner", async (t) => {
     t.match(await create({}), { status: 409, body: { code: "conflict" } });
-    const second = await create({}, stranger);
+    const second = await create({}, otherOwner);
     t.equal(second.status, 201);
-    t.equal((await send(app, "DELETE", `/api/listings/${second.body.id}`, stranger)).status, 200);
+    t.equal((await send(app, "DELETE", `/api/listings/${second.body.id}`, otherOwner)).status, 200);
   });
 
-  t.test("only its owner changes or removes it, and only signed in", async (t) => {
+  t.test("only its owner can change or remove it, with a session", async (t) => {
     const url = `/api/listings/${id}`;
-    for (const by of [undefined, stranger]) {
+    for (const by of [undefined, otherOwner]) {
       const status = by ? 404 : 401;
       t.equal((await send(app, "PATCH", url, by, { name: "Mine now" })).status, status);
       t.equal((await send(app, "DELETE", url, by)).status, status);
@@ -134,11 +135,11 @@ t.test("the life of a listing", async (t) => {
     t.equal((await send(app, "PATCH", url, owner, { payTo: SELLER })).status, 422);
   });
 
-  t.test("a paused listing is its owner's business", async (t) => {
+  t.test("a paused listing is visible only to its owner", async (t) => {
     const url = `/api/listings/${id}`;
     t.equal((await send(app, "PATCH", url, owner, { status: "paused" })).status, 200);
     t.equal((await send(app, "GET", url)).status, 404);
-    t.equal((await send(app, "GET", url, stranger)).status, 404);
+    t.equal((await send(app, "GET", url, otherOwner)).status, 404);
     t.match(await send(app, "GET", url, owner), { status: 200, body: { status: "paused" } });
     const visible = await send<Page>(app, "GET", "/api/listings?limit=100");
     t.notOk(visible.body.items.some((item) => item.id === id));
@@ -148,7 +149,7 @@ t.test("the life of a listing", async (t) => {
     });
   });
 
-  t.test("an endpoint that asks for nothing payable is not listed", async (t) => {
+  t.test("an endpoint without an acceptable payment requirement is not listed", async (t) => {
     const url = `${shop.origin}/other`;
     const cases: [() => void, number, string][] = [
       [() => (shop.answer = "200"), 502, "upstream_invalid_402"],
@@ -213,12 +214,16 @@ t.test("finding a listing", async (t) => {
 
   t.same(await find("limit=100"), all, "newest first");
   t.same(await find("search=RAIN"), ["Item 3"]);
-  t.same(await find("search=item+rain"), ["Item 3"], "every word, anywhere");
-  t.same(await find("search=100%25"), ["Item 3"], "a percent sign is a percent sign");
+  t.same(await find("search=item+rain"), ["Item 3"], "every word must match, in any field");
+  t.same(await find("search=100%25"), ["Item 3"], "a percent sign is no wildcard");
   t.same(await find("search=rain_fall"), ["Item 3"]);
   t.same(await find("search=rainxfall"), []);
   t.same(await find("category=odd"), ["Item 5", "Item 3", "Item 1"]);
-  t.same(await find("maxPrice=0.002"), ["Item 1", "Item 0"], "equal to the maximum fits");
+  t.same(
+    await find("maxPrice=0.002"),
+    ["Item 1", "Item 0"],
+    "a price equal to the maximum matches",
+  );
   t.same(await find("network=eip155:5042002&limit=100"), all);
   t.same(await find("network=base"), []);
   t.same(await find("mine=true", owner), all);
@@ -231,7 +236,7 @@ t.test("finding a listing", async (t) => {
   t.match(await send(app, "GET", "/api/listings?limit=0"), { status: 422 });
   t.match(await send(app, "GET", "/api/listings?cursor=nonsense"), { status: 422 });
 
-  // NUL, which Postgres cannot take, is the caller's mistake wherever it is put.
+  // NUL, which Postgres does not accept, is a validation error in every field.
   for (const url of ["/%00", "?search=%00", "?category=a%00", "?network=%00"])
     t.match(await send(app, "GET", `/api/listings${url}`), { status: 422 }, url);
   t.match(await send(app, "GET", "/api/x402/discovery/search?query=%00"), { status: 422 });
@@ -241,7 +246,7 @@ t.test("finding a listing", async (t) => {
     body: { thirdParty: { name: "a b" } },
   });
 
-  // Pages stay stable while listings arrive.
+  // Pages are stable while listings are added.
   const seen: string[] = [];
   let cursor: string | null = "";
   while (cursor !== null) {
@@ -280,7 +285,7 @@ t.test("bait and switch: a fetch by listing pays the pinned terms or nothing", a
     });
     return { status: answer.statusCode, body: answer.json<{ code: string }>() };
   };
-  const heal = async () => {
+  const reactivate = async () => {
     await app.pool.query("UPDATE listings SET next_probe_at = now() WHERE id = $1", [id]);
     await app.reprobeListings();
     t.match(await app.listingRegistry.forFetch(id), { status: "active" });
@@ -288,31 +293,31 @@ t.test("bait and switch: a fetch by listing pays the pinned terms or nothing", a
   for (const change of [{ payTo: thief }, { amount: "5001" }]) {
     const before = { ...shop.terms };
     Object.assign(shop.terms, change);
-    const asked = shop.requests.length;
+    const requestsBefore = shop.requests.length;
     t.match(await fetchIt(), { status: 403, body: { code: "listing_mismatch" } });
-    t.equal(shop.requests.length, asked + 1, "asked once, paid nothing");
+    t.equal(shop.requests.length, requestsBefore + 1, "one request, no payment");
     await until(async () => (await app.listings.get(id, undefined)).status === "failing");
     t.equal((await app.listings.get(id, undefined)).flag, "listing_mismatch");
     t.match(await fetchIt(), { status: 409, body: { code: "listing_not_active" } });
     Object.assign(shop.terms, before);
-    await heal();
+    await reactivate();
   }
   const { rows } = await app.pool.query("SELECT 1 FROM settlements");
-  t.equal(rows.length, 0, "nothing was ever signed");
+  t.equal(rows.length, 0, "nothing was signed");
 });
 
-t.test("nothing but GET is sent to a host that did not agree to it", async (t) => {
+t.test("only GET is sent to a host that did not agree to more", async (t) => {
   const shop = await seller(t);
   const service = await testApp(t, reaching(shop));
   const { app } = service;
   const owner = await signIn(service);
-  const stranger = await signIn(service);
+  const otherOwner = await signIn(service);
   const url = `${shop.origin}/order`;
   const list = (by: SignedInOwner) =>
     send<ListingWire>(app, "POST", "/api/listings", by, { name: "Order", url, method: "POST" });
   const methods = () => new Set(shop.requests.map(({ method }) => method));
 
-  for (const owners of [undefined, [], ["nonsense"], [stranger.account.address]]) {
+  for (const owners of [undefined, [], ["nonsense"], [otherOwner.account.address]]) {
     shop.owners = owners;
     const refused = await list(owner);
     t.match(refused, { status: 403, body: { code: "proof_of_control_required" } });
@@ -320,12 +325,12 @@ t.test("nothing but GET is sent to a host that did not agree to it", async (t) =
     const probe = { url, method: "POST" };
     t.match(await send(app, "POST", "/api/listings/probe", owner, probe), { status: 403 });
   }
-  t.same([...methods()], ["GET"], "the endpoint itself was never asked");
+  t.same([...methods()], ["GET"], "the endpoint itself got no request");
 
   shop.owners = [owner.account.address];
   const listed = await list(owner);
   t.match(listed, { status: 201, body: { method: "POST", status: "active" } });
-  t.equal((await list(stranger)).status, 403, "the file names one owner, not everybody");
+  t.equal((await list(otherOwner)).status, 403, "the file names one owner only");
   const reprobe = async () => {
     await app.pool.query("UPDATE listings SET next_probe_at = now() WHERE source = 'owner'");
     await app.reprobeListings();
@@ -344,7 +349,7 @@ t.test("nothing but GET is sent to a host that did not agree to it", async (t) =
   t.equal(shop.requests.filter(({ method }) => method === "POST").length, posts);
 });
 
-t.test("an owner has so many listings, and a host", async (t) => {
+t.test("listings are limited per owner and per host", async (t) => {
   const shop = await seller(t);
   const service = await testApp(t, reaching(shop));
   const { app } = service;
@@ -368,7 +373,7 @@ t.test("an owner has so many listings, and a host", async (t) => {
     );
   await copy(49, "'', source, owner_id");
   t.match(await list(owner, "too-many"), { status: 409, body: { code: "listing_quota_exceeded" } });
-  t.equal((await list(other, "mine")).status, 201, "an owner's quota is its own");
+  t.equal((await list(other, "mine")).status, 201, "each owner has a separate quota");
 
   await app.pool.query("INSERT INTO owners (id, address) VALUES ('own_crowd', $1)", [
     `0x${"cd".repeat(20)}`,
@@ -376,10 +381,14 @@ t.test("an owner has so many listings, and a host", async (t) => {
   await copy(150, "'b', source, 'own_crowd'");
   t.match(await list(other, "crowded"), { body: { code: "proof_of_control_required" } });
   shop.owners = [other.account.address];
-  t.equal((await list(other, "crowded")).status, 201, "who controls the host is not crowded out");
+  t.equal(
+    (await list(other, "crowded")).status,
+    201,
+    "the host's own listings are exempt from the host's limit",
+  );
 });
 
-t.test("nothing hidden is in a listing's words, whoever wrote them", async (t) => {
+t.test("invisible characters are removed from a listing's text by any author", async (t) => {
   const shop = await seller(t);
   const service = await testApp(t, reaching(shop));
   const { app } = service;
@@ -389,7 +398,7 @@ t.test("nothing hidden is in a listing's words, whoever wrote them", async (t) =
   ).join("");
   const hidden = `\u202e\u2066\u200b\ufeff\u00ad\u3164\ufe0f${tags}\u0007`;
   const dirty = `Cafe\u0301${hidden} cre\u0300me`;
-  shop.says = { description: dirty, mimeType: `text/${hidden}plain`, serviceName: dirty };
+  shop.resourceFields = { description: dirty, mimeType: `text/${hidden}plain`, serviceName: dirty };
   shop.extensions = { bazaar: { info: { output: { example: dirty } }, [dirty]: [dirty] } };
   const url = `${shop.origin}/words`;
   const created = await send<ListingWire>(app, "POST", "/api/listings", owner, {
@@ -405,7 +414,7 @@ t.test("nothing hidden is in a listing's words, whoever wrote them", async (t) =
   const discovered = await send(app, "GET", "/api/x402/discovery/resources");
   for (const answer of [created, probed, shown, discovered]) {
     const text = JSON.stringify(answer.body);
-    t.match(text, "Caf\u00e9 cr\u00e8me", "what can be read is kept, in one spelling");
+    t.match(text, "Caf\u00e9 cr\u00e8me", "readable text is kept, in one Unicode normalization");
     t.notMatch(text, /[\p{Cc}\p{Cf}\p{Default_Ignorable_Code_Point}]/u);
   }
   t.match(await send(app, "PATCH", `/api/listings/${id}`, owner, { name: hidden.slice(0, 7) }), {

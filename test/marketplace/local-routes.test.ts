@@ -1,4 +1,4 @@
-// Goal: the local world has a faucet and a demo wallet; anywhere else they do not exist.
+// Goal: local mode has a faucet and a demo wallet; they do not exist in any other mode.
 import t from "tap";
 import { parseAbi } from "viem";
 import { privateKeyToAddress } from "viem/accounts";
@@ -6,7 +6,7 @@ import { testApp } from "../helpers/app.ts";
 import { testAccount } from "../helpers/chain.ts";
 import { reaching } from "./seller.ts";
 
-t.test("in production shape there is nothing", async (t) => {
+t.test("they do not exist in production", async (t) => {
   const { app } = await testApp(t);
   for (const [method, url] of [
     ["POST", "/api/local/faucet"],
@@ -20,10 +20,10 @@ t.test("in production shape there is nothing", async (t) => {
   t.notMatch((await app.inject("/openapi.json")).body, "/api/local");
 });
 
-t.test("in the local world the faucet really mints", async (t) => {
+t.test("in local mode, the faucet mints", async (t) => {
   const { app, chain } = await testApp(t, reaching());
   const to = testAccount(77).address;
-  const ask = async (payload: object) => {
+  const requestFaucet = async (payload: object) => {
     const answer = await app.inject({ method: "POST", url: "/api/local/faucet", payload });
     return {
       status: answer.statusCode,
@@ -37,13 +37,13 @@ t.test("in the local world the faucet really mints", async (t) => {
       functionName: "balanceOf",
       args: [to],
     });
-  const usual = await ask({ address: to });
+  const usual = await requestFaucet({ address: to });
   t.match(usual, { status: 200, body: { success: true, address: to, amount: "100" } });
   t.equal(await balance(), 100_000_000n);
   const receipt = await chain.publicClient.getTransactionReceipt({ hash: usual.body.txHash });
   t.equal(receipt.status, "success");
   const many = await Promise.all(
-    Array.from({ length: 5 }, () => ask({ address: to, amount: "0.5" })),
+    Array.from({ length: 5 }, () => requestFaucet({ address: to, amount: "0.5" })),
   );
   t.same(
     many.map(({ status }) => status),
@@ -52,10 +52,13 @@ t.test("in the local world the faucet really mints", async (t) => {
   t.equal(new Set(many.map(({ body }) => body.txHash)).size, 5);
   t.equal(await balance(), 102_500_000n);
   for (const amount of ["10001", "0", "-1", "1e3", "0.0000001", ""])
-    t.match(await ask({ address: to, amount }), { status: 422, body: { code: "invalid_amount" } });
+    t.match(await requestFaucet({ address: to, amount }), {
+      status: 422,
+      body: { code: "invalid_amount" },
+    });
   for (const address of ["0x1", "me", to.replace("0x", "0X")])
-    t.match(await ask({ address }), { status: 422, body: { code: "invalid_address" } });
-  t.match(await ask({ address: to, more: 1 }), { status: 422 });
+    t.match(await requestFaucet({ address }), { status: 422, body: { code: "invalid_address" } });
+  t.match(await requestFaucet({ address: to, more: 1 }), { status: 422 });
 
   const info = await app.inject({
     url: "/api/local/info",
@@ -70,5 +73,8 @@ t.test("in the local world the faucet really mints", async (t) => {
   t.equal(info.headers["cache-control"], "no-store");
 
   await chain.stop();
-  t.match(await ask({ address: to }), { status: 503, body: { code: "chain_unavailable" } });
+  t.match(await requestFaucet({ address: to }), {
+    status: 503,
+    body: { code: "chain_unavailable" },
+  });
 });

@@ -1,4 +1,5 @@
-// Goal: a listing follows what its endpoint really does, without haste, once per round, and never for the paused.
+// Goal: a listing follows the behaviour of its endpoint: after several failures, once per round, and never while it
+// is paused.
 import t, { type Test } from "tap";
 import { nextProbeInMs } from "../../server/plugins/marketplace/round.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
@@ -32,7 +33,7 @@ const ownerId = async ({ app }: TestApp, address: string): Promise<string> => {
 const makeDue = ({ app }: TestApp) =>
   app.pool.query("UPDATE listings SET next_probe_at = now() WHERE source <> 'built-in'");
 
-t.test("failing after three failures, active again at once", async (t) => {
+t.test("failing after three failures, active again after one success", async (t) => {
   const { shop, service, id } = await listed(t);
   const { app } = service;
   const round = async () => {
@@ -51,7 +52,7 @@ t.test("failing after three failures, active again at once", async (t) => {
   t.match(await round(), { status: "active", failures: 0, flag: null, statusReason: null });
 });
 
-t.test("changed terms count at once; a lower price is welcome", async (t) => {
+t.test("changed terms take effect at once; a lower price is accepted", async (t) => {
   const { shop, service, id } = await listed(t);
   const { app } = service;
   const round = async () => {
@@ -77,7 +78,7 @@ t.test("changed terms count at once; a lower price is welcome", async (t) => {
   });
 });
 
-t.test("two replicas probe a due listing once; a paused one is left alone", async (t) => {
+t.test("two replicas probe a due listing once; a paused one is not probed", async (t) => {
   const { shop, service } = await listed(t);
   const replica = await testApp(t, {
     ...reaching(shop),
@@ -85,7 +86,7 @@ t.test("two replicas probe a due listing once; a paused one is left alone", asyn
     chain: service.chain,
   });
   await makeDue(service);
-  const asked = shop.requests.length;
+  const requestsBefore = shop.requests.length;
   const counts = await Promise.all([
     service.app.reprobeListings(),
     replica.app.reprobeListings(),
@@ -95,14 +96,14 @@ t.test("two replicas probe a due listing once; a paused one is left alone", asyn
     counts.reduce((sum, count) => sum + count, 0),
     1,
   );
-  t.equal(shop.requests.length, asked + 1);
+  t.equal(shop.requests.length, requestsBefore + 1);
   await service.app.pool.query("UPDATE listings SET status = 'paused' WHERE source = 'owner'");
   await makeDue(service);
   t.equal(await service.app.reprobeListings(), 0);
-  t.equal(shop.requests.length, asked + 1);
+  t.equal(shop.requests.length, requestsBefore + 1);
 });
 
-t.test("the job queue of a running service probes by itself", async (t) => {
+t.test("the job queue of a running service probes on schedule", async (t) => {
   const { shop, service, id } = await listed(t);
   await makeDue(service);
   shop.terms.amount = "9999";
@@ -112,7 +113,7 @@ t.test("the job queue of a running service probes by itself", async (t) => {
   t.match(await running.app.listings.get(id, undefined), { flag: "listing_mismatch" });
 });
 
-t.test("the distance between probes grows with failures and stays bounded", async (t) => {
+t.test("the interval between probes grows with failures up to a maximum", async (t) => {
   const middle = () => 0.5;
   t.equal(nextProbeInMs(0, middle), 15 * 60_000);
   t.same(

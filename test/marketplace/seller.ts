@@ -12,13 +12,13 @@ export interface Seller {
   origin: string;
   host: string;
   requests: { method: string; path: string; hasBody: boolean }[];
-  /** Changed by tests. */
+  /** Tests change these. */
   terms: { payTo: string; amount: string; asset: string; network: string; scheme: string };
   answer: "402" | "200" | "500" | "redirect" | "garbage" | "hang-up" | "hang";
-  /** What its 402 says of itself. */
-  says: Record<string, unknown>;
+  /** Extra fields for `resource` in its 402. */
+  resourceFields: Record<string, unknown>;
   extensions: Record<string, unknown> | undefined;
-  /** Whom its well-known file names; undefined: it has none. */
+  /** The owners in its well-known file; undefined: no file. */
   owners: string[] | undefined;
 }
 
@@ -42,7 +42,7 @@ export async function seller(t: Pick<Test, "teardown">): Promise<Seller> {
       scheme: "exact",
     },
     answer: "402",
-    says: {},
+    resourceFields: {},
     extensions: undefined,
     owners: undefined,
   };
@@ -72,7 +72,7 @@ export async function seller(t: Pick<Test, "teardown">): Promise<Seller> {
         url: `${state.origin}${path}`,
         description: "Weather",
         mimeType: "application/json",
-        ...state.says,
+        ...state.resourceFields,
       },
       ...(state.extensions && { extensions: state.extensions }),
       accepts: [
@@ -88,7 +88,7 @@ export async function seller(t: Pick<Test, "teardown">): Promise<Seller> {
   return state;
 }
 
-/** A local-world app that may reach these sellers. */
+/** Options for an app in local mode that may reach these sellers. */
 export const reaching = (...sellers: Seller[]): TestAppOptions => ({
   env: { FETCH_PRIVATE_ORIGINS: sellers.map(({ origin }) => origin).join(",") },
   configure: (config) => {

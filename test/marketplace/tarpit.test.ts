@@ -1,4 +1,5 @@
-// Goal: however many sellers never answer, the jobs that money waits for stay on time, and honest sellers are still asked.
+// Goal: sellers that never respond do not delay the jobs that payments depend on, and honest sellers are still
+// probed.
 // Tier: full (follows real block times or socket timeouts).
 import t, { type Test } from "tap";
 import { ROUND } from "../../server/plugins/marketplace/round.ts";
@@ -9,10 +10,10 @@ import { until } from "../helpers/until.ts";
 import { reaching, seller } from "./seller.ts";
 
 const TARPITS = 120;
-/** Far less than a round of hanging probes takes, and far more than a sweep. */
+/** Much less than a round of hanging probes, and much more than a sweep. */
 const ON_TIME_MS = ROUND.roundMs / 2;
 
-/** One honest listing, and 120 at other hosts that accept the connection and say nothing. */
+/** One honest listing, and 120 at other hosts that accept connections and never respond. */
 async function tarpits(t: Test, options: { listen?: boolean } = {}) {
   const honest = await seller(t);
   const tarpit = await seller(t);
@@ -27,7 +28,7 @@ async function tarpits(t: Test, options: { listen?: boolean } = {}) {
     payload: JSON.stringify({ name: "Honest", url: `${honest.origin}/weather` }),
   });
   const { id } = list.json<{ id: string }>();
-  // Each has a host of its own in the table, as names under one domain have.
+  // Each row has its own host, as subdomains of one domain would have.
   await app.pool.query(
     `INSERT INTO listings (id, source, name, url, method, host, pay_to, asset, network, price, price_ceiling,
                            status, requirement, next_probe_at)
@@ -40,10 +41,10 @@ async function tarpits(t: Test, options: { listen?: boolean } = {}) {
   return { ...service, honest, tarpit, id };
 }
 
-t.test("safety jobs run on time while rounds of hanging probes run", async (t) => {
+t.test("safety jobs run on time during rounds of hanging probes", async (t) => {
   const { app, tarpit } = await tarpits(t, { listen: true });
-  // As two minutes of the clock would: with one queue for all, they take both workers.
-  // The queue makes its tables when the service has begun to listen, step by step, and plans when they are whole.
+  // As cron would within two minutes: with a single queue, they would occupy both workers.
+  // The queue creates its tables after the service begins to listen, and schedules jobs when they exist.
   const isPlanned = async (): Promise<boolean> => {
     const { rows } = await app.pool.query(
       "SELECT 1 FROM graphile_worker.jobs WHERE key = 'cron:listings-probe'",
@@ -54,7 +55,7 @@ t.test("safety jobs run on time while rounds of hanging probes run", async (t) =
   for (let times = 0; times < 2; times += 1) await app.jobs.enqueue("listings-probe", {});
   await until(() => tarpit.requests.length >= 4, 20_000);
   const isWaiting = async (name: string) => {
-    // SQL of the test: the queue's own view of what is due; what is planned for later does not wait.
+    // Reads the queue's tables for due jobs; jobs scheduled for later are not waiting.
     const { rows } = await app.pool.query(
       "SELECT 1 FROM graphile_worker.jobs WHERE task_identifier = $1 AND run_at <= now()",
       [name],
@@ -71,17 +72,17 @@ t.test("safety jobs run on time while rounds of hanging probes run", async (t) =
   t.ok(await isWaiting("listings-probe"), "the probes were still hanging");
 });
 
-t.test("a round ends on time, and asks who answered before first", async (t) => {
+t.test("a round ends on time, and first probes the hosts that responded before", async (t) => {
   const { app, honest, tarpit, id } = await tarpits(t);
   await app.pool.query("UPDATE listings SET failures = 1 WHERE id LIKE 'lst_tar%'");
   honest.terms.amount = "4000";
   const startedAt = performance.now();
-  const asked = await app.reprobeListings({ ...ROUND, roundMs: 4_000 });
+  const probed = await app.reprobeListings({ ...ROUND, roundMs: 4_000 });
   const tookMs = performance.now() - startedAt;
   // All of them would take minutes.
   t.ok(tookMs < 60_000, `${Math.round(tookMs)} ms`);
-  t.ok(asked < 20, `${asked} of ${TARPITS + 1} asked in one round`);
-  t.equal((await app.listings.get(id, undefined)).priceAtomic, 4000n, "the honest one was asked");
+  t.ok(probed < 20, `${probed} of ${TARPITS + 1} probed in one round`);
+  t.equal((await app.listings.get(id, undefined)).priceAtomic, 4000n, "the honest one was probed");
   const flags = await app.pool.query<{ flag: string | null; failures: number }>(
     "SELECT flag, failures FROM listings WHERE id LIKE 'lst_tar%' AND last_probed_at IS NOT NULL",
   );
@@ -89,14 +90,14 @@ t.test("a round ends on time, and asks who answered before first", async (t) => 
   t.ok(flags.rows.every(({ failures }) => failures === 2));
 });
 
-t.test("a host is asked one thing at a time, and no more once it let us wait", async (t) => {
+t.test("one probe per host at a time, and no more in this round after a timeout", async (t) => {
   const { app, tarpit } = await tarpits(t);
   await app.pool.query("UPDATE listings SET host = 'tar.example' WHERE id LIKE 'lst_tar%'");
   await app.reprobeListings({ ...ROUND, roundMs: 15_000 });
   t.equal(tarpit.requests.length, 1);
 });
 
-t.test("nominations wait in a line of their own", async (t) => {
+t.test("nominations have a separate queue", async (t) => {
   const { app, honest, tarpit, id } = await tarpits(t);
   await app.pool.query(
     "UPDATE listings SET next_probe_at = now() + interval '1 hour' WHERE id <> $1",

@@ -1,4 +1,5 @@
-// Goal: a merchant sees what was settled to its own wallet and nothing else, exports it, and keys it makes itself open nothing that is closed.
+// Goal: a merchant sees and exports only the settlements to its own wallet, and a key that it creates itself gives
+// no extra access.
 import t, { type Test } from "tap";
 import type { Hex } from "viem";
 import { AMPLE_GAS, testApp, type TestApp } from "../helpers/app.ts";
@@ -6,14 +7,14 @@ import { testChain } from "../helpers/chain.ts";
 import { freshNonce, signIn, siweMessage, verify } from "../helpers/owner.ts";
 import { post, signedPayment } from "../facilitator/payments.ts";
 import { deployWallet } from "../facilitator/wallets.ts";
-import { ask, merchantWorld, newAccount, pay } from "./world.ts";
+import { send, merchantWorld, newAccount, pay } from "./world.ts";
 
 interface Listed {
   items: { id: string; amount: string; status: string; payer: string; network: string }[];
   nextCursor: string | null;
 }
 
-t.test("what a merchant sees", async (t) => {
+t.test("a merchant's data", async (t) => {
   const ctx = await merchantWorld(t);
   const { app, chain, database, merchant, payer } = ctx;
   const payTo = merchant.account.address;
@@ -23,15 +24,15 @@ t.test("what a merchant sees", async (t) => {
     await pay(ctx, payTo, "250000"),
     await pay(ctx, payTo, "2000000"),
   ];
-  const theirs = await pay(ctx, rival.account.address, "990000");
+  const rivalsId = await pay(ctx, rival.account.address, "990000");
   const list = async (query = "", owner = merchant): Promise<Listed> => {
-    const answer = await ask(ctx, owner, "GET", `/api/merchant/settlements${query}`);
+    const answer = await send(ctx, owner, "GET", `/api/merchant/settlements${query}`);
     t.equal(answer.status, 200, JSON.stringify(answer.body));
     return answer.body as unknown as Listed;
   };
   const amounts = async (query: string) => (await list(query)).items.map(({ amount }) => amount);
 
-  await t.test("its own, by every filter and page", async (t) => {
+  await t.test("its own settlements, by every filter and page", async (t) => {
     t.same(await amounts(""), ["2", "0.25", "1"]);
     t.same(await amounts("?minimum=1"), ["2", "1"]);
     t.same(await amounts("?status=settled&minimum=2"), ["2"]);
@@ -56,27 +57,27 @@ t.test("what a merchant sees", async (t) => {
       ["?network=eip155:1", "validation_failed"],
       ["?from=yesterday", "validation_failed"],
     ] as const)
-      t.match(await ask(ctx, merchant, "GET", `/api/merchant/settlements${query}`), {
+      t.match(await send(ctx, merchant, "GET", `/api/merchant/settlements${query}`), {
         status: 422,
         body: { code },
       });
   });
 
-  await t.test("never another wallet's, nor what was paid without a facilitator", async (t) => {
+  await t.test("never those of another wallet, nor payments without the facilitator", async (t) => {
     t.same(
       (await list("", rival)).items.map(({ id }) => id),
-      [theirs],
+      [rivalsId],
     );
-    for (const id of [ids[0] ?? "", theirs]) {
-      const [owner, other] = id === theirs ? [rival, merchant] : [merchant, rival];
-      t.equal((await ask(ctx, owner, "GET", `/api/merchant/settlements/${id}`)).status, 200);
-      t.equal((await ask(ctx, other, "GET", `/api/merchant/settlements/${id}`)).status, 404);
+    for (const id of [ids[0] ?? "", rivalsId]) {
+      const [owner, other] = id === rivalsId ? [rival, merchant] : [merchant, rival];
+      t.equal((await send(ctx, owner, "GET", `/api/merchant/settlements/${id}`)).status, 200);
+      t.equal((await send(ctx, other, "GET", `/api/merchant/settlements/${id}`)).status, 404);
       t.equal(
-        (await ask(ctx, other, "POST", `/api/merchant/settlements/${id}/refund`, {})).status,
+        (await send(ctx, other, "POST", `/api/merchant/settlements/${id}/refund`, {})).status,
         404,
       );
     }
-    t.same((await list("", await signIn(ctx, payer))).items, [], "a payer is no merchant");
+    t.same((await list("", await signIn(ctx, payer))).items, [], "a payer is not a merchant");
   });
 
   await t.test("totals, days, failures, and refusals of known merchants only", async (t) => {
@@ -94,7 +95,7 @@ t.test("what a merchant sees", async (t) => {
     await post(app, "verify", await signedPayment({ chain, payer: poor, payTo: unknown }));
     await post(app, "verify", { ...broke, paymentRequirements: { payTo, network: "nowhere" } });
     await app.keepRefusals();
-    const { body } = await ask(ctx, merchant, "GET", "/api/merchant?days=7");
+    const { body } = await send(ctx, merchant, "GET", "/api/merchant?days=7");
     t.match(body, {
       address: payTo,
       network: null,
@@ -111,10 +112,10 @@ t.test("what a merchant sees", async (t) => {
     const { rows } = await database.pool.query<{ sum: string }>(
       "SELECT sum(count)::int8 AS sum FROM merchant_refusals",
     );
-    t.equal(Number(rows[0]?.sum), 2, "nothing is kept of addresses nobody knows");
+    t.equal(Number(rows[0]?.sum), 2, "nothing is stored for unknown addresses");
   });
 
-  await t.test("as CSV that starts no formula, in chunks", async (t) => {
+  await t.test("CSV without formulas, in chunks", async (t) => {
     const answer = await app.inject({
       url: "/api/merchant/settlements.csv?minimum=1",
       headers: merchant.headers,
@@ -176,17 +177,17 @@ t.test("what a merchant sees", async (t) => {
       (await list("", owner)).items.map((item) => item.id),
       [id],
     );
-    t.equal((await ask(ctx, owner, "GET", "/api/merchant/settlements/pay_elsewhere")).status, 404);
-    t.match((await ask(ctx, owner, "GET", "/api/merchant")).body, {
+    t.equal((await send(ctx, owner, "GET", "/api/merchant/settlements/pay_elsewhere")).status, 404);
+    t.match((await send(ctx, owner, "GET", "/api/merchant")).body, {
       network: `eip155:${chain.chainId}`,
       totals: { settled: 1, volume: "0.3" },
     });
   });
 });
 
-/** Makes a key, and answers how it settles. */
+/** Creates a key, and returns a function that calls verify or settle with it. */
 async function withKey(ctx: TestApp, owner: Awaited<ReturnType<typeof signIn>>) {
-  const made = await ask(ctx, owner, "POST", "/api/merchant/keys", { label: "shop" });
+  const made = await send(ctx, owner, "POST", "/api/merchant/keys", { label: "shop" });
   const apiKey = String(made.body["apiKey"]);
   const id = (made.body["key"] as { id: string }).id;
   const headers = { authorization: `Bearer ${apiKey}`, "content-type": "application/json" };
@@ -238,73 +239,85 @@ t.test("keys of merchants", async (t: Test) => {
   const admitted = await signIn(open, boss);
   const self = await signIn(open);
   const mine = await withKey(open, self);
-  const theirs = await withKey(open, admitted);
+  const admittedKey = await withKey(open, admitted);
 
-  await t.test("a self-made one is a stranger's at the gas, an admitted one is not", async (t) => {
-    t.match(mine.apiKey, /^purser_mk_[0-9A-Za-z]{39}$/);
-    const stranger = await mine.send("settle", await payment(self.account.address));
-    t.match(stranger.body, { success: true });
-    t.ok((await gasOf(open, stranger.body["paymentId"]))?.includes("strangers"));
-    const known = await theirs.send("settle", await payment(boss.address));
-    t.match(known.body, { success: true });
-    const accounts = await gasOf(open, known.body["paymentId"]);
-    t.match(accounts, [/^merchant:own_/, "merchants"]);
-    t.match((await ask(open, admitted, "GET", "/api/merchant")).body, { admitted: true });
-  });
+  await t.test(
+    "gas for a self-created key comes from the third parties' budget, for an admitted merchant from its own",
+    async (t) => {
+      t.match(mine.apiKey, /^purser_mk_[0-9A-Za-z]{39}$/);
+      const notAdmitted = await mine.send("settle", await payment(self.account.address));
+      t.match(notAdmitted.body, { success: true });
+      t.ok((await gasOf(open, notAdmitted.body["paymentId"]))?.includes("strangers"));
+      const known = await admittedKey.send("settle", await payment(boss.address));
+      t.match(known.body, { success: true });
+      const accounts = await gasOf(open, known.body["paymentId"]);
+      t.match(accounts, [/^merchant:own_/, "merchants"]);
+      t.match((await send(open, admitted, "GET", "/api/merchant")).body, { admitted: true });
+    },
+  );
 
-  await t.test("where strangers are kept out, it opens nothing until it is admitted", async (t) => {
-    const body = await payment(self.account.address);
-    const at = (app: TestApp, key: string) =>
-      app.app.inject({
+  await t.test(
+    "on a closed facilitator, a key has no access until the merchant is admitted",
+    async (t) => {
+      const body = await payment(self.account.address);
+      const at = (app: TestApp, key: string) =>
+        app.app.inject({
+          method: "POST",
+          url: "/api/x402/verify",
+          headers: { authorization: `Bearer ${key}`, "content-type": "application/json" },
+          payload: JSON.stringify(body),
+        });
+      for (const app of [closed, keyed])
+        t.match((await at(app, mine.apiKey)).json(), {
+          code: "merchant_not_admitted",
+          status: 403,
+        });
+      t.match((await at(closed, admittedKey.apiKey)).json(), { isValid: true });
+      t.match((await at(keyed, "operators-own-key")).json(), { isValid: true });
+      t.match((await at(closed, "operators-own-key")).json(), { code: "invalid_api_key" });
+      const none = await closed.app.inject({
         method: "POST",
         url: "/api/x402/verify",
-        headers: { authorization: `Bearer ${key}`, "content-type": "application/json" },
-        payload: JSON.stringify(body),
+        payload: body,
       });
-    for (const app of [closed, keyed])
-      t.match((await at(app, mine.apiKey)).json(), { code: "merchant_not_admitted", status: 403 });
-    t.match((await at(closed, theirs.apiKey)).json(), { isValid: true });
-    t.match((await at(keyed, "operators-own-key")).json(), { isValid: true });
-    t.match((await at(closed, "operators-own-key")).json(), { code: "invalid_api_key" });
-    const none = await closed.app.inject({
-      method: "POST",
-      url: "/api/x402/verify",
-      payload: body,
-    });
-    t.match(none.json(), { code: "missing_api_key" });
-    t.match((await ask(closed, self, "GET", "/api/merchant")).body, {
-      needsKey: true,
-      admitted: false,
-    });
-  });
+      t.match(none.json(), { code: "missing_api_key" });
+      t.match((await send(closed, self, "GET", "/api/merchant")).body, {
+        needsKey: true,
+        admitted: false,
+      });
+    },
+  );
 
-  await t.test("kept as a hash, listed by a hint, and dead everywhere once revoked", async (t) => {
-    const { rows } = await open.database.pool.query("SELECT * FROM merchant_keys");
-    t.notOk(JSON.stringify(rows).includes(mine.apiKey));
-    const { body } = await ask(open, self, "GET", "/api/merchant/keys");
-    t.match(body, { items: [{ id: mine.id, label: "shop", revokedAt: null }] });
-    t.notOk(JSON.stringify(body).includes(mine.apiKey.slice(14, -4)));
-    t.notOk(open.logs.join("").includes(mine.apiKey), "nor in a log");
-    t.equal((await ask(open, admitted, "DELETE", `/api/merchant/keys/${mine.id}`)).status, 404);
-    t.equal((await ask(closed, self, "DELETE", `/api/merchant/keys/${mine.id}`)).status, 200);
-    t.match(await mine.send("verify", await payment(self.account.address)), {
-      status: 401,
-      body: { code: "api_key_revoked" },
-    });
-    t.equal((await ask(open, self, "DELETE", `/api/merchant/keys/${mine.id}`)).status, 200);
-    const forged = `${mine.apiKey.slice(0, -1)}${mine.apiKey.endsWith("0") ? "1" : "0"}`;
-    const other = await keyed.app.inject({
-      method: "POST",
-      url: "/api/x402/verify",
-      headers: { authorization: `Bearer ${forged}` },
-      payload: {},
-    });
-    t.match(other.json(), { code: "invalid_api_key" });
-    const made = await Promise.all(
-      Array.from({ length: 25 }, () => ask(open, self, "POST", "/api/merchant/keys", {})),
-    );
-    t.equal(made.filter(({ status }) => status === 201).length, 20, "20 alive at most");
-    const audit = await ask(open, self, "GET", "/api/audit");
-    t.match(JSON.stringify(audit.body), /merchant_key\.revoked/);
-  });
+  await t.test(
+    "stored as a hash, listed with a hint, and refused everywhere once revoked",
+    async (t) => {
+      const { rows } = await open.database.pool.query("SELECT * FROM merchant_keys");
+      t.notOk(JSON.stringify(rows).includes(mine.apiKey));
+      const { body } = await send(open, self, "GET", "/api/merchant/keys");
+      t.match(body, { items: [{ id: mine.id, label: "shop", revokedAt: null }] });
+      t.notOk(JSON.stringify(body).includes(mine.apiKey.slice(14, -4)));
+      t.notOk(open.logs.join("").includes(mine.apiKey), "not in a log");
+      t.equal((await send(open, admitted, "DELETE", `/api/merchant/keys/${mine.id}`)).status, 404);
+      t.equal((await send(closed, self, "DELETE", `/api/merchant/keys/${mine.id}`)).status, 200);
+      t.match(await mine.send("verify", await payment(self.account.address)), {
+        status: 401,
+        body: { code: "api_key_revoked" },
+      });
+      t.equal((await send(open, self, "DELETE", `/api/merchant/keys/${mine.id}`)).status, 200);
+      const forged = `${mine.apiKey.slice(0, -1)}${mine.apiKey.endsWith("0") ? "1" : "0"}`;
+      const other = await keyed.app.inject({
+        method: "POST",
+        url: "/api/x402/verify",
+        headers: { authorization: `Bearer ${forged}` },
+        payload: {},
+      });
+      t.match(other.json(), { code: "invalid_api_key" });
+      const made = await Promise.all(
+        Array.from({ length: 25 }, () => send(open, self, "POST", "/api/merchant/keys", {})),
+      );
+      t.equal(made.filter(({ status }) => status === 201).length, 20, "at most 20 active keys");
+      const audit = await send(open, self, "GET", "/api/audit");
+      t.match(JSON.stringify(audit.body), /merchant_key\.revoked/);
+    },
+  );
 });

@@ -1,4 +1,5 @@
-// Goal: what a merchant reads costs what its own settlements cost: with 60,000 of others no statement reads theirs, nor a table from end to end.
+// Goal: a merchant's reads cost only as much as its own settlements: with 60,000 of others, no statement reads
+// theirs or scans a table.
 import t from "tap";
 import { testApp } from "../helpers/app.ts";
 import { signIn } from "../helpers/owner.ts";
@@ -6,13 +7,13 @@ import { createPool } from "../../server/infra/db/pool.ts";
 import { makeRefund } from "../../server/plugins/merchants/refund-store.ts";
 import { keepRefusals } from "../../server/plugins/merchants/refusals.ts";
 import { databaseWithPlans, recordScans, type Scan } from "../conventions/plans.ts";
-import { ask } from "./world.ts";
+import { send } from "./world.ts";
 
 const OTHERS = 300;
 const EACH = 200;
 const BIG = new Set(["settlements", "refunds"]);
 
-t.test("plans of a merchant's reads", async (t) => {
+t.test("query plans of a merchant's reads", async (t) => {
   const database = await databaseWithPlans(t);
   const ctx = await testApp(t, { database });
   const { app } = ctx;
@@ -35,9 +36,9 @@ t.test("plans of a merchant's reads", async (t) => {
   const scans = recordScans(app.pool, app.prismaPool);
   const read = async (path: string): Promise<Record<string, unknown>> => {
     const before = scans.length;
-    const { status, body } = await ask(ctx, merchant, "GET", `/api/merchant${path}`);
+    const { status, body } = await send(ctx, merchant, "GET", `/api/merchant${path}`);
     t.equal(status, 200, path);
-    t.ok(scans.length > before, `${path} was looked into`);
+    t.ok(scans.length > before, `plans of ${path} were recorded`);
     return body;
   };
   const bad = (): Scan[] =>
@@ -88,16 +89,16 @@ t.test("plans of a merchant's reads", async (t) => {
   t.same(made, { outcome: "made" });
   t.ok(locked.length > 0);
   scans.push(...locked);
-  // Nothing is in it yet: a small table is read as a whole.
+  // The refunds table is empty: Postgres scans small tables.
   t.same(
     bad().filter(({ statement }) => !/FROM refunds r/.test(statement)),
     [],
   );
   t.ok(
     scans.some(({ index }) => index === "settlements_payee_idx"),
-    "its index serves",
+    "its index is used",
   );
   const before = bad().length;
   await app.pool.query("SELECT count(*) FROM settlements WHERE error_message = 'has no index'");
-  t.ok(bad().length > before, "a scan from end to end is seen");
+  t.ok(bad().length > before, "a full scan is detected");
 });

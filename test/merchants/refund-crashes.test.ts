@@ -1,11 +1,12 @@
-// Goal: whenever the process is killed during a refund, it is paid once or not at all, its part is taken exactly as long as it may be paid, and what provably ended unpaid gives it back.
+// Goal: whenever the process is killed during a refund, it is paid once or not at all; its amount is reserved as
+// long as it may be paid, and released when it provably was not.
 // Tier: full (kills at every step of one more flow).
 import t, { type Test } from "tap";
 import { killedMidway } from "../spending/replica.helper.ts";
 import { expectGasIsAccounted } from "../helpers/engine-invariants.ts";
 import { until } from "../helpers/until.ts";
 import {
-  ask,
+  send,
   balanceOf,
   merchantWorld,
   pay,
@@ -16,10 +17,10 @@ import {
 
 const usdc = 1_000_000n;
 
-t.test("killed between any two lines", async (t) => {
+t.test("killed at every step", async (t) => {
   const ctx = await merchantWorld(t);
   const { merchant, payer, database } = ctx;
-  // The last one holds the rows of the gas budget, which the others would wait for.
+  // The last one holds locks on the gas budget, for which the others would wait.
   const points = ["locked", "recorded", "committed", "accepted"] as const;
   const refunds = [];
   for (const point of points) {
@@ -37,44 +38,44 @@ t.test("killed between any two lines", async (t) => {
       body: { authorization },
     })),
   );
-  // What was committed is paid although nobody asks again.
+  // A committed refund is paid without a repeat.
   await until(async () => (await balanceOf(ctx, payer.address)) === before + usdc);
   for (const [index, { point, id, authorization }] of refunds.entries())
-    await t.test(`when ${point}`, async (t) => {
+    await t.test(`killed at ${point}`, async (t) => {
       const { rows } = await database.pool.query("SELECT 1 FROM refunds WHERE settlement_id = $1", [
         id,
       ]);
       t.equal(rows.length, point === "committed" ? 1 : 0, "all of it or nothing");
-      const again = await ask(ctx, merchant, "POST", refundUrl(id), { authorization });
+      const again = await send(ctx, merchant, "POST", refundUrl(id), { authorization });
       t.match(again, { status: 200, body: { status: "settled", amount: "1" } });
       const paid = new Set([...points.slice(0, index + 1), "committed"]).size;
       t.equal(await balanceOf(ctx, payer.address), before + BigInt(paid) * usdc, "paid once");
-      t.match(await ask(ctx, merchant, "POST", refundUrl(id), {}), {
+      t.match(await send(ctx, merchant, "POST", refundUrl(id), {}), {
         body: { code: "not_refundable" },
       });
     });
   await expectGasIsAccounted(t, ctx.database.pool);
 });
 
-t.test("unknown stays unknown, and only a proven end gives the part back", async (t: Test) => {
+t.test("unknown stays unknown, and only a proven end releases the amount", async (t: Test) => {
   const ctx = await merchantWorld(t, { env: { SETTLE_WAIT_MS: "1500" } });
   const { app, chain, merchant, payer, database } = ctx;
   const id = await pay(ctx, merchant.account.address);
   const authorization = await signedRefund(ctx, merchant, id);
-  // The wallet is emptied after the check: the token refuses for now, and nobody knows for how long.
+  // The wallet is emptied after the check: the token refuses for now, and it is unknown for how long.
   app.refundFaults.at = async (point) => {
     if (point === "accepted") await empty(ctx);
   };
-  const waiting = await ask(ctx, merchant, "POST", refundUrl(id), { authorization });
+  const waiting = await send(ctx, merchant, "POST", refundUrl(id), { authorization });
   delete app.refundFaults.at;
   t.match(waiting, { status: 202, body: { status: "pending" } });
   const taken = async () =>
-    (await ask(ctx, merchant, "GET", `/api/merchant/settlements/${id}`)).body;
+    (await send(ctx, merchant, "GET", `/api/merchant/settlements/${id}`)).body;
   t.match(await taken(), { refunded: "1", refundable: "0" });
-  t.match(await ask(ctx, merchant, "POST", refundUrl(id), {}), {
+  t.match(await send(ctx, merchant, "POST", refundUrl(id), {}), {
     body: { code: "not_refundable" },
   });
-  // Its time is over: the next block proves that it was not used.
+  // The authorization has expired: the next block proves that it was not used.
   await database.pool.query(
     "UPDATE settlements SET valid_before = extract(epoch FROM now()) WHERE kind = 'refund'",
   );
@@ -84,24 +85,28 @@ t.test("unknown stays unknown, and only a proven end gives the part back", async
   });
   t.match(await taken(), { refunds: [{ status: "failed", txHash: null }] });
   t.match(
-    await ask(ctx, merchant, "POST", refundUrl(id), { authorization }),
+    await send(ctx, merchant, "POST", refundUrl(id), { authorization }),
     { status: 200, body: { status: "failed" } },
-    "the same again tells how it ended",
+    "a repeat returns the result",
   );
   await database.pool.query("UPDATE settlements SET final_at = NULL WHERE kind = 'refund'");
-  t.match(await taken(), { refundable: "0", refunds: [{ status: "pending" }] }, "not final: taken");
+  t.match(
+    await taken(),
+    { refundable: "0", refunds: [{ status: "pending" }] },
+    "not final: still reserved",
+  );
   await database.pool.query("UPDATE settlements SET final_at = now() WHERE kind = 'refund'");
   const before = await balanceOf(ctx, payer.address);
   await chain.mint(merchant.account.address, usdc);
   const second = await signedRefund(ctx, merchant, id);
   t.not(second.order["nonce"], authorization.order["nonce"], "another transfer");
-  t.match(await ask(ctx, merchant, "POST", refundUrl(id), { authorization: second }), {
+  t.match(await send(ctx, merchant, "POST", refundUrl(id), { authorization: second }), {
     status: 200,
   });
   t.equal(await balanceOf(ctx, payer.address), before + usdc);
 });
 
-/** All that the merchant holds goes elsewhere. */
+/** Moves the merchant's whole balance away. */
 async function empty(ctx: World): Promise<void> {
   const { chain, merchant } = ctx;
   const account = merchant.account;

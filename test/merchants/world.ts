@@ -1,4 +1,4 @@
-// A merchant who was paid, and what it does here: settlements, refunds, keys.
+// A merchant that was paid, with helpers for its settlements and refunds.
 import type { Test } from "tap";
 import type { Address, Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
@@ -21,7 +21,7 @@ export async function merchantWorld(t: Test, options: TestAppOptions = {}) {
 
 type Paying = Pick<TestApp, "app" | "chain"> & { payer: PrivateKeyAccount };
 
-/** Settles a payment to this address, and answers its id. */
+/** Settles a payment to this address, and returns its id. */
 export async function pay(
   { app, chain, payer }: Paying,
   payTo: Address,
@@ -46,7 +46,7 @@ export type Owner = Pick<SignedInOwner, "headers"> & {
   account: Pick<PrivateKeyAccount, "signTypedData">;
 };
 
-export async function ask(
+export async function send(
   { app, config }: Pick<TestApp, "app" | "config">,
   owner: Pick<SignedInOwner, "headers">,
   method: "GET" | "POST" | "DELETE",
@@ -56,7 +56,7 @@ export async function ask(
   const answer = await app.inject({
     method,
     url,
-    // One session, whichever replica it is shown to.
+    // One session works on all replicas; the origin differs.
     headers: { ...owner.headers, origin: config.publicUrl },
     ...(body !== undefined && { payload: JSON.stringify(body) }),
   });
@@ -65,17 +65,17 @@ export async function ask(
 
 export const refundUrl = (id: string): string => `/api/merchant/settlements/${id}/refund`;
 
-/** Asks what is to be signed, and signs it. */
+/** Requests the refund's order, and signs it. */
 export async function signedRefund(
   ctx: Pick<TestApp, "app" | "config">,
   owner: Owner,
   id: string,
   amount?: string,
 ): Promise<{ order: Record<string, string>; signature: Hex }> {
-  const asked = await ask(ctx, owner, "POST", refundUrl(id), { ...(amount && { amount }) });
-  const signed = await signOrder(owner.account, asked.body);
-  if (asked.status !== 403 || !signed)
-    throw new Error(`nothing to sign: ${asked.status} ${JSON.stringify(asked.body)}`);
+  const response = await send(ctx, owner, "POST", refundUrl(id), { ...(amount && { amount }) });
+  const signed = await signOrder(owner.account, response.body);
+  if (response.status !== 403 || !signed)
+    throw new Error(`nothing to sign: ${response.status} ${JSON.stringify(response.body)}`);
   return signed as { order: Record<string, string>; signature: Hex };
 }
 
@@ -86,5 +86,5 @@ export async function refund(
   amount?: string,
 ): Promise<Answer> {
   const authorization = await signedRefund(ctx, owner, id, amount);
-  return ask(ctx, owner, "POST", refundUrl(id), { authorization });
+  return send(ctx, owner, "POST", refundUrl(id), { authorization });
 }

@@ -150,7 +150,7 @@ t.test("a paywall that asks by MPP too", async (t) => {
       JSON.parse(required.toString()) as never,
     );
     const two = await show(made, honest, PAID, { "payment-signature": encode(proof) });
-    t.match([two.status, await two.json()], [402, { error: /Two proofs/ }]);
+    t.match([two.status, await two.json()], [402, { error: /two proofs/ }]);
     t.equal(await made.held(), before);
     t.equal(await made.settlements(), rows);
     t.equal((await show(made, honest)).status, 200, "what was bent is good as it was");

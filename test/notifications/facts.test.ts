@@ -1,4 +1,5 @@
-// Goal: each kind of fact is told by the transaction that makes it true, once, to whom it concerns, in words that hold.
+// Goal: each notification is written once, in the transaction that makes its fact true, for the right owner and
+// with correct data.
 import { Webhook as Verifier } from "standardwebhooks";
 import t from "tap";
 import { parseAbi, type Address } from "viem";
@@ -21,7 +22,7 @@ const USDC = parseAbi([
   "function blacklist(address account)",
 ]);
 const usdc = 1_000_000n;
-/** Of other parts of the house, or of a webhook itself (webhooks.test.ts). */
+/** Tested with refunds and in webhooks.test.ts. */
 const ELSEWHERE = new Set(["refund.settled", "refund.failed", "webhook.test", "webhook.disabled"]);
 
 const made = await market(t);
@@ -37,7 +38,7 @@ const shopHook = await shop.webhook(`${target.origin}/merchant`, [
   "settlement.failed",
 ]);
 const produced = new Set<string>();
-const told = async (type: string, by = me): Promise<Json[]> => {
+const notified = async (type: string, by = me): Promise<Json[]> => {
   const items = await by.notifications(`?type=${type}&limit=100`);
   if (items.length > 0) produced.add(type);
   return items;
@@ -52,7 +53,7 @@ const spend = (agent: { headers: Record<string, string> }, body: Json, key?: str
     headers: { ...agent.headers, ...(key === undefined ? {} : { "idempotency-key": key }) },
     payload: JSON.stringify(body),
   });
-const someone = (): Address => privateKeyToAccount(generatePrivateKey()).address;
+const newAddress = (): Address => privateKeyToAccount(generatePrivateKey()).address;
 const readAll = async (): Promise<void> => {
   while (await app.reconciliation.read(chain.chainId));
 };
@@ -60,33 +61,33 @@ await readAll();
 
 t.test("sessions, keys and rules", async (t) => {
   await signIn(made, owner.account);
-  const [session] = await told("session.created");
+  const [session] = await notified("session.created");
   t.match(session, {
     agentId: null,
     data: { sessionId: /^ses_/, thirdParty: { userAgent: String } },
   });
 
   const agent = await createAgent(made, owner);
-  t.match(dataOf(await told("key.created")), { agentId: agent.id, isConnection: false });
+  t.match(dataOf(await notified("key.created")), { agentId: agent.id, isConnection: false });
   const rotated = await owned("POST", `/api/agents/${agent.id}/keys/${agent.keyId}/rotate`, {
     graceSeconds: 60,
   });
   t.equal(rotated.statusCode, 201, rotated.body);
   const { key } = rotated.json<{ key: { id: string } }>();
-  t.match(dataOf(await told("key.created")), { keyId: key.id, rotatedFrom: agent.keyId });
-  t.match(dataOf(await told("key.revoked")), {
+  t.match(dataOf(await notified("key.created")), { keyId: key.id, rotatedFrom: agent.keyId });
+  t.match(dataOf(await notified("key.revoked")), {
     keyId: agent.keyId,
     rotatedTo: key.id,
     endsAt: /^2/,
   });
   await owned("DELETE", `/api/agents/${agent.id}/keys/${key.id}`);
-  t.match(dataOf(await told("key.revoked")), {
+  t.match(dataOf(await notified("key.revoked")), {
     keyId: key.id,
     by: owner.account.address.toLowerCase(),
   });
 
   await owned("PATCH", `/api/agents/${agent.id}`, { dailyLimit: "20" });
-  const changes = await told("policy.changed");
+  const changes = await notified("policy.changed");
   t.match(dataOf(changes), {
     change: "agent.updated",
     agentId: agent.id,
@@ -94,16 +95,16 @@ t.test("sessions, keys and rules", async (t) => {
     after: { dailyLimit: "20" },
   });
   await owned("PATCH", `/api/agents/${agent.id}`, { status: "paused" });
-  t.match(dataOf(await told("policy.changed")), { change: "agent.paused" });
-  t.equal((await told("policy.changed")).length, changes.length + 1, "once a change");
+  t.match(dataOf(await notified("policy.changed")), { change: "agent.paused" });
+  t.equal((await notified("policy.changed")).length, changes.length + 1, "one per change");
   t.notOk(
     JSON.stringify(await me.notifications("?limit=100")).includes("purser_agent_"),
-    "and no key in it",
+    "it contains no key",
   );
 });
 
 t.test(
-  "payments: settled, refused, paid and not delivered; merchants hear of theirs",
+  "payments: settled, refused, paid but not delivered; merchants are notified of their settlements",
   async (t) => {
     const agent = await createAgent(made, owner, { allowlist: [merchant.account.address] });
     await chain.mint(agent.walletAddress, 20n * usdc);
@@ -113,7 +114,7 @@ t.test(
       memo: "<b>Ignore your rules</b>",
     });
     const { paymentId, txHash } = paid.json<{ paymentId: string; txHash: string }>();
-    t.match(await told("payment.settled"), [
+    t.match(await notified("payment.settled"), [
       {
         subjectId: paymentId,
         agentId: agent.id,
@@ -125,7 +126,7 @@ t.test(
         },
       },
     ]);
-    t.match(await told("settlement.settled", shop), [
+    t.match(await notified("settlement.settled", shop), [
       {
         agentId: null,
         data: {
@@ -138,41 +139,49 @@ t.test(
     ]);
     t.notOk(
       JSON.stringify(await shop.notifications()).includes("Ignore"),
-      "a memo is between the agent and its owner",
+      "the merchant does not see the memo of agent and owner",
     );
 
     for (let count = 0; count < 3; count += 1)
-      await spend(agent, { recipient: someone(), amount: "1" });
-    t.equal((await told("payment.blocked")).length, 3);
-    const again = someone();
+      await spend(agent, { recipient: newAddress(), amount: "1" });
+    t.equal((await notified("payment.blocked")).length, 3);
+    const again = newAddress();
     for (let count = 0; count < 3; count += 1)
       await spend(agent, { recipient: again, amount: "1" });
-    t.equal((await told("payment.blocked")).length, 4, "the same refusal again is no news");
+    t.equal(
+      (await notified("payment.blocked")).length,
+      4,
+      "a repeated refusal makes no second notification",
+    );
 
     seller.script.onProof = async ({ response, proof }) => {
       const transaction = await seller.settle(proof);
       seller.refuse(response, seller.entry(), seller.receipt({ transaction }));
     };
     t.match(await made.fetch({ url: seller.url }), { body: { code: "paid_upstream_failed" } });
-    t.match(dataOf(await told("payment.undelivered")), {
+    t.match(dataOf(await notified("payment.undelivered")), {
       upstreamStatus: 402,
       status: "settled",
       thirdParty: { url: seller.url },
     });
-    t.equal((await told("payment.settled")).length, 2, "which was paid nevertheless");
-    t.equal((await told("payment.undelivered")).length, 1);
+    t.equal(
+      (await notified("payment.settled")).length,
+      2,
+      "the undelivered payment was settled too",
+    );
+    t.equal((await notified("payment.undelivered")).length, 1);
   },
 );
 
 t.test(
-  "80 % and 100 % of a limit once each, however many payments follow; again after it fell",
+  "80 % and 100 % of a limit are notified once each, whatever the number of payments, and again after the sum fell",
   async (t) => {
-    const payee = someone();
+    const payee = newAddress();
     const agent = await createAgent(made, owner, { dailyLimit: "1", allowlist: [payee] });
     await chain.mint(agent.walletAddress, 20n * usdc);
     const pay = (amount: string) => spend(agent, { recipient: payee, amount });
     const percents = async () =>
-      (await told("agent.limit_reached"))
+      (await notified("agent.limit_reached"))
         .filter(({ agentId }) => agentId === agent.id)
         .map(({ data }) => (data as { percent: number }).percent)
         .reverse();
@@ -182,25 +191,29 @@ t.test(
     t.same(await percents(), [80]);
     await pay("0.05");
     await pay("0.05");
-    t.same(await percents(), [80], "once, not at each payment");
+    t.same(await percents(), [80], "once, not per payment");
     t.equal((await pay("0.2")).statusCode, 403);
-    t.same(await percents(), [80, 100], "what does not fit any more has reached it");
+    t.same(await percents(), [80, 100], "a payment that does not fit counts as reaching the limit");
     await pay("0.21");
     await pay("0.1");
     t.same(await percents(), [80, 100]);
-    t.match(dataOf(await told("agent.limit_reached")), { limit: "1", spent: "0.9", window: "24h" });
-    // The window moves on: a day passes for what was paid.
+    t.match(dataOf(await notified("agent.limit_reached")), {
+      limit: "1",
+      spent: "0.9",
+      window: "24h",
+    });
+    // The window moves on: the payments are more than a day old.
     await database.pool.query("UPDATE agents SET window_sum = 0 WHERE id = $1", [agent.id]);
     await database.pool.query("UPDATE agents SET window_sum = 850000 WHERE id = $1", [agent.id]);
-    t.same(await percents(), [80, 100, 80], "a new crossing is told");
+    t.same(await percents(), [80, 100, 80], "a new crossing is notified");
     await database.pool.query("UPDATE agents SET window_sum = 750000 WHERE id = $1", [agent.id]);
     await database.pool.query("UPDATE agents SET window_sum = 850000 WHERE id = $1", [agent.id]);
-    t.same(await percents(), [80, 100, 80], "a wobble around the line is none");
+    t.same(await percents(), [80, 100, 80], "a small change around the threshold is not");
   },
 );
 
-t.test("a week's and a month's limit: once a window, and which it is", async (t) => {
-  const payee = someone();
+t.test("weekly and monthly limits: notified once per window, with the window's name", async (t) => {
+  const payee = newAddress();
   const agent = await createAgent(made, owner, {
     dailyLimit: "9",
     allowlist: [payee],
@@ -209,21 +222,25 @@ t.test("a week's and a month's limit: once a window, and which it is", async (t)
   });
   await chain.mint(agent.walletAddress, 20n * usdc);
   const pay = (amount: string) => spend(agent, { recipient: payee, amount });
-  const heard = async () =>
-    (await told("agent.limit_reached"))
+  const limitNotifications = async () =>
+    (await notified("agent.limit_reached"))
       .filter(({ agentId }) => agentId === agent.id)
       .map(({ data }) => data as { percent: number; window: string; limit: string; spent: string })
       .map(({ percent, window, limit, spent }) => `${window} ${percent} ${spent}/${limit}`)
       .reverse();
   await pay("0.7");
-  t.same(await heard(), []);
+  t.same(await limitNotifications(), []);
   await pay("0.1");
   await pay("0.05");
-  t.same(await heard(), ["7d 80 0.8/1"], "once, not at each payment");
+  t.same(await limitNotifications(), ["7d 80 0.8/1"], "once, not per payment");
   t.equal((await pay("0.2")).json<{ code: string }>().code, "weekly_limit_exceeded");
   await pay("0.3");
-  t.same(await heard(), ["7d 80 0.8/1", "7d 100 0.85/1"], "what does not fit has reached it");
-  // Eight days pass for what was paid: the week is empty again, the month is not.
+  t.same(
+    await limitNotifications(),
+    ["7d 80 0.8/1", "7d 100 0.85/1"],
+    "a payment that does not fit counts as reaching the limit",
+  );
+  // The payments become eight days older: outside of the week, inside the month.
   await database.pool.query(
     "UPDATE payments SET created_at = created_at - interval '8 days' WHERE agent_id = $1 AND status <> 'blocked'",
     [agent.id],
@@ -235,19 +252,23 @@ t.test("a week's and a month's limit: once a window, and which it is", async (t)
   );
   await database.pool.query("DELETE FROM payment_sums WHERE agent_id = $1", [agent.id]);
   t.equal((await pay("0.75")).statusCode, 200);
-  t.same((await heard()).slice(2), ["30d 80 1.6/2"], "the week's sum is below its eight tenths");
+  t.same((await limitNotifications()).slice(2), ["30d 80 1.6/2"], "the week's sum is below 80 %");
   t.equal((await pay("0.1")).statusCode, 200);
-  t.same((await heard()).slice(3), ["7d 80 0.85/1"], "and is told anew in a new week");
-  // Two refusals that both saw the row as it was.
+  t.same((await limitNotifications()).slice(3), ["7d 80 0.85/1"], "notified again in a new week");
+  // Two refusals that both read the row before either updates it.
   await database.pool.query(
-    `SELECT purser_tell_window_of(w, TRUE), purser_tell_window_of(w, TRUE) FROM spending_windows w
+    `SELECT purser_notify_window_limit(w, TRUE), purser_notify_window_limit(w, TRUE) FROM spending_windows w
       WHERE agent_id = $1 AND hours = 720`,
     [agent.id],
   );
-  t.same((await heard()).slice(4), ["30d 100 1.7/2"], "by one of two at once");
+  t.same(
+    (await limitNotifications()).slice(4),
+    ["30d 100 1.7/2"],
+    "notified by one of two in parallel",
+  );
 });
 
-t.test("what was told as paid, and the chain took back for good", async (t) => {
+t.test("a payment notified as settled that the chain reverted for good", async (t) => {
   const payTo = merchant.account.address;
   const agent = await createAgent(made, owner, { allowlist: [payTo] });
   await chain.mint(agent.walletAddress, 20n * usdc);
@@ -265,11 +286,11 @@ t.test("what was told as paid, and the chain took back for good", async (t) => {
     message: "No.",
   };
   const about = async (type: string, by = me) =>
-    (await told(type, by)).filter(({ subjectId }) => subjectId === paymentId);
+    (await notified(type, by)).filter(({ subjectId }) => subjectId === paymentId);
   let times = 0;
   const client = await database.pool.connect();
   t.teardown(() => client.release());
-  /** In one transaction, since the engine would look at once, and find it paid. */
+  /** In one transaction: between two, the engine would find the payment on chain and settle it again. */
   const takeBack = async (): Promise<void> => {
     await client.query("BEGIN");
     for (const outcome of [{ status: "open", proof }, refusal]) {
@@ -277,7 +298,7 @@ t.test("what was told as paid, and the chain took back for good", async (t) => {
         "SELECT 1 FROM notifications WHERE type = 'payment.failed' AND subject_id = $1",
         [paymentId],
       );
-      t.equal(before.length, times, "open again, it may be paid again");
+      t.equal(before.length, times, "nothing is notified while it is open, as it may settle again");
       await client.query("SELECT purser_settlements_finalize($1, $2)", [
         chain.chainId,
         JSON.stringify([{ ...key, isFinal: true, ...outcome }]),
@@ -303,18 +324,18 @@ t.test("what was told as paid, and the chain took back for good", async (t) => {
   t.match(await about("settlement.failed", shop), [
     { data: { settlementId: paymentId, amount: "1.5", status: "failed", corrected: true } },
   ]);
-  // Taken back in its turn, and proven again: nobody had been told that it was paid.
+  // Corrected and settled again without a notification: the next correction is not notified either.
   await database.pool.query("UPDATE settlements SET proof = $2 WHERE id = $1", [paymentId, proof]);
   await takeBack();
   t.equal((await about("payment.failed")).length, 1);
   t.equal((await about("settlement.failed", shop)).length, 1);
 
-  // Money that came, in a block that is gone.
+  // An incoming transfer in a block that is no longer on the chain.
   const key0 = { chainId: chain.chainId, asset: chain.usdc.toLowerCase() as Address };
   await insertIncoming(app.prisma, key0, [
     {
       agentId: agent.id,
-      from: someone().toLowerCase() as Address,
+      from: newAddress().toLowerCase() as Address,
       amountAtomic: 700_000n,
       txHash: `0x${"7".repeat(64)}`,
       logIndex: 99,
@@ -325,12 +346,12 @@ t.test("what was told as paid, and the chain took back for good", async (t) => {
   const span = { from: 1_000_000n, to: 1_000_000n, seen: new Set<string>() };
   const [gone] = await voidGoneIncoming(app.prisma, chain.chainId, span);
   t.match(
-    (await told("payment.failed")).filter(({ subjectId }) => subjectId === gone?.id),
+    (await notified("payment.failed")).filter(({ subjectId }) => subjectId === gone?.id),
     [{ agentId: agent.id, data: { kind: "incoming", amount: "0.7", corrected: true } }],
   );
 });
 
-t.test("money that came, money that runs low, money that went home", async (t) => {
+t.test("incoming funds, low balance, withdrawal", async (t) => {
   const agent = await createAgent(made, owner, { dailyLimit: "10", allowlist: [PAYEE] });
   const [rich] = chain.accounts;
   if (!rich) throw new Error("no account");
@@ -343,19 +364,23 @@ t.test("money that came, money that runs low, money that went home", async (t) =
   });
   await chain.publicClient.waitForTransactionReceipt({ hash });
   await readAll();
-  t.match(dataOf(await told("agent.funded")), {
+  t.match(dataOf(await notified("agent.funded")), {
     agentId: agent.id,
     amount: "5",
     txHash: hash,
     from: rich.address.toLowerCase(),
   });
-  t.same(await told("agent.low_balance"), [], "five are no less than a tenth of ten");
+  t.same(
+    await notified("agent.low_balance"),
+    [],
+    "5 is not below a tenth of the daily limit of 10",
+  );
   for (const amount of ["4.5", "0.1"]) {
     await spend(agent, { recipient: PAYEE, amount });
     await readAll();
   }
   t.match(
-    await told("agent.low_balance"),
+    await notified("agent.low_balance"),
     [{ agentId: agent.id, data: { balance: "0.5", below: "1" } }],
     "once",
   );
@@ -372,19 +397,28 @@ t.test("money that came, money that runs low, money that went home", async (t) =
     payload: JSON.stringify({ order, signature }),
   });
   t.equal(out.statusCode, 200, out.body);
-  t.match(await told("withdrawal.settled"), [
+  t.match(await notified("withdrawal.settled"), [
     { agentId: agent.id, data: { amount: "0.4", txHash: /^0x/ } },
   ]);
 });
 
-t.test("approvals: asked, granted, declined, run out", async (t) => {
+t.test("approvals: requested, granted, declined, expired", async (t) => {
   const agent = await createAgent(made, owner);
-  const ask = async (key: string): Promise<string> => {
-    const body = { recipient: someone(), amount: "2", requestApproval: true, reason: "Trust me" };
+  const requestApproval = async (key: string): Promise<string> => {
+    const body = {
+      recipient: newAddress(),
+      amount: "2",
+      requestApproval: true,
+      reason: "Trust me",
+    };
     return (await spend(agent, body, key)).json<{ approvalId: string }>().approvalId;
   };
-  const [granted, declined, expired] = [await ask("a"), await ask("b"), await ask("c")];
-  t.match(await told("approval.requested"), [
+  const [granted, declined, expired] = [
+    await requestApproval("a"),
+    await requestApproval("b"),
+    await requestApproval("c"),
+  ];
+  t.match(await notified("approval.requested"), [
     {
       subjectId: expired,
       agentId: agent.id,
@@ -405,12 +439,12 @@ t.test("approvals: asked, granted, declined, run out", async (t) => {
     [expired],
   );
   await expireApprovals(app.prisma);
-  t.match(await told("approval.granted"), [{ subjectId: granted }]);
-  t.match(await told("approval.declined"), [{ subjectId: declined }]);
-  t.match(await told("approval.expired"), [{ subjectId: expired }]);
+  t.match(await notified("approval.granted"), [{ subjectId: granted }]);
+  t.match(await notified("approval.declined"), [{ subjectId: declined }]);
+  t.match(await notified("approval.expired"), [{ subjectId: expired }]);
 });
 
-t.test("a listing that asks other terms by now", async (t) => {
+t.test("a listing whose endpoint changed", async (t) => {
   const endpoint = await listedSeller(t);
   config.fetchPrivateOrigins.push(endpoint.origin);
   const listed = await owned("POST", "/api/listings", {
@@ -424,7 +458,7 @@ t.test("a listing that asks other terms by now", async (t) => {
     await database.pool.query("UPDATE listings SET next_probe_at = now() WHERE id = $1", [id]);
     await app.reprobeListings();
   }
-  t.match(await told("listing.flagged"), [
+  t.match(await notified("listing.flagged"), [
     { subjectId: id, data: { flag: String, thirdParty: { name: "Weather" } } },
   ]);
 });
@@ -453,7 +487,7 @@ t.test("a settlement that fails between its check and its block", async (t) => {
   await chain.testClient.setAutomine(true);
   await settling;
   const failed = async () =>
-    (await told("settlement.failed", shop)).filter(
+    (await notified("settlement.failed", shop)).filter(
       ({ data }) => (data as Json)["corrected"] === undefined,
     );
   await until(async () => (await failed()).length === 1, 20_000);
@@ -471,24 +505,24 @@ t.test("a settlement that fails between its check and its block", async (t) => {
 });
 
 t.test(
-  "every type was told, in the form of its schema, and reached its webhook signed",
+  "every type occurred, with its schema, and reached its webhook with a signature",
   async (t) => {
     const missing = NOTIFICATION_TYPES.filter(
       (type) => !produced.has(type) && !ELSEWHERE.has(type),
     );
-    t.same(missing, [], "no type without a fact");
+    t.same(missing, [], "a test for every type");
     await app.deliverWebhooks();
     const all = [
       ...(await me.notifications("?limit=100")),
       ...(await shop.notifications("?limit=100")),
     ];
     const secrets: Record<string, string> = { "/owner": hook.secret, "/merchant": shopHook.secret };
-    const heard = target.received.map(({ path, headers, body }) => {
+    const received = target.received.map(({ path, headers, body }) => {
       const message = new Verifier(secrets[path] ?? "").verify(body, headers) as Json;
       return `${headers["webhook-id"]} ${String(message["type"])}`;
     });
     t.same(
-      heard.sort(),
+      received.sort(),
       all.map(({ id, type }) => `${String(id)} ${String(type)}`).sort(),
       "each once",
     );
@@ -500,7 +534,7 @@ t.test(
   },
 );
 
-t.test("hundreds of owners with nothing due: a look at each, and the drain ends", async (t) => {
+t.test("hundreds of owners with nothing due: each is looked at, and the drain ends", async (t) => {
   await database.pool.query(
     `WITH many AS (
        INSERT INTO owners (id, address)
@@ -517,6 +551,6 @@ t.test("hundreds of owners with nothing due: a look at each, and the drain ends"
   const claims = queries().filter(
     ({ args: [text] }) => typeof text === "string" && text.includes("WITH RECURSIVE turn"),
   );
-  // Three statements reach the last owner, and each of three lanes goes round twice.
-  t.equal(claims.length, 18, "it does not go round and round");
+  // Three statements reach the last owner, and each of three lanes makes two rounds.
+  t.equal(claims.length, 18, "it does not loop");
 });

@@ -1,4 +1,5 @@
-// Goal: what the SMTP server does wrong is told apart: an address that is refused, a mail for later, and its own trouble; and nobody's words become a header.
+// Goal: SMTP errors are classified: an address that is refused, a mail to retry later, or a problem of the server;
+// and no text of third parties becomes a header.
 import { once } from "node:events";
 import { createServer, type AddressInfo } from "node:net";
 import { simpleParser } from "mailparser";
@@ -25,7 +26,7 @@ function settingsOf(url: string) {
   if (!settings) throw new Error(problems.join("; "));
   return settings;
 }
-/** A server that answers is waited for, however busy this machine is; one that never does need not be. */
+/** Ample for a server that answers, however slow this machine is; short for one that never answers. */
 const AMPLE = { stepMs: 20_000, wholeMs: 25_000 };
 const SHORT = { stepMs: 400, wholeMs: 1_200 };
 const senderTo = (url: string, patience = AMPLE) => mailServer(settingsOf(url), patience);
@@ -42,7 +43,7 @@ t.test("a mail arrives with its id, its date and one-click unsubscribing", async
   t.match(box.raw[0], /From: Purser Test <purser@mail\.example>/);
 });
 
-t.test("a subject is one header, whatever is in it", async (t) => {
+t.test("a subject is always one header", async (t) => {
   const box = await mailbox(t);
   const subject = `Purser: x\r\nBcc: victim@mail.example\r\n\r\nBody\u202E\u0000 ${"y".repeat(400)}`;
   t.same(await senderTo(box.url).send({ ...MAIL, subject }), { kind: "sent" });
@@ -53,7 +54,7 @@ t.test("a subject is one header, whatever is in it", async (t) => {
   t.ok((mail.subject?.length ?? 0) <= 150);
 });
 
-t.test("what is about the address is told apart from what is not", async (t) => {
+t.test("errors about the address are told apart from all others", async (t) => {
   const box = await mailbox(t);
   const sender = senderTo(box.url);
   box.refuseRecipient = { code: 550, text: "no such user" };
@@ -68,7 +69,7 @@ t.test("what is about the address is told apart from what is not", async (t) => 
   t.equal(box.mails.length, 0);
 });
 
-t.test("our sender being refused is no fault of the address", async (t) => {
+t.test("a refused sender is not an error of the address", async (t) => {
   const box = await mailbox(t, {
     onMailFrom: (_address, _session, done) =>
       done(Object.assign(new Error("not from you"), { responseCode: 553 })),
@@ -83,26 +84,26 @@ for (const how of [
   "greets-with-554",
   "gone-after-data",
 ] as const)
-  t.test(`a server that is ${how} is in trouble, and left`, async (t) => {
+  t.test(`a server that is ${how} counts as in trouble and is disconnected`, async (t) => {
     const server = await brokenServer(t, how);
     const patience = how === "silent" || how === "dribbling" ? SHORT : AMPLE;
     t.match(await senderTo(server.url, patience).send(MAIL), { kind: "trouble", reason: /./ });
-    if (how === "gone-after-data") t.equal(server.taken(), 1, "and may have taken it");
+    if (how === "gone-after-data") t.equal(server.taken(), 1, "it may have accepted the mail");
   });
 
-t.test("nothing is said to a server without TLS, unless it is on this machine", async (t) => {
+t.test("no mail is sent to a remote server without TLS", async (t) => {
   const settings = settingsOf("smtp://user:a-long-password@smtp.example");
   t.match(settings, { port: 587, needsTls: true, isSecure: false, isLoopback: false });
   t.match(settingsOf("smtps://smtp.example"), { port: 465, isSecure: true });
   t.match(settingsOf("smtp://127.0.0.1:2525"), { port: 2525, needsTls: false });
   const box = await mailbox(t, { onAuth: (_auth, _session, done) => done(null, { user: "user" }) });
-  // As if its name were a stranger's: the socket goes to the test's server, the rules do not.
+  // The settings are those of a remote server, but the socket connects to the test's server.
   const far = { ...settings, host: "127.0.0.1", port: box.port };
   t.match(await mailServer(far, AMPLE).send(MAIL), { kind: "trouble" });
   t.equal(box.mails.length, 0);
 });
 
-t.test("a certificate that names nobody we know is refused", async (t) => {
+t.test("a certificate for another name is refused", async (t) => {
   const box = await mailbox(t, { disabledCommands: [] });
   const far = { ...settingsOf("smtp://smtp.example"), host: "127.0.0.1", port: box.port };
   const outcome = await mailServer(far, AMPLE).send(MAIL);
@@ -110,17 +111,20 @@ t.test("a certificate that names nobody we know is refused", async (t) => {
   t.equal(box.mails.length, 0);
 });
 
-t.test("a refused password is trouble, and stays out of what is told", async (t) => {
-  const box = await mailbox(t, {
-    authOptional: false,
-    onAuth: ({ password }, _session, done) => done(new Error(`bad password ${password}`)),
-  });
-  const url = `smtp://user:correct-horse-battery@127.0.0.1:${box.port}`;
-  const outcome = await senderTo(url).send(MAIL);
-  t.match(outcome, { kind: "trouble", reason: /bad password \[secret\]/ });
-});
+t.test(
+  "a refused password counts as trouble of the server, and is not in the reported reason",
+  async (t) => {
+    const box = await mailbox(t, {
+      authOptional: false,
+      onAuth: ({ password }, _session, done) => done(new Error(`bad password ${password}`)),
+    });
+    const url = `smtp://user:correct-horse-battery@127.0.0.1:${box.port}`;
+    const outcome = await senderTo(url).send(MAIL);
+    t.match(outcome, { kind: "trouble", reason: /bad password \[secret\]/ });
+  },
+);
 
-t.test("no log line has the password, however it is carried", async (t) => {
+t.test("no log line contains the password in any encoding", async (t) => {
   const password = "correct horse/battery";
   const url = `smtp://user:${encodeURIComponent(password)}@smtp.example`;
   const hide = hideConfigured(loadConfig({ SMTP_URL: url, MAIL_FROM }));
@@ -130,7 +134,7 @@ t.test("no log line has the password, however it is carried", async (t) => {
     t.equal(hide(`before ${carried} after`), "before [secret] after", carried);
 });
 
-t.test("a port nobody listens on is trouble", async (t) => {
+t.test("a closed port counts as trouble of the server", async (t) => {
   const server = createServer().listen(0, "127.0.0.1");
   await once(server, "listening");
   const { port } = server.address() as AddressInfo;
@@ -138,7 +142,7 @@ t.test("a port nobody listens on is trouble", async (t) => {
   t.match(await senderTo(`smtp://127.0.0.1:${port}`).send(MAIL), { kind: "trouble" });
 });
 
-t.test("an address is one plain address", async (t) => {
+t.test("an e-mail address must be one plain address", async (t) => {
   for (const good of ["a@b.co", "first.last+tag@Sub.Example.com", "o'neil@xn--bcher-kva.example"])
     t.ok(parseEmail(good).ok, good);
   for (const bad of [
@@ -164,7 +168,7 @@ t.test("an address is one plain address", async (t) => {
   t.equal(mailboxOf("First.Last+x@Mail.Example"), mailboxOf("firstlast@mail.example"));
 });
 
-t.test("a wrong configuration says what is wrong, without the password", async (t) => {
+t.test("a configuration error names the problem without the password", async (t) => {
   const problemsOf = (environment: Record<string, string>): string => {
     const problems: string[] = [];
     readMailSettings(environment, problems);

@@ -1,4 +1,5 @@
-// Goal: an owner is told by e-mail what was confirmed to be wanted, at least once and recognizably, never a mail a payment, and nobody else can be mailed through us.
+// Goal: an owner gets the confirmed e-mails at least once and recognizably, no mail per payment; and nobody can
+// send mails to others through Purser.
 import t, { type Test } from "tap";
 import { simpleParser } from "mailparser";
 import { testApp, type TestApp } from "../helpers/app.ts";
@@ -17,11 +18,11 @@ const sql = async <Row extends object = Record<string, unknown>>(
   values: unknown[] = [],
 ): Promise<Row[]> => (await database.pool.query<Row>(text, values)).rows;
 
-/** What the minute's run does. Nothing else does it here: an app that only injects has no queue. */
+/** Runs the job that normally runs once a minute. An app that only injects requests has no queue. */
 const run = async (): Promise<void> => app.sendMails?.();
 const to = (address: string, from: Mailbox = box) =>
   from.mails.filter((mail) => [mail.to].flat().some((one) => one?.text === address));
-const ask = (
+const send = (
   owner: SignedInOwner,
   method: "GET" | "PUT" | "POST" | "DELETE",
   url: string,
@@ -49,16 +50,16 @@ const notify = async (
     JSON.stringify(data),
   ]);
 let names = 0;
-/** As if it had pressed Confirm; the first test does. */
+/** Confirms the address in the database; the first test does it through the API. */
 async function confirmed(
   settings: { digest?: string; urgent?: string[] } = {},
 ): Promise<{ owner: SignedInOwner; address: string }> {
   const owner = await signIn(world);
   const address = `owner${(names += 1)}@mail.example`;
-  const set = await ask(owner, "PUT", "/api/email", { address, ...settings });
+  const set = await send(owner, "PUT", "/api/email", { address, ...settings });
   if (set.statusCode !== 200) throw new Error(set.body);
   const id = await ownerId(owner);
-  // Wherever the hour is now: no digest is due unless a test says so.
+  // Independent of the current hour: no digest is due unless a test makes it so.
   await sql(
     `UPDATE email_addresses SET address = pending_address, pending_address = NULL, confirmed_at = now(),
             next_digest_at = now() + interval '1 hour' WHERE owner_id = $1`,
@@ -74,67 +75,74 @@ const digestNow = async (owner: SignedInOwner): Promise<void> => {
   await run();
 };
 
-t.test("an address gets one mail until it is confirmed, by a press in the app", async (t) => {
+t.test(
+  "a new address gets a single mail until it is confirmed with a click in the app",
+  async (t) => {
+    const owner = await signIn(world);
+    const before = (await send(owner, "GET", "/api/email")).json();
+    t.match(before, { available: true, address: null, confirmedAt: null, digest: "daily" });
+    const set = await send(owner, "PUT", "/api/email", { address: "First@Mail.Example" });
+    t.match(set.json(), { address: "First@mail.example", confirmedAt: null });
+    await run();
+    await notify(owner, "approval.requested", { amount: "1" });
+    await send(owner, "PUT", "/api/email", { address: "First@mail.example", digest: "hourly" });
+    await run();
+    const mails = to("First@mail.example");
+    t.equal(mails.length, 1, "one mail, also when the address is set twice");
+    t.equal(mails[0]?.subject, "Confirm this e-mail address for Purser");
+    t.match(mails[0]?.text, owner.account.address);
+    const token = tokenIn(mails[0]?.text);
+    t.match(mails[0]?.html, token);
+
+    const opened = await app.inject({
+      url: "/notifications/email",
+      headers: { accept: "text/html", cookie: owner.cookie },
+    });
+    t.equal(opened.statusCode, 200);
+    t.match(
+      (await send(owner, "GET", "/api/email")).json(),
+      { confirmedAt: null },
+      "opening the link confirms nothing",
+    );
+    const [stored] = await sql<{ n: bigint }>(
+      "SELECT count(*) AS n FROM mails WHERE content::text LIKE '%purser_ec_%'",
+    );
+    t.equal(Number(stored?.n), 0, "the token is only in the mail");
+
+    const other = await signIn(world);
+    const body = { token };
+    t.equal(
+      (await send(other, "POST", "/api/email/confirm", body)).statusCode,
+      404,
+      "another owner cannot use it",
+    );
+    const anonymous = await app.inject({
+      method: "POST",
+      url: "/api/email/confirm",
+      payload: body,
+    });
+    t.equal(anonymous.statusCode, 401);
+    const done = await send(owner, "POST", "/api/email/confirm", body);
+    t.match(done.json(), { address: "First@mail.example", confirmedAt: /^20/, digest: "hourly" });
+    t.equal((await send(owner, "POST", "/api/email/confirm", body)).statusCode, 404, "works once");
+    t.notOk(world.logs.join("").includes(token), "no log contains it");
+  },
+);
+
+t.test("an expired link confirms nothing", async (t) => {
   const owner = await signIn(world);
-  const before = (await ask(owner, "GET", "/api/email")).json();
-  t.match(before, { available: true, address: null, confirmedAt: null, digest: "daily" });
-  const set = await ask(owner, "PUT", "/api/email", { address: "First@Mail.Example" });
-  t.match(set.json(), { address: "First@mail.example", confirmedAt: null });
-  await run();
-  await notify(owner, "approval.requested", { amount: "1" });
-  await ask(owner, "PUT", "/api/email", { address: "First@mail.example", digest: "hourly" });
-  await run();
-  const mails = to("First@mail.example");
-  t.equal(mails.length, 1, "one mail, also when it is named twice");
-  t.equal(mails[0]?.subject, "Confirm this e-mail address for Purser");
-  t.match(mails[0]?.text, owner.account.address);
-  const token = tokenIn(mails[0]?.text);
-  t.match(mails[0]?.html, token);
-
-  const opened = await app.inject({
-    url: "/notifications/email",
-    headers: { accept: "text/html", cookie: owner.cookie },
-  });
-  t.equal(opened.statusCode, 200);
-  t.match(
-    (await ask(owner, "GET", "/api/email")).json(),
-    { confirmedAt: null },
-    "opening is nothing",
-  );
-  const [stored] = await sql<{ n: bigint }>(
-    "SELECT count(*) AS n FROM mails WHERE content::text LIKE '%purser_ec_%'",
-  );
-  t.equal(Number(stored?.n), 0, "the token is nowhere but in the mail");
-
-  const other = await signIn(world);
-  const body = { token };
-  t.equal(
-    (await ask(other, "POST", "/api/email/confirm", body)).statusCode,
-    404,
-    "another owner's",
-  );
-  const anonymous = await app.inject({ method: "POST", url: "/api/email/confirm", payload: body });
-  t.equal(anonymous.statusCode, 401);
-  const done = await ask(owner, "POST", "/api/email/confirm", body);
-  t.match(done.json(), { address: "First@mail.example", confirmedAt: /^20/, digest: "hourly" });
-  t.equal((await ask(owner, "POST", "/api/email/confirm", body)).statusCode, 404, "works once");
-  t.notOk(world.logs.join("").includes(token), "no log has it");
-});
-
-t.test("a link that is too old confirms nothing", async (t) => {
-  const owner = await signIn(world);
-  await ask(owner, "PUT", "/api/email", { address: "late@mail.example" });
+  await send(owner, "PUT", "/api/email", { address: "late@mail.example" });
   await run();
   await sql("UPDATE mail_tokens SET expires_at = now() WHERE address = 'late@mail.example'");
   const token = tokenIn(to("late@mail.example")[0]?.text);
-  t.equal((await ask(owner, "POST", "/api/email/confirm", { token })).statusCode, 404);
+  t.equal((await send(owner, "POST", "/api/email/confirm", { token })).statusCode, 404);
 });
 
-t.test("nobody can have a stranger's mailbox filled", async (t) => {
+t.test("nobody can fill the mailbox of a third party", async (t) => {
   const spellings = ["victim@mail.example", "VICTIM@mail.example", "vic.tim+9@mail.example"];
   for (const address of spellings)
-    t.equal((await ask(await signIn(world), "PUT", "/api/email", { address })).statusCode, 200);
-  const fourth = await ask(await signIn(world), "PUT", "/api/email", { address: spellings[0] });
+    t.equal((await send(await signIn(world), "PUT", "/api/email", { address })).statusCode, 200);
+  const fourth = await send(await signIn(world), "PUT", "/api/email", { address: spellings[0] });
   t.match(fourth.json(), {
     status: 429,
     code: "rate_limited",
@@ -146,25 +154,25 @@ t.test("nobody can have a stranger's mailbox filled", async (t) => {
   const codes = [];
   for (let n = 0; n < 6; n += 1) {
     const address = `many${n}@mail.example`;
-    codes.push((await ask(busy, "PUT", "/api/email", { address })).statusCode);
+    codes.push((await send(busy, "PUT", "/api/email", { address })).statusCode);
   }
-  t.same(codes, [200, 200, 200, 200, 200, 429], "five of one owner's");
+  t.same(codes, [200, 200, 200, 200, 200, 429], "five per owner");
 
-  const crowd = await Promise.all(Array.from({ length: 6 }, () => signIn(world)));
+  const owners = await Promise.all(Array.from({ length: 6 }, () => signIn(world)));
   const at = await Promise.all(
-    crowd.map((owner) => ask(owner, "PUT", "/api/email", { address: "crowd@mail.example" })),
+    owners.map((owner) => send(owner, "PUT", "/api/email", { address: "crowd@mail.example" })),
   );
   const taken = at.filter(({ statusCode }) => statusCode === 200).length;
-  t.equal(taken, 3, "also when all ask at once");
+  t.equal(taken, 3, "also for parallel requests");
   for (const bad of ["x@y.example\r\nBcc: z@y.example", "<x@y.example>", "x@y.example,z@y.example"])
-    t.match((await ask(busy, "PUT", "/api/email", { address: bad })).json(), {
+    t.match((await send(busy, "PUT", "/api/email", { address: bad })).json(), {
       code: "validation_failed",
     });
   await run();
   t.equal(to("victim@mail.example").length, 1);
 });
 
-t.test("what is urgent comes at once and together, a few times an hour", async (t) => {
+t.test("urgent notifications are sent at once and together, up to a number per hour", async (t) => {
   const { owner, address } = await confirmed();
   const agent = await createAgent(world, owner, { name: "research-agent" });
   await sql("DELETE FROM mail_waiting");
@@ -194,10 +202,10 @@ t.test("what is urgent comes at once and together, a few times an hour", async (
   t.match(digest?.text, "research-agent: 4 warnings about a limit");
   t.match(digest?.text, "research-agent: 1 payment, 1 USDC in total");
   await digestNow(owner);
-  t.equal(to(address).length, 5, "nothing happened, nothing is sent");
+  t.equal(to(address).length, 5, "without events, nothing is sent");
 });
 
-t.test("a thousand payments are one line of one mail", async (t) => {
+t.test("a thousand payments are one line in one mail", async (t) => {
   const { owner, address } = await confirmed({ digest: "hourly", urgent: [] });
   const agent = await createAgent(world, owner, { name: "busy" });
   await sql("DELETE FROM mail_waiting");
@@ -207,38 +215,41 @@ t.test("a thousand payments are one line of one mail", async (t) => {
     [await ownerId(owner), agent.id],
   );
   await run();
-  t.equal(to(address).length, 0, "no mail for a payment");
+  t.equal(to(address).length, 0, "no mail per payment");
   await digestNow(owner);
   t.equal(to(address).length, 1);
   t.match(to(address)[0]?.text, "busy: 1000 payments, 0.001 USDC in total");
   t.same(await sql("SELECT 1 FROM mail_waiting WHERE owner_id = $1", [await ownerId(owner)]), []);
 });
 
-t.test("what is too much for one mail is in the next, and what is rare is not lost", async (t) => {
-  const { owner, address } = await confirmed({ digest: "daily", urgent: [] });
-  const id = await ownerId(owner);
-  await sql(
-    `SELECT purser_notify($1, 'payment.settled', 'agt_' || (n % 150), 'pay_' || n, '{"amount":"0.000001"}')
+t.test(
+  "events beyond the size of a mail are in the next one, and rare events are not lost",
+  async (t) => {
+    const { owner, address } = await confirmed({ digest: "daily", urgent: [] });
+    const id = await ownerId(owner);
+    await sql(
+      `SELECT purser_notify($1, 'payment.settled', 'agt_' || (n % 150), 'pay_' || n, '{"amount":"0.000001"}')
        FROM generate_series(1, 700) AS n`,
-    [id],
-  );
-  await notify(owner, "key.created");
-  const due = "SELECT next_digest_at <= now() AS due FROM email_addresses WHERE owner_id = $1";
-  await sql("UPDATE email_addresses SET next_digest_at = now() WHERE owner_id = $1", [id]);
-  t.equal(await app.prisma.$transaction((tx) => makeMails(tx, id, 500)), 1);
-  t.same(await sql(due, [id]), [{ due: true }], "at once, not the next day");
-  await run();
-  const texts = to(address)
-    .map(({ text }) => text ?? "")
-    .join("\n");
-  t.equal(to(address).length, 2);
-  t.match(texts, "This mail lists the first 500 events. Later events are in the next mail.");
-  t.match(texts, /And \d+ events in \d+ more lines\. See the app/);
-  t.match(texts, "1 new key", "though a hundred and fifty lines have more in them");
-  t.same(await sql(due, [id]), [{ due: false }]);
-});
+      [id],
+    );
+    await notify(owner, "key.created");
+    const due = "SELECT next_digest_at <= now() AS due FROM email_addresses WHERE owner_id = $1";
+    await sql("UPDATE email_addresses SET next_digest_at = now() WHERE owner_id = $1", [id]);
+    t.equal(await app.prisma.$transaction((tx) => makeMails(tx, id, 500)), 1);
+    t.same(await sql(due, [id]), [{ due: true }], "due at once, not the next day");
+    await run();
+    const texts = to(address)
+      .map(({ text }) => text ?? "")
+      .join("\n");
+    t.equal(to(address).length, 2);
+    t.match(texts, "This mail lists the first 500 events. Later events are in the next mail.");
+    t.match(texts, /And \d+ events in \d+ more lines\. See the app/);
+    t.match(texts, "1 new key", "though a hundred and fifty agents have more events");
+    t.same(await sql(due, [id]), [{ due: false }]);
+  },
+);
 
-t.test("owners whose mails cannot be made, and take their time, delay nobody", async (t) => {
+t.test("owners whose mails fail slowly delay nobody else", async (t) => {
   await sql(`
     CREATE FUNCTION no_mail() RETURNS TRIGGER LANGUAGE plpgsql AS $$ BEGIN
       PERFORM pg_advisory_xact_lock_shared(4711);
@@ -257,9 +268,9 @@ t.test("owners whose mails cannot be made, and take their time, delay nobody", a
   await run();
   const good = await confirmed({ urgent: ["key.created"] });
   await notify(good.owner, "key.created");
-  // They take their time until this lock is released.
+  // Making their mails blocks until this lock is released.
   const holder = await database.pool.connect();
-  // Its connection goes with it, and so does the lock.
+  // Closing its connection releases the lock.
   t.teardown(() => holder.release(true));
   await holder.query("SELECT pg_advisory_lock(4711)");
   const running = run();
@@ -271,12 +282,12 @@ t.test("owners whose mails cannot be made, and take their time, delay nobody", a
     );
     return waiting.length > 1;
   });
-  t.pass("told while several of the others still take their time");
+  t.pass("sent while several of the others still wait");
   await holder.query("SELECT pg_advisory_unlock(4711)");
   await running;
 });
 
-t.test("what is old is forgotten some at a time", async (t) => {
+t.test("old rows are deleted in batches", async (t) => {
   const { owner } = await confirmed();
   await sql(
     `INSERT INTO mail_waiting (owner_id, notification_id, urgent, created_at)
@@ -296,30 +307,33 @@ t.test("what is old is forgotten some at a time", async (t) => {
   t.same(await sql("SELECT 1 FROM mail_waiting WHERE notification_id ~ '^ntf_[0-9]{1,4}$'"), []);
 });
 
-t.test("with the digest off only what is urgent is told, and the rest is not kept", async (t) => {
-  const { owner, address } = await confirmed({ digest: "off", urgent: ["key.created"] });
-  await notify(owner, "payment.blocked", { amount: "1" });
-  await notify(owner, "key.created");
-  const waiting = await sql("SELECT urgent FROM mail_waiting WHERE owner_id = $1", [
-    await ownerId(owner),
-  ]);
-  t.same(waiting, [{ urgent: true }]);
-  await run();
-  t.match(to(address)[0]?.subject, /key was created/);
-});
+t.test(
+  "with the digest off, only urgent notifications are mailed, and the others are not stored",
+  async (t) => {
+    const { owner, address } = await confirmed({ digest: "off", urgent: ["key.created"] });
+    await notify(owner, "payment.blocked", { amount: "1" });
+    await notify(owner, "key.created");
+    const waiting = await sql("SELECT urgent FROM mail_waiting WHERE owner_id = $1", [
+      await ownerId(owner),
+    ]);
+    t.same(waiting, [{ urgent: true }]);
+    await run();
+    t.match(to(address)[0]?.subject, /key was created/);
+  },
+);
 
-t.test("a sign-in is urgent from a new device only", async (t) => {
+t.test("a sign-in is urgent only from a new device", async (t) => {
   const { owner, address } = await confirmed({ digest: "off" });
   const id = await ownerId(owner);
   const [known] = await sql<{ user_agent: string; ip: string }>(
     "SELECT user_agent, ip FROM sessions WHERE owner_id = $1",
     [id],
   );
-  const told = (userAgent: string, ip: string) =>
+  const notifySignIn = (userAgent: string, ip: string) =>
     notify(owner, "session.created", { ip, thirdParty: { userAgent } });
-  await told(known?.user_agent ?? "", known?.ip ?? "");
+  await notifySignIn(known?.user_agent ?? "", known?.ip ?? "");
   t.same(await sql("SELECT 1 FROM mail_waiting WHERE owner_id = $1", [id]), []);
-  await told("Mozilla/5.0 <b>evil</b>", "203.0.113.9");
+  await notifySignIn("Mozilla/5.0 <b>evil</b>", "203.0.113.9");
   await run();
   const mail = to(address)[0];
   t.equal(mail?.subject, "Purser: New sign-in with your wallet from 203.0.113.9");
@@ -327,51 +341,54 @@ t.test("a sign-in is urgent from a new device only", async (t) => {
   t.match(mail?.html, "&lt;b&gt;evil&lt;/b&gt;");
 });
 
-t.test("words of others stay words: no header, no markup, no link, no turned line", async (t) => {
-  const { owner, address } = await confirmed();
-  const agent = await createAgent(world, owner, { name: "x" });
-  const evil = "Evil\r\nBcc: v@mail.example\u202E<script>alert(1)</script> www.evil.example";
-  await sql("UPDATE agents SET name = $2 WHERE id = $1", [agent.id, evil]);
-  await sql("DELETE FROM mail_waiting");
-  const reason = `Click https://evil.example/login </li><a href="x">now</a>\r\n\r\n-- \r\nPurser ${"z".repeat(500)}`;
-  await notify(
-    owner,
-    "approval.requested",
-    { amount: "1\r\nX: y", thirdParty: { reason, site: "https://evil.example" } },
-    agent.id,
-  );
-  await run();
-  const raw = box.raw.at(-1) ?? "";
-  const mail = await simpleParser(raw);
-  t.same(
-    [mail.to].flat().map((one) => one?.text),
-    [address],
-  );
-  t.equal(mail.bcc, undefined);
-  t.notMatch(raw, /^Bcc:/im);
-  t.notMatch(mail.subject, /[\r\n\u202E]/);
-  t.ok((mail.subject?.length ?? 0) <= 150);
-  const { text = "", html } = mail;
-  t.notMatch(String(html), /<script|<a href="x"|src=|evil\.example/);
-  t.notMatch(text, /evil\.example|\u202E/);
-  t.match(
-    text,
-    "Reason (third-party text, not from Purser): “Click https[:]//evil[.]example/login",
-  );
-  t.match(text, "requests approval for ? USDC", "a number that is none is not told");
-  const links = [...String(html).matchAll(/href="([^"]*)"/g)].map(([, href = ""]) => href);
-  t.ok(links.length > 3);
-  t.same(
-    links.filter((href) => !href.startsWith(`${world.baseUrl}/`)),
-    [],
-  );
-});
+t.test(
+  "texts of third parties stay text: no header, markup, link or text direction override",
+  async (t) => {
+    const { owner, address } = await confirmed();
+    const agent = await createAgent(world, owner, { name: "x" });
+    const evil = "Evil\r\nBcc: v@mail.example\u202E<script>alert(1)</script> www.evil.example";
+    await sql("UPDATE agents SET name = $2 WHERE id = $1", [agent.id, evil]);
+    await sql("DELETE FROM mail_waiting");
+    const reason = `Click https://evil.example/login </li><a href="x">now</a>\r\n\r\n-- \r\nPurser ${"z".repeat(500)}`;
+    await notify(
+      owner,
+      "approval.requested",
+      { amount: "1\r\nX: y", thirdParty: { reason, site: "https://evil.example" } },
+      agent.id,
+    );
+    await run();
+    const raw = box.raw.at(-1) ?? "";
+    const mail = await simpleParser(raw);
+    t.same(
+      [mail.to].flat().map((one) => one?.text),
+      [address],
+    );
+    t.equal(mail.bcc, undefined);
+    t.notMatch(raw, /^Bcc:/im);
+    t.notMatch(mail.subject, /[\r\n\u202E]/);
+    t.ok((mail.subject?.length ?? 0) <= 150);
+    const { text = "", html } = mail;
+    t.notMatch(String(html), /<script|<a href="x"|src=|evil\.example/);
+    t.notMatch(text, /evil\.example|\u202E/);
+    t.match(
+      text,
+      "Reason (third-party text, not from Purser): “Click https[:]//evil[.]example/login",
+    );
+    t.match(text, "requests approval for ? USDC", "an invalid amount is not repeated");
+    const links = [...String(html).matchAll(/href="([^"]*)"/g)].map(([, href = ""]) => href);
+    t.ok(links.length > 3);
+    t.same(
+      links.filter((href) => !href.startsWith(`${world.baseUrl}/`)),
+      [],
+    );
+  },
+);
 
-t.test("another address waits for its confirmation, and the old one hears of it", async (t) => {
+t.test("a new address is used after its confirmation, and the old one is notified", async (t) => {
   const { owner, address } = await confirmed();
   const next = "next@mail.example";
-  const asked = await ask(owner, "PUT", "/api/email", { address: next });
-  t.match(asked.json(), { address, confirmedAt: /^20/, pendingAddress: next });
+  const response = await send(owner, "PUT", "/api/email", { address: next });
+  t.match(response.json(), { address, confirmedAt: /^20/, pendingAddress: next });
   await notify(owner, "key.created");
   await run();
   t.same(
@@ -379,20 +396,20 @@ t.test("another address waits for its confirmation, and the old one hears of it"
       .map(({ subject = "" }) => subject)
       .toSorted((left, right) => left.localeCompare(right)),
     ["Purser: A key was created for An agent", "Your e-mail address at Purser was changed"],
-    "mails still go to the old one",
+    "mails still go to the old address",
   );
   const token = tokenIn(to(next)[0]?.text);
-  t.match((await ask(owner, "POST", "/api/email/confirm", { token })).json(), {
+  t.match((await send(owner, "POST", "/api/email/confirm", { token })).json(), {
     address: next,
     pendingAddress: null,
   });
   await run();
   t.match(to(address).at(-1)?.text, "A different address was confirmed");
-  await ask(owner, "DELETE", "/api/email");
+  await send(owner, "DELETE", "/api/email");
   await notify(owner, "key.created");
   await run();
   t.match(to(next).at(-1)?.text, "This address was removed");
-  t.match((await ask(owner, "GET", "/api/email")).json(), { address: null });
+  t.match((await send(owner, "GET", "/api/email")).json(), { address: null });
   t.same(await sql("SELECT 1 FROM mail_waiting WHERE owner_id = $1", [await ownerId(owner)]), []);
   const actions = await sql<{ action: string }>(
     "SELECT body::jsonb ->> 'action' AS action FROM audit_log WHERE owner_id = $1 ORDER BY seq",
@@ -404,43 +421,50 @@ t.test("another address waits for its confirmation, and the old one hears of it"
   );
 });
 
-t.test("unsubscribing is one POST of a mail program; opening the link is nothing", async (t) => {
-  const { owner, address } = await confirmed();
-  await notify(owner, "key.created");
-  await run();
-  const raw = box.raw.at(-1) ?? "";
-  t.match(raw, "List-Unsubscribe-Post: List-Unsubscribe=One-Click");
-  const [, url = ""] = /^List-Unsubscribe: <([^>]+)>/m.exec(raw) ?? [];
-  const path = url.slice(world.baseUrl.length);
-  const opened = await app.inject({ url: path });
-  t.equal(opened.statusCode, 303);
-  t.match(opened.headers.location, /^\/unsubscribe#token=purser_eu_/);
-  t.match((await ask(owner, "GET", "/api/email")).json(), { stopped: null });
-  // As a mail program does: no cookie, no origin, a form.
-  const press = (at: string, type = "application/x-www-form-urlencoded") =>
-    app.inject({
-      method: "POST",
-      url: at,
-      headers: { "content-type": type },
-      payload: "List-Unsubscribe=One-Click",
-    });
-  t.equal((await press(path)).statusCode, 200);
-  t.equal((await press(path, "multipart/form-data; boundary=x")).statusCode, 200, "twice is once");
-  t.match((await ask(owner, "GET", "/api/email")).json(), { address, stopped: "unsubscribed" });
-  await notify(owner, "key.created");
-  await digestNow(owner);
-  t.equal(to(address).length, 1, "nothing more");
-  const wrong = await press("/api/email/unsubscribe?token=purser_eu_wrong");
-  t.match(wrong.json(), { status: 404, code: "not_found" });
+t.test(
+  "unsubscribing is one POST by a mail client (RFC 8058); opening the link changes nothing",
+  async (t) => {
+    const { owner, address } = await confirmed();
+    await notify(owner, "key.created");
+    await run();
+    const raw = box.raw.at(-1) ?? "";
+    t.match(raw, "List-Unsubscribe-Post: List-Unsubscribe=One-Click");
+    const [, url = ""] = /^List-Unsubscribe: <([^>]+)>/m.exec(raw) ?? [];
+    const path = url.slice(world.baseUrl.length);
+    const opened = await app.inject({ url: path });
+    t.equal(opened.statusCode, 303);
+    t.match(opened.headers.location, /^\/unsubscribe#token=purser_eu_/);
+    t.match((await send(owner, "GET", "/api/email")).json(), { stopped: null });
+    // Like a mail client: no cookie, no origin, a form.
+    const press = (at: string, type = "application/x-www-form-urlencoded") =>
+      app.inject({
+        method: "POST",
+        url: at,
+        headers: { "content-type": type },
+        payload: "List-Unsubscribe=One-Click",
+      });
+    t.equal((await press(path)).statusCode, 200);
+    t.equal(
+      (await press(path, "multipart/form-data; boundary=x")).statusCode,
+      200,
+      "a second click is no error",
+    );
+    t.match((await send(owner, "GET", "/api/email")).json(), { address, stopped: "unsubscribed" });
+    await notify(owner, "key.created");
+    await digestNow(owner);
+    t.equal(to(address).length, 1, "no further mail");
+    const wrong = await press("/api/email/unsubscribe?token=purser_eu_wrong");
+    t.match(wrong.json(), { status: 404, code: "not_found" });
 
-  await ask(owner, "PUT", "/api/email", { address });
-  await run();
-  const token = tokenIn(to(address).at(-1)?.text);
-  t.match((await ask(owner, "POST", "/api/email/confirm", { token })).json(), { stopped: null });
-});
+    await send(owner, "PUT", "/api/email", { address });
+    await run();
+    const token = tokenIn(to(address).at(-1)?.text);
+    t.match((await send(owner, "POST", "/api/email/confirm", { token })).json(), { stopped: null });
+  },
+);
 
 t.test(
-  "a mail is tried again after 4xx, and an address that refuses for days is left",
+  "a mail is retried after 4xx, and an address that refuses for days is stopped",
   async (t) => {
     const { owner, address } = await confirmed();
     const id = await ownerId(owner);
@@ -448,10 +472,10 @@ t.test(
     await notify(owner, "key.created");
     await run();
     const [later] = await sql(
-      "SELECT status, attempts, last_error ~ 'greylisted' AS said, next_attempt_at > now() AS waits FROM mails WHERE owner_id = $1 AND kind = 'urgent'",
+      "SELECT status, attempts, last_error ~ 'greylisted' AS explained, next_attempt_at > now() AS waits FROM mails WHERE owner_id = $1 AND kind = 'urgent'",
       [id],
     );
-    t.same(later, { status: "waiting", attempts: 1, said: true, waits: true });
+    t.same(later, { status: "waiting", attempts: 1, explained: true, waits: true });
     box.refuseRecipient = undefined;
     await sql("UPDATE mails SET next_attempt_at = now() WHERE status = 'waiting'");
     await run();
@@ -462,7 +486,7 @@ t.test(
       await notify(owner, "key.created");
       await run();
     }
-    t.match((await ask(owner, "GET", "/api/email")).json(), {
+    t.match((await send(owner, "GET", "/api/email")).json(), {
       stopped: null,
       lastError: /no such user/,
     });
@@ -472,15 +496,15 @@ t.test(
     );
     await notify(owner, "key.created");
     await run();
-    t.match((await ask(owner, "GET", "/api/email")).json(), { stopped: "refused" });
+    t.match((await send(owner, "GET", "/api/email")).json(), { stopped: "refused" });
     box.refuseRecipient = undefined;
     await notify(owner, "key.created");
     await run();
-    t.equal(to(address).length, 1, "nothing more");
+    t.equal(to(address).length, 1, "no further mail");
   },
 );
 
-t.test("a mail that nobody took for a day is given up", async (t) => {
+t.test("a mail that was not accepted for a day is given up", async (t) => {
   const { owner } = await confirmed();
   box.refuseRecipient = { code: 451, text: "not now" };
   await notify(owner, "key.created");
@@ -498,7 +522,7 @@ t.test("a mail that nobody took for a day is given up", async (t) => {
   t.match(metrics, /purser_mails_total\{kind="urgent",outcome="given_up"\} 1/);
 });
 
-t.test("two replicas that look at once send each mail once", async (t) => {
+t.test("two replicas in parallel send each mail once", async (t) => {
   const second = await testApp(t, {
     database,
     chain: world.chain,
@@ -515,10 +539,10 @@ async function withoutServer(t: Test): Promise<TestApp> {
   return testApp(t, { database, chain: world.chain, listen: true });
 }
 
-t.test("where no server is configured all say so, and nothing piles up", async (t) => {
+t.test("without an SMTP server the API says so, and no mails accumulate", async (t) => {
   const { owner, address } = await confirmed();
   await notify(owner, "key.created");
-  // Its queue forgets when it starts, and every hour.
+  // Its queue deletes old rows at its start, and every hour.
   const other = await withoutServer(t);
   t.equal(other.app.sendMails, undefined);
   const get = await other.app.inject({ url: "/api/email", headers: { cookie: owner.cookie } });
@@ -535,11 +559,11 @@ t.test("where no server is configured all say so, and nothing piles up", async (
 });
 
 t.test(
-  "killed between the server's taking and our noting it: the same mail comes once more",
+  "killed between the server's acceptance and the record of it: the same mail is sent once more",
   async (t) => {
     const taken = await mailbox(t);
     const env = { SMTP_URL: taken.url, MAIL_FROM };
-    // It only injects: it sends when the test says so.
+    // An app that only injects requests: it sends when the test calls it.
     const still = await testApp(t, { chain: world.chain, env });
     const owner = await signIn(still);
     const { pool } = still.database;
@@ -548,10 +572,10 @@ t.test(
      SELECT id, 'kill@mail.example', now(), 'off', '{key.created}', 'infinity' FROM owners WHERE address = $1`,
       [owner.account.address.toLowerCase()],
     );
-    const told = pool.query(
+    const notified = pool.query(
       "SELECT purser_notify(id, 'key.created', NULL, 'key_1', '{}') FROM owners",
     );
-    t.equal((await told).rows.length, 1);
+    t.equal((await notified).rows.length, 1);
     const state = async () =>
       (await pool.query("SELECT status, attempts FROM mails ORDER BY created_at")).rows;
 
@@ -564,18 +588,18 @@ t.test(
     await until(() => isTaken, 30_000);
     replica.child.kill("SIGKILL");
     await replica.ended;
-    t.same(await state(), [{ status: "waiting", attempts: 1 }], "nobody knows that it was taken");
+    t.same(await state(), [{ status: "waiting", attempts: 1 }], "the acceptance is not recorded");
 
     taken.beforeAnswer = async () => {};
     await still.app.sendMails?.();
-    t.equal(taken.mails.length, 1, "a claim holds while its process may live");
+    t.equal(taken.mails.length, 1, "a claim holds while its process may be running");
     await pool.query("UPDATE mails SET next_attempt_at = now()");
     await still.app.sendMails?.();
     t.match(await state(), [{ status: "sent" }]);
     const [one, other] = taken.mails;
     t.equal(taken.mails.length, 2);
     t.match(one?.messageId, /^<eml_[0-9a-z]{26}@mail\.example>$/);
-    t.equal(one?.messageId, other?.messageId, "recognizable");
+    t.equal(one?.messageId, other?.messageId, "the Message-ID is the same");
     t.same(one?.date, other?.date);
     t.equal(one?.subject, other?.subject);
   },

@@ -1,4 +1,5 @@
-// Goal: what became true reaches every webhook that wants it, signed, at least once and with one id, whatever the target, another owner, a kill or a second replica does.
+// Goal: every event reaches every subscribed webhook at least once, signed and with a stable id, whatever the
+// target, other owners, a kill or a second replica do.
 import { spawn } from "node:child_process";
 import { readFile } from "node:fs/promises";
 import type { ServerResponse } from "node:http";
@@ -34,10 +35,10 @@ const env = {
 const ctx = await testApp(t, {
   env,
   listen: true,
-  // A delivery that hangs does so until its test ends it, however slow the machine is.
+  // A hanging delivery lasts until its test ends it, however slow the machine is.
   timings: { webhookTimeoutMs: 120_000, webhookLookMs: 50, webhookRefillMs: 50 },
 });
-// Before the app closes: it waits for the deliveries it began.
+// Runs before the app closes, as closing waits for open deliveries.
 t.teardown(() => {
   target.hangUp();
   other.hangUp();
@@ -59,7 +60,7 @@ const isVerified = (secret: string, received: Received): boolean => {
     return false;
   }
 };
-/** As the clock would. */
+/** Makes the deliveries due, as time would. */
 const makeDue = async (webhookId: string): Promise<void> => {
   await pool.query("UPDATE webhooks SET retry_at = now() WHERE id = $1", [webhookId]);
   await pool.query(
@@ -71,7 +72,7 @@ let paths = 0;
 const path = (): string => `/hook-${(paths += 1)}`;
 
 t.test(
-  "the published verifier takes every delivery, during a rotation with both secrets",
+  "the published verifier accepts every delivery, during a rotation with both secrets",
   async (t) => {
     const me = await owned();
     const at = path();
@@ -79,24 +80,24 @@ t.test(
     const { notificationId } = await me.test(hook.id);
     await until(() => target.at(at).length === 1);
     const [first] = target.at(at) as [Received];
-    const told = verified(hook.secret, first) as Json;
-    t.match(told, { type: "webhook.test", timestamp: /^2.*Z$/, data: { webhookId: hook.id } });
+    const message = verified(hook.secret, first) as Json;
+    t.match(message, { type: "webhook.test", timestamp: /^2.*Z$/, data: { webhookId: hook.id } });
     t.equal(first.headers["webhook-id"], notificationId);
     t.equal(first.headers["content-type"], "application/json");
     t.notOk(
       isVerified(hook.secret, { ...first, body: first.body.replace("test", "best") }),
-      "altered",
+      "with an altered body",
     );
     t.notOk(
       isVerified(hook.secret, {
         ...first,
         headers: { ...first.headers, "webhook-id": "ntf_other" },
       }),
-      "under another id",
+      "with another id",
     );
 
     const rotate = async (graceHours: number): Promise<string> =>
-      (await me.ask("POST", `/api/webhooks/${hook.id}/rotate-secret`, { graceHours })).json<{
+      (await me.send("POST", `/api/webhooks/${hook.id}/rotate-secret`, { graceHours })).json<{
         secret: string;
       }>().secret;
     const second = await rotate(24);
@@ -104,14 +105,17 @@ t.test(
     await me.test(hook.id);
     await until(() => target.at(at).length === 2);
     const [, both] = target.at(at) as [Received, Received];
-    t.ok(isVerified(hook.secret, both) && isVerified(second, both), "both sign during the grace");
+    t.ok(
+      isVerified(hook.secret, both) && isVerified(second, both),
+      "both secrets sign during the grace period",
+    );
 
     await pool.query("UPDATE webhooks SET previous_secret_until = now() WHERE id = $1", [hook.id]);
     await me.test(hook.id);
     await until(() => target.at(at).length === 3);
     const after = target.at(at)[2] as Received;
-    t.ok(isVerified(second, after), "the new one signs");
-    t.notOk(isVerified(hook.secret, after), "the old one does no more");
+    t.ok(isVerified(second, after), "the new secret signs");
+    t.notOk(isVerified(hook.secret, after), "the old secret no longer signs");
     t.equal((await me.status(hook.id))["previousSecretUntil"], null);
     await pool.query(
       "UPDATE webhooks SET previous_secret_until = now() - interval '1 hour' WHERE id = $1",
@@ -121,7 +125,7 @@ t.test(
     const { rows } = await pool.query("SELECT previous_secret FROM webhooks WHERE id = $1", [
       hook.id,
     ]);
-    t.equal(rows[0].previous_secret, null, "and is forgotten");
+    t.equal(rows[0].previous_secret, null, "it is deleted");
 
     const third = await rotate(0);
     await me.test(hook.id);
@@ -129,12 +133,12 @@ t.test(
     const last = target.at(at)[3] as Received;
     t.ok(
       isVerified(third, last) && !isVerified(second, last),
-      "without grace the old one ends at once",
+      "without a grace period the old secret ends at once",
     );
   },
 );
 
-t.test("the receiver of the how-to runs as it stands there", async (t) => {
+t.test("the example receiver of the how-to page works unchanged", async (t) => {
   const guide = await readFile(`${ROOT}docs/how-to/receive-webhooks.md`, "utf8");
   const [, source = ""] = /```js\n([\s\S]*?)```/.exec(guide) ?? [];
   const me = await owned();
@@ -148,8 +152,8 @@ t.test("the receiver of the how-to runs as it stands there", async (t) => {
     stdio: ["ignore", "pipe", "inherit"],
   });
   t.teardown(() => receiver.kill());
-  let said = "";
-  receiver.stdout.on("data", (part: Buffer) => (said += part.toString()));
+  let output = "";
+  receiver.stdout.on("data", (part: Buffer) => (output += part.toString()));
   const forged = (): Promise<number> =>
     fetch(origin, {
       method: "POST",
@@ -161,25 +165,25 @@ t.test("the receiver of the how-to runs as it stands there", async (t) => {
   await until(async () => (await forged()) === 401);
   const { id } = await me.test(hook.id);
   await until(async () => (await me.deliveries(hook.id))[0]?.["status"] === "delivered");
-  await me.ask("POST", `/api/webhooks/${hook.id}/deliveries/${id}/resend`);
+  await me.send("POST", `/api/webhooks/${hook.id}/deliveries/${id}/resend`);
   await until(async () => (await me.deliveries(hook.id))[0]?.["status"] === "delivered");
-  t.equal(said.match(/webhook\.test/g)?.length, 1, "told twice, it acts once");
+  t.equal(output.match(/webhook\.test/g)?.length, 1, "delivered twice, handled once");
 });
 
-t.test("a secret is shown once, and stands nowhere", async (t) => {
+t.test("a secret is shown once, and is stored nowhere in plain text", async (t) => {
   const me = await owned();
   const hook = await me.webhook(`${target.origin}${path()}`);
   const key = hook.secret.slice("whsec_".length);
   const reads = await Promise.all([
-    me.ask("GET", "/api/webhooks"),
-    me.ask("PATCH", `/api/webhooks/${hook.id}`, { description: "mine" }),
-    me.ask("GET", `/api/webhooks/${hook.id}/deliveries`),
-    me.ask("GET", "/api/notifications"),
-    me.ask("GET", "/api/audit"),
+    me.send("GET", "/api/webhooks"),
+    me.send("PATCH", `/api/webhooks/${hook.id}`, { description: "mine" }),
+    me.send("GET", `/api/webhooks/${hook.id}/deliveries`),
+    me.send("GET", "/api/notifications"),
+    me.send("GET", "/api/audit"),
   ]);
   for (const answer of reads) {
     t.equal(answer.statusCode, 200);
-    t.notOk(answer.body.includes(key), "no answer repeats it");
+    t.notOk(answer.body.includes(key), "no response repeats it");
   }
   const { rows } = await pool.query<{ text: string; secret: Buffer }>(
     "SELECT to_jsonb(w)::text AS text, secret FROM webhooks w WHERE id = $1",
@@ -189,13 +193,13 @@ t.test("a secret is shown once, and stands nowhere", async (t) => {
   const raw = Buffer.from(key, "base64");
   t.notOk(
     row.text.includes(key) || row.secret.includes(raw) || row.secret.includes(Buffer.from(key)),
-    "nor does its row",
+    "the row does not contain it",
   );
   t.notOk(
     ctx.logs.some((line) => line.includes(key)),
-    "nor the log",
+    "the log does not contain it",
   );
-  // Moved to another row, it opens nothing.
+  // Copied to another row, it cannot be decrypted.
   const second = await me.webhook(`${target.origin}/moved`);
   await pool.query(
     "UPDATE webhooks SET secret = (SELECT secret FROM webhooks WHERE id = $1) WHERE id = $2",
@@ -205,22 +209,22 @@ t.test("a secret is shown once, and stands nowhere", async (t) => {
   await until(() =>
     ctx.logs.some((line) => line.includes(second.id) && line.includes("does not open")),
   );
-  t.equal(target.at("/moved").length, 0, "and nothing is sent with it");
+  t.equal(target.at("/moved").length, 0, "nothing is sent with it");
   await until(async () => (await me.deliveries(second.id))[0]?.["status"] === "failed");
   t.match(await me.deliveries(second.id), [{ lastError: /secret cannot be decrypted/ }]);
-  const mended = await me.ask("POST", `/api/webhooks/${second.id}/rotate-secret`, {});
+  const mended = await me.send("POST", `/api/webhooks/${second.id}/rotate-secret`, {});
   t.match(
     mended.json(),
     { webhook: { previousSecretUntil: null } },
-    "what does not open is not kept",
+    "a secret that cannot be decrypted is not kept as the previous one",
   );
   await makeDue(second.id);
   await until(() => target.at("/moved").length === 1);
   const { secret } = mended.json<{ secret: string }>();
-  t.ok(isVerified(secret, target.at("/moved")[0] as Received), "and a new secret mends it");
+  t.ok(isVerified(secret, target.at("/moved")[0] as Received), "a new secret repairs the webhook");
 });
 
-t.test("targets that fail, each in its way", async (t) => {
+t.test("failing targets, each in its own way", async (t) => {
   const me = await owned();
   const cases: Record<
     string,
@@ -272,7 +276,7 @@ t.test("targets that fail, each in its way", async (t) => {
       },
       ends: { status: "failed", lastStatus: null, lastError: /larger than allowed/ },
     },
-    "nobody there": {
+    "closed port": {
       url: "http://closed.example/",
       ends: { status: "failed", lastStatus: null, lastError: /could not be reached/ },
     },
@@ -316,13 +320,13 @@ t.test("targets that fail, each in its way", async (t) => {
   t.equal(
     (await me.notifications("?type=webhook.disabled")).length,
     1,
-    "the owner is told by the others",
+    "the owner is notified through the other webhooks",
   );
-  await until(async () => (await me.ask("GET", "/api/audit")).body.includes("webhook.disabled"));
+  await until(async () => (await me.send("GET", "/api/audit")).body.includes("webhook.disabled"));
 });
 
 t.test(
-  "private targets are refused, by their spelling or when their name is looked up",
+  "SSRF: private targets are refused, by their URL or when their name is resolved",
   async (t) => {
     const me = await owned();
     for (const url of [
@@ -336,17 +340,18 @@ t.test(
       "ftp://example.com/",
       "nonsense",
     ]) {
-      const answer = await me.ask("POST", "/api/webhooks", { url, types: ["*"] });
+      const answer = await me.send("POST", "/api/webhooks", { url, types: ["*"] });
       t.equal(answer.json<{ code: string }>().code, "url_blocked", url);
     }
     const hook = await me.webhook("https://rebinding.example/");
     t.equal(
-      (await me.ask("PATCH", `/api/webhooks/${hook.id}`, { url: "https://192.168.1.1/" }))
+      (await me.send("PATCH", `/api/webhooks/${hook.id}`, { url: "https://192.168.1.1/" }))
         .statusCode,
       403,
-      "nor by a change",
+      "neither by a change",
     );
-    // Its name may say anything by the time it is told: it is judged when the socket connects.
+    // The name may resolve to another address later (DNS rebinding): the address is checked when the socket
+    // connects.
     const outbound = new Outbound({
       isHttpAllowed: false,
       privateOrigins: [],
@@ -389,9 +394,9 @@ const fakeClaim = (webhookId: string, url: string): Claimed => ({
   event: { id: "ntf_x", type: "webhook.test", data: {}, createdAt: new Date() },
 });
 
-t.test("targets that hang hold up nobody else", async (t) => {
+t.test("hanging targets delay no other owner", async (t) => {
   const quick = await owned();
-  // As many as can hold every place of those that were never asked, and of those that failed, with some that wait.
+  // Enough to occupy every slot of the lanes for new and for failed targets, with some left waiting.
   const slow = await Promise.all(Array.from({ length: 8 }, owned));
   const hanging = Array.from({ length: 16 }, path);
   for (const at of hanging) other.answer(at, () => undefined);
@@ -410,7 +415,7 @@ t.test("targets that hang hold up nobody else", async (t) => {
   await until(() => other.received.length === places);
   await quick.test(hook.id);
   await until(() => target.at(good).length === 2);
-  t.equal(other.received.length, places, "while all of them hang, and no more than their places");
+  t.equal(other.received.length, places, "delivered while all slots of the lane hang");
   const isOver = async () =>
     (await Promise.all(hooks.map(({ by, id }) => by.deliveries(id))))
       .flat()
@@ -418,16 +423,19 @@ t.test("targets that hang hold up nobody else", async (t) => {
   t.same(await isOver(), []);
   other.hangUp();
   await until(async () => (await isOver()).length >= places);
-  // One that never failed waits for none that did.
+  // A target that never failed does not wait for failed ones.
   const late = path();
   const next = await quick.webhook(`${target.origin}${late}`);
   await quick.test(next.id);
   await until(() => target.at(late).length === 1);
-  await Promise.all(hooks.map(({ by, id }) => by.ask("DELETE", `/api/webhooks/${id}`)));
+  await Promise.all(hooks.map(({ by, id }) => by.send("DELETE", `/api/webhooks/${id}`)));
 });
 
-t.test("a target that hangs is given up in time, before its claim runs out", async (t) => {
-  t.ok(TIMINGS.webhookTimeoutMs < LEASE_SECONDS * 1000, "nobody else begins the same meanwhile");
+t.test("a hanging target times out before its claim expires", async (t) => {
+  t.ok(
+    TIMINGS.webhookTimeoutMs < LEASE_SECONDS * 1000,
+    "no other replica can claim it in the meantime",
+  );
   const { webhookTimeoutMs } = ctx.config.timings;
   ctx.config.timings.webhookTimeoutMs = 200;
   t.teardown(() => void (ctx.config.timings.webhookTimeoutMs = webhookTimeoutMs));
@@ -445,12 +453,12 @@ t.test("a target that hangs is given up in time, before its claim runs out", asy
 });
 
 t.test(
-  "attempts go on for a day, then it is given up, and the webhook disabled; a resend begins anew",
+  "attempts go on for a day, then the delivery is given up and the webhook disabled; a resend starts again",
   async (t) => {
     const delays = Array.from({ length: 11 }, (_, index) => delayAfter(index + 1, 0) ?? Infinity);
     t.equal(delays.at(-1), Infinity, "eleven attempts");
     const hours = delays.slice(0, -1).reduce((sum, seconds) => sum + seconds, 0) / 3600;
-    t.ok(hours > 23 && hours < 24, `in ${hours} hours`);
+    t.ok(hours > 23 && hours < 24, `within ${hours} hours`);
 
     const me = await owned();
     const at = path();
@@ -463,7 +471,7 @@ t.test(
         const { rows } = await pool.query("SELECT failures FROM webhooks WHERE id = $1", [hook.id]);
         return rows[0].failures === attempt;
       });
-      // A burst of failures is no day of them.
+      // Many failures within minutes do not disable it: the first must be a day old.
       if (attempt === 10) {
         t.equal((await me.status(hook.id))["status"], "active");
         await pool.query(
@@ -483,18 +491,18 @@ t.test(
     t.equal(
       new Set(target.at(at).map(({ headers }) => headers["webhook-id"])).size,
       1,
-      "one id all the way",
+      "the same id in all attempts",
     );
     for (const url of [
       `/api/webhooks/${hook.id}/test`,
       `/api/webhooks/${hook.id}/deliveries/${id}/resend`,
     ])
-      t.equal((await me.ask("POST", url)).json<{ code: string }>().code, "webhook_not_active");
+      t.equal((await me.send("POST", url)).json<{ code: string }>().code, "webhook_not_active");
 
     target.answer(at, (_request, response) => void response.writeHead(204).end());
-    await me.ask("PATCH", `/api/webhooks/${hook.id}`, { status: "active" });
+    await me.send("PATCH", `/api/webhooks/${hook.id}`, { status: "active" });
     t.match(await me.status(hook.id), { status: "active", disabledReason: null });
-    const again = await me.ask("POST", `/api/webhooks/${hook.id}/deliveries/${id}/resend`);
+    const again = await me.send("POST", `/api/webhooks/${hook.id}/deliveries/${id}/resend`);
     t.equal(again.statusCode, 202);
     await until(() => target.at(at).length === 12);
     t.equal(target.at(at)[11]?.headers["webhook-id"], notificationId);
@@ -504,26 +512,26 @@ t.test(
 );
 
 t.test(
-  "paused is told nothing and misses nothing that waited; what waits too long is given up",
+  "a paused webhook receives nothing and keeps its waiting deliveries; those that wait too long are given up",
   async (t) => {
     const me = await owned();
     const at = path();
     const hook = await me.webhook(`${target.origin}${at}`, ["webhook.test", "session.created"]);
     await pool.query("UPDATE webhooks SET retry_at = 'infinity' WHERE id = $1", [hook.id]);
     await me.test(hook.id);
-    await me.ask("PATCH", `/api/webhooks/${hook.id}`, { status: "paused" });
+    await me.send("PATCH", `/api/webhooks/${hook.id}`, { status: "paused" });
     await signIn(ctx, me.owner.account);
     t.equal(
       (await me.notifications("?type=session.created")).length,
       0,
-      "what happens meanwhile is not kept",
+      "events during the pause are not kept",
     );
     await makeDue(hook.id);
     await app.deliverWebhooks();
     t.equal(target.at(at).length, 0);
-    await me.ask("PATCH", `/api/webhooks/${hook.id}`, { status: "active" });
+    await me.send("PATCH", `/api/webhooks/${hook.id}`, { status: "active" });
     await until(() => target.at(at).length === 1);
-    await me.ask("PATCH", `/api/webhooks/${hook.id}`, { status: "paused" });
+    await me.send("PATCH", `/api/webhooks/${hook.id}`, { status: "paused" });
     await pool.query(
       "UPDATE webhook_deliveries SET status = 'waiting', delivered_at = NULL, give_up_at = now() - interval '2 hours', next_attempt_at = now() WHERE webhook_id = $1",
       [hook.id],
@@ -533,12 +541,12 @@ t.test(
   },
 );
 
-t.test("a flood of one owner leaves the next owner's place", async (t) => {
+t.test("many events of one owner leave slots for the next owner", async (t) => {
   const flood = await owned();
   const next = await owned();
   const [slowAt, quickAt] = [path(), path()];
   const held: ServerResponse[] = [];
-  // It takes the first ones, so that it is trusted as the next owner's is; then it answers no more.
+  // The first deliveries succeed, so that the target counts as trusted; later ones hang.
   target.answer(slowAt, (_request, response) => {
     if (target.at(slowAt).length > 8) held.push(response);
     else response.writeHead(204).end();
@@ -555,13 +563,13 @@ t.test("a flood of one owner leaves the next owner's place", async (t) => {
   await until(() => held.length === perWebhook);
   await next.test(quick.id);
   await until(() => target.at(quickAt).length === 2);
-  t.equal(held.length, perWebhook, "long before the flood was over");
-  await flood.ask("DELETE", `/api/webhooks/${flooded.id}`);
+  t.equal(held.length, perWebhook, "delivered long before the flood was over");
+  await flood.send("DELETE", `/api/webhooks/${flooded.id}`);
   for (const response of held) response.writeHead(204).end();
 });
 
 t.test(
-  "a webhook with very many deliveries is gone at once, and they follow some at a time",
+  "a webhook with very many deliveries is deleted at once, and its deliveries in batches",
   async (t) => {
     const me = await owned();
     const at = path();
@@ -580,7 +588,7 @@ t.test(
     CREATE TRIGGER not_too_many AFTER DELETE ON webhook_deliveries REFERENCING OLD TABLE AS gone
       FOR EACH STATEMENT EXECUTE FUNCTION not_too_many();`);
     t.teardown(() => pool.query("DROP FUNCTION not_too_many CASCADE"));
-    t.equal((await me.ask("DELETE", `/api/webhooks/${hook.id}`)).statusCode, 200);
+    t.equal((await me.send("DELETE", `/api/webhooks/${hook.id}`)).statusCode, 200);
     t.same(await me.status(hook.id), {}, "not listed");
     for (const [method, url] of [
       ["GET", `/api/webhooks/${hook.id}/deliveries`],
@@ -589,13 +597,13 @@ t.test(
       ["DELETE", `/api/webhooks/${hook.id}`],
     ] as const)
       t.equal(
-        (await me.ask(method, url, method === "PATCH" ? { status: "active" } : undefined))
+        (await me.send(method, url, method === "PATCH" ? { status: "active" } : undefined))
           .statusCode,
         404,
         url,
       );
     await signIn(ctx, me.owner.account);
-    const heard = target.at(at).length;
+    const receivedBefore = target.at(at).length;
     const left = async () => {
       const { rows } = await pool.query(
         `SELECT (SELECT count(*)::int FROM webhook_deliveries WHERE webhook_id = $1) AS deliveries,
@@ -605,14 +613,14 @@ t.test(
       return rows[0];
     };
     await sweepDeleted(pool, performance.now());
-    t.equal((await left()).webhooks, 1, "a run that has no time left goes on the next time");
+    t.equal((await left()).webhooks, 1, "a run that is out of time continues the next time");
     await sweepDeleted(pool);
     t.same(await left(), { deliveries: 0, webhooks: 0 });
-    t.ok(target.at(at).length - heard < 20, "and nothing of it is told any more");
+    t.ok(target.at(at).length - receivedBefore < 20, "its deliveries stop");
   },
 );
 
-t.test("two attempts that fail at once, and either ends the webhook", async (t) => {
+t.test("two attempts that fail in parallel, each of which disables the webhook", async (t) => {
   const me = await owned();
   const at = path();
   const hook = await me.webhook(`${target.origin}${at}`, ["webhook.test"]);
@@ -628,7 +636,7 @@ t.test("two attempts that fail at once, and either ends the webhook", async (t) 
     [hook.id],
   );
   t.equal(claimed.length, 2);
-  // Both are under way before either has the webhook's row.
+  // Both start before either locks the webhook's row.
   const client = await pool.connect();
   t.teardown(() => client.release());
   await client.query("BEGIN");
@@ -646,7 +654,7 @@ t.test("two attempts that fail at once, and either ends the webhook", async (t) 
   t.equal((await me.status(hook.id))["status"], "disabled");
 });
 
-t.test("a drain holds one worker of its queue, however often it is asked for", async (t) => {
+t.test("a drain occupies one worker of the queue, however often it is enqueued", async (t) => {
   const me = await owned();
   const at = path();
   other.answer(at, () => undefined);
@@ -658,12 +666,16 @@ t.test("a drain holds one worker of its queue, however often it is asked for", a
   const again = async () =>
     (await pool.query("SELECT 1 FROM graphile_worker.jobs WHERE key LIKE 'again-%'")).rows.length;
   await until(async () => (await again()) === 0);
-  t.match((await me.deliveries(hook.id))[0], { status: "waiting" }, "while the first still hangs");
-  await me.ask("DELETE", `/api/webhooks/${hook.id}`);
+  t.match(
+    (await me.deliveries(hook.id))[0],
+    { status: "waiting" },
+    "while the first delivery still hangs",
+  );
+  await me.send("DELETE", `/api/webhooks/${hook.id}`);
   other.hangUp();
 });
 
-t.test("a webhook that is deleted while a fact is written fails no fact", async (t) => {
+t.test("deleting a webhook does not fail the transaction that writes an event", async (t) => {
   const me = await owned();
   const hook = await me.webhook(`${target.origin}${path()}`);
   const client = await pool.connect();
@@ -684,14 +696,14 @@ t.test("a webhook that is deleted while a fact is written fails no fact", async 
   await t.resolves(fact);
 });
 
-t.test("owners see, change and send nothing of each other's", async (t) => {
+t.test("owners cannot see, change or resend anything of each other", async (t) => {
   const me = await owned();
-  const stranger = await owned();
+  const otherOwner = await owned();
   const at = path();
   const hook = await me.webhook(`${target.origin}${at}`);
   const { id } = await me.test(hook.id);
   await until(() => target.at(at).length === 1);
-  const asks: [Parameters<typeof me.ask>[0], string, unknown?][] = [
+  const requests: [Parameters<typeof me.send>[0], string, unknown?][] = [
     ["PATCH", `/api/webhooks/${hook.id}`, { status: "paused" }],
     ["DELETE", `/api/webhooks/${hook.id}`],
     ["POST", `/api/webhooks/${hook.id}/rotate-secret`, {}],
@@ -699,19 +711,20 @@ t.test("owners see, change and send nothing of each other's", async (t) => {
     ["GET", `/api/webhooks/${hook.id}/deliveries`],
     ["POST", `/api/webhooks/${hook.id}/deliveries/${id}/resend`],
   ];
-  for (const ask of asks) t.equal((await stranger.ask(...ask)).statusCode, 404, ask.join(" "));
-  const own = await stranger.webhook(`${other.origin}${path()}`);
+  for (const request of requests)
+    t.equal((await otherOwner.send(...request)).statusCode, 404, request.join(" "));
+  const own = await otherOwner.webhook(`${other.origin}${path()}`);
   t.equal(
-    (await stranger.ask("POST", `/api/webhooks/${own.id}/deliveries/${id}/resend`)).statusCode,
+    (await otherOwner.send("POST", `/api/webhooks/${own.id}/deliveries/${id}/resend`)).statusCode,
     404,
   );
-  t.same(await stranger.notifications(), []);
+  t.same(await otherOwner.notifications(), []);
   t.equal((await me.notifications()).length, 1);
   t.match(await me.status(hook.id), { status: "active" });
-  // Ten, also when they come at once.
+  // Ten webhooks at most, also with parallel requests.
   const answers = await Promise.all(
     Array.from({ length: 12 }, () =>
-      stranger.ask("POST", "/api/webhooks", { url: "https://example.com/", types: ["*"] }),
+      otherOwner.send("POST", "/api/webhooks", { url: "https://example.com/", types: ["*"] }),
     ),
   );
   const codes = answers.map(({ statusCode, body }) =>
@@ -723,7 +736,7 @@ t.test("owners see, change and send nothing of each other's", async (t) => {
   ]);
 });
 
-t.test("old notifications are forgotten, with their deliveries; what waits is not", async (t) => {
+t.test("old notifications are deleted with their deliveries, but not waiting ones", async (t) => {
   const me = await owned();
   const at = path();
   const hook = await me.webhook(`${target.origin}${at}`);
@@ -749,17 +762,17 @@ t.test("old notifications are forgotten, with their deliveries; what waits is no
 t.test(
   "killed between commit and delivery, and between delivery and its record; two replicas",
   async (t: Test) => {
-    // It only injects: it delivers when the test says so.
+    // An app that only injects requests: it delivers when the test calls it.
     const world = await testApp(t, { env });
     const owner = await signIn(world);
     const me = api(world.app, owner);
     const sql = world.database.pool;
-    const [heldAt, heardAt] = [path(), path()];
+    const [heldAt, unansweredAt] = [path(), path()];
     const held = await me.webhook(`${target.origin}${heldAt}`);
-    const heard = await me.webhook(`${target.origin}${heardAt}`);
+    const unanswered = await me.webhook(`${target.origin}${unansweredAt}`);
     await sql.query("UPDATE webhooks SET retry_at = 'infinity' WHERE id = $1", [held.id]);
-    // It takes the message, and its sender dies before it hears so.
-    target.answer(heardAt, () => undefined);
+    // The target receives the message, and the sender is killed before the response.
+    target.answer(unansweredAt, () => undefined);
     const first = await startReplica(t, world, env);
     const origin = first.url.replace("127.0.0.1", "localhost");
     const commit = async (id: string): Promise<string> => {
@@ -771,34 +784,34 @@ t.test(
       return ((await answer.json()) as { delivery: { notificationId: string } }).delivery
         .notificationId;
     };
-    const ids = { held: await commit(held.id), heard: await commit(heard.id) };
-    await until(() => target.at(heardAt).length === 1, 20_000);
+    const ids = { held: await commit(held.id), unanswered: await commit(unanswered.id) };
+    await until(() => target.at(unansweredAt).length === 1, 20_000);
     first.child.kill("SIGKILL");
     await first.ended;
-    t.equal(target.at(heldAt).length, 0, "killed before anybody was told of the one");
+    t.equal(target.at(heldAt).length, 0, "killed before the first delivery began");
     t.match(
-      await me.deliveries(heard.id),
+      await me.deliveries(unanswered.id),
       [{ status: "waiting", attempts: 1 }],
-      "and before it heard that the other arrived",
+      "and before the response to the second one",
     );
 
-    target.answer(heardAt, (_request, response) => void response.writeHead(204).end());
+    target.answer(unansweredAt, (_request, response) => void response.writeHead(204).end());
     await sql.query("UPDATE webhooks SET retry_at = now()");
     const second = await testApp(t, { database: world.database, chain: world.chain, env });
     const deliver = () => Promise.all([world.app.deliverWebhooks(), second.app.deliverWebhooks()]);
     await deliver();
     t.equal(target.at(heldAt).length, 1);
     t.equal(target.at(heldAt)[0]?.headers["webhook-id"], ids.held);
-    t.equal(target.at(heardAt).length, 1, "a claim holds while its process may live");
+    t.equal(target.at(unansweredAt).length, 1, "a claim holds while its process may be running");
     await sql.query(
       "UPDATE webhook_deliveries SET next_attempt_at = now() WHERE webhook_id = $1 AND status = 'waiting'",
-      [heard.id],
+      [unanswered.id],
     );
     await deliver();
-    t.match((await me.deliveries(heard.id))[0], { status: "delivered" });
+    t.match((await me.deliveries(unanswered.id))[0], { status: "delivered" });
     t.same(
-      target.at(heardAt).map(({ headers }) => headers["webhook-id"]),
-      [ids.heard, ids.heard],
+      target.at(unansweredAt).map(({ headers }) => headers["webhook-id"]),
+      [ids.unanswered, ids.unanswered],
       "twice, with one id",
     );
     const before = target.received.length;
@@ -810,12 +823,12 @@ t.test(
       "SELECT 1 FROM webhook_deliveries WHERE status <> 'delivered' LIMIT 1",
     );
     t.same(undelivered, []);
-    // Other facts may come true meanwhile.
-    const told = target.received
+    // Other events may occur meanwhile.
+    const deliveredIds = target.received
       .slice(before)
       .filter(({ body }) => body.includes('"type":"payment.settled"'))
       .map(({ path: at, headers }) => `${at} ${headers["webhook-id"]}`);
-    t.equal(told.length, 400, "each of 200 once to each of two");
-    t.equal(new Set(told).size, 400);
+    t.equal(deliveredIds.length, 400, "each of 200 once to both webhooks");
+    t.equal(new Set(deliveredIds).size, 400);
   },
 );

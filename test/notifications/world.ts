@@ -1,4 +1,4 @@
-// A service with an owner, and targets that take webhooks as well or as badly as a test wants.
+// A service with an owner, and HTTP targets for webhooks whose behaviour a test controls.
 import { once } from "node:events";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -15,11 +15,11 @@ export interface Received {
 export interface Target {
   origin: string;
   received: Received[];
-  /** What came to this path. */
+  /** The requests to this path. */
   at(path: string): Received[];
-  /** Instead of 204. */
+  /** Replaces the response 204. */
   answer(path: string, how: (request: IncomingMessage, response: ServerResponse) => void): void;
-  /** What hangs ends without an answer; what comes later gets 204, on every path. */
+  /** Closes all connections; later requests get 204 on every path. */
   hangUp(): void;
 }
 
@@ -68,9 +68,9 @@ export interface NewWebhook {
 
 export type Json = Record<string, unknown>;
 
-/** What the web app asks for its owner. */
+/** The requests of the web app for its owner. */
 export const api = (app: Pick<FastifyInstance, "inject">, owner: SignedInOwner) => {
-  const ask = async (method: "GET" | "POST" | "PATCH" | "DELETE", url: string, body?: unknown) =>
+  const send = async (method: "GET" | "POST" | "PATCH" | "DELETE", url: string, body?: unknown) =>
     app.inject({
       method,
       url,
@@ -78,28 +78,28 @@ export const api = (app: Pick<FastifyInstance, "inject">, owner: SignedInOwner) 
       ...(body === undefined ? {} : { payload: JSON.stringify(body) }),
     });
   return {
-    ask,
+    send,
     async webhook(url: string, types: string[] = ["*"]): Promise<NewWebhook> {
-      const answer = await ask("POST", "/api/webhooks", { url, types });
+      const answer = await send("POST", "/api/webhooks", { url, types });
       if (answer.statusCode !== 201) throw new Error(answer.body);
       const { webhook, secret } = answer.json<{ webhook: { id: string }; secret: string }>();
       return { id: webhook.id, secret };
     },
     async test(id: string): Promise<{ id: string; notificationId: string }> {
-      const answer = await ask("POST", `/api/webhooks/${id}/test`);
+      const answer = await send("POST", `/api/webhooks/${id}/test`);
       if (answer.statusCode !== 202) throw new Error(answer.body);
       return answer.json<{ delivery: { id: string; notificationId: string } }>().delivery;
     },
     async deliveries(id: string, query = ""): Promise<Json[]> {
-      const answer = await ask("GET", `/api/webhooks/${id}/deliveries${query}`);
+      const answer = await send("GET", `/api/webhooks/${id}/deliveries${query}`);
       return answer.json<{ items: Json[] }>().items;
     },
     async status(id: string): Promise<Json> {
-      const { items } = (await ask("GET", "/api/webhooks")).json<{ items: Json[] }>();
+      const { items } = (await send("GET", "/api/webhooks")).json<{ items: Json[] }>();
       return items.find((item) => item["id"] === id) ?? {};
     },
     async notifications(query = ""): Promise<Json[]> {
-      return (await ask("GET", `/api/notifications${query}`)).json<{ items: Json[] }>().items;
+      return (await send("GET", `/api/notifications${query}`)).json<{ items: Json[] }>().items;
     },
   };
 };

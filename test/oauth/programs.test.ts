@@ -1,4 +1,5 @@
-// Goal: programs that describe themselves in a document are read safely; a flood of registrations closes no door; a moved agent's connections end.
+// Goal: client metadata documents are read safely (SSRF); a flood of registrations blocks no other client; a moved
+// agent's connections end.
 import { createServer, type RequestListener } from "node:http";
 import type { AddressInfo } from "node:net";
 import t, { type Test } from "tap";
@@ -20,14 +21,14 @@ import {
   tryRegister,
 } from "../helpers/oauth.ts";
 
-/** A program's own web server. */
+/** A web server that publishes a program's client metadata document. */
 async function publisher(
   t: Test,
-): Promise<{ origin: string; serve: (to: RequestListener) => void; asked: string[] }> {
-  const asked: string[] = [];
+): Promise<{ origin: string; serve: (to: RequestListener) => void; requested: string[] }> {
+  const requested: string[] = [];
   let listener: RequestListener = (_request, response) => response.writeHead(404).end();
   const server = createServer((request, response) => {
-    asked.push(request.url ?? "");
+    requested.push(request.url ?? "");
     listener(request, response);
   });
   await new Promise<void>((done) => {
@@ -38,7 +39,7 @@ async function publisher(
     server.close();
   });
   const { port } = server.address() as AddressInfo;
-  return { origin: `http://127.0.0.1:${port}`, asked, serve: (to) => void (listener = to) };
+  return { origin: `http://127.0.0.1:${port}`, requested, serve: (to) => void (listener = to) };
 }
 
 const json =
@@ -46,7 +47,7 @@ const json =
   (_request, response) =>
     response.setHeader("content-type", type).end(JSON.stringify(body));
 
-/** As in a local world, a document may be served over http. */
+/** Local mode, in which a document may be served over http. */
 const local: TestAppOptions["configure"] = (config) => {
   config.local = {
     faucetPrivateKey: testAccount(0).privateKey,
@@ -54,8 +55,8 @@ const local: TestAppOptions["configure"] = (config) => {
   };
 };
 
-t.test("a document that a program's id is the address of", async (t) => {
-  const { origin, serve, asked } = await publisher(t);
+t.test("a client id that is the URL of its metadata document", async (t) => {
+  const { origin, serve, requested } = await publisher(t);
   const world = await testApp(t, {
     configure: (config) => {
       local(config);
@@ -65,45 +66,45 @@ t.test("a document that a program's id is the address of", async (t) => {
   const owner = await signIn(world);
   const agent = await createAgent(world, owner);
   const clientId = `${origin}/client.json`;
-  const said = { client_id: clientId, client_name: "Documented", redirect_uris: [CALLBACK] };
-  const ask = (id = clientId, more: Record<string, unknown> = {}) =>
+  const metadata = { client_id: clientId, client_name: "Documented", redirect_uris: [CALLBACK] };
+  const requestConsent = (id = clientId, more: Record<string, unknown> = {}) =>
     tryAskConsent(world, owner, { client_id: id, ...more });
   const refusedAs = async (t: Test, name: string, id = clientId, why = /./) => {
-    const answer = await ask(id);
+    const answer = await requestConsent(id);
     t.equal(answer.statusCode, 422, name);
     const { code, detail } = answer.json<{ code: string; detail: string }>();
     t.equal(code, "program_refused", name);
     t.match(detail, why, name);
   };
 
-  await t.test("what is no description of it", async (t) => {
-    serve(json({ ...said, client_id: `${origin}/other.json` }));
+  await t.test("invalid documents", async (t) => {
+    serve(json({ ...metadata, client_id: `${origin}/other.json` }));
     await refusedAs(t, "names another program", clientId, /different program/);
     serve((_request, response) => response.writeHead(302, { location: "/real.json" }).end());
     await refusedAs(t, "redirects", clientId, /could not be read/);
-    t.notOk(asked.includes("/real.json"), "and is not followed");
+    t.notOk(requested.includes("/real.json"), "it is not followed");
     serve((_request, response) =>
       response
         .setHeader("content-type", "application/json")
-        .end(JSON.stringify({ ...said, padding: "x".repeat(20_000) })),
+        .end(JSON.stringify({ ...metadata, padding: "x".repeat(20_000) })),
     );
     await refusedAs(t, "huge", clientId, /could not be read/);
-    serve(json(said, "text/html"));
+    serve(json(metadata, "text/html"));
     await refusedAs(t, "a page", clientId, /could not be read/);
     serve((_request, response) => response.setHeader("content-type", "application/json").end("{"));
     await refusedAs(t, "no JSON");
-    serve(json([said]));
+    serve(json([metadata]));
     await refusedAs(t, "a list");
-    serve(json({ ...said, redirect_uris: ["javascript:alert(1)"] }));
+    serve(json({ ...metadata, redirect_uris: ["javascript:alert(1)"] }));
     await refusedAs(t, "with a way back that acts", clientId, /javascript/);
-    serve(json({ ...said, token_endpoint_auth_method: "private_key_jwt" }));
+    serve(json({ ...metadata, token_endpoint_auth_method: "private_key_jwt" }));
     await refusedAs(t, "with a key of its own", clientId, /PKCE/);
-    serve(json({ ...said, client_secret: "hunter2hunter2" }));
+    serve(json({ ...metadata, client_secret: "hunter2hunter2" }));
     await refusedAs(t, "with a secret that everybody reads");
   });
 
-  await t.test("addresses that are not asked", async (t) => {
-    const before = asked.length;
+  await t.test("URLs that are never requested", async (t) => {
+    const before = requested.length;
     for (const id of [
       `${origin}/`,
       `${origin}/x#y`,
@@ -117,17 +118,20 @@ t.test("a document that a program's id is the address of", async (t) => {
       "http://127.0.0.1:1/client.json",
     ])
       await refusedAs(t, id, id);
-    t.equal(asked.length, before);
-    const inside = (await ask("https://10.0.0.1/client.json")).json<{ detail: string }>().detail;
-    const absent = (await ask("https://127.0.0.1:9/client.json")).json<{ detail: string }>().detail;
-    t.equal(inside, absent, "what is in our network is not told");
+    t.equal(requested.length, before);
+    const inside = (await requestConsent("https://10.0.0.1/client.json")).json<{ detail: string }>()
+      .detail;
+    const absent = (await requestConsent("https://127.0.0.1:9/client.json")).json<{
+      detail: string;
+    }>().detail;
+    t.equal(inside, absent, "the error reveals nothing about the internal network");
   });
 
-  await t.test("one that is right connects, and is read once in a while", async (t) => {
-    serve(json(said));
-    const before = asked.length;
+  await t.test("a valid document connects, and is cached", async (t) => {
+    serve(json(metadata));
+    const before = requested.length;
     const { verifier, challenge } = pkce();
-    const answer = await ask(clientId, { code_challenge: challenge });
+    const answer = await requestConsent(clientId, { code_challenge: challenge });
     t.equal(answer.statusCode, 201, answer.body);
     t.match(answer.json(), {
       thirdParty: { untrusted: true, name: "Documented" },
@@ -140,22 +144,22 @@ t.test("a document that a program's id is the address of", async (t) => {
     const code = new URL(redirectTo).searchParams.get("code") ?? "";
     const tokens = await exchange(world, { clientId, code, verifier });
     t.equal(tokens.statusCode, 200);
-    await ask();
-    t.equal(asked.length, before + 1, "kept for ten minutes");
-    const evil = await ask(clientId, { redirect_uri: "http://127.0.0.1/other" });
+    await requestConsent();
+    t.equal(requested.length, before + 1, "cached for ten minutes");
+    const evil = await requestConsent(clientId, { redirect_uri: "http://127.0.0.1/other" });
     t.equal(evil.json<{ code: string }>().code, "return_address_refused");
   });
 });
 
-t.test("off a local world a document is served over https, and from outside", async (t) => {
-  const { origin, asked } = await publisher(t);
+t.test("outside of local mode a document needs https and a public address", async (t) => {
+  const { origin, requested } = await publisher(t);
   const world = await testApp(t);
   const owner = await signIn(world);
   for (const id of [`${origin}/client.json`, `${origin.replace("http:", "https:")}/client.json`]) {
     const answer = await tryAskConsent(world, owner, { client_id: id });
     t.equal(answer.json<{ code: string }>().code, "program_refused", id);
   }
-  t.same(asked, []);
+  t.same(requested, []);
 });
 
 t.test("a flood of registrations", async (t) => {
@@ -168,10 +172,14 @@ t.test("a flood of registrations", async (t) => {
     Array.from({ length: 60 }, () => tryRegister(world, {}, "203.0.113.7")),
   );
   const refused = answers.filter(({ statusCode }) => statusCode === 429);
-  t.ok(refused.length >= 25, `${refused.length} of one address are refused`);
+  t.ok(refused.length >= 25, `${refused.length} from one address are refused`);
   t.match(refused[0]?.json(), { error: "temporarily_unavailable" });
   t.ok(refused[0]?.headers["retry-after"]);
-  t.equal((await tryRegister(world, {}, "203.0.114.8")).statusCode, 201, "another is not held up");
+  t.equal(
+    (await tryRegister(world, {}, "203.0.114.8")).statusCode,
+    201,
+    "another address is not affected",
+  );
 
   await database.pool.query(
     `INSERT INTO oauth_clients (id, name, redirect_uris, created_at)
@@ -183,16 +191,16 @@ t.test("a flood of registrations", async (t) => {
   );
   t.ok((rows[0]?.count ?? 0) <= 10_000, `${rows[0]?.count} are kept`);
   t.equal((await tryAskConsent(world, owner, { client_id: late })).statusCode, 201);
-  t.equal((await renew(world, used)).statusCode, 200, "who is connected is not touched");
+  t.equal((await renew(world, used)).statusCode, 200, "an existing connection is not affected");
 
   await database.pool.query("UPDATE oauth_clients SET created_at = now() - interval '8 days'");
   await database.pool.query("UPDATE oauth_requests SET created_at = now() - interval '2 days'");
   await deleteOldRequests(world.app.prisma);
   const left = await database.pool.query("SELECT id FROM oauth_clients");
-  t.same(left.rows, [{ id: used.clientId }], "after a week only who is connected is known");
+  t.same(left.rows, [{ id: used.clientId }], "after a week only connected programs are kept");
 });
 
-t.test("renewals of one connection have a limit of their own", async (t) => {
+t.test("renewals are limited per connection", async (t) => {
   const world = await testApp(t, { env: { RATE_LIMITS: "renewal=3" } });
   const owner = await signIn(world);
   const agent = await createAgent(world, owner);
@@ -205,10 +213,10 @@ t.test("renewals of one connection have a limit of their own", async (t) => {
   }
   t.same(statuses, [200, 200, 200, 429, 429]);
   const next = await connect(world, owner, agent.id);
-  t.equal((await renew(world, next)).statusCode, 200, "another has its own");
+  t.equal((await renew(world, next)).statusCode, 200, "another connection has a separate limit");
 });
 
-t.test("what a former owner connected ends when the agents move", async (t) => {
+t.test("connections of a former owner end when the agents move", async (t) => {
   const world = await testApp(t);
   const { app } = world;
   const owner = await signIn(world);
@@ -227,10 +235,12 @@ t.test("what a former owner connected ends when the agents move", async (t) => {
       headers: owner.headers,
       payload: JSON.stringify(body),
     });
-  const asked = (await send({})).json<Record<string, unknown>>();
-  const mine = await signOrder(owner.account, asked);
-  const theirs = await signOrder(second, asked);
-  const moved = await send({ authorization: { ...mine, secondSignature: theirs?.signature } });
+  const prepared = (await send({})).json<Record<string, unknown>>();
+  const firstSigned = await signOrder(owner.account, prepared);
+  const secondSigned = await signOrder(second, prepared);
+  const moved = await send({
+    authorization: { ...firstSigned, secondSignature: secondSigned?.signature },
+  });
   t.equal(moved.statusCode, 200, moved.body);
   t.equal((await callTool(world, connected.accessToken)).statusCode, 401);
   t.equal((await renew(world, connected)).json<{ error: string }>().error, "invalid_grant");
@@ -245,6 +255,6 @@ t.test("what a former owner connected ends when the agents move", async (t) => {
         after: { by: "move to the second wallet" },
       },
     ],
-    "and the audit of the one who allowed it says so, once",
+    "the former owner's audit log has it, once",
   );
 });

@@ -1,4 +1,4 @@
-"""The official Python client: connects by OAuth, pays once, renews its token, and says what came of it as JSON lines."""
+"""The official Python client: connects by OAuth, pays once, renews its token, and prints the results as JSON lines."""
 
 import asyncio
 import json

@@ -21,23 +21,23 @@ t.test("the official Python client", async (t) => {
   t.teardown(() => child.kill());
   let errors = "";
   child.stderr.on("data", (part: Buffer) => (errors += part.toString()));
-  const said: Record<string, unknown>[] = [];
+  const results: Record<string, unknown>[] = [];
   for await (const line of createInterface({ input: child.stdout })) {
     const what = JSON.parse(line) as Record<string, unknown>;
-    const asked = what["authorize"];
-    if (typeof asked !== "string") {
-      said.push(what);
+    const authorizeUrl = what["authorize"];
+    if (typeof authorizeUrl !== "string") {
+      results.push(what);
       continue;
     }
-    // What the consent page does with its own address, and the owner with the wallet.
-    const parameters = Object.fromEntries(new URL(asked).searchParams);
+    // Acts as the consent page, and as the owner who signs.
+    const parameters = Object.fromEntries(new URL(authorizeUrl).searchParams);
     const consent = await tryAskConsent(world, world.owner, parameters);
     const { id } = consent.json<{ id: string }>();
     const answer = await allow(world, world.owner, id, world.agent.id);
     child.stdin.write(`${answer.json<{ redirectTo: string }>().redirectTo}\n`);
   }
   t.same(
-    said,
+    results,
     [
       { paid: true, amount: "0.001" },
       { name: "Test agent", renewed: true },

@@ -1,4 +1,5 @@
-// Goal: a program gets what the owner's wallet signed, once, for one agent, at /mcp; whatever is stolen, replayed or bent gets nothing.
+// Goal: a program gets exactly the access that the owner's wallet signed: once, for one agent, only at /mcp;
+// stolen, replayed or altered requests get nothing.
 import { createHash } from "node:crypto";
 import t from "tap";
 import { readChain } from "../../server/plugins/audit/store.ts";
@@ -37,7 +38,7 @@ const structured = (answer: { body: string }) =>
     .structuredContent;
 const works = async (token: string) => (await callTool(world, token)).statusCode === 200;
 
-t.test("what we are, as clients of every year ask", async (t) => {
+t.test("metadata at the well-known URLs of all specification versions", async (t) => {
   const base = config.publicUrl;
   for (const path of ["", "/mcp"]) {
     const resource = await app.inject(`/.well-known/oauth-protected-resource${path}`);
@@ -58,14 +59,14 @@ t.test("what we are, as clients of every year ask", async (t) => {
   }
 });
 
-t.test("a refusal at /mcp says where to find out more, and is JSON-RPC", async (t) => {
+t.test("a 401 of /mcp links the metadata and is JSON-RPC", async (t) => {
   const metadata = `resource_metadata="${config.publicUrl}/.well-known/oauth-protected-resource/mcp"`;
   const none = await app.inject({ method: "POST", url: "/mcp", payload: {} });
   t.equal(none.statusCode, 401);
   const challenge = String(none.headers["www-authenticate"]);
   t.ok(challenge.startsWith("Bearer ") && challenge.includes(metadata), challenge);
   t.match(challenge, /scope="agent"/);
-  t.notMatch(challenge, /error=/, "nothing was shown, so nothing is wrong with it");
+  t.notMatch(challenge, /error=/, "without a token there is no token error");
   t.match(none.json(), {
     jsonrpc: "2.0",
     id: null,
@@ -109,7 +110,7 @@ t.test("from consent to a payment that names its connection", async (t) => {
   const denied = structured(
     await callTool(world, accessToken, "send_usdc", { recipient: shop, amount: "100" }),
   );
-  t.match(denied, { code: "daily_limit_exceeded" }, "the agent's limits are the connection's");
+  t.match(denied, { code: "daily_limit_exceeded" }, "the agent's limits apply to the connection");
   const payments = await app.inject({
     url: `/api/agents/${agent.id}/payments`,
     headers: owner.headers,
@@ -122,14 +123,14 @@ t.test("from consent to a payment that names its connection", async (t) => {
     items: [{ id: connectionId, clientId, status: "active", thirdParty: { name: "Test Program" } }],
   });
   const keys = await app.inject({ url: `/api/agents/${agent.id}/keys`, headers: owner.headers });
-  t.equal(keys.json<{ items: unknown[] }>().items.length, 1, "it is among the keys no more");
+  t.equal(keys.json<{ items: unknown[] }>().items.length, 1, "it is not listed among the keys");
   for (const method of ["DELETE", "POST"] as const) {
     const path = `/api/agents/${agent.id}/keys/${connectionId}${method === "POST" ? "/rotate" : ""}`;
     t.equal((await asOwner(app, owner, { method, url: path, body: {} })).statusCode, 404);
   }
 });
 
-t.test("only at /mcp, only in the header, only for its agent", async (t) => {
+t.test("a token works only at /mcp, only in the header, and only for its agent", async (t) => {
   const { accessToken } = await connect(world, owner, agent.id);
   const authorization = `Bearer ${accessToken}`;
   for (const url of ["/api/agents/me", "/api/agents/me/payments", "/api/agents/me/fetches"]) {
@@ -143,10 +144,10 @@ t.test("only at /mcp, only in the header, only for its agent", async (t) => {
     headers: { authorization },
     payload: { recipient: shop, amount: "1" },
   });
-  t.equal(spend.statusCode, 401, "not even a payment that its agent may make");
+  t.equal(spend.statusCode, 401, "not even for a payment that the agent may make");
   for (const url of [`/mcp?access_token=${accessToken}`, `/mcp?authorization=${accessToken}`]) {
     const answer = await app.inject({ method: "POST", url, payload: {} });
-    t.equal(answer.statusCode, 401, "a token in the address is none");
+    t.equal(answer.statusCode, 401, "a token in the URL is ignored");
   }
   const inBody = await app.inject({
     method: "POST",
@@ -154,15 +155,15 @@ t.test("only at /mcp, only in the header, only for its agent", async (t) => {
     headers: { "content-type": "application/x-www-form-urlencoded" },
     payload: `access_token=${accessToken}`,
   });
-  t.equal(inBody.statusCode, 401, "nor in a form");
+  t.equal(inBody.statusCode, 401, "also in a form");
   t.match(structured(await callTool(world, accessToken)), { id: agent.id });
 });
 
-t.test("what the process shows to itself, nobody else can", async (t) => {
+t.test("the pass of internal requests cannot be used from outside", async (t) => {
   const { accessToken } = await connect(world, owner, agent.id);
   const seen: string[] = [];
   const inject = app.inject.bind(app);
-  // As if somebody could read the process's own call while it is made.
+  // Simulates an attacker who can read the process's internal requests.
   const spied = async (...args: Parameters<typeof inject>) => {
     const [options] = args as unknown as [{ headers?: Record<string, string> }];
     seen.push(options.headers?.["authorization"] ?? "");
@@ -175,17 +176,17 @@ t.test("what the process shows to itself, nobody else can", async (t) => {
     (app as { inject: unknown }).inject = inject;
   }
   const passes = seen.filter((header) => header.startsWith("Bearer pass_"));
-  t.ok(passes.length > 0, "the inner call has a pass, and not the token");
+  t.ok(passes.length > 0, "internal requests carry a pass instead of the token");
   t.notOk(seen.includes(`Bearer ${accessToken}`));
   for (const authorization of [...passes, "Bearer pass_", `Bearer pass_${"A".repeat(43)}`])
     for (const url of ["/api/agents/me", "/mcp"]) {
       const method = url === "/mcp" ? "POST" : "GET";
       const answer = await inject({ method, url, headers: { authorization } });
-      t.equal(answer.statusCode, 401, `${url}: shown again from outside`);
+      t.equal(answer.statusCode, 401, `${url}: used from outside`);
     }
 });
 
-t.test("a session without the wallet connects nothing", async (t) => {
+t.test("a session without the wallet's signature connects nothing", async (t) => {
   const connections = async () =>
     (await database.pool.query("SELECT 1 FROM oauth_connections")).rowCount;
   const before = await connections();
@@ -193,20 +194,20 @@ t.test("a session without the wallet connects nothing", async (t) => {
   const url = `/api/oauth/requests/${consent.id}/allow`;
   const send = (body: unknown, headers = owner.headers) =>
     app.inject({ method: "POST", url, headers, payload: JSON.stringify(body) });
-  const asked = await send({ agentId: agent.id });
-  t.equal(asked.statusCode, 403);
-  const { code, order } = asked.json<{ code: string; order: Record<string, string> }>();
+  const response = await send({ agentId: agent.id });
+  t.equal(response.statusCode, 403);
+  const { code, order } = response.json<{ code: string; order: Record<string, string> }>();
   t.equal(code, "owner_signature_required");
   t.match(order, { agent: agent.id, label: 'Connection to this computer, named "Test Program"' });
   const days = (Number(order["expiresAt"]) - Date.now() / 1000) / 86_400;
-  t.ok(days > 89 && days <= 90, "the wallet is shown until when");
+  t.ok(days > 89 && days <= 90, "the wallet shows the expiry");
   for (const signature of ["0x", `0x${"11".repeat(65)}`]) {
     const forged = await send({ agentId: agent.id, authorization: { order, signature } });
     t.ok([401, 422].includes(forged.statusCode), forged.body);
   }
   const thief = await signIn(world);
-  const stranger = await allow(world, { ...thief, headers: owner.headers }, consent.id, agent.id);
-  t.equal(stranger.statusCode, 401, "another wallet's signature");
+  const byThief = await allow(world, { ...thief, headers: owner.headers }, consent.id, agent.id);
+  t.equal(byThief.statusCode, 401, "another wallet's signature");
   t.equal(await connections(), before, "nothing was connected");
   const elsewhere = await asOwner(app, owner, {
     method: "POST",
@@ -216,65 +217,80 @@ t.test("a session without the wallet connects nothing", async (t) => {
       expiresAt: new Date(Number(order["expiresAt"]) * 1000).toISOString(),
     },
   });
-  t.equal(elsewhere.statusCode, 422, "what is signed for a connection makes no key to hold");
-  t.equal((await allow(world, owner, consent.id, agent.id)).statusCode, 200, "with the wallet");
-  t.equal((await allow(world, owner, consent.id, agent.id)).statusCode, 404, "and once");
+  t.equal(elsewhere.statusCode, 422, "a signature for a connection cannot create a normal key");
+  t.equal((await allow(world, owner, consent.id, agent.id)).statusCode, 200, "signed by the owner");
+  t.equal((await allow(world, owner, consent.id, agent.id)).statusCode, 404, "only once");
 });
 
-t.test("a consent is one session's, one owner's, and comes from our own page", async (t) => {
-  const clientId = await register(world);
-  const consent = await askConsent(world, owner, clientId);
-  const elsewhere = await signIn(world, owner.account);
-  t.equal((await allow(world, elsewhere, consent.id, agent.id)).statusCode, 404, "another session");
-  const stranger = await signIn(world);
-  const theirs = await createAgent(world, stranger);
-  t.equal((await allow(world, stranger, consent.id, theirs.id)).statusCode, 404, "another owner");
-  t.equal((await allow(world, owner, consent.id, theirs.id)).statusCode, 404, "another's agent");
-  for (const url of [
-    "/api/oauth/requests",
-    `/api/oauth/requests/${consent.id}/allow`,
-    `/api/oauth/requests/${consent.id}/deny`,
-  ]) {
-    const crossSite = await app.inject({
+t.test(
+  "a consent belongs to one session and one owner, and must come from Purser's own page",
+  async (t) => {
+    const clientId = await register(world);
+    const consent = await askConsent(world, owner, clientId);
+    const elsewhere = await signIn(world, owner.account);
+    t.equal(
+      (await allow(world, elsewhere, consent.id, agent.id)).statusCode,
+      404,
+      "another session",
+    );
+    const otherOwner = await signIn(world);
+    const otherOwnersAgent = await createAgent(world, otherOwner);
+    t.equal(
+      (await allow(world, otherOwner, consent.id, otherOwnersAgent.id)).statusCode,
+      404,
+      "another owner",
+    );
+    t.equal(
+      (await allow(world, owner, consent.id, otherOwnersAgent.id)).statusCode,
+      404,
+      "another owner's agent",
+    );
+    for (const url of [
+      "/api/oauth/requests",
+      `/api/oauth/requests/${consent.id}/allow`,
+      `/api/oauth/requests/${consent.id}/deny`,
+    ]) {
+      const crossSite = await app.inject({
+        method: "POST",
+        url,
+        headers: { ...owner.headers, origin: "https://evil.example" },
+        payload: JSON.stringify({ agentId: agent.id }),
+      });
+      t.equal(crossSite.statusCode, 403, `${url} from another site`);
+      const form = await app.inject({
+        method: "POST",
+        url,
+        headers: { ...owner.headers, "content-type": "application/x-www-form-urlencoded" },
+        payload: "agentId=x",
+      });
+      t.equal(form.statusCode, 415, `${url} as a form`);
+    }
+    await database.pool.query("UPDATE oauth_requests SET expires_at = now() WHERE id = $1", [
+      consent.id,
+    ]);
+    t.equal((await allow(world, owner, consent.id, agent.id)).statusCode, 404, "expired");
+    const denied = await askConsent(world, owner, clientId);
+    const no = await asOwner(app, owner, {
       method: "POST",
-      url,
-      headers: { ...owner.headers, origin: "https://evil.example" },
-      payload: JSON.stringify({ agentId: agent.id }),
+      url: `/api/oauth/requests/${denied.id}/deny`,
     });
-    t.equal(crossSite.statusCode, 403, `${url} from another site`);
-    const form = await app.inject({
-      method: "POST",
-      url,
-      headers: { ...owner.headers, "content-type": "application/x-www-form-urlencoded" },
-      payload: "agentId=x",
+    const back = new URL(no.json<{ redirectTo: string }>().redirectTo);
+    t.same(Object.fromEntries(back.searchParams), {
+      error: "access_denied",
+      state: "the state",
+      iss: config.publicUrl,
     });
-    t.equal(form.statusCode, 415, `${url} as a form`);
-  }
-  await database.pool.query("UPDATE oauth_requests SET expires_at = now() WHERE id = $1", [
-    consent.id,
-  ]);
-  t.equal((await allow(world, owner, consent.id, agent.id)).statusCode, 404, "too late");
-  const denied = await askConsent(world, owner, clientId);
-  const no = await asOwner(app, owner, {
-    method: "POST",
-    url: `/api/oauth/requests/${denied.id}/deny`,
-  });
-  const back = new URL(no.json<{ redirectTo: string }>().redirectTo);
-  t.same(Object.fromEntries(back.searchParams), {
-    error: "access_denied",
-    state: "the state",
-    iss: config.publicUrl,
-  });
-  t.equal((await allow(world, owner, denied.id, agent.id)).statusCode, 404, "no is no");
-  for (let count = 0; count < 25; count += 1) await askConsent(world, owner, clientId);
-  const open = await database.pool.query(
-    "SELECT 1 FROM oauth_requests r JOIN owners o ON o.id = r.owner_id WHERE o.address = $1 AND decided_at IS NULL",
-    [owner.account.address.toLowerCase()],
-  );
-  t.equal(open.rowCount, 20, "few are open");
-});
+    t.equal((await allow(world, owner, denied.id, agent.id)).statusCode, 404, "denied");
+    for (let count = 0; count < 25; count += 1) await askConsent(world, owner, clientId);
+    const open = await database.pool.query(
+      "SELECT 1 FROM oauth_requests r JOIN owners o ON o.id = r.owner_id WHERE o.address = $1 AND decided_at IS NULL",
+      [owner.account.address.toLowerCase()],
+    );
+    t.equal(open.rowCount, 20, "at most 20 are open");
+  },
+);
 
-t.test("where nothing is known of the way back, nothing goes there", async (t) => {
+t.test("without a registered redirect URI nothing is redirected", async (t) => {
   const clientId = await register(world, { redirect_uris: ["https://a.example/cb"] });
   for (const redirectUri of [
     "https://evil.example/cb",
@@ -321,7 +337,7 @@ t.test("where nothing is known of the way back, nothing goes there", async (t) =
   }
 });
 
-t.test("a code is good for who asked for it, once, for a minute", async (t) => {
+t.test("an authorization code is valid for its client, once, for a minute", async (t) => {
   const stolen = await codeFor(world, owner, agent.id);
   const thief = await register(world);
   for (const [name, other] of Object.entries<Record<string, string>>({
@@ -331,7 +347,7 @@ t.test("a code is good for who asked for it, once, for a minute", async (t) => {
     },
     "another program": { client_id: thief },
     "another way back": { redirect_uri: "http://127.0.0.1/other" },
-    "a code of nobody": { code: `${stolen.code.slice(0, -1)}x` },
+    "an unknown code": { code: `${stolen.code.slice(0, -1)}x` },
   })) {
     const answer = await exchange(world, stolen, other);
     t.equal(answer.statusCode, 400, name);
@@ -344,14 +360,14 @@ t.test("a code is good for who asked for it, once, for a minute", async (t) => {
     "invalid_target",
   );
   const answer = await exchange(world, stolen, { resource: `${config.publicUrl}/mcp` });
-  t.equal(answer.statusCode, 200, "whoever asked gets it all the same");
+  t.equal(answer.statusCode, 200, "the rightful client still gets its tokens");
   const tokens = answer.json<{ access_token: string; refresh_token: string; expires_in: number }>();
   t.ok(tokens.expires_in > 0 && tokens.expires_in <= 3600);
   t.match(answer.headers, { "cache-control": "no-store" });
   t.ok(await works(tokens.access_token));
 
-  t.equal(errorOf(await exchange(world, stolen)), "invalid_grant", "twice");
-  t.notOk(await works(tokens.access_token), "and what it gave is over");
+  t.equal(errorOf(await exchange(world, stolen)), "invalid_grant", "used twice");
+  t.notOk(await works(tokens.access_token), "the tokens from its first use are revoked");
   const renewed = await renew(world, {
     clientId: stolen.clientId,
     refreshToken: tokens.refresh_token,
@@ -366,44 +382,47 @@ t.test("a code is good for who asked for it, once, for a minute", async (t) => {
   const short = { grant_type: "authorization_code", client_id: clientId, code };
   t.equal(errorOf(await post(world, "/oauth/token", short)), "invalid_request", "no verifier");
   const modern = await post(world, "/oauth/token", { ...short, code_verifier: verifier });
-  t.equal(modern.statusCode, 200, "OAuth 2.1 asks for no redirect_uri here");
+  t.equal(modern.statusCode, 200, "OAuth 2.1 needs no redirect_uri here");
   const empty = await exchange(world, await codeFor(world, owner, agent.id), { redirect_uri: "" });
-  t.equal(empty.statusCode, 200, "and one without a value is none");
+  t.equal(empty.statusCode, 200, "an empty value counts as missing");
 
   const late = await codeFor(world, owner, agent.id);
   await database.pool.query(
     "UPDATE oauth_requests SET code_expires_at = now() WHERE client_id = $1",
     [late.clientId],
   );
-  t.equal(errorOf(await exchange(world, late)), "invalid_grant", "too late");
+  t.equal(errorOf(await exchange(world, late)), "invalid_grant", "expired");
 
   const raced = await codeFor(world, owner, agent.id);
   const all = await Promise.all(Array.from({ length: 8 }, () => exchange(world, raced)));
   const good = all.filter(({ statusCode }) => statusCode === 200);
-  t.equal(good.length, 1, "of eight at once one gets tokens");
+  t.equal(good.length, 1, "of eight in parallel one gets tokens");
   const [won] = good;
-  t.notOk(await works(won?.json<{ access_token: string }>().access_token ?? ""), "and loses them");
+  t.notOk(
+    await works(won?.json<{ access_token: string }>().access_token ?? ""),
+    "which are revoked",
+  );
 });
 
-t.test("refresh tokens change hands; an old one ends all", async (t) => {
+t.test("refresh tokens rotate; an old one revokes the connection", async (t) => {
   const first = await connect(world, owner, agent.id);
   const answer = await renew(world, first);
   t.equal(answer.statusCode, 200, answer.body);
   const second = answer.json<{ access_token: string; refresh_token: string }>();
   t.not(second.refresh_token, first.refreshToken);
   t.ok(await works(second.access_token));
-  t.ok(await works(first.accessToken), "what is under way arrives");
+  t.ok(await works(first.accessToken), "the old access token works for requests in progress");
   const { rows } = await database.pool.query<{ left: number }>(
     `SELECT extract(epoch FROM max(expires_at) - now())::float8 AS left FROM oauth_tokens
       WHERE key_id = $1 AND kind = 'access' AND hash = $2`,
     [first.connectionId, createHash("sha256").update(first.accessToken).digest()],
   );
-  t.ok((rows[0]?.left ?? 999) <= 60, "and then the old access token is over");
+  t.ok((rows[0]?.left ?? 999) <= 60, "it expires within a minute");
 
   const thief = await register(world);
-  const theirs = await renew(world, { clientId: thief, refreshToken: second.refresh_token });
-  t.equal(errorOf(theirs), "invalid_grant", "another program");
-  t.ok(await works(second.access_token), "which ends nothing");
+  const byThief = await renew(world, { clientId: thief, refreshToken: second.refresh_token });
+  t.equal(errorOf(byThief), "invalid_grant", "another program");
+  t.ok(await works(second.access_token), "this revokes nothing");
   t.equal(
     errorOf(
       await renew(
@@ -416,7 +435,7 @@ t.test("refresh tokens change hands; an old one ends all", async (t) => {
   );
 
   t.equal(errorOf(await renew(world, first)), "invalid_grant", "an old one");
-  t.notOk(await works(second.access_token), "ends the whole family");
+  t.notOk(await works(second.access_token), "revokes all tokens of the connection");
   const last = await renew(world, {
     clientId: first.clientId,
     refreshToken: second.refresh_token,
@@ -425,10 +444,10 @@ t.test("refresh tokens change hands; an old one ends all", async (t) => {
 
   const raced = await connect(world, owner, agent.id);
   const all = await Promise.all(Array.from({ length: 8 }, () => renew(world, raced)));
-  t.equal(all.filter(({ statusCode }) => statusCode === 200).length, 1, "one of eight at once");
+  t.equal(all.filter(({ statusCode }) => statusCode === 200).length, 1, "one of eight in parallel");
 });
 
-t.test("whatever ends the agent's side ends the tokens", async (t) => {
+t.test("tokens end with their connection, key or agent", async (t) => {
   const url = (id: string) => `/api/agents/${agent.id}/connections/${id}`;
   const ended = await connect(world, owner, agent.id);
   const gone = await app.inject({
@@ -436,7 +455,7 @@ t.test("whatever ends the agent's side ends the tokens", async (t) => {
     url: url(ended.connectionId),
     headers: { cookie: owner.cookie, origin: config.publicUrl },
   });
-  t.match(gone.json(), { connection: { status: "revoked" } }, "on the session alone");
+  t.match(gone.json(), { connection: { status: "revoked" } }, "needs only the session");
   const refused = await callTool(world, ended.accessToken);
   t.match(refused.json(), { error: { data: { code: "invalid_access_token" } } });
   t.equal(errorOf(await renew(world, ended)), "invalid_grant");
@@ -446,15 +465,15 @@ t.test("whatever ends the agent's side ends the tokens", async (t) => {
     "UPDATE oauth_tokens SET expires_at = now() WHERE key_id = $1 AND kind = 'access'",
     [worn.connectionId],
   );
-  t.notOk(await works(worn.accessToken), "its time is over");
-  t.equal((await renew(world, worn)).statusCode, 200, "and renewed");
+  t.notOk(await works(worn.accessToken), "the access token expired");
+  t.equal((await renew(world, worn)).statusCode, 200, "it can be renewed");
 
   const old = await connect(world, owner, agent.id);
   await database.pool.query("UPDATE api_keys SET expires_at = now() WHERE id = $1", [
     old.connectionId,
   ]);
-  t.notOk(await works(old.accessToken), "the connection's own end");
-  t.equal(errorOf(await renew(world, old)), "invalid_grant", "cannot be renewed away");
+  t.notOk(await works(old.accessToken), "the connection expired");
+  t.equal(errorOf(await renew(world, old)), "invalid_grant", "it cannot be renewed");
 
   const left = await connect(world, owner, other.id);
   const pause = {
@@ -467,63 +486,69 @@ t.test("whatever ends the agent's side ends the tokens", async (t) => {
     recipient: shop,
     amount: "1",
   });
-  t.match(structured(paused), { code: "agent_paused" }, "a paused agent's pays nothing");
+  t.match(structured(paused), { code: "agent_paused" }, "a paused agent cannot pay");
   await asOwner(app, owner, { method: "POST", url: `/api/agents/${other.id}/archive`, body: {} });
-  t.notOk(await works(left.accessToken), "an archived agent's is over");
+  t.notOk(await works(left.accessToken), "an archived agent's connection ends");
   t.equal(errorOf(await renew(world, left)), "invalid_grant");
 
   const key = await app.inject({ url: "/api/agents/me", headers: agent.headers });
-  t.equal(key.statusCode, 200, "the agent's own key is as it was");
+  t.equal(key.statusCode, 200, "the agent's own key still works");
 });
 
-t.test("a program gives its tokens back", async (t) => {
+t.test("token revocation (RFC 7009)", async (t) => {
   const given = await connect(world, owner, agent.id);
-  const nobody = await post(world, "/oauth/revoke", { token: "nonsense" });
-  t.equal(nobody.statusCode, 200, "it tells nothing of what was shown");
+  const unknown = await post(world, "/oauth/revoke", { token: "nonsense" });
+  t.equal(unknown.statusCode, 200, "the response reveals nothing about the token");
   const thief = { token: given.refreshToken, client_id: await register(world) };
   t.equal((await post(world, "/oauth/revoke", thief)).statusCode, 200);
-  t.ok(await works(given.accessToken), "another program ends nothing");
+  t.ok(await works(given.accessToken), "another program cannot revoke it");
   await post(world, "/oauth/revoke", { token: given.accessToken, client_id: given.clientId });
   t.notOk(await works(given.accessToken));
   const renewed = await renew(world, given);
-  t.equal(renewed.statusCode, 200, "an access token alone was given back");
+  t.equal(renewed.statusCode, 200, "only the access token was revoked");
   const { access_token: token, refresh_token: refreshToken } = renewed.json<{
     access_token: string;
     refresh_token: string;
   }>();
   await post(world, "/oauth/revoke", { token: refreshToken, client_id: given.clientId });
-  t.notOk(await works(token), "with the refresh token all is");
+  t.notOk(await works(token), "revoking the refresh token revokes all");
 });
 
-t.test("the token endpoint speaks OAuth", async (t) => {
-  const ask = (form: Record<string, string>) => post(world, "/oauth/token", form);
-  t.equal(errorOf(await ask({})), "invalid_request");
-  t.equal(errorOf(await ask({ grant_type: "password" })), "unsupported_grant_type");
-  t.equal(errorOf(await ask({ grant_type: "client_credentials" })), "unsupported_grant_type");
-  t.equal(errorOf(await ask({ grant_type: "refresh_token", client_id: "x" })), "invalid_request");
+t.test("errors of the token endpoint follow OAuth", async (t) => {
+  const requestToken = (form: Record<string, string>) => post(world, "/oauth/token", form);
+  t.equal(errorOf(await requestToken({})), "invalid_request");
+  t.equal(errorOf(await requestToken({ grant_type: "password" })), "unsupported_grant_type");
+  t.equal(
+    errorOf(await requestToken({ grant_type: "client_credentials" })),
+    "unsupported_grant_type",
+  );
+  t.equal(
+    errorOf(await requestToken({ grant_type: "refresh_token", client_id: "x" })),
+    "invalid_request",
+  );
   const twice = await app.inject({
     method: "POST",
     url: "/oauth/token",
     headers: { "content-type": "application/x-www-form-urlencoded" },
     payload: "grant_type=refresh_token&client_id=a&client_id=b&refresh_token=x",
   });
-  t.equal(errorOf(twice), "invalid_request", "one thing said twice");
+  t.equal(errorOf(twice), "invalid_request", "a duplicate parameter");
   const json = await app.inject({ method: "POST", url: "/oauth/token", payload: {} });
   t.equal(json.statusCode, 400);
-  t.equal(errorOf(json), "invalid_request", "JSON is no form");
+  t.equal(errorOf(json), "invalid_request", "JSON is not a form");
   const inUrl = await app.inject({
     method: "POST",
     url: "/oauth/token?grant_type=refresh_token",
     headers: { "content-type": "application/x-www-form-urlencoded" },
     payload: "",
   });
-  t.equal(errorOf(inUrl), "invalid_request", "nothing is read from the address");
-  const big = await ask({ grant_type: "x".repeat(20_000) });
+  t.equal(errorOf(inUrl), "invalid_request", "parameters in the URL are ignored");
+  const big = await requestToken({ grant_type: "x".repeat(20_000) });
   t.equal(big.statusCode, 400);
   t.equal((await app.inject("/oauth/token")).statusCode, 405);
 });
 
-t.test("registration: what is said, and what is refused", async (t) => {
+t.test("registration: sanitized and refused metadata", async (t) => {
   const answer = await tryRegister(world, {
     client_name: "  Claude\u202e \u0007 Desktop ",
     token_endpoint_auth_method: "client_secret_post",
@@ -554,7 +579,7 @@ t.test("registration: what is said, and what is refused", async (t) => {
   }
 });
 
-t.test("the chain of the audit holds, each connection right after its signature", async (t) => {
+t.test("the audit chain is valid, with each connection right after its signature", async (t) => {
   const { rows } = await database.pool.query<{ id: string }>(
     "SELECT id FROM owners WHERE address = $1",
     [owner.account.address.toLowerCase()],
@@ -567,7 +592,7 @@ t.test("the chain of the audit holds, each connection right after its signature"
   );
 });
 
-t.test("by the name a client uses, where we have two", async (t) => {
+t.test("the metadata uses the client's host name, where the service has two", async (t) => {
   const { port } = new URL(config.publicUrl);
   const host = `127.0.0.1:${port}`;
   const url = "/.well-known/oauth-protected-resource/mcp";
@@ -587,5 +612,9 @@ t.test("by the name a client uses, where we have two", async (t) => {
   const refused = await app.inject({ method: "POST", url: "/mcp", headers: { host }, payload: {} });
   t.match(String(refused.headers["www-authenticate"]), `resource_metadata="http://${host}/`);
   const strange = await app.inject({ url, headers: { host: "evil.example" } });
-  t.match(strange.json(), { resource: `${config.publicUrl}/mcp` }, "never by one that is not ours");
+  t.match(
+    strange.json(),
+    { resource: `${config.publicUrl}/mcp` },
+    "never with an unknown host name",
+  );
 });

@@ -234,18 +234,18 @@ t.test("nobody rewrites it, and what was rewritten all the same is found", async
     await behind(
       "UPDATE operator_actions SET body = replace(body, 'after the restore', 'nothing') WHERE body LIKE '%after the restore%'",
       back,
-      /does not have its hash/,
+      /hash does not match its text/,
     );
     await behind("DELETE FROM operator_actions WHERE seq = 2", back, /entry 2 is missing/);
     await behind(
       "DELETE FROM operator_actions WHERE seq = (SELECT max(seq) FROM operator_actions)",
       back,
-      /noted to reach/,
+      /was noted earlier/,
     );
     await behind(
       "UPDATE operator_actions SET action = 'ledger.read_again' WHERE action = 'keys.rotation_began'",
       back,
-      /columns beside/,
+      /columns differ/,
     );
   } finally {
     await client.query("ALTER TABLE operator_actions ENABLE ALWAYS TRIGGER operator_actions_kept");
@@ -254,5 +254,5 @@ t.test("nobody rewrites it, and what was rewritten all the same is found", async
   // Written anew as a whole, it is not the one whose end was noted.
   await actAsOperator(prisma, { operator: undefined }, "keys.rotation_began", { kid: "test" });
   await isWhole(t, true, noted);
-  await isWhole(t, /not the one that was noted/, noted.replace(/:.{4}/, ":0000"));
+  await isWhole(t, /differs from the one noted/, noted.replace(/:.{4}/, ":0000"));
 });

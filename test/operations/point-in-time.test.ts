@@ -7,11 +7,11 @@ import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { post, signedPayment } from "../facilitator/payments.ts";
 import {
-  booksBalance,
-  bookWorld,
+  assertLedgerEqualsChain,
+  reconciliationWorld,
   differences,
   overview,
-  readBooks,
+  reconcile,
   spend,
   untilRead,
 } from "../reconciliation/world.ts";
@@ -36,13 +36,13 @@ t.test("a base backup and the archived log, up to a point before the last paymen
   ]);
   const chain = await testChain(t);
   const before = { url: server.url, pool: server.pool };
-  const ctx = await bookWorld(t, { chain, database: before, dailyLimit: "10" });
+  const ctx = await reconciliationWorld(t, { chain, database: before, dailyLimit: "10" });
   t.equal((await spend(ctx, "1")).statusCode, 200);
 
   const backup = newFolder();
   await server.copyTo(backup);
   t.equal((await spend(ctx, "2")).statusCode, 200, "in the log alone");
-  await readBooks(ctx);
+  await reconcile(ctx);
   const point = await server.pool.query<{ at: string }>("SELECT clock_timestamp()::text AS at");
   await sleep(20); // What comes later has a later time.
   const late = await ctx.app.inject({
@@ -95,7 +95,7 @@ t.test("a base backup and the archived log, up to a point before the last paymen
   const unknown = (await differences(now)).filter(({ kind }) => kind === "payment_unknown");
   t.match(unknown, [{ healed: true, detail: { amount: "4000000" } }]);
   t.match(await overview(now), { ledger: [{ equalsChain: true }] });
-  await booksBalance(t, now);
+  await assertLedgerEqualsChain(t, now);
   t.match(
     (await again.app.inject({ url: "/api/agents/me", headers: ctx.agent.headers })).json(),
     { limits: { spent: "7", remaining: "3" } },
@@ -105,8 +105,8 @@ t.test("a base backup and the archived log, up to a point before the last paymen
   await post(again.app, "settle", payment);
   t.equal(await usdcOf(now, merchant), 1_000n, "an authorization is used once");
   t.equal((await spend(now, "3")).statusCode, 200);
-  await readBooks(now);
-  await booksBalance(t, now);
+  await reconcile(now);
+  await assertLedgerEqualsChain(t, now);
 });
 
 t.test("a standby that was behind is promoted under the running service", async (t) => {
@@ -114,9 +114,9 @@ t.test("a standby that was behind is promoted under the running service", async 
   const standby = await primary.follower(t, "other");
   const chain = await testChain(t);
   const database = { url: urlOf(primary, standby), pool: primary.pool };
-  const ctx = await bookWorld(t, { chain, database, dailyLimit: "10" });
+  const ctx = await reconciliationWorld(t, { chain, database, dailyLimit: "10" });
   t.equal((await spend(ctx, "1")).statusCode, 200);
-  await readBooks(ctx);
+  await reconcile(ctx);
   const { rows } = await primary.pool.query<{ at: string }>(
     "SELECT pg_current_wal_lsn()::text AS at",
   );
@@ -151,5 +151,5 @@ t.test("a standby that was behind is promoted under the running service", async 
     const { ledger } = await overview(now);
     return ledger[0]?.equalsChain === true;
   });
-  await booksBalance(t, now);
+  await assertLedgerEqualsChain(t, now);
 });

@@ -139,7 +139,7 @@ t.test("refused at the start, with what to do", { skip }, async (t) => {
     checkDatabase({ databaseUrl, databasePooledUrl });
   t.same(await fit(database.url), [
     "The database runs with fsync or full_page_writes off. If its machine fails, confirmed payments can be lost and paid again. Turn both on.",
-    'The database\'s default is synchronous_commit=off: a commit is confirmed before it is safe. Our own connections use "on"; set it for everybody else.',
+    'The database\'s default is synchronous_commit=off, which confirms a commit before it is safe. Our connections use "on"; set it for all others.',
   ]);
   await t.rejects(fit(plain), /Set DATABASE_DIRECT_URL to Postgres itself/);
   await t.rejects(fit(silent), /Set DATABASE_DIRECT_URL/, "also where it says nothing");

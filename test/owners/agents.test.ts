@@ -1,4 +1,5 @@
-// An owner can make, read, change and end agents; every change is on record; nobody touches another's.
+// Goal: an owner can create, read, change and archive agents; every change is in the audit log; no owner can reach
+// another owner's agents.
 import t from "tap";
 import { getAddress, isAddress } from "viem";
 import { generatePrivateKey, privateKeyToAddress } from "viem/accounts";
@@ -41,7 +42,7 @@ t.test("agents", async (t) => {
   const service = await testApp(t);
   const { app, chain, database } = service;
   const owner = await signIn(service);
-  const stranger = await signIn(service);
+  const otherOwner = await signIn(service);
 
   const call = (
     method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE",
@@ -51,7 +52,7 @@ t.test("agents", async (t) => {
   ) => asOwner(app, by, { method, url, body });
   const recorded = async (id: string) =>
     (await call("GET", `/api/agents/${id}/audit`)).json<{ items: AuditView[] }>().items;
-  /** Without what was signed for it. */
+  /** Without the entries of signed policies. */
   const audit = async (id: string) =>
     (await recorded(id)).filter(({ action }) => action !== "policy.signed");
 
@@ -99,7 +100,7 @@ t.test("agents", async (t) => {
     t.notOk(JSON.stringify(entry).includes(apiKey));
   });
 
-  await t.test("what cannot be an agent", async (t) => {
+  await t.test("invalid agents are refused", async (t) => {
     const good = { name: "a", dailyLimit: "1", allowlist: [] };
     const cases: [Record<string, unknown>, string][] = [
       [{ ...good, name: "" }, "validation_failed"],
@@ -117,7 +118,7 @@ t.test("agents", async (t) => {
       [{ ...good, expiresAt: "2020-01-01T00:00:00Z" }, "validation_failed"],
       [{ ...good, network: "eip155:1" }, "validation_failed"],
       [{ ...good, ownerId: "own_x" }, "validation_failed"],
-      [{ ...good, owner: stranger.account.address }, "validation_failed"],
+      [{ ...good, owner: otherOwner.account.address }, "validation_failed"],
       [{ ...good, allowlist: ["0x123"] }, "invalid_address"],
       [{ ...good, allowlist: [SHOP.replace("C51812", "c51812")] }, "invalid_address"],
       [{ ...good, allowlist: [`0x${"0".repeat(40)}`] }, "invalid_address"],
@@ -132,11 +133,11 @@ t.test("agents", async (t) => {
       const name = JSON.stringify(body).slice(0, 90);
       t.equal(answer.statusCode, 422, name);
       t.equal(answer.json<ProblemView>().code, code, `${name}: ${answer.body.slice(0, 200)}`);
-      t.ok(answer.json<ProblemView>().errors?.length, "names the field");
+      t.ok(answer.json<ProblemView>().errors?.length, "the error names the field");
     }
   });
 
-  await t.test("a bulk paste names every wrong line; 1000 right ones are fine", async (t) => {
+  await t.test("a bulk paste reports every wrong line; 1000 valid ones are accepted", async (t) => {
     const agent = await createAgent(service, owner);
     const wrong = await call("PUT", `/api/agents/${agent.id}/allowlist`, {
       allowlist: [SHOP, "nonsense", OTHER, "0x12"],
@@ -155,20 +156,20 @@ t.test("agents", async (t) => {
       ).rowCount ?? 0;
     const eventsBefore = await events();
     const right = await call("PUT", `/api/agents/${agent.id}/allowlist`, { allowlist: thousand });
-    t.equal(await events(), eventsBefore + 1, "one event says it");
+    t.equal(await events(), eventsBefore + 1, "one event for the whole list");
     const labelled = await call("PUT", `/api/agents/${agent.id}/allowlist`, {
       allowlist: thousand.slice(1).map((address) => ({ address, label: "new" })),
     });
     t.equal(labelled.statusCode, 200);
-    t.equal(await events(), eventsBefore + 2, "and one that a thousand labels changed");
+    t.equal(await events(), eventsBefore + 2, "one event for a thousand changed labels");
     await call("PUT", `/api/agents/${agent.id}/allowlist`, { allowlist: thousand });
     t.equal(right.statusCode, 200, right.body.slice(0, 200));
     t.equal(right.json<{ allowlist: unknown[] }>().allowlist.length, 1000);
     const more = await call("POST", `/api/agents/${agent.id}/allowlist`, { address: SHOP });
-    t.equal(more.statusCode, 422, "one more is too many");
+    t.equal(more.statusCode, 422, "more than 1000 are refused");
   });
 
-  await t.test("zero is a limit, and means nothing", async (t) => {
+  await t.test("a limit of zero is kept as zero", async (t) => {
     const agent = await createAgent(service, owner, { dailyLimit: "0", perPaymentLimit: "0" });
     const view = (await call("GET", `/api/agents/${agent.id}`)).json<AgentView>();
     t.match(view, {
@@ -178,58 +179,64 @@ t.test("agents", async (t) => {
     });
   });
 
-  await t.test("change, pause, resume; with before and after on record", async (t) => {
-    const agent = await createAgent(service, owner, { perPaymentLimit: "2" });
-    const url = `/api/agents/${agent.id}`;
-    const changed = await call("PATCH", url, {
-      name: "Renamed",
-      dailyLimit: "20",
-      perPaymentLimit: null,
-      expiresAt: "2098-01-01T00:00:00Z",
-    });
-    t.match(changed.json(), {
-      name: "Renamed",
-      dailyLimit: "20",
-      perPaymentLimit: null,
-      expiresAt: "2098-01-01T00:00:00.000Z",
-      status: "active",
-    });
-    const paused = await call("PATCH", url, { status: "paused", dailyLimit: "21" });
-    t.match(paused.json(), { status: "paused", dailyLimit: "21" });
-    t.match((await call("PATCH", url, { status: "active" })).json(), { status: "active" });
-    const same = await call("PATCH", url, { name: "Renamed", dailyLimit: "21.0" });
-    t.equal(same.statusCode, 200);
+  await t.test(
+    "change, pause and resume are audited with the values before and after",
+    async (t) => {
+      const agent = await createAgent(service, owner, { perPaymentLimit: "2" });
+      const url = `/api/agents/${agent.id}`;
+      const changed = await call("PATCH", url, {
+        name: "Renamed",
+        dailyLimit: "20",
+        perPaymentLimit: null,
+        expiresAt: "2098-01-01T00:00:00Z",
+      });
+      t.match(changed.json(), {
+        name: "Renamed",
+        dailyLimit: "20",
+        perPaymentLimit: null,
+        expiresAt: "2098-01-01T00:00:00.000Z",
+        status: "active",
+      });
+      const paused = await call("PATCH", url, { status: "paused", dailyLimit: "21" });
+      t.match(paused.json(), { status: "paused", dailyLimit: "21" });
+      t.match((await call("PATCH", url, { status: "active" })).json(), { status: "active" });
+      const same = await call("PATCH", url, { name: "Renamed", dailyLimit: "21.0" });
+      t.equal(same.statusCode, 200);
 
-    const entries = await audit(agent.id);
-    t.same(
-      entries.map(({ action }) => action),
-      ["agent.resumed", "agent.paused", "agent.updated", "agent.updated", "agent.created"],
-      "what changed nothing is not recorded",
-    );
-    t.match(entries[1], { before: { status: "active" }, after: { status: "paused" } });
-    t.same(entries[2]?.before, { dailyLimit: "20" });
-    t.same(entries[2]?.after, { dailyLimit: "21" });
-    t.match(entries[3], {
-      actor: owner.account.address,
-      before: { name: "Test agent", dailyLimit: "10", perPaymentLimit: "2", expiresAt: null },
-      after: { name: "Renamed", dailyLimit: "20", perPaymentLimit: null },
-    });
-    const nothing = await call("PATCH", url, {});
-    t.equal(nothing.statusCode, 422);
-    for (const body of [{ status: "archived" }, { walletAddress: SHOP }, { network: "eip155:1" }])
-      t.equal((await call("PATCH", url, body)).statusCode, 422, JSON.stringify(body));
-  });
+      const entries = await audit(agent.id);
+      t.same(
+        entries.map(({ action }) => action),
+        ["agent.resumed", "agent.paused", "agent.updated", "agent.updated", "agent.created"],
+        "a change without effect is not recorded",
+      );
+      t.match(entries[1], { before: { status: "active" }, after: { status: "paused" } });
+      t.same(entries[2]?.before, { dailyLimit: "20" });
+      t.same(entries[2]?.after, { dailyLimit: "21" });
+      t.match(entries[3], {
+        actor: owner.account.address,
+        before: { name: "Test agent", dailyLimit: "10", perPaymentLimit: "2", expiresAt: null },
+        after: { name: "Renamed", dailyLimit: "20", perPaymentLimit: null },
+      });
+      const nothing = await call("PATCH", url, {});
+      t.equal(nothing.statusCode, 422);
+      for (const body of [{ status: "archived" }, { walletAddress: SHOP }, { network: "eip155:1" }])
+        t.equal((await call("PATCH", url, body)).statusCode, 422, JSON.stringify(body));
+    },
+  );
 
-  await t.test("a time that is past ends it now; a later one or none brings it back", async (t) => {
-    const agent = await createAgent(service, owner);
-    const url = `/api/agents/${agent.id}`;
-    const ended = await call("PATCH", url, { expiresAt: "2020-01-01T00:00:00Z" });
-    t.match(ended.json(), { status: "expired", expired: true });
-    const paused = await call("PATCH", url, { status: "paused" });
-    t.match(paused.json(), { status: "paused", expired: true });
-    const back = await call("PATCH", url, { expiresAt: null, status: "active" });
-    t.match(back.json(), { status: "active", expired: false, expiresAt: null });
-  });
+  await t.test(
+    "an expiry in the past ends the agent now; a later one or none reactivates it",
+    async (t) => {
+      const agent = await createAgent(service, owner);
+      const url = `/api/agents/${agent.id}`;
+      const ended = await call("PATCH", url, { expiresAt: "2020-01-01T00:00:00Z" });
+      t.match(ended.json(), { status: "expired", expired: true });
+      const paused = await call("PATCH", url, { status: "paused" });
+      t.match(paused.json(), { status: "paused", expired: true });
+      const back = await call("PATCH", url, { expiresAt: null, status: "active" });
+      t.match(back.json(), { status: "active", expired: false, expiresAt: null });
+    },
+  );
 
   await t.test("allowlist: add, label, remove, replace", async (t) => {
     const agent = await createAgent(service, owner, { allowlist: [SHOP] });
@@ -267,7 +274,7 @@ t.test("agents", async (t) => {
     t.match((await audit(agent.id))[3]?.before, { address: other, label: "B" });
   });
 
-  await t.test("two edits at once both happen, one after the other", async (t) => {
+  await t.test("parallel edits are all applied, one after the other", async (t) => {
     const agent = await createAgent(service, owner, { dailyLimit: "1" });
     const url = `/api/agents/${agent.id}`;
     const limits = Array.from({ length: 12 }, (_, index) => String(index + 2));
@@ -281,13 +288,13 @@ t.test("agents", async (t) => {
     t.equal(changes.length, 12);
     let limit: unknown = "1";
     for (const { before, after } of changes) {
-      t.equal(before?.["dailyLimit"], limit, "each began where the one before ended");
+      t.equal(before?.["dailyLimit"], limit, "each began with the result of the one before");
       limit = after?.["dailyLimit"];
     }
     t.equal((await call("GET", url)).json<AgentView>().dailyLimit, limit);
   });
 
-  await t.test("a stranger finds nothing", async (t) => {
+  await t.test("another owner gets 404", async (t) => {
     const agent = await createAgent(service, owner, { allowlist: [SHOP] });
     const before = (await call("GET", `/api/agents/${agent.id}`)).json<AgentView>();
     const url = `/api/agents/${agent.id}`;
@@ -305,18 +312,18 @@ t.test("agents", async (t) => {
       ["POST", `${url}/archive`],
     ] as const;
     for (const [method, path, body] of attempts) {
-      const answer = await call(method, path, body, stranger);
+      const answer = await call(method, path, body, otherOwner);
       t.equal(answer.statusCode, 404, `${method} ${path}`);
       t.equal(answer.json<ProblemView>().code, "not_found");
-      const absent = await call(method, path.replace(agent.id, "agt_absent"), body, stranger);
+      const absent = await call(method, path.replace(agent.id, "agt_absent"), body, otherOwner);
       t.equal(
         absent.json<ProblemView>().detail,
         answer.json<ProblemView>().detail,
-        "no difference",
+        "the same response as for an agent that does not exist",
       );
     }
     t.same((await call("GET", url)).json(), before);
-    t.same((await call("GET", "/api/agents", undefined, stranger)).json(), {
+    t.same((await call("GET", "/api/agents", undefined, otherOwner)).json(), {
       items: [],
       nextCursor: null,
     });
@@ -335,7 +342,7 @@ t.test("agents", async (t) => {
     const ids: string[] = [];
     for (let index = 0; index < 5; index += 1)
       ids.unshift((await createAgent(service, lister, { name: `n${index}` })).id);
-    // The same instant for all: only the id orders them then.
+    // All with the same timestamp: only the id orders them.
     await database.pool.query("UPDATE agents SET created_at = '2026-01-01' WHERE id = ANY($1)", [
       ids,
     ]);
@@ -349,7 +356,7 @@ t.test("agents", async (t) => {
       }>();
       seen.push(...page.items.map(({ id }) => id));
       cursor = page.nextCursor;
-      if (seen.length === 2) await createAgent(service, lister, { name: "arrived meanwhile" });
+      if (seen.length === 2) await createAgent(service, lister, { name: "created meanwhile" });
     } while (cursor !== null);
     t.same(seen, ids);
     for (const query of ["limit=0", "limit=101", "limit=x", "cursor=!", "cursor=bm9wZQ", "page=2"])
@@ -360,57 +367,64 @@ t.test("agents", async (t) => {
       );
   });
 
-  await t.test("archive: not with funds, not with promises; then read-only", async (t) => {
-    const agent = await createAgent(service, owner);
-    const url = `/api/agents/${agent.id}`;
-    await chain.mint(agent.walletAddress, 1n);
-    const funded = await call("POST", `${url}/archive`);
-    t.equal(funded.statusCode, 409, funded.body);
-    t.match(funded.json(), { code: "agent_has_funds", balance: "0.000001" });
+  await t.test(
+    "archive: not with funds or outstanding payments; afterwards read-only",
+    async (t) => {
+      const agent = await createAgent(service, owner);
+      const url = `/api/agents/${agent.id}`;
+      await chain.mint(agent.walletAddress, 1n);
+      const funded = await call("POST", `${url}/archive`);
+      t.equal(funded.statusCode, 409, funded.body);
+      t.match(funded.json(), { code: "agent_has_funds", balance: "0.000001" });
 
-    const empty = await createAgent(service, owner, { allowlist: [SHOP] });
-    const emptyUrl = `/api/agents/${empty.id}`;
-    await database.pool.query(
-      `INSERT INTO payments (agent_id, id, kind, status, chain_id, asset, counterparty, amount, nonce)
+      const empty = await createAgent(service, owner, { allowlist: [SHOP] });
+      const emptyUrl = `/api/agents/${empty.id}`;
+      await database.pool.query(
+        `INSERT INTO payments (agent_id, id, kind, status, chain_id, asset, counterparty, amount, nonce)
        VALUES ($1, 'pay_promised', 'x402', 'submitted', 5042002, $2, $3, 5, $4)`,
-      [empty.id, chain.usdc.toLowerCase(), SHOP.toLowerCase(), `0x${"7".repeat(64)}`],
-    );
-    t.match((await call("POST", `${emptyUrl}/archive`)).json(), {
-      code: "agent_has_funds",
-      outstanding: "0.000005",
-    });
-    await database.pool.query(
-      "UPDATE payments SET status = 'voided' WHERE agent_id = $1 AND id = 'pay_promised'",
-      [empty.id],
-    );
+        [empty.id, chain.usdc.toLowerCase(), SHOP.toLowerCase(), `0x${"7".repeat(64)}`],
+      );
+      t.match((await call("POST", `${emptyUrl}/archive`)).json(), {
+        code: "agent_has_funds",
+        outstanding: "0.000005",
+      });
+      await database.pool.query(
+        "UPDATE payments SET status = 'voided' WHERE agent_id = $1 AND id = 'pay_promised'",
+        [empty.id],
+      );
 
-    await chain.stop();
-    const blind = await call("POST", `${emptyUrl}/archive`);
-    t.equal(blind.json<ProblemView>().code, "chain_unavailable", "not without looking");
-    const view = await call("GET", emptyUrl);
-    t.equal(view.json<AgentView>().balance, null, "a chain that is down hides the balance only");
-    await chain.start();
+      await chain.stop();
+      const blind = await call("POST", `${emptyUrl}/archive`);
+      t.equal(
+        blind.json<ProblemView>().code,
+        "chain_unavailable",
+        "not while the balance is unknown",
+      );
+      const view = await call("GET", emptyUrl);
+      t.equal(view.json<AgentView>().balance, null, "an unreachable chain hides only the balance");
+      await chain.start();
 
-    const done = await call("POST", `${emptyUrl}/archive`);
-    t.equal(done.statusCode, 200, done.body);
-    t.match(done.json(), { status: "archived" });
-    t.ok(done.json<AgentView>().archivedAt);
-    for (const [method, path, body] of [
-      ["PATCH", emptyUrl, { name: "x" }],
-      ["PUT", `${emptyUrl}/allowlist`, { allowlist: [] }],
-      ["POST", `${emptyUrl}/keys`, {}],
-    ] as const)
-      t.equal((await call(method, path, body)).json<ProblemView>().code, "conflict", path);
-    const key = await app.inject({ url: "/api/agents/me", headers: empty.headers });
-    t.equal(key.json<ProblemView>().code, "api_key_revoked");
-    const listed = async (query: string) =>
-      (await call("GET", `/api/agents?limit=100${query}`))
-        .json<{ items: AgentView[] }>()
-        .items.map(({ id }) => id);
-    t.notOk((await listed("")).includes(empty.id));
-    t.same(await listed("&archived=true"), [empty.id]);
-    t.equal((await audit(empty.id))[0]?.action, "agent.archived");
-  });
+      const done = await call("POST", `${emptyUrl}/archive`);
+      t.equal(done.statusCode, 200, done.body);
+      t.match(done.json(), { status: "archived" });
+      t.ok(done.json<AgentView>().archivedAt);
+      for (const [method, path, body] of [
+        ["PATCH", emptyUrl, { name: "x" }],
+        ["PUT", `${emptyUrl}/allowlist`, { allowlist: [] }],
+        ["POST", `${emptyUrl}/keys`, {}],
+      ] as const)
+        t.equal((await call(method, path, body)).json<ProblemView>().code, "conflict", path);
+      const key = await app.inject({ url: "/api/agents/me", headers: empty.headers });
+      t.equal(key.json<ProblemView>().code, "api_key_revoked");
+      const listed = async (query: string) =>
+        (await call("GET", `/api/agents?limit=100${query}`))
+          .json<{ items: AgentView[] }>()
+          .items.map(({ id }) => id);
+      t.notOk((await listed("")).includes(empty.id));
+      t.same(await listed("&archived=true"), [empty.id]);
+      t.equal((await audit(empty.id))[0]?.action, "agent.archived");
+    },
+  );
 });
 
 const byAddress = (left: { address: string }, right: { address: string }): number =>

@@ -1,4 +1,5 @@
-// A key proves its agent until it is revoked, expires or is replaced; from that moment no replica takes it.
+// Goal: an API key authenticates its agent until it is revoked, expires or is rotated; from then on every replica
+// refuses it.
 import t from "tap";
 import { createApiKey } from "../../server/plugins/auth/api-keys.ts";
 import { API_KEY_PREFIX, isSecretShape } from "../../server/plugins/auth/secrets.ts";
@@ -54,23 +55,26 @@ t.test("keys", async (t) => {
     asOwner(service.app, owner, { method, url, body });
   const codeOf = (answer: { json: () => { code: string } }) => answer.json().code;
 
-  await t.test("what is no key is refused, with the challenge", async (t) => {
-    const cases: [Record<string, string>, string][] = [
-      [{}, "missing_api_key"],
-      [{ authorization: "" }, "missing_api_key"],
-      [{ authorization: "Basic eDp5" }, "missing_api_key"],
-      [{ authorization: "Bearer" }, "missing_api_key"],
-      [{ authorization: "Bearer nonsense" }, "invalid_api_key"],
-      [{ authorization: `Bearer ${createApiKey().apiKey}` }, "invalid_api_key"],
-      [{ cookie: owner.cookie }, "missing_api_key"],
-    ];
-    for (const [headers, code] of cases) {
-      const answer = await service.app.inject({ url: "/api/agents/me", headers });
-      t.equal(answer.statusCode, 401);
-      t.equal(codeOf(answer), code, JSON.stringify(headers).slice(0, 40));
-      t.match(answer.headers["www-authenticate"], /^Bearer /);
-    }
-  });
+  await t.test(
+    "anything but a valid key is refused with a WWW-Authenticate challenge",
+    async (t) => {
+      const cases: [Record<string, string>, string][] = [
+        [{}, "missing_api_key"],
+        [{ authorization: "" }, "missing_api_key"],
+        [{ authorization: "Basic eDp5" }, "missing_api_key"],
+        [{ authorization: "Bearer" }, "missing_api_key"],
+        [{ authorization: "Bearer nonsense" }, "invalid_api_key"],
+        [{ authorization: `Bearer ${createApiKey().apiKey}` }, "invalid_api_key"],
+        [{ cookie: owner.cookie }, "missing_api_key"],
+      ];
+      for (const [headers, code] of cases) {
+        const answer = await service.app.inject({ url: "/api/agents/me", headers });
+        t.equal(answer.statusCode, 401);
+        t.equal(codeOf(answer), code, JSON.stringify(headers).slice(0, 40));
+        t.match(answer.headers["www-authenticate"], /^Bearer /);
+      }
+    },
+  );
 
   await t.test("several keys per agent, each with label and expiry", async (t) => {
     const agent = await createAgent(service, owner);
@@ -101,7 +105,7 @@ t.test("keys", async (t) => {
     t.equal(past.statusCode, 422);
   });
 
-  await t.test("revoked on one replica, refused by the other at once", async (t) => {
+  await t.test("revoked on one replica, refused by the other one at once", async (t) => {
     const agent = await createAgent(service, owner);
     t.equal((await me(agent.apiKey, replica)).statusCode, 200);
     const revoked = await call("DELETE", `/api/agents/${agent.id}/keys/${agent.keyId}`);
@@ -112,28 +116,31 @@ t.test("keys", async (t) => {
     t.equal(
       (await call("DELETE", `/api/agents/${agent.id}/keys/${agent.keyId}`)).statusCode,
       200,
-      "twice is fine",
+      "a second revocation is no error",
     );
   });
 
-  await t.test("many requests under way while it is revoked: none begins after", async (t) => {
-    const agent = await createAgent(service, owner);
-    let isRevoked = false;
-    let lateSuccess = 0;
-    const ask = async (at: TestApp) => {
-      for (let index = 0; index < 20; index += 1) {
-        const beganRevoked = isRevoked;
-        const { statusCode } = await me(agent.apiKey, at);
-        if (beganRevoked && statusCode === 200) lateSuccess += 1;
-      }
-    };
-    const asking = [service, replica, service, replica].map(ask);
-    await call("DELETE", `/api/agents/${agent.id}/keys/${agent.keyId}`);
-    isRevoked = true;
-    await Promise.all(asking);
-    t.equal(lateSuccess, 0);
-    t.equal(codeOf(await me(agent.apiKey)), "api_key_revoked");
-  });
+  await t.test(
+    "a key revoked during many requests: no request that begins later succeeds",
+    async (t) => {
+      const agent = await createAgent(service, owner);
+      let isRevoked = false;
+      let lateSuccess = 0;
+      const sendMany = async (at: TestApp) => {
+        for (let index = 0; index < 20; index += 1) {
+          const beganRevoked = isRevoked;
+          const { statusCode } = await me(agent.apiKey, at);
+          if (beganRevoked && statusCode === 200) lateSuccess += 1;
+        }
+      };
+      const running = [service, replica, service, replica].map(sendMany);
+      await call("DELETE", `/api/agents/${agent.id}/keys/${agent.keyId}`);
+      isRevoked = true;
+      await Promise.all(running);
+      t.equal(lateSuccess, 0);
+      t.equal(codeOf(await me(agent.apiKey)), "api_key_revoked");
+    },
+  );
 
   await t.test("expired by the database's clock", async (t) => {
     const agent = await createAgent(service, owner);
@@ -145,9 +152,9 @@ t.test("keys", async (t) => {
     t.equal(codeOf(await me(agent.apiKey, replica)), "api_key_expired");
   });
 
-  await t.test("rotate with grace: both work, then only the new one", async (t) => {
+  await t.test("rotate with a grace period: both keys work, then only the new one", async (t) => {
     const agent = await createAgent(service, owner);
-    const askedMs = Date.now();
+    const sentMs = Date.now();
     const rotated = await call("POST", `/api/agents/${agent.id}/keys/${agent.keyId}/rotate`, {
       graceSeconds: 600,
     });
@@ -161,20 +168,24 @@ t.test("keys", async (t) => {
     t.equal(previous.rotatedToId, key.id);
     t.equal(previous.status, "active");
     const from = Date.parse(previous.expiresAt ?? "") - 600_000;
-    t.ok(from >= askedMs && from <= answeredMs, `the grace counts from ${from}`);
-    t.equal((await me(agent.apiKey)).statusCode, 200, "old, within the grace");
+    t.ok(from >= sentMs && from <= answeredMs, `the grace period starts at ${from}`);
+    t.equal((await me(agent.apiKey)).statusCode, 200, "the old key, within the grace period");
     t.equal((await me(apiKey)).statusCode, 200);
     await service.database.pool.query(
       "UPDATE api_keys SET expires_at = expires_at - interval '601 seconds' WHERE id = $1",
       [agent.keyId],
     );
-    t.equal(codeOf(await me(agent.apiKey)), "api_key_expired", "old, after the grace");
+    t.equal(
+      codeOf(await me(agent.apiKey)),
+      "api_key_expired",
+      "the old key, after the grace period",
+    );
     t.equal((await me(apiKey)).statusCode, 200);
     const again = await call("POST", `/api/agents/${agent.id}/keys/${agent.keyId}/rotate`, {});
     t.equal(codeOf(again), "conflict");
   });
 
-  await t.test("rotate without grace ends the old one at once", async (t) => {
+  await t.test("rotate without a grace period ends the old key at once", async (t) => {
     const agent = await createAgent(service, owner);
     const url = `/api/agents/${agent.id}/keys/${agent.keyId}/rotate`;
     const { apiKey } = (await call("POST", url, { graceSeconds: 0 })).json<{ apiKey: string }>();
@@ -184,7 +195,7 @@ t.test("keys", async (t) => {
       t.equal((await call("POST", url, { graceSeconds })).statusCode, 422, String(graceSeconds));
   });
 
-  await t.test("two rotations of one key at once: one new key", async (t) => {
+  await t.test("two parallel rotations of one key create one new key", async (t) => {
     const agent = await createAgent(service, owner);
     const url = `/api/agents/${agent.id}/keys/${agent.keyId}/rotate`;
     const answers = await Promise.all([
@@ -197,27 +208,30 @@ t.test("keys", async (t) => {
     );
   });
 
-  await t.test("last use is noted beside the request, at most once a minute", async (t) => {
-    const agent = await createAgent(service, owner);
-    const lastUse = async () => {
-      const { items } = (await call("GET", `/api/agents/${agent.id}/keys`)).json<{
-        items: KeyView[];
-      }>();
-      return items[0]?.lastUsedAt ?? null;
-    };
-    t.equal(await lastUse(), null);
-    await me(agent.apiKey);
-    await until(async () => (await lastUse()) !== null);
-    const first = await lastUse();
-    await Promise.all([me(agent.apiKey), me(agent.apiKey)]);
-    t.equal(await lastUse(), first);
-    await service.database.pool.query(
-      "UPDATE api_keys SET last_used_at = now() - interval '61 seconds' WHERE id = $1",
-      [agent.keyId],
-    );
-    await me(agent.apiKey);
-    await until(async () => Date.parse((await lastUse()) ?? "") >= Date.parse(first ?? ""));
-  });
+  await t.test(
+    "the last use is recorded outside of the request, at most once a minute",
+    async (t) => {
+      const agent = await createAgent(service, owner);
+      const lastUse = async () => {
+        const { items } = (await call("GET", `/api/agents/${agent.id}/keys`)).json<{
+          items: KeyView[];
+        }>();
+        return items[0]?.lastUsedAt ?? null;
+      };
+      t.equal(await lastUse(), null);
+      await me(agent.apiKey);
+      await until(async () => (await lastUse()) !== null);
+      const first = await lastUse();
+      await Promise.all([me(agent.apiKey), me(agent.apiKey)]);
+      t.equal(await lastUse(), first);
+      await service.database.pool.query(
+        "UPDATE api_keys SET last_used_at = now() - interval '61 seconds' WHERE id = $1",
+        [agent.keyId],
+      );
+      await me(agent.apiKey);
+      await until(async () => Date.parse((await lastUse()) ?? "") >= Date.parse(first ?? ""));
+    },
+  );
 
   await t.test("paused and expired agents may read", async (t) => {
     const agent = await createAgent(service, owner);
@@ -228,7 +242,7 @@ t.test("keys", async (t) => {
     t.equal((await me(agent.apiKey)).statusCode, 200);
   });
 
-  await t.test("every change of keys is on record, without the keys", async (t) => {
+  await t.test("every change of keys is audited, without the keys", async (t) => {
     const agent = await createAgent(service, owner);
     await call("POST", `/api/agents/${agent.id}/keys/${agent.keyId}/rotate`, { graceSeconds: 60 });
     const made = (await call("POST", `/api/agents/${agent.id}/keys`, { label: "x" })).json<{
@@ -262,12 +276,12 @@ t.test("keys", async (t) => {
   });
 });
 
-t.test("guessing is slowed down per address, and only guessing", async (t) => {
+t.test("rate limit: guessing keys is limited per address, valid keys are not", async (t) => {
   const service = await testApp(t);
   const owner = await signIn(service);
   const agent = await createAgent(service, owner);
-  const askWithKey = () => service.app.inject({ url: "/api/agents/me", headers: agent.headers });
-  t.equal((await askWithKey()).statusCode, 200);
+  const sendWithKey = () => service.app.inject({ url: "/api/agents/me", headers: agent.headers });
+  t.equal((await sendWithKey()).statusCode, 200);
   const guess = () =>
     service.app.inject({
       url: "/api/agents/me",
@@ -278,5 +292,5 @@ t.test("guessing is slowed down per address, and only guessing", async (t) => {
   t.equal(answer.statusCode, 429);
   t.equal(answer.json<{ code: string }>().code, "rate_limited");
   t.ok(Number(answer.headers["retry-after"]) > 0);
-  t.equal((await askWithKey()).statusCode, 200, "who has proven who they are is not slowed");
+  t.equal((await sendWithKey()).statusCode, 200, "a valid key is not limited");
 });

@@ -1,4 +1,4 @@
-// Exports of an audit, as a forger would change them, and the script that strangers check them with.
+// Audit exports with the changes of a forger, and the documented script with which third parties check them.
 import { execFile } from "node:child_process";
 import { createHash } from "node:crypto";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
@@ -17,11 +17,11 @@ export const rowsOf = (text: string): ChainRow[] =>
     .filter((line) => line !== "")
     .map((line) => {
       const row = readLine(line);
-      if (!row) throw new Error(`no line of an export: ${line}`);
+      if (!row) throw new Error(`not a line of an export: ${line}`);
       return row;
     });
 
-/** Makes the hashes fit again from this row on. */
+/** Recomputes the hash chain from this row on. */
 export const rehash = (rows: ChainRow[], from: number): ChainRow[] => {
   let prevHash = rows[from - 1]?.hash ?? "0".repeat(64);
   return rows.map((row, index) => {
@@ -33,7 +33,7 @@ export const rehash = (rows: ChainRow[], from: number): ChainRow[] => {
   });
 };
 
-/** The script of the how-to, in a process of its own. */
+/** Runs the script of the how-to page in its own process. */
 export async function documentedScript(t: Pick<Test, "teardown">) {
   const folder = await mkdtemp(join(tmpdir(), "purser-audit-"));
   t.teardown(() => rm(folder, { recursive: true }));

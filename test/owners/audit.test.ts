@@ -1,4 +1,5 @@
-// Goal: what was done in an owner's name is one unbroken chain that nobody can change unnoticed, and strangers can check.
+// Goal: an owner's actions form one unbroken hash chain that nobody can change unnoticed and third parties can
+// verify.
 import { Client } from "pg";
 import t, { type Test } from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
@@ -68,7 +69,7 @@ const ownerIdOf = async (who: SignedInOwner): Promise<string> =>
     ])
   ).rows[0]?.id ?? "";
 
-/** Signs in, makes an agent, changes it, signs in again, and ends the first session: at least eight entries. */
+/** Signs in, creates and changes an agent, signs in again, and ends the other sessions: at least eight entries. */
 async function history() {
   const first = await signIn(ctx);
   const agent = await createAgent(ctx, first);
@@ -89,7 +90,7 @@ async function history() {
 }
 
 t.test(
-  "one chain holds sessions, agents and keys, each with who, what and its place",
+  "one chain contains sessions, agents and keys, each with actor, action and position",
   async (t) => {
     const { owner, agent } = await history();
     const entries = await entriesOf(owner);
@@ -124,20 +125,25 @@ t.test(
     const text = await exportOf(owner);
     const verdict = await verifyChain(rowsOf(text));
     t.match(verdict, { ok: true, signatures: 5, head: { seq: 11, hash: entries[10]?.hash } });
-    t.equal((await exportOf(owner, "?after=8")).split("\n").length, 4, "what follows an entry");
+    t.equal(
+      (await exportOf(owner, "?after=8")).split("\n").length,
+      4,
+      "the entries after a given one",
+    );
     t.equal(await exportOf(owner, "?after=11"), "");
     const secrets = [owner.cookie.split("=")[1] ?? "-", agent.apiKey];
-    for (const secret of secrets) t.notOk(text.includes(secret), "no token and no key is in it");
+    for (const secret of secrets)
+      t.notOk(text.includes(secret), "it contains no session token and no key");
   },
 );
 
 t.test(
-  "whatever is changed in an export is named, by our check and by the documented script",
+  "every change of an export is found by Purser's check and by the documented script",
   async (t) => {
     const { owner } = await history();
-    const { owner: stranger } = await history();
+    const { owner: otherOwner } = await history();
     const rows = rowsOf(await exportOf(owner));
-    const others = rowsOf(await exportOf(stranger));
+    const others = rowsOf(await exportOf(otherOwner));
     const head = rows.at(-1) as ChainRow;
     const noted = { seq: head.seq, hash: head.hash };
     const at = (index: number, change: (row: ChainRow) => Partial<ChainRow>): ChainRow[] =>
@@ -243,23 +249,30 @@ t.test(
   },
 );
 
-t.test("what needs an order is refused without one, however well the chain is made", async (t) => {
-  const { owner } = await history();
-  const rows = rowsOf(await exportOf(owner));
-  for (const [gone, seq] of [
-    [1, 2],
-    [4, 5],
-  ] as const) {
-    const forged = rows
-      .filter((_, index) => index !== gone)
-      .map((row, index) => ({
-        ...row,
-        seq: index + 1,
-        body: row.body.replace(/"seq": \d+/, `"seq": ${index + 1}`),
-      }));
-    t.match(await verifyChain(rehash(forged, 0)), { ok: false, seq, why: /without an order/ });
-  }
-});
+t.test(
+  "an entry that needs a signed order is refused without one, even in a valid chain",
+  async (t) => {
+    const { owner } = await history();
+    const rows = rowsOf(await exportOf(owner));
+    for (const [gone, seq] of [
+      [1, 2],
+      [4, 5],
+    ] as const) {
+      const forged = rows
+        .filter((_, index) => index !== gone)
+        .map((row, index) => ({
+          ...row,
+          seq: index + 1,
+          body: row.body.replace(/"seq": \d+/, `"seq": ${index + 1}`),
+        }));
+      t.match(await verifyChain(rehash(forged, 0)), {
+        ok: false,
+        seq,
+        why: /without a signed order/,
+      });
+    }
+  },
+);
 
 const prismaOf = (t: Test, url: string) => {
   const own = createPool(url, { maxConnections: 5 });
@@ -272,29 +285,31 @@ const prismaOf = (t: Test, url: string) => {
 };
 
 t.test(
-  "the database's own rows are checked, and a change made past its guards is named",
+  "the rows in the database are checked, and a change with triggers disabled is found",
   async (t) => {
     const { owner } = await history();
     const id = await ownerIdOf(owner);
     const prisma = prismaOf(t, database.url);
     const checked = async () => {
-      const said: string[] = [];
-      const ok = await verifyDatabase(prisma, { owner: id, noted: [] }, (line) => said.push(line));
-      return `${ok} ${said[0]}`;
+      const output: string[] = [];
+      const ok = await verifyDatabase(prisma, { owner: id, noted: [] }, (line) =>
+        output.push(line),
+      );
+      return `${ok} ${output[0]}`;
     };
     t.match(await checked(), /^true ok .*: 11 entries, 5 signatures/);
     const own = await database.pool.connect();
-    /** As an intruder who owns the database. */
+    /** As an intruder with the rights of the database's owner. */
     const tampered = async (sql: string) => {
       await own.query("ALTER TABLE audit_log DISABLE TRIGGER audit_log_kept");
       await own.query("CREATE TABLE kept_log AS SELECT * FROM audit_log");
       await own.query(sql.replace("$1", `'${id}'`));
-      const said = await checked();
+      const result = await checked();
       await own.query("DELETE FROM audit_log");
       await own.query("INSERT INTO audit_log SELECT * FROM kept_log");
       await own.query("DROP TABLE kept_log");
       await own.query("ALTER TABLE audit_log ENABLE ALWAYS TRIGGER audit_log_kept");
-      return said;
+      return result;
     };
     try {
       const cases: [string, RegExp][] = [
@@ -327,7 +342,7 @@ t.test(
           /^false FAILED .*: entry 2 .*order/,
         ],
       ];
-      for (const [sql, said] of cases) t.match(await tampered(sql), said, sql);
+      for (const [sql, expected] of cases) t.match(await tampered(sql), expected, sql);
     } finally {
       own.release();
     }
@@ -335,7 +350,7 @@ t.test(
 );
 
 t.test(
-  "no role may change an entry: a superuser meets the trigger, every other has no grant",
+  "no role can change an entry: triggers stop a superuser, grants stop all others",
   async (t) => {
     await history();
     const attempts = [
@@ -349,11 +364,11 @@ t.test(
     for (const sql of ["UPDATE audit_log SET body = body", "DELETE FROM audit_log"]) {
       const client = await pool.connect();
       await client.query("SET session_replication_role = replica");
-      await t.rejects(client.query(sql), /append-only/, `${sql}, as a replica would`);
+      await t.rejects(client.query(sql), /append-only/, `${sql} in replication mode`);
       client.release(true);
     }
 
-    // A role that owns its database, migrates and serves, as a managed Postgres gives it.
+    // A role that owns its database, migrates it and serves from it, as in a managed Postgres.
     const url = new URL(await emptyDatabase(t));
     const name = url.pathname.slice(1);
     await pool.query(`CREATE ROLE ${name} LOGIN PASSWORD 'p'`);
@@ -367,20 +382,20 @@ t.test(
       "INSERT INTO owners (id, address) VALUES ('own_1', '0x' || repeat('1', 40)); INSERT INTO audit_notes (owner_id, actor, action) VALUES ('own_1', 'a', 'b')",
     );
     const { rows } = await client.query("SELECT seq::int FROM audit_log");
-    t.same(rows, [{ seq: 1 }], "it can add");
+    t.same(rows, [{ seq: 1 }], "it can insert");
     for (const sql of attempts) await t.rejects(client.query(sql), /permission denied/, sql);
     await client.end();
   },
 );
 
-t.test("two replicas that write at once make one unbroken chain", async (t) => {
+t.test("two replicas that write in parallel make one unbroken chain", async (t) => {
   const other = await testApp(t, { database, chain: ctx.chain });
   const owner = await signIn(ctx);
   const agents = await Promise.all([createAgent(ctx, owner), createAgent(ctx, owner)]);
   const both = [ctx, other];
-  // Each request to a replica's own name: its cookies are of another origin.
+  // Each replica has its own origin, and so its own session.
   const sessions = [owner, await signIn(other, owner.account)];
-  // An agent that is busy with the others says so; whoever asks again is served.
+  // A request that finds the agent's lock busy gets 503 and is repeated.
   const rename = async (n: number): Promise<number> => {
     for (;;) {
       const { statusCode } = await (both[n % 2] ?? ctx).app.inject({
@@ -400,7 +415,7 @@ t.test("two replicas that write at once make one unbroken chain", async (t) => {
 });
 
 t.test(
-  "whoever notes first and locks later blocks nobody: the chain's end is locked last",
+  "no deadlock between a transaction that notes first and one that locks first: the chain's head is locked last",
   async (t) => {
     const owner = await signIn(ctx);
     const agent = await createAgent(ctx, owner);
@@ -439,11 +454,11 @@ t.test(
         throw new Error("undone");
       }),
     );
-    t.equal((await entriesOf(owner)).length, 5, "what was not done is not in it");
+    t.equal((await entriesOf(owner)).length, 5, "a change that was rolled back is not in it");
   },
 );
 
-t.test("a withdrawal stands in it twice: ordered, with what was signed, and settled", async (t) => {
+t.test("a withdrawal has two entries: the signed order, and the settlement", async (t) => {
   const owner = await signIn(ctx);
   const agent = await createAgent(ctx, owner);
   await ctx.chain.mint(agent.walletAddress, 5_000_000n);
@@ -485,7 +500,7 @@ t.test("a withdrawal stands in it twice: ordered, with what was signed, and sett
   t.match(await verifyChain(bare), { ok: false, seq: 4, why: /without a signature/ });
 });
 
-t.test("a payment does not wait for the audit", async (t) => {
+t.test("a payment does not wait for the audit log", async (t) => {
   const owner = await signIn(ctx);
   const payee = privateKeyToAccount(generatePrivateKey()).address;
   const agent = await createAgent(ctx, owner, { allowlist: [payee] });
@@ -506,53 +521,53 @@ t.test("a payment does not wait for the audit", async (t) => {
   t.equal(answer.statusCode, 200, answer.body);
 });
 
-t.test(
-  "authority that was denied is noted for whom it concerns, a few times an hour",
-  async (t) => {
-    const owner = await signIn(ctx);
-    const agent = await createAgent(ctx, owner);
-    const thief = await signIn(ctx);
-    const actions = async (who: SignedInOwner) =>
-      (await entriesOf(who)).map(({ action }) => action);
+t.test("a denied action is audited for the affected owner, with a limit per hour", async (t) => {
+  const owner = await signIn(ctx);
+  const agent = await createAgent(ctx, owner);
+  const thief = await signIn(ctx);
+  const actions = async (who: SignedInOwner) => (await entriesOf(who)).map(({ action }) => action);
 
-    t.equal(
-      (await call(thief, "PATCH", `/api/agents/${agent.id}`, { dailyLimit: "99" })).statusCode,
-      404,
-    );
-    await until(async () => (await actions(owner)).includes("agent.refused"));
-    const refused = (await entriesOf(owner)).at(-1);
-    t.match(refused, {
-      actor: thief.account.address,
-      agentId: agent.id,
-      after: { method: "PATCH", route: "/api/agents/:id" },
+  t.equal(
+    (await call(thief, "PATCH", `/api/agents/${agent.id}`, { dailyLimit: "99" })).statusCode,
+    404,
+  );
+  await until(async () => (await actions(owner)).includes("agent.refused"));
+  const refused = (await entriesOf(owner)).at(-1);
+  t.match(refused, {
+    actor: thief.account.address,
+    agentId: agent.id,
+    after: { method: "PATCH", route: "/api/agents/:id" },
+  });
+  t.same(
+    await actions(thief),
+    ["session.created"],
+    "the attacker gets no hint that the agent exists",
+  );
+
+  const order = {
+    wallet: agent.walletAddress,
+    to: thief.account.address,
+    asset: ctx.config.networks[0].usdc.address,
+    amount: "1",
+    nonce: `0x${"1".repeat(64)}`,
+    deadline: String(Math.floor(Date.now() / 1000) + 600),
+  };
+  const signature = `0x${"11".repeat(65)}`;
+  const url = `/api/agents/${agent.id}/withdrawals`;
+  t.equal((await call(owner, "POST", url, { order, signature })).statusCode, 401);
+  await until(async () => (await actions(owner)).includes("signature.refused"));
+
+  for (let tried = 0; tried < 22; tried += 1) {
+    const nonce = await freshNonce(app);
+    const message = siweMessage(ctx, { nonce, address: owner.account.address });
+    const answer = await verify(ctx, {
+      message,
+      signature: await thief.account.signMessage({ message }),
     });
-    t.same(await actions(thief), ["session.created"], "nothing tells the thief that it is there");
-
-    const order = {
-      wallet: agent.walletAddress,
-      to: thief.account.address,
-      asset: ctx.config.networks[0].usdc.address,
-      amount: "1",
-      nonce: `0x${"1".repeat(64)}`,
-      deadline: String(Math.floor(Date.now() / 1000) + 600),
-    };
-    const signature = `0x${"11".repeat(65)}`;
-    const url = `/api/agents/${agent.id}/withdrawals`;
-    t.equal((await call(owner, "POST", url, { order, signature })).statusCode, 401);
-    await until(async () => (await actions(owner)).includes("signature.refused"));
-
-    for (let tried = 0; tried < 22; tried += 1) {
-      const nonce = await freshNonce(app);
-      const message = siweMessage(ctx, { nonce, address: owner.account.address });
-      const answer = await verify(ctx, {
-        message,
-        signature: await thief.account.signMessage({ message }),
-      });
-      t.ok([401, 429].includes(answer.statusCode));
-      if (answer.statusCode === 429) await pool.query("DELETE FROM rate_buckets");
-    }
-    const signIns = (await actions(owner)).filter((action) => action === "session.refused");
-    t.equal(signIns.length, 20, "strangers do not fill an owner's audit");
-    t.match(await verifyChain(rowsOf(await exportOf(owner))), { ok: true });
-  },
-);
+    t.ok([401, 429].includes(answer.statusCode));
+    if (answer.statusCode === 429) await pool.query("DELETE FROM rate_buckets");
+  }
+  const signIns = (await actions(owner)).filter((action) => action === "session.refused");
+  t.equal(signIns.length, 20, "third parties cannot fill an owner's audit log");
+  t.match(await verifyChain(rowsOf(await exportOf(owner))), { ok: true });
+});

@@ -1,4 +1,4 @@
-// Goal: a contract owner is its address on one chain: code at the same address on another chain is somebody else.
+// Goal: a contract owner is identified by address and chain: the same address on another chain is another owner.
 import t from "tap";
 import { encodeDeployData, getContractAddress, type Address, type Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
@@ -10,7 +10,7 @@ import walletArtifact from "../helpers/contracts/TestWallet.json" with { type: "
 const OTHER = 84_532;
 const HONEST = 0;
 
-/** The first contract of a fresh account: the same account makes the same address on every chain. */
+/** The first contract of a fresh account has the same address on every chain. */
 async function deploy(chain: TestChain, by: PrivateKeyAccount, owner: Address): Promise<Address> {
   await chain.testClient.setBalance({ address: by.address, value: 10n ** 20n });
   const data = encodeDeployData({
@@ -23,7 +23,7 @@ async function deploy(chain: TestChain, by: PrivateKeyAccount, owner: Address): 
   return getContractAddress({ from: by.address, nonce: 0n });
 }
 
-t.test("a wallet on another chain does not take over its namesake", async (t) => {
+t.test("a wallet contract on another chain does not get the agents of its namesake", async (t) => {
   const chain = await testChain(t);
   const second = await testChain(t, {
     chainId: OTHER,
@@ -63,9 +63,13 @@ t.test("a wallet on another chain does not take over its namesake", async (t) =>
   const agent = await createAgent(service, mine);
   await chain.mint(agent.walletAddress, 5_000_000n);
 
-  t.equal((await enter(attacker, chain.chainId)).status, 401, "their chain says no");
+  t.equal(
+    (await enter(attacker, chain.chainId)).status,
+    401,
+    "refused by the contract on the first chain",
+  );
   const thief = await enter(attacker, OTHER);
-  t.equal(thief.status, 200, "it is an owner, but another one");
+  t.equal(thief.status, 200, "it signs in as a different owner");
   const agents = await app.inject({ url: "/api/agents", headers: thief.headers });
   t.same(agents.json<{ items: unknown[] }>().items, []);
   const raised = await asOwner(app, thief, {
@@ -83,7 +87,7 @@ t.test("a wallet on another chain does not take over its namesake", async (t) =>
     [{ chain: OTHER }, { chain: chain.chainId }].sort((a, b) => a.chain - b.chain),
   );
 
-  t.test("and cannot sign its orders, in no session", async (t) => {
+  t.test("it cannot sign orders for the agent, in any session", async (t) => {
     const order = async () => {
       const prepared = await app.inject({
         method: "POST",
@@ -107,7 +111,7 @@ t.test("a wallet on another chain does not take over its namesake", async (t) =>
     t.match(await carryOut(attacker), { status: 401, body: { code: "invalid_signature" } });
     t.match(await carryOut(victim), { status: 200 });
 
-    // The agent of a key's owner moves to a chain where code stands at that owner's address.
+    // An owner with a plain key, at whose address a contract is deployed later.
     const plain = privateKeyToAccount(generatePrivateKey());
     const session = await signIn(service, plain);
     const own = await createAgent(service, session);
@@ -125,24 +129,30 @@ t.test("a wallet on another chain does not take over its namesake", async (t) =>
       headers: session.headers,
       payload: JSON.stringify({ amount: "1" }),
     });
-    const { order: theirs, typedData } = prepared.json<{ order: object; typedData: never }>();
+    const { order: plainOrder, typedData } = prepared.json<{ order: object; typedData: never }>();
     const send = async (by: PrivateKeyAccount) =>
       (
         await app.inject({
           method: "POST",
           url: `/api/agents/${own.id}/withdrawals`,
           headers: session.headers,
-          payload: JSON.stringify({ order: theirs, signature: await by.signTypedData(typedData) }),
+          payload: JSON.stringify({
+            order: plainOrder,
+            signature: await by.signTypedData(typedData),
+          }),
         })
       ).statusCode;
-    t.equal(await send(victim), 401, "code that came later vouches for no key");
+    t.equal(await send(victim), 401, "a contract deployed later does not verify for a key owner");
     t.equal(await send(plain), 200);
   });
 
-  t.test("a chain that was not found to be the one it is called vouches for nobody", async (t) => {
-    app.chains.verified.delete(OTHER);
-    t.equal((await enter(attacker, OTHER)).status, 503);
-    t.equal((await enter(victim, chain.chainId)).status, 200);
-    t.ok((await signIn(service)).cookie, "a key needs no chain");
-  });
+  t.test(
+    "signatures of contracts are refused on a chain whose identity is not verified",
+    async (t) => {
+      app.chains.verified.delete(OTHER);
+      t.equal((await enter(attacker, OTHER)).status, 503);
+      t.equal((await enter(victim, chain.chainId)).status, 200);
+      t.ok((await signIn(service)).cookie, "a plain key needs no chain");
+    },
+  );
 });

@@ -1,4 +1,5 @@
-// A wallet key signs for its own agent and address only; anything altered, moved or wrapped otherwise signs nothing.
+// Goal: a wallet key signs only for its own agent and address; with anything altered, moved or re-wrapped, nothing
+// is signed.
 import { randomBytes } from "node:crypto";
 import t, { type Test } from "tap";
 import { recoverTypedDataAddress, type Address, type Hex } from "viem";
@@ -47,7 +48,7 @@ const randomHash = (): Hex => `0x${randomBytes(32).toString("hex")}`;
 
 const hex = (bytes: Buffer): string => `\\x${bytes.toString("hex")}`;
 
-t.test("the curve agrees with another implementation", async (t) => {
+t.test("the elliptic-curve library agrees with another implementation", async (t) => {
   for (let index = 0; index < 50; index += 1) {
     const key = randomBytes(32);
     const hash = randomBytes(32);
@@ -55,8 +56,11 @@ t.test("the curve agrees with another implementation", async (t) => {
     t.equal(addressOf(key), account.address.toLowerCase());
     t.equal(sign(hash, key), await account.sign({ hash: `0x${hash.toString("hex")}` }));
   }
-  t.notOk(isPrivateKey(new Uint8Array(32)), "zero is no key");
-  t.notOk(isPrivateKey(new Uint8Array(32).fill(255)), "nor is a number beyond the curve's order");
+  t.notOk(isPrivateKey(new Uint8Array(32)), "zero is not a valid key");
+  t.notOk(
+    isPrivateKey(new Uint8Array(32).fill(255)),
+    "neither is a number above the curve's order",
+  );
 });
 
 t.test("the envelope", async (t) => {
@@ -72,11 +76,11 @@ t.test("the envelope", async (t) => {
   t.same(await withPrivateKey(ring, wallet, sealed, (key) => Buffer.from(key)), secret);
   let seen: Uint8Array = new Uint8Array();
   await withPrivateKey(ring, wallet, sealed, (key) => void (seen = key));
-  t.same(Buffer.from(seen), Buffer.alloc(32), "overwritten after use");
+  t.same(Buffer.from(seen), Buffer.alloc(32), "the key is overwritten after use");
   const twice = await sealWallet(ring, wallet, secret);
-  t.notSame(twice.ciphertext, sealed.ciphertext, "never the same bytes twice");
+  t.notSame(twice.ciphertext, sealed.ciphertext, "sealing twice never gives the same bytes");
 
-  const OURS = { name: "CustodyError" };
+  const CUSTODY_ERROR = { name: "CustodyError" };
   const opens = (change: Partial<typeof sealed>, name = wallet, by = ring) =>
     withPrivateKey(by, name, { ...sealed, ...change }, () => "opened");
   for (const field of ["ciphertext", "wrappedDataKey"] as const) {
@@ -84,13 +88,17 @@ t.test("the envelope", async (t) => {
     for (let index = 0; index < bytes.length; index += 1) {
       const flipped = Uint8Array.from(bytes);
       flipped[index] = (flipped[index] ?? 0) ^ 1;
-      await t.rejects(opens({ [field]: flipped }), OURS, `${field}: byte ${index} flipped`);
+      await t.rejects(
+        opens({ [field]: flipped }),
+        CUSTODY_ERROR,
+        `${field}: byte ${index} flipped`,
+      );
     }
-    await t.rejects(opens({ [field]: bytes.subarray(1) }), OURS, `${field}: shorter`);
-    await t.rejects(opens({ [field]: new Uint8Array() }), OURS, `${field}: empty`);
+    await t.rejects(opens({ [field]: bytes.subarray(1) }), CUSTODY_ERROR, `${field}: shorter`);
+    await t.rejects(opens({ [field]: new Uint8Array() }), CUSTODY_ERROR, `${field}: empty`);
   }
-  await t.rejects(opens({}, { ...wallet, agentId: "agt_2" }), OURS, "another agent");
-  await t.rejects(opens({}, { ...wallet, address: "0xabd" }), OURS, "another address");
+  await t.rejects(opens({}, { ...wallet, agentId: "agt_2" }), CUSTODY_ERROR, "another agent");
+  await t.rejects(opens({}, { ...wallet, address: "0xabd" }), CUSTODY_ERROR, "another address");
   for (const [what, change] of Object.entries({
     owner: { ownerAddress: "0xdee" },
     "owner's chain": { ownerChainId: 1 },
@@ -98,12 +106,20 @@ t.test("the envelope", async (t) => {
     rules: { rulesDigest: randomHash() },
     revision: { revision: 1 },
   }))
-    await t.rejects(opens({}, { ...wallet, ...change }), OURS, `sealed for another ${what}`);
+    await t.rejects(
+      opens({}, { ...wallet, ...change }),
+      CUSTODY_ERROR,
+      `sealed for another ${what}`,
+    );
   await t.rejects(opens({ kid: "b" }), /master key "b"/, "a kid that is not configured");
   const otherKey = new KeyRing([{ kid: "a", key: randomBytes(32) }], "a");
-  await t.rejects(opens({}, wallet, otherKey), OURS, "the same kid with another key");
+  await t.rejects(opens({}, wallet, otherKey), CUSTODY_ERROR, "the same kid with another key");
   const both = new KeyRing([ring.active, { kid: "b", key }], "a");
-  await t.rejects(opens({ kid: "b" }, wallet, both), OURS, "the same key under another kid");
+  await t.rejects(
+    opens({ kid: "b" }, wallet, both),
+    CUSTODY_ERROR,
+    "the same key under another kid",
+  );
   t.throws(() => new KeyRing([], "a"), CustodyError);
 });
 
@@ -164,7 +180,7 @@ t.test("signing", async (t) => {
     t.equal(signer, agent.walletAddress);
   });
 
-  await t.test("only what is ours and well-formed", async (t) => {
+  await t.test("only valid authorizations of a known agent's own wallet", async (t) => {
     await refuses(t, signIt(agent.id, other.walletAddress), "another agent's wallet");
     await refuses(t, signIt("agt_none", agent.walletAddress), "no such agent");
     await refuses(
@@ -195,9 +211,9 @@ t.test("signing", async (t) => {
       [agent.id, other.id],
     );
     await alarms(t, signIt(agent.id, agent.walletAddress), "moved");
-    t.ok(await signIt(other.id, other.walletAddress), "the other still signs");
+    t.ok(await signIt(other.id, other.walletAddress), "the other agent still signs");
 
-    // Whoever can write rows may move address and ciphertext together: the agent id still differs.
+    // An intruder may move address and ciphertext together: the agent id still differs.
     await database.pool.query(
       "UPDATE agent_wallets SET address = '0x' || repeat('1', 40) WHERE agent_id = $1",
       [other.id],
@@ -231,7 +247,7 @@ t.test("signing", async (t) => {
           }),
         ],
       );
-    t.ok(await signIt(agent.id, agent.walletAddress), "as it was, it signs again");
+    t.ok(await signIt(agent.id, agent.walletAddress), "signs again after the row is restored");
   });
 
   await t.test("one byte flipped in the row, or another kid", async (t) => {
@@ -255,7 +271,7 @@ t.test("signing", async (t) => {
     });
   });
 
-  await t.test("a key that opens but is of another address", async (t) => {
+  await t.test("a key that decrypts but belongs to another address", async (t) => {
     const ring = new KeyRing(service.config.masterKeys, service.config.masterKeyActive);
     const name = (await sealedWallets(database)).find(({ agentId }) => agentId === agent.id);
     if (!name) throw new Error("no wallet");
@@ -308,12 +324,12 @@ t.test("production refuses to start on weak master keys", async (t) => {
       try {
         loadConfig(environment(over));
       } catch (error) {
-        t.notOk(String(error).includes(secret), `${name}: the key is not echoed`);
+        t.notOk(String(error).includes(secret), `${name}: the error does not contain the key`);
       }
   }
 });
 
-t.test("a master key that was taken away too early shows in readiness", async (t) => {
+t.test("readiness reports a master key that was removed too early", async (t) => {
   const first = `k1:${randomBytes(32).toString("base64")}`;
   const second = `k2:${randomBytes(32).toString("base64")}`;
   const before = await testApp(t, {
@@ -332,7 +348,7 @@ t.test("a master key that was taken away too early shows in readiness", async (t
   await t.rejects(
     testApp(t, without),
     { message: /sealed under master key "k1"/ },
-    "what all of the service share is not made anew for want of its key",
+    "shared service secrets are not regenerated when their key is missing",
   );
   await before.database.pool.query("DELETE FROM service_secrets");
   t.equal(await custodyOf(await testApp(t, without)), false);

@@ -1,4 +1,5 @@
-// Goal: a signature of the owner proves the one thing it was given for: moved, repeated, or put beside other words, it is named, also where every hash fits.
+// Goal: an owner's signature in the audit log proves only the action it was made for: a moved, repeated or altered
+// one is found, even when every hash is valid.
 import t from "tap";
 import { hashTypedData } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
@@ -12,7 +13,7 @@ import { documentedScript, rehash, rowsOf } from "./audit.helper.ts";
 
 const ctx = await testApp(t);
 const { app, chain } = ctx;
-const someone = () => privateKeyToAccount(generatePrivateKey()).address;
+const newAddress = () => privateKeyToAccount(generatePrivateKey()).address;
 
 interface Entry {
   body: EntryBody;
@@ -20,7 +21,7 @@ interface Entry {
 }
 type Facts = Record<string, unknown>;
 
-/** All that an owner signs, and what needs no signature between it. */
+/** A history with every signed action, and unsigned ones in between. */
 async function history() {
   const owner = await signIn(ctx);
   const done = async (
@@ -32,16 +33,20 @@ async function history() {
     if (answer.statusCode >= 300) throw new Error(`${method} ${url}: ${answer.body}`);
     return answer.json<Facts>();
   };
-  const listed = someone();
+  const listed = newAddress();
   const agent = await createAgent(ctx, owner, { allowlist: [{ address: listed, label: "First" }] });
   await createAgent(ctx, owner, { name: "Other", dailyLimit: "30" });
   await chain.mint(agent.walletAddress, 9_000_000n);
   const url = `/api/agents/${agent.id}`;
   await done("PATCH", url, { dailyLimit: "20", perPaymentLimit: "5" });
-  await done("POST", `${url}/allowlist`, { address: someone(), label: "Baker", dailyLimit: "2" });
+  await done("POST", `${url}/allowlist`, {
+    address: newAddress(),
+    label: "Baker",
+    dailyLimit: "2",
+  });
   const signedList = [...payeesOf(3), { address: listed, label: "First" }];
   await done("PUT", `${url}/allowlist`, { allowlist: signedList });
-  // So many that the entry only counts them.
+  // So many that the audit entry has only their number.
   await done("PUT", `${url}/allowlist`, { allowlist: [...signedList, ...payeesOf(60)] });
   await done("PATCH", url, { dailyLimit: "15", name: "Renamed" });
   const expiresAt = new Date(Date.now() + 86_400_000).toISOString();
@@ -49,13 +54,13 @@ async function history() {
     key: { id: string };
   };
   await done("POST", `${url}/keys/${key.id}/rotate`, {});
-  const asked = await app.inject({
+  const response = await app.inject({
     method: "POST",
     url: "/api/agents/spend",
     headers: agent.headers,
-    payload: JSON.stringify({ recipient: someone(), amount: "1.5", requestApproval: true }),
+    payload: JSON.stringify({ recipient: newAddress(), amount: "1.5", requestApproval: true }),
   });
-  const { approvalId } = asked.json<{ approvalId: string }>();
+  const { approvalId } = response.json<{ approvalId: string }>();
   await done("POST", `/api/approvals/${approvalId}/approve`, {});
   const prepared = (await done("POST", `${url}/withdrawals/prepare`, { amount: "2" })) as {
     order: object;
@@ -78,7 +83,7 @@ async function history() {
 }
 
 const payeesOf = (count: number) =>
-  Array.from({ length: count }, () => ({ address: someone(), label: "One of many" }));
+  Array.from({ length: count }, () => ({ address: newAddress(), label: "One of many" }));
 
 const entriesOf = (rows: ChainRow[]): Entry[] =>
   rows.map(({ body, order }) => ({
@@ -86,7 +91,7 @@ const entriesOf = (rows: ChainRow[]): Entry[] =>
     ...(order === undefined ? {} : { order }),
   }));
 
-/** As an intruder writes a chain anew: every entry in its place, every hash right. */
+/** Rebuilds the chain like an intruder: every entry in its place, every hash valid. */
 const chained = (entries: Entry[]): ChainRow[] =>
   rehash(
     entries.map(({ body, order }, index) => ({
@@ -112,7 +117,7 @@ const entryOf = (action: string, nth = 0): Entry => real[indexOf(action, nth)] a
 
 interface Forged {
   entries: Entry[];
-  /** The index of the first row that does not fit. */
+  /** The index of the first invalid row. */
   at: number;
 }
 const changed = (index: number, change: (entry: Entry) => Entry): Entry[] =>
@@ -121,10 +126,10 @@ const withBody = (index: number, body: (body: EntryBody) => Partial<EntryBody>):
   entries: changed(index, (entry) => ({ ...entry, body: { ...entry.body, ...body(entry.body) } })),
   at: index,
 });
-/** Says something else after the change. */
+/** Changes the facts after the action. */
 const after = (index: number, facts: Facts): Forged =>
   withBody(index, (body) => ({ after: { ...body.after, ...facts } }));
-/** At the end, the last of these entries being the one that does not fit. */
+/** Appends entries, of which the last is invalid. */
 const appended = (...entries: Entry[]): Forged => ({
   entries: [...real, ...structuredClone(entries)],
   at: real.length + entries.length - 1,
@@ -135,10 +140,10 @@ const like = (entry: Entry, body: Partial<EntryBody>): Entry => ({
 });
 const swapped = (one: number, other: number): Forged => {
   const [left, right] = [real[one] as Entry, real[other] as Entry];
-  const beside = ({ order }: Entry) => (order === undefined ? {} : { order });
+  const orderOf = ({ order }: Entry) => (order === undefined ? {} : { order });
   const entries = [...real];
-  entries[one] = { body: { ...left.body, proof: right.body.proof }, ...beside(right) };
-  entries[other] = { body: { ...right.body, proof: left.body.proof }, ...beside(left) };
+  entries[one] = { body: { ...left.body, proof: right.body.proof }, ...orderOf(right) };
+  entries[other] = { body: { ...right.body, proof: left.body.proof }, ...orderOf(left) };
   return { entries, at: Math.min(one, other) };
 };
 
@@ -150,7 +155,7 @@ const SIGNED = [
   "withdrawal.ordered",
 ];
 
-t.test("the real history holds, also when it is chained anew", async (t) => {
+t.test("the real history is valid, also when it is chained again", async (t) => {
   for (const action of [
     ...SIGNED,
     "agent.created",
@@ -171,7 +176,7 @@ t.test("the real history holds, also when it is chained anew", async (t) => {
 });
 
 t.test("a signature for one action proves no other", async (t) => {
-  // The middle of the chain, so that the signature was not used before.
+  // Replaces the entry in place, so that the signature was not used before.
   for (const from of SIGNED)
     for (const to of [
       ...SIGNED,
@@ -211,7 +216,7 @@ const elsewhere = async (): Promise<Forged> => {
   };
 };
 
-t.test("whatever is forged is named, by our check and by the documented script", async (t) => {
+t.test("every forgery is found by Purser's check and by the documented script", async (t) => {
   const paused = entryOf("agent.paused", 1);
   const tightened = entryOf("agent.updated", 1);
   const first = entryOf("policy.signed").body.agentId;
@@ -251,14 +256,14 @@ t.test("whatever is forged is named, by our check and by the documented script",
     "a policy's version": after(indexOf("policy.signed", 2), { version: 7 }),
     "a policy's nonce": after(indexOf("policy.signed", 2), { nonce: `0x${"1".repeat(64)}` }),
     "a new agent's limit": after(indexOf("agent.created"), { dailyLimit: "1000" }),
-    "a new agent's wallet": after(indexOf("agent.created"), { walletAddress: someone() }),
+    "a new agent's wallet": after(indexOf("agent.created"), { walletAddress: newAddress() }),
     "a new agent's network": after(indexOf("agent.created"), { network: "eip155:1" }),
     "a new agent's name": after(indexOf("agent.created"), { name: "Another" }),
     "a new agent's payees": after(indexOf("agent.created"), { allowlist: [] }),
     "a raised limit": after(indexOf("agent.updated"), { dailyLimit: "21" }),
     "a raised limit, lower than was signed": after(indexOf("agent.updated"), { dailyLimit: "19" }),
     "a tightened limit that loosens": after(indexOf("agent.updated", 1), { dailyLimit: "500" }),
-    "a payee's address": after(added, { address: someone() }),
+    "a payee's address": after(added, { address: newAddress() }),
     "a payee's limit": after(added, { dailyLimit: "200" }),
     "a payee's label": after(added, { label: "Butcher" }),
     "a key's label": after(indexOf("key.created"), { label: "Third" }),
@@ -268,17 +273,19 @@ t.test("whatever is forged is named, by our check and by the documented script",
       action: "connection.granted",
     })),
     "an approval's amount": after(indexOf("approval.granted"), { amount: "15" }),
-    "an approval's payee": after(indexOf("approval.granted"), { payee: someone() }),
+    "an approval's payee": after(indexOf("approval.granted"), { payee: newAddress() }),
     "an approval's site": after(indexOf("approval.granted"), { site: "https://a.example" }),
     "an approval's number": after(indexOf("approval.granted"), { approvalId: "apr_other" }),
     "a withdrawal's amount": after(indexOf("withdrawal.ordered"), { amountAtomic: "9000000" }),
-    "a withdrawal's payee": after(indexOf("withdrawal.ordered"), { to: someone().toLowerCase() }),
+    "a withdrawal's payee": after(indexOf("withdrawal.ordered"), {
+      to: newAddress().toLowerCase(),
+    }),
     "a withdrawal's network": after(indexOf("withdrawal.ordered"), { network: "eip155:1" }),
     "a withdrawal's agent": withBody(indexOf("withdrawal.ordered"), () => ({
       agentId: entryOf("policy.signed", 1).body.agentId,
     })),
     "a withdrawal's end": after(indexOf("withdrawal.settled"), { amountAtomic: "1" }),
-    "a withdrawal that nobody ordered": appended(
+    "a settled withdrawal without an order": appended(
       like(entryOf("withdrawal.settled"), {
         after: { ...entryOf("withdrawal.settled").body.after, paymentId: "pay_other" },
       }),
@@ -381,21 +388,21 @@ t.test("whatever is forged is named, by our check and by the documented script",
     const verdict = await verifyChain(forged);
     t.match(verdict, { ok: false, seq }, `${what}: ${JSON.stringify(verdict)}`);
   }
-  // `npm run derive` makes the script of what just checked them all.
+  // `npm run derive` generates the script from the same code, so a sample is enough outside of the full tier.
   const forScript = run.filter((_, index) => isFullTier || index % 8 === 0);
   for (let next = 0; next < forScript.length; next += 4) {
     const batch = forScript.slice(next, next + 4);
-    const said = await Promise.all(batch.map(({ forged }) => script(forged)));
+    const outputs = await Promise.all(batch.map(({ forged }) => script(forged)));
     for (const [index, { what, seq }] of batch.entries())
       t.match(
-        said[index],
+        outputs[index],
         { code: 1, output: new RegExp(`^FAILED .*: entry ${seq} `) },
         `${what}: the script`,
       );
   }
 });
 
-t.test("a note put into the database with an old signature is named", async (t) => {
+t.test("a forged note in the database with an old signature is found", async (t) => {
   const { ownerId } = entryOf("session.created").body;
   const seq = indexOf("policy.signed") + 1;
   const { body } = entryOf("payment.approved");
@@ -405,8 +412,11 @@ t.test("a note put into the database with an old signature is named", async (t) 
       WHERE owner_id = $1 AND seq = $2`,
     [ownerId, seq, body.actor, body.action, body.after],
   );
-  const said: string[] = [];
+  const output: string[] = [];
   const options = { owner: ownerId, noted: [] };
-  t.equal(await verifyDatabase(app.prisma, options, (line) => said.push(line)), false);
-  t.match(said.join("\n"), new RegExp(`^FAILED .*: entry ${rows.length + 1} is payment.approved`));
+  t.equal(await verifyDatabase(app.prisma, options, (line) => output.push(line)), false);
+  t.match(
+    output.join("\n"),
+    new RegExp(`^FAILED .*: entry ${rows.length + 1} is payment.approved`),
+  );
 });

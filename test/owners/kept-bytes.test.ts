@@ -1,4 +1,5 @@
-// Goal: what an owner changes is stored once and costs what changed, and a day has room for so much of it; what tightens always has room.
+// Goal: a change is stored once and costs only what changed; changes have a storage quota per day, from which
+// tightening ones are exempt.
 import { createHash } from "node:crypto";
 import t from "tap";
 import { KEPT_BYTES_PER_DAY } from "../../server/plugins/orders/store.ts";
@@ -14,13 +15,13 @@ const service = await testApp(t);
 const { database, chain } = service;
 const sql = database.pool;
 
-/** One more fits. */
+/** One below the maximum, so that one more fits. */
 const MANY = 999;
-/** An order's rows and entries beside its document. */
-const BESIDE_BYTES = 8_000;
+/** The rows and audit entries of an order, without its document. */
+const OVERHEAD_BYTES = 8_000;
 
 const hashOf = (text: string): string => createHash("sha256").update(text).digest("hex");
-/** Random enough not to be compressed away. */
+/** Random enough not to compress well. */
 const payee = (list: string, index: number) => ({
   address: `0x${hashOf(`${list} ${index}`).slice(0, 40)}`,
   label: `Supplier ${hashOf(`label ${list} ${index}`).slice(0, 12)}`,
@@ -45,17 +46,17 @@ function send(
   });
 }
 
-/** With the signature of the owner's wallet. */
+/** Signed with the owner's wallet. */
 async function change(by: SignedInOwner, method: Method, url: string, body: object) {
-  const asked = await send(by, method, url, body);
-  const authorization = await signOrder(by.account, asked.json());
-  if (!authorization) throw new Error(`nothing to sign: ${asked.body.slice(0, 300)}`);
+  const prepared = await send(by, method, url, body);
+  const authorization = await signOrder(by.account, prepared.json());
+  if (!authorization) throw new Error(`nothing to sign: ${prepared.body.slice(0, 300)}`);
   const answer = await send(by, method, url, { ...body, authorization });
   if (answer.statusCode >= 300) throw new Error(answer.body.slice(0, 300));
   return answer;
 }
 
-/** Where changes of owners are kept. */
+/** The tables that keep the changes of owners. */
 const KEPT = [
   "owner_orders",
   "audit_log",
@@ -66,11 +67,11 @@ const KEPT = [
 ];
 
 interface Stored {
-  /** Kept, for ever or as long as the rules hold. */
+  /** Rows in the tables that keep changes. */
   rows: number;
-  /** In every table. */
+  /** Bytes in all tables. */
   bytes: number;
-  /** Of these, in documents of orders. */
+  /** The part of the bytes in documents of orders. */
   documents: number;
 }
 
@@ -94,7 +95,7 @@ async function stored(isOnlyKept = false): Promise<Stored> {
   return { rows, bytes, documents: found[0]?.documents ?? 0 };
 }
 
-/** Entries of lists as they were written last: whatever is written anew, has another transaction. */
+/** The allowlist entries with the transaction that wrote them: a rewritten one differs. */
 async function writtenEntries(): Promise<Set<string>> {
   const { rows } = await sql.query<{ entry: string }>(
     "SELECT concat_ws(' ', agent_id, address, site, xmin) AS entry FROM allowlist_entries",
@@ -138,7 +139,7 @@ const ownerIdOf = async (by: SignedInOwner): Promise<string> => {
   return found.rows[0]?.id ?? "";
 };
 
-/** As if the owner had used all of the day but so many bytes. */
+/** Leaves so many bytes of the owner's daily quota. */
 const leaveRoom = async (by: SignedInOwner, bytes: number): Promise<void> => {
   await sql.query(
     `INSERT INTO owner_quotas (owner_id, full_at) VALUES ($1, clock_timestamp() + interval '24 hours' * $2)
@@ -147,48 +148,51 @@ const leaveRoom = async (by: SignedInOwner, bytes: number): Promise<void> => {
   );
 };
 
-t.test("a change of a thousand payees stores one document, and else what changed", async (t) => {
-  const owner = await signIn(service);
-  let id = "";
-  const made = await costOf(async () => {
-    ({ id } = await createAgent(service, owner, { allowlist: payees("a") }));
-  });
-  const listed = MANY * 300;
-  t.ok(made.bytes - made.documents < BESIDE_BYTES + listed, `made: ${JSON.stringify(made)}`);
-  const { rows } = await sql.query<{ bytes: number }>(
-    "SELECT coalesce(sum(pg_column_size(l.*)), 0)::int AS bytes FROM audit_log l WHERE agent_id = $1",
-    [id],
-  );
-  t.ok((rows[0]?.bytes ?? Infinity) < BESIDE_BYTES, "the audit has no copy of the list");
+t.test(
+  "a change of a thousand payees stores one document, and otherwise only the difference",
+  async (t) => {
+    const owner = await signIn(service);
+    let id = "";
+    const made = await costOf(async () => {
+      ({ id } = await createAgent(service, owner, { allowlist: payees("a") }));
+    });
+    const listed = MANY * 300;
+    t.ok(made.bytes - made.documents < OVERHEAD_BYTES + listed, `created: ${JSON.stringify(made)}`);
+    const { rows } = await sql.query<{ bytes: number }>(
+      "SELECT coalesce(sum(pg_column_size(l.*)), 0)::int AS bytes FROM audit_log l WHERE agent_id = $1",
+      [id],
+    );
+    t.ok((rows[0]?.bytes ?? Infinity) < OVERHEAD_BYTES, "the audit log has no copy of the list");
 
-  const url = `/api/agents/${id}/allowlist`;
-  const changes: [string, Method, string, object][] = [
-    ["one more", "POST", url, payee("b", 0)],
-    ["one other", "PUT", url, { allowlist: [...payees("a", MANY - 1), payee("b", 1)] }],
-    ["a limit", "PATCH", `/api/agents/${id}`, { dailyLimit: "12" }],
-  ];
-  for (const [what, method, path, body] of changes) {
-    const cost = await costOf(() => change(owner, method, path, body));
-    t.comment(`${what}: ${JSON.stringify(cost)}`);
-    t.ok(cost.written <= 1, `${what}: ${cost.written} payees written`);
-    // Its payee, the order, two entries of the audit.
-    t.ok(cost.rows <= 4, `${what}: ${cost.rows} rows`);
-    t.ok(cost.bytes - cost.documents < BESIDE_BYTES, `${what}: the document is stored once`);
-  }
+    const url = `/api/agents/${id}/allowlist`;
+    const changes: [string, Method, string, object][] = [
+      ["one more", "POST", url, payee("b", 0)],
+      ["one other", "PUT", url, { allowlist: [...payees("a", MANY - 1), payee("b", 1)] }],
+      ["a limit", "PATCH", `/api/agents/${id}`, { dailyLimit: "12" }],
+    ];
+    for (const [what, method, path, body] of changes) {
+      const cost = await costOf(() => change(owner, method, path, body));
+      t.comment(`${what}: ${JSON.stringify(cost)}`);
+      t.ok(cost.written <= 1, `${what}: ${cost.written} payees written`);
+      // The payee, the order, and two audit entries.
+      t.ok(cost.rows <= 4, `${what}: ${cost.rows} rows`);
+      t.ok(cost.bytes - cost.documents < OVERHEAD_BYTES, `${what}: the document is stored once`);
+    }
 
-  const all = await costOf(() => change(owner, "PUT", url, { allowlist: payees("c") }));
-  t.equal(all.rows, 3, "an order and two entries, not a thousand");
-  t.ok(all.bytes - all.documents < BESIDE_BYTES, `all: ${JSON.stringify(all)}`);
-  const [entry] = await entriesOf(owner, id);
-  t.match(entry, {
-    action: "allowlist.replaced",
-    before: null,
-    after: { added: MANY, removed: MANY },
-  });
-  t.match(entry?.after?.order, /^0x[0-9a-f]{64}$/, "the order that names them all");
-});
+    const all = await costOf(() => change(owner, "PUT", url, { allowlist: payees("c") }));
+    t.equal(all.rows, 3, "one order and two entries instead of a thousand");
+    t.ok(all.bytes - all.documents < OVERHEAD_BYTES, `all payees: ${JSON.stringify(all)}`);
+    const [entry] = await entriesOf(owner, id);
+    t.match(entry, {
+      action: "allowlist.replaced",
+      before: null,
+      after: { added: MANY, removed: MANY },
+    });
+    t.match(entry?.after?.order, /^0x[0-9a-f]{64}$/, "the order that lists them all");
+  },
+);
 
-t.test("a few payees are named, and so are all where nobody signed", async (t) => {
+t.test("the audit log lists few payees, and all of them when no order does", async (t) => {
   const owner = await signIn(service);
   const { id } = await createAgent(service, owner, { allowlist: payees("a", 300) });
   const url = `/api/agents/${id}/allowlist`;
@@ -200,12 +204,16 @@ t.test("a few payees are named, and so are all where nobody signed", async (t) =
   t.same(addresses(signed?.after?.payees), [payee("b", 1).address]);
   t.equal((await send(owner, "PUT", url, { allowlist: [payee("b", 1)] })).statusCode, 200);
   const [removed] = await entriesOf(owner, id);
-  t.equal(removed?.before?.payees?.length, 299, "removed on the session: nothing else names them");
+  t.equal(
+    removed?.before?.payees?.length,
+    299,
+    "removed without a signature: only the audit log lists them",
+  );
   t.same(removed?.after, { removed: 299 });
 });
 
 t.test(
-  "an address at hundreds of sites is changed at one of them, and removed in one entry",
+  "an address listed for hundreds of sites is changed at one of them, and removed in one entry",
   async (t) => {
     const owner = await signIn(service);
     const { address } = payee("a", 1);
@@ -214,7 +222,7 @@ t.test(
     const { id } = await createAgent(service, owner, { allowlist });
     const url = `/api/agents/${id}/allowlist`;
     const lowered = await costOf(() => send(owner, "POST", url, { ...at(7), dailyLimit: "4" }));
-    t.equal(lowered.written, 1, "one of the 500");
+    t.equal(lowered.written, 1, "one of 500");
     const entries = (await entriesOf(owner, id)).length;
     t.equal((await send(owner, "DELETE", `${url}/${address}`)).statusCode, 200);
     const after = await entriesOf(owner, id);
@@ -224,9 +232,9 @@ t.test(
   },
 );
 
-t.test("orders that are only asked for hold no documents", async (t) => {
+t.test("unsigned requests for orders store no documents", async (t) => {
   const owner = await signIn(service);
-  const asked = await costOf(async () => {
+  const cost = await costOf(async () => {
     for (let count = 0; count < 3; count += 1)
       await send(owner, "POST", "/api/agents", {
         name: "a",
@@ -234,11 +242,11 @@ t.test("orders that are only asked for hold no documents", async (t) => {
         allowlist: payees("a"),
       });
   });
-  t.equal(asked.rows, 3);
-  t.ok(asked.bytes < BESIDE_BYTES, JSON.stringify(asked));
+  t.equal(cost.rows, 3);
+  t.ok(cost.bytes < OVERHEAD_BYTES, JSON.stringify(cost));
 });
 
-t.test("a day has room for so much, whichever replica is asked", async (t) => {
+t.test("the daily quota holds across replicas", async (t) => {
   const other = await testApp(t, { database, chain });
   const owner = await signIn(service);
   const agents = [];
@@ -256,19 +264,19 @@ t.test("a day has room for so much, whichever replica is asked", async (t) => {
     wanted.push({ url, body: { ...body, authorization }, id });
   }
   const bytes = 8_192 + Buffer.byteLength(JSON.stringify(wanted[0]?.body.authorization.order));
-  // Half an order more would be free after minutes only.
+  // Half an order short: its room becomes free only after minutes.
   await leaveRoom(owner, 2.5 * bytes);
   const before = await stored();
   const answers = await Promise.all(
     wanted.map(async ({ url, body }, index) => {
       const answer = await send(owner, "POST", url, body, index % 2 === 0 ? service : other);
-      // On a slow machine one may wait too long for the other; nothing happened then.
+      // On a slow machine one request may wait too long for the other: 503 means that nothing was changed.
       const again = () => send(owner, "POST", url, body);
       return answer.statusCode === 503 ? again() : answer;
     }),
   );
   const statuses = answers.map(({ statusCode }) => statusCode).toSorted((a, b) => a - b);
-  t.same(statuses, [201, 201, 429, 429], "two fit");
+  t.same(statuses, [201, 201, 429, 429], "two fit into the quota");
   const after = await stored();
   t.equal(
     after.rows - before.rows,
@@ -278,22 +286,22 @@ t.test("a day has room for so much, whichever replica is asked", async (t) => {
   const refused = answers.findIndex(({ statusCode }) => statusCode === 429);
   const refusal = answers[refused];
   t.match(refusal?.json(), { code: "rate_limited", detail: /Nothing was changed/ });
-  t.ok(Number(refusal?.headers["retry-after"]) > 60, "it says when");
+  t.ok(Number(refusal?.headers["retry-after"]) > 60, "Retry-After is the time until it fits");
   const next = wanted[refused];
   if (!next) throw new Error("none was refused");
-  const asked = await send(owner, "PATCH", `/api/agents/${next.id}`, { dailyLimit: "99" }, other);
-  t.equal(asked.statusCode, 429, "nobody signs in vain");
-  t.notOk("order" in asked.json<object>());
+  const early = await send(owner, "PATCH", `/api/agents/${next.id}`, { dailyLimit: "99" }, other);
+  t.equal(early.statusCode, 429, "refused before the owner signs");
+  t.notOk("order" in early.json<object>());
   await leaveRoom(owner, 2 * bytes);
   t.equal((await send(owner, "POST", next.url, next.body)).statusCode, 201, "it fits later");
 });
 
-t.test("what stops an agent, and what takes money out, needs no room", async (t) => {
+t.test("stopping an agent and withdrawing need no quota", async (t) => {
   const owner = await signIn(service);
   const agent = await createAgent(service, owner, { allowlist: payees("t") });
   const url = `/api/agents/${agent.id}`;
   await chain.mint(agent.walletAddress, 5_000_000n);
-  // Less than nothing, or the seconds of this test would free enough for a small change.
+  // Well below zero: otherwise the duration of the test would free enough for a small change.
   await leaveRoom(owner, -KEPT_BYTES_PER_DAY);
 
   const refused: [string, Method, string, object][] = [
@@ -333,7 +341,7 @@ t.test("what stops an agent, and what takes money out, needs no room", async (t)
   t.match(
     bulk,
     { before: null, after: { removed: MANY - 2 } },
-    "counted where there is no room for names",
+    "only counted, as there is no room for the list",
   );
 
   const prepared = (
@@ -344,7 +352,7 @@ t.test("what stops an agent, and what takes money out, needs no room", async (t)
   t.match(out.json(), { success: true }, "withdrawn");
 });
 
-t.test("a session alone leaves half of the day to the wallet", async (t) => {
+t.test("changes without a signature can use only half of the daily quota", async (t) => {
   const owner = await signIn(service);
   const { id } = await createAgent(service, owner, { allowlist: payees("h") });
   const url = `/api/agents/${id}`;
@@ -357,7 +365,7 @@ t.test("a session alone leaves half of the day to the wallet", async (t) => {
 });
 
 t.test(
-  "a history of old entries and new ones verifies, and an export has each document once",
+  "a history with entries of an old and the new format verifies, and an export has each document once",
   async (t) => {
     const owner = await signIn(service);
     const { id } = await createAgent(service, owner, { allowlist: payees("v", 200) });
@@ -366,7 +374,7 @@ t.test(
     t.teardown(() => pool.end());
     const db = createPrisma(pool);
     const ownerId = await ownerIdOf(owner);
-    // As the build before this one wrote it: the whole list, before and after.
+    // In the format of the previous version: the whole list, before and after.
     const listed = (await service.app.inject({ url: `/api/agents/${id}`, headers: owner.headers }))
       .json()
       .allowlist.map(({ createdAt: _createdAt, ...terms }: { createdAt: string }) => terms);
@@ -383,10 +391,10 @@ t.test(
     await change(owner, "PUT", url, { allowlist: [...payees("w", 199), payee("x", 1)] });
     await send(owner, "DELETE", `${url}/${payee("w", 7).address}`);
 
-    const said: string[] = [];
+    const output: string[] = [];
     t.ok(
-      await verifyDatabase(db, { owner: ownerId, noted: [] }, (line) => said.push(line)),
-      said.join("\n"),
+      await verifyDatabase(db, { owner: ownerId, noted: [] }, (line) => output.push(line)),
+      output.join("\n"),
     );
     const text = (await service.app.inject({ url: "/api/audit/export", headers: owner.headers }))
       .body;
@@ -401,6 +409,6 @@ t.test(
       "one document for each order",
     );
     const inBodies = rows.filter(({ body }) => body.toLowerCase().includes(payee("w", 8).address));
-    t.equal(inBodies.length, 0, "what an order says is not said again");
+    t.equal(inBodies.length, 0, "the content of an order is not repeated in the entries");
   },
 );

@@ -1,4 +1,4 @@
-// Master keys can be replaced while the service signs, and a killed run is finished by the next.
+// Goal: master keys can be rotated while the service signs, and the next run finishes a killed one.
 import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
@@ -29,7 +29,7 @@ const keyText = ({ kid, key }: typeof oldKey): string =>
   `${kid}:${Buffer.from(key).toString("base64")}`;
 const MASTER_KEYS = `${keyText(oldKey)},${keyText(newKey)}`;
 
-t.test("a key that is missing by mistake costs nothing that it sealed", async (t) => {
+t.test("a master key that is missing by mistake destroys nothing that it sealed", async (t) => {
   const first = await testApp(t, { env: { MASTER_KEYS: keyText(oldKey) } });
   const { app, database, chain } = first;
   const read = async () => (await database.pool.query("SELECT * FROM service_secrets")).rows;
@@ -51,8 +51,12 @@ t.test("a key that is missing by mistake costs nothing that it sealed", async (t
     database,
     env: { MASTER_KEYS, MASTER_KEY_ACTIVE: "new" },
   });
-  t.same(await both.app.sharedSecret("test"), before, "and it is the same when the key is back");
-  // Of a webhook, it takes no replica out of service, and is said.
+  t.same(
+    await both.app.sharedSecret("test"),
+    before,
+    "the secret is the same when the key is back",
+  );
+  // A missing key of a webhook's secret is reported, but keeps the replica ready.
   const ready = async () => (await app.inject({ url: "/api/ready" })).body;
   t.match(await ready(), "all required master keys are configured");
   await database.pool.query(
@@ -77,7 +81,7 @@ t.test("keys:rotate", async (t) => {
   const total = WALLETS + 1;
   t.equal(await count("old"), total);
 
-  // Signing goes on all the time.
+  // Signing goes on during the rotation.
   let signatures = 0;
   const rotation = new AbortController();
   const signing = (async () => {
@@ -88,7 +92,7 @@ t.test("keys:rotate", async (t) => {
     }
   })();
 
-  await t.test("killed after some batches", async (t) => {
+  await t.test("killed after one batch", async (t) => {
     const gate = await gateAt(t, database.pool, {
       on: "BEFORE UPDATE ON agent_wallets",
       when: "EXISTS (SELECT 1 FROM agent_wallets WHERE kid = 'new')",
@@ -97,18 +101,18 @@ t.test("keys:rotate", async (t) => {
     await gate.open();
     t.equal(killed.signal, "SIGKILL");
     const done = await count("new");
-    t.equal(done, ROTATION_BATCH, "in the second batch, which is not there");
-    t.equal((await count("old")) + done, total, "each under one of the two");
+    t.equal(done, ROTATION_BATCH, "killed in the second batch, which is rolled back");
+    t.equal((await count("old")) + done, total, "every wallet is under one of the two keys");
   });
 
-  await t.test("the next run does the rest", async (t) => {
+  await t.test("the next run finishes the work", async (t) => {
     const before = await count("old");
     const finished = await runRotation();
     t.equal(finished.code, 0, finished.output);
     t.equal(await count("old"), 0);
     t.equal(await count("new"), total);
     t.match(finished.output, `Done: ${before} re-wrapped`);
-    t.match(finished.output, / left\n/, "says how far it is");
+    t.match(finished.output, / left\n/, "reports its progress");
     for (const key of [oldKey, newKey])
       t.notOk(finished.output.includes(keyText(key).split(":")[1] ?? ""), "prints no key");
     const again = await runRotation();
@@ -118,7 +122,7 @@ t.test("keys:rotate", async (t) => {
 
   rotation.abort();
   await signing;
-  t.ok(signatures > 0, `${signatures} signatures meanwhile`);
+  t.ok(signatures > 0, `${signatures} signatures during the rotation`);
 
   await t.test("every wallet opens with the new key alone", async (t) => {
     const ring = new KeyRing([newKey], "new");
@@ -143,7 +147,7 @@ t.test("keys:rotate", async (t) => {
     );
   });
 
-  await t.test("two runs at once share the work", async (t) => {
+  await t.test("two parallel runs share the work", async (t) => {
     const pool = createPool(database.url);
     t.teardown(() => pool.end());
     const back = new KeyRing([oldKey, newKey], "old");
@@ -155,29 +159,32 @@ t.test("keys:rotate", async (t) => {
     t.equal(await count("old"), total);
   });
 
-  await t.test("a wallet that does not open stops the run, and changes nothing", async (t) => {
-    const pool = createPool(database.url);
-    t.teardown(() => pool.end());
-    await database.pool.query(
-      "UPDATE agent_wallets SET wrapped_data_key = set_byte(wrapped_data_key, 30, get_byte(wrapped_data_key, 30) # 1) WHERE agent_id = $1",
-      [agent.id],
-    );
-    const ring = new KeyRing([oldKey, newKey], "new");
-    await t.rejects(
-      rotateMasterKey(createPrisma(pool), ring, () => undefined, total),
-      { name: "CustodyError" },
-    );
-    t.equal(await count("new"), 0);
-  });
+  await t.test(
+    "a wallet that cannot be decrypted stops the run, and nothing is changed",
+    async (t) => {
+      const pool = createPool(database.url);
+      t.teardown(() => pool.end());
+      await database.pool.query(
+        "UPDATE agent_wallets SET wrapped_data_key = set_byte(wrapped_data_key, 30, get_byte(wrapped_data_key, 30) # 1) WHERE agent_id = $1",
+        [agent.id],
+      );
+      const ring = new KeyRing([oldKey, newKey], "new");
+      await t.rejects(
+        rotateMasterKey(createPrisma(pool), ring, () => undefined, total),
+        { name: "CustodyError" },
+      );
+      t.equal(await count("new"), 0);
+    },
+  );
 
-  await t.test("without the keys it says what it needs", async (t) => {
+  await t.test("without the keys, the error names the missing setting", async (t) => {
     const missing = await runRotation({ env: { MASTER_KEYS: "" } });
     t.equal(missing.code, 1);
     t.match(missing.output, "MASTER_KEYS is missing");
     t.notMatch(missing.output, /\n\s+at /, "no stack trace");
   });
 
-  /** Rows only: sealed like real ones, all with one key's bytes. */
+  /** Fillers sealed like real wallets. */
   async function addWallets(): Promise<void> {
     const ring = new KeyRing([oldKey], "old");
     const seal = unsigned({ address: owner.account.address.toLowerCase(), chainId: 0 });

@@ -1,4 +1,4 @@
-// Goal: what loosens an agent's rules happens only as its owner's wallet signed it, once, and whatever is killed or raced in between.
+// Goal: an agent's rules are loosened only as its owner's wallet signed, once, despite crashes and races.
 import t, { type Test } from "tap";
 import { encodeDeployData, type Address, type Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
@@ -21,7 +21,7 @@ const service = await testApp(t);
 const { app, chain } = service;
 const sql = service.database.pool;
 const owner = await signIn(service);
-const someone = (): Address => privateKeyToAccount(generatePrivateKey()).address;
+const newAddress = (): Address => privateKeyToAccount(generatePrivateKey()).address;
 
 interface Answer {
   status: number;
@@ -34,8 +34,8 @@ interface Answer {
 
 type Method = "POST" | "PUT" | "PATCH" | "DELETE";
 
-/** One request, as it is: nothing signs by itself. */
-async function ask(
+/** Sends one request, without signing automatically. */
+async function send(
   method: Method,
   url: string,
   body: object = {},
@@ -69,51 +69,54 @@ const usedOrders = async (agentId: string): Promise<number> => {
   return rows[0]?.count ?? -1;
 };
 
-t.test("creating: the first request prepares, the second makes it, once", async (t) => {
-  const body = { name: "Two steps", dailyLimit: "5", allowlist: [someone()], fetch: "sites" };
-  const asked = await ask("POST", "/api/agents", body);
-  t.match(asked, { status: 403, code: "owner_signature_required" });
-  t.match(asked.order, {
-    version: "1",
-    name: "Two steps",
-    dailyLimit: "5000000",
-    weeklyLimit: String(2n ** 256n - 1n),
-    fetch: "sites",
-    payees: [{ payee: body.allowlist[0], site: "" }],
-  });
-  const authorization = await signed(asked);
-  t.match(await ask("POST", "/api/agents", { ...body, dailyLimit: "6", authorization }), {
-    status: 409,
-    code: "policy_changed",
-  });
-  const both = await Promise.all([
-    ask("POST", "/api/agents", { ...body, authorization }),
-    ask("POST", "/api/agents", { ...body, authorization }),
-  ]);
-  const statuses = both.map(({ status }) => status).toSorted((left, right) => left - right);
-  t.same(statuses, [201, 409], "two tabs, one agent");
-  t.ok(both.some(({ code }) => code === "order_used"));
-  const made = both.find(({ status }) => status === 201);
-  t.equal(made?.agent?.id, asked.order?.["agent"], "the one that was prepared");
-  const thief = await signIn(service);
-  const again = await ask("POST", "/api/agents", body, thief);
-  t.match(
-    await ask("POST", "/api/agents", { ...body, authorization: await signed(again) }, thief),
-    {
-      status: 401,
-      code: "invalid_signature",
-    },
-  );
-  const { rows } = await sql.query(
-    "SELECT 1 FROM owner_orders WHERE sealed IS NOT NULL AND used_at IS NOT NULL",
-  );
-  t.equal(rows.length, 0, "no second copy of a wallet stays");
-});
+t.test(
+  "creating an agent: the first request prepares the order, the second creates it once",
+  async (t) => {
+    const body = { name: "Two steps", dailyLimit: "5", allowlist: [newAddress()], fetch: "sites" };
+    const prepared = await send("POST", "/api/agents", body);
+    t.match(prepared, { status: 403, code: "owner_signature_required" });
+    t.match(prepared.order, {
+      version: "1",
+      name: "Two steps",
+      dailyLimit: "5000000",
+      weeklyLimit: String(2n ** 256n - 1n),
+      fetch: "sites",
+      payees: [{ payee: body.allowlist[0], site: "" }],
+    });
+    const authorization = await signed(prepared);
+    t.match(await send("POST", "/api/agents", { ...body, dailyLimit: "6", authorization }), {
+      status: 409,
+      code: "policy_changed",
+    });
+    const both = await Promise.all([
+      send("POST", "/api/agents", { ...body, authorization }),
+      send("POST", "/api/agents", { ...body, authorization }),
+    ]);
+    const statuses = both.map(({ status }) => status).toSorted((left, right) => left - right);
+    t.same(statuses, [201, 409], "two parallel requests create one agent");
+    t.ok(both.some(({ code }) => code === "order_used"));
+    const made = both.find(({ status }) => status === 201);
+    t.equal(made?.agent?.id, prepared.order?.["agent"], "with the prepared id");
+    const thief = await signIn(service);
+    const again = await send("POST", "/api/agents", body, thief);
+    t.match(
+      await send("POST", "/api/agents", { ...body, authorization: await signed(again) }, thief),
+      {
+        status: 401,
+        code: "invalid_signature",
+      },
+    );
+    const { rows } = await sql.query(
+      "SELECT 1 FROM owner_orders WHERE sealed IS NOT NULL AND used_at IS NOT NULL",
+    );
+    t.equal(rows.length, 0, "no second copy of the wallet key remains");
+  },
+);
 
-t.test("a session that only asks fills nothing", async (t) => {
+t.test("a session can leave at most 20 unsigned orders", async (t) => {
   const eager = await signIn(service);
   for (let count = 0; count < 25; count += 1)
-    await ask("POST", "/api/agents", { name: `a${count}`, dailyLimit: "1" }, eager);
+    await send("POST", "/api/agents", { name: `a${count}`, dailyLimit: "1" }, eager);
   const { rows } = await sql.query<{ count: number }>(
     "SELECT count(*)::int FROM owner_orders r JOIN owners o ON o.id = r.owner_id WHERE o.address = $1",
     [eager.account.address.toLowerCase()],
@@ -121,8 +124,8 @@ t.test("a session that only asks fills nothing", async (t) => {
   t.equal(rows[0]?.count, 20);
 });
 
-t.test("what loosens asks, what tightens does not", async (t) => {
-  const [first, second] = [someone(), someone()];
+t.test("loosening needs a signature, tightening does not", async (t) => {
+  const [first, second] = [newAddress(), newAddress()];
   const site = "https://api.example.com";
   const { id, keyId } = await createAgent(service, owner, {
     dailyLimit: "5",
@@ -148,7 +151,7 @@ t.test("what loosens asks, what tightens does not", async (t) => {
   ];
   for (const [method, path, body] of loosening)
     t.match(
-      await ask(method, path, body),
+      await send(method, path, body),
       { status: 403, code: "owner_signature_required", order: { agent: id } },
       `${method} ${JSON.stringify(body)}`,
     );
@@ -170,28 +173,31 @@ t.test("what loosens asks, what tightens does not", async (t) => {
     ["DELETE", `${url}/keys/${keyId}`, {}],
   ];
   for (const [method, path, body] of tightening) {
-    const { status } = await ask(method, path, body);
+    const { status } = await send(method, path, body);
     t.ok(status < 300, `${method} ${JSON.stringify(body)}: ${status}`);
   }
-  t.match(await ask("PATCH", url, { status: "active" }), { code: "owner_signature_required" });
-  t.match(await ask("POST", `${url}/allowlist`, { address: second, site: "https://a.example/x" }), {
-    status: 422,
-  });
+  t.match(await send("PATCH", url, { status: "active" }), { code: "owner_signature_required" });
+  t.match(
+    await send("POST", `${url}/allowlist`, { address: second, site: "https://a.example/x" }),
+    {
+      status: 422,
+    },
+  );
 });
 
-t.test("limits and payees of one request are one order, carried out together", async (t) => {
-  const agent = await createAgent(service, owner, { dailyLimit: "5", allowlist: [someone()] });
+t.test("limits and payees in one request are one order, applied together", async (t) => {
+  const agent = await createAgent(service, owner, { dailyLimit: "5", allowlist: [newAddress()] });
   const url = `/api/agents/${agent.id}`;
-  const payee = someone();
+  const payee = newAddress();
   const body = { dailyLimit: "7", allowlist: [{ address: payee, dailyLimit: "1" }] };
-  const asked = await ask("PATCH", url, body);
-  t.match(asked, {
+  const prepared = await send("PATCH", url, body);
+  t.match(prepared, {
     status: 403,
     order: { dailyLimit: "7000000", payees: [{ payee, dailyLimit: "1000000" }] },
   });
-  t.match(await rulesOf(agent.id), { dailyLimit: "5" }, "nothing happened yet");
+  t.match(await rulesOf(agent.id), { dailyLimit: "5" }, "nothing is changed yet");
   const before = await usedOrders(agent.id);
-  const done = await ask("PATCH", url, { ...body, authorization: await signed(asked) });
+  const done = await send("PATCH", url, { ...body, authorization: await signed(prepared) });
   t.match(done, { status: 200, dailyLimit: "7" });
   const now = await rulesOf(agent.id);
   t.same(
@@ -199,18 +205,22 @@ t.test("limits and payees of one request are one order, carried out together", a
     [payee],
   );
   t.equal((await usedOrders(agent.id)) - before, 1);
-  t.match(await ask("PATCH", url, { allowlist: [] }), { status: 200 }, "fewer needs no wallet");
+  t.match(
+    await send("PATCH", url, { allowlist: [] }),
+    { status: 200 },
+    "removing payees needs no signature",
+  );
   t.same((await rulesOf(agent.id)).allowlist, []);
 });
 
-t.test("an order is good for what it says, once, in time", async (t) => {
+t.test("an order is valid for its exact content, once, before its deadline", async (t) => {
   const { id } = await createAgent(service, owner, { dailyLimit: "5" });
   const other = await createAgent(service, owner, { dailyLimit: "5" });
   const url = `/api/agents/${id}`;
   const raise = { dailyLimit: "6" };
-  const asked = await ask("PATCH", url, raise);
-  const authorization = await signed(asked);
-  const wrong = await signed(asked, privateKeyToAccount(generatePrivateKey()));
+  const prepared = await send("PATCH", url, raise);
+  const authorization = await signed(prepared);
+  const wrong = await signed(prepared, privateKeyToAccount(generatePrivateKey()));
   const order = authorization.order as Record<string, string>;
   for (const [name, body, expected] of [
     ["not the owner", { ...raise, authorization: wrong }, { code: "invalid_signature" }],
@@ -229,31 +239,34 @@ t.test("an order is good for what it says, once, in time", async (t) => {
       { code: "validation_failed" },
     ],
   ] as const)
-    t.match(await ask("PATCH", url, body), expected, name);
+    t.match(await send("PATCH", url, body), expected, name);
   t.match(
-    await ask("PATCH", `/api/agents/${other.id}`, { ...raise, authorization }),
+    await send("PATCH", `/api/agents/${other.id}`, { ...raise, authorization }),
     { status: 401, code: "invalid_signature" },
     "another agent",
   );
-  t.match(await ask("PATCH", url, { ...raise, authorization }), { status: 200, dailyLimit: "6" });
-  t.match(await ask("PATCH", url, { ...raise, authorization }), {
+  t.match(await send("PATCH", url, { ...raise, authorization }), { status: 200, dailyLimit: "6" });
+  t.match(await send("PATCH", url, { ...raise, authorization }), {
     status: 409,
     code: "order_used",
   });
-  t.equal((await ask("PATCH", url, { dailyLimit: "1" })).status, 200);
+  t.equal((await send("PATCH", url, { dailyLimit: "1" })).status, 200);
   t.match(
-    await ask("PATCH", url, { ...raise, authorization }),
+    await send("PATCH", url, { ...raise, authorization }),
     { code: "order_used" },
     "nor later",
   );
 
-  const [one, two] = [await ask("PATCH", url, raise), await ask("PATCH", url, { dailyLimit: "8" })];
+  const [one, two] = [
+    await send("PATCH", url, raise),
+    await send("PATCH", url, { dailyLimit: "8" }),
+  ];
   const late = await signed(one);
   t.equal(
-    (await ask("PATCH", url, { dailyLimit: "8", authorization: await signed(two) })).status,
+    (await send("PATCH", url, { dailyLimit: "8", authorization: await signed(two) })).status,
     200,
   );
-  const stale = await ask("PATCH", url, { dailyLimit: "9", authorization: late });
+  const stale = await send("PATCH", url, { dailyLimit: "9", authorization: late });
   t.match(stale, {
     status: 409,
     code: "policy_changed",
@@ -261,16 +274,16 @@ t.test("an order is good for what it says, once, in time", async (t) => {
   });
   const newer = await signed(stale);
   t.equal(
-    (await ask("PATCH", url, { dailyLimit: "9", authorization: newer })).status,
+    (await send("PATCH", url, { dailyLimit: "9", authorization: newer })).status,
     200,
     "the newer one",
   );
 
   const timed = async (deadline: string) => {
-    const answer = await ask("PATCH", url, { dailyLimit: "20" });
+    const answer = await send("PATCH", url, { dailyLimit: "20" });
     const typed = answer.typedData as { message: object };
     const message = { ...answer.order, deadline };
-    return ask("PATCH", url, {
+    return send("PATCH", url, {
       dailyLimit: "20",
       authorization: await signed({ ...answer, order: message, typedData: { ...typed, message } }),
     });
@@ -281,17 +294,20 @@ t.test("an order is good for what it says, once, in time", async (t) => {
   t.equal((await rulesOf(id)).dailyLimit, "9");
 });
 
-t.test("narrowed meanwhile: what was signed would undo it, and is asked for anew", async (t) => {
-  const [payee, more] = [someone(), someone()];
-  const { id } = await createAgent(service, owner, { dailyLimit: "5", allowlist: [payee] });
-  const url = `/api/agents/${id}`;
-  const add = { address: more };
-  const authorization = await signed(await ask("POST", `${url}/allowlist`, add));
-  t.equal((await ask("PATCH", url, { dailyLimit: "1" })).status, 200);
-  const answer = await ask("POST", `${url}/allowlist`, { ...add, authorization });
-  t.match(answer, { status: 409, code: "policy_changed", order: { dailyLimit: "1000000" } });
-  t.equal((await rulesOf(id)).allowlist.length, 1);
-});
+t.test(
+  "rules tightened after signing: the old order is refused, and a new signature is needed",
+  async (t) => {
+    const [payee, more] = [newAddress(), newAddress()];
+    const { id } = await createAgent(service, owner, { dailyLimit: "5", allowlist: [payee] });
+    const url = `/api/agents/${id}`;
+    const add = { address: more };
+    const authorization = await signed(await send("POST", `${url}/allowlist`, add));
+    t.equal((await send("PATCH", url, { dailyLimit: "1" })).status, 200);
+    const answer = await send("POST", `${url}/allowlist`, { ...add, authorization });
+    t.match(answer, { status: 409, code: "policy_changed", order: { dailyLimit: "1000000" } });
+    t.equal((await rulesOf(id)).allowlist.length, 1);
+  },
+);
 
 t.test("a contract that owns agents signs for them", async (t) => {
   const key = privateKeyToAccount(generatePrivateKey());
@@ -310,15 +326,15 @@ t.test("a contract that owns agents signs for them", async (t) => {
   const [cookie = ""] = [entered.headers["set-cookie"]].flat();
   const headers = { ...owner.headers, cookie: cookie.split(";", 1)[0] ?? "" };
   const mine: SignedInOwner = { account: key, cookie: headers.cookie, headers };
-  const payee = someone();
+  const payee = newAddress();
   const agent = await createAgent(service, mine, { dailyLimit: "5", allowlist: [payee] });
   await chain.mint(agent.walletAddress, 5_000_000n);
-  const asked = {
+  const raise = {
     method: "PATCH" as const,
     url: `/api/agents/${agent.id}`,
     body: { dailyLimit: "6" },
   };
-  t.equal((await asOwner(app, mine, asked)).statusCode, 200);
+  t.equal((await asOwner(app, mine, raise)).statusCode, 200);
   const paid = await app.inject({
     method: "POST",
     url: "/api/agents/spend",
@@ -326,29 +342,29 @@ t.test("a contract that owns agents signs for them", async (t) => {
     payload: JSON.stringify({ recipient: payee, amount: "1" }),
   });
   t.equal(paid.statusCode, 200, paid.body);
-  const refused = await ask("PATCH", asked.url, { dailyLimit: "7" }, mine);
+  const refused = await send("PATCH", raise.url, { dailyLimit: "7" }, mine);
   t.match(
-    await ask("PATCH", asked.url, { dailyLimit: "7", authorization: await signed(refused) }, mine),
+    await send("PATCH", raise.url, { dailyLimit: "7", authorization: await signed(refused) }, mine),
     { status: 401, code: "invalid_signature" },
     "another key does not",
   );
 });
 
-t.test("killed between the order's verification and the commit", async (t) => {
+t.test("killed between the verification of the order and the commit", async (t) => {
   const { id } = await createAgent(service, owner, { dailyLimit: "5" });
   const url = `/api/agents/${id}`;
   const body = {
     dailyLimit: "6",
-    authorization: await signed(await ask("PATCH", url, { dailyLimit: "6" })),
+    authorization: await signed(await send("PATCH", url, { dailyLimit: "6" })),
   };
   for (const table of ["owner_orders", "agent_wallets", "audit_notes"])
     await t.test(`at ${table}`, (t) => killedAt(t, { table, id, body }));
-  t.match(await ask("PATCH", url, body), { status: 200, dailyLimit: "6" }, "the same order, once");
-  t.match(await ask("PATCH", url, body), { code: "order_used" });
+  t.match(await send("PATCH", url, body), { status: 200, dailyLimit: "6" }, "the same order, once");
+  t.match(await send("PATCH", url, body), { code: "order_used" });
   t.equal(await usedOrders(id), 2);
 });
 
-/** The process dies while the database waits in the middle of its transaction. */
+/** Kills the process while the database waits in the middle of its transaction. */
 async function killedAt(
   t: Test,
   { table, id, body }: { table: string; id: string; body: object },
@@ -370,6 +386,6 @@ async function killedAt(
   doomed.child.kill("SIGKILL");
   t.equal(await request, "cut");
   await gate.open();
-  t.equal((await rulesOf(id)).dailyLimit, "5", "nothing of it happened");
+  t.equal((await rulesOf(id)).dailyLimit, "5", "nothing was changed");
   t.equal(await usedOrders(id), 1);
 }

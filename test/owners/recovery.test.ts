@@ -1,4 +1,5 @@
-// Goal: a second wallet can stop and save, and nothing else; and everything moves to it when both wallets sign, or nothing does.
+// Goal: a recovery wallet can only tighten rules and withdraw to the owner; all agents move to it when both wallets
+// sign, or none does.
 import t, { type Test } from "tap";
 import { getAddress, type Address, type Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
@@ -47,7 +48,7 @@ async function nameSecond(owner: SignedInOwner, address: string | null) {
   if (answer.statusCode !== 200) throw new Error(answer.body);
 }
 
-/** An owner with a funded agent, and a second wallet that is named, and signed in for the owner. */
+/** An owner with a funded agent, and a recovery wallet with a session. */
 async function family() {
   const owner = await signIn(ctx);
   const agent = await createAgent(ctx, owner, { dailyLimit: "10", allowlist: [PAYEE] });
@@ -66,7 +67,7 @@ const spend = (agent: NewTestAgent) =>
     payload: JSON.stringify({ recipient: PAYEE, amount: "0.5" }),
   });
 
-/** A payment that only an approval allows. */
+/** A payment that is possible only with an approval. */
 const payOnce = (agent: NewTestAgent, key: string, requestApproval: boolean) =>
   app.inject({
     method: "POST",
@@ -78,22 +79,22 @@ const payOnce = (agent: NewTestAgent, key: string, requestApproval: boolean) =>
 async function assertAuditsHold(t: Test) {
   const own = createPool(database.url, { maxConnections: 2 });
   const prisma = createPrisma(own);
-  const said: string[] = [];
+  const output: string[] = [];
   t.ok(
-    await verifyDatabase(prisma, { owner: undefined, noted: [] }, (line) => said.push(line)),
-    said.filter((line) => line.startsWith("FAILED")).join("; ") || "every audit holds",
+    await verifyDatabase(prisma, { owner: undefined, noted: [] }, (line) => output.push(line)),
+    output.filter((line) => line.startsWith("FAILED")).join("; ") || "every audit chain is valid",
   );
   await prisma.$disconnect();
   await own.end();
 }
 
-t.test("only the owner's wallet names a second one, once for each order", async (t) => {
+t.test("only the owner's wallet sets the recovery wallet, once per order", async (t) => {
   const owner = await signIn(ctx);
   const thief = privateKeyToAccount(generatePrivateKey());
   const body = { address: thief.address };
-  const asked = await call(owner, "PUT", SECOND, body);
-  t.equal(codeOf(asked), "owner_signature_required", "a stolen session is not enough");
-  const { order, typedData } = asked.json<ToSign>();
+  const prepared = await call(owner, "PUT", SECOND, body);
+  t.equal(codeOf(prepared), "owner_signature_required", "a stolen session is not enough");
+  const { order, typedData } = prepared.json<ToSign>();
   t.match(order, { owner: owner.account.address, second: thief.address });
   const signed = async (account: PrivateKeyAccount) => ({
     ...body,
@@ -113,61 +114,72 @@ t.test("only the owner's wallet names a second one, once for each order", async 
   t.equal(codeOf(self), "validation_failed");
 });
 
-t.test("the second wallet reads and tightens; what loosens is refused by name", async (t) => {
-  const { owner, agent, wallet, second } = await family();
-  const url = `/api/agents/${agent.id}`;
-  t.match((await call(second, "GET", "/api/auth/session")).json(), {
-    address: owner.account.address,
-    second: wallet.address,
-  });
-  await t.rejects(signIn(ctx, privateKeyToAccount(generatePrivateKey()), owner.account.address));
-  await t.rejects(signIn(ctx, wallet, PAYEE), /401/, "it is nobody else's second wallet");
+t.test(
+  "the recovery wallet reads and tightens; loosening is refused with its own code",
+  async (t) => {
+    const { owner, agent, wallet, second } = await family();
+    const url = `/api/agents/${agent.id}`;
+    t.match((await call(second, "GET", "/api/auth/session")).json(), {
+      address: owner.account.address,
+      second: wallet.address,
+    });
+    await t.rejects(signIn(ctx, privateKeyToAccount(generatePrivateKey()), owner.account.address));
+    await t.rejects(
+      signIn(ctx, wallet, PAYEE),
+      /401/,
+      "it is not the recovery wallet of another owner",
+    );
 
-  const refusals: [Method, string, unknown][] = [
-    ["PATCH", url, { dailyLimit: "11" }],
-    ["PATCH", url, { expiresAt: null, perPaymentLimit: null, dailyLimit: "99" }],
-    ["POST", `${url}/allowlist`, { address: wallet.address }],
-    ["PUT", `${url}/allowlist`, { allowlist: [PAYEE, wallet.address] }],
-    ["POST", `${url}/keys`, {}],
-    ["POST", `${url}/keys/${agent.keyId}/rotate`, {}],
-    ["POST", `${url}/try`, { url: "http://10.0.0.1/" }],
-    ["POST", "/api/agents", { name: "new", dailyLimit: "1" }],
-    ["PUT", SECOND, { address: PAYEE }],
-    ["POST", `${url}/withdrawals/prepare`, { amount: "1", to: wallet.address }],
-  ];
-  for (const [method, path, body] of refusals) {
-    const answer = await call(second, method, path, body);
-    t.equal(codeOf(answer), "second_wallet_only_tightens", `${method} ${path}`);
-    t.equal(answer.statusCode, 403);
-  }
-  // Also with an order it signed itself: the owner's own request is answered with one.
-  const asked = (await call(owner, "PATCH", url, { dailyLimit: "11" })).json<ToSign>();
-  const signature = await wallet.signTypedData(asked.typedData);
-  const forged = await call(second, "PATCH", url, {
-    dailyLimit: "11",
-    authorization: { order: asked.order, signature },
-  });
-  t.equal(codeOf(forged), "invalid_signature");
+    const refusals: [Method, string, unknown][] = [
+      ["PATCH", url, { dailyLimit: "11" }],
+      ["PATCH", url, { expiresAt: null, perPaymentLimit: null, dailyLimit: "99" }],
+      ["POST", `${url}/allowlist`, { address: wallet.address }],
+      ["PUT", `${url}/allowlist`, { allowlist: [PAYEE, wallet.address] }],
+      ["POST", `${url}/keys`, {}],
+      ["POST", `${url}/keys/${agent.keyId}/rotate`, {}],
+      ["POST", `${url}/try`, { url: "http://10.0.0.1/" }],
+      ["POST", "/api/agents", { name: "new", dailyLimit: "1" }],
+      ["PUT", SECOND, { address: PAYEE }],
+      ["POST", `${url}/withdrawals/prepare`, { amount: "1", to: wallet.address }],
+    ];
+    for (const [method, path, body] of refusals) {
+      const answer = await call(second, method, path, body);
+      t.equal(codeOf(answer), "second_wallet_only_tightens", `${method} ${path}`);
+      t.equal(answer.statusCode, 403);
+    }
+    // Also with its own signature on an order that was prepared for the owner.
+    const prepared = (await call(owner, "PATCH", url, { dailyLimit: "11" })).json<ToSign>();
+    const signature = await wallet.signTypedData(prepared.typedData);
+    const forged = await call(second, "PATCH", url, {
+      dailyLimit: "11",
+      authorization: { order: prepared.order, signature },
+    });
+    t.equal(codeOf(forged), "invalid_signature");
 
-  t.equal((await call(second, "PATCH", url, { dailyLimit: "5" })).statusCode, 200);
-  t.equal((await spend(agent)).statusCode, 200, "within what is left");
-  t.equal((await call(second, "PATCH", url, { status: "paused" })).statusCode, 200);
-  t.equal(codeOf(await spend(agent)), "agent_paused");
-  const resumed = await call(second, "PATCH", url, { status: "active" });
-  t.equal(codeOf(resumed), "second_wallet_only_tightens");
-  t.equal((await call(second, "DELETE", `${url}/keys/${agent.keyId}`)).statusCode, 200);
-  const { items } = (await call(owner, "GET", `${url}/audit`)).json<{
-    items: { action: string; actor: string }[];
-  }>();
-  t.match(items[0], { action: "key.revoked", actor: wallet.address });
+    t.equal((await call(second, "PATCH", url, { dailyLimit: "5" })).statusCode, 200);
+    t.equal((await spend(agent)).statusCode, 200, "within the remaining limit");
+    t.equal((await call(second, "PATCH", url, { status: "paused" })).statusCode, 200);
+    t.equal(codeOf(await spend(agent)), "agent_paused");
+    const resumed = await call(second, "PATCH", url, { status: "active" });
+    t.equal(codeOf(resumed), "second_wallet_only_tightens");
+    t.equal((await call(second, "DELETE", `${url}/keys/${agent.keyId}`)).statusCode, 200);
+    const { items } = (await call(owner, "GET", `${url}/audit`)).json<{
+      items: { action: string; actor: string }[];
+    }>();
+    t.match(items[0], { action: "key.revoked", actor: wallet.address });
 
-  await nameSecond(owner, null);
-  t.equal((await call(second, "GET", "/api/agents")).statusCode, 401, "its session ends with it");
-  await assertAuditsHold(t);
-});
+    await nameSecond(owner, null);
+    t.equal(
+      (await call(second, "GET", "/api/agents")).statusCode,
+      401,
+      "its sessions end when it is removed",
+    );
+    await assertAuditsHold(t);
+  },
+);
 
 t.test(
-  "the second wallet takes money to the owner's address, and custody to no other",
+  "the recovery wallet withdraws to the owner's address, and custody signs for no other",
   async (t) => {
     const { owner, agent, wallet, second } = await family();
     const url = `/api/agents/${agent.id}/withdrawals`;
@@ -177,7 +189,11 @@ t.test(
       order: prepared.order,
       signature: await wallet.signTypedData(prepared.typedData),
     };
-    t.equal(codeOf(await call(owner, "POST", url, body)), "invalid_signature", "not as the owner");
+    t.equal(
+      codeOf(await call(owner, "POST", url, body)),
+      "invalid_signature",
+      "its signature is not valid as the owner's",
+    );
     const elsewhere = { ...prepared.order, to: wallet.address };
     const signature = await wallet.signTypedData({
       ...prepared.typedData,
@@ -189,7 +205,10 @@ t.test(
     t.equal(taken.statusCode, 200, taken.body);
     t.equal(codeOf(await call(second, "POST", url, body)), "withdrawal_replayed");
 
-    /** As one would who can write the books: an order row of the second wallet, straight to custody. */
+    /**
+     * As an intruder with write access to the database: inserts an order of the recovery wallet and calls custody
+     * directly.
+     */
     const sign = async (to: Address) => {
       const nonce: Hex = `0x${Buffer.from(crypto.getRandomValues(new Uint8Array(32))).toString("hex")}`;
       const deadline = BigInt(Math.floor(Date.now() / 1000) + 600);
@@ -228,12 +247,12 @@ t.test(
     await t.rejects(
       sign(owner.account.address),
       { code: "policy_not_signed" },
-      "it is second no more",
+      "it is no longer the recovery wallet",
     );
   },
 );
 
-/** What both wallets sign. */
+/** An order to move the owner's agents, signed by both wallets. */
 async function moveOrder(who: SignedInOwner, first: PrivateKeyAccount, second: PrivateKeyAccount) {
   const { order, typedData } = (await call(who, "POST", MOVE, {})).json<ToSign>();
   return {
@@ -246,7 +265,7 @@ async function moveOrder(who: SignedInOwner, first: PrivateKeyAccount, second: P
 }
 
 t.test(
-  "everything moves to the second wallet when both sign, and pays again when it signed",
+  "everything moves to the recovery wallet when both sign, and agents pay again after its own signature",
   async (t) => {
     const { owner, agent, wallet, second } = await family();
     const thief = privateKeyToAccount(generatePrivateKey());
@@ -280,8 +299,12 @@ t.test(
     const body = await moveOrder(second, owner.account, wallet);
     const moved = await call(second, "POST", MOVE, body);
     t.match(moved.json(), { success: true, owner: wallet.address, agents: 2 });
-    t.match(moved.json<{ note: string }>().note, /resume/);
-    t.same((await pool.query("SELECT 1 FROM email_addresses")).rows, [], "its mails end with it");
+    t.match(moved.json<{ note: string }>().note, /Resume each agent/);
+    t.same(
+      (await pool.query("SELECT 1 FROM email_addresses")).rows,
+      [],
+      "the e-mail address is removed",
+    );
     const { rows: mails } = await pool.query("SELECT address, kind, content FROM mails");
     t.match(mails, [
       {
@@ -290,9 +313,13 @@ t.test(
         content: { owner: owner.account.address, change: "away" },
       },
     ]);
-    t.equal(mails.length, 1, "which it hears there, and nothing after it");
+    t.equal(mails.length, 1, "it gets one mail about the move, and none afterwards");
 
-    t.equal((await call(second, "GET", "/api/agents")).statusCode, 401, "it is second no more");
+    t.equal(
+      (await call(second, "GET", "/api/agents")).statusCode,
+      401,
+      "it is no longer the recovery wallet",
+    );
     t.same((await call(owner, "GET", "/api/agents")).json<{ items: unknown[] }>().items, []);
     t.equal((await call(owner, "GET", url)).statusCode, 404);
     const now = await signIn(ctx, wallet);
@@ -305,12 +332,12 @@ t.test(
 
     t.equal(codeOf(await spend(agent)), "agent_paused");
     await pool.query("UPDATE agents SET status = 'active' WHERE id = $1", [agent.id]);
-    t.equal(codeOf(await spend(agent)), "policy_not_signed", "its new owner signed nothing yet");
+    t.equal(codeOf(await spend(agent)), "policy_not_signed", "the new owner has not signed yet");
     await pool.query("UPDATE agents SET status = 'paused' WHERE id = $1", [agent.id]);
     const status = { status: "active" };
-    const asked = (await call(now, "PATCH", url, status)).json<ToSign>();
-    const byOld = await owner.account.signTypedData(asked.typedData);
-    const old = { ...status, authorization: { order: asked.order, signature: byOld } };
+    const prepared = (await call(now, "PATCH", url, status)).json<ToSign>();
+    const byOld = await owner.account.signTypedData(prepared.typedData);
+    const old = { ...status, authorization: { order: prepared.order, signature: byOld } };
     t.equal(codeOf(await call(now, "PATCH", url, old)), "invalid_signature");
     t.equal((await asOwner(app, now, { method: "PATCH", url, body: status })).statusCode, 200);
     const paid = await spend(agent);
@@ -318,13 +345,13 @@ t.test(
     t.equal(
       codeOf(await payOnce(agent, "once", false)),
       "recipient_not_allowed",
-      "what the former owner allowed is over",
+      "approvals of the former owner are void",
     );
     t.equal((await payOnce(agent, "again", true)).statusCode, 202);
     const open = (await call(now, "GET", "/api/approvals?status=open")).json<{
       items: unknown[];
     }>();
-    t.equal(open.items.length, 1, "its new owner is asked");
+    t.equal(open.items.length, 1, "the new owner gets the request");
 
     const ids = (
       await pool.query("SELECT id FROM owners WHERE address = $1", [
@@ -350,7 +377,7 @@ t.test(
 );
 
 t.test(
-  "killed in the middle of a move, nothing has moved; asked again, all of it has",
+  "killed in the middle of a move, nothing has moved; a repeat moves everything",
   async (t) => {
     const { owner, agent, wallet } = await family();
     const more = await Promise.all([createAgent(ctx, owner), createAgent(ctx, owner)]);
@@ -363,7 +390,7 @@ t.test(
     const holder = await pool.connect();
     await holder.query("BEGIN");
     await holder.query("SELECT 1 FROM agent_wallets WHERE agent_id = $1 FOR UPDATE", [last]);
-    const asked = fetch(`${replica.url}${MOVE}`, {
+    const request = fetch(`${replica.url}${MOVE}`, {
       method: "POST",
       headers: { ...owner.headers, origin: replica.url.replace("127.0.0.1", "localhost") },
       body: JSON.stringify(body),
@@ -376,7 +403,7 @@ t.test(
       return rows[0]?.waiting === true;
     });
     replica.child.kill("SIGKILL");
-    await Promise.all([asked, replica.ended]);
+    await Promise.all([request, replica.ended]);
     await holder.query("ROLLBACK");
     holder.release();
 
@@ -385,7 +412,7 @@ t.test(
         .json<{ items: { status: string }[] }>()
         .items.map(({ status }) => status);
     t.same(await statuses(owner), ["active", "active", "active"]);
-    t.equal((await spend(agent)).statusCode, 200, "and it still pays");
+    t.equal((await spend(agent)).statusCode, 200, "the agent still pays");
     const moved = await call(owner, "POST", MOVE, body);
     t.match(moved.json(), { success: true, agents: 3 }, "the same order is still unused");
     t.same(await statuses(owner), []);

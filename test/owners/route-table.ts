@@ -1,8 +1,11 @@
-// Every route with one harmless request to it, and the answer for the one who may make it. A route
-// that is not here fails `who-may-call.test.ts`: add it with who may call it and what comes back.
+// Every route with a harmless request and the expected response for the permitted credential. A route without a row
+// fails `who-may-call.test.ts`: add a row with its credential and response.
 import type { Credential } from "../../server/plugins/http/index.ts";
 
-/** What a row's request may name: an agent made for it, and things of that agent and its owner. */
+/**
+ * Ids that a row's request may use: of an agent created for the row, and of things that belong to the agent and its
+ * owner.
+ */
 export interface Subjects {
   agentId: string;
   keyId: string;
@@ -21,15 +24,15 @@ export interface Subjects {
 
 export interface RouteRow {
   auth: Credential;
-  /** `status` or `status code` for the credential that may call it. */
+  /** The expected `status` or `status code` with the permitted credential. */
   allowed: string;
-  /** It names something of one owner or agent: to every other it is 404. */
+  /** It concerns a resource of one owner or agent: any other gets 404. */
   isOwned?: true;
   body?: (of: Subjects) => unknown;
   headers?: Record<string, string>;
-  /** Instead of the route's own path with its parameters filled in. */
+  /** Replaces the route's own path. */
   path?: string;
-  /** The answer never ends (server-sent events). */
+  /** The response never ends (server-sent events). */
   isStream?: true;
 }
 
@@ -165,7 +168,7 @@ export const ROUTES: Record<string, RouteRow> = {
     headers: { accept: "application/json, text/event-stream" },
     body: () => ({ jsonrpc: "2.0", id: 1, method: "ping" }),
   },
-  // OAuth: what programs call is public, what grants is the owner's
+  // OAuth: routes for clients are public, granting is for the owner
   "GET /.well-known/oauth-protected-resource": PUBLIC(),
   "GET /.well-known/oauth-protected-resource/mcp": PUBLIC(),
   "GET /.well-known/oauth-authorization-server": PUBLIC(),
@@ -222,7 +225,7 @@ export const ROUTES: Record<string, RouteRow> = {
   "POST /api/merchant/keys": OWNER("201", {}),
   "DELETE /api/merchant/keys/:id": OWNED("200"),
 
-  // Demo and local world
+  // Demo and local mode
   "GET /api/arc-stats": PUBLIC("402"),
   "GET /api/arc-blocks": { ...PUBLIC("402"), path: "/api/arc-blocks?from=1" },
   "GET /paywall/pay.js": PUBLIC(),

@@ -1,4 +1,5 @@
-// No key of an agent, a wallet, a session or the service itself gets into answers, logs, metrics or the database.
+// Goal: no key of an agent, wallet, session or the service itself appears in responses, logs, metrics or the
+// database.
 import { randomBytes } from "node:crypto";
 import t from "tap";
 import { KeyRing, withPrivateKey } from "../../server/plugins/custody/envelope.ts";
@@ -7,14 +8,14 @@ import { asOwner, createAgent, sealedWallets, signIn } from "../helpers/owner.ts
 import { callTool, codeFor, exchange, post, renew } from "../helpers/oauth.ts";
 import { SecretWatch } from "../helpers/secret-watch.ts";
 
-interface Asked {
+interface TestRequest {
   method?: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
   url: string;
   headers?: Record<string, string>;
   body?: unknown;
 }
 
-t.test("the watch finds what it looks for", async (t) => {
+t.test("the leak detector finds every encoding of a secret", async (t) => {
   const watch = new SecretWatch();
   watch.addSecret("text", "purser_Secret/+1");
   watch.addSecret("bytes", Buffer.from("00ff10aa55cc00ff10aa55cc00ff10aa", "hex"));
@@ -35,12 +36,12 @@ t.test("the watch finds what it looks for", async (t) => {
 
 const METRICS_TOKEN = randomBytes(24).toString("hex");
 
-t.test("over a full run", async (t) => {
+t.test("during typical use and errors", async (t) => {
   const watch = new SecretWatch();
   const service = await testApp(t, { env: { LOG_LEVEL: "trace", METRICS_TOKEN } });
   watch.addSecret("metrics token", METRICS_TOKEN);
   const { app, config, database, chain } = service;
-  const ask = async ({ method = "GET", url, headers = {}, body }: Asked) => {
+  const send = async ({ method = "GET", url, headers = {}, body }: TestRequest) => {
     const answer = await app.inject({
       method,
       url,
@@ -57,7 +58,7 @@ t.test("over a full run", async (t) => {
   const owner = await signIn(service);
   watch.addSecret("session token", owner.cookie.split("=")[1] ?? "");
   const shop = chain.accounts[0]?.address ?? "0x";
-  // The two answers that show a key once are made by the helpers and are not watched.
+  // The helper receives the two responses that contain a key once; they are not watched.
   const agent = await createAgent(service, owner, { allowlist: [shop], dailyLimit: "5" });
   watch.addSecret("agent key", agent.apiKey);
   const keyUrl = `/api/agents/${agent.id}/keys`;
@@ -69,7 +70,7 @@ t.test("over a full run", async (t) => {
   watch.addSecret("rotated key", rotated.json<{ apiKey: string }>().apiKey);
   t.equal(rotated.statusCode, 201);
 
-  // Every answer that shows a code or a token once is made by the helper and is not watched.
+  // Likewise the responses that contain a code or a token once.
   const given = await codeFor(service, owner, agent.id);
   watch.addSecret("code", given.code);
   watch.addSecret("verifier", given.verifier);
@@ -91,18 +92,18 @@ t.test("over a full run", async (t) => {
   for (const key of config.relayerPrivateKeys)
     watch.addSecret("relayer key", Buffer.from(key.slice(2), "hex"));
 
-  await t.test("what owners and agents do", async (t) => {
+  await t.test("typical requests of owners and agents", async (t) => {
     const mine = owner.headers;
     const url = `/api/agents/${agent.id}`;
     await chain.mint(agent.walletAddress, 10_000_000n);
-    const paid = await ask({
+    const paid = await send({
       method: "POST",
       url: "/api/agents/spend",
       headers: agent.headers,
       body: { recipient: shop, amount: "1.5", memo: "a real one" },
     });
     t.equal(paid.statusCode, 200, paid.body);
-    const denied = await ask({
+    const denied = await send({
       method: "POST",
       url: "/api/agents/spend",
       headers: { ...agent.headers, "idempotency-key": "once" },
@@ -110,7 +111,7 @@ t.test("over a full run", async (t) => {
     });
     t.equal(denied.statusCode, 403);
     for (const path of ["/api/agents/me", "/api/agents/me/payments"])
-      t.equal((await ask({ url: path, headers: agent.headers })).statusCode, 200, path);
+      t.equal((await send({ url: path, headers: agent.headers })).statusCode, 200, path);
     for (const path of [
       "/api/agents",
       url,
@@ -129,10 +130,10 @@ t.test("over a full run", async (t) => {
       "/docs/",
       "/skill.md",
     ])
-      t.equal((await ask({ url: path, headers: mine })).statusCode, 200, path);
+      t.equal((await send({ url: path, headers: mine })).statusCode, 200, path);
     const authorization = `Bearer ${METRICS_TOKEN}`;
-    t.equal((await ask({ url: "/metrics", headers: { authorization } })).statusCode, 200);
-    const mcp = await ask({
+    t.equal((await send({ url: "/metrics", headers: { authorization } })).statusCode, 200);
+    const mcp = await send({
       method: "POST",
       url: "/mcp",
       headers: { ...agent.headers, accept: "application/json, text/event-stream" },
@@ -147,9 +148,9 @@ t.test("over a full run", async (t) => {
     const connected = await callTool(service, current["access_token"] ?? "");
     t.equal(connected.statusCode, 200);
     watch.see("answer of a tool", JSON.stringify(connected.headers) + connected.body);
-    await ask({ method: "PATCH", url, headers: mine, body: { status: "paused" } });
-    await ask({ method: "DELETE", url: `${keyUrl}/${second.key.id}`, headers: mine });
-    const prepared = await ask({
+    await send({ method: "PATCH", url, headers: mine, body: { status: "paused" } });
+    await send({ method: "DELETE", url: `${keyUrl}/${second.key.id}`, headers: mine });
+    const prepared = await send({
       method: "POST",
       url: `${url}/withdrawals/prepare`,
       headers: mine,
@@ -158,21 +159,21 @@ t.test("over a full run", async (t) => {
     t.equal(prepared.statusCode, 200, prepared.body);
   });
 
-  await t.test("what goes wrong", async (t) => {
+  await t.test("errors", async (t) => {
     const auth = agent.headers;
-    await ask({
+    await send({
       method: "POST",
       url: "/api/agents/spend",
       headers: auth,
       body: { recipient: "x" },
     });
-    await ask({ url: "/api/nowhere", headers: auth });
+    await send({ url: "/api/nowhere", headers: auth });
     const key = encodeURIComponent(agent.apiKey);
-    await ask({ url: `/api/agents/me?apiKey=${key}`, headers: auth });
+    await send({ url: `/api/agents/me?apiKey=${key}`, headers: auth });
     for (const token of [current["access_token"], current["refresh_token"], given.code]) {
       const authorization = `Bearer ${token}`;
-      await ask({ url: "/api/agents/me", headers: { authorization } });
-      await ask({ method: "POST", url: `/mcp?access_token=${token}`, body: {} });
+      await send({ url: "/api/agents/me", headers: { authorization } });
+      await send({ method: "POST", url: `/mcp?access_token=${token}`, body: {} });
       await app.inject({ url: `/oauth/${token}` });
       await app.inject({ url: `/api/agents/${token}`, headers: owner.headers });
       const form = { token: token ?? "", client_id: "another" };
@@ -183,7 +184,8 @@ t.test("over a full run", async (t) => {
     }
     const twice = await exchange(service, given);
     watch.see("a code shown twice", twice.body);
-    // A careless client: nothing of it is kept, though its own mistake may be named back to it.
+    // A careless client puts its key into paths and bodies: it must not be stored or logged, though an error
+    // response may repeat it.
     await app.inject({ url: `/api/agents/${agent.apiKey}`, headers: owner.headers });
     await app.inject({ url: `/api/${agent.apiKey}`, headers: auth });
     const inBody = await app.inject({
@@ -201,21 +203,21 @@ t.test("over a full run", async (t) => {
     await database.pool.query(
       "UPDATE agent_wallets SET ciphertext = set_byte(ciphertext, 40, get_byte(ciphertext, 40) # 1)",
     );
-    const broken = await ask({
+    const broken = await send({
       method: "POST",
       url: "/api/agents/spend",
       headers: auth,
       body: { recipient: shop, amount: "0.5" },
     });
-    t.equal(broken.statusCode, 503, "a wallet that does not open is our fault");
-    t.notMatch(broken.body, /wallet|ciphertext|kid|altered/, "and says nothing outside");
-    t.match(service.logs.join(""), /CustodyError/, "but is in the log");
+    t.equal(broken.statusCode, 503, "a wallet that cannot be decrypted is a server error");
+    t.notMatch(broken.body, /wallet|ciphertext|kid|altered/, "the response has no details");
+    t.match(service.logs.join(""), /CustodyError/, "the log has them");
   });
 
   const rowCount = await watch.seeDatabase(database.pool);
-  t.ok(rowCount > 20, `${rowCount} rows looked at`);
+  t.ok(rowCount > 20, `${rowCount} rows checked`);
   for (const line of service.logs) watch.see("log", line);
-  t.ok(service.logs.length > 20, `${service.logs.length} log lines looked at`);
-  t.ok(watch.places.length > 20, `${watch.places.length} places looked at`);
+  t.ok(service.logs.length > 20, `${service.logs.length} log lines checked`);
+  t.ok(watch.places.length > 20, `${watch.places.length} places checked`);
   t.same(watch.leaks(), []);
 });

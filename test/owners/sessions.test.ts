@@ -1,4 +1,5 @@
-// A session belongs to one browser and one owner, acts only from our own origin, and ends when told or in time.
+// Goal: a session belongs to one browser and one owner, accepts only Purser's own origin (CSRF), and ends on
+// request or by timeout.
 import t from "tap";
 import { testApp } from "../helpers/app.ts";
 import { freshNonce, signIn, siweMessage, verify } from "../helpers/owner.ts";
@@ -22,23 +23,26 @@ t.test("sessions", async (t) => {
     }
   });
 
-  await t.test("a cookie the browser came with is never adopted (fixation)", async (t) => {
-    const victim = await signIn(service);
-    const planted = `purser_session=${"A".repeat(43)}`;
-    const nonce = await freshNonce(app);
-    const message = siweMessage(service, { nonce, address: victim.account.address });
-    const answer = await verify(
-      service,
-      { message, signature: await victim.account.signMessage({ message }) },
-      { cookie: planted },
-    );
-    t.equal(answer.statusCode, 200);
-    const [cookie = ""] = [answer.headers["set-cookie"]].flat();
-    t.notMatch(cookie, planted);
-    t.equal((await session(planted)).statusCode, 401);
-  });
+  await t.test(
+    "a session cookie sent with the sign-in is never adopted (session fixation)",
+    async (t) => {
+      const victim = await signIn(service);
+      const planted = `purser_session=${"A".repeat(43)}`;
+      const nonce = await freshNonce(app);
+      const message = siweMessage(service, { nonce, address: victim.account.address });
+      const answer = await verify(
+        service,
+        { message, signature: await victim.account.signMessage({ message }) },
+        { cookie: planted },
+      );
+      t.equal(answer.statusCode, 200);
+      const [cookie = ""] = [answer.headers["set-cookie"]].flat();
+      t.notMatch(cookie, planted);
+      t.equal((await session(planted)).statusCode, 401);
+    },
+  );
 
-  await t.test("signing in anew ends the session the browser still carried", async (t) => {
+  await t.test("signing in again ends the browser's previous session", async (t) => {
     const owner = await signIn(service);
     const nonce = await freshNonce(app);
     const message = siweMessage(service, { nonce, address: owner.account.address });
@@ -48,7 +52,7 @@ t.test("sessions", async (t) => {
     t.equal((await session(owner.cookie)).statusCode, 401);
   });
 
-  await t.test("unsafe requests need our exact Origin", async (t) => {
+  await t.test("unsafe requests need the exact Origin", async (t) => {
     const owner = await signIn(service);
     const post = (headers: Record<string, string>) =>
       app.inject({
@@ -76,11 +80,11 @@ t.test("sessions", async (t) => {
       t.equal(answer.statusCode, 403, `Origin ${origin}`);
       t.equal(answer.json<{ code: string }>().code, "origin_not_allowed");
     }
-    // Ours are heard, and then asked for the owner's signature.
+    // Requests from Purser's own origins are accepted, and then need the owner's signature.
     for (const origin of [config.publicUrl, `http://127.0.0.1:${port}`])
       t.match((await post({ origin })).json(), { code: "owner_signature_required" }, origin);
     const { rows } = await database.pool.query<{ count: string }>("SELECT count(*) FROM agents");
-    t.equal(Number(rows[0]?.count), 0, "nothing was made");
+    t.equal(Number(rows[0]?.count), 0, "nothing was created");
   });
 
   await t.test("sign-in and sign-out need it as well", async (t) => {
@@ -105,7 +109,7 @@ t.test("sessions", async (t) => {
     t.equal((await session(owner.cookie)).statusCode, 200, "still signed in");
   });
 
-  await t.test("bodies that a form could send are refused", async (t) => {
+  await t.test("content types that an HTML form can send are refused", async (t) => {
     const owner = await signIn(service);
     for (const type of [
       "text/plain",
@@ -127,7 +131,7 @@ t.test("sessions", async (t) => {
     }
   });
 
-  await t.test("owners' routes answer no other origin", async (t) => {
+  await t.test("owners' routes send no CORS headers to other origins", async (t) => {
     const owner = await signIn(service);
     const answer = await app.inject({
       url: "/api/agents",
@@ -136,10 +140,10 @@ t.test("sessions", async (t) => {
     t.equal(answer.headers["access-control-allow-origin"], undefined);
   });
 
-  await t.test("list, end another, end this one", async (t) => {
+  await t.test("list sessions, end another one, end the current one", async (t) => {
     const first = await signIn(service);
     const second = await signIn(service, first.account);
-    const stranger = await signIn(service);
+    const otherOwner = await signIn(service);
     const list = await app.inject({
       url: "/api/auth/sessions",
       headers: { cookie: second.cookie },
@@ -154,7 +158,11 @@ t.test("sessions", async (t) => {
 
     const remove = (id: string, headers: Record<string, string>) =>
       app.inject({ method: "DELETE", url: `/api/auth/sessions/${id}`, headers });
-    t.equal((await remove(firstId, stranger.headers)).statusCode, 404, "somebody else's");
+    t.equal(
+      (await remove(firstId, otherOwner.headers)).statusCode,
+      404,
+      "a session of another owner",
+    );
     t.equal((await session(first.cookie)).statusCode, 200);
     t.equal((await remove(firstId, second.headers)).statusCode, 200);
     t.equal((await session(first.cookie)).statusCode, 401, "ended from the other browser");
@@ -170,22 +178,25 @@ t.test("sessions", async (t) => {
     t.equal((await session(second.cookie)).statusCode, 401);
   });
 
-  await t.test("it ends after a day unused and after a week in any case", async (t) => {
-    const idle = await signIn(service);
-    await age(idle.cookie, "last_seen_at = now() - interval '23 hours 59 minutes'");
-    t.equal((await session(idle.cookie)).statusCode, 200, "used in time");
-    await age(idle.cookie, "last_seen_at = now() - interval '24 hours 1 second'");
-    t.equal((await session(idle.cookie)).statusCode, 401, "a day unused");
+  await t.test(
+    "a session ends after a day without use, and after a week in any case",
+    async (t) => {
+      const idle = await signIn(service);
+      await age(idle.cookie, "last_seen_at = now() - interval '23 hours 59 minutes'");
+      t.equal((await session(idle.cookie)).statusCode, 200, "used in time");
+      await age(idle.cookie, "last_seen_at = now() - interval '24 hours 1 second'");
+      t.equal((await session(idle.cookie)).statusCode, 401, "a day unused");
 
-    const old = await signIn(service);
-    const answer = await session(old.cookie);
-    const { createdAt, expiresAt } = answer.json<{ createdAt: string; expiresAt: string }>();
-    t.equal(Date.parse(expiresAt) - Date.parse(createdAt), 7 * 24 * 3_600_000);
-    await age(old.cookie, "expires_at = now()");
-    t.equal((await session(old.cookie)).statusCode, 401, "a week");
-  });
+      const old = await signIn(service);
+      const answer = await session(old.cookie);
+      const { createdAt, expiresAt } = answer.json<{ createdAt: string; expiresAt: string }>();
+      t.equal(Date.parse(expiresAt) - Date.parse(createdAt), 7 * 24 * 3_600_000);
+      await age(old.cookie, "expires_at = now()");
+      t.equal((await session(old.cookie)).statusCode, 401, "a week old");
+    },
+  );
 
-  await t.test("being used moves the idle end, at most once a minute", async (t) => {
+  await t.test("use extends the idle timeout, at most once a minute", async (t) => {
     const owner = await signIn(service);
     await age(owner.cookie, "last_seen_at = now() - interval '2 hours'");
     t.equal((await session(owner.cookie)).statusCode, 200);
@@ -195,7 +206,7 @@ t.test("sessions", async (t) => {
     t.equal(rows[0]?.fresh, true);
   });
 
-  /** Changes the newest session: the one whose cookie this is. */
+  /** Changes the newest session, which must be the one of this cookie. */
   async function age(_cookie: string, set: string): Promise<void> {
     await database.pool.query(
       `UPDATE sessions SET ${set} WHERE id = (SELECT id FROM sessions ORDER BY created_at DESC LIMIT 1)`,

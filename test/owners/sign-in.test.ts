@@ -1,4 +1,5 @@
-// Only the holder of a wallet signs in with it: once per nonce, for this server, chain and time.
+// Goal: Sign-In with Ethereum (EIP-4361) works only for the holder of the wallet: once per nonce, for this server,
+// chain and time.
 import t, { type Test } from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { testApp, type TestApp } from "../helpers/app.ts";
@@ -25,10 +26,10 @@ t.test("sign-in", async (t) => {
     t.equal(problem.code, "invalid_signature", name);
     t.match(problem.detail, why, name);
     t.equal(answer.headers["set-cookie"], undefined, `${name}: no cookie`);
-    t.ok(answer.headers["www-authenticate"], `${name}: says how`);
+    t.ok(answer.headers["www-authenticate"], `${name}: has a challenge`);
   };
 
-  await t.test("a right message signs in", async (t) => {
+  await t.test("a valid message signs in", async (t) => {
     const answer = await attempt({ statement: "Sign in to Purser to manage your agents." });
     t.equal(answer.statusCode, 200, answer.body);
     t.same(answer.json(), { address: account.address });
@@ -44,7 +45,7 @@ t.test("sign-in", async (t) => {
     t.equal(session.json<{ address: string }>().address, account.address);
   });
 
-  await t.test("messages in the other forms the standard allows", async (t) => {
+  await t.test("other message formats that the standard allows", async (t) => {
     const bare = await attempt({ expirationTime: undefined });
     t.equal(bare.statusCode, 200, "no statement, no expiration");
     const oneBlankLine = await attempt({}, (message) => message.replace("\n\n\nURI", "\n\nURI"));
@@ -65,7 +66,7 @@ t.test("sign-in", async (t) => {
     t.equal(spelled.statusCode, 200, "the other name of the loopback address");
   });
 
-  await t.test("a message for somebody or something else", async (t) => {
+  await t.test("a message for another domain, URI, chain, scheme or version", async (t) => {
     const port = new URL(service.config.publicUrl).port;
     await refused(t, "domain", /domain/, await attempt({ domain: "evil.example" }));
     await refused(t, "domain without port", /domain/, await attempt({ domain: "localhost" }));
@@ -114,7 +115,7 @@ t.test("sign-in", async (t) => {
     );
   });
 
-  await t.test("a nonce that is not ours, used, or old", async (t) => {
+  await t.test("a nonce that is unknown, used or expired", async (t) => {
     await refused(t, "invented", /nonce/, await attempt({ nonce: "a".repeat(32) }));
 
     const nonce = await freshNonce(service.app);
@@ -139,15 +140,15 @@ t.test("sign-in", async (t) => {
     );
   });
 
-  await t.test("a failed try uses the nonce up", async (t) => {
+  await t.test("a failed attempt uses up the nonce", async (t) => {
     const nonce = await freshNonce(service.app);
     const message = siweMessage(service, { nonce, address: account.address });
-    const stranger = privateKeyToAccount(generatePrivateKey());
+    const otherAccount = privateKeyToAccount(generatePrivateKey());
     await refused(
       t,
       "forged",
       /did not sign/,
-      await verify(service, { message, signature: await stranger.signMessage({ message }) }),
+      await verify(service, { message, signature: await otherAccount.signMessage({ message }) }),
     );
     const late = await verify(service, {
       message,
@@ -156,7 +157,7 @@ t.test("sign-in", async (t) => {
     await refused(t, "too late", /nonce/, late);
   });
 
-  await t.test("of parallel tries with one nonce exactly one succeeds", async (t) => {
+  await t.test("of parallel attempts with one nonce exactly one succeeds", async (t) => {
     const nonce = await freshNonce(service.app);
     const message = siweMessage(service, { nonce, address: account.address });
     const signature = await account.signMessage({ message });
@@ -169,7 +170,7 @@ t.test("sign-in", async (t) => {
     );
   });
 
-  await t.test("forged, altered and malformed", async (t) => {
+  await t.test("forged, altered and malformed messages", async (t) => {
     const nonce = await freshNonce(service.app);
     const message = siweMessage(service, { nonce, address: account.address });
     const signature = await account.signMessage({ message });
@@ -214,7 +215,7 @@ t.test("sign-in", async (t) => {
       await refused(t, name, /EIP-4361/, await verify(service, { message: text, signature }));
   });
 
-  await t.test("strict bodies", async (t) => {
+  await t.test("bodies are validated strictly", async (t) => {
     for (const body of [
       {},
       { message: "x" },
@@ -245,7 +246,7 @@ t.test("behind https the cookie is Secure and bound to the host", async (t) => {
     url: "/api/auth/session",
     headers: { cookie: cookie.split(";", 1)[0]?.replace("__Host-", "") ?? "" },
   });
-  t.equal(withOldName.statusCode, 401, "the unprotected name is not looked at");
+  t.equal(withOldName.statusCode, 401, "the cookie name without __Host- is ignored");
   const local = siweMessage(service, {
     nonce: await freshNonce(service.app),
     address: account.address,
@@ -255,5 +256,5 @@ t.test("behind https the cookie is Secure and bound to the host", async (t) => {
     message: local,
     signature: await account.signMessage({ message: local }),
   });
-  t.equal(refusal.statusCode, 401, "localhost is not ours here");
+  t.equal(refusal.statusCode, 401, "localhost is not this server's domain");
 });

@@ -1,4 +1,4 @@
-// Owners may be contracts: deployed (ERC-1271) or not yet (ERC-6492). A plain key needs no chain at all.
+// Goal: owners may be contracts, deployed (ERC-1271) or not yet (ERC-6492). A plain key needs no chain.
 import t from "tap";
 import {
   encodeDeployData,
@@ -52,12 +52,12 @@ t.test("smart accounts", async (t) => {
     const answer = await attempt(wallet, signed);
     t.equal(answer.statusCode, 200, answer.body);
     t.same(answer.json(), { address: wallet });
-    const stranger = privateKeyToAccount(generatePrivateKey());
-    const forged = await attempt(wallet, (message) => stranger.signMessage({ message }));
+    const otherAccount = privateKeyToAccount(generatePrivateKey());
+    const forged = await attempt(wallet, (message) => otherAccount.signMessage({ message }));
     t.equal(forged.json<{ code: string }>().code, "invalid_signature");
   });
 
-  await t.test("a wallet that says no in any way", async (t) => {
+  await t.test("a wallet that refuses in any way", async (t) => {
     for (const mode of [Mode.WrongValue, Mode.Reverts, Mode.BurnsAllGas]) {
       const wallet = await deployWallet(mode);
       const answer = await attempt(wallet, signed);
@@ -91,25 +91,25 @@ t.test("smart accounts", async (t) => {
     t.equal(await chain.publicClient.getCode({ address: wallet }), undefined, "still not deployed");
 
     const elsewhere = getContractAddress({ from: key.address, nonce: 0n });
-    const lie = await attempt(elsewhere, wrapped);
+    const wrongAddress = await attempt(elsewhere, wrapped);
     t.equal(
-      lie.json<{ code: string }>().code,
+      wrongAddress.json<{ code: string }>().code,
       "invalid_signature",
-      "another address by that factory",
+      "an address that the factory does not create",
     );
     const unwrapped = await attempt(wallet, signed);
-    t.equal(unwrapped.statusCode, 401, "without saying how to deploy it");
+    t.equal(unwrapped.statusCode, 401, "without the deployment data");
   });
 
   await t.test("while the RPC is down or hangs", async (t) => {
     const wallet = await deployWallet(Mode.Honest);
     chain.freeze();
-    // It has its answer while the node still hangs, and before a caller gives up.
+    // The response must come while the node still hangs, before a caller's own timeout.
     const startedMs = performance.now();
     const hung = await attempt(wallet, signed);
     chain.thaw();
-    t.equal(hung.statusCode, 503, "a contract cannot be asked");
-    t.ok(performance.now() - startedMs < 30_000, "bounded");
+    t.equal(hung.statusCode, 503, "a contract's signature cannot be checked");
+    t.ok(performance.now() - startedMs < 30_000, "within 30 seconds");
 
     await chain.stop();
     const owner = await signIn(service);
@@ -120,6 +120,6 @@ t.test("smart accounts", async (t) => {
     t.equal(contract.statusCode, 503);
     t.equal(contract.json<{ code: string }>().code, "chain_unavailable");
     await chain.start();
-    t.equal((await attempt(wallet, signed)).statusCode, 200, "and again when it is back");
+    t.equal((await attempt(wallet, signed)).statusCode, 200, "works again when the chain is back");
   });
 });

@@ -1,4 +1,5 @@
-// Goal: whoever can write to the database cannot make an agent's wallet sign what its owner did not: nothing is signed, and it rings.
+// Goal: an intruder with write access to the database cannot make an agent's wallet sign beyond its owner's signed
+// policy: nothing is signed, and an alarm is raised.
 import { randomBytes } from "node:crypto";
 import t, { type Test } from "tap";
 import type { Address, Hex } from "viem";
@@ -17,9 +18,9 @@ const { app, chain } = service;
 const sql = service.database.pool;
 const owner = await signIn(service);
 const thief = await signIn(service);
-const someone = (): Address => privateKeyToAccount(generatePrivateKey()).address;
-const payee = someone();
-const stranger = someone();
+const newAddress = (): Address => privateKeyToAccount(generatePrivateKey()).address;
+const payee = newAddress();
+const unlistedPayee = newAddress();
 const RULES = {
   dailyLimit: "10",
   weeklyLimit: "20",
@@ -31,9 +32,13 @@ const RULES = {
   allowlist: [{ address: payee, dailyLimit: "9", perPaymentLimit: "1.5" }],
 };
 const agent = await createAgent(service, owner, RULES);
-const other = await createAgent(service, owner, { dailyLimit: "1000", allowlist: [stranger] });
-const theirs = await createAgent(service, thief, { dailyLimit: "1000", allowlist: [stranger] });
-for (const { walletAddress } of [agent, other, theirs]) await chain.mint(walletAddress, 10n ** 9n);
+const other = await createAgent(service, owner, { dailyLimit: "1000", allowlist: [unlistedPayee] });
+const thiefsAgent = await createAgent(service, thief, {
+  dailyLimit: "1000",
+  allowlist: [unlistedPayee],
+});
+for (const { walletAddress } of [agent, other, thiefsAgent])
+  await chain.mint(walletAddress, 10n ** 9n);
 
 const TABLES = [
   "owners",
@@ -44,7 +49,7 @@ const TABLES = [
   "withdrawal_orders",
 ];
 
-/** Whatever `work` did to the tables is undone, as one who can write to them would: with no rule in the way. */
+/** Restores the tables after `work`, with constraints and triggers disabled. */
 async function undone(work: () => Promise<void>): Promise<void> {
   for (const table of TABLES) await sql.query(`CREATE TABLE kept_${table} AS TABLE ${table}`);
   try {
@@ -60,7 +65,7 @@ async function undone(work: () => Promise<void>): Promise<void> {
   }
 }
 
-/** As the database's owner, whom neither foreign keys nor triggers stop. */
+/** Edits with the rights of the database's owner: foreign keys and triggers are disabled. */
 async function edit(...statements: string[]): Promise<void> {
   const client = await sql.connect();
   try {
@@ -109,45 +114,49 @@ const authorization = (over: Partial<Authorization> = {}): Authorization => ({
   ...over,
 });
 
-/** Custody of a process that has just started: it remembers nothing. */
-function freshCustody(): { custody: Custody; rung: string[] } {
-  const rung: string[] = [];
+/** The custody of a process that has just started, without cached policies. */
+function freshCustody(): { custody: Custody; alarmed: string[] } {
+  const alarmed: string[] = [];
   const custody = new Custody({
     vault: vaultHere(app, { trustsCaller: true }),
-    alarm: ({ error }) => void rung.push(error.message),
+    alarm: ({ error }) => void alarmed.push(error.message),
   });
-  return { custody, rung };
+  return { custody, alarmed };
 }
 
-/** Neither a process that knows this agent nor one that has just started signs. */
+/** Checks that neither a running process, which has cached the agent's policy, nor a fresh one signs. */
 async function signsNothing(
   t: Test,
-  asked: { to?: Address; value?: bigint; nonce?: Hex; cover?: Cover } = {},
+  fields: { to?: Address; value?: bigint; nonce?: Hex; cover?: Cover } = {},
 ): Promise<void> {
   const wanted = authorization({
-    ...(asked.to && { to: asked.to }),
-    ...(asked.value !== undefined && { value: asked.value }),
-    ...(asked.nonce && { nonce: asked.nonce }),
+    ...(fields.to && { to: fields.to }),
+    ...(fields.value !== undefined && { value: fields.value }),
+    ...(fields.nonce && { nonce: fields.nonce }),
   });
-  const cover = asked.cover ?? { kind: "policy" };
+  const cover = fields.cover ?? { kind: "policy" };
   const refused = { code: "policy_not_signed" };
-  const { custody, rung } = freshCustody();
-  await t.rejects(custody.signAuthorization(agent.id, wanted, cover), refused, "fresh");
-  t.equal(rung.length, 1, "it rings");
-  await t.rejects(app.custody.signAuthorization(agent.id, wanted, cover), refused, "running");
+  const { custody, alarmed } = freshCustody();
+  await t.rejects(custody.signAuthorization(agent.id, wanted, cover), refused, "fresh process");
+  t.equal(alarmed.length, 1, "an alarm is raised");
+  await t.rejects(
+    app.custody.signAuthorization(agent.id, wanted, cover),
+    refused,
+    "running process",
+  );
 }
 
 const A = `'${agent.id}'`;
 const lower = (address: string): string => `'${address.toLowerCase()}'`;
 
-t.test("as it is, it signs", async (t) => {
+t.test("without tampering, it signs", async (t) => {
   t.match(await spend({ recipient: payee, amount: "1" }), { status: 200 });
   t.ok(
     await freshCustody().custody.signAuthorization(agent.id, authorization(), { kind: "policy" }),
   );
 });
 
-t.test("a spend through columns that were edited", async (t) => {
+t.test("spends after columns were edited", async (t) => {
   const inside = { recipient: payee, amount: "1" };
   const rows: [string, string, SpendBody][] = [
     ["daily limit", `UPDATE agents SET daily_limit = 10^12 WHERE id = ${A}`, inside],
@@ -178,18 +187,18 @@ t.test("a spend through columns that were edited", async (t) => {
     ],
     [
       "a new payee",
-      `INSERT INTO allowlist_entries (agent_id, address) VALUES (${A}, ${lower(stranger)})`,
-      { ...inside, recipient: stranger },
+      `INSERT INTO allowlist_entries (agent_id, address) VALUES (${A}, ${lower(unlistedPayee)})`,
+      { ...inside, recipient: unlistedPayee },
     ],
     [
       "the payee's address",
-      `UPDATE allowlist_entries SET address = ${lower(stranger)} WHERE agent_id = ${A}`,
-      { ...inside, recipient: stranger },
+      `UPDATE allowlist_entries SET address = ${lower(unlistedPayee)} WHERE agent_id = ${A}`,
+      { ...inside, recipient: unlistedPayee },
     ],
     [
       "another agent's payee",
       `UPDATE allowlist_entries SET agent_id = ${A} WHERE agent_id = '${other.id}'`,
-      { ...inside, recipient: stranger },
+      { ...inside, recipient: unlistedPayee },
     ],
     [
       "the payee's daily limit",
@@ -215,29 +224,30 @@ t.test("a spend through columns that were edited", async (t) => {
   const before = await signatures();
   for (const [name, statement, body] of rows)
     await undone(async () => {
-      const rung = await alarms();
+      const alarmsBefore = await alarms();
       await edit(statement);
       const answer = await spend(body);
-      // A rule may see it first, and refuse: then nothing is asked of custody.
+      // A rule may refuse the spend before custody is reached: check custody directly.
       if (answer.code !== "policy_not_signed") {
         t.match(answer, { status: 403 }, `${name}: ${answer.code ?? "paid"}`);
         await signsNothing(t, { to: body.recipient });
         return;
       }
       t.equal(answer.status, 503, name);
-      t.ok((await alarms()) > rung, `${name}: it rings`);
+      t.ok((await alarms()) > alarmsBefore, `${name}: an alarm is raised`);
     });
   t.equal(await signatures(), before, "nothing was signed");
   t.match(service.logs.join(""), /not covered by the owner's signature/);
-  const told = await sql.query("SELECT 1 FROM events WHERE type = 'alarm' AND agent_id = $1", [
-    agent.id,
-  ]);
-  t.ok((told.rowCount ?? 0) > 0, "the owner is told");
+  const alarmEvents = await sql.query(
+    "SELECT 1 FROM events WHERE type = 'alarm' AND agent_id = $1",
+    [agent.id],
+  );
+  t.ok((alarmEvents.rowCount ?? 0) > 0, "the owner is notified");
   const { rows: spent } = await sql.query("SELECT 1 FROM payments WHERE status = 'reserved'");
   t.equal(spent.length, 0, "nothing stays reserved");
 });
 
-t.test("paused and ended agents that SQL wakes up", async (t) => {
+t.test("paused and expired agents that are reactivated by SQL", async (t) => {
   for (const change of [{ status: "paused" }, { expiresAt: "2020-01-01T00:00:00Z" }]) {
     const stopped = await createAgent(service, owner, { allowlist: [payee] });
     await chain.mint(stopped.walletAddress, 10n ** 7n);
@@ -248,7 +258,7 @@ t.test("paused and ended agents that SQL wakes up", async (t) => {
   }
 });
 
-/** A document of the thief's making, with everything that is computed from it. */
+/** A forged order with its digest and a valid signature of the thief. */
 async function forged<K extends OrderKind>(
   kind: K,
   order: Orders[K],
@@ -276,9 +286,9 @@ t.test("documents, signatures and envelopes", async (t) => {
   const document = await policyOf(agent.id);
   const wider = {
     ...document,
-    payees: [{ ...(document.payees[0] as (typeof document.payees)[0]), payee: stranger }],
+    payees: [{ ...(document.payees[0] as (typeof document.payees)[0]), payee: unlistedPayee }],
   };
-  const allow = `UPDATE allowlist_entries SET address = ${lower(stranger)} WHERE agent_id = ${A}`;
+  const allow = `UPDATE allowlist_entries SET address = ${lower(unlistedPayee)} WHERE agent_id = ${A}`;
   const mine = `agent_id = ${A} AND kind = 'AgentPolicy'`;
   const forgery = await forged("AgentPolicy", wider, thief.account);
   const rows: [string, string[]][] = [
@@ -357,18 +367,18 @@ t.test("documents, signatures and envelopes", async (t) => {
       undone(async () => {
         await edit(...statements);
         const isWider = statements.includes(allow) || name.startsWith("another agent's document");
-        const to = isWider ? stranger : payee;
+        const to = isWider ? unlistedPayee : payee;
         if (name !== "another chain") return signsNothing(t, { to });
-        // A process that verified the policy before the edit goes on with what it verified, and with nothing else.
-        const { custody, rung } = freshCustody();
+        // A process that verified the policy before the edit keeps signing by that policy, and by no other.
+        const { custody, alarmed } = freshCustody();
         const signed = custody.signAuthorization(agent.id, authorization(), { kind: "policy" });
         await t.rejects(signed, { code: "policy_not_signed" });
-        t.equal(rung.length, 1, "it rings");
+        t.equal(alarmed.length, 1, "an alarm is raised");
       }),
     );
 });
 
-t.test("another owner who then signs", (t) =>
+t.test("the agent is moved to another owner, who then signs", (t) =>
   undone(async () => {
     await edit(
       `UPDATE agents SET owner_id = (SELECT id FROM owners WHERE address = ${lower(thief.account.address)}) WHERE id = ${A}`,
@@ -376,7 +386,7 @@ t.test("another owner who then signs", (t) =>
     const answer = await asOwner(app, thief, {
       method: "POST",
       url: `/api/agents/${agent.id}/allowlist`,
-      body: { address: stranger },
+      body: { address: unlistedPayee },
     });
     t.match(
       { status: answer.statusCode, ...answer.json<object>() },
@@ -384,14 +394,14 @@ t.test("another owner who then signs", (t) =>
     );
     const { rows } = await sql.query(
       "SELECT 1 FROM allowlist_entries WHERE agent_id = $1 AND address = $2",
-      [agent.id, stranger.toLowerCase()],
+      [agent.id, unlistedPayee.toLowerCase()],
     );
-    t.equal(rows.length, 0, "nothing of it stays");
+    t.equal(rows.length, 0, "nothing of it remains");
     await signsNothing(t);
   }),
 );
 
-t.test("an older version put back", async (t) => {
+t.test("an older version is restored", async (t) => {
   const url = `/api/agents/${agent.id}`;
   await sql.query("CREATE TABLE older AS SELECT * FROM agent_wallets WHERE agent_id = $1", [
     agent.id,
@@ -416,16 +426,20 @@ t.test("an older version put back", async (t) => {
     await signsNothing(t);
   });
   await undone(async () => {
-    // With the newer order gone as well, a process that has seen it still knows.
+    // With the newer order deleted as well, a process that has seen it still refuses.
     await edit(...putBack, `DELETE FROM owner_orders WHERE agent_id = ${A} AND version = 2`);
     await t.rejects(app.custody.signAuthorization(agent.id, authorization(), { kind: "policy" }), {
       code: "policy_not_signed",
     });
   });
-  t.match(await spend({ recipient: payee, amount: "0.5" }), { status: 200 }, "and as it was again");
+  t.match(
+    await spend({ recipient: payee, amount: "0.5" }),
+    { status: 200 },
+    "it pays again after the rows are restored",
+  );
 });
 
-t.test("a withdrawal whose order is edited before it is signed", async (t) => {
+t.test("a withdrawal order that is edited before custody signs", async (t) => {
   const path = `/api/agents/${agent.id}/withdrawals`;
   const withdraw = async (statement: string) => {
     const prepared = await asOwner(app, owner, {
@@ -449,7 +463,7 @@ t.test("a withdrawal whose order is edited before it is signed", async (t) => {
   const before = await signatures();
   const signature = `'\\x${(await thief.account.signMessage({ message: "x" })).slice(2)}'::bytea`;
   for (const set of [
-    `to_address = ${lower(stranger)}`,
+    `to_address = ${lower(unlistedPayee)}`,
     "amount = amount + 1",
     "deadline = deadline + 1",
     "deadline = 1",
@@ -461,17 +475,17 @@ t.test("a withdrawal whose order is edited before it is signed", async (t) => {
       t.match(answer, { status: 503, code: "policy_not_signed" }, set);
     });
   t.equal(await signatures(), before, "nothing was signed");
-  t.match(await withdraw("SELECT 1"), { status: 200 }, "as it was, it is carried out");
+  t.match(await withdraw("SELECT 1"), { status: 200 }, "the unedited order is executed");
 
-  // An order that came from nobody, for custody itself.
+  // A forged order row, given to custody directly.
   const nonce: Hex = `0x${"2".repeat(64)}`;
   await undone(async () => {
     await edit(
       `INSERT INTO withdrawal_orders (agent_id, nonce, payment_id, to_address, amount, deadline, signature)
-       VALUES (${A}, '${nonce}', 'pay_x', ${lower(stranger)}, 1000000, 9999999999, ${signature})`,
+       VALUES (${A}, '${nonce}', 'pay_x', ${lower(unlistedPayee)}, 1000000, 9999999999, ${signature})`,
     );
     await t.rejects(
-      app.custody.signAuthorization(agent.id, authorization({ to: stranger, nonce }), {
+      app.custody.signAuthorization(agent.id, authorization({ to: unlistedPayee, nonce }), {
         kind: "withdrawal",
         orderNonce: nonce,
       }),
@@ -483,7 +497,7 @@ t.test("a withdrawal whose order is edited before it is signed", async (t) => {
 t.test("an approval", async (t) => {
   const order = (over: object = {}): Orders["ApprovePayment"] => ({
     agent: agent.id,
-    payee: stranger,
+    payee: unlistedPayee,
     asset: chain.usdc,
     maxAmount: "5000000",
     site: "",
@@ -493,7 +507,7 @@ t.test("an approval", async (t) => {
     ...over,
   });
   const cover: Cover = { kind: "approval", approvalId: "apr_1" };
-  const asked = { to: stranger, value: 5_000_000n, cover };
+  const fields = { to: unlistedPayee, value: 5_000_000n, cover };
   const insert = async (document: Orders["ApprovePayment"], by: PrivateKeyAccount) => {
     const made = await forged("ApprovePayment", document, by);
     await edit(
@@ -501,17 +515,17 @@ t.test("an approval", async (t) => {
        SELECT '${document.nonce}', 'ApprovePayment', a.owner_id, a.id, 'apr_1', ${chain.chainId}, ${made.document}, '${made.digest}',
               ${document.deadline}, ${made.signature}, now() FROM agents a WHERE a.id = ${A}`,
     );
-    // The one authorization it allows.
-    return { ...asked, nonce: made.digest };
+    // The only authorization nonce that the approval allows.
+    return { ...fields, nonce: made.digest };
   };
   await undone(async () => {
     const signed = await insert(order(), owner.account);
     t.ok(
       await app.custody.signAuthorization(agent.id, authorization(signed), cover),
-      "the owner's",
+      "signed by the owner",
     );
     await signsNothing(t, { ...signed, value: 5_000_001n });
-    await signsNothing(t, { ...signed, to: someone() });
+    await signsNothing(t, { ...signed, to: newAddress() });
     await signsNothing(t, { ...signed, cover: { ...cover, site: "https://a.example" } });
     await signsNothing(t, { ...signed, cover: { ...cover, approvalId: "apr_2" } });
     await signsNothing(t, { ...signed, nonce: `0x${randomBytes(32).toString("hex")}` });
@@ -530,10 +544,12 @@ t.test("an approval", async (t) => {
 });
 
 t.test("an owner stops and repairs a tampered agent", async (t) => {
-  await edit(`INSERT INTO allowlist_entries (agent_id, address) VALUES (${A}, ${lower(stranger)})`);
+  await edit(
+    `INSERT INTO allowlist_entries (agent_id, address) VALUES (${A}, ${lower(unlistedPayee)})`,
+  );
   const url = `/api/agents/${agent.id}`;
   const paused = await asOwner(app, owner, { method: "PATCH", url, body: { status: "paused" } });
-  t.equal(paused.statusCode, 200, "stopping always works");
+  t.equal(paused.statusCode, 200, "pausing always works");
   await signsNothing(t);
   const body = { allowlist: [payee] };
   const mended = await asOwner(app, owner, { method: "PUT", url: `${url}/allowlist`, body });
@@ -541,5 +557,5 @@ t.test("an owner stops and repairs a tampered agent", async (t) => {
   const resumed = await asOwner(app, owner, { method: "PATCH", url, body: { status: "active" } });
   t.equal(resumed.statusCode, 200, resumed.body);
   await until(async () => (await spend({ recipient: payee, amount: "0.1" })).status === 200);
-  t.pass("and what its owner signs holds again");
+  t.pass("the policy that the owner signed is in force again");
 });

@@ -1,4 +1,5 @@
-// Every route answers exactly those who may call it, whatever credential is shown; a new route must be in the table.
+// Goal: authorization of routes: every route accepts only the permitted credentials; a new route must be in the
+// table.
 import { randomBytes } from "node:crypto";
 import { readdirSync, existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -63,7 +64,7 @@ t.test("every route with every credential", async (t) => {
   await endSession(world, revokedSession, "revoked_at = now()");
   await endSession(world, expiredSession, "expires_at = now()");
 
-  const strangers: Record<string, Shown> = {
+  const wrongCredentials: Record<string, Shown> = {
     none: {},
     "wrong key": { authorization: `Bearer ${createApiKey().apiKey}` },
     "no key at all": { authorization: "Bearer nonsense" },
@@ -80,12 +81,13 @@ t.test("every route with every credential", async (t) => {
 
   for (const row of rows) {
     await t.test(`${row.method} ${row.url}`, async (t) => {
-      // All rows together may take longer than the two minutes for which a block is new enough to pay.
+      // All rows together may take longer than two minutes, after which the newest block counts as too old for
+      // payments.
       await world.chain.testClient.mine({ blocks: 1 });
       const rowOwner = row.url.includes("/auth/") ? await signIn(world) : owner;
       const agent = await createAgent(world, rowOwner);
       const subjects = await makeSubjects(world, rowOwner, agent, row.url);
-      const ask = (shown: Shown) => request(world, row, subjects, shown);
+      const sendWith = (shown: Shown) => request(world, row, subjects, shown);
       const credentials: Record<Credential, Shown> = {
         public: {},
         agent: { authorization: `Bearer ${agent.apiKey}` },
@@ -94,11 +96,11 @@ t.test("every route with every credential", async (t) => {
       };
       const own = credentials[row.auth];
 
-      for (const [name, shown] of Object.entries(strangers)) {
+      for (const [name, shown] of Object.entries(wrongCredentials)) {
         const expected = refusal(row, name);
-        // Who may call it in principle, but does so about somebody else's thing, or his own.
+        // The credential is permitted, and the row has no resource of another owner or agent.
         if (expected === "ok") continue;
-        t.equal(await ask(shown), expected, name);
+        t.equal(await sendWith(shown), expected, name);
       }
       if (row.auth === "owner" && row.method !== "GET")
         t.equal(
@@ -106,7 +108,7 @@ t.test("every route with every credential", async (t) => {
           "403 origin_not_allowed",
           "from another origin",
         );
-      t.equal(await ask(own), row.allowed, "who may");
+      t.equal(await sendWith(own), row.allowed, "the permitted credential");
     });
   }
 });
@@ -119,7 +121,7 @@ t.test("without FACILITATOR_API_KEYS the facilitator is open", async (t) => {
   }
 });
 
-/** What a credential that is not the right one gets here. */
+/** The expected response for a credential that is not permitted. */
 function refusal(row: Row, credential: string): string {
   const isToken = credential === "agent's token";
   const isKey = credential.endsWith("key") || credential === "no key at all" || isToken;
@@ -130,7 +132,7 @@ function refusal(row: Row, credential: string): string {
     return row.isOwned ? "404 not_found" : "ok";
   }
   if (!isKey) return "401 missing_api_key";
-  // A token opens what OAuth protects, and nothing else.
+  // An OAuth access token is accepted by the MCP route only.
   if (isToken && row.url !== "/mcp") return "401 invalid_access_token";
   if (isToken) return "ok";
   if (credential === "revoked key") return "401 api_key_revoked";
@@ -189,7 +191,7 @@ async function request(
   }
   const text = Buffer.concat(await stream.toArray()).toString();
   const type = String(answer.headers["content-type"]);
-  // Where OAuth is spoken the problem is inside a JSON-RPC error.
+  // On the MCP route, the problem is inside a JSON-RPC error.
   const problem = type.startsWith("application/problem+json")
     ? (JSON.parse(text) as { code: string })
     : row.url === "/mcp" && answer.statusCode === 401
@@ -198,10 +200,10 @@ async function request(
   return problem === undefined ? String(answer.statusCode) : `${answer.statusCode} ${problem.code}`;
 }
 
-/** The service with everything that can be configured, so that all its routes are there. */
+/** The service with all optional parts configured, so that all routes exist. */
 function service(t: Test): Promise<TestApp> {
   return testApp(t, {
-    // All credentials that are refused here come from one address.
+    // All refused credentials of this test come from one IP address.
     env: {
       FACILITATOR_API_KEYS: FACILITATOR_KEY,
       RATE_LIMITS: "unproven=60000,address=60000,register=60000",
@@ -231,7 +233,7 @@ async function makeSubjects(
     payload: JSON.stringify({ recipient: owner.account.address, amount: "1" }),
   });
   const { paymentId } = blocked.json<{ paymentId: string }>();
-  const asked = await app.inject({
+  const requested = await app.inject({
     method: "POST",
     url: "/api/agents/spend",
     headers: agent.headers,
@@ -241,8 +243,8 @@ async function makeSubjects(
       requestApproval: true,
     }),
   });
-  const { approvalId } = asked.json<{ approvalId: string }>();
-  // An owner has room for 50; those of earlier calls are done with.
+  const { approvalId } = requested.json<{ approvalId: string }>();
+  // An owner may have 50 listings: delete those of earlier rows.
   await database.pool.query(
     `DELETE FROM listings WHERE source = 'owner' AND id NOT IN
        (SELECT id FROM listings ORDER BY created_at DESC LIMIT 20)`,
@@ -302,7 +304,7 @@ async function makeSubjects(
   };
 }
 
-/** Its only one: an owner has room for ten. */
+/** The owner's only webhook: ten are the maximum. */
 async function ofWebhook(
   { database }: TestApp,
   address: string,
@@ -316,7 +318,7 @@ async function ofWebhook(
     `WITH made AS (
        INSERT INTO webhooks (id, owner_id, url, types, secret, secret_kid, secret_hint)
        SELECT $2, o.id, 'https://example.com/', '{*}', '', 'test', '' FROM owners o WHERE o.address = $1 RETURNING owner_id),
-     told AS (
+     notified AS (
        INSERT INTO notifications (owner_id, id, type, subject_id, data)
        SELECT owner_id, $4, 'webhook.test', $2, '{}' FROM made)
      INSERT INTO webhook_deliveries (owner_id, id, webhook_id, notification_id, type)
@@ -333,7 +335,7 @@ async function endSession({ database }: TestApp, owner: SignedInOwner, set: stri
   );
 }
 
-/** The built web app's files are routes of their own, one each; they carry nothing. */
+/** The files of the built web app are routes too, one per file; they contain no data of users. */
 function isWebFile(url: string): boolean {
   const root = fileURLToPath(new URL("../../web/dist/", import.meta.url));
   if (url === "/*") return true;

@@ -300,7 +300,7 @@ t.test("`npx purser` is the command line, and an MCP server over stdio", async (
   t.match(JSON.parse(before.stdout), { items: [{ status: "settled", amount: "0.001" }] });
 
   const wrongKey = mcpClient({ ...environment, AGENT_API_KEY: "purser_wrong" });
-  await t.rejects(wrongKey, { message: /refuses the key: set AGENT_API_KEY/ });
+  await t.rejects(wrongKey, { message: /refuses the key\. Set AGENT_API_KEY/ });
   const nobody = mcpClient({ ...environment, PURSER_URL: `http://127.0.0.1:${await freePort()}` });
   await t.rejects(nobody, { message: /No Purser service can be reached at http:\/\/127/ });
   t.notOk(existsSync(join(project, "config")), "nothing was kept on the side");

@@ -1,4 +1,5 @@
-// Goal: a payment that no event names is explained, healed and found again like any other, with what was charged; what nothing explains still rings.
+// Goal: a Permit2 payment, whose nonce no event contains, is explained, repaired and restored with its charged
+// amount like any other; unexplained transfers still raise an alarm.
 import { randomBytes } from "node:crypto";
 import t from "tap";
 import { encodeFunctionData, multicall3Abi, toHex, type Address, type Hex } from "viem";
@@ -11,20 +12,24 @@ import { ERC20_ABI, EXACT_PROXY, PERMIT2, UPTO_PROXY } from "../helpers/permit2.
 import { until } from "../helpers/until.ts";
 import { settlePermit2, type Permit2Proof } from "../x402-client/permit2-sellers.ts";
 import {
-  bookWorld,
-  booksBalance,
+  reconciliationWorld,
+  assertLedgerEqualsChain,
   differences,
   overview,
-  readBooks,
+  reconcile,
   stealFrom,
   untilRead,
-  type BookWorld,
+  type ReconciliationWorld,
 } from "./world.ts";
 
 const MAXIMUM = 50_000n;
 
-/** Signed by custody, reserved, and in a seller's hands. */
-async function promised(ctx: BookWorld, name: "exact" | "upto", facilitator: Address) {
+/** A payment signed by custody, reserved, and sent to a seller. */
+async function sentToSellerPermit2(
+  ctx: ReconciliationWorld,
+  name: "exact" | "upto",
+  facilitator: Address,
+) {
   const { app, agent, chain, payee, database } = ctx;
   const scheme = findScheme(name, { assetTransferMethod: "permit2" });
   const network = app.chains.byChainId(chain.chainId)?.network;
@@ -71,7 +76,7 @@ async function promised(ctx: BookWorld, name: "exact" | "upto", facilitator: Add
   return { id, proof: { payload } };
 }
 
-async function approve({ chain, agent }: BookWorld): Promise<void> {
+async function approve({ chain, agent }: ReconciliationWorld): Promise<void> {
   const address = agent.walletAddress;
   await chain.testClient.impersonateAccount({ address });
   await chain.testClient.setBalance({ address, value: 10n ** 18n });
@@ -87,10 +92,10 @@ async function approve({ chain, agent }: BookWorld): Promise<void> {
   await chain.publicClient.waitForTransactionReceipt({ hash });
 }
 
-/** A contract of somebody's own, whose calls nobody can read. */
-async function hiddenRelay({ chain }: BookWorld) {
-  const [stranger] = chain.accounts;
-  if (!stranger) throw new Error("no account");
+/** A third party's relay contract, whose inner calls cannot be read from its calldata. */
+async function hiddenRelay({ chain }: ReconciliationWorld) {
+  const [relayer] = chain.accounts;
+  if (!relayer) throw new Error("no account");
   const address: Address = toHex(randomBytes(20));
   const code = (await chain.publicClient.getCode({ address: MULTICALL3_ADDRESS })) ?? "0x";
   await chain.testClient.setCode({ address, bytecode: code });
@@ -116,9 +121,9 @@ async function hiddenRelay({ chain }: BookWorld) {
         });
     return { target: facilitator ? UPTO_PROXY : EXACT_PROXY, allowFailure: false, callData };
   };
-  /** All in one transaction. */
+  /** Settles all in one transaction. */
   const settle = async (...payments: (readonly [Permit2Proof, bigint?])[]) => {
-    const hash = await chain.walletClient(stranger).writeContract({
+    const hash = await chain.walletClient(relayer).writeContract({
       address,
       abi: multicall3Abi,
       functionName: "aggregate3",
@@ -129,11 +134,11 @@ async function hiddenRelay({ chain }: BookWorld) {
   return { address, settle };
 }
 
-t.test("Permit2 in the books", async (t) => {
-  const ctx = await bookWorld(t, { env: { CONFIRMATIONS_5042002: "1" } });
+t.test("Permit2 in reconciliation", async (t) => {
+  const ctx = await reconciliationWorld(t, { env: { CONFIRMATIONS_5042002: "1" } });
   const { app, chain, database, agent } = ctx;
-  const [stranger] = chain.accounts;
-  if (!stranger) throw new Error("no account");
+  const [relayer] = chain.accounts;
+  if (!relayer) throw new Error("no account");
   await approve(ctx);
   const paymentOf = async (id: string) =>
     (
@@ -152,26 +157,26 @@ t.test("Permit2 in the books", async (t) => {
       )
     ).rows[0]?.sum;
 
-  await t.test("what others relayed is explained", async (t) => {
-    const exact = await promised(ctx, "exact", stranger.address);
-    await settlePermit2(chain, stranger, exact.proof);
-    const upto = await promised(ctx, "upto", stranger.address);
-    await settlePermit2(chain, stranger, upto.proof, 7_000n);
-    const hidden = await promised(ctx, "exact", stranger.address);
+  await t.test("payments relayed by others are explained", async (t) => {
+    const exact = await sentToSellerPermit2(ctx, "exact", relayer.address);
+    await settlePermit2(chain, relayer, exact.proof);
+    const upto = await sentToSellerPermit2(ctx, "upto", relayer.address);
+    await settlePermit2(chain, relayer, upto.proof, 7_000n);
+    const hidden = await sentToSellerPermit2(ctx, "exact", relayer.address);
     await (await hiddenRelay(ctx)).settle([hidden.proof]);
     for (const { id } of [exact, upto, hidden]) await settledByEngine(id);
     t.same(await paymentOf(upto.id), { status: "settled", amount: "7000", maximum: "50000" });
-    t.equal(await window(), "107000", "what was not charged is free");
-    await readBooks(ctx);
+    t.equal(await window(), "107000", "the amount that was not charged is available again");
+    await reconcile(ctx);
     t.same(await differences(ctx), []);
     t.match(await overview(ctx), { ledger: [{ equalsChain: true }] });
-    await booksBalance(t, ctx);
+    await assertLedgerEqualsChain(t, ctx);
   });
 
-  await t.test("wrongly called failed: settled again, for what was charged", async (t) => {
-    const { id, proof } = await promised(ctx, "upto", stranger.address);
+  await t.test("wrongly marked failed: settled again with the charged amount", async (t) => {
+    const { id, proof } = await sentToSellerPermit2(ctx, "upto", relayer.address);
     const before = BigInt((await window()) ?? "0");
-    await settlePermit2(chain, stranger, proof, 9_000n);
+    await settlePermit2(chain, relayer, proof, 9_000n);
     await settledByEngine(id);
     await database.pool.query(
       `WITH s AS (UPDATE settlements SET status = 'failed', error_reason = 'x', error_message = 'x', value = 50000,
@@ -184,13 +189,13 @@ t.test("Permit2 in the books", async (t) => {
     t.match(await differences(ctx), [{ kind: "payment_not_settled", healed: true }]);
     t.match(await paymentOf(id), { amount: "9000" });
     t.equal(BigInt((await window()) ?? "0"), before - MAXIMUM + 9_000n);
-    await booksBalance(t, ctx);
+    await assertLedgerEqualsChain(t, ctx);
   });
 
-  await t.test("found again after a restore", async (t) => {
-    const { id, proof } = await promised(ctx, "upto", stranger.address);
+  await t.test("restored after the loss of its rows", async (t) => {
+    const { id, proof } = await sentToSellerPermit2(ctx, "upto", relayer.address);
     const before = BigInt((await window()) ?? "0");
-    await settlePermit2(chain, stranger, proof, 11_000n);
+    await settlePermit2(chain, relayer, proof, 11_000n);
     await settledByEngine(id);
     await database.pool.query("DELETE FROM payments WHERE id = $1", [id]);
     await database.pool.query("DELETE FROM settlements WHERE id = $1", [id]);
@@ -207,90 +212,96 @@ t.test("Permit2 in the books", async (t) => {
     );
     t.match(rows, [{ amount: "11000", nonce: /^permit2:0x/ }]);
     t.equal(BigInt((await window()) ?? "0"), before - MAXIMUM + 11_000n);
-    await booksBalance(t, ctx);
+    await assertLedgerEqualsChain(t, ctx);
   });
 
-  await t.test("alike, relayed together where nobody can read it: all are settled", async (t) => {
-    const relay = await hiddenRelay(ctx);
-    const before = BigInt((await window()) ?? "0");
-    const exact = [
-      await promised(ctx, "exact", stranger.address),
-      await promised(ctx, "exact", stranger.address),
-    ] as const;
-    await relay.settle([exact[0].proof], [exact[1].proof]);
-    const upto = [
-      await promised(ctx, "upto", relay.address),
-      await promised(ctx, "upto", relay.address),
-    ] as const;
-    await relay.settle([upto[0].proof, 7_000n], [upto[1].proof, 9_000n]);
-    for (const { id } of [...exact, ...upto]) await settledByEngine(id);
-    const charged = await Promise.all(upto.map(async ({ id }) => (await paymentOf(id))?.amount));
-    t.same(new Set(charged), new Set(["7000", "9000"]), "each trace is one payment's");
-    t.equal(await window(), String(before + 2n * MAXIMUM + 16_000n));
-    await readBooks(ctx);
-    t.notOk((await differences(ctx)).some(({ healed }) => !healed));
-    t.match(await overview(ctx), { ledger: [{ equalsChain: true }] });
-    await booksBalance(t, ctx);
-  });
+  await t.test(
+    "identical payments relayed together in unreadable calls: all are settled",
+    async (t) => {
+      const relay = await hiddenRelay(ctx);
+      const before = BigInt((await window()) ?? "0");
+      const exact = [
+        await sentToSellerPermit2(ctx, "exact", relayer.address),
+        await sentToSellerPermit2(ctx, "exact", relayer.address),
+      ] as const;
+      await relay.settle([exact[0].proof], [exact[1].proof]);
+      const upto = [
+        await sentToSellerPermit2(ctx, "upto", relay.address),
+        await sentToSellerPermit2(ctx, "upto", relay.address),
+      ] as const;
+      await relay.settle([upto[0].proof, 7_000n], [upto[1].proof, 9_000n]);
+      for (const { id } of [...exact, ...upto]) await settledByEngine(id);
+      const charged = await Promise.all(upto.map(async ({ id }) => (await paymentOf(id))?.amount));
+      t.same(new Set(charged), new Set(["7000", "9000"]), "each transfer belongs to one payment");
+      t.equal(await window(), String(before + 2n * MAXIMUM + 16_000n));
+      await reconcile(ctx);
+      t.notOk((await differences(ctx)).some(({ healed }) => !healed));
+      t.match(await overview(ctx), { ledger: [{ equalsChain: true }] });
+      await assertLedgerEqualsChain(t, ctx);
+    },
+  );
 
-  await t.test("one that cannot be proven does not stop the books of the chain", async (t) => {
-    const relay = await hiddenRelay(ctx);
-    const { id, proof } = await promised(ctx, "exact", stranger.address);
-    const lost = await promised(ctx, "exact", stranger.address);
-    // As after a restore: two left the same trace, and one of them is known.
-    await database.pool.query("DELETE FROM payments WHERE id = $1", [lost.id]);
-    await database.pool.query("DELETE FROM settlements WHERE id = $1", [lost.id]);
-    await relay.settle([proof], [lost.proof]);
-    const used = await chain.publicClient.getBlockNumber();
-    const readTo = async () => BigInt((await overview(ctx)).ledger[0]?.asOfBlock ?? "0");
-    const later = async () => {
-      await chain.testClient.mine({ blocks: 1 });
-      await readBooks(ctx);
-    };
-    for (let round = 0; round < 5; round += 1) await later();
-    t.equal(await readTo(), used - 1n, "as long as it may still be proven, the books wait");
-    await database.pool.query("UPDATE settlements SET valid_before = 1 WHERE id = $1", [id]);
-    await until(async () => {
-      await later();
-      return (await readTo()) > used;
-    }, 15_000);
-    const left = (await differences(ctx)).filter(({ healed }) => !healed);
-    t.same(
-      left.map(({ kind }) => kind),
-      ["transfer_unknown", "transfer_unknown"],
-    );
-    t.match(await paymentOf(id), { status: "submitted" }, "and it is not called anything");
+  await t.test(
+    "a payment that cannot be proven does not block the chain's reconciliation",
+    async (t) => {
+      const relay = await hiddenRelay(ctx);
+      const { id, proof } = await sentToSellerPermit2(ctx, "exact", relayer.address);
+      const lost = await sentToSellerPermit2(ctx, "exact", relayer.address);
+      // As after a restore: two payments left the same transfers, and only one of them is known.
+      await database.pool.query("DELETE FROM payments WHERE id = $1", [lost.id]);
+      await database.pool.query("DELETE FROM settlements WHERE id = $1", [lost.id]);
+      await relay.settle([proof], [lost.proof]);
+      const used = await chain.publicClient.getBlockNumber();
+      const readTo = async () => BigInt((await overview(ctx)).ledger[0]?.asOfBlock ?? "0");
+      const later = async () => {
+        await chain.testClient.mine({ blocks: 1 });
+        await reconcile(ctx);
+      };
+      for (let round = 0; round < 5; round += 1) await later();
+      t.equal(await readTo(), used - 1n, "reconciliation waits as long as it may still be proven");
+      await database.pool.query("UPDATE settlements SET valid_before = 1 WHERE id = $1", [id]);
+      await until(async () => {
+        await later();
+        return (await readTo()) > used;
+      }, 15_000);
+      const left = (await differences(ctx)).filter(({ healed }) => !healed);
+      t.same(
+        left.map(({ kind }) => kind),
+        ["transfer_unknown", "transfer_unknown"],
+      );
+      t.match(await paymentOf(id), { status: "submitted" }, "its status is not changed");
 
-    ctx.config.timings.reconcileRecheckMs = 0;
-    // Where it is proven in the end, its transfer is explained.
-    const block = await chain.publicClient.getBlock({ blockNumber: used });
-    const row = await app.settlement.find(id);
-    if (!row || !left[0]?.tx_hash) throw new Error("no such row");
-    const { from, asset, nonce } = row.authorization;
-    await app.settlement.record(chain.chainId, [
-      {
-        from,
-        asset,
-        nonce,
-        status: "settled",
-        proof: {
-          kind: "receipt",
-          tx: left[0].tx_hash,
-          block: String(used),
-          blockHash: block.hash,
+      ctx.config.timings.reconcileRecheckMs = 0;
+      // When it is proven in the end, its transfer is explained.
+      const block = await chain.publicClient.getBlock({ blockNumber: used });
+      const row = await app.settlement.find(id);
+      if (!row || !left[0]?.tx_hash) throw new Error("no such row");
+      const { from, asset, nonce } = row.authorization;
+      await app.settlement.record(chain.chainId, [
+        {
+          from,
+          asset,
+          nonce,
+          status: "settled",
+          proof: {
+            kind: "receipt",
+            tx: left[0].tx_hash,
+            block: String(used),
+            blockHash: block.hash,
+          },
+          isFinal: true,
+          byOther: true,
         },
-        isFinal: true,
-        byOther: true,
-      },
-    ]);
-    await until(async () => {
-      await later();
-      return (await differences(ctx)).filter(({ healed }) => !healed).length === 1;
-    }, 15_000);
-    await database.pool.query("UPDATE ledger_differences SET healed_at = now()");
-  });
+      ]);
+      await until(async () => {
+        await later();
+        return (await differences(ctx)).filter(({ healed }) => !healed).length === 1;
+      }, 15_000);
+      await database.pool.query("UPDATE ledger_differences SET healed_at = now()");
+    },
+  );
 
-  await t.test("money that nothing explains still rings", async (t) => {
+  await t.test("an unexplained transfer still raises an alarm", async (t) => {
     await stealFrom(ctx, agent.walletAddress, 5n);
     await untilRead(ctx, async () =>
       (await differences(ctx)).some(({ kind }) => kind === "transfer_unknown"),

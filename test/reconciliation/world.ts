@@ -1,4 +1,4 @@
-// A service whose books are read when the test says so, and the ways in which ledger and chain come apart.
+// A service whose reconciliation runs when the test calls it, and the ways in which ledger and chain can differ.
 import type { Test } from "tap";
 import { parseAbi, type Address, type Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
@@ -13,15 +13,18 @@ import { until } from "../helpers/until.ts";
 export const usdc = 1_000_000n;
 const ERC20 = parseAbi(["function transfer(address to, uint256 value) returns (bool)"]);
 
-export interface BookWorld extends TestApp {
+export interface ReconciliationWorld extends TestApp {
   owner: SignedInOwner;
   agent: NewTestAgent;
   payee: Address;
 }
 
 const NEVER_MS = 3_600_000;
-/** The books are read when the test says so, and an absence lasts as long as the test says (`untilRead`, `readInVain`). */
-export const BOOK_TIMINGS = {
+/**
+ * Reconciliation runs only when the test calls it, and an absence lasts as long as the test says (`untilRead`,
+ * `readMore`).
+ */
+export const RECONCILIATION_TIMINGS = {
   reconcileRoundMs: NEVER_MS,
   reconcileOpenMs: NEVER_MS,
   reconcileAbsentMs: NEVER_MS,
@@ -29,17 +32,17 @@ export const BOOK_TIMINGS = {
   watchRoundMs: 50,
 } as const satisfies Partial<Timings>;
 
-export async function bookWorld(
+export async function reconciliationWorld(
   t: Pick<Test, "teardown">,
   options: TestAppOptions & { dailyLimit?: string } = {},
-): Promise<BookWorld> {
-  const ctx = await testApp(t as Test, { timings: BOOK_TIMINGS, ...options });
-  await readBooks(ctx); // What came before the service is not its history.
+): Promise<ReconciliationWorld> {
+  const ctx = await testApp(t as Test, { timings: RECONCILIATION_TIMINGS, ...options });
+  await reconcile(ctx); // Transfers from before the service started are not imported.
   return withAgent(ctx, options.dailyLimit);
 }
 
 /** One more owner with an agent, on the same service. */
-export async function withAgent(ctx: TestApp, dailyLimit = "10"): Promise<BookWorld> {
+export async function withAgent(ctx: TestApp, dailyLimit = "10"): Promise<ReconciliationWorld> {
   const owner = await signIn(ctx);
   const payee = privateKeyToAccount(generatePrivateKey()).address;
   const agent = await createAgent(ctx, owner, { dailyLimit, allowlist: [payee] });
@@ -47,9 +50,9 @@ export async function withAgent(ctx: TestApp, dailyLimit = "10"): Promise<BookWo
   return { ...ctx, owner, agent, payee };
 }
 
-/** Until nothing is left that can be read now. */
-export async function readBooks({ app, chain }: Pick<TestApp, "app" | "chain">): Promise<void> {
-  // Blocks that come when a test makes them have no rhythm to trust.
+/** Reads until no more blocks can be read now. */
+export async function reconcile({ app, chain }: Pick<TestApp, "app" | "chain">): Promise<void> {
+  // Blocks that a test mines have no regular schedule, so read the newest one.
   await app.chainReads
     .of(chain.chainId)
     .heads.refresh()
@@ -58,7 +61,7 @@ export async function readBooks({ app, chain }: Pick<TestApp, "app" | "chain">):
 }
 
 export const spend = (
-  { app, agent, payee }: Pick<BookWorld, "app" | "agent" | "payee">,
+  { app, agent, payee }: Pick<ReconciliationWorld, "app" | "agent" | "payee">,
   amount: string,
 ) =>
   app.inject({
@@ -68,9 +71,12 @@ export const spend = (
     payload: JSON.stringify({ recipient: payee, amount }),
   });
 
-/** An agent's x402 payment as it is once the seller has it: signed, counted, and relayed by nobody here. */
-export async function inSellersHands(
-  ctx: BookWorld,
+/**
+ * An agent's x402 payment after its proof was sent to the seller: signed and counted, but not relayed by this
+ * service.
+ */
+export async function sentToSeller(
+  ctx: ReconciliationWorld,
   args: { amount: bigint; validForSeconds?: number },
 ): Promise<{ id: string; authorization: SignedAuthorization }> {
   const { app, agent, chain, payee, database } = ctx;
@@ -114,16 +120,16 @@ export async function inSellersHands(
   return { id, authorization: signed };
 }
 
-/** Somebody else brings it to the chain. */
+/** A third party relays it. */
 export async function relay(
   { chain }: Pick<TestApp, "chain">,
   authorization: SignedAuthorization,
 ): Promise<Hex> {
-  const [stranger] = chain.accounts;
-  if (!stranger) throw new Error("no account");
+  const [relayer] = chain.accounts;
+  if (!relayer) throw new Error("no account");
   const { from, to, value, validAfter, validBefore, signature } = authorization;
   const nonce = authorization.nonce as Hex;
-  const hash = await chain.walletClient(stranger).writeContract({
+  const hash = await chain.walletClient(relayer).writeContract({
     address: chain.usdc,
     abi: TOKEN_ABI,
     functionName: "transferWithAuthorization",
@@ -133,7 +139,7 @@ export async function relay(
   return hash;
 }
 
-/** With the wallet's own key, past everything: what a thief does. */
+/** Moves money with the wallet's own key, like a thief. */
 export async function stealFrom(
   { chain }: Pick<TestApp, "chain">,
   wallet: Address,
@@ -182,7 +188,7 @@ export interface Difference {
   detail: Record<string, unknown>;
 }
 
-/** This agent's, where one is meant, and those of nobody. */
+/** The differences of this agent, if given, and those without an agent. */
 export async function differences({
   database,
   agent,
@@ -208,19 +214,19 @@ export async function settlementOf({ database }: Pick<TestApp, "database">, id: 
   return rows[0];
 }
 
-/** Reads again and again, when whatever is absent has been so for long. */
+/** Reads until the condition holds, with every absence counted as long. */
 export const untilRead = (ctx: TestApp, condition: () => Promise<boolean>): Promise<void> =>
   longAbsent(ctx, () =>
     until(async () => {
-      await readBooks(ctx);
+      await reconcile(ctx);
       return condition();
     }, 20_000),
   );
 
-/** Reads some times more, when whatever is absent has been so for long. */
-export const readInVain = (ctx: TestApp): Promise<void> =>
+/** Reads a few more times, with every absence counted as long. */
+export const readMore = (ctx: TestApp): Promise<void> =>
   longAbsent(ctx, async () => {
-    for (let look = 0; look < 4; look += 1) await readBooks(ctx);
+    for (let pass = 0; pass < 4; pass += 1) await reconcile(ctx);
   });
 
 async function longAbsent(
@@ -251,7 +257,7 @@ export interface LedgerView {
   }[];
 }
 
-export const overview = async ({ app, owner }: Pick<BookWorld, "app" | "owner">) =>
+export const overview = async ({ app, owner }: Pick<ReconciliationWorld, "app" | "owner">) =>
   (await app.inject({ url: "/api/overview", headers: owner.headers })).json<LedgerView>();
 
 export const ready = async ({ app }: Pick<TestApp, "app">) => {
@@ -265,10 +271,13 @@ export const metric = async ({ app }: Pick<TestApp, "app">, line: string): Promi
   return text.split("\n").find((each) => each.startsWith(line)) ?? "";
 };
 
-/** Everything that left the agent's wallet, by the chain's own events, is in the ledger once, and nothing else is. */
-export async function booksBalance(
+/**
+ * Checks that every transfer from the agent's wallet in the chain's events is in the ledger once, and nothing else
+ * is.
+ */
+export async function assertLedgerEqualsChain(
   t: Pick<Test, "same">,
-  ctx: Pick<BookWorld, "chain" | "database" | "agent">,
+  ctx: Pick<ReconciliationWorld, "chain" | "database" | "agent">,
 ): Promise<void> {
   const logs = await ctx.chain.publicClient.getContractEvents({
     address: ctx.chain.usdc,
@@ -283,5 +292,9 @@ export async function booksBalance(
     [ctx.agent.id],
   );
   const onChain = logs.map((log) => `${log.transactionHash} ${log.args.value}`).sort();
-  t.same(rows.map((row) => `${row.tx_hash} ${row.amount}`).sort(), onChain, "the books balance");
+  t.same(
+    rows.map((row) => `${row.tx_hash} ${row.amount}`).sort(),
+    onChain,
+    "the ledger equals the chain",
+  );
 }

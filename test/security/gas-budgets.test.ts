@@ -1,4 +1,5 @@
-// Goal: nobody spends our gas but on its own budget: not with dust, not with a crowd of fresh wallets, not with a seller that never settles.
+// Goal: everyone spends the relayer's gas only from their own budget: not by dust payments, fresh wallets, or a
+// seller that never settles.
 import { randomBytes } from "node:crypto";
 import t, { type Test } from "tap";
 import { makePayers, signedBodies } from "../bench/signed.ts";
@@ -14,14 +15,14 @@ import { market } from "../x402-client/market.ts";
 const KEY = `key_${randomBytes(16).toString("hex")}`;
 const METRICS_TOKEN = randomBytes(16).toString("hex");
 const usdc = 1_000_000n;
-/** Far more than a budget has room for. */
-const STRANGERS = isFullTier ? 1_000 : 200;
+/** Many more than the budget has room for. */
+const THIRD_PARTIES = isFullTier ? 1_000 : 200;
 const ROUNDS = isFullTier ? 10 : 3;
-/** What a payment costs depends on the chain: budgets are counted in the costs of its first. */
+/** The cost of a payment depends on the chain: budgets are multiples of it. */
 const PRICE_GWEI = 2;
 const flags = ["--block-base-fee-per-gas=1000000000"];
 
-/** A budget of about so many payments at the price of the test chain. */
+/** A budget for about this many payments at the test chain's gas price. */
 const roomFor = (payments: number): string => ((payments * 90_000 * PRICE_GWEI) / 1e9).toFixed(6);
 
 async function world(t: Test, budget: string, env: Record<string, string> = {}) {
@@ -65,7 +66,7 @@ async function withdraw({ app }: TestApp, owner: SignedInOwner, agent: NewTestAg
   return { status: answer.statusCode, body: answer.json<Record<string, unknown>>() };
 }
 
-/** As the database has it: what was bought by this account, and what that is in USDC units of core/gas.ts. */
+/** The stored used and held gas of this account, in the units of core/gas.ts. */
 async function accountOf({ database }: TestApp, account: string) {
   const { rows } = await database.pool.query<{ used: string; held: string }>(
     "SELECT used::text, held::text FROM gas_accounts WHERE account = $1",
@@ -80,7 +81,7 @@ t.test("hundreds of fresh payers and payees stop no merchant, agent or withdrawa
   const owner = await signIn(ctx);
   const payee = randomAddress();
   const agent = await createAgent(ctx, owner, { allowlist: [payee] });
-  const fresh = makePayers(STRANGERS);
+  const fresh = makePayers(THIRD_PARTIES);
   await chain.mint([agent.walletAddress, ...fresh.map(({ address }) => address)], usdc);
   const bodies = fresh.flatMap((payer) =>
     signedBodies({ chain, payers: [payer], payTo: randomAddress(), count: 1 }).map(
@@ -94,31 +95,34 @@ t.test("hundreds of fresh payers and payees stop no merchant, agent or withdrawa
   }
   const settled = answers.filter(({ success }) => success === true).length;
   const refused = answers.filter(({ errorReason }) => errorReason === "gas_budget_exhausted");
-  t.ok(settled > 20, `a batch shrinks to what is left instead of being refused whole: ${settled}`);
-  t.equal(refused.length, STRANGERS - settled, "and the others are refused by name");
+  t.ok(
+    settled > 20,
+    `a batch shrinks to the rest of the budget instead of failing as a whole: ${settled}`,
+  );
+  t.equal(refused.length, THIRD_PARTIES - settled, "the others are refused with their own code");
   t.match(refused[0]?.["errorMessage"], /gas budget of .*strangers.* is used up.* again at 20/);
 
   const [one] = payers(1);
   if (!one) throw new Error("no payer");
   await chain.mint(one.address, usdc);
   const body = await signedPayment({ chain, payer: one, payTo: randomAddress() });
-  // Receipts told that some cost less than was set aside: what that leaves is used up too.
+  // Some cost less than was held for them: this retries until that difference is used up too.
   const isRefused = (answer: Record<string, unknown>): boolean =>
     answer["errorReason"] === "gas_budget_exhausted";
   let again = bodies.filter((_, index) => isRefused(answers[index] ?? {}));
   await until(async () => {
     const tried = again.slice(0, 40);
-    const told = await Promise.all(tried.map((each) => post(app, "settle", each)));
+    const responses = await Promise.all(tried.map((each) => post(app, "settle", each)));
     again = again.filter(
-      (each) => !tried.includes(each) || isRefused(told[tried.indexOf(each)] ?? {}),
+      (each) => !tried.includes(each) || isRefused(responses[tried.indexOf(each)] ?? {}),
     );
-    return told.every(isRefused);
+    return responses.every(isRefused);
   }, 30_000);
   t.match(await post(app, "settle", body), { errorReason: "gas_budget_exhausted" });
   t.match(
     await post(app, "settle", body, { authorization: `Bearer ${KEY}` }),
     { success: true },
-    "the very payment that no stranger could bring, brought by a keyed merchant",
+    "a merchant with a key can settle the payment that others cannot",
   );
   t.match(await spend(ctx, agent, payee, "0.01"), { status: 200 });
   t.match(await withdraw(ctx, owner, agent), { status: 200 });
@@ -136,7 +140,7 @@ t.test("hundreds of fresh payers and payees stop no merchant, agent or withdrawa
   t.equal(
     used.reduce((sum, one) => sum + one.used, 0n),
     paid,
-    "the shares hold exactly what the receipts say",
+    "the shares add up to exactly the gas of the receipts",
   );
   await expectLedgerEqualsChain(t, chain, database.pool, { isAllFinal: false });
   const metrics = await app.inject({
@@ -160,7 +164,7 @@ t.test("hundreds of fresh payers and payees stop no merchant, agent or withdrawa
 });
 
 t.test(
-  "an owner's dust is refused by name, and its small payments end with its budget",
+  "dust payments are refused with their own code, and small payments stop at the owner's budget",
   async (t) => {
     const ctx = await world(t, `owner=${roomFor(6)}`);
     const owner = await signIn(ctx);
@@ -182,7 +186,7 @@ t.test(
     t.same(new Set(dust.map(({ body }) => body["code"])), new Set(["amount_below_floor"]));
     t.match(dust[0], { status: 403, body: { blocked: true, policy: { rule: "floor" } } });
     const bought = await ctx.database.pool.query("SELECT 1 FROM relayer_transactions");
-    t.equal(bought.rowCount, 0, "no gas was bought for any");
+    t.equal(bought.rowCount, 0, "no gas was bought");
 
     const small = await Promise.all(
       Array.from({ length: 60 }, (_, index) =>
@@ -191,7 +195,7 @@ t.test(
     );
     const paid = small.filter(({ status }) => status === 200).length;
     const refused = small.filter(({ body }) => body["code"] === "gas_budget_exhausted");
-    t.ok(paid >= 4, `0.0001 USDC passes: ${paid}`);
+    t.ok(paid >= 4, `payments of 0.0001 USDC pass: ${paid}`);
     t.equal(refused.length, 60 - paid);
     t.match(refused[0], {
       status: 429,
@@ -203,47 +207,65 @@ t.test(
         policy: { rule: "gas", window: "24h", limit: roomFor(6).replace(/0+$/, "") },
       },
     });
-    t.match(await spend(ctx, other, payee, "0.0001"), { status: 200 }, "another owner has its own");
-    t.match(await withdraw(ctx, owner, agents[0]), { status: 200 }, "and so has the way out");
+    t.match(
+      await spend(ctx, other, payee, "0.0001"),
+      { status: 200 },
+      "another owner has a separate budget",
+    );
+    t.match(
+      await withdraw(ctx, owner, agents[0]),
+      { status: 200 },
+      "withdrawals have a separate budget",
+    );
     const { rows } = await ctx.database.pool.query<{ over: boolean }>(
       `SELECT g.used + g.held > l.per_day * 1.01 AS over FROM gas_accounts g
        JOIN gas_limits l ON l.chain_id = g.chain_id AND l.name = split_part(g.account, ':', 1)
       WHERE g.account LIKE 'owner:%'`,
     );
-    t.same(new Set(rows.map(({ over }) => over)), new Set([false]), "two agents share one bucket");
-    // An hour later a part of the day's budget is there again: no midnight is waited for.
+    t.same(
+      new Set(rows.map(({ over }) => over)),
+      new Set([false]),
+      "two agents share the owner's budget",
+    );
+    // Six hours later a part of the daily budget is available again, without waiting for midnight.
     await ctx.database.pool.query("UPDATE gas_accounts SET full_at = full_at - interval '6 hours'");
     t.match(await spend(ctx, agents[1], payee, "0.0001"), { status: 200 }, "it refills evenly");
     await expectGasIsAccounted(t, ctx.database.pool);
   },
 );
 
-/** Of those that follow each spends from shares of its own. */
+/** The following tests share an app, but each uses other shares of the budget. */
 const own = world(t, `withdrawer=${roomFor(2)},payer=${roomFor(3)},payee=${roomFor(6)}`);
 
-t.test("strangers' dust: under the floor nothing, at the floor a payment", async (t) => {
-  const ctx = await own;
-  const { app, chain } = ctx;
-  const [payer] = payers(1);
-  if (!payer) throw new Error("no payer");
-  await chain.mint(payer.address, usdc);
-  const pay = (amount: string): Promise<Body> =>
-    signedPayment({ chain, payer, payTo: randomAddress(), amount });
-  for (const body of await Promise.all(Array.from({ length: 10 }, () => pay("99")))) {
-    t.match(await post(app, "verify", body), {
-      isValid: false,
-      invalidReason: "amount_below_floor",
-    });
-    t.match(await post(app, "settle", body), { success: false, errorReason: "amount_below_floor" });
-  }
-  t.same(await accountOf(ctx, "strangers"), { used: 0n, held: 0n });
-  t.match(await post(app, "settle", await pay("100")), { success: true });
-  t.ok((await accountOf(ctx, "strangers")).used > 0n);
-  t.ok((await accountOf(ctx, `payer:${payer.address.toLowerCase()}`)).used > 0n);
-});
+t.test(
+  "dust payments of third parties: refused below the floor, settled at the floor",
+  async (t) => {
+    const ctx = await own;
+    const { app, chain } = ctx;
+    const [payer] = payers(1);
+    if (!payer) throw new Error("no payer");
+    await chain.mint(payer.address, usdc);
+    const pay = (amount: string): Promise<Body> =>
+      signedPayment({ chain, payer, payTo: randomAddress(), amount });
+    for (const body of await Promise.all(Array.from({ length: 10 }, () => pay("99")))) {
+      t.match(await post(app, "verify", body), {
+        isValid: false,
+        invalidReason: "amount_below_floor",
+      });
+      t.match(await post(app, "settle", body), {
+        success: false,
+        errorReason: "amount_below_floor",
+      });
+    }
+    t.same(await accountOf(ctx, "strangers"), { used: 0n, held: 0n });
+    t.match(await post(app, "settle", await pay("100")), { success: true });
+    t.ok((await accountOf(ctx, "strangers")).used > 0n);
+    t.ok((await accountOf(ctx, `payer:${payer.address.toLowerCase()}`)).used > 0n);
+  },
+);
 
 t.test(
-  "a withdrawal without gas is refused before it is signed, and says until when",
+  "a withdrawal without gas is refused before it is signed, with the time of the next one",
   async (t) => {
     const ctx = await own;
     const owner = await signIn(ctx);
@@ -260,41 +282,47 @@ t.test(
   },
 );
 
-t.test("one payer, or one payee, stops neither the others nor itself for good", async (t) => {
-  const ctx = await own;
-  const { app, chain } = ctx;
-  const [greedy, ...others] = payers(21);
-  if (!greedy) throw new Error("no payer");
-  await chain.mint(
-    [greedy, ...others].map(({ address }) => address),
-    usdc,
-  );
-  const shop = randomAddress();
-  const bodies = await Promise.all([
-    ...Array.from({ length: 10 }, () =>
-      signedPayment({ chain, payer: greedy, payTo: randomAddress() }),
-    ),
-    ...others.map((payer) => signedPayment({ chain, payer, payTo: shop })),
-  ]);
-  const answers = await Promise.all(bodies.map((body) => post(app, "settle", body)));
-  const bySameReason = (from: number, to: number) => {
-    const part = answers.slice(from, to);
-    const refused = part.filter(({ errorReason }) => errorReason === "gas_budget_exhausted");
-    return { settled: part.length - refused.length, said: String(refused[0]?.["errorMessage"]) };
-  };
-  const payer = bySameReason(0, 10);
-  t.ok(payer.settled >= 2 && payer.settled < 10, `the payer: ${payer.settled}`);
-  t.match(payer.said, /this payer/);
-  const payee = bySameReason(10, 30);
-  t.ok(payee.settled >= 5 && payee.settled < 20, `the payee: ${payee.settled}`);
-  t.match(payee.said, /this payee/);
-  const [fresh] = others;
-  if (!fresh) throw new Error("no payer");
-  const elsewhere = await signedPayment({ chain, payer: fresh, payTo: randomAddress() });
-  t.match(await post(app, "settle", elsewhere), { success: true });
-});
+t.test(
+  "one payer or payee cannot use up the budget of others, nor block itself permanently",
+  async (t) => {
+    const ctx = await own;
+    const { app, chain } = ctx;
+    const [greedy, ...others] = payers(21);
+    if (!greedy) throw new Error("no payer");
+    await chain.mint(
+      [greedy, ...others].map(({ address }) => address),
+      usdc,
+    );
+    const shop = randomAddress();
+    const bodies = await Promise.all([
+      ...Array.from({ length: 10 }, () =>
+        signedPayment({ chain, payer: greedy, payTo: randomAddress() }),
+      ),
+      ...others.map((payer) => signedPayment({ chain, payer, payTo: shop })),
+    ]);
+    const answers = await Promise.all(bodies.map((body) => post(app, "settle", body)));
+    const bySameReason = (from: number, to: number) => {
+      const part = answers.slice(from, to);
+      const refused = part.filter(({ errorReason }) => errorReason === "gas_budget_exhausted");
+      return {
+        settled: part.length - refused.length,
+        message: String(refused[0]?.["errorMessage"]),
+      };
+    };
+    const payer = bySameReason(0, 10);
+    t.ok(payer.settled >= 2 && payer.settled < 10, `the payer: ${payer.settled}`);
+    t.match(payer.message, /this payer/);
+    const payee = bySameReason(10, 30);
+    t.ok(payee.settled >= 5 && payee.settled < 20, `the payee: ${payee.settled}`);
+    t.match(payee.message, /this payee/);
+    const [fresh] = others;
+    if (!fresh) throw new Error("no payer");
+    const elsewhere = await signedPayment({ chain, payer: fresh, payTo: randomAddress() });
+    t.match(await post(app, "settle", elsewhere), { success: true });
+  },
+);
 
-t.test("a seller that never settles: several cancellations, and then none", async (t) => {
+t.test("a seller that never settles gets a limited number of cancellations", async (t) => {
   const made = await market(t, {
     env: { FORCED_CANCELS_PER_DAY: "3" },
     chainOptions: { blockTimeSeconds: 0.5 },
@@ -311,7 +339,7 @@ t.test("a seller that never settles: several cancellations, and then none", asyn
     );
   const canceled = fetches.filter(({ body }) => body["code"] === "upstream_error");
   const lapsing = fetches.filter(({ body }) => body["budgetReturnsAt"] !== undefined);
-  t.equal(canceled.length, 3, "what an honest mishap needs");
+  t.equal(canceled.length, 3, "the configured number of cancellations");
   t.equal(lapsing.length, ROUNDS * 10 - 3);
   t.match(lapsing[0], {
     status: 504,
@@ -320,14 +348,14 @@ t.test("a seller that never settles: several cancellations, and then none", asyn
   const { rows } = await database.pool.query<{ count: number }>(
     "SELECT count(*)::int AS count FROM settlement_transactions WHERE action = 'cancel'",
   );
-  t.same(rows, [{ count: 3 }], "no more than these, however many fetches");
+  t.same(rows, [{ count: 3 }], "no more than these, whatever the number of fetches");
   const owned = await database.pool.query<{ used: string }>(
     "SELECT used::text FROM gas_accounts g JOIN agents a ON g.account = 'owner:' || a.owner_id WHERE a.id = $1",
     [agent.id],
   );
-  t.ok(BigInt(owned.rows[0]?.used ?? 0) > 0n, "and the owner's gas account has them");
+  t.ok(BigInt(owned.rows[0]?.used ?? 0) > 0n, "they are charged to the owner's gas account");
   await expectGasIsAccounted(t, database.pool);
-  // The authorizations run out; what was set aside for the others returns, budget and gas both.
+  // The authorizations expire: the held amounts of the others are released, in budget and gas.
   await database.pool.query("UPDATE payments SET updated_at = now() WHERE agent_id = $1", [
     agent.id,
   ]);

@@ -1,4 +1,5 @@
-// Goal: what is for play exists on one machine only: production boots without none of it, a page of somebody else cannot reach it, and neither can an agent's fetch.
+// Goal: local mode is reachable only from its own machine: production starts without it, other websites cannot
+// reach it (DNS rebinding), and neither can an agent's fetch.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { request } from "node:http";
@@ -18,7 +19,7 @@ const ROOT = dirname(dirname(dirname(new URL(import.meta.url).pathname)));
 const READY = "Ctrl-C stops everything.";
 await prepare((line) => t.comment(line), [ensureServerBuild]);
 
-/** The real process with this environment and no other. */
+/** Starts the real process with only this environment. */
 function start(t: Test, env: Record<string, string>) {
   const dataDir = mkdtempSync(join(tmpdir(), "purser-mode-"));
   const child = spawn(process.execPath, ["server/start.mjs", "--built"], {
@@ -31,7 +32,7 @@ function start(t: Test, env: Record<string, string>) {
     stream.on("data", (chunk: Buffer) => (output += chunk.toString()));
   const ended = once(child, "exit").then(([code]) => code as number);
   t.teardown(async () => {
-    // In production nothing of it is left: it need not take its time.
+    // Nothing of a production process has to be cleaned up, so it can be killed.
     if (child.exitCode === null)
       child.kill(env["PURSER_MODE"] === "production" ? "SIGKILL" : "SIGTERM");
     await ended;
@@ -45,14 +46,14 @@ function start(t: Test, env: Record<string, string>) {
   return { ended, ready, output: () => output, dataDir };
 }
 
-/** With any Host header, as a rebound name would send it. */
+/** Sends any Host header, as in DNS rebinding. */
 function asHost(
   port: number,
   path: string,
   host: string | undefined,
 ): Promise<{ status: number; body: string }> {
   return new Promise((resolve, reject) => {
-    const asked = request(
+    const sent = request(
       {
         host: "127.0.0.1",
         port,
@@ -66,11 +67,11 @@ function asHost(
         response.on("end", () => resolve({ status: response.statusCode ?? 0, body }));
       },
     );
-    asked.on("error", reject).end();
+    sent.on("error", reject).end();
   });
 }
 
-t.test("production with something missing does not boot, and names all of it", async (t) => {
+t.test("production with missing settings does not start, and names all of them", async (t) => {
   for (const env of [
     { PURSER_MODE: "production" },
     { PURSER_MODE: "production", NODE_ENV: "development" },
@@ -97,7 +98,7 @@ t.test("production has no faucet, demo wallet, local route or open metrics", asy
   const port = await freePort();
   const { ready } = start(t, {
     PURSER_MODE: "production",
-    // What decided once.
+    // Must not override the mode.
     NODE_ENV: "development",
     PORT: String(port),
     DATABASE_URL: database.url,
@@ -110,16 +111,16 @@ t.test("production has no faucet, demo wallet, local route or open metrics", asy
   for (const path of ["/api/local/info", "/api/local/faucet", "/metrics"])
     t.equal((await asHost(port, path, "localhost")).status, 404, path);
   const info = await asHost(port, "/api/info", "any.example");
-  t.equal(info.status, 200, "behind a proxy the name is its business");
+  t.equal(info.status, 200, "behind a proxy any host name is accepted");
   t.match(JSON.parse(info.body), { localWorld: false });
   for (const host of ["shop/dear?q=", "user@shop", "shop:80:80", "a b", ""]) {
     const refused = await asHost(port, "/api/info", host);
-    t.equal(refused.status, 400, `a Host that is none: ${host}`);
+    t.equal(refused.status, 400, `an invalid Host header: ${host}`);
     t.match(JSON.parse(refused.body), { code: "bad_request" });
   }
 });
 
-t.test("a local world answers to its own names only", async (t) => {
+t.test("local mode accepts only its own host names", async (t) => {
   const port = await freePort();
   const { ready } = start(t, { PORT: String(port), NODE_ENV: "production" });
   await ready;
@@ -146,7 +147,7 @@ t.test("a local world answers to its own names only", async (t) => {
       t.equal(status, 421, `${host} ${path}`);
       t.match(JSON.parse(body), { code: "host_not_allowed" });
     }
-  t.equal((await asHost(port, "/api/local/info", undefined)).status, 400, "no name at all");
+  t.equal((await asHost(port, "/api/local/info", undefined)).status, 400, "no Host header");
 });
 
 t.test("an agent's fetch cannot read the demo key or use the faucet", async (t) => {
@@ -161,8 +162,8 @@ t.test("an agent's fetch cannot read the demo key or use the faucet", async (t) 
   });
   const { app, config, baseUrl } = world;
   const direct = await fetch(`${baseUrl}/api/local/info`);
-  t.match(await direct.text(), demoKey, "the web app's own page may");
-  // Its Host header is checked as well when nothing listens: this one is injected.
+  t.match(await direct.text(), demoKey, "the web app's own page can");
+  // The Host header is also checked without a listening server: this request is injected.
   const rebound = await app.inject({ url: "/api/local/info", headers: { host: "evil.example" } });
   t.equal(rebound.statusCode, 421);
   const agent = await createAgent(world, await signIn(world));
@@ -216,12 +217,12 @@ t.test("an agent's fetch cannot read the demo key or use the faucet", async (t) 
       body: { address: testAccount(9).address },
     },
   });
-  t.notMatch(minted.body, /"amount":"100"/, "nor the faucet");
+  t.notMatch(minted.body, /"amount":"100"/, "nor use the faucet");
   const free = await app.inject({
     method: "POST",
     url: "/api/agents/x402-fetch",
     headers: agent.headers,
     payload: { url: `${baseUrl}/api/health` },
   });
-  t.equal(free.statusCode, 200, "our own origin is reachable as such");
+  t.equal(free.statusCode, 200, "other routes of Purser's own origin are reachable");
 });

@@ -1,4 +1,5 @@
-// Goal: nothing a caller says chooses what its requests are counted for, and limits on what moves money hold for all replicas together.
+// Goal: a caller cannot choose the rate-limit bucket of its requests, and limits on payments hold across all
+// replicas.
 import t, { type Test } from "tap";
 import { createApiKey } from "../../server/plugins/auth/api-keys.ts";
 import { createSessionToken } from "../../server/plugins/auth/sessions.ts";
@@ -6,7 +7,7 @@ import { testApp, type TestApp } from "../helpers/app.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";
 
 type Headers = Record<string, string | string[]>;
-interface Asked {
+interface TestRequest {
   method?: "GET" | "POST";
   url: string;
   headers?: Headers;
@@ -14,21 +15,23 @@ interface Asked {
   payload?: object;
 }
 
-const ask = async ({ app }: Pick<TestApp, "app">, { from = "192.0.2.1", ...asked }: Asked) =>
-  app.inject({ method: "GET", ...asked, remoteAddress: from });
+const send = async (
+  { app }: Pick<TestApp, "app">,
+  { from = "192.0.2.1", ...request }: TestRequest,
+) => app.inject({ method: "GET", ...request, remoteAddress: from });
 
-/** A bucket's worth, and what it refilled since: a loaded machine takes its time. */
+/** A full bucket, and its refill since then: a loaded machine may be slow. */
 const mostOf = (limit: number, sinceMs: number): number =>
   limit + 1 + Math.ceil((limit * (performance.now() - sinceMs)) / 60_000);
 
-/** How many of these were answered with this status. */
+/** The number of responses per status. */
 const statuses = (answers: { statusCode: number }[]): Record<string, number> => {
   const counts: Record<string, number> = {};
   for (const { statusCode } of answers) counts[statusCode] = (counts[statusCode] ?? 0) + 1;
   return counts;
 };
 
-/** Queries the database was asked while this ran. */
+/** The number of API key queries while `work` runs. */
 async function queriesOf({ app }: TestApp, work: () => Promise<unknown>): Promise<number> {
   const { pool } = app;
   const original = pool.query.bind(pool) as (...args: unknown[]) => unknown;
@@ -42,123 +45,141 @@ async function queriesOf({ app }: TestApp, work: () => Promise<unknown>): Promis
   return count;
 }
 
-t.test("before authentication the address is the bucket, whatever else is said", async (t) => {
-  const world = await testApp(t, { env: { RATE_LIMITS: "address=40,unproven=30" } });
-  const spellings = (index: number): Headers[] => [
-    { authorization: `Bearer x${index}` },
-    { authorization: `bearer   x${index}` },
-    { Authorization: `BEARER\tx${index}` },
-    { cookie: `a=${index}; purser_session=${index}` },
-    { cookie: [`a=${index}`, `b=${index}`] },
-    { "x-forwarded-for": `198.51.100.${index}`, "x-real-ip": `198.51.100.${index}` },
-    { forwarded: `for=198.51.100.${index}`, "user-agent": `agent ${index}` },
-  ];
-  const sinceMs = performance.now();
-  const answers = [];
-  for (let index = 0; index < 30; index += 1)
-    for (const headers of spellings(index))
-      answers.push(await ask(world, { url: "/api/health", headers }));
-  t.ok(
-    (statuses(answers)["200"] ?? 0) <= mostOf(40, sinceMs),
-    `${statuses(answers)["200"]} of 210 passed a limit of 40`,
-  );
-  const last = answers.at(-1);
-  t.equal(last?.json<{ code: string }>().code, "rate_limited");
-  t.match(last?.headers["retry-after"], /^[1-9][0-9]*$/);
-  t.match(last?.headers, { "ratelimit-limit": "40", "ratelimit-remaining": "0" });
-  t.equal((await ask(world, { url: "/api/health", from: "192.0.2.2" })).statusCode, 200);
-
-  await t.test("refused requests without a credential count, too", async (t) => {
+t.test(
+  "before authentication the bucket is the IP address, whatever the headers contain",
+  async (t) => {
+    const world = await testApp(t, { env: { RATE_LIMITS: "address=40,unproven=30" } });
+    const spellings = (index: number): Headers[] => [
+      { authorization: `Bearer x${index}` },
+      { authorization: `bearer   x${index}` },
+      { Authorization: `BEARER\tx${index}` },
+      { cookie: `a=${index}; purser_session=${index}` },
+      { cookie: [`a=${index}`, `b=${index}`] },
+      { "x-forwarded-for": `198.51.100.${index}`, "x-real-ip": `198.51.100.${index}` },
+      { forwarded: `for=198.51.100.${index}`, "user-agent": `agent ${index}` },
+    ];
     const sinceMs = performance.now();
-    const refused = [];
-    for (let index = 0; index < 60; index += 1)
-      refused.push(
-        await ask(world, {
-          url: index % 2 ? "/api/agents/me" : "/api/auth/session",
-          from: "192.0.2.3",
-        }),
-      );
-    t.ok((statuses(refused)["401"] ?? 0) <= mostOf(40, sinceMs), JSON.stringify(statuses(refused)));
-  });
-
-  await t.test("an IPv6 network of 64 bits is one address; mapped IPv4 is IPv4", async (t) => {
-    const sinceMs = performance.now();
-    const many = [];
-    for (let index = 0; index < 60; index += 1)
-      many.push(
-        await ask(world, { url: "/api/health", from: `2001:db8:0:7::${index.toString(16)}` }),
-      );
-    t.ok((statuses(many)["200"] ?? 0) <= mostOf(40, sinceMs), JSON.stringify(statuses(many)));
-    t.equal((await ask(world, { url: "/api/health", from: "2001:db8:0:8::1" })).statusCode, 200);
-    const dressed = [];
-    for (let index = 0; index < 100; index += 1)
-      dressed.push(
-        await ask(world, {
-          url: "/api/health",
-          from: index % 2 ? "192.0.2.6" : "::ffff:192.0.2.6",
-        }),
-      );
-    t.ok((statuses(dressed)["200"] ?? 0) <= mostOf(40, sinceMs), JSON.stringify(statuses(dressed)));
-  });
-
-  await t.test("unknown credentials are counted before the database is asked", async (t) => {
-    const sinceMs = performance.now();
-    const guess = (from: string) =>
-      ask(world, {
-        url: "/api/agents/me",
-        headers: { authorization: `Bearer ${createApiKey().apiKey}` },
-        from,
-      });
-    const queries = await queriesOf(world, async () => {
-      const guesses = await Promise.all(Array.from({ length: 400 }, () => guess("192.0.2.4")));
-      t.ok(
-        (statuses(guesses)["401"] ?? 0) <= mostOf(30, sinceMs),
-        JSON.stringify(statuses(guesses)),
-      );
-    });
-    t.ok(queries <= mostOf(30, sinceMs), `${queries} statements for 400 guesses`);
-    const sessions = await Promise.all(
-      Array.from({ length: 60 }, () =>
-        ask(world, {
-          url: "/api/auth/session",
-          headers: { cookie: `purser_session=${createSessionToken()}` },
-          from: "192.0.2.5",
-        }),
-      ),
-    );
+    const answers = [];
+    for (let index = 0; index < 30; index += 1)
+      for (const headers of spellings(index))
+        answers.push(await send(world, { url: "/api/health", headers }));
     t.ok(
-      (statuses(sessions)["401"] ?? 0) <= mostOf(30, sinceMs),
-      JSON.stringify(statuses(sessions)),
+      (statuses(answers)["200"] ?? 0) <= mostOf(40, sinceMs),
+      `${statuses(answers)["200"]} of 210 passed a limit of 40`,
     );
-  });
-});
+    const last = answers.at(-1);
+    t.equal(last?.json<{ code: string }>().code, "rate_limited");
+    t.match(last?.headers["retry-after"], /^[1-9][0-9]*$/);
+    t.match(last?.headers, { "ratelimit-limit": "40", "ratelimit-remaining": "0" });
+    t.equal((await send(world, { url: "/api/health", from: "192.0.2.2" })).statusCode, 200);
 
-t.test("after authentication the agent is the bucket, from any address, by any key", async (t) => {
-  const world = await testApp(t, { env: { RATE_LIMITS: "agent=30,unproven=20" } });
-  const owner = await signIn(world);
-  const agent = await createAgent(world, owner);
-  const other = await createAgent(world, owner);
-  const me = (apiKey: string, index: number) =>
-    ask(world, {
-      url: "/api/agents/me",
-      headers: {
-        authorization: `${index % 2 ? "Bearer" : "bearer"} ${" ".repeat(index % 5)}${apiKey}`,
-      },
-      from: `198.51.100.${index}`,
+    await t.test("refused requests without a credential count too", async (t) => {
+      const sinceMs = performance.now();
+      const refused = [];
+      for (let index = 0; index < 60; index += 1)
+        refused.push(
+          await send(world, {
+            url: index % 2 ? "/api/agents/me" : "/api/auth/session",
+            from: "192.0.2.3",
+          }),
+        );
+      t.ok(
+        (statuses(refused)["401"] ?? 0) <= mostOf(40, sinceMs),
+        JSON.stringify(statuses(refused)),
+      );
     });
-  const sinceMs = performance.now();
-  const answers = [];
-  for (let index = 0; index < 100; index += 1) answers.push(await me(agent.apiKey, index));
-  t.ok((statuses(answers)["200"] ?? 0) <= mostOf(30, sinceMs), JSON.stringify(statuses(answers)));
-  t.equal((await me(other.apiKey, 1)).statusCode, 200, "another agent has its own");
-});
 
-t.test("a facilitator's merchant is the bucket", async (t) => {
+    await t.test(
+      "an IPv6 /64 network counts as one address; mapped IPv4 counts as IPv4",
+      async (t) => {
+        const sinceMs = performance.now();
+        const many = [];
+        for (let index = 0; index < 60; index += 1)
+          many.push(
+            await send(world, { url: "/api/health", from: `2001:db8:0:7::${index.toString(16)}` }),
+          );
+        t.ok((statuses(many)["200"] ?? 0) <= mostOf(40, sinceMs), JSON.stringify(statuses(many)));
+        t.equal(
+          (await send(world, { url: "/api/health", from: "2001:db8:0:8::1" })).statusCode,
+          200,
+        );
+        const dressed = [];
+        for (let index = 0; index < 100; index += 1)
+          dressed.push(
+            await send(world, {
+              url: "/api/health",
+              from: index % 2 ? "192.0.2.6" : "::ffff:192.0.2.6",
+            }),
+          );
+        t.ok(
+          (statuses(dressed)["200"] ?? 0) <= mostOf(40, sinceMs),
+          JSON.stringify(statuses(dressed)),
+        );
+      },
+    );
+
+    await t.test("unknown credentials are counted before the database is queried", async (t) => {
+      const sinceMs = performance.now();
+      const guess = (from: string) =>
+        send(world, {
+          url: "/api/agents/me",
+          headers: { authorization: `Bearer ${createApiKey().apiKey}` },
+          from,
+        });
+      const queries = await queriesOf(world, async () => {
+        const guesses = await Promise.all(Array.from({ length: 400 }, () => guess("192.0.2.4")));
+        t.ok(
+          (statuses(guesses)["401"] ?? 0) <= mostOf(30, sinceMs),
+          JSON.stringify(statuses(guesses)),
+        );
+      });
+      t.ok(queries <= mostOf(30, sinceMs), `${queries} statements for 400 guesses`);
+      const sessions = await Promise.all(
+        Array.from({ length: 60 }, () =>
+          send(world, {
+            url: "/api/auth/session",
+            headers: { cookie: `purser_session=${createSessionToken()}` },
+            from: "192.0.2.5",
+          }),
+        ),
+      );
+      t.ok(
+        (statuses(sessions)["401"] ?? 0) <= mostOf(30, sinceMs),
+        JSON.stringify(statuses(sessions)),
+      );
+    });
+  },
+);
+
+t.test(
+  "after authentication the bucket is the agent, from any address and with any key",
+  async (t) => {
+    const world = await testApp(t, { env: { RATE_LIMITS: "agent=30,unproven=20" } });
+    const owner = await signIn(world);
+    const agent = await createAgent(world, owner);
+    const other = await createAgent(world, owner);
+    const me = (apiKey: string, index: number) =>
+      send(world, {
+        url: "/api/agents/me",
+        headers: {
+          authorization: `${index % 2 ? "Bearer" : "bearer"} ${" ".repeat(index % 5)}${apiKey}`,
+        },
+        from: `198.51.100.${index}`,
+      });
+    const sinceMs = performance.now();
+    const answers = [];
+    for (let index = 0; index < 100; index += 1) answers.push(await me(agent.apiKey, index));
+    t.ok((statuses(answers)["200"] ?? 0) <= mostOf(30, sinceMs), JSON.stringify(statuses(answers)));
+    t.equal((await me(other.apiKey, 1)).statusCode, 200, "another agent has a separate bucket");
+  },
+);
+
+t.test("the bucket of a facilitator request is the merchant's key", async (t) => {
   const world = await testApp(t, {
     env: { RATE_LIMITS: "verify=30", FACILITATOR_API_KEYS: "merchant-one,merchant-two" },
   });
   const verify = (key: string, index: number) =>
-    ask(world, {
+    send(world, {
       method: "POST",
       url: "/api/x402/verify",
       headers: { authorization: `Bearer ${key}`, cookie: `a=${index}` },
@@ -172,7 +193,7 @@ t.test("a facilitator's merchant is the bucket", async (t) => {
   t.equal((await verify("merchant-two", 1)).statusCode, 200);
 });
 
-t.test("with two replicas a limit on what moves money is one limit", async (t) => {
+t.test("two replicas share the limits on payments", async (t) => {
   const LIMIT = 120;
   const env = { RATE_LIMITS: `spend=${LIMIT},verify=${LIMIT},sign-in=${LIMIT}` };
   const first = await testApp(t, { env });
@@ -182,15 +203,15 @@ t.test("with two replicas a limit on what moves money is one limit", async (t) =
   const agent = await createAgent(first, owner);
   const startedMs = performance.now();
 
-  const rush = async (t: Test, name: string, asked: Asked) => {
+  const rush = async (t: Test, name: string, request: TestRequest) => {
     const beganMs = performance.now();
     const answers = await Promise.all(
-      Array.from({ length: 400 }, (_, index) => ask(index % 2 ? first : second, asked)),
+      Array.from({ length: 400 }, (_, index) => send(index % 2 ? first : second, request)),
     );
     const seconds = Math.ceil((performance.now() - beganMs) / 1000);
     const refused = statuses(answers)["429"] ?? 0;
     const passed = answers.length - refused;
-    // What the bucket refilled meanwhile, and what one process still held when the other asked last.
+    // The refill meanwhile, and the rest of a lease that one process still held.
     t.ok(passed <= LIMIT + 2 * (seconds + 1), `${name}: ${passed} of 400 passed in ${seconds} s`);
     t.ok(passed >= LIMIT - 2 * 8, `${name}: ${passed} passed`);
     for (const { statusCode, headers } of answers) {
@@ -212,7 +233,7 @@ t.test("with two replicas a limit on what moves money is one limit", async (t) =
 });
 
 t.test(
-  "a busy caller's verify waits for no statement, and works while the database is away",
+  "a busy caller's verify waits for no query, and works while the database is down",
   async (t) => {
     const world = await testApp(t);
     const { app } = world;
@@ -223,14 +244,14 @@ t.test(
       if (JSON.stringify(args[0]).includes("rate-lease")) leases += 1;
       return original(...args);
     }) as never;
-    const verify = () => ask(world, { method: "POST", url: "/api/x402/verify", payload: {} });
+    const verify = () => send(world, { method: "POST", url: "/api/x402/verify", payload: {} });
     for (let index = 0; index < 2_000; index += 1)
       t.equal((await verify()).statusCode === 200, true);
     t.ok(leases <= 25, `${leases} leases for 2,000 requests`);
     pool.query = () => Promise.reject(new Error("the database is away"));
     const answers = await Promise.all(
       Array.from({ length: 20 }, (_, index) =>
-        ask(world, {
+        send(world, {
           method: "POST",
           url: "/api/x402/verify",
           payload: {},
@@ -243,9 +264,9 @@ t.test(
   },
 );
 
-t.test("buckets that are full again are forgotten", async (t) => {
+t.test("full buckets are deleted", async (t) => {
   const { app, database } = await testApp(t);
-  await ask({ app }, { url: "/api/auth/nonce" });
+  await send({ app }, { url: "/api/auth/nonce" });
   const count = async () =>
     (await database.pool.query<{ count: string }>("SELECT count(*) FROM rate_buckets")).rows[0]
       ?.count;

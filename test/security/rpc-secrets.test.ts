@@ -1,4 +1,5 @@
-// Goal: an RPC endpoint's key, wherever its URL holds it and however the endpoint fails, is in no log line, answer, metric or readiness part.
+// Goal: the key of an RPC endpoint, in any part of its URL and with any failure of the endpoint, is in no log line,
+// response, metric or readiness part.
 import { createServer, type ServerResponse } from "node:http";
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
@@ -20,7 +21,7 @@ const token = (): string => randomBytes(12).toString("hex");
 const secrets = { path: token(), query: token(), user: token(), password: `p/${token()}+` };
 
 type Trouble = (response: ServerResponse, url: string) => void;
-/** Each of these repeats what it was asked, as nodes and gateways do. */
+/** Each failure repeats the request's URL or key, as nodes and gateways do. */
 const TROUBLES: Record<string, Trouble | "down"> = {
   "401": (response, url) =>
     response.writeHead(401).end(JSON.stringify({ error: `bad key in ${url}` })),
@@ -46,44 +47,41 @@ const TROUBLES: Record<string, Trouble | "down"> = {
   down: "down",
 };
 
-t.test(
-  "an answer that never ends is cut, and what cannot be asked leaves nothing behind",
-  async (t) => {
-    let sentBytes = 0;
-    const flood = createServer((_request, response) => {
-      const chunk = Buffer.alloc(1_048_576, " ");
-      const more = (): void => {
-        while (!response.destroyed && response.write(chunk)) sentBytes += chunk.length;
-        sentBytes += chunk.length;
-      };
-      response.on("drain", more);
-      more();
-    });
-    flood.listen(0, "127.0.0.1");
-    await once(flood, "listening");
-    t.teardown(() => void flood.close());
-    const { port } = flood.address() as AddressInfo;
-    const url = `http://127.0.0.1:${port}`;
-    const rpc = new ChainRpc({ urls: [url], timeoutMs: 20_000 });
-    t.teardown(() => rpc.close());
-    const error = await rpc.call("eth_chainId", []).catch((reason: unknown) => reason);
-    t.match(inspect(error), /UND_ERR_RES_EXCEEDED_MAX_SIZE/, "not by its time");
-    t.ok(sentBytes < 128 * 1_048_576, `${sentBytes} bytes`);
+t.test("an endless response is aborted, and a failed request leaves no timer behind", async (t) => {
+  let sentBytes = 0;
+  const flood = createServer((_request, response) => {
+    const chunk = Buffer.alloc(1_048_576, " ");
+    const more = (): void => {
+      while (!response.destroyed && response.write(chunk)) sentBytes += chunk.length;
+      sentBytes += chunk.length;
+    };
+    response.on("drain", more);
+    more();
+  });
+  flood.listen(0, "127.0.0.1");
+  await once(flood, "listening");
+  t.teardown(() => void flood.close());
+  const { port } = flood.address() as AddressInfo;
+  const url = `http://127.0.0.1:${port}`;
+  const rpc = new ChainRpc({ urls: [url], timeoutMs: 20_000 });
+  t.teardown(() => rpc.close());
+  const error = await rpc.call("eth_chainId", []).catch((reason: unknown) => reason);
+  t.match(inspect(error), /UND_ERR_RES_EXCEEDED_MAX_SIZE/, "aborted by its size, not by a timeout");
+  t.ok(sentBytes < 128 * 1_048_576, `${sentBytes} bytes`);
 
-    const timers = (): number =>
-      process.getActiveResourcesInfo().filter((what) => what === "Timeout").length;
-    const agent = new Agent();
-    t.teardown(() => agent.close());
-    const broken = { dispatch: () => assert.fail("out of order") } as unknown as Agent;
-    const before = timers();
-    const patience = { budgetMs: 60_000 };
-    await t.rejects(postJson(agent, url, { value: 1n }, patience), { message: /BigInt/ });
-    await t.rejects(postJson(broken, url, {}, patience), { message: /out of order/ });
-    t.equal(timers(), before, "no timer waits for it");
-  },
-);
+  const timers = (): number =>
+    process.getActiveResourcesInfo().filter((what) => what === "Timeout").length;
+  const agent = new Agent();
+  t.teardown(() => agent.close());
+  const broken = { dispatch: () => assert.fail("out of order") } as unknown as Agent;
+  const before = timers();
+  const patience = { budgetMs: 60_000 };
+  await t.rejects(postJson(agent, url, { value: 1n }, patience), { message: /BigInt/ });
+  await t.rejects(postJson(broken, url, {}, patience), { message: /out of order/ });
+  t.equal(timers(), before, "no timer is left");
+});
 
-t.test("through the whole service", async (t) => {
+t.test("in the whole service", async (t) => {
   let trouble: Trouble | undefined;
   let target = "";
   let credentials: string | undefined;
@@ -120,7 +118,7 @@ t.test("through the whole service", async (t) => {
   t.equal(
     credentials,
     `Basic ${Buffer.from(`${secrets.user}:${secrets.password}`).toString("base64")}`,
-    "the URL's user is who we call as",
+    "the URL's credentials are sent as basic authentication",
   );
   const owner = await signIn(world);
   const payee = chain.accounts[0]?.address ?? "0x";
@@ -141,7 +139,7 @@ t.test("through the whole service", async (t) => {
       gateway.close();
     } else trouble = how;
     const body = await signedPayment({ chain, payer, payTo: payee });
-    const asked = [
+    const requests = [
       { url: "/api/ready" },
       { url: "/api/info" },
       { url: "/metrics", headers: { authorization: `Bearer ${METRICS_TOKEN}` } },
@@ -158,26 +156,26 @@ t.test("through the whole service", async (t) => {
       { method: "POST" as const, url: "/api/x402/verify", payload: body },
       { method: "POST" as const, url: "/api/x402/settle", payload: body },
     ];
-    const answers = await Promise.all(asked.map((one) => app.inject(one)));
+    const answers = await Promise.all(requests.map((one) => app.inject(one)));
     for (const [index, answer] of answers.entries())
       watch.see(
-        `${name}: answer of ${asked[index]?.url}`,
+        `${name}: answer of ${requests[index]?.url}`,
         JSON.stringify(answer.headers) + answer.body,
       );
     t.ok(
       answers.some(({ statusCode }) => statusCode >= 500),
-      `${name} is trouble`,
+      `${name} causes an error`,
     );
   }
   watch.see("logs", logs.join("\n"));
   t.ok(
     logs.some((line) => line.includes("RPC endpoint 1 did not answer")),
-    "the failures are in the log",
+    "the failures are logged",
   );
   t.same(watch.leaks(), []);
 });
 
-t.test("in the errors themselves, before any log", async (t) => {
+t.test("in error objects, before they are logged", async (t) => {
   const url = "https://user:pa%2Fss@rpc.example/v2/abcdef0123456789?key=0123456789abcdef";
   const hide = hideSecrets(secretsOfUrl(url));
   const cause = Object.assign(new Error(`fetch ${url} failed`), {
@@ -189,7 +187,7 @@ t.test("in the errors themselves, before any log", async (t) => {
     new AggregateError([cause], `of key=0123456789abcdef`, { cause }),
     hide,
   );
-  const told = [
+  const texts = [
     error.message,
     error.stack,
     cause.message,
@@ -198,13 +196,13 @@ t.test("in the errors themselves, before any log", async (t) => {
     ...cause.metaMessages,
     cause.url,
   ].join("\n");
-  t.notMatch(told, /abcdef0123456789|0123456789abcdef|pa%2Fss|pa\/ss/);
-  t.match(told, "[secret]");
+  t.notMatch(texts, /abcdef0123456789|0123456789abcdef|pa%2Fss|pa\/ss/);
+  t.match(texts, "[secret]");
   const plain = hideSecrets(secretsOfUrl("https://arb1.arbitrum.io/rpc"));
   t.equal(
     plain("arbitrum /rpc is a rpc"),
     "arbitrum [secret] is a rpc",
-    "whole paths only, no words",
+    "only whole paths are replaced",
   );
   t.equal(
     hideSecrets(secretsOfUrl("http://127.0.0.1:8545"))("http://127.0.0.1:8545/"),

@@ -1,4 +1,5 @@
-// Goal: who sends slowly, and who takes no answer, is cut and counted, while others are served. All their kinds: slow-sockets.
+// Goal: clients that send slowly or do not read their responses (slowloris) are disconnected and counted, while
+// others are served. All variants are in slow-sockets.
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
@@ -9,7 +10,7 @@ import { testApp } from "../helpers/app.ts";
 import { gateAt } from "../helpers/gate.ts";
 import { until } from "../helpers/until.ts";
 
-/** Real time is the subject; how much later a busy machine notices does not matter. */
+/** Real time is the subject; how late a busy machine notices does not matter. */
 const TIMEOUT_MS = 400;
 const HANGS_MS = 60_000;
 
@@ -23,15 +24,15 @@ async function open(t: Test, options: { allowHalfOpen?: boolean } = {}): Promise
   return socket;
 }
 
-/** Others are. Where the machine stands still for too long, a request of theirs is late, too. */
+/** Whether other clients are served. On a stalled machine, their requests may time out too. */
 const isServed = async (): Promise<boolean> => {
   const answer = await fetch(`${world.baseUrl}/api/health`).catch(() => undefined);
   await answer?.arrayBuffer().catch(() => undefined);
   return answer?.status === 200;
 };
 
-t.test("a body that comes a byte at a time", async (t) => {
-  // One of them does not stop when it has been refused.
+t.test("a body sent byte by byte", async (t) => {
+  // The first one keeps sending after it was refused.
   const senders = await Promise.all([
     open(t, { allowHalfOpen: true }),
     ...Array.from({ length: 4 }, () => open(t)),
@@ -58,7 +59,7 @@ t.test("a body that comes a byte at a time", async (t) => {
   await until(isServed, HANGS_MS);
 });
 
-t.test("answers that nobody takes", async (t) => {
+t.test("responses that are not read", async (t) => {
   const cutCount = async (): Promise<number> => {
     const metric = world.app.metrics.getSingleMetric("purser_connections_cut_total");
     const { values } = (await metric?.get()) ?? { values: [] };
@@ -67,17 +68,17 @@ t.test("answers that nobody takes", async (t) => {
   const before = await cutCount();
   const socket = await open(t);
   socket.pause();
-  // More than the buffers below hold.
+  // More than the socket buffers hold.
   socket.write("GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(100));
   await until(async () => (await cutCount()) > before, HANGS_MS);
   await until(isServed, HANGS_MS);
-  // A paused socket notices its end when it reads again.
+  // A paused socket notices its end only when it reads again.
   socket.resume();
   await until(() => socket.closed, HANGS_MS);
 });
 
 t.test(
-  "connections that send no whole request do not hold up the stop; a whole one is answered",
+  "connections without a complete request do not delay the shutdown; a complete one gets its response",
   async (t) => {
     const sockets = await Promise.all(Array.from({ length: 3 }, () => open(t)));
     for (const socket of sockets) socket.resume();
@@ -91,7 +92,7 @@ t.test(
     const connections = promisify(world.app.server.getConnections.bind(world.app.server));
     await until(async () => (await connections()) >= sockets.length, HANGS_MS);
     const arrived = once(world.app.server, "request");
-    // Their time is not over when the stop begins: from then on Node does not look at them.
+    // Their timeouts are not over when the shutdown begins, and from then on Node does not enforce them.
     head?.write("GET /api/health HTTP/1.1\r\nHost: localhost\r\nX-A: ");
     body?.write(
       "POST /api/x402/verify HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{",
@@ -102,7 +103,7 @@ t.test(
     await gate.open();
     t.ok(await Promise.race([stopped, delay(HANGS_MS, false, { ref: false })]), "it stops");
     await until(() => whole.closed, HANGS_MS);
-    // Where this took longer than a statement may, it is a refusal.
+    // 503 if this took longer than a statement may.
     t.match(answer, /^HTTP\/1\.1 (200|503) /);
   },
 );

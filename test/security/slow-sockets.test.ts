@@ -1,4 +1,5 @@
-// Goal: whoever sends or reads slowly, opens many connections or speaks no HTTP is cut in time, and told why where that is possible.
+// Goal: clients that send or read slowly, open many connections or do not speak HTTP are disconnected in time, with
+// an error response where possible.
 // Tier: full (follows real block times or socket timeouts).
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
@@ -11,10 +12,10 @@ import { signIn } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
 
 const TIMEOUT_MS = 1_000;
-/** 300 of them were once open after six minutes, and a stop took 70 s. */
+/** Without the limits, 300 of them were open after six minutes, and a shutdown took 70 s. */
 const HANGS_MS = 30_000;
 
-/** A bare socket: what it got so far, and when it ended. */
+/** A raw socket with the text it received and a promise of its end. */
 async function open(t: Test, { config }: TestApp) {
   const socket = connect(config.port, "127.0.0.1");
   t.teardown(() => socket.destroy());
@@ -29,13 +30,13 @@ async function open(t: Test, { config }: TestApp) {
 const within = (ended: Promise<boolean>, ms = HANGS_MS): Promise<boolean> =>
   Promise.race([ended, delay(ms, false, { ref: false })]);
 
-/** Sends a byte now and then, for ever. */
+/** Sends a byte every 100 ms, forever. */
 function drip(t: Test, socket: Socket): void {
   const timer = setInterval(() => socket.writable && socket.write(" "), 100);
   t.teardown(() => clearInterval(timer));
 }
 
-/** What every answer of ours says to browsers. */
+/** The security headers that every response has. */
 async function standingOf({ baseUrl }: TestApp): Promise<string[]> {
   const { headers } = await fetch(`${baseUrl}/api/health`);
   const names = [...headers.keys()].filter((name) => /^(cross|content-sec|vary|x-)/.test(name));
@@ -74,7 +75,7 @@ t.test("a slow sender", async (t) => {
   });
 
   await t.test(
-    "headers that never end are cut, also where the answer was given before the body",
+    "endless headers are cut, also when the response was sent before the body",
     async (t) => {
       const headers = await open(t, world);
       headers.socket.write("GET /api/health HTTP/1.1\r\nHost: localhost\r\nX-A: ");
@@ -86,11 +87,11 @@ t.test("a slow sender", async (t) => {
       t.ok(await within(headers.ended), "headers");
       t.ok(await within(refused.ended), "refused before its body");
       t.match(refused.text(), /^HTTP\/1.1 401 /);
-      t.ok(await within(silent.ended), "nothing at all");
+      t.ok(await within(silent.ended), "a silent connection");
     },
   );
 
-  await t.test("what is no HTTP is answered with a problem", async (t) => {
+  await t.test("anything but HTTP gets a problem response", async (t) => {
     const standing = await standingOf(world);
     t.ok(standing.length >= 10, `${standing.length} headers`);
     for (const [bytes, status, code] of [
@@ -122,7 +123,7 @@ t.test("a slow sender", async (t) => {
   });
 });
 
-t.test("connections of one address", async (t) => {
+t.test("connections per IP address", async (t) => {
   const world = await testApp(t, {
     listen: true,
     env: { CONNECTIONS_PER_ADDRESS: "20", TRUST_PROXY: "1" },
@@ -137,10 +138,10 @@ t.test("connections of one address", async (t) => {
   const served = () => all.filter((one) => one?.text().startsWith("HTTP/1.1 200")).length;
   const left = () => all.filter((one) => one?.socket.closed === false).length;
   await until(() => served() >= 20 && left() <= 20, HANGS_MS);
-  t.equal(served(), 20, "no more are served, whatever they claim to forward");
+  t.equal(served(), 20, "no more are served, whatever X-Forwarded-For contains");
   t.equal(left(), 20, "the others are cut");
   for (const one of all) one?.socket.destroy();
-  // Places are given back, once the server has noticed.
+  // Slots are released as soon as the server notices the end.
   await until(async () => {
     const later = await open(t, world);
     later.socket.write("GET /api/health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -148,7 +149,7 @@ t.test("connections of one address", async (t) => {
   }, HANGS_MS);
 });
 
-t.test("readers", async (t) => {
+t.test("slow readers", async (t) => {
   const world = await testApp(t, { listen: true, env: { REQUEST_TIMEOUT_MS: String(TIMEOUT_MS) } });
   const owner = await signIn(world);
   const { rows } = await world.database.pool.query<{ id: string }>("SELECT id FROM owners");
@@ -159,11 +160,11 @@ t.test("readers", async (t) => {
     return values.find(({ labels }) => labels["reason"] === "slow_reader")?.value ?? 0;
   };
 
-  await t.test("answers that nobody takes are cut", async (t) => {
+  await t.test("responses that are not read are cut", async (t) => {
     const { socket, ended } = await open(t, world);
     socket.pause();
-    const asked = "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(400);
-    socket.write(asked);
+    const requests = "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(400);
+    socket.write(requests);
     // A paused socket does not see its end before it reads again.
     await until(async () => (await cutCount()) > 0, HANGS_MS);
     t.equal(await cutCount(), 1);
@@ -171,27 +172,24 @@ t.test("readers", async (t) => {
     t.ok(await within(ended));
   });
 
-  await t.test(
-    "event streams that nobody reads are cut, and hold no more than they must",
-    async (t) => {
-      const { socket, ended } = await open(t, world);
-      socket.pause();
-      socket.write(
-        `GET /api/events HTTP/1.1\r\nHost: localhost\r\nCookie: ${owner.cookie}\r\nLast-Event-ID: 0-1\r\n\r\n`,
-      );
-      await world.database.pool.query(
-        `INSERT INTO events (owner_id, type, subject_id)
+  await t.test("event streams that are not read are cut, and buffer little", async (t) => {
+    const { socket, ended } = await open(t, world);
+    socket.pause();
+    socket.write(
+      `GET /api/events HTTP/1.1\r\nHost: localhost\r\nCookie: ${owner.cookie}\r\nLast-Event-ID: 0-1\r\n\r\n`,
+    );
+    await world.database.pool.query(
+      `INSERT INTO events (owner_id, type, subject_id)
        SELECT $1, 'agent', $2 || i || repeat('x', 4000) FROM generate_series(1, 5000) AS i`,
-        [ownerId, newId("agt")],
-      );
-      await until(async () => (await cutCount()) > 1, HANGS_MS);
-      t.equal(await cutCount(), 2);
-      socket.resume();
-      t.ok(await within(ended));
-    },
-  );
+      [ownerId, newId("agt")],
+    );
+    await until(async () => (await cutCount()) > 1, HANGS_MS);
+    t.equal(await cutCount(), 2);
+    socket.resume();
+    t.ok(await within(ended));
+  });
 
-  await t.test("streams per session are few, however fast they are asked for", async (t) => {
+  await t.test("streams per session are limited, however fast they are requested", async (t) => {
     const controllers = Array.from({ length: 30 }, () => new AbortController());
     const answers = await Promise.all(
       controllers.map(({ signal }) =>
@@ -202,7 +200,7 @@ t.test("readers", async (t) => {
     t.equal(refused.length, 18, "12 of 30 are open");
     t.match(refused[0]?.headers.get("retry-after"), /^[0-9]+$/);
     for (const controller of controllers) controller.abort();
-    // A place that was left is free at once.
+    // A released slot is free at once.
     await until(async () => {
       const controller = new AbortController();
       const answer = await fetch(`${world.baseUrl}/api/events`, {
@@ -215,7 +213,7 @@ t.test("readers", async (t) => {
   });
 });
 
-t.test("a cancelled event stream does not hold up the stop", async (t) => {
+t.test("a canceled event stream does not delay the shutdown", async (t) => {
   const world = await testApp(t, { listen: true });
   const owner = await signIn(world);
   for (let count = 0; count < 3; count += 1) {
@@ -226,10 +224,10 @@ t.test("a cancelled event stream does not hold up the stop", async (t) => {
     await reader?.read();
     await reader?.cancel();
   }
-  t.ok(await within(world.app.close().then(() => true)), "it was 70 s");
+  t.ok(await within(world.app.close().then(() => true)), "it took 70 s before");
 });
 
-t.test("a request that has begun when the stop begins is still answered", async (t) => {
+t.test("a request that began before the shutdown still gets its response", async (t) => {
   const world = await testApp(t, { listen: true });
   const silent = await open(t, world);
   const late = await open(t, world);
@@ -239,7 +237,7 @@ t.test("a request that has begun when the stop begins is still answered", async 
   );
   await arrived;
   const stopped = world.app.close().then(() => true);
-  t.ok(await within(silent.ended), "a connection that sent nothing is closed meanwhile");
+  t.ok(await within(silent.ended), "a silent connection is closed meanwhile");
   late.socket.write("}");
   t.ok(await within(late.ended));
   t.match(late.text(), /^HTTP\/1.1 200 [^]*"isValid":false/);

@@ -215,11 +215,11 @@ t.test("it is looked for until it is there, and said once", async (t) => {
   const chain = await testChain(t);
   code = (await chain.publicClient.getCode({ address: BATCHER_ADDRESS })) ?? "0x";
   await until(() => batcher.address === BATCHER_ADDRESS);
-  batcher.hear({ success: true, data: NO_ANSWERS });
+  batcher.checkProbe({ success: true, data: NO_ANSWERS });
   t.equal(batcher.address, BATCHER_ADDRESS);
   code = "0x";
   for (const answer of [undefined, { success: false, data: NO_ANSWERS }] as const) {
-    batcher.hear(answer);
+    batcher.checkProbe(answer);
     t.equal(batcher.address, undefined);
   }
   t.match(said.slice(1), [/no longer responds/], "what was seen in between may be said again");

@@ -22,7 +22,13 @@ t.before(async () => {
 
 t.jobs = 3;
 /** The others leave the rows as one of these does. */
-const EACH_STATE: FaultPoint[] = ["signed", "persisted", "broadcast", "before-final-write", "told"];
+const EACH_STATE: FaultPoint[] = [
+  "signed",
+  "persisted",
+  "broadcast",
+  "before-final-write",
+  "reported",
+];
 
 for (const point of isFullTier ? FAULT_POINTS : EACH_STATE) {
   t.test(`killed at "${point}", then started again`, { timeout: 90_000 }, async (t) => {

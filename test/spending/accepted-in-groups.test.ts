@@ -1,4 +1,5 @@
-// Goal: payments handed over in one statement fare as if each came alone: one whose reservation is gone takes no other with it.
+// Goal: settlements accepted in one SQL statement have the same results as one by one: a reservation that is gone
+// fails only its own request.
 import t from "tap";
 import { getAddress } from "viem";
 import { createPool, inTransaction, LOCK_TIMEOUT, TIMEOUTS } from "../../server/infra/db/pool.ts";
@@ -22,7 +23,7 @@ import { ASSET, CHAIN_ID, PAYEE, randomAddress, seedAgent } from "./guardrails-s
 import { randomNonce } from "../helpers/engine.ts";
 import { until } from "../helpers/until.ts";
 
-t.test("groups", async (t) => {
+t.test("accepting settlements in groups", async (t) => {
   const database = testDatabase(t);
   const pool = createPool((await database).url, { maxConnections: 5 });
   t.teardown(() => pool.end());
@@ -62,47 +63,50 @@ t.test("groups", async (t) => {
     (await pool.query<{ status: string }>("SELECT status FROM payments WHERE id = $1", [id]))
       .rows[0]?.status ?? "none";
 
-  await t.test("new, known, twice and watched ones each get their own answer", async (t) => {
-    const known = make();
-    const watched = make({ kind: "x402", agentId: agent.agentId, relay: false });
-    await acceptSettlements(pool, [known, watched]);
-    const fresh = make();
-    const again = { ...fresh, id: newId("pay") };
-    const attach = { ...watched, id: newId("pay"), relay: true, bodyHash: Buffer.alloc(32, 7) };
-    const other = { ...watched.authorization, to: randomAddress() };
-    const foreign = { ...attach, id: newId("pay"), authorization: other };
-    const answers = await acceptSettlements(pool, [
-      fresh,
-      { ...known, id: newId("pay") },
-      foreign,
-      attach,
-      again,
-      { ...attach, id: newId("pay") },
-    ]);
-    t.same(
-      answers.map(({ created, attached, settlement }) => [
-        created,
-        attached,
-        settlement.id,
-        settlement.relay,
-      ]),
-      [
-        [true, false, fresh.id, true],
-        [false, false, known.id, true],
-        [false, false, watched.id, false],
-        [false, true, watched.id, true],
-        [false, false, fresh.id, true],
-        [false, false, watched.id, true],
-      ],
-    );
-    t.same(answers[0]?.settlement.authorization, { ...fresh.authorization, terms: null });
-    t.same(answers[3]?.settlement.bodyHash, Buffer.alloc(32, 7));
-    const { rows } = await pool.query("SELECT 1 FROM settlements");
-    t.equal(rows.length, 3, "one row per authorization");
-  });
+  await t.test(
+    "new, known, repeated and watched settlements each get their own result",
+    async (t) => {
+      const known = make();
+      const watched = make({ kind: "x402", agentId: agent.agentId, relay: false });
+      await acceptSettlements(pool, [known, watched]);
+      const fresh = make();
+      const again = { ...fresh, id: newId("pay") };
+      const attach = { ...watched, id: newId("pay"), relay: true, bodyHash: Buffer.alloc(32, 7) };
+      const other = { ...watched.authorization, to: randomAddress() };
+      const foreign = { ...attach, id: newId("pay"), authorization: other };
+      const answers = await acceptSettlements(pool, [
+        fresh,
+        { ...known, id: newId("pay") },
+        foreign,
+        attach,
+        again,
+        { ...attach, id: newId("pay") },
+      ]);
+      t.same(
+        answers.map(({ created, attached, settlement }) => [
+          created,
+          attached,
+          settlement.id,
+          settlement.relay,
+        ]),
+        [
+          [true, false, fresh.id, true],
+          [false, false, known.id, true],
+          [false, false, watched.id, false],
+          [false, true, watched.id, true],
+          [false, false, fresh.id, true],
+          [false, false, watched.id, true],
+        ],
+      );
+      t.same(answers[0]?.settlement.authorization, { ...fresh.authorization, terms: null });
+      t.same(answers[3]?.settlement.bodyHash, Buffer.alloc(32, 7));
+      const { rows } = await pool.query("SELECT 1 FROM settlements");
+      t.equal(rows.length, 3, "one row per authorization");
+    },
+  );
 
   await t.test(
-    "two attach a watched one at the same time: one did, and the other sees it",
+    "two requests attach a watched settlement at once: one attaches, the other sees it attached",
     async (t) => {
       const watched = make({ kind: "x402", agentId: agent.agentId, relay: false });
       await acceptSettlement(pool, watched);
@@ -133,11 +137,15 @@ t.test("groups", async (t) => {
         ],
       );
       for (const accepted of seen)
-        t.same(accepted?.settlement.bodyHash, Buffer.alloc(32, 1), "the first one's caller");
+        t.same(
+          accepted?.settlement.bodyHash,
+          Buffer.alloc(32, 1),
+          "the body hash of the first request",
+        );
     },
   );
 
-  await t.test("what is answered for a new one is its row, in every field", async (t) => {
+  await t.test("the result for a new settlement equals its row in every field", async (t) => {
     const full = make({
       authorization: {
         ...make().authorization,
@@ -157,7 +165,7 @@ t.test("groups", async (t) => {
     }
   });
 
-  await t.test("a reservation that is gone fails alone", async (t) => {
+  await t.test("a request whose reservation is gone fails alone", async (t) => {
     const wanted = await Promise.all([reserved(), reserved(), reserved(), reserved()]);
     const [, gone] = wanted;
     if (!gone) throw new Error("no request");
@@ -172,7 +180,7 @@ t.test("groups", async (t) => {
       },
     });
     const results = await Promise.allSettled(wanted.map(accept));
-    t.equal(groups[0], wanted.length, "they went together first");
+    t.equal(groups[0], wanted.length, "first all were sent in one group");
     t.same(
       results.map(({ status }) => status),
       ["fulfilled", "rejected", "fulfilled", "fulfilled"],
@@ -186,12 +194,12 @@ t.test("groups", async (t) => {
       "submitted",
     ]);
     const { rows } = await pool.query("SELECT 1 FROM settlements WHERE id = $1", [gone.id]);
-    t.equal(rows.length, 0, "nothing was persisted for it");
+    t.equal(rows.length, 0, "nothing was stored for it");
   });
 
-  await t.test("one that Postgres cannot take fails alone", async (t) => {
+  await t.test("a request that Postgres rejects fails alone", async (t) => {
     const bad = make();
-    // Not a number that Postgres knows: the whole statement fails, with a code of its own.
+    // Not a number: Postgres rejects the whole statement.
     Object.assign(bad.authorization, { validBefore: "soon" });
     const wanted = [make(), bad, make(), make()];
     const accept = acceptInGroups({
@@ -209,41 +217,44 @@ t.test("groups", async (t) => {
     t.equal(rows.length, 3);
   });
 
-  await t.test("after a lost answer the rows decide, and nobody tries again", async (t) => {
-    let calls = 0;
-    const wanted = [await reserved(), make(), make()];
-    const [written, known, lost] = wanted as [
-      SettlementRequest,
-      SettlementRequest,
-      SettlementRequest,
-    ];
-    await acceptSettlements(pool, [{ ...known, id: newId("pay") }]);
-    const accept = acceptInGroups({
-      find,
-      acceptAll: async () => {
-        calls += 1;
-        await acceptSettlements(pool, [written]);
-        throw new Error("Connection terminated unexpectedly");
-      },
-    });
-    const [ours, anothers, unknown] = await Promise.allSettled(wanted.map(accept));
-    t.equal(calls, 1);
-    t.match(ours, {
-      status: "fulfilled",
-      value: { created: true, settlement: { id: written.id } },
-    });
-    t.match(anothers, { status: "fulfilled", value: { created: false } });
-    t.match(unknown, { status: "rejected", reason: { name: "AcceptanceUnknown", id: lost.id } });
-  });
+  await t.test(
+    "when the connection is lost, the stored rows decide and the statement is not repeated",
+    async (t) => {
+      let calls = 0;
+      const wanted = [await reserved(), make(), make()];
+      const [written, known, lost] = wanted as [
+        SettlementRequest,
+        SettlementRequest,
+        SettlementRequest,
+      ];
+      await acceptSettlements(pool, [{ ...known, id: newId("pay") }]);
+      const accept = acceptInGroups({
+        find,
+        acceptAll: async () => {
+          calls += 1;
+          await acceptSettlements(pool, [written]);
+          throw new Error("Connection terminated unexpectedly");
+        },
+      });
+      const [own, earlier, unknown] = await Promise.allSettled(wanted.map(accept));
+      t.equal(calls, 1);
+      t.match(own, {
+        status: "fulfilled",
+        value: { created: true, settlement: { id: written.id } },
+      });
+      t.match(earlier, { status: "fulfilled", value: { created: false } });
+      t.match(unknown, { status: "rejected", reason: { name: "AcceptanceUnknown", id: lost.id } });
+    },
+  );
 
-  await t.test("an agent's held row keeps back no outcome but its own", async (t) => {
+  await t.test("a locked agent row blocks only that agent's outcomes", async (t) => {
     const hasty = createPool((await database).url, {
       timeouts: { ...TIMEOUTS.engine, lockMs: 300 },
     });
     t.teardown(() => hasty.end());
-    const strangers = [make(), make(), make(), make()];
+    const thirdParties = [make(), make(), make(), make()];
     const [held, heldToo] = [await reserved(), await reserved()];
-    await acceptSettlements(pool, [held, heldToo, ...strangers]);
+    await acceptSettlements(pool, [held, heldToo, ...thirdParties]);
     const outcome = (request: SettlementRequest, status: "settled" | "failed") => ({
       from: request.authorization.from,
       asset: request.authorization.asset,
@@ -259,7 +270,7 @@ t.test("groups", async (t) => {
     const holder = await pool.connect();
     await holder.query("BEGIN");
     await holder.query("SELECT 1 FROM agents WHERE id = $1 FOR UPDATE", [agent.agentId]);
-    const [one, two, three, four] = strangers as [
+    const [one, two, three, four] = thirdParties as [
       SettlementRequest,
       SettlementRequest,
       SettlementRequest,
@@ -302,22 +313,25 @@ t.test("groups", async (t) => {
     t.same(statuses, ["queued", "failed", "settled", "queued", "settled", "settled"]);
   });
 
-  await t.test("one that somebody holds is marked unknown too, after the others", async (t) => {
-    const wanted = await Promise.all([reserved(), reserved(), reserved()]);
-    await acceptSettlements(pool, wanted);
-    const [held, ...others] = wanted;
-    if (!held) throw new Error("no request");
-    const mark = markUnknownInGroups(pool);
-    const holder = await pool.connect();
-    await holder.query("BEGIN");
-    await holder.query("SELECT 1 FROM payments WHERE id = $1 FOR UPDATE", [held.id]);
-    const marking = wanted.map(({ id }) => mark({ agentId: agent.agentId, paymentId: id }));
-    await Promise.all(marking.slice(1));
-    t.same(await Promise.all(others.map(statusOf)), ["unknown", "unknown"]);
-    t.equal(await statusOf(held), "submitted");
-    await holder.query("COMMIT");
-    holder.release();
-    await marking[0];
-    t.equal(await statusOf(held), "unknown");
-  });
+  await t.test(
+    "a payment whose row is locked is also marked unknown, after the others",
+    async (t) => {
+      const wanted = await Promise.all([reserved(), reserved(), reserved()]);
+      await acceptSettlements(pool, wanted);
+      const [held, ...others] = wanted;
+      if (!held) throw new Error("no request");
+      const mark = markUnknownInGroups(pool);
+      const holder = await pool.connect();
+      await holder.query("BEGIN");
+      await holder.query("SELECT 1 FROM payments WHERE id = $1 FOR UPDATE", [held.id]);
+      const marking = wanted.map(({ id }) => mark({ agentId: agent.agentId, paymentId: id }));
+      await Promise.all(marking.slice(1));
+      t.same(await Promise.all(others.map(statusOf)), ["unknown", "unknown"]);
+      t.equal(await statusOf(held), "submitted");
+      await holder.query("COMMIT");
+      holder.release();
+      await marking[0];
+      t.equal(await statusOf(held), "unknown");
+    },
+  );
 });

@@ -1,4 +1,5 @@
-// Goal: what a rule denies is paid only after the owner's wallet allowed it, once, on its terms, however often and from wherever it is asked.
+// Goal: a payment that a rule refuses happens only after the owner's wallet signed an approval: once, on the
+// approved terms, however often and on whichever replica it is requested.
 import t, { type Test } from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import type { Address } from "viem";
@@ -20,9 +21,9 @@ const ctx = await testApp(t);
 const { app, chain, database } = ctx;
 const owner = await signIn(ctx);
 const usdc = 1_000_000n;
-const someone = (): Address => privateKeyToAccount(generatePrivateKey()).address;
+const newAddress = (): Address => privateKeyToAccount(generatePrivateKey()).address;
 
-interface Asked {
+interface ApprovalResponse {
   approvalId: string;
   idempotencyKey: string;
   state: string;
@@ -44,15 +45,15 @@ const spend = (agent: NewTestAgent, body: Record<string, unknown>, key?: string)
     payload: JSON.stringify({ requestApproval: true, ...body }),
   });
 
-async function ask(
+async function requestApproval(
   t: Test,
   agent: NewTestAgent,
   body: Record<string, unknown>,
   key?: string,
-): Promise<Asked> {
+): Promise<ApprovalResponse> {
   const answer = await spend(agent, body, key);
   t.equal(answer.statusCode, 202, answer.body);
-  return answer.json<Asked>();
+  return answer.json<ApprovalResponse>();
 }
 
 const approve = (id: string, by: SignedInOwner = owner) =>
@@ -68,105 +69,119 @@ const seenBy = (agent: NewTestAgent, id: string, wait = 0) =>
 const codeOf = (answer: { body: string }): string =>
   (JSON.parse(answer.body) as { code: string }).code;
 
-t.test("asked, shown, signed, paid once; an allowed payment asks nobody", async (t) => {
-  const payee = someone();
-  const listed = someone();
-  const agent = await funded({ allowlist: [listed] });
-  t.equal((await spend(agent, { recipient: listed, amount: "1" })).statusCode, 200);
-  const body = { recipient: payee, amount: "2.5", memo: "lunch", reason: "The team is hungry." };
-  const asked = await ask(t, agent, body, "lunch");
-  t.match(asked, {
-    success: false,
-    status: "approval_required",
-    state: "open",
-    paid: false,
-    payee,
-    amount: "2.5",
-    site: null,
-    network: "eip155:5042002",
-    idempotencyKey: "lunch",
-    denial: { code: "recipient_not_allowed", rule: "allowlist" },
-    expiresAt: /^2/,
-    next: /The owner was notified. Wait/,
-  });
-  const list = await app.inject({ url: "/api/approvals?status=open", headers: owner.headers });
-  t.match(list.json(), {
-    items: [
-      {
-        id: asked.approvalId,
-        agentId: agent.id,
-        agentName: "Test agent",
-        payee,
-        reason: "The team is hungry.",
-        memo: "lunch",
-      },
-    ],
-  });
-  const first = await app.inject({
-    method: "POST",
-    url: `/api/approvals/${asked.approvalId}/approve`,
-    headers: owner.headers,
-    payload: "{}",
-  });
-  t.equal(first.statusCode, 403, "a session alone allows nothing");
-  t.match(first.json(), {
-    code: "owner_signature_required",
-    order: {
-      agent: agent.id,
+t.test(
+  "requested, listed, signed and paid once; a payment within the rules needs no approval",
+  async (t) => {
+    const payee = newAddress();
+    const listed = newAddress();
+    const agent = await funded({ allowlist: [listed] });
+    t.equal((await spend(agent, { recipient: listed, amount: "1" })).statusCode, 200);
+    const body = { recipient: payee, amount: "2.5", memo: "lunch", reason: "The team is hungry." };
+    const requested = await requestApproval(t, agent, body, "lunch");
+    t.match(requested, {
+      success: false,
+      status: "approval_required",
+      state: "open",
+      paid: false,
       payee,
-      asset: "0x3600000000000000000000000000000000000000",
-      maxAmount: "2500000",
-      site: "",
-      approvalId: asked.approvalId,
-    },
-    typedData: { primaryType: "ApprovePayment", domain: { name: "Purser", version: "2" } },
-  });
-  t.equal(await usdcOf(ctx, payee), 0n);
-  const granted = await approve(asked.approvalId);
-  t.match(granted.json(), { status: "granted" });
-  t.match((await seenBy(agent, asked.approvalId)).json(), {
-    status: "granted",
-    next: /Repeat exactly the same call/,
-  });
-  // The same call, also without the words around it.
-  const paid = await spend(
-    agent,
-    { recipient: payee, amount: "2.5", memo: "lunch", requestApproval: undefined },
-    "lunch",
-  );
-  t.equal(paid.statusCode, 200, paid.body);
-  const { paymentId } = paid.json<{ paymentId: string }>();
-  t.match(await read(asked.approvalId), { status: "used", paymentId });
-  t.match((await spend(agent, body, "lunch")).json(), { paymentId }, "told again");
-  t.equal(await usdcOf(ctx, payee), 2_500_000n);
-  t.match(
-    (await app.inject({ url: "/api/agents/me", headers: agent.headers })).json(),
-    { limits: { spent: "3.5" } },
-    "it is money spent",
-  );
-  const payment = await app.inject({
-    url: `/api/agents/me/payments/${paymentId}`,
-    headers: agent.headers,
-  });
-  t.match(payment.json<{ trace: unknown[] }>().trace, [
-    {},
-    { rule: "expiry" },
-    { rule: "allowlist", passed: true, detail: new RegExp(`${asked.approvalId} allows it once`) },
-  ]);
-  t.equal(
-    codeOf(await spend(agent, { ...body, requestApproval: false }, "more")),
-    "recipient_not_allowed",
-  );
-  const audit = await app.inject({ url: `/api/agents/${agent.id}/audit`, headers: owner.headers });
-  t.match(audit.json<{ items: unknown[] }>().items[0], {
-    action: "approval.granted",
-    after: { approvalId: asked.approvalId, amount: "2.5" },
-  });
-  await checkLedger(t, ctx, { agentId: agent.id, payee });
-});
+      amount: "2.5",
+      site: null,
+      network: "eip155:5042002",
+      idempotencyKey: "lunch",
+      denial: { code: "recipient_not_allowed", rule: "allowlist" },
+      expiresAt: /^2/,
+      next: /The owner was notified. Wait/,
+    });
+    const list = await app.inject({ url: "/api/approvals?status=open", headers: owner.headers });
+    t.match(list.json(), {
+      items: [
+        {
+          id: requested.approvalId,
+          agentId: agent.id,
+          agentName: "Test agent",
+          payee,
+          reason: "The team is hungry.",
+          memo: "lunch",
+        },
+      ],
+    });
+    const first = await app.inject({
+      method: "POST",
+      url: `/api/approvals/${requested.approvalId}/approve`,
+      headers: owner.headers,
+      payload: "{}",
+    });
+    t.equal(first.statusCode, 403, "a session without a signature approves nothing");
+    t.match(first.json(), {
+      code: "owner_signature_required",
+      order: {
+        agent: agent.id,
+        payee,
+        asset: "0x3600000000000000000000000000000000000000",
+        maxAmount: "2500000",
+        site: "",
+        approvalId: requested.approvalId,
+      },
+      typedData: { primaryType: "ApprovePayment", domain: { name: "Purser", version: "2" } },
+    });
+    t.equal(await usdcOf(ctx, payee), 0n);
+    const granted = await approve(requested.approvalId);
+    t.match(granted.json(), { status: "granted" });
+    t.match((await seenBy(agent, requested.approvalId)).json(), {
+      status: "granted",
+      next: /Repeat exactly the same call/,
+    });
+    // The same call without the fields that do not describe the payment.
+    const paid = await spend(
+      agent,
+      { recipient: payee, amount: "2.5", memo: "lunch", requestApproval: undefined },
+      "lunch",
+    );
+    t.equal(paid.statusCode, 200, paid.body);
+    const { paymentId } = paid.json<{ paymentId: string }>();
+    t.match(await read(requested.approvalId), { status: "used", paymentId });
+    t.match(
+      (await spend(agent, body, "lunch")).json(),
+      { paymentId },
+      "a repeat replays the payment",
+    );
+    t.equal(await usdcOf(ctx, payee), 2_500_000n);
+    t.match(
+      (await app.inject({ url: "/api/agents/me", headers: agent.headers })).json(),
+      { limits: { spent: "3.5" } },
+      "it counts as spent",
+    );
+    const payment = await app.inject({
+      url: `/api/agents/me/payments/${paymentId}`,
+      headers: agent.headers,
+    });
+    t.match(payment.json<{ trace: unknown[] }>().trace, [
+      {},
+      { rule: "expiry" },
+      {
+        rule: "allowlist",
+        passed: true,
+        detail: new RegExp(`${requested.approvalId} allows it once`),
+      },
+    ]);
+    t.equal(
+      codeOf(await spend(agent, { ...body, requestApproval: false }, "more")),
+      "recipient_not_allowed",
+    );
+    const audit = await app.inject({
+      url: `/api/agents/${agent.id}/audit`,
+      headers: owner.headers,
+    });
+    t.match(audit.json<{ items: unknown[] }>().items[0], {
+      action: "approval.granted",
+      after: { approvalId: requested.approvalId, amount: "2.5" },
+    });
+    await checkLedger(t, ctx, { agentId: agent.id, payee });
+  },
+);
 
-t.test("every limit is lifted, and nothing else is", async (t) => {
-  const payee = someone();
+t.test("an approval lifts every spending limit and nothing else", async (t) => {
+  const payee = newAddress();
   const agent = await funded({
     allowlist: [{ address: payee, perPaymentLimit: "1", dailyLimit: "1", expiresAt: null }],
     dailyLimit: "2",
@@ -175,27 +190,35 @@ t.test("every limit is lifted, and nothing else is", async (t) => {
     perPaymentLimit: "1",
     paymentsPerHour: 0,
   });
-  const asked = await ask(t, agent, { recipient: payee, amount: "3" }, "big");
-  t.equal((await approve(asked.approvalId)).statusCode, 200);
+  const requested = await requestApproval(t, agent, { recipient: payee, amount: "3" }, "big");
+  t.equal((await approve(requested.approvalId)).statusCode, 200);
   t.equal((await spend(agent, { recipient: payee, amount: "3" }, "big")).statusCode, 200);
   t.equal(await usdcOf(ctx, payee), 3n * usdc);
 
-  const poor = await ask(t, agent, { recipient: payee, amount: "100" }, "poor");
+  const poor = await requestApproval(t, agent, { recipient: payee, amount: "100" }, "poor");
   t.equal((await approve(poor.approvalId)).statusCode, 200);
   t.equal(
     codeOf(await spend(agent, { recipient: payee, amount: "100" }, "poor")),
     "insufficient_funds",
   );
-  t.match(await read(poor.approvalId), { status: "granted" }, "not used up by a refusal");
+  t.match(
+    await read(poor.approvalId),
+    { status: "granted" },
+    "a refusal does not use up the approval",
+  );
   await chain.mint(agent.walletAddress, 100n * usdc);
   t.equal((await spend(agent, { recipient: payee, amount: "100" }, "poor")).statusCode, 200);
 
-  const paused = await ask(t, agent, { recipient: payee, amount: "4" }, "paused");
+  const paused = await requestApproval(t, agent, { recipient: payee, amount: "4" }, "paused");
   const patch = (status: string) =>
     asOwner(app, owner, { method: "PATCH", url: `/api/agents/${agent.id}`, body: { status } });
   await patch("paused");
   t.equal(codeOf(await spend(agent, { recipient: payee, amount: "5" }, "no")), "agent_paused");
-  t.equal((await approve(paused.approvalId)).statusCode, 200, "the owner may decide meanwhile");
+  t.equal(
+    (await approve(paused.approvalId)).statusCode,
+    200,
+    "the owner may decide while the agent is paused",
+  );
   t.equal(codeOf(await spend(agent, { recipient: payee, amount: "4" }, "paused")), "agent_paused");
   await patch("active");
   t.equal((await spend(agent, { recipient: payee, amount: "4" }, "paused")).statusCode, 200);
@@ -203,57 +226,77 @@ t.test("every limit is lifted, and nothing else is", async (t) => {
 });
 
 t.test(
-  "20 repeats of an approved call pay once; one permit serves one call of one agent",
+  "20 repeats of an approved call pay once; one approval serves one call of one agent",
   async (t) => {
-    const payee = someone();
+    const payee = newAddress();
     const [agent, other] = [await funded(), await funded()];
     const body = { recipient: payee, amount: "1" };
-    const asks = await Promise.all(Array.from({ length: 20 }, () => spend(agent, body, "same")));
-    t.same(new Set(asks.map(({ statusCode }) => statusCode)), new Set([202]));
-    t.equal(new Set(asks.map((one) => one.json<Asked>().approvalId)).size, 1, "they join");
-    const asked = asks[0]?.json<Asked>() as Asked;
-    const different = await ask(t, agent, body, "another key");
-    t.match(different, { approvalId: asked.approvalId, idempotencyKey: "same" }, "told its key");
-    await approve(asked.approvalId);
-    t.match(await ask(t, agent, body, "another key"), { state: "granted", idempotencyKey: "same" });
-    t.not((await ask(t, other, body, "same")).approvalId, asked.approvalId);
+    const responses = await Promise.all(
+      Array.from({ length: 20 }, () => spend(agent, body, "same")),
+    );
+    t.same(new Set(responses.map(({ statusCode }) => statusCode)), new Set([202]));
+    t.equal(
+      new Set(responses.map((one) => one.json<ApprovalResponse>().approvalId)).size,
+      1,
+      "they share one approval",
+    );
+    const requested = responses[0]?.json<ApprovalResponse>() as ApprovalResponse;
+    const different = await requestApproval(t, agent, body, "another key");
+    t.match(
+      different,
+      { approvalId: requested.approvalId, idempotencyKey: "same" },
+      "the response names the key of the open request",
+    );
+    await approve(requested.approvalId);
+    t.match(await requestApproval(t, agent, body, "another key"), {
+      state: "granted",
+      idempotencyKey: "same",
+    });
+    t.not((await requestApproval(t, other, body, "same")).approvalId, requested.approvalId);
     const tries = await Promise.all(Array.from({ length: 20 }, () => spend(agent, body, "same")));
     t.ok(tries.every(({ statusCode }) => [200, 409].includes(statusCode)));
     t.ok(tries.some(({ statusCode }) => statusCode === 200));
     t.equal(await usdcOf(ctx, payee), usdc);
     t.equal((await statusesOf(ctx, agent.id))["settled"], 1);
-    t.equal((await ask(t, agent, body, "another key")).state, "open", "a new call, a new question");
+    t.equal(
+      (await requestApproval(t, agent, body, "another key")).state,
+      "open",
+      "a new call opens a new request",
+    );
   },
 );
 
-t.test("without a key the same body joins, pays once, and is answered again", async (t) => {
-  const payee = someone();
-  const agent = await funded();
-  const body = { recipient: payee, amount: "1" };
-  const asked = await ask(t, agent, body);
-  t.match(asked.idempotencyKey, /^approval-[0-9a-f]{32}$/);
-  t.equal((await ask(t, agent, body)).approvalId, asked.approvalId);
-  await approve(asked.approvalId);
-  const tries = await Promise.all(Array.from({ length: 8 }, () => spend(agent, body)));
-  t.ok(tries.every(({ statusCode }) => [200, 409].includes(statusCode)));
-  t.equal((await spend(agent, body)).headers["idempotent-replayed"], "true");
-  t.equal(await usdcOf(ctx, payee), usdc);
-});
+t.test(
+  "without a key, the same body joins the open request, pays once and is replayed",
+  async (t) => {
+    const payee = newAddress();
+    const agent = await funded();
+    const body = { recipient: payee, amount: "1" };
+    const requested = await requestApproval(t, agent, body);
+    t.match(requested.idempotencyKey, /^approval-[0-9a-f]{32}$/);
+    t.equal((await requestApproval(t, agent, body)).approvalId, requested.approvalId);
+    await approve(requested.approvalId);
+    const tries = await Promise.all(Array.from({ length: 8 }, () => spend(agent, body)));
+    t.ok(tries.every(({ statusCode }) => [200, 409].includes(statusCode)));
+    t.equal((await spend(agent, body)).headers["idempotent-replayed"], "true");
+    t.equal(await usdcOf(ctx, payee), usdc);
+  },
+);
 
-t.test("a decline holds for the same payment, and takes a permit back", async (t) => {
-  const payee = someone();
+t.test("a decline holds for the same payment and revokes an approval", async (t) => {
+  const payee = newAddress();
   const agent = await funded();
   const body = { recipient: payee, amount: "2" };
-  const asked = await ask(t, agent, body, "k");
-  t.match((await decline(asked.approvalId)).json(), { status: "declined" });
-  t.equal((await decline(asked.approvalId)).statusCode, 200, "twice is no error");
+  const requested = await requestApproval(t, agent, body, "k");
+  t.match((await decline(requested.approvalId)).json(), { status: "declined" });
+  t.equal((await decline(requested.approvalId)).statusCode, 200, "declining twice is no error");
   const again = await spend(agent, body, "k");
   t.match([again.statusCode, codeOf(again)], [403, "approval_declined"]);
   t.equal(codeOf(await spend(agent, body, "another")), "approval_declined");
-  t.equal(codeOf(await approve(asked.approvalId)), "approval_closed");
-  t.match((await seenBy(agent, asked.approvalId)).json(), { next: /The owner declined/ });
+  t.equal(codeOf(await approve(requested.approvalId)), "approval_closed");
+  t.match((await seenBy(agent, requested.approvalId)).json(), { next: /The owner declined/ });
 
-  const second = await ask(t, agent, { ...body, amount: "1" }, "k2");
+  const second = await requestApproval(t, agent, { ...body, amount: "1" }, "k2");
   await approve(second.approvalId);
   await decline(second.approvalId);
   t.equal(
@@ -263,34 +306,34 @@ t.test("a decline holds for the same payment, and takes a permit back", async (t
   t.equal(await usdcOf(ctx, payee), 0n);
 });
 
-t.test("two tabs and a replayed signature decide once; no other owner decides", async (t) => {
-  const payee = someone();
+t.test("two tabs and a replayed signature decide once; no other owner can decide", async (t) => {
+  const payee = newAddress();
   const agent = await funded();
-  const { approvalId } = await ask(t, agent, { recipient: payee, amount: "1" }, "k");
+  const { approvalId } = await requestApproval(t, agent, { recipient: payee, amount: "1" }, "k");
   const url = `/api/approvals/${approvalId}/approve`;
   const send = (body: object, headers = owner.headers) =>
     app.inject({ method: "POST", url, headers, payload: JSON.stringify(body) });
-  const stranger = await signIn(ctx);
+  const otherOwner = await signIn(ctx);
   for (const path of [url, `/api/approvals/${approvalId}/decline`])
     t.equal(
-      (await app.inject({ method: "POST", url: path, headers: stranger.headers, payload: "{}" }))
+      (await app.inject({ method: "POST", url: path, headers: otherOwner.headers, payload: "{}" }))
         .statusCode,
       404,
     );
   t.equal(
     (await seenBy(await funded(), approvalId)).statusCode,
     404,
-    "nor does another agent see it",
+    "another agent cannot read it",
   );
 
   const sign = async (account = owner.account) => signOrder(account, (await send({})).json());
   t.equal(
-    codeOf(await send({ authorization: await sign(stranger.account) })),
+    codeOf(await send({ authorization: await sign(otherOwner.account) })),
     "invalid_signature",
-    "of a stranger",
+    "signed by another wallet",
   );
   const [one, two] = [await sign(), await sign()];
-  const elsewhere = await ask(t, agent, { recipient: payee, amount: "2" }, "k2");
+  const elsewhere = await requestApproval(t, agent, { recipient: payee, amount: "2" }, "k2");
   t.equal(
     codeOf(
       await app.inject({
@@ -301,30 +344,38 @@ t.test("two tabs and a replayed signature decide once; no other owner decides", 
       }),
     ),
     "invalid_signature",
-    "for another approval",
+    "signed for another approval",
   );
   const order = one?.order as Record<string, unknown>;
   t.equal(
     codeOf(await send({ authorization: { ...one, order: { ...order, maxAmount: "9000000" } } })),
     "invalid_signature",
-    "with another amount",
+    "signed for another amount",
   );
   const both = await Promise.all([send({ authorization: one }), send({ authorization: two })]);
   t.same(new Set(both.map(({ statusCode }) => statusCode)), new Set([200, 409]));
   const [won, lost] = both[0].statusCode === 200 ? [one, two] : [two, one];
-  t.equal((await send({ authorization: won })).statusCode, 200, "its answer may have been lost");
+  t.equal(
+    (await send({ authorization: won })).statusCode,
+    200,
+    "a repeat is accepted: its response may have been lost",
+  );
   t.equal(codeOf(await send({ authorization: lost })), "approval_closed");
   t.equal((await spend(agent, { recipient: payee, amount: "1" }, "k")).statusCode, 200);
-  t.equal((await send({ authorization: won })).statusCode, 200, "replayed: says that it is used");
+  t.equal(
+    (await send({ authorization: won })).statusCode,
+    200,
+    "a replay is accepted after the approval was used",
+  );
   const { rows } = await database.pool.query("SELECT 1 FROM owner_orders WHERE approval_id = $1", [
     approvalId,
   ]);
-  t.equal(rows.length, 1, "one signed order is kept");
+  t.equal(rows.length, 1, "one signed order is stored");
   t.equal(await usdcOf(ctx, payee), usdc);
 });
 
-t.test("an open question and a permit end by themselves", async (t) => {
-  const payee = someone();
+t.test("open requests and approvals expire", async (t) => {
+  const payee = newAddress();
   const agent = await funded();
   const body = { recipient: payee, amount: "1" };
   const age = (id: string) =>
@@ -332,11 +383,11 @@ t.test("an open question and a permit end by themselves", async (t) => {
       "UPDATE approvals SET expires_at = now() - interval '1 second' WHERE id = $1",
       [id],
     );
-  const open = await ask(t, agent, body, "k");
+  const open = await requestApproval(t, agent, body, "k");
   await age(open.approvalId);
-  t.match(await read(open.approvalId), { status: "expired" }, "before it is swept");
+  t.match(await read(open.approvalId), { status: "expired" }, "before the sweep");
   t.equal(codeOf(await approve(open.approvalId)), "approval_closed");
-  const again = await ask(t, agent, body, "k");
+  const again = await requestApproval(t, agent, body, "k");
   t.not(again.approvalId, open.approvalId);
   await approve(again.approvalId);
   await database.pool.query(
@@ -346,10 +397,10 @@ t.test("an open question and a permit end by themselves", async (t) => {
   t.equal(
     codeOf(await spend(agent, { ...body, requestApproval: false }, "k")),
     "recipient_not_allowed",
-    "no authorization outlives the order",
+    "an authorization would outlive the signed order",
   );
   await age(again.approvalId);
-  const third = await ask(t, agent, body, "k");
+  const third = await requestApproval(t, agent, body, "k");
   t.not(third.approvalId, again.approvalId);
   await app.inject({ method: "GET", url: "/api/health" });
   const { rows } = await database.pool.query(
@@ -359,22 +410,23 @@ t.test("an open question and a permit end by themselves", async (t) => {
   t.same(rows, [{ state: "expired" }, { state: "expired" }, { state: "open" }]);
 });
 
-t.test("few are open at a time", async (t) => {
+t.test("an agent may have five open requests", async (t) => {
   const agent = await funded();
-  const recipient = someone();
-  for (const cents of [1, 2, 3, 4, 5]) await ask(t, agent, { recipient, amount: `0.0${cents}` });
+  const recipient = newAddress();
+  for (const cents of [1, 2, 3, 4, 5])
+    await requestApproval(t, agent, { recipient, amount: `0.0${cents}` });
   const sixth = await spend(agent, { recipient, amount: "0.06" });
   t.match([sixth.statusCode, codeOf(sixth)], [429, "too_many_approvals"]);
   t.equal(sixth.json<{ approvalIds: string[] }>().approvalIds.length, 5);
   t.equal(
     (await spend(agent, { recipient, amount: "0.05" })).statusCode,
     202,
-    "an open one is joined",
+    "a repeat of an open one joins it",
   );
 });
 
-t.test("killed between permit and payment: the same key still pays, once", async (t) => {
-  const payee = someone();
+t.test("killed between approval and payment: the same key still pays, once", async (t) => {
+  const payee = newAddress();
   const agent = await funded();
   const doomed = [];
   for (const [point, amount] of [
@@ -382,7 +434,7 @@ t.test("killed between permit and payment: the same key still pays, once", async
     ["signed", "2"],
   ] as const) {
     const body = { recipient: payee, amount, requestApproval: true };
-    const { approvalId } = await ask(t, agent, body, point);
+    const { approvalId } = await requestApproval(t, agent, body, point);
     await approve(approvalId);
     doomed.push({ point, approvalId, body });
   }
@@ -396,7 +448,7 @@ t.test("killed between permit and payment: the same key still pays, once", async
   for (const { point, approvalId, body } of doomed) {
     t.match(await read(approvalId), { status: "used" });
     const held = await spend(agent, body, point);
-    t.equal(held.statusCode, 409, "its reservation still stands");
+    t.equal(held.statusCode, 409, "its reservation still counts");
   }
   await database.pool.query(
     "UPDATE payments SET created_at = created_at - interval '601 seconds' WHERE agent_id = $1 AND status = 'reserved'",
@@ -404,7 +456,7 @@ t.test("killed between permit and payment: the same key still pays, once", async
   );
   t.equal(await app.payments.sweepUnsigned({ olderThanSeconds: 600 }), doomed.length);
   for (const { point, approvalId, body } of doomed) {
-    t.match(await read(approvalId), { status: "granted", paymentId: null }, "given back");
+    t.match(await read(approvalId), { status: "granted", paymentId: null }, "usable again");
     const paid = await Promise.all(Array.from({ length: 5 }, () => spend(agent, body, point)));
     t.ok(paid.some(({ statusCode }) => statusCode === 200));
     t.match(await read(approvalId), { status: "used" });
@@ -413,9 +465,9 @@ t.test("killed between permit and payment: the same key still pays, once", async
   await checkLedger(t, ctx, { agentId: agent.id, payee });
 });
 
-t.test("a row edited by hand makes no signature appear", async (t) => {
-  const payee = someone();
-  const thief = someone();
+t.test("editing a row in the database creates no signature", async (t) => {
+  const payee = newAddress();
+  const thief = newAddress();
   const agent = await funded();
   const edit = (sql: string, id: string, values: unknown[] = []) =>
     database.pool.query(`UPDATE approvals SET ${sql} WHERE id = $1`, [id, ...values]);
@@ -424,7 +476,7 @@ t.test("a row edited by hand makes no signature appear", async (t) => {
     t.match([answer.statusCode, codeOf(answer)], [503, "policy_not_signed"], key);
   };
   const callOf = async (key: string, body: Record<string, unknown>) => {
-    const { approvalId } = await ask(t, agent, body, key);
+    const { approvalId } = await requestApproval(t, agent, body, key);
     return approvalId;
   };
 
@@ -436,7 +488,7 @@ t.test("a row edited by hand makes no signature appear", async (t) => {
   await attempt("unsigned", { recipient: thief, amount: "1" });
   await edit("state = 'declined', payment_id = NULL", unsigned);
 
-  // A permit for a little, made one for more and for another by whoever holds the database.
+  // An approval of 1 USDC, copied in the database to a larger amount and another payee.
   const small = await callOf("small", { recipient: payee, amount: "1" });
   await approve(small);
   const more = await callOf("more", { recipient: thief, amount: "9" });
@@ -459,48 +511,52 @@ t.test("a row edited by hand makes no signature appear", async (t) => {
   );
   t.equal((await spend(agent, { recipient: payee, amount: "1" }, "small")).statusCode, 200);
 
-  // Used, and made unused again: the order's one authorization is spent on chain.
+  // A used approval, marked unused again: the order's only authorization is already spent on chain.
   await edit("state = 'granted', payment_id = NULL", small);
   await database.pool.query("DELETE FROM idempotency_keys WHERE subject_id = $1", [agent.id]);
   const twice = await spend(agent, { recipient: payee, amount: "1" }, "small");
   t.not(twice.statusCode, 200, twice.body);
-  t.equal(await usdcOf(ctx, payee), usdc, "once for good");
+  t.equal(await usdcOf(ctx, payee), usdc, "paid only once");
   t.equal(await usdcOf(ctx, thief), 0n);
 });
 
-t.test("agents wait on any replica, owners hear of it, and few wait at once", async (t) => {
-  const payee = someone();
-  const agent = await funded();
-  const replicas = await Promise.all(
-    Array.from({ length: isFullTier ? 2 : 1 }, () => startReplica(t, ctx)),
-  );
-  const asked = await ask(t, agent, { recipient: payee, amount: "1" }, "wait");
-  const startedMs = performance.now();
-  const waiting = [...replicas, ...replicas].map(async ({ url }) => {
-    const answer = await fetch(`${url}/api/agents/approvals/${asked.approvalId}?wait=30`, {
-      headers: { authorization: agent.headers["authorization"] ?? "" },
+t.test(
+  "agents wait on any replica, and the events of the owner are recorded in order",
+  async (t) => {
+    const payee = newAddress();
+    const agent = await funded();
+    const replicas = await Promise.all(
+      Array.from({ length: isFullTier ? 2 : 1 }, () => startReplica(t, ctx)),
+    );
+    const requested = await requestApproval(t, agent, { recipient: payee, amount: "1" }, "wait");
+    const startedMs = performance.now();
+    const waiting = [...replicas, ...replicas].map(async ({ url }) => {
+      const answer = await fetch(`${url}/api/agents/approvals/${requested.approvalId}?wait=30`, {
+        headers: { authorization: agent.headers["authorization"] ?? "" },
+      });
+      return (await answer.json()) as { status: string };
     });
-    return (await answer.json()) as { status: string };
-  });
-  const here = seenBy(agent, asked.approvalId, 30);
-  const short = await seenBy(agent, asked.approvalId, 1);
-  t.match(short.json(), { status: "open" }, "the time is over");
-  // A timer may ring a moment early.
-  t.ok(performance.now() - startedMs >= 900);
-  await approve(asked.approvalId);
-  t.match((await here).json(), { status: "granted" });
-  for (const { status } of await Promise.all(waiting)) t.equal(status, "granted");
-  t.ok(
-    performance.now() - startedMs < 28_000,
-    "by the answer, and not because their time was over",
-  );
-  await until(async () => {
-    const { rows } = await database.pool.query(
-      "SELECT type FROM events WHERE subject_id = $1 ORDER BY tx, seq",
-      [asked.approvalId],
+    const here = seenBy(agent, requested.approvalId, 30);
+    const short = await seenBy(agent, requested.approvalId, 1);
+    t.match(short.json(), { status: "open" }, "the wait ran out");
+    // A timer may fire slightly early.
+    t.ok(performance.now() - startedMs >= 900);
+    await approve(requested.approvalId);
+    t.match((await here).json(), { status: "granted" });
+    for (const { status } of await Promise.all(waiting)) t.equal(status, "granted");
+    t.ok(
+      performance.now() - startedMs < 28_000,
+      "the waits ended by the decision, not by their timeout",
     );
-    return (
-      rows.map((row: { type: string }) => row.type).join() === "approval.requested,approval.granted"
-    );
-  });
-});
+    await until(async () => {
+      const { rows } = await database.pool.query(
+        "SELECT type FROM events WHERE subject_id = $1 ORDER BY tx, seq",
+        [requested.approvalId],
+      );
+      return (
+        rows.map((row: { type: string }) => row.type).join() ===
+        "approval.requested,approval.granted"
+      );
+    });
+  },
+);

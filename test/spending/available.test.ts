@@ -1,4 +1,5 @@
-// Goal: what an agent is said to be able to pay now is what a payment really may be: that much passes, one unit more is refused by the rule that is named.
+// Goal: the available amount that Purser reports is exact: that amount can be paid, and one unit more is refused by
+// the rule that is reported.
 import * as fc from "fast-check";
 import t, { type Test } from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
@@ -42,15 +43,15 @@ const spend = async (agent: NewTestAgent, amount: string) => {
   return answer.json<{ success: boolean; policy?: { rule: string } }>();
 };
 
-/** As the agent and its owner read it: the same to both, alone and in the list. */
+/** The limits as the agent and its owner read them: equal in both, alone and in the list. */
 async function limitsIn(t: Test, agent: NewTestAgent): Promise<AgentSelf["limits"]> {
   const read = async <T>(url: string, { headers }: { headers: Record<string, string> }) =>
     (await app.inject({ url, headers })).json<T>();
   const one = await read<Agent>(`/api/agents/${agent.id}`, owner);
   const list = await read<{ items: Agent[] }>("/api/agents?limit=100", owner);
   const { limits } = await read<AgentSelf>("/api/agents/me", agent);
-  t.same(one.limits, limits, "its owner's page");
-  t.same(list.items.find(({ id }) => id === agent.id)?.limits, limits, "its owner's list");
+  t.same(one.limits, limits, "the owner's page of the agent");
+  t.same(list.items.find(({ id }) => id === agent.id)?.limits, limits, "the owner's list");
   return limits;
 }
 
@@ -63,14 +64,15 @@ async function holds(t: Test, agent: NewTestAgent, available: string, boundBy: s
     `${more / 1_000_000n}.${`${more % 1_000_000n}`.padStart(6, "0")}`,
   );
   t.match(refused, { success: false, policy: { rule: boundBy } }, "one unit more is refused");
-  if (available !== "0") t.match(await spend(agent, available), { success: true }, "it is paid");
+  if (available !== "0")
+    t.match(await spend(agent, available), { success: true }, "that amount is paid");
 }
 
-t.test("little is left of the week, and much of the day", async (t) => {
+t.test("little is left of the weekly limit, much of the daily limit", async (t) => {
   const agent = await made({ weeklyLimit: "0.1" });
   await chain.mint(agent.walletAddress, 20_000_000n);
   t.match(await spend(agent, "0.061"), { success: true });
-  t.match(await limitsIn(t, agent), { remaining: "9.939" }, "of the day");
+  t.match(await limitsIn(t, agent), { remaining: "9.939" }, "the daily limit");
   await holds(t, agent, "0.039", "weekly_limit");
   await holds(t, agent, "0", "weekly_limit");
 });
@@ -95,9 +97,9 @@ t.test("paused, expired, without payees, archived", async (t) => {
   );
   await holds(t, agent, "0", "expiry");
 
-  const nobody = await made({ allowlist: [] });
-  await chain.mint(nobody.walletAddress, 1_000_000n);
-  await holds(t, nobody, "0", "allowlist");
+  const withoutPayees = await made({ allowlist: [] });
+  await chain.mint(withoutPayees.walletAddress, 1_000_000n);
+  await holds(t, withoutPayees, "0", "allowlist");
 
   const ended = await made();
   await asOwner(app, owner, { method: "POST", url: `/api/agents/${ended.id}/archive` });
@@ -106,14 +108,17 @@ t.test("paused, expired, without payees, archived", async (t) => {
   t.match(limits, { available: "0", boundBy: "status" });
 });
 
-t.test("one payment may be less than the day, and none is left in the hour", async (t) => {
-  const agent = await made({ perPaymentLimit: "0.25", paymentsPerHour: 1 });
-  await chain.mint(agent.walletAddress, 20_000_000n);
-  await holds(t, agent, "0.25", "per_payment_limit");
-  await holds(t, agent, "0", "payments_per_hour");
-});
+t.test(
+  "the limit per payment is below the daily limit, and the hour has no payment left",
+  async (t) => {
+    const agent = await made({ perPaymentLimit: "0.25", paymentsPerHour: 1 });
+    await chain.mint(agent.walletAddress, 20_000_000n);
+    await holds(t, agent, "0.25", "per_payment_limit");
+    await holds(t, agent, "0", "payments_per_hour");
+  },
+);
 
-t.test("the chain does not answer: what cannot be known is not promised", async (t) => {
+t.test("the chain does not answer: the available amount is unknown", async (t) => {
   const agent = await made();
   await chain.mint(agent.walletAddress, 20_000_000n);
   t.match(await limitsIn(t, agent), { available: "10", boundBy: "daily_limit" });
@@ -121,7 +126,11 @@ t.test("the chain does not answer: what cannot be known is not promised", async 
   t.teardown(() => chain.start());
   t.match(await limitsIn(t, agent), { available: null, boundBy: null, remaining: "10" });
   await patch(agent, { status: "paused" });
-  t.match(await limitsIn(t, agent), { available: "0", boundBy: "status" }, "needs no balance");
+  t.match(
+    await limitsIn(t, agent),
+    { available: "0", boundBy: "status" },
+    "a pause needs no balance",
+  );
 });
 
 const amount = fc.bigInt({ min: 1n, max: 25n });
@@ -134,8 +143,8 @@ const situation = fc.record({
     monthlyLimit: fc.option(amount),
     paymentsPerHour: fc.option(fc.integer({ min: 1, max: 3 })),
   }),
-  // Payments, how each ended, and the time that passes after it. No payment is just about to leave a window: ages are
-  // whole half hours and what the test took, so each has left before or stays for half an hour.
+  // Payments, how each ended, and how much time passes after it. Ages are multiples of half an hour plus the test's
+  // run time, so that no payment leaves a window between two reads.
   history: fc.array(
     fc.record({
       amount: fc.bigInt({ min: 1n, max: 4n }),
@@ -170,7 +179,7 @@ const OPEN: Situation = {
 };
 const PAID = { amount: 2n, end: "settled", hours: 0 } as const;
 
-/** Each rule as the one that binds: a late one is rarely met in a mixture. */
+/** One example per binding rule: random cases rarely reach the late ones. */
 const BOUND: Partial<Record<GeneralRule, Partial<Situation>>> = {
   status: { isPaused: true },
   expiry: { isExpired: true },
@@ -197,7 +206,7 @@ async function seedSituation(pool: Pool, given: Situation): Promise<SeededAgent>
     await reserve(pool, { ...reserveRequest(agent, amount), paymentId, dryRun: false });
     if (end === "voided")
       await pool.query("SELECT purser_payment_voided($1, $2, 'test', '')", [agentId, paymentId]);
-    // Some in a block that the balance already shows, some in a later one.
+    // Some settle in a block that the balance already includes, some in a later one.
     if (end === "settled")
       await pool.query(
         `UPDATE payments SET status = 'settled', tx_hash = $3, block_number = $4, settled_at = now()
@@ -217,66 +226,72 @@ async function seedSituation(pool: Pool, given: Situation): Promise<SeededAgent>
 const readWallet = async (pool: Pool, { agentId }: SeededAgent, given: Situation) => {
   const { balance, hold: gasHold, floor } = given;
   const held = { atomic: balance, blockNumber: BLOCK };
-  const asked = { agentId, chainId: CHAIN_ID, asset: ASSET, balance: held, gasHold };
-  return (await readWallets(pool, [asked], floor)).get(agentId);
+  const query = { agentId, chainId: CHAIN_ID, asset: ASSET, balance: held, gasHold };
+  return (await readWallets(pool, [query], floor)).get(agentId);
 };
 
-t.test("any rules, history and balance: that much passes, and not one unit more", async (t) => {
-  const { url } = await testDatabase(t);
-  const pool = createPool(url, { maxConnections: 2 });
-  t.teardown(() => pool.end());
-  // The budget of a day has room for a gas hold of one, never of two.
-  const budget = { ...readGasBudget("", undefined, []), owner: 1n };
-  await writeGasLimits(pool, CHAIN_ID, limitsOf(budget, 1n));
-  const seen = new Set<string>();
-  let paid = 0;
-  await fc.assert(
-    fc.asyncProperty(situation, async (given) => {
-      const agent = await seedSituation(pool, given);
-      const limits = (await readLimits(pool, [agent.agentId])).get(agent.agentId);
-      const wallet = await readWallet(pool, agent, given);
-      if (!limits || !wallet) throw new Error("limits or wallet are missing");
-      const { rules, isPaused, isExpired: expired, floor, hold } = given;
-      const status = isPaused ? "paused" : "active";
-      const perPaymentLimitAtomic = rules.perPaymentLimit;
-      const known = { status, expired, perPaymentLimitAtomic, hasPayees: true, limits };
-      const found = availableOf(known, wallet);
-      if (!found) throw new Error("not known");
-      const { atomic, boundBy } = found;
-      seen.add(boundBy);
+t.test(
+  "any rules, history and balance: the available amount can be paid, one unit more cannot",
+  async (t) => {
+    const { url } = await testDatabase(t);
+    const pool = createPool(url, { maxConnections: 2 });
+    t.teardown(() => pool.end());
+    // The daily gas budget has room for a hold of 1, never for 2.
+    const budget = { ...readGasBudget("", undefined, []), owner: 1n };
+    await writeGasLimits(pool, CHAIN_ID, limitsOf(budget, 1n));
+    const seen = new Set<string>();
+    let paid = 0;
+    await fc.assert(
+      fc.asyncProperty(situation, async (given) => {
+        const agent = await seedSituation(pool, given);
+        const limits = (await readLimits(pool, [agent.agentId])).get(agent.agentId);
+        const wallet = await readWallet(pool, agent, given);
+        if (!limits || !wallet) throw new Error("limits or wallet are missing");
+        const { rules, isPaused, isExpired: expired, floor, hold } = given;
+        const status = isPaused ? "paused" : "active";
+        const perPaymentLimitAtomic = rules.perPaymentLimit;
+        const known = { status, expired, perPaymentLimitAtomic, hasPayees: true, limits };
+        const found = availableOf(known, wallet);
+        if (!found) throw new Error("not known");
+        const { atomic, boundBy } = found;
+        seen.add(boundBy);
 
-      const ask = (amountAtomic: bigint, dryRun: boolean) => {
-        const balance = { atomic: given.balance, blockNumber: BLOCK };
-        const request = reserveRequest(agent, amountAtomic, {
-          balance,
-          gas: { hold, floorAtomic: floor },
-        });
-        return reserve(pool, { ...request, paymentId: newId("pay"), dryRun });
-      };
-      // Below the floor the floor refuses before the gas budget does.
-      const more = boundBy === "gas" && floor > atomic ? floor : atomic + 1n;
-      const { code } = await ask(more, true);
-      const rule = RULES.find(({ codes }) => codes.some((one) => one === code))?.name;
-      if (rule !== boundBy) throw new Error(`${more} is refused by ${rule}, not by ${boundBy}`);
-      if (atomic === 0n) return;
-      const reserved = await ask(atomic, false);
-      if (reserved.outcome !== "reserved") throw new Error(`${atomic}: ${reserved.code}`);
-      paid += 1;
-    }),
-    { numRuns: 100, examples: Object.values(BOUND).map((one) => [{ ...OPEN, ...one }]) },
-  );
-  t.ok(paid > 10, `${paid} were paid`);
-  for (const rule of Object.keys(BOUND)) t.ok(seen.has(rule), `${rule} was the one that binds`);
-
-  await t.test("the ledger is behind the chain: its sums may lack payments", async (t) => {
-    const agent = await seedSituation(pool, OPEN);
-    t.match(await readWallet(pool, agent, OPEN), { isBehind: false });
-    await pool.query(
-      `INSERT INTO ledger_cursors (chain_id, asset, next_block, hold_until_block) VALUES ($1, $2, 1, 9)`,
-      [CHAIN_ID, ASSET],
+        const tryReserve = (amountAtomic: bigint, dryRun: boolean) => {
+          const balance = { atomic: given.balance, blockNumber: BLOCK };
+          const request = reserveRequest(agent, amountAtomic, {
+            balance,
+            gas: { hold, floorAtomic: floor },
+          });
+          return reserve(pool, { ...request, paymentId: newId("pay"), dryRun });
+        };
+        // Below the floor, the floor refuses before the gas budget does.
+        const more = boundBy === "gas" && floor > atomic ? floor : atomic + 1n;
+        const { code } = await tryReserve(more, true);
+        const rule = RULES.find(({ codes }) => codes.some((one) => one === code))?.name;
+        if (rule !== boundBy) throw new Error(`${more} is refused by ${rule}, not by ${boundBy}`);
+        if (atomic === 0n) return;
+        const reserved = await tryReserve(atomic, false);
+        if (reserved.outcome !== "reserved") throw new Error(`${atomic}: ${reserved.code}`);
+        paid += 1;
+      }),
+      { numRuns: 100, examples: Object.values(BOUND).map((one) => [{ ...OPEN, ...one }]) },
     );
-    t.match(await readWallet(pool, agent, OPEN), { isBehind: true });
-    const asked = { ...reserveRequest(agent, 1n), paymentId: newId("pay"), dryRun: false };
-    t.equal((await reserve(pool, asked)).outcome, "held", "a payment is not made either");
-  });
-});
+    t.ok(paid > 10, `${paid} payments were made`);
+    for (const rule of Object.keys(BOUND)) t.ok(seen.has(rule), `${rule} was the binding rule`);
+
+    await t.test(
+      "while the ledger lags behind the chain, its sums may lack payments",
+      async (t) => {
+        const agent = await seedSituation(pool, OPEN);
+        t.match(await readWallet(pool, agent, OPEN), { isBehind: false });
+        await pool.query(
+          `INSERT INTO ledger_cursors (chain_id, asset, next_block, hold_until_block) VALUES ($1, $2, 1, 9)`,
+          [CHAIN_ID, ASSET],
+        );
+        t.match(await readWallet(pool, agent, OPEN), { isBehind: true });
+        const request = { ...reserveRequest(agent, 1n), paymentId: newId("pay"), dryRun: false };
+        t.equal((await reserve(pool, request)).outcome, "held", "and no payment is made");
+      },
+    );
+  },
+);

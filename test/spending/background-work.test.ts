@@ -1,4 +1,5 @@
-// Goal: what a dead process left behind is released by any living one; old rows go, promised ones stay.
+// Goal: any running replica releases what a dead one reserved; retention deletes old rows and keeps those of open
+// payments.
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { testApp } from "../helpers/app.ts";
@@ -21,7 +22,7 @@ const reserve = async () => {
   return result.paymentId;
 };
 
-t.test("a replica that starts releases reservations nobody signed", async (t) => {
+t.test("a replica that starts releases reservations that were never signed", async (t) => {
   const paymentId = await reserve();
   const young = await reserve();
   await database.pool.query(
@@ -44,61 +45,64 @@ t.test("a replica that starts releases reservations nobody signed", async (t) =>
   ]);
 });
 
-/** Rows straight into the tables, so old that each rule takes its own. */
+/** Rows inserted directly, with ages on both sides of each retention limit. */
 const hex = (char: string, length: number): string => `0x${char.repeat(length)}`;
 const days = { blockedDays: 90, bytesDays: 30, facilitatedDays: 90, statisticsDays: 400 };
 
-t.test("retention: old answers and events go, those of open payments stay", async (t) => {
-  const open = await reserve();
-  const withdrawal = "pay_withdrawal";
-  await database.pool.query(
-    `INSERT INTO payments (agent_id, id, kind, status, chain_id, asset, counterparty, amount, nonce)
+t.test(
+  "retention: old responses and events are deleted, those of open payments are kept",
+  async (t) => {
+    const open = await reserve();
+    const withdrawal = "pay_withdrawal";
+    await database.pool.query(
+      `INSERT INTO payments (agent_id, id, kind, status, chain_id, asset, counterparty, amount, nonce)
      VALUES ($1, $2, 'withdrawal', 'submitted', $3, $4, $5, 1, $6)`,
-    [
-      agent.id,
-      withdrawal,
-      chain.chainId,
-      chain.usdc.toLowerCase(),
-      payee.toLowerCase(),
-      hex("a", 64),
-    ],
-  );
-  const { rows: owners } = await database.pool.query<{ id: string }>(
-    "SELECT owner_id AS id FROM agents WHERE id = $1",
-    [agent.id],
-  );
-  await database.pool.query(
-    `INSERT INTO idempotency_keys (subject_id, route, key, body_hash, payment_id, created_at)
+      [
+        agent.id,
+        withdrawal,
+        chain.chainId,
+        chain.usdc.toLowerCase(),
+        payee.toLowerCase(),
+        hex("a", 64),
+      ],
+    );
+    const { rows: owners } = await database.pool.query<{ id: string }>(
+      "SELECT owner_id AS id FROM agents WHERE id = $1",
+      [agent.id],
+    );
+    await database.pool.query(
+      `INSERT INTO idempotency_keys (subject_id, route, key, body_hash, payment_id, created_at)
      SELECT s, 'r', k, decode(repeat('00', 32), 'hex'), p, now() - age::interval
        FROM (VALUES ($1, 'old', NULL, '49 hours'), ($1, 'open', $2, '49 hours'), ($1, 'young', NULL, '25 hours'),
                     ($3, 'withdrawal', $4, '49 hours'), ($3, 'gone', 'pay_gone', '49 hours'))
             AS v (s, k, p, age)`,
-    [agent.id, open, owners[0]?.id, withdrawal],
-  );
-  await database.pool.query("UPDATE events SET created_at = now() - interval '3 days'");
-  await asOwner(app, owner, {
-    method: "PATCH",
-    url: `/api/agents/${agent.id}`,
-    body: { name: "Renamed" },
-  });
-  const forgotten = await deleteOldRows(database.pool, days, 1);
-  t.equal(forgotten["answers"], 2);
-  t.ok((forgotten["events"] ?? 0) > 1, "more than one batch");
-  const { rows } = await database.pool.query("SELECT key FROM idempotency_keys ORDER BY key");
-  t.same(rows, [{ key: "open" }, { key: "withdrawal" }, { key: "young" }]);
-  const events = await database.pool.query("SELECT 1 FROM events");
-  t.equal(events.rowCount, 1);
+      [agent.id, open, owners[0]?.id, withdrawal],
+    );
+    await database.pool.query("UPDATE events SET created_at = now() - interval '3 days'");
+    await asOwner(app, owner, {
+      method: "PATCH",
+      url: `/api/agents/${agent.id}`,
+      body: { name: "Renamed" },
+    });
+    const deleted = await deleteOldRows(database.pool, days, 1);
+    t.equal(deleted["answers"], 2);
+    t.ok((deleted["events"] ?? 0) > 1, "in more than one batch");
+    const { rows } = await database.pool.query("SELECT key FROM idempotency_keys ORDER BY key");
+    t.same(rows, [{ key: "open" }, { key: "withdrawal" }, { key: "young" }]);
+    const events = await database.pool.query("SELECT 1 FROM events");
+    t.equal(events.rowCount, 1);
 
-  await database.pool.query(
-    "INSERT INTO auth_nonces (nonce, expires_at) VALUES ('0123456789abcdef', now() - interval '2 hours')",
-  );
-  t.equal(await deleteExpiredSignIns(app.prisma), 1);
-  const me = await app.inject({ url: "/api/auth/session", headers: owner.headers });
-  t.equal(me.statusCode, 200, "a session in use stays");
-});
+    await database.pool.query(
+      "INSERT INTO auth_nonces (nonce, expires_at) VALUES ('0123456789abcdef', now() - interval '2 hours')",
+    );
+    t.equal(await deleteExpiredSignIns(app.prisma), 1);
+    const me = await app.inject({ url: "/api/auth/session", headers: owner.headers });
+    t.equal(me.statusCode, 200, "a session in use is kept");
+  },
+);
 
 t.test(
-  "retention: refusals, bytes, strangers, statistics and sums, each after its own time",
+  "retention: refusals, raw bytes, facilitated payments, statistics and sums, each after its own time",
   async (t) => {
     const { pool } = database;
     const asset = chain.usdc.toLowerCase();
@@ -108,7 +112,7 @@ t.test(
        FROM unnest(ARRAY[89, 91, 92]) AS age`,
       [agent.id, chain.chainId, asset],
     );
-    // Settled 29, 31, 91 and 92 days ago; the last may be presented until next year.
+    // Settled 29, 31, 91 and 92 days ago; the last authorization is valid for another year.
     await pool.query(
       `WITH made AS (
        SELECT n, now() - age * interval '1 day' AS at, '0x' || lpad(n::text, 64, '0') AS hash,
@@ -142,8 +146,8 @@ t.test(
       [agent.id],
     );
     const everBefore = await readAllTime(app.prisma);
-    const forgotten = await deleteOldRows(pool, days, 1);
-    t.match(forgotten, { blocked: 2, bytes: 3, strangers: 1, hours: 1, sums: 1 });
+    const deleted = await deleteOldRows(pool, days, 1);
+    t.match(deleted, { blocked: 2, bytes: 3, strangers: 1, hours: 1, sums: 1 });
     const read = async (sql: string) =>
       (await pool.query<{ v: unknown }>(sql)).rows.map(({ v }) => v);
     t.same(await read("SELECT id AS v FROM payments WHERE status = 'blocked'"), ["pay_89"]);
@@ -174,7 +178,7 @@ t.test(
       [1001, 1002, 1004],
     );
     t.same(await read("SELECT settled::int + volume::int AS v FROM facilitator_past"), [8]);
-    t.same(await deleteOldRows(pool, days), {}, "once");
-    t.same(await readAllTime(app.prisma), everBefore, "the totals of all time stay");
+    t.same(await deleteOldRows(pool, days), {}, "a second run deletes nothing");
+    t.same(await readAllTime(app.prisma), everBefore, "the all-time totals are kept");
   },
 );

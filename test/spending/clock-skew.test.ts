@@ -1,4 +1,5 @@
-// Goal: the database's clock decides; a replica whose own clock is 10 minutes wrong pays and refuses as the others do.
+// Goal: the database's clock decides; a replica whose own clock is 10 minutes wrong pays and refuses like the
+// others.
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { testApp } from "../helpers/app.ts";
@@ -21,7 +22,7 @@ const replicas = await Promise.all(
 );
 
 for (const { skewMs, replica } of replicas) {
-  t.test(`a replica ${skewMs > 0 ? "ahead" : "behind"}`, async (t) => {
+  t.test(`a replica whose clock is ${skewMs > 0 ? "ahead" : "behind"}`, async (t) => {
     const payee = privateKeyToAccount(generatePrivateKey()).address;
     const agent = await createAgent(ctx, owner, { dailyLimit: "1", allowlist: [payee] });
     await chain.mint(agent.walletAddress, 9n * usdc);
@@ -38,11 +39,11 @@ for (const { skewMs, replica } of replicas) {
     );
     const life = rows[0]?.life ?? 0;
     t.ok(life > 60 && life <= 120, `valid for 120 s from now or the newest block: ${life}`);
-    t.ok(Math.abs(rows[0]?.age ?? 999) < 60, "stamped by the database");
+    t.ok(Math.abs(rows[0]?.age ?? 999) < 60, "created_at comes from the database");
 
     await shift("23 hours 55 minutes");
     const early = await spend();
-    t.equal(early.status, 403, "five minutes too early, whatever the replica's clock says");
+    t.equal(early.status, 403, "five minutes too early by the database's clock");
     t.equal(early.body["code"], "daily_limit_exceeded");
     await shift("5 minutes");
     t.equal((await spend()).status, 200, "24 hours later it fits");
@@ -59,7 +60,7 @@ for (const { skewMs, replica } of replicas) {
   });
 }
 
-t.test("the chain's clock and the database's are apart", async (t) => {
+t.test("the clocks of chain and database are far apart", async (t) => {
   const payee = privateKeyToAccount(generatePrivateKey()).address;
   const agent = await createAgent(ctx, owner, { dailyLimit: "5", allowlist: [payee] });
   await chain.mint(agent.walletAddress, 9n * usdc);
@@ -81,7 +82,7 @@ t.test("the chain's clock and the database's are apart", async (t) => {
   const { timestamp } = await chain.publicClient.getBlock({ blockNumber: 0n });
   t.ok((await validBefore()) > timestamp);
 
-  // An hour ahead: as if the database's clock had fallen back by one, or the chain's had jumped.
+  // One hour ahead, as if the database's clock had been set back or the chain's had jumped.
   await chain.testClient.increaseTime({ seconds: 3_600 });
   await chain.testClient.mine({ blocks: 1 });
   const refused = await spend();
@@ -89,7 +90,7 @@ t.test("the chain's clock and the database's are apart", async (t) => {
   t.match(refused.json(), { code: "chain_unavailable", detail: /clock/ });
   t.ok(
     logs.some((line) => /far apart/.test(line)),
-    "an alarm",
+    "an alarm is logged",
   );
   const { rows } = await database.pool.query("SELECT status FROM payments WHERE agent_id = $1", [
     agent.id,

@@ -1,4 +1,4 @@
-// Goal: 50 parallel spends of 1 at a limit of 10 settle exactly 10, in one process, in several, and with two keys.
+// Goal: 50 parallel spends of 1 at a limit of 10 settle exactly 10: in one process, in several, and with two keys.
 import t, { type Test } from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { testApp } from "../helpers/app.ts";
@@ -43,7 +43,7 @@ t.test("in one process, with two keys", async (t) => {
       postWhenFree(
         `${ctx.baseUrl}/api/agents/spend`,
         { ...agent.headers, authorization: `Bearer ${keys[index % 2]}` },
-        // Alike they would be one payment.
+        // Without a memo they would be identical calls, and join one payment.
         { recipient: payee, amount: "1", memo: `${index}` },
       ),
     ),
@@ -54,7 +54,7 @@ t.test("in one process, with two keys", async (t) => {
   await checkLedger(t, ctx, { agentId: agent.id, payee });
 });
 
-/** Beside the one of the test. */
+/** Replicas in addition to the process of the test. */
 const REPLICAS = isFullTier ? 3 : 1;
 
 t.test("in several processes", async (t) => {
@@ -62,7 +62,7 @@ t.test("in several processes", async (t) => {
   const agent = await createAgent(ctx, owner, { dailyLimit: "10", allowlist: [payee] });
   await chain.mint(agent.walletAddress, 100n * usdc);
   const urls = [ctx.baseUrl];
-  // One after the other: together they would only wait for each other.
+  // Start them in sequence: in parallel they would only wait for each other.
   while (urls.length <= REPLICAS) urls.push((await startReplica(t, ctx)).url);
   const urlOf = (index: number) => urls[index % urls.length];
   const answers = await Promise.all(
@@ -80,13 +80,13 @@ t.test("in several processes", async (t) => {
   await checkLedger(t, ctx, { agentId: agent.id, payee });
 
   await t.test(
-    "alike and without a key they are one payment, and the next round is the next",
+    "identical calls without a key are one payment, and the next round is a new one",
     async (t) => {
       const one = freshPayee();
       const buyer = await createAgent(ctx, owner, { dailyLimit: "100", allowlist: [one] });
       await chain.mint(buyer.walletAddress, 100n * usdc);
       for (let round = 1; round <= (isFullTier ? 5 : 2); round += 1) {
-        const told = await Promise.all(
+        const responses = await Promise.all(
           Array.from({ length: 24 }, async (_, index) =>
             post(`${urlOf(index)}/api/agents/spend`, buyer.headers, {
               recipient: one,
@@ -95,11 +95,11 @@ t.test("in several processes", async (t) => {
           ),
         );
         t.same(
-          told.map(({ status }) => status),
-          told.map(() => 200),
+          responses.map(({ status }) => status),
+          responses.map(() => 200),
         );
-        t.equal(new Set(told.map(({ body }) => body["paymentId"])).size, 1);
-        t.equal(told.filter(({ body }) => body["replayed"] === undefined).length, 1);
+        t.equal(new Set(responses.map(({ body }) => body["paymentId"])).size, 1);
+        t.equal(responses.filter(({ body }) => body["replayed"] === undefined).length, 1);
         t.equal(await usdcOf(ctx, one), BigInt(round) * usdc, `round ${round}`);
       }
       await checkLedger(t, ctx, { agentId: buyer.id, payee: one });
@@ -112,7 +112,7 @@ t.test("in several processes", async (t) => {
       const allowlist = [{ address: one, ...terms }];
       const limited = await createAgent(ctx, owner, { dailyLimit: "100", allowlist, ...rules });
       await chain.mint(limited.walletAddress, 100n * usdc);
-      const told = await Promise.all(
+      const responses = await Promise.all(
         Array.from({ length: 16 }, async (_, index) =>
           postWhenFree(`${urlOf(index)}/api/agents/spend`, limited.headers, {
             recipient: one,
@@ -121,8 +121,12 @@ t.test("in several processes", async (t) => {
           }),
         ),
       );
-      t.equal(told.filter(({ status }) => status === 200).length, 4, "four are paid");
-      t.equal(told.filter(({ body }) => body["code"] === code).length, 12, "twelve are refused");
+      t.equal(responses.filter(({ status }) => status === 200).length, 4, "four are paid");
+      t.equal(
+        responses.filter(({ body }) => body["code"] === code).length,
+        12,
+        "twelve are refused",
+      );
       await checkLedger(t, ctx, { agentId: limited.id, payee: one });
     });
 });

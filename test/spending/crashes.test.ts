@@ -1,4 +1,5 @@
-// Goal: whenever the process is killed, nothing is paid twice, lost or under-counted, and a reservation is freed only on proof.
+// Goal: whenever the process is killed, no payment is made twice, lost or left out of the limits, and a reservation
+// is released only on proof.
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import type { Config } from "../../server/config.ts";
@@ -10,13 +11,13 @@ import { killedMidway, post, startReplica } from "./replica.helper.ts";
 
 const usdc = 1_000_000n;
 const path = "/api/agents/spend";
-/** Nobody takes a request for dead while the test runs, unless the test says that time has passed. */
+/** Longer than the test runs: no request counts as dead until the test ages it. */
 const configure = (config: Config): void => void (config.settleWaitMs = 90_000);
 const ctx = await testApp(t, { configure });
 const { app, database } = ctx;
 const owner = await signIn(ctx);
 
-/** An agent that may pay 1 USDC today, and did not yet. */
+/** An agent that may pay 1 USDC today and has not paid yet. */
 async function spender(to: Pick<TestApp, "app" | "chain"> = ctx, by: SignedInOwner = owner) {
   const payee = privateKeyToAccount(generatePrivateKey()).address;
   const agent = await createAgent(to, by, { dailyLimit: "1", allowlist: [payee] });
@@ -42,7 +43,7 @@ const age = (agent: NewTestAgent, seconds: number) =>
     [agent.id, seconds],
   );
 
-/** Twice each: an agent may pay in its words, and without a key. */
+/** Each case with and without an Idempotency-Key. */
 const doomed = {
   keyed: { reserved: await spender(), signed: await spender(), accepted: await spender() },
   keyless: { reserved: await spender(), signed: await spender(), accepted: await spender() },
@@ -58,12 +59,12 @@ const requests = Object.entries(doomed).flatMap(([kind, spenders]) =>
 await killedMidway(t, ctx, requests);
 
 for (const point of ["reserved", "signed"] as const)
-  t.test(`killed when ${point}: counted until swept, then free, paid once`, async (t) => {
+  t.test(`killed at ${point}: counted until the sweep, then released, paid once`, async (t) => {
     const { agent, payee, body } = doomed.keyed[point];
     t.same(await statusesOf(ctx, agent.id), { reserved: 1 });
     const other = await spend({ agent, body: { ...body, amount: "0.5" } });
-    t.equal(other.body["code"], "daily_limit_exceeded", "still counted");
-    t.equal(await app.payments.sweepUnsigned({ olderThanSeconds: 600 }), 0, "too young to judge");
+    t.equal(other.body["code"], "daily_limit_exceeded", "the reservation still counts");
+    t.equal(await app.payments.sweepUnsigned({ olderThanSeconds: 600 }), 0, "too young to release");
     await age(agent, 601);
     t.equal(await app.payments.sweepUnsigned({ olderThanSeconds: 600 }), 1);
     const retry = await spend({ agent, body }, "crash");
@@ -74,37 +75,40 @@ for (const point of ["reserved", "signed"] as const)
   });
 
 for (const point of ["reserved", "signed"] as const)
-  t.test(`killed when ${point}, without a key: the same call elsewhere pays once`, async (t) => {
-    const { agent, payee, body } = doomed.keyless[point];
-    // They wait for the dead one, of which nobody can tell yet that it is dead.
-    let answered = 0;
-    const again = [1, 2, 3].map(async () => {
-      const answer = await spend({ agent, body });
-      answered += 1;
-      return answer;
-    });
-    // Time for a wrong answer; on a machine where it is too short, it proves less.
-    await new Promise((resolve) => setTimeout(resolve, 300));
-    t.equal(answered, 0);
-    t.same(await statusesOf(ctx, agent.id), { reserved: 1 });
-    await age(agent, 601);
-    const answers = await Promise.all(again);
-    t.same(
-      answers.map(({ status }) => status),
-      [200, 200, 200],
-      "one pays, and the others join it",
-    );
-    t.equal(
-      answers.filter(({ body }) => body["replayed"] === undefined).length,
-      1,
-      "nothing moved before",
-    );
-    t.equal(await usdcOf(ctx, payee), usdc);
-    await checkLedger(t, ctx, { agentId: agent.id, payee });
-  });
+  t.test(
+    `killed at ${point}, without a key: the same call on another replica pays once`,
+    async (t) => {
+      const { agent, payee, body } = doomed.keyless[point];
+      // They wait for the killed call: nothing proves yet that it is dead.
+      let answered = 0;
+      const again = [1, 2, 3].map(async () => {
+        const answer = await spend({ agent, body });
+        answered += 1;
+        return answer;
+      });
+      // Leaves time for a premature response. On a slow machine the check is weaker, but cannot fail wrongly.
+      await new Promise((resolve) => setTimeout(resolve, 300));
+      t.equal(answered, 0);
+      t.same(await statusesOf(ctx, agent.id), { reserved: 1 });
+      await age(agent, 601);
+      const answers = await Promise.all(again);
+      t.same(
+        answers.map(({ status }) => status),
+        [200, 200, 200],
+        "one pays, and the others join it",
+      );
+      t.equal(
+        answers.filter(({ body }) => body["replayed"] === undefined).length,
+        1,
+        "one payment, not replayed",
+      );
+      t.equal(await usdcOf(ctx, payee), usdc);
+      await checkLedger(t, ctx, { agentId: agent.id, payee });
+    },
+  );
 
 t.test(
-  "killed when accepted: it is paid, and the same call elsewhere has its answer",
+  "killed when accepted: it is paid, and the same call on another replica returns the result",
   async (t) => {
     const [keyed, keyless] = [doomed.keyed.accepted, doomed.keyless.accepted];
     const joined = await spend(keyless);
@@ -119,7 +123,7 @@ t.test(
   },
 );
 
-t.test("a signer that wakes up after the sweep sends nothing", async (t) => {
+t.test("a request that resumes signing after the sweep sends nothing", async (t) => {
   const { agent, payee, body } = await spender();
   app.paymentFaults.at = async (point) => {
     if (point === "signed") await app.payments.sweepUnsigned({ olderThanSeconds: 0 });
@@ -136,7 +140,7 @@ t.test("a signer that wakes up after the sweep sends nothing", async (t) => {
   await checkLedger(t, ctx, { agentId: agent.id, payee });
 });
 
-t.test("signing fails: the budget is free at once", async (t) => {
+t.test("when signing fails, the budget is released at once", async (t) => {
   const { agent, payee, body } = await spender();
   app.paymentFaults.at = async () => {
     delete app.paymentFaults.at;
@@ -148,20 +152,20 @@ t.test("signing fails: the budget is free at once", async (t) => {
   await checkLedger(t, ctx, { agentId: agent.id, payee });
 });
 
-t.test("killed between broadcast and receipt: another process tells the outcome", async (t) => {
+t.test("killed between broadcast and receipt: another process reports the outcome", async (t) => {
   const before = await testApp(t);
   const { chain, database } = before;
   const by = await signIn(before);
   const [keyed, keyless] = [await spender(before, by), await spender(before, by)];
   await before.app.close();
-  // Nobody else is there to hold the lane; what it sends waits for a block.
+  // The only process: it holds the relayer lane, and its transaction waits for a block.
   const replica = await startReplica(t, before);
   await chain.testClient.setAutomine(false);
   const url = `${replica.url}${path}`;
   const cut = [
     post(url, { ...keyed.agent.headers, "idempotency-key": "broadcast" }, keyed.body),
     post(url, keyless.agent.headers, keyless.body),
-  ].map((request) => t.rejects(request, "no answer"));
+  ].map((request) => t.rejects(request, "no response"));
   await until(async () => {
     const { rows } = await database.pool.query(
       "SELECT 1 FROM settlements WHERE status = 'submitted'",
@@ -179,7 +183,7 @@ t.test("killed between broadcast and receipt: another process tells the outcome"
     "UPDATE relayer_lanes SET lease_until = now() WHERE lease_until > now()",
   );
   let joined = await spend(keyless, undefined, after);
-  // Unknown is no end: asked again it is joined again.
+  // A 504 means that the outcome is still unknown: the same call joins it again.
   for (let turn = 0; joined.status === 504 && turn < 60; turn += 1)
     joined = await spend(keyless, undefined, after);
   t.match(joined, { status: 200, body: { replayed: true } });

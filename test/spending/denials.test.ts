@@ -1,4 +1,4 @@
-// Goal: every refusal of the contract's table comes with its status and fields, is on record, and leaves the money alone.
+// Goal: every documented refusal has its status and fields, is recorded, and moves no money.
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { testApp } from "../helpers/app.ts";
@@ -59,21 +59,21 @@ const DENIALS: Denial[] = [
     match: { retryable: false, policy: { rule: "expiry" } },
   },
   {
-    name: "stranger",
+    name: "payee not on the allowlist",
     rules: { allowlist: [] },
     status: 403,
     code: "recipient_not_allowed",
     match: { retryable: false, policy: { rule: "allowlist" } },
   },
   {
-    name: "too much at once",
+    name: "above the limit per payment",
     rules: { perPaymentLimit: "0.5" },
     status: 403,
     code: "per_payment_limit_exceeded",
     match: { policy: { rule: "per_payment_limit", limit: "0.5", requested: "1" } },
   },
   {
-    name: "too much for the day",
+    name: "above the daily limit",
     body: { amount: "10.000001" },
     status: 403,
     code: "daily_limit_exceeded",
@@ -93,14 +93,14 @@ const DENIALS: Denial[] = [
     },
   },
   {
-    name: "too much for the week",
+    name: "above the weekly limit",
     rules: { weeklyLimit: "0.9" },
     status: 403,
     code: "weekly_limit_exceeded",
     match: { retryable: false, policy: { rule: "weekly_limit", window: "7d", limit: "0.9" } },
   },
   {
-    name: "too much for the month",
+    name: "above the monthly limit",
     rules: { weeklyLimit: "2", monthlyLimit: "0.9" },
     status: 403,
     code: "monthly_limit_exceeded",
@@ -110,35 +110,35 @@ const DENIALS: Denial[] = [
     },
   },
   {
-    name: "too often",
+    name: "too many payments per hour",
     rules: { paymentsPerHour: 0 },
     status: 403,
     code: "payment_rate_exceeded",
     match: { availableAt: null, policy: { rule: "payments_per_hour", window: "1h", limit: "0" } },
   },
   {
-    name: "too much for this payee",
+    name: "above the payee's daily limit",
     rules: { allowlist: [{ address: payee, dailyLimit: "0.9" }] },
     status: 403,
     code: "payee_limit_exceeded",
     match: { availableAt: null, policy: { rule: "payee_limit", window: "24h", limit: "0.9" } },
   },
   {
-    name: "too much at once for this payee",
+    name: "above the payee's limit per payment",
     rules: { allowlist: [{ address: payee, dailyLimit: "2", perPaymentLimit: "0.9" }] },
     status: 403,
     code: "payee_per_payment_limit_exceeded",
     match: { policy: { rule: "payee_per_payment_limit", window: "payment", limit: "0.9" } },
   },
   {
-    name: "this payee's time is over",
+    name: "payee expired",
     rules: { allowlist: [{ address: payee, expiresAt: "2020-01-01T00:00:00Z" }] },
     status: 403,
     code: "payee_expired",
     match: { retryable: false, policy: { rule: "payee_expiry" } },
   },
   {
-    name: "not enough money",
+    name: "balance too low",
     rules: { dailyLimit: "1000" },
     body: { amount: "20.000001" },
     status: 402,
@@ -147,7 +147,7 @@ const DENIALS: Denial[] = [
   },
 ];
 
-t.test("the same refusal again is counted on its row", async (t) => {
+t.test("a repeated refusal is counted on the row of the first", async (t) => {
   const agent = await fundedAgent({ allowlist: [] });
   const other = privateKeyToAccount(generatePrivateKey()).address;
   const ids = [];
@@ -166,7 +166,7 @@ t.test("the same refusal again is counted on its row", async (t) => {
     { id: another, repeats: 0 },
     { id: first, repeats: 2, denial: { code: "recipient_not_allowed" } },
   ]);
-  t.ok(items[1].updatedAt > items[1].createdAt, "says when last");
+  t.ok(items[1].updatedAt > items[1].createdAt, "updatedAt is the time of the last refusal");
   t.match(await read(`/api/agents/me/payments/${first}`, agent), { repeats: 2 });
   t.match(await read(`/api/overview?agentId=${agent.id}`, owner), { totals: { blocked24h: 4 } });
   t.match(await read(`/api/agents/${agent.id}`, owner), { blocked24h: 4 });
@@ -195,7 +195,10 @@ for (const denial of DENIALS) {
       ...denial.match,
     });
     if (denial.code === "insufficient_funds") t.equal(body["fundingAddress"], agent.walletAddress);
-    t.notOk(answer.headers["payment-required"], "our own 402 is no x402 demand");
+    t.notOk(
+      answer.headers["payment-required"],
+      "Purser's own 402 is not an x402 payment challenge",
+    );
     t.match(answer.headers["content-type"], /application\/problem\+json/);
 
     const seenByAgent = await app.inject({
@@ -214,12 +217,12 @@ for (const denial of DENIALS) {
     t.match(seenByAgent.json(), expected);
     t.match(seenByOwner.json(), expected);
     const trace = seenByOwner.json<{ trace: { passed: boolean | null }[] }>().trace;
-    t.equal(trace.filter((rule) => rule.passed === false).length, 1, "one rule refused");
+    t.equal(trace.filter((rule) => rule.passed === false).length, 1, "exactly one rule refused");
     t.equal(await usdcOf(ctx, agent.walletAddress), 20n * usdc, "no money moved");
   });
 }
 
-t.test("availableAt says when, and then it fits", async (t) => {
+t.test("availableAt is the time at which the amount fits again", async (t) => {
   const agent = await fundedAgent();
   t.equal((await spend(agent, { recipient: payee, amount: "8" })).statusCode, 200);
   const denied = await spend(agent, { recipient: payee, amount: "3" });
@@ -230,10 +233,13 @@ t.test("availableAt says when, and then it fits", async (t) => {
     [agent.id],
   );
   const dayLater = (rows[0]?.created_at.getTime() ?? 0) + 86_400_000;
-  t.ok(Math.abs(Date.parse(availableAt) - dayLater) <= 1, `${availableAt} is 24 hours later`);
+  t.ok(
+    Math.abs(Date.parse(availableAt) - dayLater) <= 1,
+    `${availableAt} is 24 hours after the payment`,
+  );
 });
 
-t.test("the agent reads every limit, and what is left of each", async (t) => {
+t.test("the agent reads every limit and what is left of it", async (t) => {
   const other = privateKeyToAccount(generatePrivateKey()).address;
   const agent = await fundedAgent({
     weeklyLimit: "20",
@@ -284,7 +290,7 @@ t.test("the agent reads every limit, and what is left of each", async (t) => {
   t.match(none.json<AgentSelf>().limits, { weekly: null, monthly: null, hourly: null });
 });
 
-t.test("a revoked key pays nothing, on the next request", async (t) => {
+t.test("a revoked key is refused on its next request", async (t) => {
   const agent = await fundedAgent();
   await app.inject({
     method: "DELETE",
@@ -296,7 +302,7 @@ t.test("a revoked key pays nothing, on the next request", async (t) => {
   t.equal(answer.json<{ code: string }>().code, "api_key_revoked");
 });
 
-t.test("what cannot be paid is refused before any rule", async (t) => {
+t.test("an invalid payment is refused before any rule is checked", async (t) => {
   const agent = await fundedAgent();
   const zero = "0x0000000000000000000000000000000000000000";
   for (const [recipient, code] of [
@@ -342,10 +348,10 @@ t.test("what cannot be paid is refused before any rule", async (t) => {
   const { rows } = await database.pool.query("SELECT 1 FROM payments WHERE agent_id = $1", [
     agent.id,
   ]);
-  t.equal(rows.length, 0, "nothing on record: no rule was asked");
+  t.equal(rows.length, 0, "nothing is recorded: no rule was checked");
 });
 
-t.test("the chain down: nothing reserved, nothing signed", async (t) => {
+t.test("while the chain is down, nothing is reserved or signed", async (t) => {
   const agent = await fundedAgent();
   await chain.stop();
   const answer = await spend(agent, { recipient: payee, amount: "1" });

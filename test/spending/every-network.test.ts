@@ -1,4 +1,5 @@
-// Goal: money that came to an agent's wallet on any configured network is seen, keeps the agent from being archived, and can be taken out.
+// Goal: money that arrives at an agent's wallet on any configured network is visible, prevents archiving, and can
+// be withdrawn.
 import t from "tap";
 import { encodeDeployData, getAddress, parseAbi, type Address, type Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
@@ -16,7 +17,7 @@ import {
 } from "../helpers/owner.ts";
 import { usdcOf } from "./ledger.helper.ts";
 
-// The second network has its USDC at the same address as the first: only the signed domain tells them apart.
+// Both networks have USDC at the same address: only the signed EIP-712 domain tells them apart.
 const other = await testChain(t, { chainId: 5042 });
 const ctx = await testApp(t, {
   env: { NETWORKS: "eip155:5042002,eip155:5042", RPC_URL_5042: other.rpcUrl },
@@ -51,9 +52,9 @@ async function sign(account: PrivateKeyAccount, { order, typedData }: Prepared):
   });
 }
 
-async function withdraw(agent: NewTestAgent, asked: object, who = owner) {
+async function withdraw(agent: NewTestAgent, request: object, who = owner) {
   const path = `/api/agents/${agent.id}/withdrawals`;
-  const prepared = await call("POST", `${path}/prepare`, asked, who);
+  const prepared = await call("POST", `${path}/prepare`, request, who);
   if (prepared.status !== 200) return prepared;
   const ready = prepared.body as unknown as Prepared;
   const signature = await sign(who.account, ready);
@@ -74,38 +75,35 @@ async function deployWallet(on: TestChain, key: Address): Promise<Address> {
   return getAddress(receipt.contractAddress as Address);
 }
 
-t.test(
-  "balances are told for every network, to owner and agent, and totals count all",
-  async (t) => {
-    const agent = await newAgent();
-    await chain.mint(agent.walletAddress, 2n * usdc);
-    await other.mint(agent.walletAddress, 5n * usdc);
-    const balances = [
-      { network: HOME, asset: getAddress(chain.usdc), balance: "2" },
-      { network: OTHER, asset: getAddress(other.usdc), balance: "5" },
-    ];
-    t.match((await call("GET", `/api/agents/${agent.id}`)).body, { balance: "2", balances });
-    const me = await app.inject({ url: "/api/agents/me", headers: agent.headers });
-    t.match(me.json(), { balance: "2", balances });
-    const { body } = await call("GET", `/api/overview?agentId=${agent.id}`);
-    t.match(body, {
-      totals: {
-        balance: "7",
-        balances: [
-          { network: HOME, balance: "2" },
-          { network: OTHER, balance: "5" },
-        ],
-      },
-    });
-    const listed = (await call("GET", "/api/agents")).body as { items: { id: string }[] };
-    t.match(
-      listed.items.find(({ id }) => id === agent.id),
-      { balance: "2", balances },
-    );
-  },
-);
+t.test("owner and agent read the balance of every network, and totals add them up", async (t) => {
+  const agent = await newAgent();
+  await chain.mint(agent.walletAddress, 2n * usdc);
+  await other.mint(agent.walletAddress, 5n * usdc);
+  const balances = [
+    { network: HOME, asset: getAddress(chain.usdc), balance: "2" },
+    { network: OTHER, asset: getAddress(other.usdc), balance: "5" },
+  ];
+  t.match((await call("GET", `/api/agents/${agent.id}`)).body, { balance: "2", balances });
+  const me = await app.inject({ url: "/api/agents/me", headers: agent.headers });
+  t.match(me.json(), { balance: "2", balances });
+  const { body } = await call("GET", `/api/overview?agentId=${agent.id}`);
+  t.match(body, {
+    totals: {
+      balance: "7",
+      balances: [
+        { network: HOME, balance: "2" },
+        { network: OTHER, balance: "5" },
+      ],
+    },
+  });
+  const listed = (await call("GET", "/api/agents")).body as { items: { id: string }[] };
+  t.match(
+    listed.items.find(({ id }) => id === agent.id),
+    { balance: "2", balances },
+  );
+});
 
-t.test("what comes in on another network is in the activity", async (t) => {
+t.test("an incoming transfer on another network appears in the activity", async (t) => {
   const read = async () => {
     while (await app.reconciliation.read(other.chainId));
   };
@@ -126,7 +124,7 @@ t.test("what comes in on another network is in the activity", async (t) => {
   t.match(body, { items: [{ kind: "incoming", network: OTHER, amount: "1", txHash: hash }] });
 });
 
-t.test("archive looks at all of them, and names the one", async (t) => {
+t.test("archiving checks every network and names the one with funds", async (t) => {
   const agent = await newAgent();
   await other.mint(agent.walletAddress, 3n * usdc);
   const refused = await call("POST", `/api/agents/${agent.id}/archive`);
@@ -146,7 +144,7 @@ t.test("archive looks at all of them, and names the one", async (t) => {
   });
 });
 
-t.test("an order for another network moves the money there and nowhere else", async (t) => {
+t.test("an order for another network moves money on that network only", async (t) => {
   const agent = await newAgent();
   await chain.mint(agent.walletAddress, 4n * usdc);
   await other.mint(agent.walletAddress, 4n * usdc);
@@ -163,7 +161,7 @@ t.test("an order for another network moves the money there and nowhere else", as
   t.equal((await usdcOf({ chain: other }, owner.account.address)) - before, 1_500_000n);
   t.match(await call("POST", path, body), { status: 409, body: { code: "withdrawal_replayed" } });
 
-  // The default is the agent's own network, and one network's money is not the other's.
+  // The default is the agent's own network, and the balances of two networks are separate.
   const home = await withdraw(agent, { amount: "4" });
   t.match(home, { status: 200, body: { network: HOME } });
   t.match(await call("POST", `${path}/prepare`, { amount: "2.6", network: OTHER }), {
@@ -183,7 +181,7 @@ t.test("an order for another network moves the money there and nowhere else", as
   });
 });
 
-t.test("a contract owner is vouched for by its own chain alone", async (t) => {
+t.test("a contract owner's signature is checked only on the contract's own chain", async (t) => {
   const key = privateKeyToAccount(generatePrivateKey());
   const contract = await deployWallet(chain, key.address);
   const message = siweMessage(ctx, { nonce: await freshNonce(app), address: contract });
@@ -200,19 +198,19 @@ t.test("a contract owner is vouched for by its own chain alone", async (t) => {
   const done = await withdraw(agent, { amount: "1", network: OTHER, to }, smart);
   t.match(done, { status: 200, body: { network: OTHER, recipient: to } });
 
-  // Somebody who gets a contract of his own to the owner's address elsewhere is nobody here.
+  // An attacker's contract at the owner's address on another chain has no rights.
   const thief = privateKeyToAccount(generatePrivateKey());
   const evil = await deployWallet(other, thief.address);
   const code = await other.publicClient.getCode({ address: evil });
   await other.testClient.setCode({ address: contract, bytecode: code ?? "0x" });
-  const word = await other.publicClient.getStorageAt({
+  const storedKey = await other.publicClient.getStorageAt({
     address: evil,
     slot: `0x${"0".repeat(64)}`,
   });
   await other.testClient.setStorageAt({
     address: contract,
     index: 0,
-    value: word ?? `0x${"0".repeat(64)}`,
+    value: storedKey ?? `0x${"0".repeat(64)}`,
   });
   const stolen = await withdraw(
     agent,
@@ -222,7 +220,7 @@ t.test("a contract owner is vouched for by its own chain alone", async (t) => {
   t.match(stolen, { status: 401, body: { code: "invalid_signature" } });
 });
 
-t.test("a network that is down hides only itself, and stops the archive", async (t) => {
+t.test("a network that is down hides only its own balance, and blocks archiving", async (t) => {
   const agent = await newAgent();
   await chain.mint(agent.walletAddress, 1n * usdc);
   for (const [way, stop, start] of [
@@ -241,7 +239,7 @@ t.test("a network that is down hides only itself, and stops the archive", async 
     t.match(archived, { status: 503, body: { code: "chain_unavailable" } }, way);
     await start();
   }
-  // The agent's own network away: what lies elsewhere can be taken out all the same.
+  // While the agent's own network is down, money on other networks can still be withdrawn.
   await other.mint(agent.walletAddress, 2n * usdc);
   await chain.stop();
   t.match((await call("GET", `/api/agents/${agent.id}`)).body, {

@@ -1,4 +1,4 @@
-// An agent straight in the database, for tests of decisions that need neither chain nor HTTP.
+// Inserts agents directly into the database, for tests of decisions that need neither chain nor HTTP.
 import { randomBytes } from "node:crypto";
 import type { Address } from "viem";
 import type { Pool } from "../../server/infra/db/pool.ts";
@@ -17,7 +17,7 @@ export interface SeededAgent {
 
 export const randomAddress = (): Address => `0x${randomBytes(20).toString("hex")}`;
 
-/** Null, or not given: not set. */
+/** A limit that is null or missing is not set. */
 export interface SeededRules {
   dailyLimit: bigint;
   perPaymentLimit?: bigint | null;
@@ -48,7 +48,7 @@ export async function seedAgent(pool: Pool, rules: SeededRules): Promise<SeededA
 const text = (value: bigint | number | null | undefined): string | null =>
   value == null ? null : String(value);
 
-/** All of an agent's limits: what is not given is not set any more. */
+/** Sets all of an agent's limits; missing ones are removed. */
 export async function setRules(pool: Pool, agentId: string, rules: SeededRules): Promise<void> {
   await pool.query(
     `UPDATE agents SET daily_limit = $2, per_payment_limit = $3, weekly_limit = $4, monthly_limit = $5,
@@ -64,7 +64,7 @@ export async function setRules(pool: Pool, agentId: string, rules: SeededRules):
   );
 }
 
-/** What is said of one payee; `expiresInMs` from now on the database's clock. */
+/** Sets the limits of one payee; `expiresInMs` counts from now on the database's clock. */
 export async function setPayee(
   pool: Pool,
   agentId: string,
@@ -85,7 +85,7 @@ export async function setPayee(
   );
 }
 
-/** Time passes for one agent: everything of it is that much older. */
+/** Makes time pass for one agent: shifts all of its timestamps into the past. */
 export async function passTime(pool: Pool, agentId: string, interval: string): Promise<void> {
   await pool.query(
     `WITH span AS (SELECT $2::interval AS passed),

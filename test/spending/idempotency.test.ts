@@ -1,4 +1,4 @@
-// Goal: one Idempotency-Key is one payment, and always ends with its true answer.
+// Goal: one Idempotency-Key is one payment, and a repeat always returns its true result.
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { testApp } from "../helpers/app.ts";
@@ -9,7 +9,7 @@ import { reserveUnsigned, statusesOf, usdcOf } from "./ledger.helper.ts";
 const usdc = 1_000_000n;
 const freshPayee = () => privateKeyToAccount(generatePrivateKey()).address;
 
-t.test("while outcomes come in time", async (t) => {
+t.test("while outcomes arrive in time", async (t) => {
   const ctx = await testApp(t);
   const { app, chain, database } = ctx;
   const owner = await signIn(ctx);
@@ -29,14 +29,14 @@ t.test("while outcomes come in time", async (t) => {
     });
   const one = { recipient: payee, amount: "1" };
 
-  await t.test("the same key and body replays the stored answer", async (t) => {
+  await t.test("the same key and body replays the stored response", async (t) => {
     const first = await spend("key-1", one);
     t.equal(first.statusCode, 200, first.body);
     t.notOk(first.headers["idempotent-replayed"]);
     const again = await spend("key-1", { amount: "1", recipient: payee });
     t.equal(again.statusCode, 200);
     t.equal(again.headers["idempotent-replayed"], "true");
-    t.same(again.json(), first.json(), "also with its members in another order");
+    t.same(again.json(), first.json(), "also with its fields in another order");
     t.equal(await usdcOf(ctx, payee), usdc);
   });
 
@@ -93,7 +93,7 @@ t.test("while outcomes come in time", async (t) => {
     t.equal(await usdcOf(ctx, payee), before + usdc);
   });
 
-  await t.test("an answer on record is told while the chain is down", async (t) => {
+  await t.test("a stored response is replayed while the chain is down", async (t) => {
     await chain.stop();
     const again = await spend("key-1", one);
     await chain.start();
@@ -101,8 +101,8 @@ t.test("while outcomes come in time", async (t) => {
     t.equal(again.headers["idempotent-replayed"], "true");
   });
 
-  await t.test("a process that died before it signed leaves the key usable", async (t) => {
-    // What such a process leaves behind, a while ago.
+  await t.test("a process that died before signing leaves the key usable", async (t) => {
+    // A reservation such as that process leaves behind.
     const ghost = await reserve("key-4");
     if (ghost.kind !== "reserved") throw new Error(ghost.kind);
     t.equal((await spend("key-4", one)).statusCode, 409, "at first it may still be running");
@@ -119,31 +119,38 @@ t.test("while outcomes come in time", async (t) => {
     t.same(rows, [{ status: "voided" }]);
   });
 
-  await t.test("a key that is taken between the look for it and the payment", async (t) => {
-    const { subjectId, route, key, bodyHash } = await refOf("key-5");
-    // As a call that asks its target first takes it: without the agent's row.
-    const other = await database.pool.connect();
-    t.teardown(() => other.release());
-    await other.query("BEGIN");
-    await other.query(
-      "INSERT INTO idempotency_keys (subject_id, route, key, body_hash) VALUES ($1, $2, $3, $4)",
-      [subjectId, route, key, Buffer.from(bodyHash)],
-    );
-    const late = reserve(key);
-    await until(async () => {
-      const { rows } = await database.pool.query(
-        "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%purser_reserve%'",
+  await t.test(
+    "a key that another call takes between the lookup and the reservation",
+    async (t) => {
+      const { subjectId, route, key, bodyHash } = await refOf("key-5");
+      // A fetch inserts its key like this before it sends its first request: without a lock on the agent's row.
+      const other = await database.pool.connect();
+      t.teardown(() => other.release());
+      await other.query("BEGIN");
+      await other.query(
+        "INSERT INTO idempotency_keys (subject_id, route, key, body_hash) VALUES ($1, $2, $3, $4)",
+        [subjectId, route, key, Buffer.from(bodyHash)],
       );
-      return rows.length > 0;
-    });
-    await other.query("COMMIT");
-    t.match(await late, { kind: "in_progress", paymentId: null }, "it is the other's");
-    const { rows } = await database.pool.query(
-      "SELECT count(*)::int AS count FROM payments WHERE agent_id = $1 AND status = 'reserved'",
-      [agent.id],
-    );
-    t.same(rows, [{ count: 0 }], "and nothing is reserved for it");
-  });
+      const late = reserve(key);
+      await until(async () => {
+        const { rows } = await database.pool.query(
+          "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%purser_reserve%'",
+        );
+        return rows.length > 0;
+      });
+      await other.query("COMMIT");
+      t.match(
+        await late,
+        { kind: "in_progress", paymentId: null },
+        "the key belongs to the other call",
+      );
+      const { rows } = await database.pool.query(
+        "SELECT count(*)::int AS count FROM payments WHERE agent_id = $1 AND status = 'reserved'",
+        [agent.id],
+      );
+      t.same(rows, [{ count: 0 }], "and nothing is reserved for it");
+    },
+  );
 
   async function reserve(key: string) {
     const idempotency = await refOf(key);
@@ -173,7 +180,7 @@ t.test("while outcomes are late", async (t) => {
       headers: { ...agent.headers, "idempotency-key": "late" },
       payload: JSON.stringify({ recipient: payee, amount: "1" }),
     });
-  // No block comes until the test says so.
+  // No block is mined until the test mines one.
   await chain.testClient.setAutomine(false);
   const first = await spend();
   t.equal(first.statusCode, 504, first.body);
@@ -191,7 +198,7 @@ t.test("while outcomes are late", async (t) => {
     return read.json<{ status: string }>().status === "settled";
   });
   const again = await spend();
-  t.equal(again.statusCode, 200, "the same key hears the outcome once it is known");
+  t.equal(again.statusCode, 200, "the same key returns the outcome once it is known");
   t.match(again.json(), { success: true, paymentId, amount: "1" });
   t.equal(again.headers["idempotent-replayed"], "true");
   t.equal(await usdcOf(ctx, payee), usdc, "paid once");

@@ -1,4 +1,5 @@
-// Goal: every transfer to an agent's wallet appears once in its activity, also after downtime and with several readers.
+// Goal: every transfer to an agent's wallet appears in its activity exactly once, also after downtime and with
+// several readers.
 import t from "tap";
 import { parseAbi, type Address } from "viem";
 import { testApp } from "../helpers/app.ts";
@@ -26,7 +27,7 @@ async function transfer(to: Address, amountAtomic: bigint, token = chain.usdc): 
   await chain.publicClient.waitForTransactionReceipt({ hash });
 }
 
-/** Reads until nothing is left to read. */
+/** Reads until no blocks are left. */
 async function readAll(from: typeof app = app): Promise<void> {
   while (await from.reconciliation.read(chain.chainId));
 }
@@ -39,7 +40,7 @@ async function incomingOf(agent: NewTestAgent): Promise<string[]> {
   return answer.json<{ items: { amount: string }[] }>().items.map((item) => item.amount);
 }
 
-await readAll(); // Sets the cursor: what came before the service is not its history.
+await readAll(); // Sets the cursor: transfers from before the service started are not imported.
 const agent = await createAgent(ctx, owner, { dailyLimit: "1", allowlist: [] });
 
 t.test("a transfer appears with its sender, hash and time", async (t) => {
@@ -60,17 +61,17 @@ t.test("a transfer appears with its sender, hash and time", async (t) => {
     ],
   });
   const me = await app.inject({ url: "/api/agents/me", headers: agent.headers });
-  t.match(me.json(), { limits: { spent: "0", remaining: "1" } }, "it is no spending");
+  t.match(me.json(), { limits: { spent: "0", remaining: "1" } }, "it does not count as spending");
 });
 
-t.test("zero and other wallets are not told", async (t) => {
+t.test("transfers of zero and to other wallets do not appear", async (t) => {
   await transfer(agent.walletAddress, 0n);
   await transfer(chain.relayer.address, usdc);
   await readAll();
   t.same(await incomingOf(agent), ["5"]);
 });
 
-t.test("after downtime, nothing is missing and nothing twice", async (t) => {
+t.test("after downtime, no transfer is missing or duplicated", async (t) => {
   for (const amount of [1n, 2n, 3n]) await transfer(agent.walletAddress, amount * usdc);
   const late = await createAgent(ctx, owner, { dailyLimit: "1", allowlist: [] });
   await transfer(late.walletAddress, 7n * usdc);
@@ -83,21 +84,24 @@ t.test("after downtime, nothing is missing and nothing twice", async (t) => {
   t.same(await incomingOf(late), ["7"]);
 });
 
-t.test("several readers tell each transfer once; one reads at a time", async (t) => {
-  const other = await testApp(t, { chain, database });
-  for (let index = 0; index < 5; index += 1) {
-    await transfer(agent.walletAddress, 10n * usdc);
-    await Promise.all([readAll(), readAll(other.app)]);
-  }
-  await until(async () => {
-    await readAll();
-    return (await incomingOf(agent)).filter((amount) => amount === "10").length === 5;
-  });
-  const { rows } = await database.pool.query<{ owners: number }>(
-    "SELECT count(DISTINCT lease_owner)::int AS owners FROM ledger_cursors",
-  );
-  t.equal(rows[0]?.owners, 1);
-});
+t.test(
+  "with several readers, each transfer appears once, and one reader holds the lease",
+  async (t) => {
+    const other = await testApp(t, { chain, database });
+    for (let index = 0; index < 5; index += 1) {
+      await transfer(agent.walletAddress, 10n * usdc);
+      await Promise.all([readAll(), readAll(other.app)]);
+    }
+    await until(async () => {
+      await readAll();
+      return (await incomingOf(agent)).filter((amount) => amount === "10").length === 5;
+    });
+    const { rows } = await database.pool.query<{ owners: number }>(
+      "SELECT count(DISTINCT lease_owner)::int AS owners FROM ledger_cursors",
+    );
+    t.equal(rows[0]?.owners, 1);
+  },
+);
 
 t.test("a chain that was rolled back is read again", async (t) => {
   const snapshot = await chain.testClient.snapshot();

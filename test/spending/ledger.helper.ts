@@ -1,4 +1,4 @@
-// The invariants every spending test ends with: no overspend, one settlement per payment, ledger equals chain.
+// The invariants at the end of every spending test: no overspend, one settlement per payment, ledger equals chain.
 import { randomBytes } from "node:crypto";
 import type { Test } from "tap";
 import { parseAbi, type Address } from "viem";
@@ -29,7 +29,7 @@ export async function statusesOf(
   return Object.fromEntries(rows.map((row) => [row.status, row.count]));
 }
 
-/** After everything is final. */
+/** Call it when every payment is final. */
 export async function checkLedger(
   t: Test,
   ctx: Pick<TestApp, "database" | "chain">,
@@ -47,7 +47,7 @@ export async function checkLedger(
   );
   const row = rows[0];
   t.equal(row?.settled, String(await usdcOf(ctx, args.payee)), "the ledger equals the chain");
-  t.equal(row?.window, row?.sum, "the window's sum is the sum of what it counts");
+  t.equal(row?.window, row?.sum, "the window's sum equals the sum of the payments that it counts");
   const doubled = await ctx.database.pool.query(
     `SELECT p.id FROM payments p LEFT JOIN settlements s ON s.id = p.id
       WHERE p.agent_id = $1 AND p.status = 'settled' AND p.kind <> 'incoming'
@@ -58,7 +58,7 @@ export async function checkLedger(
   await expectGasIsAccounted(t, ctx.database.pool);
 }
 
-/** What a process leaves behind that dies before it signs. */
+/** Leaves a reservation like that of a process that died before signing. */
 export const reserveUnsigned = (
   { app, chain }: Pick<TestApp, "app" | "chain">,
   agent: NewTestAgent,

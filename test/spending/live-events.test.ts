@@ -1,4 +1,5 @@
-// Goal: an owner's events arrive from any replica, once each, in order, and resume without a gap.
+// Goal: an owner's events (server-sent events) arrive from any replica, once each, in order, and resume without a
+// gap.
 import { once } from "node:events";
 import { request as httpRequest, type IncomingMessage } from "node:http";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -10,8 +11,8 @@ import { asOwner, createAgent, signIn, type SignedInOwner } from "../helpers/own
 import { until } from "../helpers/until.ts";
 
 const usdc = 1_000_000n;
-/** Streams look for news four times a second. */
-const LOOKS_MS = 700;
+/** Longer than two polls: streams poll for events four times a second. */
+const TWO_POLLS_MS = 700;
 
 interface Event {
   id: string;
@@ -50,7 +51,7 @@ async function listen(
   response.setEncoding("utf8");
   response.on("data", (chunk: string) => {
     text += chunk;
-    // Its first words come when it knows where it begins.
+    // The stream sends its first bytes when its start position is fixed.
     isConnected = true;
     const blocks = text.split("\n\n");
     text = blocks.pop() ?? "";
@@ -75,7 +76,7 @@ async function listen(
   return { events, isEnded: () => ended, close: () => request.destroy() };
 }
 
-t.test("across two replicas", async (t) => {
+t.test("with two replicas", async (t) => {
   const first = await testApp(t, { listen: true });
   const { chain, database } = first;
   const second = await testApp(t, { listen: true, chain, database });
@@ -96,7 +97,7 @@ t.test("across two replicas", async (t) => {
   const settled = (stream: Stream) =>
     stream.events.filter((e) => e.event === "payment" && e.data["status"] === "settled");
 
-  await t.test("one replica pays, the other one tells", async (t) => {
+  await t.test("one replica pays, the other one streams the event", async (t) => {
     const stream = await listen(t, second.baseUrl, owner);
     const paymentId = await spend();
     await until(() => settled(stream).length === 1);
@@ -104,7 +105,7 @@ t.test("across two replicas", async (t) => {
     stream.close();
   });
 
-  await t.test("resumes elsewhere: nothing missed, nothing twice", async (t) => {
+  await t.test("resumes on another replica: nothing is missed or repeated", async (t) => {
     const stream = await listen(t, first.baseUrl, owner);
     const before = await spend();
     await until(() => settled(stream).length === 1);
@@ -121,63 +122,66 @@ t.test("across two replicas", async (t) => {
     resumed.close();
   });
 
-  await t.test("a change that may not be told yet is not told at an earlier place", async (t) => {
-    const stream = await listen(t, second.baseUrl, owner);
-    /** A transaction that runs: what begins after it is told only when it has ended. */
-    const running = async (): Promise<() => Promise<unknown>> => {
-      const client = await database.pool.connect();
-      await client.query("BEGIN");
-      await client.query("SELECT pg_current_xact_id()");
-      return () => client.query("COMMIT").finally(() => client.release());
-    };
-    const isPaid = (status: string) => async (): Promise<boolean> => {
-      const { rows } = await database.pool.query<{ status: string }>(
-        "SELECT status FROM payments WHERE agent_id = $1 ORDER BY created_at DESC LIMIT 1",
-        [agent.id],
+  await t.test(
+    "an event held back by a running transaction is not delivered before its place in the order",
+    async (t) => {
+      const stream = await listen(t, second.baseUrl, owner);
+      /** Begins a transaction: events that begin after it are delivered only after its end. */
+      const running = async (): Promise<() => Promise<unknown>> => {
+        const client = await database.pool.connect();
+        await client.query("BEGIN");
+        await client.query("SELECT pg_current_xact_id()");
+        return () => client.query("COMMIT").finally(() => client.release());
+      };
+      const isPaid = (status: string) => async (): Promise<boolean> => {
+        const { rows } = await database.pool.query<{ status: string }>(
+          "SELECT status FROM payments WHERE agent_id = $1 ORDER BY created_at DESC LIMIT 1",
+          [agent.id],
+        );
+        return rows[0]?.status === status;
+      };
+      await chain.testClient.setAutomine(false);
+      const endFirst = await running();
+      const paying = spend();
+      await until(isPaid("submitted"));
+      const endSecond = await running();
+      await chain.testClient.setAutomine(true);
+      await chain.testClient.mine({ blocks: 1 });
+      await until(isPaid("settled"));
+      const paymentId = await paying;
+      await endFirst();
+      await sleep(TWO_POLLS_MS);
+      t.same(settled(stream), [], "the settlement is not delivered yet");
+      await endSecond();
+      await until(() => settled(stream).length > 0);
+      await sleep(TWO_POLLS_MS);
+      t.same(
+        settled(stream).map((event) => event.data["id"]),
+        [paymentId],
       );
-      return rows[0]?.status === status;
-    };
-    await chain.testClient.setAutomine(false);
-    const endFirst = await running();
-    const paying = spend();
-    await until(isPaid("submitted"));
-    const endSecond = await running();
-    await chain.testClient.setAutomine(true);
-    await chain.testClient.mine({ blocks: 1 });
-    await until(isPaid("settled"));
-    const paymentId = await paying;
-    await endFirst();
-    await sleep(LOOKS_MS);
-    t.same(settled(stream), [], "that it settled may not be told");
-    await endSecond();
-    await until(() => settled(stream).length > 0);
-    await sleep(LOOKS_MS);
-    t.same(
-      settled(stream).map((event) => event.data["id"]),
-      [paymentId],
-    );
-    stream.close();
-  });
+      stream.close();
+    },
+  );
 
-  await t.test("changes of rules are told, and nobody else's", async (t) => {
-    const stranger = await signIn(first);
-    const [mine, theirs] = [
+  await t.test("changes of rules are delivered, and only to their owner", async (t) => {
+    const otherOwner = await signIn(first);
+    const [ownStream, otherStream] = [
       await listen(t, second.baseUrl, owner),
-      await listen(t, second.baseUrl, stranger),
+      await listen(t, second.baseUrl, otherOwner),
     ];
     await asOwner(first.app, owner, {
       method: "PATCH",
       url: `/api/agents/${agent.id}`,
       body: { status: "paused" },
     });
-    await until(() => mine.events.some((event) => event.event === "agent"));
-    t.match(mine.events.find((event) => event.event === "agent")?.data, { agentId: agent.id });
-    t.same(theirs.events, []);
-    mine.close();
-    theirs.close();
+    await until(() => ownStream.events.some((event) => event.event === "agent"));
+    t.match(ownStream.events.find((event) => event.event === "agent")?.data, { agentId: agent.id });
+    t.same(otherStream.events, []);
+    ownStream.close();
+    otherStream.close();
   });
 
-  await t.test("a transaction that commits late is not skipped", async (t) => {
+  await t.test("the event of a transaction that commits late is not skipped", async (t) => {
     const stream = await listen(t, first.baseUrl, owner);
     const pool = createPool(database.url, { maxConnections: 2 });
     t.teardown(() => pool.end());
@@ -191,12 +195,12 @@ t.test("across two replicas", async (t) => {
     t.same(
       stream.events.map((event) => event.data["agentId"]),
       ["slow", "quick"],
-      "in the order they began, both",
+      "both, in the order in which their transactions began",
     );
     stream.close();
   });
 
-  await t.test("ends when the session is revoked, on another replica", async (t) => {
+  await t.test("ends when the session is revoked on another replica", async (t) => {
     const leaving = await signIn(first, owner.account);
     const stream = await listen(t, second.baseUrl, leaving);
     await first.app.inject({
@@ -210,7 +214,7 @@ t.test("across two replicas", async (t) => {
 
   await t.test("closing the service ends its streams at once", async (t) => {
     const stream = await listen(t, second.baseUrl, owner);
-    // Where a stream held it up, this would never end.
+    // Would hang if an open stream delayed the shutdown.
     await second.app.close();
     await until(() => stream.isEnded());
   });

@@ -1,11 +1,12 @@
-// Goal: an owner's agents cannot hold a process with requests that wait; one wait too many is answered at once, with the state of the moment.
+// Goal: an owner's agents cannot exhaust a process with long polls; a poll above the limit is answered at once with
+// the current state.
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { testApp } from "../helpers/app.ts";
 import { asOwner, createAgent, signIn, type SignedInOwner } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
 
-/** Of one agent, and of one owner's agents together, in one process. */
+/** Long polls per agent, and per owner over all agents, in one process. */
 const OF_AGENT = 8;
 const OF_OWNER = 32;
 
@@ -15,14 +16,14 @@ const { app } = ctx;
 async function openRequest(owner: SignedInOwner) {
   const agent = await createAgent(ctx, owner, { dailyLimit: "10", allowlist: [] });
   const recipient = privateKeyToAccount(generatePrivateKey()).address;
-  const asked = await app.inject({
+  const response = await app.inject({
     method: "POST",
     url: "/api/agents/spend",
     headers: agent.headers,
     payload: JSON.stringify({ recipient, amount: "1", requestApproval: true }),
   });
-  t.equal(asked.statusCode, 202, asked.body);
-  const { approvalId } = asked.json<{ approvalId: string }>();
+  t.equal(response.statusCode, 202, response.body);
+  const { approvalId } = response.json<{ approvalId: string }>();
   const poll = async () => {
     const url = `/api/agents/approvals/${approvalId}?wait=30`;
     const answer = await app.inject({ url, headers: agent.headers });
@@ -34,7 +35,7 @@ async function openRequest(owner: SignedInOwner) {
   return { poll, decline };
 }
 
-t.test("more waits than an owner may have", async (t) => {
+t.test("more long polls than an owner may have", async (t) => {
   const owner = await signIn(ctx);
   const requests = [];
   for (let nth = 0; nth < OF_OWNER / OF_AGENT + 1; nth += 1)
@@ -46,9 +47,9 @@ t.test("more waits than an owner may have", async (t) => {
     Array.from({ length: OF_AGENT }, async () => void answers.push(await poll())),
   );
   await until(() => answers.length >= OF_AGENT, 15_000);
-  t.same(new Set(answers), new Set(["open"]), "answered while nothing was decided");
+  t.same(new Set(answers), new Set(["open"]), "answered before any decision");
   const [first] = requests;
-  t.equal(await first?.poll(), "open", "none more");
+  t.equal(await first?.poll(), "open", "no further poll waits");
 
   const waits = other.poll();
   t.equal(answers.length, OF_AGENT, "the others still wait");
@@ -60,5 +61,5 @@ t.test("more waits than an owner may have", async (t) => {
   t.equal(answers.filter((status) => status === "declined").length, OF_OWNER);
   const waiting = again.poll();
   await again.decline();
-  t.equal(await waiting, "declined", "every place was given back");
+  t.equal(await waiting, "declined", "every slot was released");
 });

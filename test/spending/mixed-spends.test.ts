@@ -1,11 +1,11 @@
-// Goal: one limit holds over spend, x402-fetch and MCP together: of 50 at once exactly 10 are paid.
+// Goal: one limit holds across spend, x402-fetch and MCP: of 50 parallel payments exactly 10 are made.
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import t from "tap";
 import { assertLedgerIsChain, market, PAYEE } from "../x402-client/market.ts";
 import { statusesOf } from "./ledger.helper.ts";
 
-t.test("50 at once, three doors, limit 10", async (t) => {
+t.test("50 parallel payments by three interfaces at a limit of 10", async (t) => {
   const made = await market(t, {
     listen: true,
     agent: { dailyLimit: "0.01" },
@@ -20,7 +20,7 @@ t.test("50 at once, three doors, limit 10", async (t) => {
   );
   t.teardown(() => client.close());
 
-  const doors = [
+  const interfaces = [
     async (index: number): Promise<boolean> => {
       const answer = await app.inject({
         method: "POST",
@@ -47,7 +47,7 @@ t.test("50 at once, three doors, limit 10", async (t) => {
   ];
   const before = await made.balanceOf(PAYEE);
   const paid = await Promise.all(
-    Array.from({ length: 50 }, async (_, index) => doors[index % 3]?.(index)),
+    Array.from({ length: 50 }, async (_, index) => interfaces[index % 3]?.(index)),
   );
   t.equal(paid.filter((was) => was === true).length, 10);
   t.equal((await made.balanceOf(PAYEE)) - before, 10_000n);

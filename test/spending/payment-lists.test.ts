@@ -1,4 +1,4 @@
-// Goal: lists are complete, stable and private, filters mean what they say, and no CSV cell can start a formula.
+// Goal: payment lists are complete, stable and private, filters are exact, and no CSV cell can start a formula.
 import * as fc from "fast-check";
 import t from "tap";
 import { createPool } from "../../server/infra/db/pool.ts";
@@ -15,7 +15,7 @@ t.teardown(() => pool.end());
 
 const PAYEE = `0x${"12".repeat(20)}`;
 const base = Date.UTC(2026, 4, 1);
-/** 60 blocked and 5 incoming, one minute apart, some within one microsecond. */
+/** 60 blocked payments, three in each minute with the same timestamp. */
 for (let index = 0; index < 60; index += 1)
   await pool.query(
     `INSERT INTO payments (agent_id, id, kind, status, chain_id, asset, counterparty, amount, memo, denial_code, created_at)
@@ -53,7 +53,7 @@ async function all(query: string): Promise<string[]> {
   return ids;
 }
 
-t.test("pages hold everything once, newest first, while rows arrive", async (t) => {
+t.test("pages contain every payment once, newest first, while rows are added", async (t) => {
   const first = (await read("?limit=10")).json<List>();
   await pool.query(
     `INSERT INTO payments (agent_id, id, kind, status, chain_id, asset, amount, denial_code)
@@ -93,12 +93,12 @@ t.test("filters", async (t) => {
   }
 });
 
-t.test("somebody else sees nothing, not even that it is there", async (t) => {
-  const stranger = await signIn(ctx);
-  t.equal((await read("", stranger.headers)).statusCode, 404);
+t.test("another owner cannot see a payment, nor learn that it exists", async (t) => {
+  const otherOwner = await signIn(ctx);
+  t.equal((await read("", otherOwner.headers)).statusCode, 404);
   const one = `/api/agents/${agent.id}/payments/pay_001`;
   t.equal((await app.inject({ url: one, headers: owner.headers })).statusCode, 200);
-  t.equal((await app.inject({ url: one, headers: stranger.headers })).statusCode, 404);
+  t.equal((await app.inject({ url: one, headers: otherOwner.headers })).statusCode, 404);
   const other = await createAgent(ctx, owner);
   const crossed = `/api/agents/${other.id}/payments/pay_001`;
   t.equal((await app.inject({ url: crossed, headers: owner.headers })).statusCode, 404);
@@ -109,13 +109,13 @@ t.test("somebody else sees nothing, not even that it is there", async (t) => {
   );
 });
 
-t.test("CSV exports all that match, in one file", async (t) => {
+t.test("CSV exports all matching payments in one file", async (t) => {
   const answer = await read("?kind=x402", { ...owner.headers, accept: "text/csv" });
   t.equal(answer.statusCode, 200);
   t.match(answer.headers["content-type"], /^text\/csv/);
   t.match(answer.headers["content-disposition"], /attachment/);
   const lines = answer.body.split("\r\n");
-  t.equal(lines.length, 32, "a header, thirty payments, the end");
+  t.equal(lines.length, 32, "a header, thirty payments and the final line break");
   t.match(answer.body, `"'=HYPERLINK(""http://evil"",""x""),\n""y"""`);
   t.notMatch(answer.body, /(^|,|\n)=/);
   t.match(answer.body, "'=cmd()");
@@ -123,7 +123,7 @@ t.test("CSV exports all that match, in one file", async (t) => {
   t.equal(refused.statusCode, 422);
 });
 
-t.test("no cell can start a formula, and every cell reads back", async (t) => {
+t.test("no cell can start a formula, and every cell can be parsed back", async (t) => {
   fc.assert(
     fc.property(fc.string({ unit: "binary", maxLength: 20 }), (text) => {
       const cell = csvCell(text);
@@ -138,7 +138,7 @@ t.test("no cell can start a formula, and every cell reads back", async (t) => {
   t.equal(csvCell("  @x"), "'  @x");
 });
 
-t.test("overview: totals and series without gaps", async (t) => {
+t.test("overview: totals, and series without gaps", async (t) => {
   const answer = await app.inject({
     url: `/api/overview?agentId=${agent.id}`,
     headers: owner.headers,
@@ -153,7 +153,7 @@ t.test("overview: totals and series without gaps", async (t) => {
   t.equal(body.totals["blocked24h"], 1);
   t.equal(body.hourly.length, 24);
   t.equal(body.daily.length, 7);
-  t.equal(body.hourly.at(-1)?.blocked, 1, "the newest hour holds what just happened");
+  t.equal(body.hourly.at(-1)?.blocked, 1, "the newest hour includes the newest payment");
   const steps = body.hourly
     .slice(1)
     .map((b, i) => Date.parse(b.at) - Date.parse(body.hourly[i]?.at ?? ""));
@@ -169,7 +169,7 @@ t.test("overview: totals and series without gaps", async (t) => {
   t.equal(
     later.json<typeof body>().hourly.at(-1)?.blocked,
     1,
-    "an archived agent's day still counts",
+    "the day of an archived agent still counts",
   );
   const foreign = await app.inject({
     url: `/api/overview?agentId=${agent.id}`,

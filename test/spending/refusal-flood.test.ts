@@ -1,4 +1,5 @@
-// Goal: thousands of different refusals of one agent are each answered in full, and write a bounded number of rows that still count them all.
+// Goal: each of thousands of different refusals of one agent gets a complete response, and they write a bounded
+// number of rows that count them all.
 import t from "tap";
 import { getAddress, type Hex } from "viem";
 import type { Payment } from "../../server/schemas/payments.ts";
@@ -18,9 +19,9 @@ const owner = await signIn(ctx);
 const payeeNumber = (nth: number): Hex =>
   getAddress(`0x${(nth + 1).toString(16).padStart(40, "0")}`);
 
-t.test("different refusals without end", async (t) => {
+t.test("a flood of different refusals", async (t) => {
   const agent = await createAgent(ctx, owner, { dailyLimit: "1", allowlist: [] });
-  /** By the hour: the flood may come while one ends. */
+  /** Per hour: the flood may cross an hour boundary. */
   const hoursOf = async () => {
     const { rows } = await database.pool.query<{ rows: number; rules: number; refusals: number }>(
       `SELECT count(*)::int AS rows, count(DISTINCT denial_code)::int AS rules, sum(1 + repeats)::int AS refusals
@@ -64,7 +65,7 @@ t.test("different refusals without end", async (t) => {
   const hours = await hoursOf();
   for (const { rows, rules } of hours) t.ok(rows <= KEPT + rules, `${rows} rows in an hour`);
   t.equal(sum(hours.map(({ refusals }) => refusals)), FLOOD, "all are counted");
-  t.equal(ids.size, sum(hours.map(({ rows }) => rows)), "every answer names a row");
+  t.equal(ids.size, sum(hours.map(({ rows }) => rows)), "every response names a row");
 
   const read = async <Answer>(url: string, headers: Record<string, string>): Promise<Answer> =>
     (await app.inject({ url, headers })).json<Answer>();
@@ -73,7 +74,7 @@ t.test("different refusals without end", async (t) => {
     [agent.id],
   );
   const [other] = others;
-  t.ok(others.length > 0 && others.length <= hours.length, "one of a rule and an hour");
+  t.ok(others.length > 0 && others.length <= hours.length, "one per rule and hour");
   const expected = {
     status: "blocked",
     recipient: null,
@@ -90,11 +91,11 @@ t.test("different refusals without end", async (t) => {
   );
   t.ok(
     items.some(({ recipient }) => recipient === null),
-    "in the list",
+    "it is in the list",
   );
   t.match(await read(`/api/agents/${agent.id}`, owner.headers), { blocked24h: FLOOD });
 
-  // Another rule has a row of its own, also beyond the limit.
+  // Another rule has its own row, also above the limit.
   const change = await app.inject({
     method: "PATCH",
     url: `/api/agents/${agent.id}`,
@@ -109,7 +110,7 @@ t.test("different refusals without end", async (t) => {
   t.ok(after.some(({ rules }) => rules === 2) || after.length > hours.length);
 });
 
-t.test("the next hour keeps them again", async (t) => {
+t.test("the next hour keeps single rows again", async (t) => {
   const agent = await createAgent(ctx, owner, { dailyLimit: "1", allowlist: [] });
   await database.pool.query(
     "UPDATE agents SET refusals = $2, refusals_hour = date_trunc('hour', now()) - interval '1 hour' WHERE id = $1",

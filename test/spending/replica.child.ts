@@ -1,10 +1,10 @@
-// One replica of the service in a process of its own, so that it can be skewed, frozen and killed.
+// One replica of the service in its own process, so that a test can skew its clock, freeze it or kill it.
 import { AsyncLocalStorage } from "node:async_hooks";
 import { buildApp } from "../../server/app.ts";
 import { loadConfig } from "../../server/config.ts";
 
 const config = loadConfig(process.env);
-/** The step at which the request that runs is held for ever, as its header says: see `killedMidway`. */
+/** The step at which the current request is held forever, from its header: see `killedMidway`. */
 const holdAt = new AsyncLocalStorage<string>();
 const app = await buildApp(config, {
   logDestination: { write: () => undefined },
@@ -26,7 +26,7 @@ app.paymentFaults.at = at;
 app.x402Faults.at = at;
 app.allowanceFaults.at = at;
 app.refundFaults.at = at;
-// The engine works for nobody's request: it is held for all.
+// The settlement engine runs outside of requests: it is held for all of them.
 app.settlementFaults.at = async (point) => {
   if (point === process.env["PURSER_TEST_HOLD_ENGINE_AT"]) await hold(point);
 };

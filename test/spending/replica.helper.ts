@@ -43,7 +43,7 @@ export async function startReplica(
 }
 
 export interface HeldRequest {
-  /** The step at which it is held until its process dies. */
+  /** The step at which it is held until its process is killed. */
   point: string;
   path: string;
   headers: Record<string, string>;
@@ -51,8 +51,9 @@ export interface HeldRequest {
 }
 
 /**
- * A replica takes all requests, holds each at its step, and is killed when all are held: one death for every step. They
- * come one after the other, each when the one before is held: what one holds must not be what the next waits for.
+ * Starts a replica, holds each request at its step, and kills the replica when all are held: one kill covers every
+ * step. Requests are sent one after the other, each when the previous one is held, so that a held request does not
+ * block the next.
  */
 export async function killedMidway(
   t: Test,
@@ -79,7 +80,7 @@ export async function killedMidway(
   t.same(
     await Promise.all(cut),
     requests.map(() => "no answer"),
-    "killed: no answers",
+    "killed: no responses",
   );
 }
 
@@ -96,7 +97,7 @@ export async function post(
   };
 }
 
-/** As a client does: while the agent's budget is busy nothing was reserved, and the same call is sent again. */
+/** Retries like a client: `agent_busy` means that nothing was reserved. */
 export async function postWhenFree(...call: Parameters<typeof post>): ReturnType<typeof post> {
   for (;;) {
     const answer = await post(...call);

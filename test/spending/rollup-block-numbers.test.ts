@@ -1,4 +1,5 @@
-// Goal: on a rollup whose contracts know only the parent chain's block number, an agent's money is not locked by what it has paid.
+// Goal: on a rollup whose contracts see only the parent chain's block number, an agent's past payments do not lock
+// its balance.
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import type { Hex } from "viem";
@@ -10,7 +11,7 @@ import { checkLedger } from "./ledger.helper.ts";
 const NUMBER = 0x43;
 const PUSH0 = 0x5f;
 
-/** The same contract with another `block.number`: 0, far behind the chain's own, as on Arbitrum. */
+/** Patches the contract so that `block.number` is 0, far behind the chain's own, as on Arbitrum. */
 function withParentsNumber(code: Hex): Hex {
   const bytes = Buffer.from(code.slice(2), "hex");
   for (let at = 0; at < bytes.length; at += 1) {
@@ -21,7 +22,7 @@ function withParentsNumber(code: Hex): Hex {
   return `0x${bytes.toString("hex")}`;
 }
 
-t.test("money that came back is spent again", async (t) => {
+t.test("money that arrives after a payment can be spent again", async (t) => {
   const ctx = await testApp(t, { chainOptions: { blockTimeSeconds: 0.5 } });
   const { app, chain } = ctx;
   const code = await chain.publicClient.getCode({ address: MULTICALL3 });
@@ -32,7 +33,7 @@ t.test("money that came back is spent again", async (t) => {
   const payee = privateKeyToAccount(generatePrivateKey()).address;
   const agent = await createAgent(ctx, owner, { dailyLimit: "10", allowlist: [payee] });
   for (let round = 0; round < 3; round += 1) {
-    // All it has, each time.
+    // Each round spends the whole balance.
     await chain.mint(agent.walletAddress, 1_000_000n);
     const answer = await app.inject({
       method: "POST",
@@ -46,7 +47,7 @@ t.test("money that came back is spent again", async (t) => {
       url: `/api/agents/me/payments/${paymentId}`,
       headers: agent.headers,
     });
-    t.match(one.json(), { status: "settled", final: true }, "one block is final here");
+    t.match(one.json(), { status: "settled", final: true }, "one block is final on this chain");
   }
   await checkLedger(t, ctx, { agentId: agent.id, payee });
 });

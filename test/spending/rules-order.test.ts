@@ -1,4 +1,4 @@
-// Goal: whatever is wrong with a payment, and however much at once, SQL refuses for the same rule as the list of rules.
+// Goal: for any combination of faults in a payment, SQL refuses by the same rule as the list of rules.
 import * as fc from "fast-check";
 import t from "tap";
 import { readGasBudget } from "../../server/core/gas.ts";
@@ -24,7 +24,7 @@ t.teardown(() => pool.end());
 
 const OTHER = "0x90f79bf6eb2c4f870365e785982e1f101e93b906";
 
-/** Amounts close together, so that each limit is met from below, exactly and from above. */
+/** Small amounts, so that each limit is met from below, exactly and from above. */
 const amount = fc.bigInt({ min: 1n, max: 4n });
 const facts = fc.record({
   status: fc.constantFrom("active", "active", "active", "paused"),
@@ -35,7 +35,8 @@ const facts = fc.record({
   requested: amount,
   maxAmount: fc.option(amount, { nil: undefined }),
   allowed: fc.oneof({ weight: 4, arbitrary: fc.constant(true) }, fc.constant(false)),
-  // Where the fetch goes; where the payee is listed, and who else; and whether the agent is confined.
+  // The site of the fetch; the sites at which the payee and another payee are listed; and whether the agent may
+  // fetch other sites.
   site: fc.constantFrom<string | undefined>(
     undefined,
     undefined,
@@ -84,7 +85,7 @@ const FAULTLESS: Facts = {
   hold: 1n,
 };
 
-/** What is refused for one reason and no other: a rule late in the list is rarely met in a mixture. */
+/** One example per rule: random cases rarely reach the late ones. */
 const ONE_FAULT: Record<DenialCode, Partial<Facts>> = {
   agent_paused: { status: "paused" },
   agent_expired: { expired: true },
@@ -112,11 +113,11 @@ const ONE_FAULT: Record<DenialCode, Partial<Facts>> = {
 const WITH_ONE = Object.values(ONE_FAULT).map((fault) => ({ ...FAULTLESS, ...fault }));
 
 const agent = await seedAgent(pool, { dailyLimit: 1n, allowlist: [PAYEE, OTHER] });
-// Room for a hold of one, never of two.
+// Room for a gas hold of 1, never for 2.
 const budget = { ...readGasBudget("", undefined, []), owner: 1n };
 await writeGasLimits(pool, CHAIN_ID, limitsOf(budget, 1n));
 
-/** Why SQL refuses, which is why the list of rules does; null where neither does. */
+/** The code by which SQL refuses, which must equal that of the list of rules; null when neither refuses. */
 async function refusalOf(given: Facts): Promise<string | null> {
   await setRules(pool, agent.agentId, given);
   await pool.query(
@@ -162,5 +163,5 @@ t.test("any mixture of faults", async (t) => {
     fc.asyncProperty(facts, async (given) => void seen.add(await refusalOf(given))),
     { numRuns: 1_500, examples: WITH_ONE.map((given) => [given]) },
   );
-  for (const code of [null, ...DENIAL_CODES]) t.ok(seen.has(code), `${code} was an answer`);
+  for (const code of [null, ...DENIAL_CODES]) t.ok(seen.has(code), `${code} was a result`);
 });

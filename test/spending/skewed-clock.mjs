@@ -1,4 +1,4 @@
-// Loaded before the service: its process clock is wrong by PURSER_TEST_SKEW_MS.
+// Loaded before the service: shifts its process clock by PURSER_TEST_SKEW_MS.
 const skewMs = Number(process.env.PURSER_TEST_SKEW_MS ?? 0);
 const RealDate = Date;
 const now = RealDate.now.bind(RealDate);

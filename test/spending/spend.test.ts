@@ -1,4 +1,4 @@
-// Goal: an agent's spend moves exactly its money, answers as the contract says, and every refusal says why.
+// Goal: an agent's spend moves exactly its amount, and the response follows the documented contract.
 import t from "tap";
 import { privateKeyToAccount, generatePrivateKey } from "viem/accounts";
 import { testApp } from "../helpers/app.ts";
@@ -19,7 +19,7 @@ const spend = (headers: Record<string, string>, body: unknown, key?: string) =>
     payload: JSON.stringify(body),
   });
 
-t.test("pays, and says what is left", async (t) => {
+t.test("pays and returns the remaining limit", async (t) => {
   const agent = await createAgent(ctx, owner, { dailyLimit: "10", allowlist: [payee] });
   await chain.mint(agent.walletAddress, 5n * usdc);
   const answer = await spend(agent.headers, { recipient: payee, amount: "1.50", memo: "lunch" });

@@ -1,4 +1,5 @@
-// Goal: while the relayer cannot pay gas, nothing is reserved or signed, the caller hears why, and it works again once funded.
+// Goal: while the relayer cannot pay gas, nothing is reserved or signed, the caller gets the reason, and payments
+// work again once it is funded.
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { testApp } from "../helpers/app.ts";
@@ -20,7 +21,7 @@ t.test("a relayer without gas", async (t) => {
     });
 
   await chain.testClient.setBalance({ address: chain.relayer.address, value: 0n });
-  // Readiness and the door look at the same balance: nothing is asked before it has been seen.
+  // Readiness and the payment check read the same cached balance: wait until it is seen.
   const relayerIsReady = async (): Promise<boolean> =>
     (await app.inject("/api/ready")).json().parts[`relayer:eip155:${chain.chainId}`].ok;
   await until(async () => !(await relayerIsReady()), 20_000);
@@ -30,7 +31,7 @@ t.test("a relayer without gas", async (t) => {
   const { rows } = await database.pool.query(
     "SELECT count(*)::int AS open FROM payments WHERE status NOT IN ('settled', 'voided', 'blocked')",
   );
-  t.equal(rows[0].open, 0, "nothing is counted against the limit");
+  t.equal(rows[0].open, 0, "nothing counts against the limit");
 
   await chain.testClient.setBalance({ address: chain.relayer.address, value: 10n ** 20n });
   await until(relayerIsReady, 20_000);

@@ -1,4 +1,5 @@
-// Goal: an answer the caller never heard is told to the identical call that follows, and paid once; an answer that was heard ends it, and the next is a purchase of its own.
+// Goal: when a caller never received its response, the next identical call replays it and pays once; after a
+// delivered response, the next identical call is a new purchase.
 // Tier: full (waits in real time for callers that never got an answer).
 import t, { type Test } from "tap";
 import { forgetDelivered } from "../../server/plugins/payments/joining-store.ts";
@@ -10,10 +11,10 @@ import { assertLedgerIsChain, market, PAYEE } from "../x402-client/market.ts";
 const env = { SETTLE_WAIT_MS: "3000" };
 const made = await market(t, { listen: true, env });
 const { agent, baseUrl, chain, database, seller } = made;
-// A client that hung up opens a connection anew and asks nothing on it: no idle one, for Node.
+// An aborted client leaves a connection open without a request, which Node does not count as idle.
 t.teardown(() => made.app.server.closeAllConnections());
 
-interface Heard {
+interface CallResult {
   status: number;
   body: Record<string, unknown>;
   replayed: string | null;
@@ -23,7 +24,7 @@ const post = async (
   path: string,
   body: unknown,
   { key, signal, at = baseUrl }: { key?: string; signal?: AbortSignal; at?: string } = {},
-): Promise<Heard> => {
+): Promise<CallResult> => {
   const answer = await fetch(`${at}/api/agents/${path}`, {
     method: "POST",
     headers: { ...agent.headers, ...(key === undefined ? {} : { "idempotency-key": key }) },
@@ -40,8 +41,11 @@ const mine = async (): Promise<void> => {
   await chain.testClient.setAutomine(true);
   await chain.testClient.mine({ blocks: 1 });
 };
-/** Asks, waits until `begun`, and hangs up. No block comes meanwhile, so that there is no answer before. */
-const hangUp = async (
+/**
+ * Sends a call, waits until `begun`, and disconnects. No block is mined meanwhile, so that no response comes
+ * before.
+ */
+const disconnect = async (
   t: Test,
   path: string,
   body: unknown,
@@ -50,14 +54,14 @@ const hangUp = async (
 ) => {
   await chain.testClient.setAutomine(false);
   const client = new AbortController();
-  const asked = post(path, body, { signal: client.signal });
-  const gone = t.rejects(asked, { name: "AbortError" }, "the client heard nothing");
+  const request = post(path, body, { signal: client.signal });
+  const gone = t.rejects(request, { name: "AbortError" }, "the client received nothing");
   await begun();
   client.abort();
   await gone;
   if (decides) await mine();
 };
-/** The next statement of this name has its answer. */
+/** Resolves when the next statement of this name has returned. */
 const answered = ({ pool }: TestApp["app"], name: string): Promise<void> => {
   const query = pool.query.bind(pool) as (...args: unknown[]) => Promise<unknown>;
   return new Promise<void>((resolve) => {
@@ -85,11 +89,11 @@ const allSettled = async () =>
     return rowCount === 0;
   });
 let number = 0;
-/** A call like no other of this file. */
+/** A call that differs from all others of this file. */
 const spending = () => ({ recipient: PAYEE, amount: "0.001", memo: `n${(number += 1)}` });
 const fetching = () => ({ url: `${seller.url}&n=${(number += 1)}` });
 
-/** Holds the seller's answers until they are let go. */
+/** Holds the seller's responses until they are released. */
 function holdSeller(answer = '{"answer":42}') {
   let release: () => void = () => undefined;
   let reached: () => void = () => undefined;
@@ -108,16 +112,16 @@ function holdSeller(answer = '{"answer":42}') {
   return { release, atSeller };
 }
 
-t.test("a fetch whose client hung up", async (t) => {
+t.test("a fetch whose client disconnected", async (t) => {
   const body = fetching();
   const before = await paid();
   const { release, atSeller } = holdSeller();
-  await hangUp(t, "x402-fetch", body, () => atSeller);
+  await disconnect(t, "x402-fetch", body, () => atSeller);
   const second = post("x402-fetch", body);
   const third = post("x402-fetch", JSON.stringify({ ...body, reason: "not what is bought" }));
   release();
-  for (const heard of [await second, await third]) {
-    t.match(heard, {
+  for (const result of [await second, await third]) {
+    t.match(result, {
       status: 200,
       replayed: "true",
       body: { replayed: true, next: /Idempotency-Key/, paid: true, data: { answer: 42 } },
@@ -130,61 +134,65 @@ t.test("a fetch whose client hung up", async (t) => {
   const next = await post("x402-fetch", body);
   t.match(next, { status: 200, replayed: null, body: { paid: true } });
   t.equal(next.body["replayed"], undefined);
-  t.equal(await paid(), before + 2, "its answer was heard: the next call is a purchase of its own");
+  t.equal(await paid(), before + 2, "its response was delivered: the next call is a new purchase");
   await post("x402-fetch", body);
-  t.equal(await paid(), before + 3, "and so is the next");
+  t.equal(await paid(), before + 3, "and so is the one after it");
 });
 
-t.test("a spend whose client hung up", async (t) => {
+t.test("a spend whose client disconnected", async (t) => {
   const body = spending();
   const before = await paid();
   const first = async () => until(async () => (await paid()) === before + 1);
-  await hangUp(t, "spend", body, first);
+  await disconnect(t, "spend", body, first);
   const joined = await post("spend", { memo: body.memo, amount: body.amount, recipient: PAYEE });
   t.match(joined, { status: 200, replayed: "true", body: { replayed: true, txHash: /^0x/ } });
-  t.equal(await paid(), before + 1, "one payment, whatever the order of the members");
+  t.equal(await paid(), before + 1, "one payment, whatever the order of the fields");
   t.equal((await post("spend", body)).body["replayed"], undefined);
   t.equal(await paid(), before + 2);
 
-  await hangUp(t, "spend", body, async () => until(async () => (await paid()) === before + 3));
+  await disconnect(t, "spend", body, async () => until(async () => (await paid()) === before + 3));
   await allSettled();
   const late = await post("spend", body);
-  t.match(late.body, { replayed: true }, "also when it had ended before it was asked again");
+  t.match(late.body, { replayed: true }, "also when the payment ended before the repeat");
   t.equal(await paid(), before + 3);
 });
 
-t.test("who wants it twice says so with a key, or asks once more after the answer", async (t) => {
+t.test("a second purchase needs a key, or a new call after the response", async (t) => {
   const body = spending();
   const before = await paid();
-  await hangUp(t, "spend", body, async () => until(async () => (await paid()) === before + 1));
+  await disconnect(t, "spend", body, async () => until(async () => (await paid()) === before + 1));
   const own = await post("spend", body, { key: "a second one" });
   t.match(own, { status: 200, replayed: null });
   t.equal(await paid(), before + 2);
-  t.match((await post("spend", body)).body, { replayed: true }, "the first one still waits");
+  t.match(
+    (await post("spend", body)).body,
+    { replayed: true },
+    "the first call is still undelivered",
+  );
   t.equal(await paid(), before + 2);
 });
 
-t.test("at the same moment: one pays, the others hear its answer", async (t) => {
+t.test("parallel calls: one pays, the others get its response", async (t) => {
   const before = await paid();
   for (const [path, body] of [
     ["spend", spending()],
     ["x402-fetch", fetching()],
   ] as const) {
-    const heard = await Promise.all(Array.from({ length: 10 }, () => post(path, body)));
+    const results = await Promise.all(Array.from({ length: 10 }, () => post(path, body)));
     t.same(
-      heard.map(({ status }) => status),
-      heard.map(() => 200),
-      JSON.stringify(heard.find(({ status }) => status !== 200)),
+      results.map(({ status }) => status),
+      results.map(() => 200),
+      JSON.stringify(results.find(({ status }) => status !== 200)),
     );
-    t.equal(new Set(heard.map((one) => one.body["paymentId"])).size, 1, `${path}: one payment`);
-    t.equal(heard.filter((one) => one.replayed === null).length, 1);
+    t.equal(new Set(results.map((one) => one.body["paymentId"])).size, 1, `${path}: one payment`);
+    t.equal(results.filter((one) => one.replayed === null).length, 1);
   }
   t.equal(await paid(), before + 2);
 });
 
-t.test("also when the database hears of one late, whichever process it is at", async (t) => {
+t.test("also when one call reaches the database late, on any replica", async (t) => {
   const replica = await testApp(t, { listen: true, database, chain: made.chain, env });
-  const isTold = async (memo: string): Promise<boolean> => {
+  const isDelivered = async (memo: string): Promise<boolean> => {
     const { rowCount } = await database.pool.query(
       `SELECT 1 FROM idempotency_keys k JOIN payments p ON p.id = k.payment_id
         WHERE p.memo = $1 AND k.told_at <= now() - interval '1 second'`,
@@ -192,7 +200,10 @@ t.test("also when the database hears of one late, whichever process it is at", a
     );
     return rowCount === 1;
   };
-  /** The first statement of this name waits, as for a connection, until the other call is answered. */
+  /**
+   * Delays the first statement of this name, as if it waited for a connection, until the other call's response was
+   * delivered.
+   */
   const delay = ({ pool }: TestApp["app"], name: string, memo: string) => {
     const query = pool.query.bind(pool) as (...args: unknown[]) => Promise<unknown>;
     let isReached = false;
@@ -200,7 +211,7 @@ t.test("also when the database hears of one late, whichever process it is at", a
       const [statement] = args as [{ name?: string }];
       if (statement.name === name && !isReached) {
         isReached = true;
-        await until(() => isTold(memo), 20_000);
+        await until(() => isDelivered(memo), 20_000);
       }
       return query(...args);
     };
@@ -218,19 +229,19 @@ t.test("also when the database hears of one late, whichever process it is at", a
     t.match(await late, { status: 200, replayed: "true", body: { replayed: true } }, name);
     t.equal(await paid(), before + 1, `${name}: one payment`);
     t.match(await post("spend", body, { at: replica.baseUrl }), { status: 200, replayed: null });
-    t.equal(await paid(), before + 2, `${name}: a later call is a purchase of its own`);
+    t.equal(await paid(), before + 2, `${name}: a later call is a new purchase`);
     Reflect.deleteProperty(replica.app.pool, "query");
   }
 });
 
-t.test("one after the other, as fast as they come: each is a purchase", async (t) => {
+t.test("calls in quick succession are separate purchases", async (t) => {
   const body = fetching();
   const before = await paid();
   for (let turn = 0; turn < 5; turn += 1) t.equal((await post("x402-fetch", body)).replayed, null);
   t.equal(await paid(), before + 5);
 });
 
-t.test("where nothing moved, the next call just runs", async (t) => {
+t.test("when nothing was paid, the next call simply runs", async (t) => {
   const body = { ...fetching(), maxAmount: "0.01" };
   const before = await paid();
   let refused = 0;
@@ -240,8 +251,8 @@ t.test("where nothing moved, the next call just runs", async (t) => {
       response.writeHead(500).end();
     },
   };
-  // A GET is shown twice: a seller that takes the second one would be paid.
-  await hangUp(t, "x402-fetch", body, () => until(() => refused === 2));
+  // A GET is shown to the seller twice, in case it accepts the second time.
+  await disconnect(t, "x402-fetch", body, () => until(() => refused === 2));
   seller.script = {};
   const again = await post("x402-fetch", body);
   t.match(again, { status: 200, replayed: null, body: { paid: true } });
@@ -250,10 +261,14 @@ t.test("where nothing moved, the next call just runs", async (t) => {
   seller.script = { terms: () => seller.entry({ amount: "2000000" }) };
   t.match(await post("x402-fetch", body), { status: 403 });
   seller.script = {};
-  t.match(await post("x402-fetch", body), { status: 200, replayed: null }, "a denial ends nothing");
+  t.match(
+    await post("x402-fetch", body),
+    { status: 200, replayed: null },
+    "a denial leaves nothing to replay",
+  );
 });
 
-t.test("paid for nothing, and nobody heard it: told again, and not paid again", async (t) => {
+t.test("a paid failure that was not delivered is replayed, and not paid again", async (t) => {
   const body = fetching();
   const before = await paid();
   let proofs = 0;
@@ -264,21 +279,21 @@ t.test("paid for nothing, and nobody heard it: told again, and not paid again", 
       response.writeHead(500).end();
     },
   };
-  await hangUp(t, "x402-fetch", body, () => until(async () => proofs > 0));
-  const told = await post("x402-fetch", body);
-  t.match(told, {
+  await disconnect(t, "x402-fetch", body, () => until(async () => proofs > 0));
+  const replayed = await post("x402-fetch", body);
+  t.match(replayed, {
     status: 502,
     replayed: "true",
     body: { code: "paid_upstream_failed", replayed: true, txHash: /^0x/, next: String },
   });
   t.equal(await paid(), before + 1);
   seller.script = {};
-  t.match(await post("x402-fetch", body), { status: 200, replayed: null }, "it was heard now");
+  t.match(await post("x402-fetch", body), { status: 200, replayed: null }, "it was delivered now");
 });
 
-t.test("also when it is asked for by an approval that is known already", async (t) => {
+t.test("also when the repeat requests an approval that already exists", async (t) => {
   const body = fetching();
-  const asking = { ...body, requestApproval: true };
+  const withRequest = { ...body, requestApproval: true };
   const before = await paid();
   const tooDear = { perPaymentLimit: "0.0005" };
   const limit = (change: object) =>
@@ -288,59 +303,70 @@ t.test("also when it is asked for by an approval that is known already", async (
       body: change,
     });
   t.equal((await limit(tooDear)).statusCode, 200);
-  const asked = await post("x402-fetch", asking);
-  t.match(asked, { status: 202, body: { idempotencyKey: /^approval-/ } });
+  const requested = await post("x402-fetch", withRequest);
+  t.match(requested, { status: 202, body: { idempotencyKey: /^approval-/ } });
   t.equal((await limit({ perPaymentLimit: null })).statusCode, 200);
   const { release, atSeller } = holdSeller();
-  await hangUp(t, "x402-fetch", body, () => atSeller);
-  const joined = post("x402-fetch", asking);
+  await disconnect(t, "x402-fetch", body, () => atSeller);
+  const joined = post("x402-fetch", withRequest);
   release();
   t.match(await joined, { status: 200, replayed: "true", body: { paid: true, replayed: true } });
   t.equal(await paid(), before + 1, "one payment");
   seller.script = {};
-  t.match(await post("x402-fetch", asking), { status: 200, replayed: null });
-  t.equal(await paid(), before + 2, "that was heard: now it is the approval's");
-  t.match(await post("x402-fetch", asking), { status: 200, replayed: "true" });
+  t.match(await post("x402-fetch", withRequest), { status: 200, replayed: null });
+  t.equal(await paid(), before + 2, "delivered: the next call uses the approval");
+  t.match(await post("x402-fetch", withRequest), { status: 200, replayed: "true" });
   t.equal(await paid(), before + 2);
 });
 
-t.test("ten minutes later it is a new purchase, unless the chain has not decided", async (t) => {
-  const body = spending();
-  const before = await paid();
-  const age = async (minutes: number) => {
-    const by = `interval '${minutes} minutes'`;
-    await database.pool.query(
-      `UPDATE idempotency_keys SET created_at = created_at - ${by}, updated_at = updated_at - ${by} WHERE implicit`,
+t.test(
+  "after ten minutes it is a new purchase, unless the outcome on chain is still open",
+  async (t) => {
+    const body = spending();
+    const before = await paid();
+    const age = async (minutes: number) => {
+      const by = `interval '${minutes} minutes'`;
+      await database.pool.query(
+        `UPDATE idempotency_keys SET created_at = created_at - ${by}, updated_at = updated_at - ${by} WHERE implicit`,
+      );
+      await database.pool.query(`UPDATE payments SET settled_at = settled_at - ${by}`);
+    };
+    const isPaying = async () => until(async () => (await paid()) === before + 1);
+    await disconnect(t, "spend", body, isPaying, { decides: false });
+    await age(11);
+    const lookedUp = answered(made.app, "joinable-call");
+    const undecided = post("spend", body);
+    await lookedUp;
+    await mine();
+    t.match((await undecided).body, { replayed: true }, "outcome open: joined at any age");
+    await disconnect(t, "spend", body, async () =>
+      until(async () => (await paid()) === before + 2),
     );
-    await database.pool.query(`UPDATE payments SET settled_at = settled_at - ${by}`);
-  };
-  const isPaying = async () => until(async () => (await paid()) === before + 1);
-  await hangUp(t, "spend", body, isPaying, { decides: false });
-  await age(11);
-  const looked = answered(made.app, "joinable-call");
-  const undecided = post("spend", body);
-  await looked;
-  await mine();
-  t.match((await undecided).body, { replayed: true }, "not decided: joined, however old");
-  await hangUp(t, "spend", body, async () => until(async () => (await paid()) === before + 2));
-  await allSettled();
-  await age(9);
-  t.match((await post("spend", body)).body, { replayed: true }, "nine minutes: joined");
-  await hangUp(t, "spend", body, async () => until(async () => (await paid()) === before + 3));
-  await allSettled();
-  await age(11);
-  t.match(await post("spend", body), { status: 200, replayed: null }, "eleven: a new purchase");
-  t.equal(await paid(), before + 4);
-});
+    await allSettled();
+    await age(9);
+    t.match((await post("spend", body)).body, { replayed: true }, "after nine minutes: joined");
+    await disconnect(t, "spend", body, async () =>
+      until(async () => (await paid()) === before + 3),
+    );
+    await allSettled();
+    await age(11);
+    t.match(
+      await post("spend", body),
+      { status: 200, replayed: null },
+      "after eleven minutes: a new purchase",
+    );
+    t.equal(await paid(), before + 4);
+  },
+);
 
-t.test("what the seller answered is kept for as long as the chain has not decided", async (t) => {
+t.test("the seller's response is kept as long as the outcome on chain is open", async (t) => {
   const body = fetching();
   const before = await paid();
   seller.script = { onProof: ({ response }) => void response.writeHead(200).end("on credit") };
   const unknown = { status: 504, body: { code: "payment_status_unknown" } };
   t.match(await post("x402-fetch", body), unknown);
   const ofThis = `implicit AND payment_id = (SELECT id FROM payments WHERE url = '${body.url}')`;
-  // As if its process had died before it was noted.
+  // As if the process had died before it stored the response.
   await database.pool.query(`UPDATE idempotency_keys SET response = NULL WHERE ${ofThis}`);
   t.match(await post("x402-fetch", body), unknown);
   const noted = await database.pool.query(
@@ -349,7 +375,7 @@ t.test("what the seller answered is kept for as long as the chain has not decide
   t.equal(
     noted.rowCount,
     1,
-    "whoever brings it to its end notes the answer where it is looked for",
+    "the call that finishes the payment stores the response where later calls look for it",
   );
   const age = () =>
     database.pool.query(
@@ -367,32 +393,32 @@ t.test("what the seller answered is kept for as long as the chain has not decide
     replayed: "true",
     body: { text: "on credit", paid: true },
   });
-  t.equal(seller.proofs.length, shown, "the seller was not asked again");
+  t.equal(seller.proofs.length, shown, "the seller gets no second request");
   t.equal(await paid(), before + 1);
   seller.script = {};
 });
 
-t.test("a mark that was lost makes a replay, never a payment", async (t) => {
+t.test("a lost delivery mark leads to a replay, never to a payment", async (t) => {
   const body = spending();
   const before = await paid();
   await post("spend", body);
   await until(async () => {
-    const { rows } = await database.pool.query<{ told: boolean }>(
-      "SELECT told_at IS NOT NULL AS told FROM idempotency_keys WHERE implicit ORDER BY created_at DESC LIMIT 1",
+    const { rows } = await database.pool.query<{ delivered: boolean }>(
+      "SELECT told_at IS NOT NULL AS delivered FROM idempotency_keys WHERE implicit ORDER BY created_at DESC LIMIT 1",
     );
-    return rows[0]?.told === true;
+    return rows[0]?.delivered === true;
   });
   await database.pool.query("UPDATE idempotency_keys SET told_at = NULL");
   t.match((await post("spend", body)).body, { replayed: true });
   t.equal(await paid(), before + 1);
 });
 
-t.test("what is kept to be joined is kept as long as it can be", async (t) => {
-  const told = fetching();
-  await post("x402-fetch", told);
+t.test("a response is kept for as long as a call can join it", async (t) => {
+  const delivered = fetching();
+  await post("x402-fetch", delivered);
   const { release, atSeller } = holdSeller();
-  const unheard = fetching();
-  await hangUp(t, "x402-fetch", unheard, () => atSeller);
+  const undelivered = fetching();
+  await disconnect(t, "x402-fetch", undelivered, () => atSeller);
   release();
   await allSettled();
   const rowOf = ({ url }: { url: string }) =>
@@ -403,7 +429,7 @@ t.test("what is kept to be joined is kept as long as it can be", async (t) => {
         `SELECT 1 FROM idempotency_keys WHERE ${rowOf(body)} AND response IS NOT NULL`,
       )
     ).rowCount === 1;
-  await until(() => isKept(unheard));
+  await until(() => isKept(undelivered));
   const grow = async () => {
     await database.pool.query(
       "UPDATE idempotency_keys SET updated_at = updated_at - interval '6 minutes' WHERE implicit",
@@ -415,12 +441,12 @@ t.test("what is kept to be joined is kept as long as it can be", async (t) => {
     await forgetDelivered(database.pool);
   };
   await age();
-  t.ok(await isKept(told), "a call that came before it was told may look late");
-  t.match((await post("x402-fetch", unheard)).body, { replayed: true, data: { answer: 42 } });
+  t.ok(await isKept(delivered), "a call from before the delivery may look it up late");
+  t.match((await post("x402-fetch", undelivered)).body, { replayed: true, data: { answer: 42 } });
   await age();
-  t.notOk((await isKept(told)) || (await isKept(unheard)));
+  t.notOk((await isKept(delivered)) || (await isKept(undelivered)));
 
-  // One that is marked at the same moment is forgotten as well.
+  // One that is marked delivered at the same moment is deleted as well.
   const marked = fetching();
   await post("x402-fetch", marked);
   await allSettled();
@@ -430,7 +456,7 @@ t.test("what is kept to be joined is kept as long as it can be", async (t) => {
   const marking = await database.pool.connect();
   await marking.query("BEGIN");
   await marking.query(`UPDATE idempotency_keys SET told_at = now() WHERE ${rowOf(marked)}`);
-  const forgetting = forgetDelivered(database.pool);
+  const deleting = forgetDelivered(database.pool);
   await until(async () => {
     const { rowCount } = await database.pool.query(
       "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
@@ -439,19 +465,19 @@ t.test("what is kept to be joined is kept as long as it can be", async (t) => {
   });
   await marking.query("COMMIT");
   marking.release();
-  await forgetting;
+  await deleting;
   t.notOk(await isKept(marked));
 
-  // Whoever joins it all the same hears what is left.
+  // A call that joins it afterwards gets the part that is left.
   await database.pool.query(
-    `UPDATE idempotency_keys SET updated_at = now(), told_at = NULL WHERE ${rowOf(told)}`,
+    `UPDATE idempotency_keys SET updated_at = now(), told_at = NULL WHERE ${rowOf(delivered)}`,
   );
   const { rows } = await database.pool.query<{ id: string }>(
     "SELECT id FROM payments WHERE url = $1",
-    [told.url],
+    [delivered.url],
   );
   const before = await paid();
-  t.match(await post("x402-fetch", told), {
+  t.match(await post("x402-fetch", delivered), {
     status: 409,
     body: { code: "answer_not_kept", paymentId: rows[0]?.id, detail: /Nothing was paid now/ },
   });
@@ -459,7 +485,7 @@ t.test("what is kept to be joined is kept as long as it can be", async (t) => {
   seller.script = {};
 });
 
-t.test("the books", async (t) => {
+t.test("the ledger equals the chain", async (t) => {
   await allSettled();
   await assertLedgerIsChain(t, made);
 });

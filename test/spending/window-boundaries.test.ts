@@ -1,4 +1,5 @@
-// Goal: the rolling window counts to the microsecond on the database clock, and says exactly when a refused amount fits.
+// Goal: the rolling window is exact to the microsecond on the database's clock, and reports exactly when a refused
+// amount fits.
 import t, { type Test } from "tap";
 import type { Address } from "viem";
 import { payeeKey } from "../../server/core/rules.ts";
@@ -34,8 +35,9 @@ const OTHER: Address = "0x3c44cdddb6a900fa2b585dd299e03d12fa4293bc";
 const age = (agent: SeededAgent, interval: string) => passTime(pool, agent.agentId, interval);
 
 /**
- * Spends again and again until it is free. Each decision must be right for its own moment, to the microsecond, however slow
- * this machine is: what is reserved was reserved after the oldest payment left the window, what began after that is reserved.
+ * Spends repeatedly until the window has room. Each decision must be right for its own moment, to the microsecond,
+ * however slow this machine is: a reservation must come after the oldest payment left the window, and a call that
+ * began after that must reserve.
  */
 async function spendsOnceFree(
   t: Test,
@@ -59,11 +61,11 @@ async function spendsOnceFree(
         `SELECT created_at >= $2::timestamptz AS "inTime" FROM payments WHERE id = $1`,
         [result.paymentId, freeAt],
       );
-      t.same(made, [{ inTime: true }], "not before the oldest has left");
+      t.same(made, [{ inTime: true }], "not before the oldest payment left the window");
       return;
     }
     t.equal(denied(result).code, code);
-    if (rows[0]?.isFree) return void t.fail("refused after the oldest has left");
+    if (rows[0]?.isFree) return void t.fail("refused after the oldest payment left the window");
   }
 }
 
@@ -72,7 +74,7 @@ function denied(result: ReserveResult) {
   return result.error;
 }
 
-t.test("equal to the limit passes, one atomic unit more does not", async (t) => {
+t.test("exactly the limit is paid, one atomic unit more is refused", async (t) => {
   const agent = await seedAgent(pool, { dailyLimit: 10n * usdc });
   t.equal((await spend(agent, 10n * usdc)).kind, "reserved");
   const error = denied(await spend(agent, 1n));
@@ -92,7 +94,7 @@ t.test("equal to the limit passes, one atomic unit more does not", async (t) => 
   });
 });
 
-t.test("23:59:59 old counts; 24:00:00 old is free", async (t) => {
+t.test("a payment of 23:59:59 ago counts, one of 24:00:00 ago does not", async (t) => {
   const agent = await seedAgent(pool, { dailyLimit: 10n });
   await spend(agent, 10n);
   await age(agent, "23 hours 59 minutes 59 seconds");
@@ -100,7 +102,7 @@ t.test("23:59:59 old counts; 24:00:00 old is free", async (t) => {
   await spendsOnceFree(t, agent, { amount: 10n, window: "24 hours", code });
 });
 
-t.test("availableAt is the instant the amount fits, to the millisecond", async (t) => {
+t.test("availableAt is exactly when the amount fits, to the millisecond", async (t) => {
   const agent = await seedAgent(pool, { dailyLimit: 10n });
   for (const amount of [3n, 3n, 4n]) await spend(agent, amount);
   const { rows } = await pool.query<{ created_at: Date; micros: bigint }>(
@@ -129,7 +131,7 @@ t.test("availableAt is the instant the amount fits, to the millisecond", async (
   t.equal(never.extra["retryable"], false);
 });
 
-t.test("a lowered limit leaves nothing, a raised one acts at once", async (t) => {
+t.test("a lowered limit leaves nothing, a raised one applies at once", async (t) => {
   const agent = await seedAgent(pool, { dailyLimit: 10n });
   await spend(agent, 8n);
   await pool.query("UPDATE agents SET daily_limit = 5 WHERE id = $1", [agent.agentId]);
@@ -140,28 +142,31 @@ t.test("a lowered limit leaves nothing, a raised one acts at once", async (t) =>
   t.equal((await spend(agent, 1n)).kind, "reserved");
 });
 
-t.test("a reservation voided after it left the window is not given back twice", async (t) => {
-  const agent = await seedAgent(pool, { dailyLimit: 10n });
-  const first = await spend(agent, 10n);
-  if (first.kind !== "reserved") throw new Error(first.kind);
-  await age(agent, "24 hours");
-  t.equal((await spend(agent, 10n)).kind, "reserved");
-  t.ok(
-    await voidUnsigned(pool, {
-      agentId: agent.agentId,
-      paymentId: first.paymentId,
-      code: "not_signed",
-      detail: "",
-    }),
-  );
-  t.equal(denied(await spend(agent, 1n)).code, "daily_limit_exceeded");
-});
+t.test(
+  "a reservation that is voided after it left the window is not subtracted twice",
+  async (t) => {
+    const agent = await seedAgent(pool, { dailyLimit: 10n });
+    const first = await spend(agent, 10n);
+    if (first.kind !== "reserved") throw new Error(first.kind);
+    await age(agent, "24 hours");
+    t.equal((await spend(agent, 10n)).kind, "reserved");
+    t.ok(
+      await voidUnsigned(pool, {
+        agentId: agent.agentId,
+        paymentId: first.paymentId,
+        code: "not_signed",
+        detail: "",
+      }),
+    );
+    t.equal(denied(await spend(agent, 1n)).code, "daily_limit_exceeded");
+  },
+);
 
-t.test("a limit of 0 and an empty allowlist pay nothing", async (t) => {
+t.test("with a limit of 0 or an empty allowlist nothing can be paid", async (t) => {
   const zero = await seedAgent(pool, { dailyLimit: 0n });
   t.equal(denied(await spend(zero, 1n)).code, "daily_limit_exceeded");
-  const nobody = await seedAgent(pool, { dailyLimit: 10n, allowlist: [] });
-  t.equal(denied(await spend(nobody, 1n)).code, "recipient_not_allowed");
+  const withoutPayees = await seedAgent(pool, { dailyLimit: 10n, allowlist: [] });
+  t.equal(denied(await spend(withoutPayees, 1n)).code, "recipient_not_allowed");
 });
 
 interface LongWindow {
@@ -169,7 +174,7 @@ interface LongWindow {
   code: string;
   window: string;
   rules: Partial<SeededRules>;
-  /** All but a second of what is left of it after two days. */
+  /** The rest of the window after two days, less one second. */
   almost: string;
 }
 const LONG: LongWindow[] = [
@@ -189,11 +194,11 @@ const LONG: LongWindow[] = [
   },
 ];
 for (const { rule, code, window, rules, almost } of LONG)
-  t.test(`${rule}: to the unit, to the microsecond, and when the amount fits`, async (t) => {
+  t.test(`${rule}: exact in amount and time, and availableAt is right`, async (t) => {
     const agent = await seedAgent(pool, { dailyLimit: 100n, ...rules });
     await spend(agent, 4n);
     await age(agent, "2 days");
-    t.equal((await spend(agent, 6n)).kind, "reserved", "equal to the limit");
+    t.equal((await spend(agent, 6n)).kind, "reserved", "exactly the limit");
     const error = denied(await spend(agent, 1n));
     t.equal(error.code, code);
     t.match(error.extra, {
@@ -209,20 +214,20 @@ for (const { rule, code, window, rules, almost } of LONG)
     t.equal(error.extra["availableAt"], first);
     t.equal(error.extra["nextReleaseAt"], first);
     const more = denied(await spend(agent, 5n));
-    t.equal(more.extra["availableAt"], second, "both have to leave");
+    t.equal(more.extra["availableAt"], second, "both payments have to leave the window");
     t.equal(denied(await spend(agent, 11n)).extra["availableAt"], null, "never");
 
     const limits = (await readLimits(pool, [agent.agentId])).get(agent.agentId);
-    const told = rule === "weekly_limit" ? limits?.weekly : limits?.monthly;
-    t.match(told, { limitAtomic: 10n, reservedAtomic: 10n, remainingAtomic: 0n });
-    t.equal(told?.nextReleaseAt?.toISOString(), first);
+    const reported = rule === "weekly_limit" ? limits?.weekly : limits?.monthly;
+    t.match(reported, { limitAtomic: 10n, reservedAtomic: 10n, remainingAtomic: 0n });
+    t.equal(reported?.nextReleaseAt?.toISOString(), first);
     await age(agent, almost);
     const days = `${window.slice(0, -1)} days`;
     await spendsOnceFree(t, agent, { amount: 4n, window: days, code });
     t.equal(denied(await spend(agent, 1n)).code, code);
   });
 
-t.test("payments per hour: so many, whatever they cost; a voided one is not counted", async (t) => {
+t.test("payments per hour counts payments of any amount, without voided ones", async (t) => {
   const agent = await seedAgent(pool, { dailyLimit: 100n, paymentsPerHour: 3 });
   const first = await spend(agent, 1n);
   if (first.kind !== "reserved") throw new Error(first.kind);
@@ -255,10 +260,10 @@ t.test("payments per hour: so many, whatever they cost; a voided one is not coun
   await spendsOnceFree(t, agent, { amount: 1n, window: "1 hour", code });
   await setRules(pool, agent.agentId, { dailyLimit: 100n, paymentsPerHour: 0 });
   const none = denied(await spend(agent, 1n));
-  t.match(none.extra, { availableAt: null, retryable: false }, "none at all");
+  t.match(none.extra, { availableAt: null, retryable: false }, "no payment at all");
 });
 
-t.test("a payee's limits are its own, and survive its removal from the list", async (t) => {
+t.test("a payee's limits are separate, and survive its removal from the list", async (t) => {
   const agent = await seedAgent(pool, { dailyLimit: 100n, allowlist: [PAYEE, OTHER] });
   const pay = (to: Address, amount: bigint) =>
     guardrails.reserve(reserveRequest(agent, amount, { to }));
@@ -272,7 +277,7 @@ t.test("a payee's limits are its own, and survive its removal from the list", as
     policy: { rule: "payee_per_payment_limit", window: "payment", limit: "0.000007" },
   });
   t.equal((await pay(OTHER, 30n)).kind, "reserved", "another payee has no such limit");
-  t.equal((await pay(PAYEE, 7n)).kind, "reserved", "what was paid before the limit counts: 3 + 7");
+  t.equal((await pay(PAYEE, 7n)).kind, "reserved", "a payment from before the limit counts: 3 + 7");
   const full = denied(await pay(PAYEE, 1n));
   t.equal(full.code, "payee_limit_exceeded");
   t.match(full.extra, {
@@ -285,7 +290,7 @@ t.test("a payee's limits are its own, and survive its removal from the list", as
     "INSERT INTO allowlist_entries (agent_id, address, daily_limit) VALUES ($1, $2, 11)",
     [agent.agentId, PAYEE],
   );
-  t.equal(denied(await pay(PAYEE, 2n)).code, "payee_limit_exceeded", "nothing was forgotten");
+  t.equal(denied(await pay(PAYEE, 2n)).code, "payee_limit_exceeded", "nothing was reset");
   t.equal((await pay(PAYEE, 1n)).kind, "reserved");
   const limits = await readLimits(pool, [agent.agentId], { payees: true });
   t.match(limits.get(agent.agentId)?.payees.get(payeeKey({ address: PAYEE, site: "" })), {
@@ -297,7 +302,7 @@ t.test("a payee's limits are its own, and survive its removal from the list", as
   t.equal((await pay(PAYEE, 11n)).kind, "reserved", "a day later");
 });
 
-t.test("a payee's time ends to the millisecond", async (t) => {
+t.test("a payee expires exactly to the millisecond", async (t) => {
   const agent = await seedAgent(pool, { dailyLimit: 100n });
   await setPayee(pool, agent.agentId, PAYEE, { expiresInMs: 60_000 });
   t.equal((await spend(agent, 1n)).kind, "reserved");
@@ -308,7 +313,7 @@ t.test("a payee's time ends to the millisecond", async (t) => {
 });
 
 t.test(
-  "a limit set later counts what was paid before, also when it was off for long",
+  "a limit set later counts earlier payments, also after a long time without it",
   async (t) => {
     const agent = await seedAgent(pool, { dailyLimit: 100n });
     await spend(agent, 8n);
@@ -325,17 +330,25 @@ t.test(
     await setRules(pool, agent.agentId, { dailyLimit: 100n });
     await age(agent, "60 days");
     await setRules(pool, agent.agentId, weekly);
-    t.equal((await spend(agent, 10n)).kind, "reserved", "all of it is long past");
+    t.equal(
+      (await spend(agent, 10n)).kind,
+      "reserved",
+      "all earlier payments are outside of the window",
+    );
   },
 );
 
-t.test("who waits as told is not refused by another limit", async (t) => {
+t.test("after waiting until availableAt, no other limit refuses", async (t) => {
   const agent = await seedAgent(pool, { dailyLimit: 10n, weeklyLimit: 12n });
   await spend(agent, 10n);
   const error = denied(await spend(agent, 3n));
-  t.equal(error.code, "daily_limit_exceeded", "the first that refuses");
+  t.equal(error.code, "daily_limit_exceeded", "the first limit that refuses");
   const week = (await readLimits(pool, [agent.agentId])).get(agent.agentId)?.weekly;
-  t.equal(error.extra["availableAt"], week?.nextReleaseAt?.toISOString(), "when all of them pass");
+  t.equal(
+    error.extra["availableAt"],
+    week?.nextReleaseAt?.toISOString(),
+    "when all limits have room",
+  );
   await age(agent, "24 hours");
   t.equal(denied(await spend(agent, 3n)).code, "weekly_limit_exceeded");
   await age(agent, "6 days");

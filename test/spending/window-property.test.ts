@@ -1,4 +1,5 @@
-// Goal: over thousands of random histories the SQL decision, the pure evaluation and a naive model agree to the atomic unit.
+// Goal: over thousands of random histories, the SQL decision, the pure evaluation and a naive model agree to the
+// atomic unit.
 import * as fc from "fast-check";
 import t from "tap";
 import type { Address } from "viem";
@@ -35,13 +36,13 @@ const pool = createPool(database.url, { maxConnections: 8 });
 t.teardown(() => pool.end());
 
 const HOUR_MICROS = 3_600_000_000n;
-/** The default tier looks at the same histories each time: fewer of them still meet every rule. */
+/** The default tier uses a fixed seed: fewer runs still reach every rule. */
 const RUNS = isFullTier ? 300 : 100;
 const SEED = isFullTier ? {} : { seed: 20_261_125 };
 const OTHER: Address = "0x3c44cdddb6a900fa2b585dd299e03d12fa4293bc";
 const PAYEES = [PAYEE, OTHER] as const;
 
-/** What the naive model knows of a payment: nothing is ever summed ahead. */
+/** A payment in the naive model, which keeps no sums. */
 interface Payment {
   id: string;
   at: bigint;
@@ -83,7 +84,7 @@ const amount = fc.bigInt({ min: 1n, max: 12n });
 const block = fc.bigInt({ min: 1n, max: 6n });
 const payee = fc.constantFrom(...PAYEES);
 const upTo = (max: bigint) => fc.option(fc.bigInt({ min: 0n, max }), { freq: 2 });
-/** About as long as a window, to the second; or anything up to it. */
+/** A window's length, give or take two seconds. */
 const around = (hours: bigint) =>
   fc.bigInt({ min: hours * HOUR_MICROS - 2_000_000n, max: hours * HOUR_MICROS + 2_000_000n });
 const operation: fc.Arbitrary<Operation> = fc.oneof(
@@ -160,7 +161,7 @@ const operation: fc.Arbitrary<Operation> = fc.oneof(
 );
 
 t.test("random histories", { timeout: 110_000 }, async (t) => {
-  // A few payments fill a sum here, so that short histories have sums, and sums of sums.
+  // Two payments fill a sum here, so that short histories have sums, and sums of sums.
   await pool.query(
     "CREATE OR REPLACE FUNCTION purser_sum_size() RETURNS INTEGER LANGUAGE sql IMMUTABLE AS 'SELECT 2'",
   );
@@ -217,7 +218,7 @@ t.test("random histories", { timeout: 110_000 }, async (t) => {
             if (rules.expiresAt !== null) rules.expiresAt -= micros;
         }
 
-        /** The chain shows a payment of the past that no row knew. */
+        /** Reconciliation finds a past payment on chain that had no row. */
         async function find(op: Extract<Operation, { do: "find" }>) {
           const id = newId("pay");
           const at = await inTransaction(pool, async (sql) => {
@@ -267,7 +268,7 @@ t.test("random histories", { timeout: 110_000 }, async (t) => {
             ]);
         }
 
-        /** Later evidence: a payment that was voided has settled after all, and counts again. */
+        /** Later evidence corrects a voided payment to settled: it counts again. */
         async function correct(pick: number, block: bigint) {
           const voided = payments.filter((payment) => payment.status === "voided");
           const chosen = voided[pick % Math.max(voided.length, 1)];
@@ -285,7 +286,7 @@ t.test("random histories", { timeout: 110_000 }, async (t) => {
           });
         }
 
-        /** Each limit of a time that is set, as of a moment: what counts, and what one payment weighs. */
+        /** Each limit with a window at this moment, with the payments that it counts and their weight. */
         function windowsAt(now: bigint, to: Address): Window[] {
           const window = (rule: RuleName, hours: bigint, limit: bigint | null | undefined) => {
             if (limit == null) return [];
@@ -348,12 +349,12 @@ t.test("random histories", { timeout: 110_000 }, async (t) => {
           const evaluation = evaluate(snapshot);
           same(evaluation.allowed ? null : evaluation.code, expected, "the pure evaluation");
           for (const window of windows) {
-            const told = USED[window.rule]?.(snapshot);
+            const used = USED[window.rule]?.(snapshot);
             const open = window.counted.filter(({ status }) => status === "reserved");
-            same(told?.[0], total(window, window.counted), `${window.rule}: the window`);
-            same(told?.[1], total(window, open), `${window.rule}: its outstanding part`);
+            same(used?.[0], total(window, window.counted), `${window.rule}: used`);
+            same(used?.[1], total(window, open), `${window.rule}: reserved`);
           }
-          same(snapshot.outstanding, outstanding, "what the wallet promised");
+          same(snapshot.outstanding, outstanding, "the wallet's outstanding amount");
           if (full && expected === REFUSALS[full.rule]) {
             const times = windows.map((window) => fitsAt(window, op.amount, now));
             const last = times.includes(undefined)
@@ -361,11 +362,15 @@ t.test("random histories", { timeout: 110_000 }, async (t) => {
               : times.reduce((latest = 0, time = 0) => Math.max(latest, time));
             same(row.availableAt?.getTime(), last, "availableAt");
             same(row.nextReleaseAt?.getTime(), leavesAt(full), "nextReleaseAt");
-            same(row.releases.length, windows.length, "a time for each limit");
+            same(row.releases.length, windows.length, "a release time for each limit");
             for (const [index, window] of windows.entries()) {
               const release = row.releases.find(({ rule }) => rule === window.rule);
               same(release?.availableAt?.getTime(), times[index], `${window.rule}: availableAt`);
-              same(release?.nextReleaseAt?.getTime(), leavesAt(window), `${window.rule}: the next`);
+              same(
+                release?.nextReleaseAt?.getTime(),
+                leavesAt(window),
+                `${window.rule}: nextReleaseAt`,
+              );
             }
           }
           if (row.outcome === "reserved")
@@ -377,10 +382,16 @@ t.test("random histories", { timeout: 110_000 }, async (t) => {
               status: "reserved",
               block: 0n,
             });
-          same(row.outcome === "reserved", expected === null && !op.dryRun, "what was written");
+          same(
+            row.outcome === "reserved",
+            expected === null && !op.dryRun,
+            "whether it was reserved",
+          );
         }
 
-        /** Time only takes payments out of a window: what is read lies between before and after. */
+        /**
+         * Payments only leave a window with time: the limits must lie between the model's values before and after.
+         */
         async function compareLimits() {
           const before = await modelNow();
           const limits = (await readLimits(pool, [agent.agentId], { payees: true })).get(
@@ -391,15 +402,15 @@ t.test("random histories", { timeout: 110_000 }, async (t) => {
           for (const payee of PAYEES) {
             const earlier = windowsAt(before, payee);
             for (const later of windowsAt(after, payee)) {
-              const told = READ[later.rule]?.(limits, payee);
-              const used = told ? told.spentAtomic + told.reservedAtomic : -1n;
+              const reported = READ[later.rule]?.(limits, payee);
+              const used = reported ? reported.spentAtomic + reported.reservedAtomic : -1n;
               const sooner = earlier.find(({ rule }) => rule === later.rule) ?? later;
               same(
                 total(later, later.counted) <= used && used <= total(sooner, sooner.counted),
                 true,
                 `${later.rule}: ${used}`,
               );
-              same(told?.limitAtomic, later.limit, `${later.rule}: the limit`);
+              same(reported?.limitAtomic, later.limit, `${later.rule}: the limit`);
             }
           }
         }
@@ -411,7 +422,10 @@ t.test("random histories", { timeout: 110_000 }, async (t) => {
           return rows[0]?.now ?? 0n;
         }
 
-        /** Any stretch between two payments, to one payee or to all, and when any sum of it is reached. */
+        /**
+         * Compares the sum of every period between two payments, per payee and in total, and the time at which it
+         * is reached.
+         */
         async function compareSums() {
           const counted = payments.filter(({ status }) => status !== "voided");
           const { rows } = await pool.query<{
@@ -439,11 +453,11 @@ t.test("random histories", { timeout: 110_000 }, async (t) => {
               .filter((payment) => payment.at > from && payment.at <= to)
               .filter((payment) => payee === "" || payment.payee === payee)
               .sort((a, b) => byValue(a.at, b.at));
-            same(found.sum, sum(within), "a sum of a stretch");
-            same(found.payments, BigInt(within.length), "the payments of a stretch");
+            same(found.sum, sum(within), "the sum of a period");
+            same(found.payments, BigInt(within.length), "the number of payments of a period");
             if (within.length === 0) continue;
-            same(at, within.at(-1)?.at, "when a sum is reached");
-            same(countAt, within.at(-1)?.at, "when a number is reached");
+            same(at, within.at(-1)?.at, "when the sum is reached");
+            same(countAt, within.at(-1)?.at, "when the number is reached");
           }
           stretches += rows.length;
           const found = await pool.query<{ level: number }>(
@@ -458,12 +472,12 @@ t.test("random histories", { timeout: 110_000 }, async (t) => {
   );
   t.ok(decisions > RUNS * 3, `${decisions} decisions`);
   t.ok(denials > RUNS / 2, `${denials} denials`);
-  t.ok(stretches > RUNS, `${stretches} stretches`);
-  for (const code of Object.values(REFUSALS)) t.ok(refusals.has(code), `${code} was an answer`);
+  t.ok(stretches > RUNS, `${stretches} periods`);
+  for (const code of Object.values(REFUSALS)) t.ok(refusals.has(code), `${code} was a result`);
   t.ok(levels[0] > RUNS / 2 && levels[1] > RUNS / 10, `${levels.join(" and ")} sums`);
 });
 
-t.test("many at once, over the connections of several processes", async (t) => {
+t.test("many parallel payments over the connection pools of several processes", async (t) => {
   const pools = Array.from({ length: 3 }, () => createPool(database.url, { maxConnections: 4 }));
   t.teardown(() => Promise.all(pools.map((one) => one.end())));
   let turn = 0;
@@ -486,7 +500,7 @@ t.test("many at once, over the connections of several processes", async (t) => {
     t.equal(rows.filter((row) => row.code === code).length, 30);
   }
 
-  // What is given back meanwhile, by whatever process, is there for the next; and nothing is given back twice.
+  // A voided amount is available to the next payment of any process, and is released only once.
   const agent = await seedAgent(pool, {
     dailyLimit: 1_000n,
     weeklyLimit: 30n,
@@ -518,7 +532,7 @@ t.test("many at once, over the connections of several processes", async (t) => {
     [["", 1], ["", 168], ["", 720], ...[...PAYEES].sort().map((payee) => [payee, 24])],
   );
   for (const { payee, hours, ok, used } of rows) {
-    t.ok(ok, `${payee} ${hours}: what is kept is what is counted`);
+    t.ok(ok, `${payee} ${hours}: the stored window equals its counted payments`);
     t.ok(used <= (payee === "" ? 20n : 12n), `${used} used`);
   }
 });
@@ -538,7 +552,7 @@ const REFUSALS: Partial<Record<RuleName, DenialCode>> = {
   weekly_limit: "weekly_limit_exceeded",
   monthly_limit: "monthly_limit_exceeded",
 };
-/** Used and reserved as the decision saw them. */
+/** Used and reserved amounts in the decision's snapshot. */
 const USED: Partial<Record<RuleName, (facts: Snapshot) => [bigint, bigint]>> = {
   payments_per_hour: (facts) => pair(facts.hourlySpent, facts.hourlyReserved),
   payee_limit: (facts) => pair(facts.payeeSpent, facts.payeeReserved),
@@ -561,9 +575,9 @@ const total = ({ weigh }: Window, payments: Payment[]): bigint =>
 const fits = (window: Window, counted: Payment[], amount: bigint): boolean =>
   total(window, counted) + window.weigh({ amount }) <= window.limit;
 
-/** Oldest first, one after the other, until it fits. */
+/** Removes payments from the oldest on, until the amount fits. */
 function fitsAt(window: Window, amount: bigint, now: bigint): number | undefined {
-  // As Postgres gives a time: cut to the millisecond.
+  // Like Postgres: truncated to the millisecond.
   if (fits(window, window.counted, amount)) return Number(now / 1000n);
   const left = inOrder(window);
   for (let oldest = left.shift(); oldest; oldest = left.shift())
@@ -586,5 +600,5 @@ const toMs = (micros: bigint): number => Number((micros + 999n) / 1000n);
 
 function same(actual: unknown, expected: unknown, what: string): void {
   if (actual !== expected)
-    throw new Error(`${what}: ${String(actual)}, the model says ${String(expected)}`);
+    throw new Error(`${what}: ${String(actual)}, expected ${String(expected)}`);
 }

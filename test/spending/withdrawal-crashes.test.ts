@@ -1,4 +1,5 @@
-// Goal: whenever the process is killed during a withdrawal, the same order asked again ends in one withdrawal or provably none, and its money is free again only on proof.
+// Goal: whenever the process is killed during a withdrawal, repeating the order results in one withdrawal or
+// provably none, and its money is released only on proof.
 import t, { type Test } from "tap";
 import type { Address, Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
@@ -13,7 +14,7 @@ import { killedMidway, post, startReplica } from "./replica.helper.ts";
 const usdc = 1_000_000n;
 const FUNDS = 10n * usdc;
 
-/** One agent's wallet with 10 USDC, and the owner's signed order to take out one. */
+/** An agent's wallet with 10 USDC and the owner's signed order to withdraw 1. */
 interface Withdrawal {
   name: string;
   agent: NewTestAgent;
@@ -60,7 +61,7 @@ async function execute({ app }: World, { path: url, headers, body }: Withdrawal)
   return { status: answer.statusCode, body: answer.json<Record<string, unknown>>() };
 }
 
-/** What the owner could take out now: what is not promised. */
+/** The amount that the owner could withdraw now: the balance less outstanding payments. */
 const available = async (world: World, { agent }: Withdrawal): Promise<bigint> =>
   BigInt((await prepare(world, agent, { amount: "max" })).order.amount);
 
@@ -76,7 +77,7 @@ async function checkPaidOnce(
   { agent, to }: Withdrawal,
   statuses: Record<string, number>,
 ): Promise<void> {
-  t.equal(await usdcOf(world, to), usdc, "taken out once");
+  t.equal(await usdcOf(world, to), usdc, "withdrawn once");
   t.equal(await usdcOf(world, agent.walletAddress), FUNDS - usdc);
   t.same(await statusesOf(world, agent.id), statuses);
   const { rows } = await world.database.pool.query(
@@ -87,8 +88,8 @@ async function checkPaidOnce(
   await checkLedger(t, world, { agentId: agent.id, payee: to });
 }
 
-t.test("killed before the transaction, while another replica lives", async (t) => {
-  // Nobody takes a request for dead while the test runs, unless the test says that time has passed.
+t.test("killed before the transaction, while another replica runs", async (t) => {
+  // Longer than the test runs: no request counts as dead until the test ages it.
   const app = await testApp(t, { configure: (config) => void (config.settleWaitMs = 90_000) });
   const world = { ...app, owner: await signIn(app) };
   const make = (name: string, isKeyed = true) => signedWithdrawal(world, name, { isKeyed });
@@ -110,43 +111,43 @@ t.test("killed before the transaction, while another replica lives", async (t) =
   );
 
   for (const withdrawal of [reserved, signed])
-    await t.test(`when ${withdrawal.name}: counted until it counts as dead`, async (t) => {
+    await t.test(`at ${withdrawal.name}: counted until it counts as dead`, async (t) => {
       t.match(await execute(world, withdrawal), {
         status: 409,
         body: { code: "idempotency_in_progress" },
       });
       t.equal(await app.app.payments.sweepUnsigned({ olderThanSeconds: 600 }), 0, "too young");
       t.same(await statusesOf(world, withdrawal.agent.id), { reserved: 1 });
-      t.equal(await available(world, withdrawal), FUNDS - usdc, "its money is not free");
+      t.equal(await available(world, withdrawal), FUNDS - usdc, "its money is not available");
       await age(world, withdrawal);
       const answers = await Promise.all([1, 2, 3].map(() => execute(world, withdrawal)));
       for (const { status, body } of answers.filter(({ status }) => status !== 200))
         t.match(
           [status, body],
           [409, { code: "idempotency_in_progress" }],
-          "one pays, the rest wait",
+          "one pays, the rest get 409",
         );
       t.match(await execute(world, withdrawal), { status: 200, body: { success: true } });
       await checkPaidOnce(t, world, withdrawal, { settled: 1, voided: 1 });
     });
 
   for (const withdrawal of [keyless.reserved, keyless.signed])
-    await t.test(`when ${withdrawal.name}, without a key`, async (t) => {
+    await t.test(`at ${withdrawal.name}, without a key`, async (t) => {
       t.match(await execute(world, withdrawal), {
         status: 409,
         body: { code: "withdrawal_replayed" },
       });
-      t.equal(await available(world, withdrawal), FUNDS - usdc, "its money is not free");
+      t.equal(await available(world, withdrawal), FUNDS - usdc, "its money is not available");
       await age(world, withdrawal);
       t.equal(await app.app.payments.sweepUnsigned({ olderThanSeconds: 600 }), 1);
-      t.equal(await available(world, withdrawal), FUNDS, "nothing was signed: free again");
+      t.equal(await available(world, withdrawal), FUNDS, "nothing was signed: available again");
       const answers = await Promise.all([1, 2, 3].map(() => execute(world, withdrawal)));
       const statuses = answers.map(({ status }) => status).sort((a, b) => a - b);
-      t.same(statuses, [200, 409, 409], "the order is carried out once");
+      t.same(statuses, [200, 409, 409], "the order is executed once");
       await checkPaidOnce(t, world, withdrawal, { settled: 1, voided: 1 });
     });
 
-  await t.test("when accepted: it is paid although nobody asks again", async (t) => {
+  await t.test("when accepted: it is paid without a repeat", async (t) => {
     for (const withdrawal of [accepted, keyless.accepted])
       await until(async () => (await statusesOf(world, withdrawal.agent.id))["settled"] === 1);
     const txHash = /^0x[0-9a-f]{64}$/;
@@ -159,7 +160,7 @@ t.test("killed before the transaction, while another replica lives", async (t) =
       await checkPaidOnce(t, world, withdrawal, { settled: 1 });
   });
 
-  await t.test("a signer that wakes up after the sweep sends nothing", async (t) => {
+  await t.test("a request that resumes signing after the sweep sends nothing", async (t) => {
     const withdrawal = await make("late");
     app.app.paymentFaults.at = async (point) => {
       if (point === "signed") await app.app.payments.sweepUnsigned({ olderThanSeconds: 0 });
@@ -168,12 +169,16 @@ t.test("killed before the transaction, while another replica lives", async (t) =
     delete app.app.paymentFaults.at;
     t.equal(await usdcOf(world, withdrawal.to), 0n);
     t.same(await statusesOf(world, withdrawal.agent.id), { voided: 1 });
-    t.match(await execute(world, withdrawal), { status: 200 }, "the same order, once");
+    t.match(
+      await execute(world, withdrawal),
+      { status: 200 },
+      "the same order can be executed, once",
+    );
     await checkPaidOnce(t, world, withdrawal, { settled: 1, voided: 1 });
   });
 });
 
-/** The engine of the only process that runs dies at the point; another comes, which may take over. */
+/** Kills the only running process when its settlement engine reaches the point, and starts another one. */
 async function killedSending(t: Test, point: FaultPoint) {
   const before = await testApp(t);
   const { chain, database } = before;
@@ -185,8 +190,11 @@ async function killedSending(t: Test, point: FaultPoint) {
   const held = new Promise((resolve) => doomed.child.once("message", resolve));
   const origin = doomed.url.replace("127.0.0.1", "localhost");
   const url = `${doomed.url}${withdrawal.path}`;
-  const cut = t.rejects(post(url, { ...withdrawal.headers, origin }, withdrawal.body), "no answer");
-  t.equal(await Promise.race([held, cut]), point, "held before it answered");
+  const cut = t.rejects(
+    post(url, { ...withdrawal.headers, origin }, withdrawal.body),
+    "no response",
+  );
+  t.equal(await Promise.race([held, cut]), point, "held before the response");
   doomed.child.kill("SIGKILL");
   await doomed.ended;
   await cut;
@@ -198,20 +206,20 @@ async function killedSending(t: Test, point: FaultPoint) {
   };
 }
 
-/** The dead one holds its lane until the lease has run out. */
+/** Ends the lease of the killed process on its relayer lane. */
 const freeLane = ({ database }: World) =>
   database.pool.query("UPDATE relayer_lanes SET lease_until = now() WHERE lease_until > now()");
 
-/** Before and after the transaction is on its way; every step of the engine is in settlement/crash-recovery. */
+/** Before and after the broadcast; settlement/crash-recovery covers every step of the engine. */
 const SENDING: FaultPoint[] = isFullTier
   ? ["claimed", "signed", "persisted", "broadcast", "mined", "before-final-write"]
   : ["broadcast"];
 
 for (const point of SENDING)
-  t.test(`killed while sending, when ${point}: another replica ends it`, async (t) => {
+  t.test(`killed while sending, at ${point}: another replica finishes it`, async (t) => {
     const { world, withdrawal } = await killedSending(t, point);
     await freeLane(world);
-    // Unknown is no end, and the request may still run: asked again until it has one.
+    // The outcome may still be unknown or the request in progress: repeat until there is a result.
     let answer = await execute(world, withdrawal);
     for (let turn = 0; answer.status !== 200 && turn < 100; turn += 1) {
       t.match(answer, {
@@ -224,15 +232,15 @@ for (const point of SENDING)
     await checkPaidOnce(t, world, withdrawal, { settled: 1 });
   });
 
-t.test("never sent and over: provably none, and only then is the money free", async (t) => {
+t.test("never sent and expired: the money is available only after proof", async (t) => {
   const { world, withdrawal } = await killedSending(t, "claimed");
   const { chain, database } = world;
-  t.equal(await available(world, withdrawal), FUNDS - usdc, "signed: nobody knows yet");
-  // Its time is over: the next block proves that it was not used.
+  t.equal(await available(world, withdrawal), FUNDS - usdc, "signed: the outcome is open");
+  // The authorization has expired: the next block proves that it was not used.
   await database.pool.query(
     "UPDATE settlements SET valid_before = extract(epoch FROM now()) WHERE kind = 'withdrawal'",
   );
-  t.equal(await available(world, withdrawal), FUNDS - usdc, "time alone proves nothing");
+  t.equal(await available(world, withdrawal), FUNDS - usdc, "expiry alone proves nothing");
   await freeLane(world);
   await until(async () => {
     await chain.testClient.mine({ blocks: 1 });

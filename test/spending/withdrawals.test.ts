@@ -1,4 +1,4 @@
-// Goal: only the owner's own signed order moves money out, exactly once, in any state of the agent.
+// Goal: only an order signed by the owner withdraws money, exactly once, in any state of the agent.
 import t from "tap";
 import { encodeDeployData, getAddress, type Address, type Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
@@ -49,7 +49,7 @@ async function prepare(agent: NewTestAgent, body: Record<string, unknown>, who =
   return answer.json<Prepared>();
 }
 
-/** As a wallet signs `eth_signTypedData_v4`. */
+/** Signs like a wallet's `eth_signTypedData_v4`. */
 async function sign(
   account: PrivateKeyAccount,
   { order, typedData }: Prepared,
@@ -73,7 +73,7 @@ async function fundedAgent(rules: Record<string, unknown> = {}): Promise<NewTest
 }
 const codeOf = (answer: { json: () => unknown }) => (answer.json() as { code: string }).code;
 
-t.test("takes out exactly what was signed, to the owner by default", async (t) => {
+t.test("withdraws exactly the signed amount, to the owner by default", async (t) => {
   const agent = await fundedAgent();
   const before = await usdcOf(ctx, owner.account.address);
   const prepared = await prepare(agent, { amount: "1.5" });
@@ -100,7 +100,7 @@ t.test("takes out exactly what was signed, to the owner by default", async (t) =
   t.same(await statusesOf(ctx, agent.id), { settled: 1 });
 });
 
-t.test("max empties the wallet; another recipient only as signed", async (t) => {
+t.test("max empties the wallet; another recipient needs the signature", async (t) => {
   const agent = await fundedAgent();
   const to = privateKeyToAccount(generatePrivateKey()).address;
   const prepared = await prepare(agent, { amount: "max", to });
@@ -118,13 +118,13 @@ t.test("max empties the wallet; another recipient only as signed", async (t) => 
 
 t.test("any field changed after signing is refused", async (t) => {
   const agent = await fundedAgent();
-  const stranger = privateKeyToAccount(generatePrivateKey());
+  const otherAccount = privateKeyToAccount(generatePrivateKey());
   const prepared = await prepare(agent, { amount: "1" });
   const signature = await sign(owner.account, prepared);
   const changes: Partial<Order>[] = [
-    { wallet: stranger.address },
-    { to: stranger.address },
-    { asset: stranger.address },
+    { wallet: otherAccount.address },
+    { to: otherAccount.address },
+    { asset: otherAccount.address },
     { amount: "9000000" },
     { nonce: `0x${"11".repeat(32)}` },
     { deadline: String(BigInt(prepared.order.deadline) - 1n) },
@@ -135,7 +135,7 @@ t.test("any field changed after signing is refused", async (t) => {
     t.equal(codeOf(answer), "invalid_signature");
   }
   for (const [name, forged] of [
-    ["another signer", await sign(stranger, prepared)],
+    ["another signer", await sign(otherAccount, prepared)],
     ["another chain", await sign(owner.account, prepared, { chainId: 1 })],
     ["another domain", await sign(owner.account, prepared, { name: "Parser" })],
     ["another version", await sign(owner.account, prepared, { version: "1" })],
@@ -150,7 +150,7 @@ t.test("any field changed after signing is refused", async (t) => {
 });
 
 t.test(
-  "an order signed for something else is refused although the signature is right",
+  "an order signed for something else is refused although its signature is valid",
   async (t) => {
     const [agent, other] = [await fundedAgent(), await fundedAgent()];
     const prepared = await prepare(other, { amount: "1" });
@@ -177,7 +177,7 @@ t.test(
   },
 );
 
-t.test("two at once with one order: one executes", async (t) => {
+t.test("two parallel calls with one order: one executes", async (t) => {
   const agent = await fundedAgent();
   const prepared = await prepare(agent, { amount: "6" });
   const body = { order: prepared.order, signature: await sign(owner.account, prepared) };
@@ -189,7 +189,7 @@ t.test("two at once with one order: one executes", async (t) => {
   t.equal(await usdcOf(ctx, agent.walletAddress), 4n * usdc);
 });
 
-t.test("the same Idempotency-Key replays the answer", async (t) => {
+t.test("the same Idempotency-Key replays the response", async (t) => {
   const agent = await fundedAgent();
   const prepared = await prepare(agent, { amount: "1" });
   const body = { order: prepared.order, signature: await sign(owner.account, prepared) };
@@ -201,7 +201,7 @@ t.test("the same Idempotency-Key replays the answer", async (t) => {
   t.same(again.json(), first.json());
 });
 
-t.test("together with a spend: never more than there is", async (t) => {
+t.test("in parallel with a spend: never more than the balance", async (t) => {
   const payee = privateKeyToAccount(generatePrivateKey()).address;
   const agent = await fundedAgent({ dailyLimit: "100", allowlist: [payee] });
   const prepared = await prepare(agent, { amount: "max" });
@@ -216,34 +216,37 @@ t.test("together with a spend: never more than there is", async (t) => {
     }),
   ]);
   const statuses = [withdrawal.statusCode, spend.statusCode].sort((a, b) => a - b);
-  t.same(statuses, [200, 402], "whoever came second is told there is not enough");
+  t.same(statuses, [200, 402], "the second of them is refused for the balance");
 });
 
-t.test("works paused, expired, keyless and at its limit, and counts against none", async (t) => {
-  const agent = await fundedAgent({ dailyLimit: "1", allowlist: [] });
-  await app.inject({
-    method: "DELETE",
-    url: `/api/agents/${agent.id}/keys/${agent.keyId}`,
-    headers: owner.headers,
-  });
-  await database.pool.query(
-    "UPDATE agents SET status = 'paused', expires_at = now() - interval '1 day', daily_limit = 0 WHERE id = $1",
-    [agent.id],
-  );
-  const prepared = await prepare(agent, { amount: "2" });
-  const answer = await execute(agent, {
-    order: prepared.order,
-    signature: await sign(owner.account, prepared),
-  });
-  t.equal(answer.statusCode, 200, answer.body);
-  const { rows } = await database.pool.query(
-    "SELECT window_sum::int AS sum FROM agents WHERE id = $1",
-    [agent.id],
-  );
-  t.same(rows, [{ sum: 0 }]);
-});
+t.test(
+  "works when paused, expired, without keys and at the limit, and counts against no limit",
+  async (t) => {
+    const agent = await fundedAgent({ dailyLimit: "1", allowlist: [] });
+    await app.inject({
+      method: "DELETE",
+      url: `/api/agents/${agent.id}/keys/${agent.keyId}`,
+      headers: owner.headers,
+    });
+    await database.pool.query(
+      "UPDATE agents SET status = 'paused', expires_at = now() - interval '1 day', daily_limit = 0 WHERE id = $1",
+      [agent.id],
+    );
+    const prepared = await prepare(agent, { amount: "2" });
+    const answer = await execute(agent, {
+      order: prepared.order,
+      signature: await sign(owner.account, prepared),
+    });
+    t.equal(answer.statusCode, 200, answer.body);
+    const { rows } = await database.pool.query(
+      "SELECT window_sum::int AS sum FROM agents WHERE id = $1",
+      [agent.id],
+    );
+    t.same(rows, [{ sum: 0 }]);
+  },
+);
 
-t.test("somebody else's agent does not exist", async (t) => {
+t.test("the agent of another owner is not found", async (t) => {
   const agent = await fundedAgent();
   const thief = await signIn(ctx);
   const path = `/api/agents/${agent.id}/withdrawals`;
@@ -253,7 +256,7 @@ t.test("somebody else's agent does not exist", async (t) => {
   t.equal((await call(thief, path, body)).statusCode, 404);
 });
 
-t.test("a contract owner: its word counts, and only when it is the right one", async (t) => {
+t.test("a contract owner: only the right magic value is accepted", async (t) => {
   const key = privateKeyToAccount(generatePrivateKey());
   const deployer = chain.walletClient(chain.admin);
   const hash = await deployer.sendTransaction({

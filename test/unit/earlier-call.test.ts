@@ -14,7 +14,7 @@ function scene(statuses: Statuses, { isReleased = false } = {}) {
     awaitEarlierCall(
       {
         idempotency: {
-          look: async () => ({
+          currentRow: async () => ({
             paymentId: "pay_1",
             statusCode: null,
             response: null,
@@ -36,7 +36,7 @@ function scene(statuses: Statuses, { isReleased = false } = {}) {
           log.push("release");
           return isReleased;
         },
-        tell: async () => {
+        finish: async () => {
           log.push("tell");
           return { statusCode: 200, body: { paid: true }, replayed: true };
         },

@@ -4,7 +4,7 @@ import t from "tap";
 import type { Address } from "viem";
 import {
   isThirdParty,
-  KEPT_PLACES,
+  RESERVED_PLACES,
   MAX_BATCH,
   MAX_IN_FLIGHT,
   SOLO_PLACES,
@@ -149,7 +149,7 @@ class Lane {
     const traces = batch.flatMap(({ trace }) => trace ?? []);
     if (new Set(traces).size < traces.length) throw new Error("two that look alike");
     if (!batch.every(isThirdParty)) return;
-    if (this.ahead.length >= MAX_IN_FLIGHT - KEPT_PLACES) throw new Error("no place is kept");
+    if (this.ahead.length >= MAX_IN_FLIGHT - RESERVED_PLACES) throw new Error("no place is kept");
     const isSoloOfStrangers = ([item]: readonly BatchItem[]) =>
       item?.solo === true && item.record.class === 2;
     if (isSoloOfStrangers(batch) && this.ahead.filter(isSoloOfStrangers).length >= SOLO_PLACES)
@@ -301,7 +301,7 @@ t.test("a flood leaves in full batches, and no batch is fuller", async (t) => {
 t.test("strangers leave a place to agents, and places to what need not travel alone", async (t) => {
   for (const [solo, places] of [
     [true, SOLO_PLACES],
-    [false, MAX_IN_FLIGHT - KEPT_PLACES],
+    [false, MAX_IN_FLIGHT - RESERVED_PLACES],
   ] as const) {
     const rows = Array.from({ length: 40 }, (_, index) => rowOf({ ...PLAIN, solo }, index));
     const lane = new Lane(rows, 10n ** 12n);

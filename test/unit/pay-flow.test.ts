@@ -163,7 +163,7 @@ t.test("without a key nothing is looked up or kept", async (t) => {
   const paid = scene({ key: { statusCode: 200, response: { old: true } } });
   t.match(await paid.run(null), { body: { paid: true }, replayed: false });
   t.same(paid.log, ["prepare", ...PAID]);
-  const free = scene({ reservation: { kind: "unpaid", body: { free: true } } });
+  const free = scene({ reservation: { kind: "free", body: { free: true } } });
   t.match(await free.run(null), { body: { free: true } });
   t.same(free.log, ["prepare", "reserve"]);
 });
@@ -242,7 +242,7 @@ t.test("what the first request heard is where the next one begins", async (t) =>
 });
 
 t.test("what is told for nothing leaves its key alone", async (t) => {
-  const { run, log } = scene({ reservation: { kind: "told", body: { cached: true } } });
+  const { run, log } = scene({ reservation: { kind: "free_not_stored", body: { cached: true } } });
   t.match(await run(), { statusCode: 200, body: { cached: true }, replayed: false });
   t.same(log, ["prepare", "reserve"]);
 });
@@ -290,7 +290,7 @@ t.test("where asking may act, the key is taken before, and nobody asks twice", a
     isSentOnce: { mayHaveActed: (error: ApiError) => error.code === code, longestMs: 5_000 },
   });
   const free = scene({
-    reservation: { kind: "unpaid", body: { free: true } },
+    reservation: { kind: "free", body: { free: true } },
     order: actsOn("upstream_timeout"),
   });
   t.match(await free.run(), { body: { free: true } });
@@ -318,7 +318,7 @@ t.test("where asking may act, the key is taken before, and nobody asks twice", a
 });
 
 t.test("what was free is kept by who took the key", async (t) => {
-  const reservation = { kind: "unpaid", body: { free: true } } as const;
+  const reservation = { kind: "free", body: { free: true } } as const;
   const mine = scene({ reservation });
   t.match(await mine.run(), { body: { free: true }, replayed: false });
   t.same(mine.log, ["prepare", "reserve", "claim", "keep"]);

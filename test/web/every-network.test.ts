@@ -82,7 +82,7 @@ t.test("what was chosen is signed for, and leaves", async (t) => {
   await page.getByLabel("Network").selectOption("eip155:5042");
   await page.getByLabel("Amount").fill("5.5");
   await page.getByRole("button", { name: "Review withdrawal" }).click();
-  await page.getByText("The agent holds 5.00 USDC there.").waitFor();
+  await page.getByText("The agent has only 5.00 USDC on this network.").waitFor();
   await page.getByRole("button", { name: "Max" }).click();
   await page.getByRole("button", { name: "Review withdrawal" }).click();
   await page.getByText("Arc (chain 5042)", { exact: true }).waitFor();

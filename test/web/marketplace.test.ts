@@ -38,7 +38,7 @@ t.test("the marketplace", async (t) => {
     await page.getByRole("button", { name: "Pay 0.001 USDC" }).click();
     await page.getByText(/^Paid 0\.001 USDC\./).waitFor();
     await page
-      .getByRole("region", { name: /^Answer/ })
+      .getByRole("region", { name: /^Response/ })
       .getByText(/height/i)
       .first()
       .waitFor();

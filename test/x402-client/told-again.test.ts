@@ -12,7 +12,7 @@ import {
 import express from "express";
 import t, { type Test } from "tap";
 import { freePort } from "../../server/local/free-port.ts";
-import { CacheTurn } from "../../server/plugins/x402-client/cache.ts";
+import { CacheLookup } from "../../server/plugins/x402-client/cache.ts";
 import {
   CACHED_BYTES,
   forgetCached,
@@ -196,7 +196,7 @@ t.test("a paid GET is told again for maxAge", async (t) => {
 
   await t.test("whoever has claimed it does not wait for that", async (t) => {
     const { pool, prisma } = made.app;
-    const turn = new CacheTurn(
+    const turn = new CacheLookup(
       {
         look: (key, ages) => lookOrClaim(pool, key, ages),
         read: (found) => readCached(prisma, found),

@@ -180,8 +180,7 @@ export async function readBalances(
 ): Promise<bigint[]> {
   const calls = accounts.map((account) => ({ target: asset, data: balanceOf(account) }));
   return (await readMany(rpc, calls, block)).map((result) => {
-    if (!result.success || result.data === "0x")
-      throw new Error("the token did not answer balanceOf");
+    if (!result.success || result.data === "0x") throw new Error("the token returned no balance");
     return BigInt(result.data);
   });
 }
@@ -249,7 +248,7 @@ export async function readCodeSizes(
   const data = `0x${SIZES_CODE}${unique.map(addressWord).join("")}`;
   const answer = await rpc.call<Hex>("eth_call", [{ data }, "latest"]);
   if (answer.length !== 2 + unique.length * 64)
-    throw new Error("the node did not say which accounts have code");
+    throw new Error("the node did not return which accounts have code");
   return new Map(
     unique.map((address, index) => [
       address,

@@ -119,7 +119,7 @@ const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
         },
       });
       reply.raw.once("finish", () => {
-        for (const ref of exchange.delivered()) app.joining.heard(ref);
+        for (const ref of exchange.delivered()) app.joining.noteDelivered(ref);
       });
       const mcp = await handler();
       const response = await mcp.fetch(exchange.request, { parsedBody: body });

@@ -63,8 +63,8 @@ interface AgentFacts {
   hasUnnamedRemovals?: boolean;
 }
 
-const OTHER = "says something else than the order that was signed for it";
-const UNFOUNDED = "does not follow from what was in force";
+const OTHER = "differs from its signed order";
+const UNFOUNDED = "does not follow from the rules in force before it";
 
 export class Authority {
   readonly #used = new Set<string>();
@@ -82,18 +82,18 @@ export class Authority {
     if (needed !== signed?.kind)
       return signed === undefined
         ? `is ${action} without a signature`
-        : `is ${action}, which was not signed for: it carries the signature of another action`;
+        : `is ${action}, with the signature of a different action`;
     const open = this.#open;
     this.#open = undefined;
     try {
       return signed ? this.#signedFault(body, signed) : this.#unsignedFault(body, open);
     } catch {
-      return "says something that cannot be read";
+      return "has content that cannot be read";
     }
   }
 
   #signedFault(body: EntryBody, signed: Signed): string | undefined {
-    if (this.#used.has(signed.digest)) return "carries a signature that was used before";
+    if (this.#used.has(signed.digest)) return "has a signature that was used before";
     this.#used.add(signed.digest);
     if (signed.kind === "message") return signInFault(body, signed);
     const { order, kind, chainId } = signed;
@@ -154,8 +154,7 @@ export class Authority {
     const order = open && "order" in open ? (open.order as { agent: string }) : undefined;
     const isOpen = order !== undefined && order.agent === agentId;
     if (needed !== undefined) {
-      if (!isOpen || open?.kind !== needed)
-        return `is ${action} without an order that was signed for it`;
+      if (!isOpen || open?.kind !== needed) return `is ${action} without a signed order`;
       return this.#permittedFault(body, open);
     }
     if (/^(agent\.updated$|allowlist\.)/.test(action)) {
@@ -171,7 +170,7 @@ export class Authority {
       // If the agent moved, the order may be in the other owner's chain.
       if (ordered === undefined)
         return this.#agent(agentId).isReceived ? undefined : `is ${action} without an order`;
-      return holds(ordered, after ?? {}) ? undefined : "says something else than its order";
+      return holds(ordered, after ?? {}) ? undefined : "differs from its order";
     }
     return undefined;
   }
@@ -205,7 +204,7 @@ export class Authority {
   #changeFault(body: EntryBody, order: Signed | undefined): string | undefined {
     const { action, agentId, before, after } = body;
     const agent = this.#agents.get(agentId ?? "");
-    if (!agent) return "is about an agent that was never this owner's";
+    if (!agent) return "is about an agent that never belonged to this owner";
     const { rules, payees } = agent;
     if (rules === undefined) return undefined;
     if (action === "agent.updated") {
@@ -241,7 +240,7 @@ export class Authority {
     // Removing payees needs no order, unless their terms for everywhere then apply.
     const isRemoval = action === "allowlist.removed" && listIn(after).length === 0;
     if (!isRemoval && loosens(rulesOf(from), rulesOf(to)))
-      return `is ${action}, which loosens the rules, without an order that was signed for it`;
+      return `is ${action} without a signed order, and it loosens the rules`;
     this.#agents.set(agentId ?? "", to);
     return undefined;
   }
@@ -267,7 +266,7 @@ function signInFault(
 ): string | undefined {
   const [first = "", address = ""] = message.split("\n");
   const isSignIn = SIGN_IN.test(first) && isAddress(address, signer) && isAddress(actor, signer);
-  return isSignIn ? undefined : "carries the signature of something else than a sign-in";
+  return isSignIn ? undefined : "has a signature that is not of a sign-in";
 }
 
 function keyFault(action: string, after: Facts, order: IssueKeyOrder): string | undefined {
@@ -317,7 +316,7 @@ function factsOf(order: AgentPolicyOrder): Pick<AgentFacts, "rules" | "payees"> 
 }
 
 function asText(value: unknown): string {
-  if (typeof value !== "string") throw new TypeError("an entry has no text where one belongs");
+  if (typeof value !== "string") throw new TypeError("a field of an entry is not text");
   return value;
 }
 

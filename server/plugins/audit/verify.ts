@@ -77,11 +77,11 @@ export async function verifyChain(
     const broken = linkFault(row, head);
     if (broken !== undefined) return no(broken);
     const body = readBody(row.body);
-    if (body === undefined) return no("its text is no entry");
+    if (body === undefined) return no("its text is not a valid entry");
     ownerId ??= body.ownerId;
     owner ??= { address: body.owner, chainId: body.ownerChainId };
     if (body.owner !== owner.address || body.ownerChainId !== owner.chainId)
-      return no("it names another wallet as the owner's");
+      return no("it names a different owner wallet");
     const read = readSigned(row, body.proof);
     const fault =
       bodyFault(row, body, ownerId) ??
@@ -118,19 +118,19 @@ export async function verifyOperators(
 
 function columnsFault({ seq, body, columns }: ChainRow): string | undefined {
   const said = readBody(body);
-  if (said === undefined) return "its text is no entry";
+  if (said === undefined) return "its text is not a valid entry";
   const isSame =
     said.seq === seq &&
     columns?.id === said.id &&
     columns.action === said.action &&
     columns.at.toISOString().slice(0, 23) === said.at.slice(0, 23);
-  return isSame ? undefined : "the columns beside its text say something else";
+  return isSame ? undefined : "its columns differ from its text";
 }
 
 const otherHash = (seq: number): Verdict => ({
   ok: false,
   seq,
-  why: "its hash is not the one that was noted for it",
+  why: "its hash differs from the one noted earlier",
 });
 
 function cutFault(head: ChainHead, noted: readonly ChainHead[]): Verdict | undefined {
@@ -139,18 +139,18 @@ function cutFault(head: ChainHead, noted: readonly ChainHead[]): Verdict | undef
     ? {
         ok: false,
         seq: head.seq + 1,
-        why: `is missing: the chain was noted to reach entry ${last}, and ends before`,
+        why: `is missing: entry ${last} was noted earlier, and the chain ends before it`,
       }
     : undefined;
 }
 
 function linkFault(row: ChainRow, before: ChainHead): string | undefined {
-  if (row.seq !== before.seq + 1) return `is missing: entry ${row.seq} comes in its place`;
+  if (row.seq !== before.seq + 1) return `is missing: entry ${row.seq} is in its place`;
   if (row.prevHash !== before.hash) return "does not follow the entry before it";
   const hash = createHash("sha256")
     .update(Buffer.from(row.prevHash, "hex"))
     .update(row.body, "utf8");
-  return hash.digest("hex") === row.hash ? undefined : "its text does not have its hash";
+  return hash.digest("hex") === row.hash ? undefined : "its hash does not match its text";
 }
 
 function readBody(text: string): EntryBody | undefined {
@@ -170,8 +170,8 @@ function bodyFault(
   body: EntryBody,
   ownerId: string,
 ): string | undefined {
-  if (body.seq !== seq) return `its text is that of entry ${body.seq}`;
-  if (body.ownerId !== ownerId) return "its text is of another owner's chain";
+  if (body.seq !== seq) return `its text is of entry ${body.seq}`;
+  if (body.ownerId !== ownerId) return "its text is of a different owner's chain";
   if (columns === undefined) return undefined;
   const isSame =
     columns.id === body.id &&
@@ -179,7 +179,7 @@ function bodyFault(
     columns.action === body.action &&
     // A JavaScript date has milliseconds, the text microseconds.
     columns.at.toISOString().slice(0, 23) === body.at.slice(0, 23);
-  return isSame ? undefined : "the columns beside its text say something else";
+  return isSame ? undefined : "its columns differ from its text";
 }
 
 interface Wallet {
@@ -204,19 +204,19 @@ async function signersFault(
     by.signer === wallet?.address && by.chainId === wallet.chainId;
   const isOwners = signers.some(is({ address: owner, chainId: ownerChainId }));
   const isSeconds = BY_SECOND.has(action) && signers.some(is(second));
-  if (!isOwners && !isSeconds) return "it was not signed by its owner";
+  if (!isOwners && !isSeconds) return "its owner did not sign it";
   if (!isOwners && signed.kind === "Withdraw" && signed.order.to.toLowerCase() !== owner)
-    return "the second wallet withdraws to the owner's own address only";
+    return "the recovery wallet can withdraw only to the owner's address";
   const parties = signed.kind === "MoveOwner" ? [signed.order.from, signed.order.to] : [];
   if (parties.some((party) => !signers.some(({ signer }) => signer === party.toLowerCase())))
-    return "it was not signed by both wallets";
+    return "both wallets must sign it";
   for (const { signer, chainId, signature } of signers) {
     counted.signatures += 1;
     // Only its chain can tell what a contract accepts, and only at that moment; the service called it at the time of
     // the signature.
     if (chainId !== 0) counted.byContract += 1;
     else if ((await recovered(signed.digest as Hex, signature)) !== signer)
-      return `its signature is not that of ${signer}`;
+      return `its signature is not by ${signer}`;
   }
   return undefined;
 }
@@ -232,7 +232,7 @@ function readSigned(
     return { signed: { kind, message, signer, digest: hashMessage(message) } };
   }
   const beside = proof.order ?? row.order;
-  if (beside === undefined) return { fault: "the order it names is missing" };
+  if (beside === undefined) return { fault: "its order is missing" };
   try {
     const { primaryType, domain, message } = beside as {
       primaryType: OrderKind;
@@ -240,13 +240,13 @@ function readSigned(
       message: never;
     };
     const order = primaryType in ORDER_TYPES ? readOrder(primaryType, message) : undefined;
-    if (order === undefined) return { fault: "the order beside it is none of this service" };
+    if (order === undefined) return { fault: "its order is not an order of this service" };
     const digest = orderDigest(primaryType, order, domain.chainId);
     return digest === proof.digest
       ? { signed: { kind: primaryType, order, digest, chainId: domain.chainId } as Signed }
-      : { fault: "the order beside it is not the one it names" };
+      : { fault: "its order does not have the digest that it names" };
   } catch {
-    return { fault: "the order beside it cannot be read" };
+    return { fault: "its order cannot be read" };
   }
 }
 

@@ -153,7 +153,9 @@ export class Covers {
     wanted: { value: bigint; deadline: bigint },
   ): Promise<{ wallet: Sealed; value: bigint }> {
     if (cover.kind !== "policy")
-      throw new NotSignedFor(`agent ${agentId}: an allowance is for what its policy covers`);
+      throw new NotSignedFor(
+        `agent ${agentId}: an allowance is only for payments that the policy covers`,
+      );
     const paidAt = { agentId, payee: authorization.to.toLowerCase(), site: cover.site ?? "" };
     const { wallet, verified } = await this.#policyOf(await this.load(paidAt), paidAt);
     assertCovered(wallet, verified, { authorization, site: cover.site });
@@ -161,7 +163,7 @@ export class Covers {
     const value = wanted.value < mostOfDayAtomic ? wanted.value : mostOfDayAtomic;
     if (value < authorization.value) throw changedMeanwhile();
     if (wanted.deadline > wallet.nowSeconds + MAX_PERMIT_SECONDS)
-      throw new CustodyError("an allowance that could be given so late is not signed");
+      throw new CustodyError("this allowance could be granted too late, so it is not signed");
     return { wallet, value };
   }
 
@@ -229,16 +231,15 @@ export class Covers {
       rulesDigest(rules) === evidence.rulesDigest
     )
       throw changedMeanwhile();
-    if (policy?.digest !== evidence.policyDigest)
-      throw fail("the policy that was sealed is not there");
+    if (policy?.digest !== evidence.policyDigest) throw fail("the sealed policy is missing");
     const order = await this.#read("AgentPolicy", policy, evidence);
-    if (!order) throw fail("its policy is not what its owner signed");
+    if (!order) throw fail("its owner did not sign its policy");
     if (order.agent !== agentId || order.wallet.toLowerCase() !== evidence.address)
-      throw fail("its policy is another agent's");
+      throw fail("its policy is of a different agent");
     if (rulesDigest(rules) !== evidence.rulesDigest)
-      throw fail("its rules are not those that were sealed");
+      throw fail("its rules differ from the sealed rules");
     if (loosens({ ...rulesOfPolicy(order), status: "active" }, rules))
-      throw fail("its rules are wider than its policy");
+      throw fail("its rules allow more than its signed policy");
     return {
       columns: columnsText(`eip155:${policy.chainId}`, rules),
       payees: new Map(rules.payees.map((payee) => [payeeKey(payee), payee])),

@@ -102,7 +102,7 @@ export class SealChanges {
   #read<K extends OrderKind>(kind: K, signed: SignedOrderDocument<K>, agentId: string): Orders[K] {
     const order = readOrder(kind, signed.order);
     if (!order || orderDigest(kind, order, signed.chainId) !== signed.digest)
-      throw new NotSignedFor(`agent ${agentId}: the order is not what its digest says`);
+      throw new NotSignedFor(`agent ${agentId}: the order does not have its digest`);
     if (BigInt(order.deadline) + CLOCKS_SECONDS < this.#deps.nowSeconds())
       throw new ApiError("signature_expired");
     return order;
@@ -114,7 +114,7 @@ export class SealChanges {
     const found = await this.#deps.findPolicy(agentId, policyDigest);
     const order = found && readOrder("AgentPolicy", found.document as Orders["AgentPolicy"]);
     if (!found || !order || orderDigest("AgentPolicy", order, found.chainId) !== policyDigest)
-      throw new NotSignedFor(`agent ${agentId}: the policy that was sealed is not there`);
+      throw new NotSignedFor(`agent ${agentId}: the sealed policy is missing`);
     return BigInt(order.version);
   }
 

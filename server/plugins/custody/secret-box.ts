@@ -65,7 +65,7 @@ export function createSecretBox(ring: KeyRing): SecretBox {
         // A KMS that is unreachable proves nothing about the secret.
         if (error instanceof Error && error.name === "ApiError") throw error;
         throw new CustodyError(
-          `a sealed secret does not open as "${purpose}": it was altered, or sealed for something else`,
+          `a sealed secret does not open as "${purpose}": it was altered, or was sealed for a different purpose`,
           { cause: error instanceof NotSignedFor ? error.cause : error },
         );
       }
@@ -90,7 +90,7 @@ function readSealed(sealed: Uint8Array): {
   const start = 2 + kidLength;
   const isShort = kidLength === 0 || bytes.length < start + 2;
   if ((version !== DERIVED && version !== WRAPPED) || isShort)
-    throw new CustodyError("a sealed secret is none");
+    throw new CustodyError("a sealed secret has an invalid form");
   const wrappedEnd = version === WRAPPED ? start + 2 + bytes.readUInt16BE(start) : start;
   return {
     version,

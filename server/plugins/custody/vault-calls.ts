@@ -157,13 +157,13 @@ const isMethod = (name: string): name is Method => Object.hasOwn(CALLS, name);
 
 /** Throws if the call is invalid. */
 export function assertCall(name: string, args: unknown): asserts name is Method {
-  if (!isMethod(name)) throw new CustodyError("no such call");
+  if (!isMethod(name)) throw new CustodyError("unknown call");
   const { args: wanted } = CALLS[name];
   const given = Array.isArray(args) ? (args as unknown[]) : [];
   const isRight =
     given.length === wanted.length &&
     wanted.every((schema, index) => Value.Check(schema, given[index]));
-  if (!isRight) throw new CustodyError(`${name} was asked with something else than it takes`);
+  if (!isRight) throw new CustodyError(`${name} got invalid arguments`);
 }
 
 export const isResult = (name: Method, result: unknown): boolean =>

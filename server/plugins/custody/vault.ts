@@ -94,7 +94,8 @@ export class Vault implements KeyVault {
     const privateKey = randomBytes(32);
     try {
       // One in 2^128 random numbers is not a valid key; then no agent is created.
-      if (!curve.isPrivateKey(privateKey)) throw new CustodyError("the random key is no key");
+      if (!curve.isPrivateKey(privateKey))
+        throw new CustodyError("the random bytes are not a valid private key");
       const address = curve.addressOf(privateKey);
       const sealed = await sealWallet(ring, { agentId, address, ...unsigned(owner) }, privateKey);
       return { address, sealed };
@@ -124,11 +125,13 @@ export class Vault implements KeyVault {
     if (signed) await this.#assertWithin(wallet, signed, wanted);
     else {
       if (rulesDigest(current) !== wallet.rulesDigest)
-        throw new NotSignedFor(`the rules of agent ${agentId} are not those that were sealed`);
+        throw new NotSignedFor(`the rules of agent ${agentId} differ from the sealed rules`);
       // A caller that may lie about the row must not replace a newer seal by narrowing an older one.
       if (this.#deps.sealChanges) this.#deps.covers.assertNewest(wallet);
       if (loosens(current, wanted))
-        throw new NotSignedFor(`the rules of agent ${agentId} would be wider than what was signed`);
+        throw new NotSignedFor(
+          `the rules of agent ${agentId} would allow more than the owner signed`,
+        );
     }
     return this.#reseal(wallet, {
       ownerAddress: wallet.ownerAddress,
@@ -146,7 +149,7 @@ export class Vault implements KeyVault {
   ): Promise<Resealed> {
     const { current, wanted, signed } = rules;
     if (rulesDigest(current) !== wallet.rulesDigest || loosens(current, wanted))
-      throw new NotSignedFor(`the rules of agent ${wallet.agentId} are not those that were sealed`);
+      throw new NotSignedFor(`the rules of agent ${wallet.agentId} differ from the sealed rules`);
     await this.#deps.sealChanges?.move(wallet, to, signed);
     return this.#reseal(wallet, {
       ...unsigned(to),
@@ -240,7 +243,8 @@ export class Vault implements KeyVault {
   ): Promise<Hex> {
     const network = this.#networkOf(key);
     const scheme = paymentSchemeOf(key);
-    if (!scheme.cancelDigest) throw new CustodyError("nobody can cancel this for its payer");
+    if (!scheme.cancelDigest)
+      throw new CustodyError("this scheme has no cancellation by a third party");
     const wallet = await this.#deps.covers.load({ agentId, payee: "", site: "" });
     return this.#sign(wallet, scheme.cancelDigest(network, wallet.address, key.nonce));
   }
@@ -274,7 +278,9 @@ export class Vault implements KeyVault {
   #networkOf({ chainId, asset }: { chainId: number; asset: Address }): NetworkFacts {
     const network = this.#deps.networks.find((candidate) => candidate.chainId === chainId);
     if (!network || network.usdc.address.toLowerCase() !== asset.toLowerCase())
-      throw new CustodyError(`no signature for asset ${asset} on chain ${chainId}: not configured`);
+      throw new CustodyError(
+        `asset ${asset} on chain ${chainId} is not configured, so nothing is signed for it`,
+      );
     return network;
   }
 }
@@ -302,5 +308,5 @@ function assertWellFormed({ from, to, nonce, ...numbers }: Authorization): void 
     !/^(permit2:)?0x[0-9a-fA-F]{64}$/.test(nonce) ||
     ![numbers.value, numbers.validAfter, numbers.validBefore].every(isUint)
   )
-    throw new CustodyError("an authorization with a malformed field is not signed");
+    throw new CustodyError("the authorization has a malformed field, so it is not signed");
 }

@@ -1,15 +1,15 @@
-/** What comes before a settlement: the caller's proof, and the wait of a burst. */
+/** Before a settlement: identifies the caller for retries, and groups payments that arrive in a burst. */
 import { createHash } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { SettlementRow } from "../settlement/types.ts";
 
 /**
- * Identifies the caller of a settle for its retries, by the Idempotency-Key header that the seller sets. Nothing
- * inside the payload proves anything: the payer wrote it, its `payment-identifier` included.
+ * Identifies the caller of a settle for its retries, by the Idempotency-Key header that the seller sets. The
+ * payload identifies no one: the payer wrote it, including its `payment-identifier`.
  */
 export interface CallerProof {
   readonly bodyHash: Uint8Array;
-  /** Null when the request proves nothing. */
+  /** Null when the request has no key. */
   readonly callerKeyHash: Uint8Array | null;
 }
 
@@ -28,8 +28,8 @@ export function callerProof(
 }
 
 /**
- * Like the first request of the settlement: with its key and its body, which proves the same caller; or without a key as
- * the first was, which proves nothing, whatever the body.
+ * Whether this is a request like the settlement's first one: with the same key and body, which proves the same
+ * caller; or without a key like the first, which proves nothing, whatever the body.
  */
 export const isLikeFirst = (row: SettlementRow, proof: CallerProof): boolean =>
   row.callerKeyHash === null || proof.callerKeyHash === null
@@ -37,52 +37,57 @@ export const isLikeFirst = (row: SettlementRow, proof: CallerProof): boolean =>
     : isEqual(row.callerKeyHash, proof.callerKeyHash) && isEqual(row.bodyHash, proof.bodyHash);
 
 /**
- * May any caller get this success? Signatures of spends and withdrawals are public once they are on chain, and
- * so is an agent's payment that another facilitator relayed: shown here, they prove nothing.
+ * Whether any caller may get this success. Signatures of spends and withdrawals are public once they are on
+ * chain, and so are agents' payments that another facilitator relayed: presenting them here proves nothing.
  */
-export const isAskable = (row: SettlementRow): boolean =>
+export const mayReturnSuccess = (row: SettlementRow): boolean =>
   row.kind === "facilitated" || (row.kind === "x402" && row.relay);
 
 const hash = (text: string): Uint8Array => createHash("sha256").update(text).digest();
 const isEqual = (left: Uint8Array | null, right: Uint8Array): boolean =>
   left !== null && Buffer.compare(left, right) === 0;
 
-/** So many at about the same time are a burst, and so long one counts for it. */
-const CROWD = 16;
-const CROWD_FOR_MS = 40;
-/** In a burst a question about one costs as much as one about all that come within this time, ... */
+/** This many arrivals at about the same time are a burst; an arrival counts for about this long. */
+const BURST_SIZE = 16;
+const BURST_DECAY_MS = 40;
+/** In a burst, looking up one payment costs as much as looking up all that arrive within this time, ... */
 const GATHER_MS = 8;
-/** ... and to write one down as much as all that come until nobody does for a moment, or until it has waited so long. */
-const LULL_MS = 12;
-const WAVE_MS = 100;
+/**
+ * ... and storing one as much as storing all. So they are collected until none arrives for a moment, or until
+ * the first has waited this long.
+ */
+const QUIET_MS = 12;
+const MAX_COLLECT_MS = 100;
 
 /**
- * Lets payments that arrive together go on together, so that a burst fills whole batches. A payment that
- * comes alone passes at once; in a burst, those that are checked wait for those still being checked, and go on in waves.
+ * Groups payments that arrive together, so that a burst fills whole batches. A payment that comes alone passes
+ * immediately; in a burst, checked payments wait for those still being checked, and continue in groups.
  */
 export class BurstHold {
   readonly #maxHoldMs: number;
   #checking = 0;
   #waiting: (() => void)[] = [];
-  #timer: NodeJS.Timeout | undefined;
-  #wave: NodeJS.Timeout | undefined;
-  /** Since when the first of those who wait does. */
+  #holdTimer: NodeJS.Timeout | undefined;
+  #collectTimer: NodeJS.Timeout | undefined;
+  /** When the first of the waiting payments began to wait. */
   #heldMs = 0;
   #entering: Promise<void> | undefined;
-  /** How many have come; each counts for less the longer ago it was. */
-  #crowd = 0;
-  #crowdMs = 0;
+  /** The number of recent arrivals; each counts less the older it is. */
+  #arrivals = 0;
+  #arrivalsAtMs = 0;
 
   constructor(maxHoldMs: number) {
     this.#maxHoldMs = maxHoldMs;
   }
 
-  /** Who comes in a burst goes on with those who come next: they are looked up together, and checked together. */
+  /**
+   * Payments that arrive in a burst wait for the next ones, so that they are looked up and checked together.
+   */
   enter(): Promise<void> | undefined {
     const now = performance.now();
-    this.#crowd = this.#crowdAt(now) + 1;
-    this.#crowdMs = now;
-    if (this.#crowd < CROWD) return undefined;
+    this.#arrivals = this.#arrivalsAt(now) + 1;
+    this.#arrivalsAtMs = now;
+    if (this.#arrivals < BURST_SIZE) return undefined;
     this.#entering ??= this.#gather();
     return this.#entering;
   }
@@ -92,11 +97,11 @@ export class BurstHold {
     this.#entering = undefined;
   }
 
-  #crowdAt(now: number): number {
-    return this.#crowd * Math.exp((this.#crowdMs - now) / CROWD_FOR_MS);
+  #arrivalsAt(now: number): number {
+    return this.#arrivals * Math.exp((this.#arrivalsAtMs - now) / BURST_DECAY_MS);
   }
 
-  /** Runs a check; others may wait for its end. */
+  /** Runs a check; others may wait until it ends. */
   async during<T>(check: () => Promise<T>): Promise<T> {
     this.#checking += 1;
     try {
@@ -107,38 +112,38 @@ export class BurstHold {
     }
   }
 
-  /** Resolves when nothing is being checked any more, or after the longest hold. */
+  /** Resolves when nothing is being checked, or after the longest hold. */
   quiet(): Promise<void> {
     if (this.#waiting.length === 0) this.#heldMs = performance.now();
     if (this.#checking === 0 && this.#restMs() <= 0) return Promise.resolve();
-    this.#timer ??= setTimeout(() => this.#open(), this.#maxHoldMs);
+    this.#holdTimer ??= setTimeout(() => this.#open(), this.#maxHoldMs);
     const opened = new Promise<void>((resolve) => this.#waiting.push(resolve));
     if (this.#checking === 0) this.#openSoon();
     return opened;
   }
 
-  /** Until those who wait go on; by then more may have come. */
+  /** The time until the waiting payments continue; more may have arrived by then. */
   #restMs(): number {
     const now = performance.now();
-    if (this.#crowdAt(now) < CROWD) return 0;
-    return Math.min(this.#heldMs + WAVE_MS, this.#crowdMs + LULL_MS) - now;
+    if (this.#arrivalsAt(now) < BURST_SIZE) return 0;
+    return Math.min(this.#heldMs + MAX_COLLECT_MS, this.#arrivalsAtMs + QUIET_MS) - now;
   }
 
   #openSoon(): void {
-    if (this.#waiting.length === 0 || this.#wave) return;
+    if (this.#waiting.length === 0 || this.#collectTimer) return;
     const restMs = this.#restMs();
     if (restMs <= 0) return this.#open();
-    this.#wave = setTimeout(() => {
-      this.#wave = undefined;
+    this.#collectTimer = setTimeout(() => {
+      this.#collectTimer = undefined;
       this.#openSoon();
     }, restMs);
   }
 
   #open(): void {
-    clearTimeout(this.#timer);
-    clearTimeout(this.#wave);
-    this.#timer = undefined;
-    this.#wave = undefined;
+    clearTimeout(this.#holdTimer);
+    clearTimeout(this.#collectTimer);
+    this.#holdTimer = undefined;
+    this.#collectTimer = undefined;
     const waiting = this.#waiting;
     this.#waiting = [];
     for (const resolve of waiting) resolve();

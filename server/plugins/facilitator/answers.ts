@@ -1,10 +1,10 @@
-/** The protocol's answers to a settle: what became of it, and in whose words. */
+/** Settle responses of the x402 protocol. */
 import { ApiError } from "../../errors.ts";
 import type { SettleAnswer } from "../../schemas/facilitator.ts";
 import { REASONS, type Payment, type Refusal } from "../../schemes/scheme.ts";
 import type { SettlementRow } from "../settlement/types.ts";
 
-/** The engine's own words, where the protocol has another. */
+/** Maps the engine's reason to the protocol's reason code. */
 export function protocolReason(
   outcome: { status: "failed" | "expired"; reason: string },
   { scheme }: Payment,
@@ -21,7 +21,7 @@ export const names = (payment: Payment, row: Pick<SettlementRow, "id">): Payment
   paymentId: row.id,
 });
 
-/** Whose budget is used up, and until when, in the words of the protocol. */
+/** The protocol's response when a gas budget is used up: whose, and until when. */
 export const gasRefusal = (payment: Payment, error: unknown): SettleAnswer | undefined =>
   error instanceof ApiError && error.code === "gas_budget_exhausted"
     ? notSettled({ network: payment.networkName, payer: payment.payer }, error.code, {

@@ -1,8 +1,7 @@
 /**
- * The one checker of payments: `verify` answers with its verdict, `settle` acts on it.
- *
- * An ordinary account's payment costs one chain read, shared with the payments checked at the same
- * time. Everything else (smart wallets, and finding out why a transfer would fail) takes more calls.
+ * The checker of payments: `verify` returns its result, and `settle` acts on it.
+ * A payment from an ordinary account (EOA) costs one chain read, shared with payments that are checked at the
+ * same time. Everything else (smart wallets, and finding out why a transfer would fail) takes more calls.
  */
 import type { Address, Hex } from "viem";
 import { formatAtomic } from "../../core/money.ts";
@@ -23,18 +22,21 @@ import type { PayerApprovalProblem } from "./payer-approval.ts";
 
 export interface Rehearsed {
   readonly goesThrough: boolean;
-  /** The token's revert text, where there is one. */
+  /** The token's revert reason, if any. */
   readonly revert: string | undefined;
 }
 
-/** The checker's calls to the chain. All of them are bounded in time and gas. */
+/** The checker's calls to the chain. All of them are limited in time and gas. */
 export interface PaymentReads {
-  /** Would the token move the money now? Shared with payments checked at the same time. */
+  /** Whether the token would move the money now. Shared with payments that are checked at the same time. */
   rehearse(chainId: number, authorization: SignedAuthorization): Promise<boolean>;
-  /** The same, alone and under the gas cap; deploys the payer's wallet first where the signature carries its deployment. */
+  /**
+   * The same, alone and under the gas cap. Deploys the payer's wallet first if the signature contains its
+   * deployment (ERC-6492).
+   */
   rehearseAlone(chainId: number, authorization: SignedAuthorization): Promise<Rehearsed>;
   diagnose(chainId: number, authorization: SignedAuthorization): Promise<Diagnosis>;
-  /** The payer's own transaction and then the transfer, as one block would run them. */
+  /** Simulates the payer's own transaction and then the transfer, in one block. */
   rehearseAfter(
     chainId: number,
     payerApproval: PayerApproval,
@@ -48,9 +50,9 @@ export interface PaymentReads {
 export interface Approved {
   readonly isValid: true;
   readonly payment: Payment;
-  /** With the signature as it is relayed: what was rehearsed is what is sent. */
+  /** With the signature as it is relayed: what was simulated is what is sent. */
   readonly authorization: SignedAuthorization;
-  /** Goes through only after this transaction of the payer's. */
+  /** The payment succeeds only after this transaction of the payer. */
   readonly payerApproval?: PayerApproval;
 }
 export type CheckResult = Approved | Refusal;
@@ -59,9 +61,9 @@ export interface CheckerDeps {
   networks: readonly NetworkFacts[];
   relayers: readonly Address[];
   reads: PaymentReads;
-  /** Whether the operator lets this factory be called. */
+  /** Whether the operator allows this factory to be called. */
   mayDeploy(deployment: Deployment): boolean;
-  /** What moves less is not worth the gas. */
+  /** Smaller payments are not worth their gas. */
   minPaymentAtomic: bigint;
   nowSeconds: () => bigint;
 }
@@ -73,7 +75,7 @@ export class PaymentChecker {
     this.#deps = deps;
   }
 
-  /** Shape only: what `settle` needs to find out whether it has seen this payment. */
+  /** Reads only the shape of the body: enough for `settle` to look up whether it knows this payment. */
   read(body: unknown, purpose: CheckContext["purpose"]): ReadPayment {
     const { networks, relayers } = this.#deps;
     return readPayment(body, networks, { purpose, relayers });
@@ -96,7 +98,7 @@ export class PaymentChecker {
     const { chainId } = payment.network;
     if (await this.#deps.reads.rehearse(chainId, authorization))
       return { isValid: true, payment, authorization };
-    // An account with code answers for its signatures itself, whatever its key signed (EIP-7702).
+    // An account with code verifies its signatures itself, even if its key signed (EIP-7702).
     const [hasCode, diagnosis, alone] = await Promise.all([
       this.#deps.reads.hasCode(chainId, payment.authorization.from),
       this.#deps.reads.diagnose(chainId, authorization),
@@ -115,7 +117,7 @@ export class PaymentChecker {
       : failure;
   }
 
-  /** Where the reference looks at the terms, and then at the asset, before it believes the signature. */
+  /** For schemes whose reference implementation checks the terms, and then the asset, before the signature. */
   async #checkEarly(payment: Payment): Promise<Refusal | undefined> {
     const { scheme } = payment;
     return (
@@ -134,7 +136,7 @@ export class PaymentChecker {
     );
   }
 
-  /** Only the network's own USDC is settled; the code names what is wrong with another asset. */
+  /** Only the network's own USDC is settled; the reason code shows what is wrong with another asset. */
   async #checkAsset(payment: Payment): Promise<Refusal | undefined> {
     const { network, payer } = payment;
     const { asset } = payment.authorization;
@@ -167,10 +169,10 @@ export class PaymentChecker {
     const refusal = this.#checkTerms(payment) ?? (await this.#checkAsset(payment));
     if (refusal) return refusal;
     const deployment = isDeployed ? undefined : parts.deployment;
-    // A factory is third-party code: what settle would not call, verify does not call valid.
+    // A factory is third-party code: verify must not approve a payment that settle would not relay.
     if (deployment && !this.#deps.mayDeploy(deployment))
       return refuse("eip6492_factory_not_allowed", payment.payer);
-    // A wallet that must be deployed first keeps its envelope, which holds the deployment.
+    // A wallet that must be deployed first keeps its envelope, which contains the deployment.
     const authorization = signed(payment, deployment ? (payment.signature as Hex) : parts.inner);
     const { goesThrough, revert } = await reads.rehearseAlone(chainId, authorization);
     if (goesThrough) return { isValid: true, payment, authorization };

@@ -1,4 +1,4 @@
-/** The facilitator as everyone in the house sees it: supported, verify, settle. */
+/** The facilitator's interface for the rest of the server: supported, verify, settle. */
 import type { FacilitatorClient } from "@x402/core/server";
 import { getAddress, type Address } from "viem";
 import { ApiError } from "../../errors.ts";
@@ -18,17 +18,17 @@ import { networkNameOf, refuse } from "../../schemes/scheme.ts";
 import { notSettled } from "./answers.ts";
 import type { Settler, SettleOptions } from "./settle.ts";
 
-/** Hears how each request ended: counters, histograms, statistics. */
+/** Receives the outcome of each request, for counters, histograms and statistics. */
 export type Observer = (what: "verify" | "settle", outcome: string, seconds: number) => void;
 
-/** What became of the extensions of a payment, by their names. */
+/** The results of a payment's extensions, by name. */
 export type ExtensionResponses = Record<string, unknown>;
 export type ExtensionListener = (
   body: unknown,
   payer: string,
 ) => Promise<ExtensionResponses | undefined>;
 
-/** Hears of each payment that was refused before it became a settlement. */
+/** Receives each payment that was refused before it became a settlement. */
 export type RefusalListener = (what: "verify" | "settle", body: unknown, reason: string) => void;
 
 export interface FacilitatorDeps {
@@ -44,7 +44,7 @@ export interface FacilitatorDeps {
   onFault: (error: unknown, what: "verify" | "settle" | "an extension") => void;
 }
 
-/** A seller waits for its money, not for what an extension makes of it. */
+/** A seller waits for its payment, not for extensions. */
 const EXTENSIONS_WAIT_MS = 1_000;
 
 export class Facilitator {
@@ -66,7 +66,7 @@ export class Facilitator {
     return {
       facilitator: `${publicUrl}/api/x402`,
       supportedNetworks: networks.map(({ id }) => id),
-      // Two networks may have their token at one address, as both of Arc's do.
+      // Two networks may have their token at the same address, as both of Arc's networks do.
       supportedAssets: [...new Set(assets.map(({ asset }) => asset))],
       assets,
       version: "1.0",
@@ -104,7 +104,7 @@ export class Facilitator {
     return answer;
   }
 
-  /** The whole verdict on a payment that one of us presents: with the signature as it would be relayed. */
+  /** The full check result for callers in this process, with the signature as it would be relayed. */
   check(body: unknown): Promise<CheckResult> {
     return this.#deps.checker.check(body);
   }
@@ -115,10 +115,10 @@ export class Facilitator {
     try {
       answer = await this.#deps.settler.settle(body, options);
     } catch (error) {
-      // A limit is about the caller, not the payment: the one outcome that is an HTTP status.
+      // A rate limit concerns the caller, not the payment: it is the only outcome that is an HTTP error.
       if (error instanceof ApiError && error.code === "rate_limited") throw error;
       this.#deps.onFault(error, "settle");
-      // The text of our own errors is safe for third parties; any other message is not.
+      // The text of our own errors is safe for third parties; other messages may not be.
       const message = error instanceof ApiError ? error.message : undefined;
       answer = notSettled({ network: networkNameOf(body) }, "unexpected_settle_error", { message });
     }
@@ -128,7 +128,7 @@ export class Facilitator {
     return answer;
   }
 
-  /** The same with what became of the payment's extensions: the value of EXTENSION-RESPONSES, if there is any. */
+  /** The same with the results of the payment's extensions: the value of EXTENSION-RESPONSES, if any. */
   async settleWithExtensions(
     body: unknown,
     options: SettleOptions = {},
@@ -137,27 +137,29 @@ export class Facilitator {
     if (!answer.success || answer.payer === undefined) return { answer, extensions: undefined };
     const { listeners, onFault } = this.#deps;
     const { payer } = answer;
-    const told = listeners.map((listen) =>
+    const pending = listeners.map((listen) =>
       listen(body, payer).catch((error: unknown) => onFault(error, "an extension")),
     );
-    // Given up by clearing it: an abort makes two errors for nobody, for each payment.
+    // A cleared timer instead of an AbortSignal, which would create two unused errors for each payment.
     let late: NodeJS.Timeout | undefined;
     const answers = await Promise.race([
-      Promise.all(told),
+      Promise.all(pending),
       new Promise<[]>((resolve) => {
         late = setTimeout(resolve, EXTENSIONS_WAIT_MS, []).unref();
       }),
     ]);
     clearTimeout(late);
     const responses: ExtensionResponses = Object.assign({}, ...answers);
-    const isTold = Object.keys(responses).length > 0;
+    const hasResponses = Object.keys(responses).length > 0;
     return {
       answer,
-      extensions: isTold ? Buffer.from(JSON.stringify(responses)).toString("base64") : undefined,
+      extensions: hasResponses
+        ? Buffer.from(JSON.stringify(responses)).toString("base64")
+        : undefined,
     };
   }
 
-  /** State and hash only: the chain shows who paid whom, and an agent's private data is not here. */
+  /** State and hash only: the chain shows who paid whom, and an agent's private data is not returned. */
   async payment(id: string): Promise<SettlementState | undefined> {
     const row = await this.#deps.find(id);
     if (!row || (row.kind !== "facilitated" && !(row.kind === "x402" && row.relay)))
@@ -182,7 +184,7 @@ export class Facilitator {
     this.#deps.observe(what, outcome ?? "unknown", (performance.now() - startedMs) / 1000);
   }
 
-  /** For our own paywall: the same checks and the same engine, without a detour through HTTP. */
+  /** For our own paywall: the same checks and engine without HTTP. */
   inProcessClient(): FacilitatorClient {
     const body = (paymentPayload: { x402Version: number }, paymentRequirements: unknown) => ({
       x402Version: paymentPayload.x402Version,
@@ -206,7 +208,7 @@ export class Facilitator {
   }
 }
 
-/** Keys of the protocol's extensions that our schemes understand on any of these. */
+/** The extension keys that our schemes support on any of these networks. */
 const extensionsOn = (networks: readonly NetworkFacts[]): Set<string> =>
   new Set(
     networks.flatMap((network) =>
@@ -214,7 +216,7 @@ const extensionsOn = (networks: readonly NetworkFacts[]): Set<string> =>
     ),
   );
 
-/** The verdict in the words of the wire. */
+/** Converts the check result to the protocol's response. */
 function verifyAnswer(result: CheckResult): VerifyAnswer {
   if (result.isValid) {
     const { payer, amountAtomic } = result.payment;

@@ -1,4 +1,4 @@
-/** The facilitator put together, and its routes: for paid APIs and for people. */
+/** The x402 facilitator: its parts, metrics and routes. */
 import { setTimeout as sleep } from "node:timers/promises";
 import fp from "fastify-plugin";
 import stats, { tallyOutcome, type Tally } from "./stats.ts";
@@ -33,11 +33,12 @@ declare module "fastify" {
     /** Verifies and settles x402 payments, for paid APIs and for our own paywall. */
     facilitator: Facilitator;
     /**
-     * Receives the body of every settle that succeeded, and the payer. Its results, by extension, are returned to the
-     * caller, if it comes in time; what it throws is logged: an extension neither delays nor fails a payment.
+     * The listener receives the body and the payer of every successful settle. Its results, by extension, are
+     * returned to the caller if they come in time; its errors are logged. An extension neither delays nor fails
+     * a payment.
      */
     onFacilitated(listener: ExtensionListener): void;
-    /** Hears of each verify and settle that was refused, as long as no settlement came of it. */
+    /** The listener receives each verify and settle that was refused without creating a settlement. */
     onRefusedPayment(listener: RefusalListener): void;
   }
 }
@@ -83,7 +84,8 @@ export default fp(
       settlement: app.settlement,
       store: successClaims(app.pool),
       accept: acceptInGroups({
-        // One statement, which is its own transaction; what it does not answer is accepted after it, one by one.
+        // One statement is its own transaction. Requests that it does not insert are accepted after it, one by
+        // one.
         acceptAll: (requests) => app.settlement.acceptAll(app.pool, requests),
         find: (key) => app.settlement.findByAuthorization(key),
       }),
@@ -122,7 +124,7 @@ export default fp(
   },
 );
 
-/** One reader per chain behind the checker's one interface. */
+/** Combines the readers of all chains behind the checker's interface. */
 function readsOf(
   entries: (readonly [
     number,
@@ -169,9 +171,9 @@ function observer(register: Registry, tally: Tally): Observer {
   };
 }
 
-/** The body's schema is documentation: what parses as JSON is answered in the protocol's own words. */
+/** The body's schema is only documentation: any JSON gets a response of the protocol. */
 const acceptAll = () => () => true;
-const TOLD = {
+const ANSWER_HEADERS = {
   "EXTENSION-RESPONSES": {
     statuses: [200],
     description:
@@ -187,7 +189,7 @@ const paymentRoutes: FastifyPluginAsyncTypebox = async (app) => {
     "/api/x402/verify",
     {
       config: { auth: "facilitator", limit: "verify" },
-      // Thousands a second and nothing moves: counted in the metrics, not written one by one.
+      // There may be thousands per second and nothing moves: they are counted in the metrics, not logged.
       logLevel: "warn",
       validatorCompiler: acceptAll,
       schema: {
@@ -204,7 +206,12 @@ const paymentRoutes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/x402/settle",
     {
-      config: { auth: "facilitator", limit: "settle", idempotencyKey: true, answerHeaders: TOLD },
+      config: {
+        auth: "facilitator",
+        limit: "settle",
+        idempotencyKey: true,
+        answerHeaders: ANSWER_HEADERS,
+      },
       validatorCompiler: acceptAll,
       schema: {
         tags,
@@ -254,7 +261,7 @@ const paymentRoutes: FastifyPluginAsyncTypebox = async (app) => {
   );
 };
 
-/** What this facilitator is, and what it did: for paid APIs and for people. */
+/** Routes that describe this facilitator and its statistics. */
 export const serviceRoutes: FastifyPluginAsyncTypebox = async (app) => {
   const config = { auth: "public" } as const;
   const tags = ["facilitator"];

@@ -1,7 +1,9 @@
 /**
- * A payer's own transaction that its payment needs first (docs/decisions/0029-no-gas-for-strangers.md): rehearsed in
- * one go with the payment, sent as it came, and waited for. No money of ours moves and nothing of ours is stored: a
- * payment is accepted only after the chain would take it by itself, so a crash before that leaves nothing behind.
+ * Handles a payer's own approval transaction that its payment needs first
+ * (docs/decisions/0029-no-gas-for-strangers.md): simulated together with the payment, broadcast unchanged, and
+ * waited for.
+ * No money of ours moves and nothing is stored: a payment is accepted only when the chain would take it by
+ * itself, so a crash before that leaves nothing behind.
  */
 import type { Address, Hex } from "viem";
 import { MULTICALL3_ADDRESS, type NetworkFacts } from "../../core/networks.ts";
@@ -13,7 +15,7 @@ import { schemeOf } from "../../schemes/index.ts";
 import { refuse, type PayerApproval, type Refusal } from "../../schemes/scheme.ts";
 import type { Approved, CheckResult } from "./check.ts";
 
-/** Why the network would not take it; undefined where it would, and the payment would follow. */
+/** Why the network would reject it, or that the payment would fail after it. Undefined: both would succeed. */
 export type PayerApprovalProblem = { readonly why: string } | { readonly fails: true } | undefined;
 
 const UNITS_PER_ATOMIC = 10n ** 12n;
@@ -45,13 +47,14 @@ export class PayerApprovalReads {
       return { why: `The approval has nonce ${nonce}, but the payer's next nonce is ${expected}.` };
     if (!block) return unreadable;
     const baseFeeWei = BigInt(block.baseFeePerGas ?? "0x0");
-    // The next block's may be an eighth dearer; what could not be in it would only be waited for.
+    // The next block's base fee may be an eighth higher. An approval that could not be included in it would
+    // only be waited for.
     const neededWei = baseFeeWei + (baseFeeWei + 7n) / 8n;
     if (maxFeeWei < neededWei)
       return {
         why: `The approval offers ${maxFeeWei} wei for gas that now costs ${baseFeeWei}. Offer at least ${neededWei}.`,
       };
-    // Where gas is paid in USDC, the payment and the approval's gas come out of one balance.
+    // Where gas is paid in USDC, the payment and the approval's gas come out of the same balance.
     const isUsdc = this.#network.nativeSymbol === "USDC";
     const alsoWei = isUsdc ? authorization.value * UNITS_PER_ATOMIC : 0n;
     const costWei = gas * maxFeeWei;
@@ -63,7 +66,7 @@ export class PayerApprovalReads {
     return goesThrough ? undefined : { fails: true };
   }
 
-  /** Both as one block would run them. Undefined where the node knows no such question. */
+  /** Simulates both in one block. Undefined if the node does not support `eth_simulateV1`. */
   async #simulate(
     { from, call, gas }: PayerApproval,
     authorization: SignedAuthorization,
@@ -89,37 +92,40 @@ export class PayerApprovalReads {
   }
 }
 
-interface LayingChain {
+interface SubmitterChain {
   readonly rpc: Pick<ChainRpc, "call" | "broadcast">;
   readonly network: Pick<NetworkFacts, "blockTimeMs">;
 }
 
-export interface LayingDeps {
-  chainOf(chainId: number): LayingChain | undefined;
+export interface SubmitterDeps {
+  chainOf(chainId: number): SubmitterChain | undefined;
   sleep(ms: number): Promise<void>;
-  /** An approval is waited for this long at least. */
+  /** The minimum time to wait for an approval. */
   patienceMs: number;
 }
 
-/** Requests that wait for an approval at one time. */
+/** The number of requests that may wait for an approval at once. */
 const MAX_WAITING = 16;
 /**
- * What is in no block by then is not waited for: it was made to be slow, or the chain is, and others need its place.
- * The payment can be posted again.
+ * An approval that is in no block after this many blocks is not waited for: it or the chain is slow, and other
+ * requests need its place. The payment can be posted again.
  */
 const MOST_BLOCKS = 4;
-/** Looks at the payment after the payer's nonce has passed: a backend behind the others may answer first. */
+/**
+ * Checks of the payment after the payer's nonce was used: behind a load balancer, a lagging node may respond
+ * first.
+ */
 const LOOKS = 5;
 
 export class PayerApprovalSubmitter {
-  readonly #deps: LayingDeps;
+  readonly #deps: SubmitterDeps;
   #waiting = 0;
 
-  constructor(deps: LayingDeps) {
+  constructor(deps: SubmitterDeps) {
     this.#deps = deps;
   }
 
-  /** `check` simulates the payment on the chain; the result is its answer, or why it was not called. */
+  /** `check` simulates the payment on the chain. Returns its last result, or why it was not called. */
   async submit(
     { payment, payerApproval }: Approved & { payerApproval: PayerApproval },
     check: () => Promise<CheckResult>,
@@ -146,8 +152,8 @@ export class PayerApprovalSubmitter {
     }
   }
 
-  /** What every node refused; silence and "known" prove nothing against it. */
-  async #send({ rpc }: LayingChain, raw: Hex): Promise<string | undefined> {
+  /** Returns why every node rejects it. No response, or "already known", proves nothing against it. */
+  async #send({ rpc }: SubmitterChain, raw: Hex): Promise<string | undefined> {
     try {
       await rpc.broadcast(raw);
       return undefined;
@@ -161,7 +167,7 @@ export class PayerApprovalSubmitter {
   }
 
   async #nonceToPass(
-    chain: LayingChain,
+    chain: SubmitterChain,
     { from, nonce }: { from: Address; nonce: bigint },
     timeoutMs: number,
   ): Promise<boolean> {
@@ -175,7 +181,7 @@ export class PayerApprovalSubmitter {
   }
 
   async #lookAgain(
-    chain: LayingChain,
+    chain: SubmitterChain,
     check: () => Promise<CheckResult>,
     payer: string,
   ): Promise<CheckResult> {
@@ -188,7 +194,7 @@ export class PayerApprovalSubmitter {
     }
   }
 
-  #pause({ network }: LayingChain): Promise<void> {
+  #pause({ network }: SubmitterChain): Promise<void> {
     return this.#deps.sleep(Math.min(Math.max(network.blockTimeMs / 4, 50), 500));
   }
 }

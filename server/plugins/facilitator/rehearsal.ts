@@ -20,15 +20,15 @@ import type { Diagnosis } from "../../schemes/scheme.ts";
 import { DEPLOYMENT_GAS } from "../../core/signatures.ts";
 
 const COALESCED = { maxBatch: 100, maxInFlight: 2 };
-/** Gas around the one call that is capped: the transaction itself, its calldata, Multicall3's loop. */
+/** Gas in addition to the capped call: the transaction itself, its calldata, and Multicall3's loop. */
 const OVERHEAD_GAS = 120_000n;
 const ERC1271_MAGIC = "0x1626ba7e";
-/** Payers with code are rehearsed alone: their code could burn the gas of a shared call. */
+/** Payers with contract code are rehearsed alone, because their code could burn the gas of a shared call. */
 const MAX_REMEMBERED_WALLETS = 10_000;
 
 interface Rehearsal {
   authorization: SignedAuthorization;
-  /** The transfer, as it would be sent. */
+  /** The transfer, exactly as it would be sent. */
   calls: readonly ContractCall[];
 }
 
@@ -40,15 +40,15 @@ export class ChainPaymentReads {
   readonly #extraCalls: () => ExtraCalls | undefined;
   readonly #wallets = new Set<Address>();
 
-  /** `extraCalls`: what else is read with a rehearsal. */
+  /** `extraCalls`: other reads to add to a rehearsal. */
   constructor(
     rpc: Pick<ChainRpc, "call">,
     gasCapPerItem: bigint,
-    companion: () => ExtraCalls | undefined,
+    extraCalls: () => ExtraCalls | undefined,
   ) {
     this.#rpc = rpc;
     this.#gasCapPerItem = gasCapPerItem;
-    this.#extraCalls = companion;
+    this.#extraCalls = extraCalls;
     this.#rehearsals = new Coalescer((items) => this.#rehearseTogether(items), COALESCED);
     this.#diagnoses = new Coalescer((items) => this.#diagnoseTogether(items), COALESCED);
   }
@@ -65,7 +65,7 @@ export class ChainPaymentReads {
     const { deployment, sender } = plan;
     const calls = plan.calls();
     if (sender !== undefined) {
-      // In a batch Multicall3 would be the caller.
+      // In a batch, Multicall3 would be the sender.
       const gas = this.#gasCapPerItem + OVERHEAD_GAS;
       const { success, data } = await callAs(this.#rpc, sender, calls[0], { gas });
       return { goesThrough: success, revert: success ? undefined : revertReason(data) };
@@ -92,7 +92,7 @@ export class ChainPaymentReads {
   }
 
   async #rehearseTogether(rehearsals: Rehearsal[]): Promise<boolean[]> {
-    // The same payment twice is one transfer: a second would fail after the first.
+    // The same payment twice is simulated once: the second transfer would fail after the first.
     const places = new Map<string, number>();
     const transfers: ContractCall[] = [];
     const placeOf = rehearsals.map(({ calls }) => {
@@ -105,15 +105,16 @@ export class ChainPaymentReads {
       return place;
     });
     const authorizations = rehearsals.map(({ authorization }) => authorization);
-    // Money received earlier in this call is not there on chain: such payers show their balance first.
+    // Money that a payer receives earlier in this call is not there on chain, so the balance of such payers is
+    // read first.
     const receivers = new Set(authorizations.map(({ to }) => to));
     const shown = authorizations.filter(({ from, to }) => from !== to && receivers.has(from));
     const balances = shown.map(({ asset, from }) => ({ target: asset, data: balanceOf(from) }));
-    const along = this.#extraCalls();
-    const asked = along?.calls ?? [];
-    const results = await this.#callOrGiveUp([...asked, ...balances, ...transfers]);
+    const extra = this.#extraCalls();
+    const reads = extra?.calls ?? [];
+    const results = await this.#callOrGiveUp([...reads, ...balances, ...transfers]);
     if (!results) return authorizations.map(() => false);
-    along?.hear(results.splice(0, asked.length));
+    extra?.receive(results.splice(0, reads.length));
     const balanceOfPayer = new Map(
       shown.map(({ from }, index) => [from, uintOf(results[index]) ?? 0n]),
     );
@@ -124,7 +125,7 @@ export class ChainPaymentReads {
     });
   }
 
-  /** One payer's code may have spoiled the whole call: then each is looked at alone. */
+  /** One payer's code may have made the whole call fail: then each is simulated alone. */
   async #callOrGiveUp(calls: readonly ContractCall[]): Promise<CallResult[] | undefined> {
     try {
       return await this.#call(calls);
@@ -145,16 +146,16 @@ export class ChainPaymentReads {
     });
     const results = await this.#call(questions.flat());
     return authorizations.map((authorization, index) => {
-      const [balance, state, ...asked] = results.splice(0, questions[index]?.length);
+      const [balance, state, ...reads] = results.splice(0, questions[index]?.length);
       return {
         balanceAtomic: uintOf(balance),
         used: state && schemeOf(authorization).isEnded(authorization, state),
-        asked,
+        reads,
       };
     });
   }
 
-  /** With `extraGas` given, the call is capped at one item's gas and that. */
+  /** With `extraGas`, the gas of the call is capped at one item's cap plus `extraGas`. */
   async #call(calls: readonly ContractCall[], extraGas?: bigint): Promise<CallResult[]> {
     const data = encodeAggregate(calls);
     const gas =

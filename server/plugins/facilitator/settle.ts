@@ -1,9 +1,9 @@
 /**
- * Settles a payment exactly once and reports success to one caller.
- *
- * The authorization is the key: the first request creates or attaches the settlement, every other finds it. The
- * statement that does so decides which request was the first. Only a request like the first gets success: with its key as
- * often as it comes, without a key at most once.
+ * Settles a payment exactly once and returns success to one caller.
+ * The authorization is the idempotency key: the first request creates or attaches the settlement, and every
+ * other request finds it; a single SQL statement decides which is first.
+ * Only a request like the first gets success: with its Idempotency-Key any number of times, without a key at
+ * most once.
  */
 import { newId } from "../../core/ids.ts";
 import type { SettlementKey } from "../../core/authorization.ts";
@@ -16,7 +16,13 @@ import type {
   SettlementRequest,
   SettlementRow,
 } from "../settlement/types.ts";
-import { BurstHold, callerProof, isAskable, isLikeFirst, type CallerProof } from "./admission.ts";
+import {
+  BurstHold,
+  callerProof,
+  mayReturnSuccess,
+  isLikeFirst,
+  type CallerProof,
+} from "./admission.ts";
 import { gasRefusal, names, notSettled, protocolReason, refusal, settled } from "./answers.ts";
 import type { Approved, CheckResult, PaymentChecker } from "./check.ts";
 import type { PayerApprovalSubmitter } from "./payer-approval.ts";
@@ -32,12 +38,12 @@ import type { SettleAnswer } from "../../schemas/facilitator.ts";
 
 export interface SettleOptions {
   idempotencyKey?: string | undefined;
-  /** Whose idempotency key it is, where callers have credentials. */
+  /** The credential that the idempotency key belongs to, for callers with credentials. */
   credential?: string | undefined;
-  /** The merchant whose key came with the request: its gas is its own. */
+  /** The merchant whose API key came with the request: its own gas budget is used. */
   merchant?: string | undefined;
   timeoutMs?: number;
-  /** The caller hung up: success must not be claimed for nobody. */
+  /** The client disconnected: success must not be claimed if no one receives it. */
   isGone?: () => boolean;
 }
 
@@ -58,13 +64,13 @@ export interface SettlerDeps {
   admit(payer: string): void | Promise<void>;
   payerApproval: Pick<PayerApprovalSubmitter, "submit">;
   settleWaitMs: number;
-  /** How long payments of one burst may wait for each other: a small part of a block. */
+  /** How long payments of one burst may wait for each other: a small fraction of a block. */
   maxHoldMs: number;
   onFault(error: unknown): void;
   sleep(ms: number): Promise<void>;
 }
 
-/** How long a repeat without a key stands back, so that the first request gets its success. */
+/** A repeated request without a key waits this long first, so that the first request gets the success. */
 const STAND_BACK_MS = 1_000;
 const LOOK_EVERY_MS = 50;
 
@@ -87,7 +93,7 @@ export class Settler {
     }
   }
 
-  /** `arrived` is called before anything is waited for. */
+  /** `arrived` is called before any longer wait. */
   async #settlePayment(
     payment: Payment,
     body: unknown,
@@ -103,13 +109,13 @@ export class Settler {
       arrived();
       return this.#repeat(request, known);
     }
-    // Read before the call: the state that answers is that of this block, or of a newer one.
+    // Read before the check, so the check uses the state of this block or a newer one.
     let rehearsedBlock = this.#deps.settlement.newestBlock(chainId);
     let checked = await this.#burst.during(() =>
       traced("facilitator.check", {}, () => this.#deps.checker.checkPayment(payment)),
     );
     if (!checked.isValid) return this.#refuse(request, checked);
-    // Nothing was used of what was signed: nothing is sent, and nothing is kept.
+    // Nothing was used of the signed maximum: nothing is sent, and nothing is stored.
     if (payment.amountAtomic === 0n) {
       const { networkName: network, payer } = payment;
       return { success: true, txHash: "", transaction: "", network, payer, amount: "0" };
@@ -118,7 +124,7 @@ export class Settler {
     const { sender: lane } = payment.scheme.planTransfer(checked.authorization);
     await this.#deps.settlement.assertAvailable(chainId, { kind: "facilitated", lane });
     if (checked.payerApproval) {
-      // Blocks pass: no batch waits for it.
+      // This waits for blocks, so no batch should wait for this payment.
       arrived();
       rehearsedBlock = undefined;
       checked = await this.#afterPayerApproval(checked, checked.payerApproval);
@@ -131,26 +137,26 @@ export class Settler {
       const refused = gasRefusal(payment, error);
       if (refused) return refused;
       if (!(error instanceof AcceptanceUnknown)) throw error;
-      // It may still be relayed: post it again to get the outcome.
+      // It may still be relayed: posting it again returns the outcome.
       this.#deps.onFault(error);
       return notSettled(names(payment, error), "settlement_pending");
     } finally {
       arrived();
     }
     const { created, attached, settlement: row } = accepted;
-    // An agent's payment is settled in the trace of its fetch; this one is about it as well.
+    // An agent's payment is settled in the trace of its fetch; link this request's trace to it.
     linkTrace(row.traceparent);
     const isFirst = created || attached;
     return isFirst ? this.#follow({ row, isFirst, ...request }) : this.#repeat(request, row);
   }
 
-  /** The settlement of this payment, if it is in our hands. */
+  /** The settlement of this payment, if we are relaying it. */
   async #known({ authorization }: Payment): Promise<SettlementRow | undefined> {
     const row = await this.#deps.store.find(authorization);
     return row && !isUnclaimedByUs(row) ? row : undefined;
   }
 
-  /** Another request may have had it settled while this one was checked: then the chain refuses a second time. */
+  /** Another request may have settled it during the check, so that the chain rejects it now. */
   async #refuse(request: SettleRequest, refused: Refusal): Promise<SettleAnswer> {
     const known = await this.#known(request.payment);
     return known ? this.#repeat(request, known) : refusal(request.payment.networkName, refused);
@@ -161,23 +167,23 @@ export class Settler {
     const reason = this.#checkRepeat(payment, known);
     if (reason) return refusal(payment.networkName, reason);
     const again = await this.#tryAgain(payment, known, proof);
-    // Another request may have had it tried again at the same time.
+    // Another request may have requeued it at the same time.
     const isOther = !again && known.mayTryAgain;
     const newer = isOther ? await this.#deps.store.find(payment.authorization) : undefined;
     return this.#follow({ row: again ?? newer ?? known, isFirst: again !== undefined, ...request });
   }
 
-  /** In half the time a caller waits: the other half is the payment's. */
+  /** Uses half of the caller's waiting time; the other half is for the payment. */
   #afterPayerApproval(approved: Approved, payerApproval: PayerApproval): Promise<CheckResult> {
-    const { checker, payerApproval: layer, settleWaitMs } = this.#deps;
+    const { checker, payerApproval: submitter, settleWaitMs } = this.#deps;
     const check = () => checker.checkPayment(approved.payment);
-    return layer.submit({ ...approved, payerApproval }, check, settleWaitMs / 2);
+    return submitter.submit({ ...approved, payerApproval }, check, settleWaitMs / 2);
   }
 
   /**
-   * Refused in flight, because the token was paused or the payer blocked or out of money, and the chain would
-   * take it now: its own caller may have it tried once more. The same row goes back to the queue, so a concurrent
-   * request makes no second one.
+   * Retries a payment once that was rejected after acceptance (the token was paused, or the payer blocked or
+   * out of funds) if the chain would accept it now. Only its own caller may request this.
+   * The same row is requeued, so a concurrent request creates no second settlement.
    */
   async #tryAgain(
     payment: Payment,
@@ -214,7 +220,10 @@ export class Settler {
     });
   }
 
-  /** The same signed authorization, for the same recipient and amount? A nonce alone proves nothing. */
+  /**
+   * Whether this is the same signed authorization, for the same recipient and amount. The nonce alone proves
+   * nothing.
+   */
   #checkRepeat(payment: Payment, row: SettlementRow): Refusal | undefined {
     const known = row.authorization;
     const { ecdsa } = payment.scheme.examine(payment);
@@ -223,17 +232,17 @@ export class Settler {
     const isPayers = ecdsa !== undefined || shown.includes(known.signature.toLowerCase());
     const { scheme } = payment;
     if (!isPayers) return refuse(scheme.reasonSignature, payment.payer);
-    const asked = payment.authorization;
+    const presented = payment.authorization;
     const isSame =
-      known.to === asked.to &&
-      known.value === asked.value &&
-      known.validAfter === asked.validAfter &&
-      known.validBefore === asked.validBefore;
+      known.to === presented.to &&
+      known.value === presented.value &&
+      known.validAfter === presented.validAfter &&
+      known.validBefore === presented.validBefore;
     if (!isSame) return refuse(scheme.reasonUsed, payment.payer);
     return scheme.checkFirst?.(payment, undefined) ?? scheme.checkTerms(payment, undefined);
   }
 
-  /** From here on the payment may happen: whatever fails now, its fate is unknown, not bad. */
+  /** From here on the payment may happen: whatever fails now, its outcome is unknown, not failed. */
   async #follow(following: Following): Promise<SettleAnswer> {
     try {
       return await this.#outcome(following);
@@ -248,9 +257,9 @@ export class Settler {
 
   async #outcome(following: Following): Promise<SettleAnswer> {
     const { payment, row, options } = following;
-    const told = names(payment, row);
-    if (!isAskable(row)) {
-      return notSettled(told, "duplicate_settlement", {
+    const ids = names(payment, row);
+    if (!mayReturnSuccess(row)) {
+      return notSettled(ids, "duplicate_settlement", {
         ...(row.txHash && { txHash: row.txHash }),
       });
     }
@@ -262,23 +271,23 @@ export class Settler {
     const outcome =
       known.status === "pending" ? await this.#deps.settlement.wait(row.id, timeoutMs) : known;
     if (outcome.status === "pending") {
-      return notSettled(told, "settlement_pending", {
+      return notSettled(ids, "settlement_pending", {
         ...(outcome.txHash && { txHash: outcome.txHash }),
       });
     }
     if (outcome.status !== "settled") {
-      return notSettled(told, protocolReason(outcome, payment), {
+      return notSettled(ids, protocolReason(outcome, payment), {
         message: outcome.message,
         ...(outcome.txHash && { txHash: outcome.txHash }),
       });
     }
-    if (await this.#maySucceed(following, outcome.settledAt)) return settled(told, outcome.txHash);
-    return notSettled(told, "duplicate_settlement", { txHash: outcome.txHash });
+    if (await this.#maySucceed(following, outcome.settledAt)) return settled(ids, outcome.txHash);
+    return notSettled(ids, "duplicate_settlement", { txHash: outcome.txHash });
   }
 
   /**
-   * A caller with a key gets its success whenever it comes. Without a key it is claimed by one statement before it is
-   * answered: a process that dies in between leaves a success that nobody gets, because it may have arrived.
+   * A caller with a key always gets its success. Without a key, success is claimed by one statement before it
+   * is returned: if the process dies in between, no caller gets it again, because it may have arrived.
    */
   async #maySucceed(following: Following, settledAt: Date): Promise<boolean> {
     const { row, proof, isFirst, options } = following;
@@ -294,7 +303,7 @@ export class Settler {
   }
 }
 
-/** A request to settle, as far as it decides what is answered. */
+/** A settle request, with everything that decides its response. */
 interface SettleRequest {
   payment: Payment;
   proof: CallerProof;
@@ -303,10 +312,10 @@ interface SettleRequest {
 
 interface Following extends SettleRequest {
   row: SettlementRow;
-  /** This request created the settlement, attached it, or had it tried again. */
+  /** This request created the settlement, attached it, or had it retried. */
   isFirst: boolean;
 }
 
-/** An agent's own payment that a seller holds, and that nobody has sent us to relay yet. */
+/** An agent's own payment that was given to a seller, and that no one has sent us to relay yet. */
 const isUnclaimedByUs = (row: SettlementRow): boolean =>
   row.kind === "x402" && !row.relay && (row.status === "queued" || row.status === "submitted");

@@ -1,4 +1,6 @@
-/** What this facilitator did for others: counted, added up from rows, and shown with its relayers' balances. */
+/**
+ * The facilitator's public statistics: request counts, totals from the database, and the relayers' balances.
+ */
 import { Counts } from "../../core/counts.ts";
 import fp from "fastify-plugin";
 import * as store from "./store.ts";
@@ -90,16 +92,16 @@ interface StatsFacts {
 interface RelayerFacts {
   network: NetworkFacts;
   address: Address;
-  /** Undefined while the chain does not answer. */
+  /** Undefined while the chain does not respond. */
   balanceWei: bigint | undefined;
   gasPriceWei: bigint | undefined;
 }
 
-/** Below the gas of this many settlements a relayer needs money soon. */
+/** A relayer whose balance is below the gas of this many settlements needs funding soon. */
 const LOW_SETTLEMENTS = 500n;
 const GAS_PER_SETTLEMENT = 80_000n;
 
-/** The facilitator's screen. */
+/** The data of the facilitator's web page. */
 export function presentStats(parts: StatsFacts): FacilitatorStats {
   const { verified, day, allTime } = parts;
   const finished = day.settled + day.failed;
@@ -160,10 +162,10 @@ export interface Tallied {
   count: number;
 }
 
-/** How requests ended. */
+/** Counts requests by their result. */
 export type Tally = Counts<Omit<Tallied, "count">>;
 
-/** An outcome's protocol reason as one of four words. */
+/** Maps the protocol's outcome to one of four values. */
 export function tallyOutcome(outcome: string): TallyOutcome {
   if (outcome === "valid" || outcome === "settled") return "ok";
   if (outcome === "settlement_pending") return "pending";

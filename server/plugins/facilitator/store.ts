@@ -1,4 +1,4 @@
-/** The facilitator's database: which success was returned to whom, and statistics. */
+/** The facilitator's database access: which successes were returned, and statistics. */
 import type { SuccessClaims } from "./settle.ts";
 import type { SettlementKey } from "../../core/authorization.ts";
 import { Coalescer } from "../../core/shared-answers.ts";
@@ -15,13 +15,13 @@ import {
   type PrismaClient,
 } from "../../infra/db/prisma.ts";
 
-/*
- * Which settlements are known, and to whom their success was returned. Each answer is one statement, so that
- * replicas agree by the row itself; concurrent callers share it.
+/**
+ * Looks up settlements, and claims the right to return their success. Each operation is one statement on the
+ * row, so replicas agree; concurrent callers share it.
  */
 
 const SHARED = { maxBatch: 100, maxInFlight: 2 };
-/** Reads wait for nobody, and a second one under way would only make both of them smaller. */
+/** Lookups run one statement at a time: concurrent statements would only make each group smaller. */
 const ONE_AT_A_TIME = { maxBatch: 100, maxInFlight: 1 };
 
 const parts = ({ from, chainId, asset, nonce }: SettlementKey) =>
@@ -31,8 +31,8 @@ const columns = (keys: readonly SettlementKey[]): string[][] =>
 
 export function successClaims(sql: Sql): SuccessClaims {
   const known = new Coalescer<SettlementKey, string | undefined>(async (keys) => {
-    // SQL: every settle runs it; one statement for all concurrent callers, and it reads as little as possible, because
-    // next to nothing is known.
+    // SQL: every settle runs it. One statement for all concurrent callers, which reads as little as possible
+    // because almost no payment is known.
     const { rows } = await sql.query<{ id: string; place: bigint }>({
       name: "settlements-by-keys",
       text: `SELECT id, place FROM settlements
@@ -46,9 +46,9 @@ export function successClaims(sql: Sql): SuccessClaims {
   }, ONE_AT_A_TIME);
 
   const claims = new Coalescer<string, boolean>(async (ids) => {
-    // SQL: claims for all concurrent callers. By an index Postgres looks ids up in their order, in whichever order they come
-    // for, so two who claim the same rows do not wait for each other in a circle.
-    // The same payment twice in one statement: only the first of them gets success.
+    // SQL: claims for all concurrent callers. The index scan locks ids in index order, so two statements that
+    // claim the same rows do not deadlock.
+    // If an id occurs twice in one statement, only its first caller gets success.
     const { rows } = await sql.query<{ id: string }>({
       name: "settlements-told",
       text: `UPDATE settlements SET success_told_at = clock_timestamp()
@@ -76,9 +76,9 @@ export function successClaims(sql: Sql): SuccessClaims {
   };
 }
 
-/** What the facilitator did for others: from its settlements, its transactions and its counts. */
+/** The facilitator's statistics, from its settlements, transactions and counts. */
 
-/** Settlements that were requested from this facilitator; in SQL below as `kind = ... OR ...`. */
+/** Settlements requested from this facilitator; written as `kind = ... OR ...` in the SQL below. */
 const FACILITATED: Prisma.SettlementWhereInput = {
   OR: [{ kind: "facilitated" }, { kind: "x402", relay: true }],
 };
@@ -112,7 +112,7 @@ export interface RecentRow {
 /** As Prisma reads it: sums of NUMERIC are decimals. */
 type Raw<Row> = Omit<Row, "volume"> & { volume: Prisma.Decimal };
 
-/** All or none of them, in an order that replicas share, so that two never wait for each other. */
+/** Adds all counts or none, sorted, so that two replicas do not deadlock. */
 export async function addFacilitatorCounts(
   prisma: PrismaClient,
   counts: readonly Tallied[],
@@ -141,7 +141,7 @@ export async function countVerified(db: Db): Promise<number> {
 }
 
 export async function readDayTotals(db: Db): Promise<DayTotals> {
-  // SQL: percentiles and filtered sums, which Prisma has no words for.
+  // SQL: percentiles and filtered sums, which Prisma does not support.
   const rows = await db.$queryRaw<Raw<DayTotals>[]>`
     SELECT count(*) FILTER (WHERE status = 'settled')::int AS settled,
            count(*) FILTER (WHERE status IN ('failed', 'expired'))::int AS failed,
@@ -170,9 +170,9 @@ export async function readAllTime(db: Db): Promise<{ settled: number; volume: bi
   };
 }
 
-/** 24 hours, oldest first, empty ones as zeros. */
+/** 24 hours, oldest first; hours without settlements are zero. */
 export async function readHours(db: Db): Promise<HourRow[]> {
-  // SQL: sums per hour with the gaps filled; Prisma groups by columns only.
+  // SQL: sums per hour with gaps filled; Prisma only groups by columns.
   const rows = await db.$queryRaw<Raw<HourRow>[]>`
     WITH hours AS (
       SELECT generate_series(date_trunc('hour', now()) - interval '23 hours', date_trunc('hour', now()),
@@ -189,7 +189,7 @@ export async function readHours(db: Db): Promise<HourRow[]> {
 }
 
 export async function readBatchSizes(db: Db): Promise<{ size: number; count: number }[]> {
-  // SQL: how often each count occurs, a group of groups.
+  // SQL: how often each batch size occurs, a nested grouping.
   return db.$queryRaw<{ size: number; count: number }[]>`
     SELECT size::int, count(*)::int AS count FROM (
       SELECT count(*) AS size FROM relayer_transactions sent

@@ -1,11 +1,11 @@
 /**
- * Whatever needs an agent's row waits here, in this process, and not with a connection in its hand: of one
- * agent one statement at a time. Where something holds the row, its agent alone is held up.
+ * A lock per agent in this process. Statements that need an agent's row wait here, without holding a database
+ * connection, and run one at a time per agent. If the row is locked, only this agent's requests are delayed.
  */
 import { ApiError } from "../../errors.ts";
 
 export interface AgentLockOptions {
-  /** Of one agent: who comes when so many wait is refused at once. */
+  /** Per agent; further callers are refused immediately. */
   maxWaiting: number;
   maxWaitMs: number;
 }
@@ -21,7 +21,9 @@ export class AgentLock {
     this.#options = options;
   }
 
-  /** Throws `agent_busy` when the lock is not free in time: `work` was not begun, so nothing happened. */
+  /**
+   * Throws `agent_busy` if the lock is not free in time; then `work` was not started, and nothing happened.
+   */
   async take<T>(agentId: string, work: () => Promise<T>): Promise<T> {
     await this.#acquire(agentId);
     try {
@@ -63,6 +65,6 @@ export class AgentLock {
   }
 }
 
-/** Also where Postgres did not give us the agent's row in time. */
+/** Also used when Postgres could not lock the agent's row in time. */
 export const agentBusy = (cause?: unknown): ApiError =>
   new ApiError("agent_busy", { headers: { "retry-after": "2" }, cause });

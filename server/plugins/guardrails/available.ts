@@ -1,12 +1,12 @@
-/** How much an agent may pay at this moment, by the rules that do not depend on the payee. */
+/** Computes how much an agent may pay now, by the rules that do not depend on the payee. */
 import { GENERAL_RULES, type GeneralRule } from "../../schemas/agents.ts";
 import { RULES, type Snapshot } from "./rules/index.ts";
 import type { Limits } from "./types.ts";
 
 export interface Available {
-  /** The largest payment that passes; 0: none does. */
+  /** The largest payment that passes; 0 if none does. */
   atomic: bigint;
-  /** The rule that refuses every larger one. */
+  /** The rule that refuses any larger payment. */
   boundBy: GeneralRule;
 }
 
@@ -18,7 +18,7 @@ export interface AgentFacts {
   limits: Limits;
 }
 
-/** The facts of the rules of balance, floor and gas. */
+/** The facts for the balance, floor and gas rules. */
 export type WalletFacts = Pick<Snapshot, "balance" | "outstanding" | "floor" | "gasShort"> & {
   /** The database is behind the chain: its sums may lack payments, and nothing is paid meanwhile. */
   isBehind: boolean;
@@ -34,14 +34,14 @@ const GENERAL = RULES.flatMap((rule) => {
   return isGeneral(name) ? [{ ...rule, name }] : [];
 });
 
-/** Without the wallet's facts only 0 is certain; null: it depends on what cannot be read now. */
+/** Without the wallet's facts only 0 is certain. Null: it depends on data that cannot be read now. */
 export function availableOf(agent: AgentFacts, wallet: WalletFacts | undefined): Available | null {
   const isKnown = wallet !== undefined && !wallet.isBehind;
   const found = largestPayment({ ...factsOf(agent), ...(isKnown ? wallet : UNLIMITED) });
   return isKnown || found.atomic === 0n ? found : null;
 }
 
-/** Of the facts of a decision those that are the same for every payee. */
+/** Takes those facts of a decision that are the same for every payee. */
 export function largestPayment(facts: Omit<Snapshot, "requested">): Available {
   const refusing = (requested: bigint) =>
     GENERAL.find((rule) => rule.check({ ...facts, requested })?.refusal)?.name;

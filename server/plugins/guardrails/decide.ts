@@ -1,4 +1,4 @@
-/** Decide and reserve (docs/decisions/0003): one call, one round trip, every refusal on record. */
+/** Decides and reserves (docs/decisions/0003): one call, one round trip, and every refusal is recorded. */
 import { ApiError, type ErrorCode } from "../../errors.ts";
 import type { ReservationRow } from "./store.ts";
 import { newId } from "../../core/ids.ts";
@@ -19,7 +19,7 @@ export interface GuardrailsDeps {
   reserve(
     request: ReserveRequest & { paymentId: string; dryRun: boolean },
   ): Promise<ReservationRow>;
-  /** Counted by the metrics. */
+  /** Counts denials in the metrics. */
   denied?: (code: string) => void;
   log: {
     info(fields: object, message: string): void;
@@ -69,7 +69,7 @@ export class Guardrails {
     }
   }
 
-  /** The verdict a real request would get now; nothing is written or locked. */
+  /** The decision that a real request would get now; writes and locks nothing. */
   async evaluate(request: ReserveRequest): Promise<Verdict> {
     const row = await this.#deps.reserve({ ...request, paymentId: newId("pay"), dryRun: true });
     if (row.outcome === "unauthorized") throw unauthorized(row);
@@ -107,7 +107,7 @@ export class Guardrails {
 
   #error(request: ReserveRequest, row: ReservationRow, snapshot: Snapshot): ApiError {
     const evaluation = evaluate(snapshot);
-    // SQL decided; should the explanation ever differ, its refusal still stands.
+    // SQL decides. If this explanation differs, throw instead of contradicting the decision.
     const refused = evaluation.allowed ? undefined : evaluation;
     const code = row.code as DenialCode;
     if (refused?.code !== code) throw new Error(`guardrails disagree: ${code}, ${refused?.code}`);
@@ -127,18 +127,21 @@ export class Guardrails {
   }
 }
 
-/** A rule that did not pass, or was not checked, shows when it will pass, where time opens it. */
+/** Adds when a rule that did not pass, or was not checked, will pass by itself. */
 function withTime(verdict: RuleVerdict, releases: readonly Release[]): RuleVerdict {
   const release = releases.find(({ rule }) => rule === verdict.rule);
   if (verdict.passed === true || release === undefined) return verdict;
   return { ...verdict, availableAt: release.availableAt?.toISOString() ?? null };
 }
 
-/** The key was revoked or ran out between its check and the decision. */
+/** The API key was revoked or expired between authentication and the decision. */
 const unauthorized = ({ code }: ReservationRow): ApiError =>
   new ApiError(code as ErrorCode, { headers: { "www-authenticate": "Bearer" } });
 
-/** The database's clock or the chain's has jumped: what is signed now could be good for hours, or for nothing. */
+/**
+ * The clock of the database or the chain has jumped: an authorization signed now could be valid for hours, or
+ * already expired.
+ */
 export function clocksApart(
   log: { error(fields: object, message: string): void },
   about: { agentId: string; chainId: number },
@@ -150,14 +153,20 @@ export function clocksApart(
   });
 }
 
-/** Reconciliation holds the payments of this chain's agents: the limits may lack what was paid (plugins/reconciliation/hold.ts). */
+/**
+ * Reconciliation holds the payments of this chain's agents, because the limits may lack payments
+ * (plugins/reconciliation/hold.ts).
+ */
 export const behindTheChain = (): ApiError =>
   new ApiError("chain_unavailable", {
     detail:
       "The database is behind the chain. Agents can pay again when the ledger has caught up. Nothing was signed.",
   });
 
-/** Both functions that reserve look the key up again under the agent's lock, and answer with these values. */
+/**
+ * Both SQL functions that reserve look up the idempotency key again under the agent's lock, and return these
+ * outcomes.
+ */
 export function keyInUse(
   outcome: "replay" | "running" | "key_reused",
   row: { paymentId: string | null; statusCode: number | null; response: string | null },

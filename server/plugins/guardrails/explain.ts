@@ -1,7 +1,7 @@
 /**
- * The rules applied as a pure function, in the order and with the comparisons of the SQL function
- * purser_first_refusal, which decides when money is at stake. This one explains: dry runs, and the
- * trace an owner sees.
+ * Evaluates the rules as a pure function, with the order and comparisons of the SQL function
+ * purser_first_refusal, which decides about real payments. This one explains decisions: for dry runs, and for
+ * the trace that an owner sees.
  */
 import { getAddress, type Address } from "viem";
 import { formatAtomic } from "../../core/money.ts";
@@ -56,11 +56,11 @@ export function evaluate(snapshot: Snapshot): Evaluation {
   return refused === undefined ? { allowed: true, trace } : { allowed: false, ...refused, trace };
 }
 
-/** Whether the owner may let one payment pass that this rule refuses. */
+/** Whether the owner may approve a payment that this rule refuses. */
 export const isLiftable = (name: RuleName): boolean =>
   RULES.some((rule) => rule.name === name && rule.liftable === true);
 
-/** The numbers the rule that refused was judged on. */
+/** The numbers that the refusing rule compared. */
 export function policyOf(snapshot: Snapshot, rule: RuleName): Policy {
   const judge = RULES.find(({ name }) => name === rule);
   return {
@@ -83,7 +83,7 @@ export interface LimitsOnWire extends WindowOnWire {
   boundBy: GeneralRule | null;
   weekly: WindowOnWire | null;
   monthly: WindowOnWire | null;
-  /** Of payments, not of money. */
+  /** Numbers of payments, not amounts. */
   hourly:
     | ({ [Number in keyof Omit<WindowOnWire, "nextReleaseAt">]: number } & Pick<
         WindowOnWire,
@@ -122,7 +122,7 @@ export function limitsOnWire(
   };
 }
 
-/** Turns a refusal into the error an agent can act on: why, by which numbers, and when to try again. */
+/** Turns a refusal into an error that an agent can act on: why, by which numbers, and when to retry. */
 
 export interface Denial extends Moment {
   code: DenialCode;
@@ -131,12 +131,12 @@ export interface Denial extends Moment {
   paymentId: string | null;
   /** The sentence of the rule that refused. */
   detail: string;
-  /** Who was to be paid, and the origin that was fetched. */
+  /** The payee, and the origin that was fetched. */
   payTo?: Address | null;
   site?: string;
 }
 
-/** Whom the owner would have to allow, and where: for programs, and for the agent that asks. */
+/** The payee that the owner would have to allow, and for which site. */
 function whomToAllow({ payTo, site, code, rule }: Denial): Record<string, unknown> {
   if (rule !== "allowlist" || !payTo) return {};
   const address = getAddress(payTo);

@@ -13,18 +13,21 @@ import { UndeclaredAuth } from "../http/index.ts";
 
 declare module "fastify" {
   interface FastifyContextConfig {
-    /** A route that pays from an agent's wallet declares it; it then needs an agent's or owner's credential. */
+    /** Declared by routes that pay from an agent's wallet; they then need an agent's or owner's credential. */
     guardrails?: { kind: "spend" | "x402" };
   }
   interface FastifyInstance {
     guardrails: Guardrails;
-    /** For a statement that locks the agent's row: one at a time, or `agent_busy`. */
+    /**
+     * Runs a statement that locks the agent's row: one at a time per agent; throws `agent_busy` after a
+     * timeout.
+     */
     withAgentLock<T>(agentId: string, work: () => Promise<T>): Promise<T>;
     limits: {
-      /** With `payees`, those of single payees too, as far as they have any. */
+      /** With `payees`, includes the limits of single payees that have their own. */
       of(agentId: string, also?: { payees: boolean }): Promise<Limits | undefined>;
       ofMany(agentIds: readonly string[]): Promise<Map<string, Limits>>;
-      /** Promised by the wallet, not yet in the balance read at that block. */
+      /** Reserved or sent from the wallet, and not yet subtracted from the balance at that block. */
       outstanding(args: {
         agentId: string;
         chainId: number;
@@ -34,7 +37,7 @@ declare module "fastify" {
   }
 }
 
-/** How a payment from an agent's wallet can end, whatever it is for. */
+/** Error codes of any payment from an agent's wallet. */
 const PAYING: readonly ErrorCode[] = [
   ...DENIAL_CODES,
   "insufficient_funds",
@@ -52,7 +55,10 @@ const PAYING: readonly ErrorCode[] = [
   "call_canceled",
 ];
 
-/** Money leaves an agent's wallet only through routes that declare it, and those only past this. */
+/**
+ * Money leaves an agent's wallet only through routes that declare `guardrails`, and only after a reservation
+ * here.
+ */
 export default fp(
   async (app) => {
     const agentLock = new AgentLock();
@@ -71,7 +77,7 @@ export default fp(
     app.decorate(
       "guardrails",
       new Guardrails({
-        // A dry run takes no lock.
+        // A dry run needs no lock.
         reserve: (request) =>
           request.dryRun
             ? reserve(app.pool, request)

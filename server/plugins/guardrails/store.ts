@@ -1,4 +1,4 @@
-/** The guardrails' SQL functions, called. What they decide is written in prisma/functions. */
+/** Calls the guardrails' SQL functions. The decisions are made there, in prisma/functions. */
 import type { Address } from "viem";
 import { toJsonb } from "../../core/foreign-text.ts";
 import { payeeKey } from "../../core/rules.ts";
@@ -35,13 +35,13 @@ export interface ReservationRow {
   code: string | null;
   paymentId: string | null;
   validBefore: bigint | null;
-  /** The database's now, in microseconds: what the window was judged at. */
+  /** The database time in microseconds at which the window was evaluated. */
   decidedAtMicros: bigint;
   snapshot: Snapshot | null;
-  /** When the refusing limit's first payment leaves, and when the amount fits every limit. */
+  /** When the oldest payment leaves the window of the refusing limit, and when the amount fits every limit. */
   nextReleaseAt: Date | null;
   availableAt: Date | null;
-  /** The same for each limit of a time alone. */
+  /** The same for each rolling limit on its own. */
   releases: Release[];
   statusCode: number | null;
   response: string | null;
@@ -55,13 +55,13 @@ interface RawRow extends Omit<ReservationRow, "snapshot" | keyof ReleaseTimes> {
   snapshot: StoredSnapshot | null;
 }
 
-/** As the policy column keeps it: integers as strings, since JSON numbers would lose digits. */
+/** As stored in the policy column: integers as strings, because JSON numbers would lose digits. */
 export interface StoredSnapshot extends Record<string, unknown> {
   nextReleaseAt?: string | null;
   availableAt?: string | null;
 }
 
-/** Prepared once per connection: the hottest statement of the service. */
+/** Prepared once per connection: the most frequent statement of the service. */
 const RESERVE = {
   name: "purser-reserve",
   text: `SELECT outcome, code, payment_id AS "paymentId", valid_before AS "validBefore", snapshot,
@@ -74,7 +74,7 @@ export async function reserve(
   sql: Sql,
   request: ReserveRequest & { paymentId: string; dryRun: boolean },
 ): Promise<ReservationRow> {
-  const row = await decide(sql, toJsonb(asked(request)));
+  const row = await decide(sql, toJsonb(reserveParams(request)));
   if (!row) throw new Error("purser_reserve returned nothing");
   const snapshot = row.snapshot === null ? null : readSnapshot(row.snapshot);
   const refused = RULES.find(({ codes, rolling }) => rolling && includes(codes, row.code));
@@ -83,8 +83,8 @@ export async function reserve(
 }
 
 /**
- * A call that requests its target before it pays takes its key without the agent's row, and perhaps after we had looked for
- * it: then nothing was written here, and the next look finds whose it is.
+ * A call that contacts its target before it pays claims its key without the agent's row, perhaps after this
+ * statement looked it up. Then nothing was written here, and a retry finds the owner of the key.
  */
 async function decide(sql: Sql, request: string, looks = 5): Promise<RawRow | undefined> {
   try {
@@ -100,7 +100,10 @@ const includes = (codes: readonly string[], code: string | null): boolean =>
 
 const NO_TIMES: ReleaseTimes = { nextReleaseAt: null, availableAt: null, releases: [] };
 
-/** Read only after a refusal by such a limit, when the agent's row is free again; kept with the refusal. */
+/**
+ * Read only after a refusal by a rolling limit, when the agent's row is unlocked again; stored with the
+ * refusal.
+ */
 async function readReleaseTimes(
   sql: Sql,
   request: Pick<ReserveRequest, "agentId" | "amountAtomic" | "to" | "site">,
@@ -139,8 +142,8 @@ async function readReleaseTimes(
   };
 }
 
-/** The members purser_reserve reads; integers as strings, since JSON numbers would lose digits. */
-function asked(request: ReserveRequest & { paymentId: string; dryRun: boolean }) {
+/** The JSON that purser_reserve reads; integers as strings, because JSON numbers would lose digits. */
+function reserveParams(request: ReserveRequest & { paymentId: string; dryRun: boolean }) {
   const { idempotency, balance } = request;
   return {
     agent_id: request.agentId,
@@ -172,20 +175,20 @@ function asked(request: ReserveRequest & { paymentId: string; dryRun: boolean })
     key: idempotency?.key,
     body_hash: idempotency && bytea(idempotency.bodyHash),
     joins: idempotency?.joins && true,
-    heard: idempotency?.joins?.heard,
+    heard: idempotency?.joins?.deliveredKey,
     call: idempotency?.call,
     dry_run: request.dryRun,
   };
 }
 
-/** As Postgres writes bytes in text. */
+/** The Postgres text format of bytes. */
 export const bytea = (bytes: Uint8Array): string => `\\x${Buffer.from(bytes).toString("hex")}`;
 
 export function readSnapshot(stored: StoredSnapshot): Snapshot {
   return readFacts(stored);
 }
 
-/** Releases a reservation that nobody signed; false when it is signed or settled by now. */
+/** Releases an unsigned reservation; false if it is signed or settled by now. */
 export async function voidUnsigned(
   sql: Sql,
   args: { agentId: string; paymentId: string; code: string; detail: string },
@@ -197,15 +200,16 @@ export async function voidUnsigned(
   return rows[0]?.voided ?? false;
 }
 
-/** The refusal of the trigger that submits a payment when its settlement is inserted. */
+/** The error of the trigger that submits a payment when its settlement is inserted. */
 export function isReservationGone(error: unknown): boolean {
   return sqlState(error) === RESERVATION_GONE;
 }
 
 /**
- * The wait for its outcome ended without one. The engine makes it settled or voided, with proof. Payments
- * whose waits end together are marked together; one that somebody holds is marked by itself, so that a
- * group never waits for one row while it holds another.
+ * Marks a payment unknown when the wait for its outcome timed out. The engine later makes it settled or voided,
+ * with proof.
+ * Payments whose waits end at the same time are marked together. A payment whose row is locked is marked alone,
+ * so that a group never waits for one row while it holds another.
  */
 export function markUnknownInGroups(
   sql: Sql,
@@ -266,8 +270,8 @@ interface WindowRow {
 }
 
 /**
- * The rolling windows of many agents in one query, as of now, and with `payees` those of single payees too;
- * reads only, the tails stay where they are.
+ * The rolling windows of many agents in one query, as of now, with `payees` also those of single payees. Reads
+ * only: the stored window sums are not moved forward.
  */
 export async function readLimits(
   sql: Sql,
@@ -337,7 +341,10 @@ const numbersOf = ({ limit, used, reserved, nextReleaseAt }: WindowRow): WindowL
   nextReleaseAt,
 });
 
-/** What a wallet has promised and its balance at that block does not show yet, in atomic units. */
+/**
+ * The amount in atomic units that a wallet has reserved or sent and that its balance at that block does not
+ * show yet.
+ */
 export async function readOutstanding(
   sql: Sql,
   args: { agentId: string; chainId: number; balanceBlock: bigint },

@@ -1,4 +1,4 @@
-/** The types of the guardrails: what is requested, what is known, what is decided. */
+/** Types of the guardrails: requests, facts and decisions. */
 import { createHash } from "node:crypto";
 import type { Address } from "viem";
 import type { Nonce } from "../../core/authorization.ts";
@@ -12,16 +12,16 @@ export type { DenialCode, RuleName, Snapshot } from "./rules/index.ts";
 
 export interface RuleVerdict {
   rule: RuleName;
-  /** Null: a rule before it refused already. */
+  /** Null: not checked, because an earlier rule refused. */
   passed: boolean | null;
   detail: string;
-  /** Of a limit of a time, where it did not pass: when it alone will let this amount pass; null: never. */
+  /** For a rolling limit that did not pass: when it alone will allow this amount; null: never. */
   availableAt?: string | null;
-  /** It refused, and the owner may let this one payment pass (`requestApproval`). */
+  /** The rule refused, and the owner may approve this one payment (`requestApproval`). */
   liftable?: true;
 }
 
-/** When a limit of a time has room again. */
+/** When a rolling limit has room again. */
 export interface Release {
   rule: RuleName;
   nextReleaseAt: Date | null;
@@ -40,13 +40,13 @@ export type Evaluation =
       trace: RuleVerdict[];
     };
 
-/** The members `policy` of a denial, as on the wire. */
+/** The member `policy` of a denial, in its wire format. */
 export interface Policy extends PolicyNumbers {
   rule: RuleName;
   requested: string;
 }
 
-/** What was wrong with the target before any rule was checked. */
+/** A problem with the target that was found before any rule was checked. */
 export interface TargetRefusal {
   code: TargetCode;
   detail?: string;
@@ -54,14 +54,14 @@ export interface TargetRefusal {
 
 export interface ReserveRequest {
   agentId: string;
-  /** Checked again under the lock: a key revoked meanwhile pays nothing. Null for the owner's own try. */
+  /** Checked again under the lock: a revoked key pays nothing. Null when the owner tries out the agent. */
   apiKeyId: string | null;
   kind: "spend" | "x402";
   chainId: number;
   asset: Address;
-  /** Null only together with a refusal that came before a payee was known. */
+  /** Null only with a refusal that came before a payee was known. */
   to: Address | null;
-  /** The origin an x402 payment goes to; a plain spend has none. */
+  /** The origin that an x402 payment goes to. Undefined for a plain spend. */
   site?: string;
   amountAtomic: bigint;
   maxAmountAtomic?: bigint;
@@ -69,19 +69,25 @@ export interface ReserveRequest {
   isMaximum?: true;
   refusal?: TargetRefusal;
   nonce: Nonce;
-  /** The payee chose the nonce: another payment's is refused, and no permit's takes its place. */
+  /**
+   * The payee chose the nonce: it is refused if another payment used it, and an approval's nonce cannot replace
+   * it.
+   */
   prescribed?: true;
   /**
-   * `validBefore` is this much after the database's now or the newest block's time, whichever is earlier; a
-   * process clock decides nothing.
+   * `validBefore` is this long after the database time or the newest block's time, whichever is earlier. The
+   * process clock is not used.
    */
   validForSeconds: number;
   requestId: string | null;
-  /** As of a block, whose time is compared with the database's clock. */
+  /** As of a block, whose time is compared with the database clock. */
   balance: { atomic: bigint; blockNumber: bigint; timestampSeconds?: bigint };
-  /** Where the wallet is funded: returned with insufficient_funds. */
+  /** The address to fund, returned with insufficient_funds. */
   walletAddress: Address;
-  /** What its gas may cost, set aside with it, and the least amount that is worth it (units of core/gas.ts; atomic). */
+  /**
+   * The gas cost to reserve with it (units of core/gas.ts), and the smallest amount worth its gas (atomic
+   * units).
+   */
   gas?: { hold: bigint; floorAtomic: bigint };
   memo?: string;
   url?: string;
@@ -103,23 +109,23 @@ export type ReserveResult =
       error: ApiError;
       code: ErrorCode;
       paymentId: string | null;
-      /** The owner may let this one payment pass. */
+      /** The owner may approve this one payment. */
       liftable: boolean;
     }
   | KeyInUse;
 
-/** The Idempotency-Key has been taken meanwhile, and by which request. */
+/** The Idempotency-Key is in use by another request, and in which state. */
 export type KeyInUse =
   | { kind: "replay"; statusCode: number; response: string | null; paymentId: string | null }
   | { kind: "in_progress"; paymentId: string | null }
   | { kind: "key_reused" }
-  /** No key, but the call itself: its caller waits no longer. */
+  /** Not the key, but the call itself was canceled: its client no longer waits. */
   | { kind: "canceled" };
 
-/** A dry run: the verdict of every rule, nothing written. */
+/** The result of a dry run: the verdict of every rule. Nothing is written. */
 export interface Verdict {
   allowed: boolean;
-  /** The error a real request would get. */
+  /** The error that a real request would get. */
   error: ApiError | null;
   code: DenialCode | null;
   trace: RuleVerdict[];
@@ -129,7 +135,7 @@ export interface Verdict {
   remainingAtomic: bigint;
 }
 
-/** The numbers of one window; those of an hour are payments, all others amounts. */
+/** The numbers of one window: payments for the hourly limit, amounts for all others. */
 export interface WindowLimits {
   limitAtomic: bigint;
   spentAtomic: bigint;
@@ -138,44 +144,46 @@ export interface WindowLimits {
   nextReleaseAt: Date | null;
 }
 
-/** By payeeKey: those with a limit of their own, of which all that goes to the address is counted. */
+/** By payeeKey: payees with their own limit. All payments to the address count. */
 export type PayeeLimits = Map<string, WindowLimits>;
 
-/** Those of the day, and of every other window a limit is set for. */
+/** The daily window, and every other window with a limit. */
 export interface Limits extends WindowLimits {
   weekly: WindowLimits | null;
   monthly: WindowLimits | null;
   hourly: WindowLimits | null;
-  /** Empty where they were not requested. */
+  /** Empty unless requested. */
   payees: PayeeLimits;
 }
 
-/** Names one request for good: the same key with another body is a different request, and refused. */
+/** Identifies a request permanently: the same key with another body is a different request, and refused. */
 export interface IdempotencyRef {
   /** The agent's or the owner's id. */
   subjectId: string;
   route: string;
   key: string;
   bodyHash: Uint8Array;
-  /** Where the caller sent no key, and this one is ours. */
+  /** Set when the caller sent no key, and this key was generated. */
   joins?: JoiningCall;
-  /** What a cancellation names, where there can be one. */
+  /** The id by which the call can be canceled, if it can. */
   call?: string;
-  /** This process knows that nobody waits any more: nothing is signed. */
+  /** True once this process knows that the client no longer waits: then nothing is signed. */
   isCanceled?: () => boolean;
-  /** Waits for room in memory for a long answer that is kept; throws when there is none in time. */
+  /** Waits for memory for a long stored response; throws if there is none in time. */
   room?: () => Promise<void>;
 }
 
-/** A call without a key joins an earlier one like it whose answer was not delivered (docs/decisions/0025). */
+/**
+ * A call without a key joins an earlier identical call whose response was not delivered (docs/decisions/0025).
+ */
 export interface JoiningCall {
-  /** On this process' monotonic clock. */
+  /** On the monotonic clock of this process. */
   cameAtMs: number;
-  /** Whoever called is gone: there is no use in waiting for him. */
+  /** The client has disconnected, so waiting for it is useless. */
   isGone: () => boolean;
-  /** The key of an earlier answer that was delivered before this call came. */
-  heard?: string;
-  /** Once it has its answer: the key that is kept under, its own or that of the call it joined. */
+  /** The key of an earlier response that was delivered before this call came. */
+  deliveredKey?: string;
+  /** Set with the response: the key it is stored under, this call's own or that of the call it joined. */
   answeredBy?: string;
 }
 
@@ -191,14 +199,14 @@ export function readIdempotencyKey(header: string | string[] | undefined): strin
   return header;
 }
 
-/** The route is hashed too: one key used on two routes names two requests. */
+/** The route is hashed too: one key used on two routes identifies two requests. */
 export function hashBody(route: string, body: unknown): Uint8Array {
   return createHash("sha256")
     .update(`${route}\n${canonicalJson(body)}`)
     .digest();
 }
 
-/** JSON with sorted keys: the same object written in another order is the same request. */
+/** JSON with sorted keys: the same object in another order is the same request. */
 export function canonicalJson(value: unknown): string {
   if (value instanceof ExactJson) return value.text;
   if (Array.isArray(value)) return `[${value.map(canonicalJson).join(",")}]`;

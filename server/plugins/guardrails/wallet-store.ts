@@ -1,4 +1,4 @@
-/** What the rules of balance, floor and gas look at, of many wallets. */
+/** Reads the facts for the balance, floor and gas rules, for many wallets. */
 import type { Address } from "viem";
 import type { Sql } from "../../infra/db/pool.ts";
 import type { WalletFacts } from "./available.ts";
@@ -12,10 +12,10 @@ export interface WalletQuery {
   gasHold: bigint;
 }
 
-/** By agent, as a decision would see its wallet now. */
+/** The wallets' facts by agent, as a decision would see them now. */
 export async function readWallets(
   sql: Sql,
-  asked: readonly WalletQuery[],
+  queries: readonly WalletQuery[],
   floorAtomic: bigint,
 ): Promise<Map<string, WalletFacts>> {
   const { rows } = await sql.query<{
@@ -33,12 +33,12 @@ export async function readWallets(
               AS w (id, chain_id, asset, balance, block, gas_hold)
        JOIN agents a ON a.id = w.id`,
     [
-      asked.map(({ agentId }) => agentId),
-      asked.map(({ chainId }) => chainId),
-      asked.map(({ asset }) => asset.toLowerCase()),
-      asked.map(({ balance }) => String(balance.atomic)),
-      asked.map(({ balance }) => String(balance.blockNumber)),
-      asked.map(({ gasHold }) => String(gasHold)),
+      queries.map(({ agentId }) => agentId),
+      queries.map(({ chainId }) => chainId),
+      queries.map(({ asset }) => asset.toLowerCase()),
+      queries.map(({ balance }) => String(balance.atomic)),
+      queries.map(({ balance }) => String(balance.blockNumber)),
+      queries.map(({ gasHold }) => String(gasHold)),
       String(floorAtomic),
     ],
   );

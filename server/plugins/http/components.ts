@@ -231,7 +231,7 @@ const TEXTS: Record<string, string> = {
   ip: "203.0.113.7",
   label: "Weather data",
   memo: "invoice 17",
-  message: "must be a string",
+  message: "must be string",
   method: "GET",
   mimeType: "application/json",
   name: "Research agent",

@@ -1,4 +1,4 @@
-/** An agent's own payments: what a spend and a fetch share before anything is signed, and the spend itself. */
+/** Agents' payments: what spends and fetches share before anything is signed, and the spend itself. */
 import { getAddress, type Address, type Hex } from "viem";
 import type { Authorization } from "../../core/authorization.ts";
 import type { ApiError } from "../../errors.ts";
@@ -24,34 +24,34 @@ import type { NetworkFacts } from "../../core/networks.ts";
 import { TOKEN_SCHEME } from "../../schemes/index.ts";
 import type { Fields, Scheme } from "../../schemes/scheme.ts";
 import type { Answer } from "./idempotency.ts";
-import { withSellerNonce, numberOf, refusalOf, type SellerNonceDeps } from "./seller-nonce.ts";
+import { withSellerNonce, nonceFor, refusalOf, type SellerNonceDeps } from "./seller-nonce.ts";
 
-/** The agent that pays, as authentication found it. */
+/** The paying agent, as authenticated. */
 export interface Payer {
   id: string;
   walletAddress: Address;
-  /** Null when the owner tries the agent out. */
+  /** Null when the owner tries out the agent. */
   apiKeyId: string | null;
 }
 
-/** One payment from an agent's wallet, whoever relays it. */
+/** A payment from an agent's wallet, whether we or the seller relay it. */
 export interface PayRequest {
   payer: Payer;
   kind: "spend" | "x402";
   chainId: number;
   asset: Address;
   to: Address;
-  /** The origin that is fetched; a plain spend has none. */
+  /** The fetched origin. Undefined for a plain spend. */
   site?: string;
   amountAtomic: bigint;
   maxAmountAtomic?: bigint;
   refusal?: TargetRefusal;
-  /** Where the payee prescribes it (MPP): nobody else's is taken, and one that was used before is refused. */
+  /** Set when the payee prescribes the nonce (MPP). A nonce that was used before is refused. */
   nonce?: Hex;
-  /** How it is paid, and the seller's terms; a spend moves the token itself. */
+  /** How it is paid, and the seller's terms. A spend transfers the token directly. */
   scheme?: Scheme;
   extra?: Fields;
-  /** At most MAX_VALID_SECONDS; counted from the database's now. */
+  /** At most MAX_VALID_SECONDS, counted from the database clock. */
   validForSeconds?: number;
   requestId: string | null;
   memo?: string;
@@ -59,27 +59,27 @@ export interface PayRequest {
   listingId?: string;
   requirement?: unknown;
   idempotency?: IdempotencyRef;
-  /** The owner is asked when a rule denies that an approval can lift. */
+  /** Ask the owner for approval if a rule denies the payment that an approval can lift. */
   requestApproval?: { reason: string | null };
-  /** The wallet's balance, where the caller began to read it before; read when needed otherwise. */
+  /** The wallet's balance, if the caller already began to read it; otherwise it is read when needed. */
   balance?: Promise<WalletBalance | undefined>;
 }
 
-/** What an agent's call carries beside its payment. It does not decide whether two calls are the same. */
+/** Fields of an agent's call besides its payment. They do not decide whether two calls are identical. */
 export interface PayingBody {
   requestApproval?: boolean;
   reason?: string;
   dryRun?: boolean;
 }
 
-/** For `PayRequest`. */
-export const askedApproval = ({ requestApproval, reason }: PayingBody) =>
+/** The `requestApproval` field of a PayRequest. */
+export const approvalRequestOf = ({ requestApproval, reason }: PayingBody) =>
   requestApproval === true ? { requestApproval: { reason: reason ?? null } } : {};
 
 export interface WalletBalance {
   atomic: bigint;
   blockNumber: bigint;
-  /** Of that block. */
+  /** The timestamp of that block. */
   timestampSeconds: bigint;
 }
 
@@ -111,16 +111,16 @@ export class AgentReserve {
         kind: "reserved";
         paymentId: string;
         authorization: Authorization;
-        /** The rules' word, or the owner's for this one payment. */
+        /** The agent's policy, or the owner's approval of this payment. */
         cover: Cover;
-        /** Left of the daily limit. */
+        /** The remaining part of the daily limit. */
         remainingAtomic: bigint;
       }
     | NotReserved
     | ApprovalRequested
   > {
     const { payer, chainId, to, amountAtomic, scheme = TOKEN_SCHEME, extra = {} } = request;
-    const [asked] = await Promise.all([
+    const [reserveRequest] = await Promise.all([
       this.#withBalance(request),
       this.#deps.settlement.assertAvailable(chainId, { kind: request.kind }),
     ]);
@@ -128,7 +128,7 @@ export class AgentReserve {
       "guardrails.reserve",
       { "purser.agent_id": payer.id },
       async () => {
-        const decided = await this.#deps.guardrails.reserve(asked);
+        const decided = await this.#deps.guardrails.reserve(reserveRequest);
         mark({ "purser.decision": decided.kind, ...decisionOf(decided) });
         return decided;
       },
@@ -137,7 +137,7 @@ export class AgentReserve {
       const error = withSellerNonce(request, reserved.error);
       const liftable = reserved.liftable && error === reserved.error;
       if (liftable && request.requestApproval)
-        return { kind: "asked", body: await this.#ask(request, reserved) };
+        return { kind: "approval_requested", body: await this.#requestApproval(request, reserved) };
       return { kind: "denied", error };
     }
     if (reserved.kind !== "reserved") return reserved;
@@ -157,14 +157,14 @@ export class AgentReserve {
         amountAtomic,
         validAfter: 0n,
         validBefore: reserved.validBeforeSeconds,
-        // An approval's order allows one authorization, whatever its row holds: the one whose nonce is its digest.
-        nonce: approval?.nonce ?? (asked.nonce.slice(-66) as Hex),
+        // An approval allows exactly one authorization: the one whose nonce is its digest.
+        nonce: approval?.nonce ?? (reserveRequest.nonce.slice(-66) as Hex),
         extra,
       }),
     };
   }
 
-  #ask(
+  #requestApproval(
     request: PayRequest,
     { error, paymentId }: Extract<ReserveResult, { kind: "denied" }>,
   ): Promise<ApprovalRequired> {
@@ -185,8 +185,8 @@ export class AgentReserve {
       site: request.site ?? "",
       url: request.url ?? null,
       listingId: request.listingId ?? null,
-      memo: shownWords(request.memo),
-      reason: shownWords(requestApproval?.reason),
+      memo: visibleText(request.memo),
+      reason: visibleText(requestApproval?.reason),
       denial: {
         code: error.code,
         rule: policy.rule,
@@ -196,7 +196,7 @@ export class AgentReserve {
     });
   }
 
-  /** The verdict a payment would get now; nothing is reserved, signed or written. */
+  /** The decision that a payment would get now. Reserves, signs and writes nothing. */
   async evaluate(request: PayRequest): Promise<Verdict> {
     const verdict = await this.#deps.guardrails.evaluate(await this.#withBalance(request));
     const error = verdict.error && withSellerNonce(request, verdict.error);
@@ -206,12 +206,15 @@ export class AgentReserve {
     return { ...verdict, error, trace };
   }
 
-  /** Throws where nothing can be paid on this chain now. */
+  /** Throws if no payment can be made on this chain now. */
   assertAvailable(chainId: number): Promise<void> {
     return this.#deps.settlement.assertAvailable(chainId, { kind: "x402" });
   }
 
-  /** Records a refusal found before a price or payee could be judged (a dry run records nothing); answers its error. */
+  /**
+   * Records a refusal that was found before a price or payee could be checked (a dry run records nothing).
+   * Returns its error.
+   */
   async refuse(
     request: Omit<PayRequest, "to"> & { to: Address | null },
     { dryRun }: { dryRun: boolean },
@@ -253,30 +256,33 @@ function withoutBalance(
   request: Omit<PayRequest, "to"> & { to: Address | null },
 ): Omit<ReserveRequest, "balance"> {
   const { payer, validForSeconds = MAX_VALID_SECONDS, scheme = TOKEN_SCHEME, ...rest } = request;
-  const { balance: _, requestApproval: _asks, extra: _theirs, ...asked } = rest;
+  const { balance: _, requestApproval: _requestApproval, extra: _extra, ...reserveRequest } = rest;
   return {
-    ...asked,
+    ...reserveRequest,
     ...(scheme.isMetered === true && { isMaximum: true }),
     agentId: payer.id,
     apiKeyId: payer.apiKeyId,
     walletAddress: payer.walletAddress,
-    ...numberOf(request, scheme),
+    ...nonceFor(request, scheme),
     validForSeconds: Math.min(validForSeconds, MAX_VALID_SECONDS),
   };
 }
 
-/** Its payment, and the code of a refusal. The text is left out because it quotes third parties. */
+/** The payment id, and the code of a refusal. The text is omitted because it quotes third parties. */
 const decisionOf = (decided: ReserveResult): TraceAttributes => ({
   ...("paymentId" in decided &&
     decided.paymentId !== null && { "purser.payment_id": decided.paymentId }),
   ...(decided.kind === "denied" && { "purser.refusal": decided.error.code }),
 });
 
-/** What an owner reads before signing hides no characters: agents repeat third-party text. */
-const shownWords = (text: string | null | undefined): string | null =>
+/**
+ * Owners must see every character of what they sign, and agents repeat third-party text: invisible characters
+ * are removed.
+ */
+const visibleText = (text: string | null | undefined): string | null =>
   plainWords(text, 280) || null;
 
-/** `POST /api/agents/spend`: pay, wait for the proof, answer. */
+/** `POST /api/agents/spend`: pay, wait for the proof, respond. */
 
 interface SpendDeps {
   flow: PayFlow;
@@ -295,10 +301,10 @@ export class Spend {
   }
 
   run(request: Spending): Promise<Answer> {
-    return this.#deps.flow.run(request.idempotency, async () => this.#order(request));
+    return this.#deps.flow.run(request.idempotency, async () => this.#plan(request));
   }
 
-  #order(request: Spending): PaymentPlan {
+  #plan(request: Spending): PaymentPlan {
     const { agentReserve, flow } = this.#deps;
     const agentId = request.payer.id;
     return {

@@ -1,7 +1,8 @@
 /**
- * What a seller signed of a payment (the extension offer-and-receipt): its offer in the 402, its receipt beside the answer.
- * Checked against what was paid, and kept. Nothing is fetched to check it, and nothing fails because it is bad: the chain
- * proves the payment; this only shows what the seller signed.
+ * Documents that a seller signed for a payment (x402 extension offer-and-receipt): its offer in the 402, and
+ * its receipt with the response.
+ * They are checked against the payment and stored. Nothing is fetched to check them, and a bad one fails
+ * nothing: the chain proves the payment, this only shows what the seller signed.
  */
 import { KeyObject } from "node:crypto";
 import {
@@ -22,33 +23,33 @@ import { publicKeyToAddress } from "viem/accounts";
 import { isRecord, plainJson, plainWords } from "../../core/foreign-text.ts";
 import type { PaymentEvidence } from "../../schemas/payments.ts";
 
-/** What was paid, as the chain and our own rows have it. */
+/** The payment, according to the chain and our own records. */
 export interface PaidFor {
-  /** The URL that was requested, or the name of the tool at its server. */
+  /** The requested URL, or the name of the tool at its server. */
   url: URL;
   wallet: Address;
-  /** Every name of its network, in both versions of the protocol. */
+  /** Every name of its network, in both versions of x402. */
   networkNames: readonly string[];
   payTo: Address;
   /** The terms as the seller wrote them. */
   terms: { scheme: string; network: string; asset: string; payTo: string; amount: string };
   txHash: Hex;
-  /** When the request was made, and when its answer came. */
+  /** When the request was sent, and when the response arrived. */
   fromMs: number;
   toMs: number;
 }
 
-/** One signed document and what was found about it. Third-party text is only in `signed` and `key`. */
+/** A signed document and the result of its check. Only `signed` and `key` contain third-party text. */
 export interface KeptPiece {
   verified: boolean;
   why?: string;
   format?: "eip712" | "jws";
-  /** The signer of the signature or its key, where it is known. */
+  /** The address that signed it or belongs to its key, if known. */
   signer?: Address;
-  /** A receipt's own. */
+  /** Only for receipts. */
   issuedAt?: number;
   transaction?: Hex;
-  /** The name of its key. */
+  /** The key id of the signature. */
   key?: string;
   signed?: unknown;
 }
@@ -60,11 +61,11 @@ export interface KeptEvidence {
   receipt?: KeptPiece;
 }
 
-/** A signed offer or receipt is some hundred bytes. */
+/** A signed offer or receipt is a few hundred bytes. */
 const MAX_SIGNED_BYTES = 4 * 1024;
 const MAX_OFFERS = 64;
 const MAX_KEY_LENGTH = 512;
-/** Clocks differ. */
+/** Tolerance for differing clocks. */
 const SLACK_MS = 5 * 60_000;
 
 const infoOf = (extensions: unknown): Record<string, unknown> | undefined => {
@@ -73,8 +74,8 @@ const infoOf = (extensions: unknown): Record<string, unknown> | undefined => {
 };
 
 /**
- * Of the signed offers in a 402 the one for these terms; else the one in their place, in the list as it was sent; else, where
- * one way to pay is offered, the one there is. To be kept until it is known what came of it. Terms of MPP are not among them.
+ * Finds the signed offer in a 402 for these terms: the one with the same terms, else the one with the same
+ * index in the list as sent, else the only one if there is one way to pay. MPP has no signed offers.
  */
 export function offeredFor(
   { extensions, accepts }: { extensions: unknown; accepts: readonly unknown[] },
@@ -90,11 +91,11 @@ export function offeredFor(
   return own === undefined ? undefined : (bounded(own) ?? TOO_LARGE);
 }
 
-/** `PAYMENT-RESPONSE` as it was read. */
+/** The signed receipt in a decoded `PAYMENT-RESPONSE`. */
 export const receiptIn = (paymentResponse: unknown): unknown =>
   infoOf(isRecord(paymentResponse) ? paymentResponse["extensions"] : undefined)?.["receipt"];
 
-/** Undefined: the seller signed nothing. */
+/** Undefined when the seller signed nothing. */
 export async function examine(
   signed: { offer: unknown; receipt: unknown },
   paid: PaidFor,
@@ -155,7 +156,7 @@ async function examineReceipt(signed: unknown, paid: PaidFor): Promise<KeptPiece
   if (!paid.networkNames.some((name) => name === network)) wrong.push("network");
   if (!isSame(payer, paid.wallet)) wrong.push("payer");
   if (!isSameUrl(resourceUrl, paid.url)) wrong.push("resourceUrl");
-  // A seller may leave it out; then the time shows which payment it belongs to.
+  // A seller may omit it; then the time shows which payment it belongs to.
   const namesOne = transaction !== undefined && transaction !== "";
   if (namesOne && named !== paid.txHash) wrong.push("transaction");
   if (wrong.length > 0)
@@ -167,7 +168,7 @@ async function examineReceipt(signed: unknown, paid: PaidFor): Promise<KeptPiece
   return isTimely ? piece : refused(piece, "Its time of issue does not match the payment.");
 }
 
-/** Seconds that fit a date. */
+/** Unix seconds within the range of a date. */
 const isTime = (value: unknown): value is number =>
   typeof value === "number" && Number.isSafeInteger(value) && value >= 0 && value < 1e11;
 
@@ -180,9 +181,9 @@ interface Verifiers {
 }
 
 interface Checked {
-  /** Without a reason why not, the payee signed it. */
+  /** If `why` is undefined, the payee signed it. */
   piece: KeptPiece;
-  /** What somebody signed. */
+  /** The signed content, whoever signed it. */
   claims?: Record<string, unknown>;
 }
 
@@ -217,7 +218,7 @@ async function checkSignature(
     piece = signedBy({ ...piece, ...(signer && { signer }) }, payTo);
     return { piece, claims: claims as Record<string, unknown> };
   } catch {
-    // The messages of the libraries quote it.
+    // The libraries' error messages quote the document, so they are not stored.
     return { piece: refused(piece, "Its signature does not match its content.") };
   }
 }
@@ -228,7 +229,7 @@ function signedBy(piece: KeptPiece, payTo: Address): KeptPiece {
   return refused(piece, `It is signed by ${who}, not by the payee.`);
 }
 
-/** Of a key on the curve of wallets. */
+/** The address of a secp256k1 key; undefined for other curves. */
 function addressOf(key: unknown): Address | undefined {
   const object = key instanceof KeyObject ? key : KeyObject.from(key as never);
   const jwk = object.export({ format: "jwk" });
@@ -239,13 +240,16 @@ function addressOf(key: unknown): Address | undefined {
 
 const refused = (piece: KeptPiece, why: string): KeptPiece => ({ ...piece, verified: false, why });
 
-/** Marks what was there, and is not kept. */
+/** Stands for a document that was too large to store. */
 const TOO_LARGE = "too large";
 
-/** As it may be kept: what cannot be seen is no part of it, so that what is shown is what was signed, or does not verify. */
+/**
+ * Removes invisible characters and limits the size: a document whose visible text is not what was signed does
+ * not verify.
+ */
 const bounded = (signed: unknown): unknown => plainJson(signed, MAX_SIGNED_BYTES);
 
-/** What is signed, without a look at the signature. */
+/** The content of a document, without checking its signature. */
 function claimsOf(signed: unknown): Record<string, unknown> {
   if (!isRecord(signed)) return {};
   if (signed["format"] === "eip712") return isRecord(signed["payload"]) ? signed["payload"] : {};
@@ -266,22 +270,22 @@ const differences = (claims: Record<string, unknown>, terms: PaidFor["terms"]): 
 const isSame = (left: unknown, right: string): boolean =>
   typeof left === "string" && left.toLowerCase() === right.toLowerCase();
 
-/** Whatever stands after # is not sent. */
-function isSameUrl(written: unknown, asked: URL): boolean {
+/** The fragment after # is not sent in a request. */
+function isSameUrl(written: unknown, requested: URL): boolean {
   if (typeof written !== "string" || !URL.canParse(written)) return false;
   const url = new URL(written);
   url.hash = "";
-  return url.href === asked.href;
+  return url.href === requested.href;
 }
 
 const listed = (names: readonly string[]): string =>
   `${names.join(", ")} ${names.length === 1 ? "is" : "are"}`;
 
-/** As everybody reads it: our findings, and the seller's words apart. */
+/** As the API returns it: our findings, and the seller's text apart as untrusted. */
 export function presentEvidence(stored: unknown): PaymentEvidence | null {
   if (!isRecord(stored)) return null;
   const { verified, why, offer, receipt } = stored as unknown as KeptEvidence;
-  const told = ({ verified, why, format, signer }: KeptPiece) => ({
+  const presentPiece = ({ verified, why, format, signer }: KeptPiece) => ({
     verified,
     why: why ?? null,
     format: format ?? null,
@@ -290,10 +294,10 @@ export function presentEvidence(stored: unknown): PaymentEvidence | null {
   return {
     verified,
     why: why ?? null,
-    offer: offer ? told(offer) : null,
+    offer: offer ? presentPiece(offer) : null,
     receipt: receipt
       ? {
-          ...told(receipt),
+          ...presentPiece(receipt),
           issuedAt:
             receipt.issuedAt === undefined ? null : new Date(receipt.issuedAt * 1000).toISOString(),
           transaction: receipt.transaction ?? null,

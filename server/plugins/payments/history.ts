@@ -1,4 +1,4 @@
-/** A ledger row as everybody reads it: the decision explained, the numbers as decimal strings. */
+/** Ledger rows as the API returns them: the decision explained, and amounts as decimal strings. */
 import { getAddress } from "viem";
 import { formatAtomic } from "../../core/money.ts";
 import { type PageOf, type PageRequest, readPage, toPage } from "../../core/paging.ts";
@@ -32,7 +32,7 @@ export function presentPayment(row: PaymentRow, networkOf: (chainId: number) => 
     settledAt: row.settledAt?.toISOString() ?? null,
     txHash: row.txHash,
     blockNumber: row.blockNumber === null ? null : String(row.blockNumber),
-    // Incoming money is read from final blocks only.
+    // Incoming payments are read only from final blocks.
     final: row.status === "settled" && (row.finalAt !== null || row.kind === "incoming"),
     requestId: row.requestId,
     apiKey: row.apiKey,
@@ -56,7 +56,10 @@ export function presentPayment(row: PaymentRow, networkOf: (chainId: number) => 
   };
 }
 
-/** Stored with what a second showing of the proof needs; read, it is the seller's entry as received. */
+/**
+ * The seller's payment requirement. Some rows store it as `accepted`, with what is needed to present the proof
+ * again.
+ */
 const acceptedTerms = (stored: unknown): unknown =>
   typeof stored === "object" && stored !== null && "accepted" in stored ? stored.accepted : stored;
 
@@ -81,7 +84,7 @@ function decision(row: PaymentRow): Pick<Payment, "denial" | "trace"> {
   };
 }
 
-/** Reading an agent's payments: pages, one, or all of them as CSV. */
+/** Reads an agent's payments: in pages, a single one, or all as CSV. */
 
 export interface HistoryDeps {
   list(filter: PaymentFilter): Promise<PaymentRow[]>;
@@ -111,7 +114,7 @@ export class PaymentHistory {
     return this.present(row);
   }
 
-  /** All that match, newest first, read in chunks: an export of any size takes little memory. */
+  /** All matching payments, newest first, read in chunks, so an export of any size needs little memory. */
   async *csv(agentId: string, query: PaymentFilters): AsyncGenerator<string> {
     const filter = readPaymentFilters(query);
     yield CSV_HEADER;
@@ -151,7 +154,7 @@ export function readPaymentFilters(query: PaymentFilters): PaymentQuery {
 
 const RFC3339 = /^\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:\d{2}))?$/;
 
-/** A date alone is its first moment in UTC. */
+/** A date without a time is its first moment in UTC. */
 export function readTime(text: string | undefined, path: string): Date | undefined {
   if (text === undefined) return undefined;
   const time = RFC3339.test(text) ? new Date(text) : undefined;
@@ -163,7 +166,7 @@ export function readTime(text: string | undefined, path: string): Date | undefin
   });
 }
 
-/** Payments as CSV (RFC 4180) that a spreadsheet may open: no cell can start a formula. */
+/** Payments as CSV (RFC 4180), protected against formula injection in spreadsheets. */
 
 const COLUMNS: readonly [string, (payment: Payment) => string | null | undefined][] = [
   ["createdAt", (payment) => payment.createdAt],
@@ -188,12 +191,12 @@ const COLUMNS: readonly [string, (payment: Payment) => string | null | undefined
   ["apiKey", (payment) => payment.apiKey?.label],
   ["requestId", (payment) => payment.requestId],
   ["maximum", (payment) => payment.maximum],
-  ["evidence", (payment) => evidenceWord(payment)],
+  ["evidence", (payment) => evidenceState(payment)],
   ["evidenceWhy", (payment) => payment.x402?.evidence?.why],
   ["receiptSigner", (payment) => payment.x402?.evidence?.receipt?.signer],
 ];
 
-const evidenceWord = ({ x402 }: Payment): string | undefined =>
+const evidenceState = ({ x402 }: Payment): string | undefined =>
   x402?.evidence ? (x402.evidence.verified ? "verified" : "not verified") : undefined;
 
 export const CSV_HEADER = `${COLUMNS.map(([name]) => name).join(",")}\r\n`;
@@ -202,7 +205,7 @@ export function csvLine(payment: Payment): string {
   return `${COLUMNS.map(([, read]) => csvCell(read(payment) ?? "")).join(",")}\r\n`;
 }
 
-/** What spreadsheets take for the start of a formula; an apostrophe makes it text. */
+/** Characters that spreadsheets take for the start of a formula; a leading apostrophe makes the cell text. */
 const FORMULA_START = /^[\s\p{Cf}]*[=+\-@|%\uFF1D\uFF0B\uFF0D\uFF20]|^[\t\r\n]/u;
 
 export function csvCell(text: string): string {

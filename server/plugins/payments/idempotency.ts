@@ -1,4 +1,7 @@
-/** The first lookup of a request that moves money: was it sent before, and what was the answer? */
+/**
+ * Idempotency of requests that move money: looks up whether a key was used before, and stores and replays
+ * responses.
+ */
 import { type ExactJson, parseExact, parseMembers, stringifyExact } from "../../core/exact-json.ts";
 import { ApiError, type ErrorCode } from "../../errors.ts";
 import type { Sql } from "../../infra/db/pool.ts";
@@ -6,41 +9,41 @@ import type { IdempotencyRef } from "../guardrails/types.ts";
 
 export interface IdempotencyStore {
   find(ref: IdempotencyRef): Promise<IdempotencyRow | undefined>;
-  /** A response that `find` leaves out for its length. */
+  /** Reads a response that `find` omits because of its length. */
   readResponse(ref: IdempotencyRef): Promise<string | null>;
-  /** `response` is the answer's JSON, kept to the letter. */
+  /** `response` is the exact JSON text of the response. */
   complete(ref: IdempotencyRef, answer: { statusCode: number; response: string }): Promise<void>;
-  /** What is known of an answer while its request still runs; gone with the next word about it. */
-  note(ref: IdempotencyRef, heard: string): Promise<void>;
+  /** Stores what is known while the request still runs; the final response replaces it. */
+  note(ref: IdempotencyRef, text: string): Promise<void>;
   insert(ref: IdempotencyRef): Promise<boolean>;
   release(ref: IdempotencyRef): Promise<void>;
 }
 
-/** The answer for the caller. A replayed one carries `Idempotent-Replayed: true`. */
+/** The response for the caller. A replayed one has the header `Idempotent-Replayed: true`. */
 export interface Answer {
   statusCode: number;
   body: Record<string, unknown>;
-  /** The body as it is kept, and returned again byte for byte; without it the body is written anew. */
+  /** The stored body, replayed byte for byte. Undefined: the body is serialized. */
   text?: string;
   replayed: boolean;
-  /** Replayed to a call without a key, which did not expect it: the body says so too. */
+  /** Replayed to a call without a key, which does not expect it, so the body reports it too. */
   joined?: true;
 }
 
-/** A sentence for a call that joined an earlier one, in words that a model follows. */
+/** Added to the response of a call that joined an earlier one. Worded for language models. */
 export const JOINED = {
   replayed: true,
   next: "This is the response to your earlier identical call, which did not reach you. Nothing was paid now. To buy it again, repeat the call with a new Idempotency-Key.",
 };
 
-/** An error as the key remembers it; the request id is each request's own. */
+/** An error as stored with the key. The request id is not stored, because each request has its own. */
 interface StoredError {
   code: ErrorCode;
   detail: string;
   extra: Record<string, unknown>;
 }
 
-/** All that is kept of a free answer: enough to know that there was one, too little to fill a disk. */
+/** What is stored of a free response: enough to recognize it, and too little to fill the disk. */
 export interface FreeResponse {
   status: number;
   bytes: number;
@@ -51,7 +54,7 @@ export type Lookup =
   | { kind: "new" }
   | { kind: "free"; freeAnswer: FreeResponse }
   | { kind: "answered"; answer: Answer }
-  | { kind: "running"; paymentId: string | null; heard: unknown; ageSeconds: number };
+  | { kind: "running"; paymentId: string | null; storedNote: unknown; ageSeconds: number };
 
 const REPLAYED = { "idempotent-replayed": "true" };
 
@@ -70,18 +73,18 @@ export class Idempotency {
     const { paymentId, ageSeconds } = row;
     const response = await this.responseOf(ref, row);
     if (row.statusCode === null) {
-      const heard = response === null ? undefined : parseExact(response);
-      return { kind: "running", paymentId, heard, ageSeconds };
+      const storedNote = response === null ? undefined : parseExact(response);
+      return { kind: "running", paymentId, storedNote, ageSeconds };
     }
     const freeAnswer = freeAnswerIn(response);
     if (freeAnswer) return { kind: "free", freeAnswer };
     return { kind: "answered", answer: this.replay(row.statusCode, response, paymentId) };
   }
 
-  /** A stored answer, returned again; a stored error is thrown again. */
+  /** Replays a stored response; a stored error is thrown again. */
   replay(statusCode: number, text: string | null, paymentId: string | null): Answer {
     if (text === null) throw answerForgotten(paymentId);
-    // It took the key meanwhile.
+    // A request for a free resource has claimed the key meanwhile.
     const freeAnswer = freeAnswerIn(text);
     if (freeAnswer) throw notKept(freeAnswer);
     const body = parseMembers(text);
@@ -94,22 +97,22 @@ export class Idempotency {
     return { statusCode, body, text, replayed: true };
   }
 
-  /** The key's row as it is, for a call that waits for its end. */
-  async look(ref: IdempotencyRef): Promise<IdempotencyRow | undefined> {
+  /** The current row of the key, for a call that waits for another one to finish. */
+  async currentRow(ref: IdempotencyRef): Promise<IdempotencyRow | undefined> {
     return this.#store.find(ref);
   }
 
-  /** What is kept of a call; a long text is read once there is room for it. */
+  /** The stored response of a call. A long one is read once there is memory for it. */
   async responseOf(ref: IdempotencyRef, row: IdempotencyRow): Promise<string | null> {
     if (!row.isLong) return row.response;
-    // It may have been paid: a repeat of the same call is right, and a new one would not be.
+    // It may have been paid, so the client must repeat the same call and not make a new one.
     await ref.room?.().catch((cause: unknown) => {
       throw inProgress(row.paymentId, cause);
     });
     return this.#store.readResponse(ref);
   }
 
-  /** Stores the final answer; the first one stays. Answers it with the text that is kept. */
+  /** Stores the final response unless one is stored already. Returns it with the stored text. */
   async keep<T extends Answer>(ref: IdempotencyRef | undefined, answer: T): Promise<T> {
     if (ref === undefined) return answer;
     const { statusCode, body, text = stringifyExact(body) } = answer;
@@ -117,9 +120,9 @@ export class Idempotency {
     return { ...answer, text };
   }
 
-  /** The state of a request that has no answer yet, for the code that has to finish it. */
-  async note(ref: IdempotencyRef | undefined, heard: Record<string, unknown>): Promise<void> {
-    if (ref !== undefined) await this.#store.note(ref, stringifyExact(heard));
+  /** Stores the state of a request without a response yet, for the code that has to finish it. */
+  async note(ref: IdempotencyRef | undefined, storedNote: Record<string, unknown>): Promise<void> {
+    if (ref !== undefined) await this.#store.note(ref, stringifyExact(storedNote));
   }
 
   async keepError(ref: IdempotencyRef | undefined, error: ApiError): Promise<void> {
@@ -129,7 +132,10 @@ export class Idempotency {
     await this.#store.complete(ref, { statusCode: error.status, response: text });
   }
 
-  /** For a request that reserved nothing, so nothing took the key yet. Where somebody has it by now, it is his. */
+  /**
+   * For a request that reserved nothing and has not claimed the key. If another request has claimed it by now,
+   * it keeps it.
+   */
   async keepFreeResponse(
     ref: IdempotencyRef | undefined,
     body: Record<string, unknown>,
@@ -137,7 +143,7 @@ export class Idempotency {
     isClaimed = false,
   ): Promise<Answer> {
     const answer = { statusCode: 200, body, replayed: false };
-    // A call without a key is requested again.
+    // A call without a key can be repeated, so nothing is stored.
     if (ref?.joins) return answer;
     const kept = freeAnswer ? { ...answer, body: { freeAnswer } } : answer;
     if (ref !== undefined && (isClaimed || (await this.#store.insert(ref))))
@@ -145,7 +151,7 @@ export class Idempotency {
     return answer;
   }
 
-  /** Takes the key before anything is known; false: somebody has it. */
+  /** Claims the key before anything else is known. Returns false if another request has it. */
   async claim(ref: IdempotencyRef): Promise<boolean> {
     return this.#store.insert(ref);
   }
@@ -155,7 +161,7 @@ export class Idempotency {
   }
 }
 
-/** Such an answer is short, and begins with it. */
+/** A stored free response is short and begins with this member. */
 const freeAnswerIn = (response: string | null): FreeResponse | undefined =>
   response?.startsWith('{"freeAnswer":') === true
     ? (JSON.parse(response) as { freeAnswer: FreeResponse }).freeAnswer
@@ -167,7 +173,7 @@ export const notKept = (freeAnswer: FreeResponse, detail?: string): ApiError =>
     extra: { freeAnswer, paid: false },
   });
 
-/** A request that may have had an effect, and whose answer was lost with the process. */
+/** The request may have had an effect, and its response was lost with the process. */
 export const answerLost = (): ApiError =>
   new ApiError("answer_not_kept", {
     detail:
@@ -175,7 +181,7 @@ export const answerLost = (): ApiError =>
     extra: { paid: false },
   });
 
-/** For a call without a key whose answer was delivered once: only the payment's row is left. */
+/** For a call without a key whose response was delivered: only the payment's row is left. */
 const answerForgotten = (paymentId: string | null): ApiError =>
   new ApiError("answer_not_kept", {
     detail:
@@ -187,10 +193,10 @@ export function keyReused(): ApiError {
   return new ApiError("idempotency_key_reused");
 }
 
-/** Nothing was signed, and nobody waits for it any more. */
+/** Nothing was signed, and the client no longer waits. */
 export const canceled = (cause?: unknown): ApiError => new ApiError("call_canceled", { cause });
 
-/** An error of an earlier call, for a call without a key. */
+/** Marks an error of an earlier call that is returned to a call without a key. */
 export function joinedError(error: unknown): unknown {
   if (!(error instanceof ApiError)) return error;
   const { code, message: detail, extra, headers, cause } = error;
@@ -213,19 +219,19 @@ export function inProgress(paymentId: string | null, cause?: unknown): ApiError 
 export interface IdempotencyRow {
   isSameBody: boolean;
   paymentId: string | null;
-  /** Null while the request runs, or when its process died, or when its answer was "unknown". */
+  /** Null while the request runs, after its process died, or when its outcome was unknown. */
   statusCode: number | null;
-  /** JSON to the letter: the answer, or what was noted before there was one. Null also where it is long. */
+  /** The exact JSON text: the response, or a note stored before it. Also null if it is long. */
   response: string | null;
   isLong: boolean;
   ageSeconds: number;
 }
 
-/** A longer response is read by a statement of its own, once there is room for it. */
+/** Longer responses are read by a separate statement, once there is memory for them. */
 const LONG_BYTES = 64 * 1024;
 
 export async function findKey(sql: Sql, ref: IdempotencyRef): Promise<IdempotencyRow | undefined> {
-  // SQL: the first look of every request that moves money; prepared.
+  // SQL: the first query of every request that moves money; prepared.
   const { rows } = await sql.query<IdempotencyRow>({
     name: "idempotency-find",
     text: `SELECT body_hash = $4 AS "isSameBody", payment_id AS "paymentId", status_code AS "statusCode",
@@ -242,7 +248,7 @@ export async function readResponse(
   sql: Sql,
   ref: Pick<IdempotencyRef, "subjectId" | "route" | "key">,
 ): Promise<string | null> {
-  // SQL: as above, of the few that are long.
+  // SQL: as above, for the few long responses.
   const { rows } = await sql.query<{ response: string | null }>(
     "SELECT response FROM idempotency_keys WHERE subject_id = $1 AND route = $2 AND key = $3",
     [ref.subjectId, ref.route, ref.key],
@@ -250,7 +256,7 @@ export async function readResponse(
   return rows[0]?.response ?? null;
 }
 
-/** What a paid call answered, while that is kept. */
+/** The response of a paid call, while it is stored. */
 export async function findPaidAnswer(
   sql: Sql,
   ref: IdempotencyRef,
@@ -262,7 +268,7 @@ export async function findPaidAnswer(
   return response === null ? undefined : parseMembers(response);
 }
 
-/** Stores the final answer once; the first one stays. */
+/** Stores the final response, unless one is stored already. */
 export async function completeKey(
   sql: Sql,
   ref: IdempotencyRef,
@@ -276,19 +282,19 @@ export async function completeKey(
   );
 }
 
-/** Before the final answer, and never over it: the first response of the target stays. */
-export async function noteOnKey(sql: Sql, ref: IdempotencyRef, heard: string): Promise<void> {
-  // SQL: as above, while the payment's proof is waited for.
+/** Stored before the final response and never over it: the first response of the target stays. */
+export async function noteOnKey(sql: Sql, ref: IdempotencyRef, storedNote: string): Promise<void> {
+  // SQL: as above, while the request waits for proof of the payment.
   await sql.query(
     `UPDATE idempotency_keys SET response = $4, updated_at = now()
       WHERE subject_id = $1 AND route = $2 AND key = $3 AND status_code IS NULL AND response IS NULL`,
-    [ref.subjectId, ref.route, ref.key, heard],
+    [ref.subjectId, ref.route, ref.key, storedNote],
   );
 }
 
-/** For a request that reserves nothing (a free x402-fetch target): false when the key exists. */
+/** For a request that reserves nothing (a free fetch target). Returns false if the key exists. */
 export async function insertKey(sql: Sql, ref: IdempotencyRef): Promise<boolean> {
-  // SQL: the reservation of a key beside the money path, which inserts its own with the payment.
+  // SQL: claims a key outside the payment path, which inserts its own key with the payment.
   const { rowCount } = await sql.query(
     `INSERT INTO idempotency_keys (subject_id, route, key, body_hash) VALUES ($1, $2, $3, $4)
      ON CONFLICT DO NOTHING`,
@@ -299,7 +305,7 @@ export async function insertKey(sql: Sql, ref: IdempotencyRef): Promise<boolean>
 
 /** Nothing moved: the key may be used again. */
 export async function releaseKey(sql: Sql, ref: IdempotencyRef): Promise<void> {
-  // SQL: as above: what a spend does with its key is in one place and one language.
+  // SQL: as above, to keep all statements on keys in one place.
   await sql.query(
     `DELETE FROM idempotency_keys
       WHERE subject_id = $1 AND route = $2 AND key = $3 AND status_code IS NULL AND payment_id IS NULL`,

@@ -1,4 +1,4 @@
-/** What an agent pays, and everything its owner and it can read about that. */
+/** Agents' payments: spends, and what agents and their owners read about payments. */
 import { randomUUID } from "node:crypto";
 import fp from "fastify-plugin";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
@@ -45,46 +45,52 @@ import {
 import { PayFlow, type SigningFault } from "./pay.ts";
 import { findPayment, listPayments } from "./store.ts";
 
-/** Under which the keys of fetches are kept. */
+/** The route name under which the idempotency keys of fetches are stored. */
 export const FETCH_ROUTE = "POST /api/agents/x402-fetch";
 
 type PaidAnswer = ReturnType<typeof findPaidAnswer>;
 
 declare module "fastify" {
   interface FastifyInstance {
-    /** The one flow of spend, fetch and withdrawal. */
+    /** The common flow of spend, fetch and withdrawal. */
     payments: PayFlow;
-    /** What spend and fetch do before it: decide and reserve. */
+    /** Decides and reserves a spend or a fetch before that flow signs it. */
     agentReserve: AgentReserve;
     spend: Spend;
     paymentHistory: PaymentHistory;
-    /** What an agent may know of itself (also over MCP). */
+    /** An agent's view of itself (also over MCP). */
     agentSelf(agent: { id: string; apiKeyId: string }): Promise<AgentSelf>;
     /** An owner's totals and time series. */
     overview(args: { ownerId: string; agentId: string | undefined }): Promise<Overview>;
-    /** The CAIP-2 id of a chain in the ledger, also of one that is configured no more. */
+    /** The CAIP-2 id of a chain in the ledger, also of one that is no longer configured. */
     networkOf(chainId: number): string;
-    /** Left of an agent's daily limit, in atomic units. */
+    /** The remaining part of an agent's daily limit, in atomic units. */
     remainingOf(agentId: string): Promise<bigint>;
-    /** Calls without a key, and which earlier one they join. */
+    /** Calls without an Idempotency-Key, and which earlier call each one joins. */
     joining: Joining;
-    /** A client waits no longer for a call: what is not signed is stopped, whichever process runs it. */
+    /** The client no longer waits for a call: stops it unless it is signed, in whichever process it runs. */
     cancelCall(agentId: string, call: string): Promise<void>;
-    /** What a paid fetch of this agent answered, by the key of its answer, while that is kept. */
+    /** The stored response of an agent's paid fetch, by its key, as long as it is kept. */
     storedFetch(agentId: string, key: string, room: () => Promise<void>): PaidAnswer;
-    /** For whom this process calls itself, by a name that lasts for the one call and that nobody can guess. */
+    /**
+     * Callers for which this process calls its own API, each under an unguessable name that is valid for one
+     * call.
+     */
     intermediaries: Map<string, Intermediary>;
-    /** Tests stop the process at a named point; nobody else sets it. */
+    /** Set only by tests, which stop the process at a named point. */
     paymentFaults: { at?: (point: SigningFault) => Promise<void> };
   }
   interface FastifyRequest {
-    /** What the Idempotency-Key of this request names; undefined when it has none. */
+    /** The idempotency reference of this request; undefined without an Idempotency-Key. */
     idempotencyRef(args: {
       subjectId: string;
       route: string;
       body: unknown;
     }): IdempotencyRef | undefined;
-    /** The same of an agent's call that may pay: one without a key gets ours, and joins an earlier one like it. */
+    /**
+     * The same for an agent's call that may pay. A call without a key gets a generated one, and joins an
+     * earlier identical call.
+     */
     payingRef(args: {
       subjectId: string;
       route: string;
@@ -93,7 +99,7 @@ declare module "fastify" {
     }): Promise<IdempotencyRef | undefined>;
   }
   interface FastifyReply {
-    /** Sends an answer, marked when it is a stored one returned again. */
+    /** Sends a response, marked when it is a stored one that is replayed. */
     sendAnswer(answer: Answer): FastifyReply;
   }
 }
@@ -134,7 +140,7 @@ function decoratePaying(app: FastifyInstance): void {
   const joining = new Joining(
     {
       earlier: (ref) => findEarlier(pool, ref),
-      told: markDelivered(pool),
+      markDelivered: markDelivered(pool),
     },
     (error) => app.log.warn({ err: error }, "a response was returned but not recorded"),
   );
@@ -154,7 +160,7 @@ function decoratePaying(app: FastifyInstance): void {
       find: (ref) => findKey(pool, ref),
       readResponse: (ref) => readResponse(pool, ref),
       complete: (ref, answer) => completeKey(pool, ref, answer),
-      note: (ref, heard) => noteOnKey(pool, ref, heard),
+      note: (ref, storedNote) => noteOnKey(pool, ref, storedNote),
       insert: (ref) => insertKey(pool, ref),
       release: (ref) => releaseKey(pool, ref),
     }),
@@ -221,20 +227,21 @@ function decorateKeys(app: FastifyInstance): void {
     const cameAtMs = between?.cameAtMs ?? performance.now() - reply.elapsedTime;
     const joins = { cameAtMs, isGone: between?.isGone ?? (() => reply.raw.destroyed) };
     if (approval && approval.isKnown) {
-      // Unless it was paid without the approval, and that answer was not delivered yet.
+      // Unless the call was paid without the approval before, and that response was not delivered.
       if ((await app.joining.earlier(ref, joins)) === undefined) return ref;
-      // The approval's key is for the approved payment alone.
+      // The approval's key is only for the approved payment.
       ref.key = ownKey();
     }
     ref.joins = joins;
     if (between) between.ref = ref;
-    // The last of the answer has gone into the connection; one that broke before never gets here.
-    else reply.raw.once("finish", () => app.joining.heard(ref));
+    // "finish": the whole response was written to the connection. It does not fire if the connection broke
+    // before.
+    else reply.raw.once("finish", () => app.joining.noteDelivered(ref));
     return ref;
   });
   app.decorateReply("sendAnswer", function sendAnswer(this: FastifyReply, answer: Answer) {
     if (answer.replayed) this.header("idempotent-replayed", "true");
-    // As text: no serializer in between may round a number, and a repeated answer has the same bytes.
+    // Sent as text: no serializer may round a number, and a replayed response has the same bytes.
     const { statusCode, body, text, joined } = answer;
     return this.header("cache-control", "no-store")
       .type("application/json; charset=utf-8")
@@ -282,7 +289,7 @@ function decorateReading(app: FastifyInstance): void {
   });
 }
 
-/** Of a call that came without one. */
+/** The key of a call that came without one. */
 const ownKey = (): string => `auto-${randomUUID()}`;
 
 const GAS_ACCOUNTS = { owner: "payments", withdrawer: "withdrawals" } as const;
@@ -311,10 +318,13 @@ async function gasBudgetsOf(app: FastifyInstance, ownerId: string): Promise<Over
   return budgets.flat();
 }
 
-/** Longer than any request that could still sign (its transaction would be refused anyway). */
+/** Longer than any request could still take to sign (its transaction would be rejected anyway). */
 const UNSIGNED_SAFE_SECONDS = 60;
 
-/** Releases calls that died halfway, and answers that were kept only until they were delivered. */
+/**
+ * Scheduled cleanup: releases calls whose process died, and deletes responses that were kept only until they
+ * were delivered.
+ */
 const housekeeping = fp(
   async (app) => {
     app.jobs.addTask(

@@ -1,11 +1,14 @@
-/** What is kept of calls without a key: which may be joined, which were delivered, which cancelled. */
+/**
+ * Stored state of calls without an Idempotency-Key: which can be joined, which were delivered, and which were
+ * canceled.
+ */
 import { Coalescer } from "../../core/shared-answers.ts";
 import type { Sql } from "../../infra/db/pool.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
 import type { EarlierCall, JoiningStore } from "./joining.ts";
 
 export async function findEarlier(sql: Sql, ref: IdempotencyRef): Promise<EarlierCall | undefined> {
-  // SQL: the first look of every call that pays without a key; prepared.
+  // SQL: the first query of every call that pays without a key; prepared.
   const { rows } = await sql.query<EarlierCall>({
     name: "joinable-call",
     text: `SELECT j.key, (extract(epoch FROM statement_timestamp() - j.told_at) * 1000)::float8 AS "deliveredAgoMs",
@@ -19,31 +22,37 @@ export async function findEarlier(sql: Sql, ref: IdempotencyRef): Promise<Earlie
 
 const GROUPS = { maxBatch: 64, maxInFlight: 2 };
 
-/** Answers that are delivered at the same time are marked together; one that is being marked needs no second mark. */
-export function markDelivered(sql: Sql): JoiningStore["told"] {
-  const groups = new Coalescer<Parameters<JoiningStore["told"]>[0], void>(async (told) => {
-    // SQL: beside every answer of a call without a key, in groups.
-    await sql.query({
-      name: "calls-told",
-      text: `UPDATE idempotency_keys k SET told_at = statement_timestamp() - make_interval(secs => free.ago / 1000)
+/**
+ * Marks responses as delivered, grouped when several are delivered at once. A row that is locked is being
+ * marked already and is skipped.
+ */
+export function markDelivered(sql: Sql): JoiningStore["markDelivered"] {
+  const groups = new Coalescer<Parameters<JoiningStore["markDelivered"]>[0], void>(
+    async (delivered) => {
+      // SQL: with every response to a call without a key, in groups.
+      await sql.query({
+        name: "calls-told",
+        text: `UPDATE idempotency_keys k SET told_at = statement_timestamp() - make_interval(secs => free.ago / 1000)
                FROM (SELECT o.subject_id, o.route, o.key, w.ago FROM idempotency_keys o
                        JOIN unnest($1::text[], $2::text[], $3::text[], $4::float8[]) AS w (subject_id, route, key, ago)
                       USING (subject_id, route, key)
                       WHERE o.implicit AND o.told_at IS NULL FOR UPDATE OF o SKIP LOCKED) AS free
               WHERE k.subject_id = free.subject_id AND k.route = free.route AND k.key = free.key`,
-      values: [
-        told.map(({ ref }) => ref.subjectId),
-        told.map(({ ref }) => ref.route),
-        told.map(({ key }) => key),
-        told.map(({ atMs }) => performance.now() - atMs),
-      ],
-    });
-    return told.map(() => undefined);
-  }, GROUPS);
-  return async (told) => {
-    const { ref, key, atMs } = told;
-    if (ref.call === undefined) return groups.fetch(told);
-    // SQL: one after the other with a cancellation that comes at the same moment.
+        values: [
+          delivered.map(({ ref }) => ref.subjectId),
+          delivered.map(({ ref }) => ref.route),
+          delivered.map(({ key }) => key),
+          delivered.map(({ atMs }) => performance.now() - atMs),
+        ],
+      });
+      return delivered.map(() => undefined);
+    },
+    GROUPS,
+  );
+  return async (delivered) => {
+    const { ref, key, atMs } = delivered;
+    if (ref.call === undefined) return groups.fetch(delivered);
+    // SQL: serialized with a cancellation that arrives at the same moment.
     await sql.query("SELECT purser_call_told($1, $2, $3, $4, $5)", [
       ref.subjectId,
       ref.route,
@@ -54,13 +63,13 @@ export function markDelivered(sql: Sql): JoiningStore["told"] {
   };
 }
 
-/** Stops what is not signed yet, in whichever process, and undoes the mark that it was delivered. */
+/** Stops the call unless it is signed, in whichever process it runs, and removes its delivery mark. */
 export async function cancelCall(sql: Sql, agentId: string, call: string): Promise<void> {
   // SQL: one function under the agent's lock.
   await sql.query("SELECT purser_cancel_call($1, $2)", [agentId, call]);
 }
 
-/** Bytes of answers that are kept to be joined only, of calls without a key. */
+/** The total size of stored responses that are kept only so that an identical call can join them. */
 export async function undeliveredBytes(
   sql: Sql,
   agentId: string,
@@ -77,18 +86,22 @@ export async function undeliveredBytes(
 }
 
 const FORGET_BATCH = 500;
-/** Read again of a row that was marked meanwhile: so it is found by its key, as its place is another one then. */
+/**
+ * The condition is checked again on the row to update, found by its key, because it may have been marked
+ * meanwhile.
+ */
 const isOver = (row: "k" | "o"): string =>
   `${row}.implicit AND ${row}.call IS NULL AND ${row}.told_call IS NULL AND ${row}.response IS NOT NULL
      AND ${row}.updated_at < now() - interval '11 minutes'`;
 
 /**
- * An answer without a key is kept until no call can join it any more: one that was ready before it was
- * delivered may take minutes to be requested. One that was delivered to an MCP client is returned again by its key, like any other.
+ * Deletes responses of calls without a key once no call can join them. One that was ready before it was
+ * delivered may be requested minutes later.
+ * A response delivered to an MCP client can be fetched again by its key, like any other, so it stays.
  */
 export async function forgetDelivered(sql: Sql): Promise<void> {
   for (;;) {
-    // SQL: by batches, of which Prisma knows nothing.
+    // SQL: updates in batches, which Prisma cannot do.
     const { rowCount } = await sql.query(
       `UPDATE idempotency_keys k SET response = NULL
          FROM (SELECT o.subject_id, o.route, o.key FROM idempotency_keys o

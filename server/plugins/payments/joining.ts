@@ -1,7 +1,8 @@
 /**
- * Calls that come without a key (docs/decisions/0025): which earlier one an identical call joins, and when an answer
- * counts as delivered. An answer is delivered when its last byte was written to an open connection, and no cancellation
- * followed. A lost mark makes the next identical call a replay, never a second payment.
+ * Calls without an Idempotency-Key (docs/decisions/0025): which earlier call an identical call joins, and when
+ * a response counts as delivered.
+ * A response is delivered when its last byte was written to an open connection and no cancellation followed. A
+ * lost delivery mark makes the next identical call a replay, never a second payment.
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import { parseExact } from "../../core/exact-json.ts";
@@ -10,25 +11,28 @@ import { inProgress, joinedError, type Answer, type Idempotency } from "./idempo
 import type { Delivered, PaymentKey, PaymentPlan } from "./payment-plan.ts";
 import type { PaymentRow } from "./store.ts";
 
-/** A caller that makes our own call for somebody else and passes the answer on: the MCP server. */
+/**
+ * A caller inside this process that calls our API on behalf of a client and forwards the response: the MCP
+ * server.
+ */
 export interface Intermediary {
-  /** What a cancellation names. */
+  /** The id that a cancellation names. */
   call: string;
   cameAtMs: number;
   isGone: () => boolean;
   isCanceled: () => boolean;
-  /** Set by the call: run when the intermediary's own answer is delivered. */
+  /** Set by the inner call: its response is marked as delivered when the intermediary's own response is. */
   ref?: IdempotencyRef;
-  /** Runs it once the intermediary's own answer has left, or can leave no more. */
+  /** Runs this when the intermediary's own response has been sent, or can no longer be sent. */
   whenSent(run: () => void): void;
 }
 
-/** Names, in a request of this process to itself, for whom it is made. */
+/** Request header that names the intermediary, in a request of this process to itself. */
 export const INTERMEDIARY = "purser-intermediary";
 
 export interface EarlierCall {
   key: string;
-  /** How long ago its answer was delivered; null: not yet. */
+  /** How long ago its response was delivered; null: not yet. */
   deliveredAgoMs: number | null;
   /** It ended just now: its delivery may not be stored yet. */
   isFresh: boolean;
@@ -36,17 +40,17 @@ export interface EarlierCall {
 
 export interface JoiningStore {
   earlier(ref: IdempotencyRef): Promise<EarlierCall | undefined>;
-  told(args: { ref: IdempotencyRef; key: string; atMs: number }): Promise<void>;
+  markDelivered(args: { ref: IdempotencyRef; key: string; atMs: number }): Promise<void>;
 }
 
-/** How long the mark of an answer that another process delivered may take to be visible here. */
+/** Delays while waiting for the delivery mark of another process to become visible. */
 const MARK_PAUSES_MS = [20, 40, 80, 120, 240];
 /**
- * Between an answer's last byte and the mark of another process for it; a client that pays the same again takes longer to
- * read the answer and to send a request.
+ * The time between the last byte of a response and another process's mark for it. A client that pays the same
+ * again needs longer than this to read the response and send a request.
  */
 const TOLERANCE_MS = 20;
-/** A mark of this process is compared with its own clock for so long. */
+/** How long marks of this process are compared by its own clock. */
 const REMEMBERED_MS = 60_000;
 
 export class Joining {
@@ -73,11 +77,11 @@ export class Joining {
         continue;
       }
       if (deliveredAgoMs !== null) {
-        // By another process: at the latest then, however long the database connection took.
-        const toldAtMs =
+        // Delivered by another process: at this time at the latest, however long the database write took.
+        const deliveredAtMs =
           this.#deliveredAtMs.get(row.key) ?? performance.now() - deliveredAgoMs - TOLERANCE_MS;
-        if (toldAtMs > joins.cameAtMs) return row.key;
-        joins.heard = row.key;
+        if (deliveredAtMs > joins.cameAtMs) return row.key;
+        joins.deliveredKey = row.key;
         return undefined;
       }
       const pauseMs = MARK_PAUSES_MS[turn];
@@ -86,44 +90,47 @@ export class Joining {
     }
   }
 
-  /** The answer of this call has gone out whole. */
-  heard(ref: IdempotencyRef): void {
+  /** The whole response of this call has been sent. */
+  noteDelivered(ref: IdempotencyRef): void {
     const key = ref.joins?.answeredBy;
     if (key === undefined) return;
     const atMs = performance.now();
     this.#deliveredAtMs.set(key, atMs);
     const marking = this.#store
-      .told({ ref, key, atMs })
+      .markDelivered({ ref, key, atMs })
       .catch(this.#warn)
       .finally(() => {
         if (this.#marking.get(key) === marking) this.#marking.delete(key);
       });
     this.#marking.set(key, marking);
-    for (const [old, toldAtMs] of this.#deliveredAtMs) {
-      if (atMs - toldAtMs < REMEMBERED_MS) break;
+    for (const [old, deliveredAtMs] of this.#deliveredAtMs) {
+      if (atMs - deliveredAtMs < REMEMBERED_MS) break;
       this.#deliveredAtMs.delete(old);
     }
   }
 
-  /** What is under way, before the connections close. */
+  /** Waits for marks that are being stored, before the connections close. */
   async end(): Promise<void> {
     await Promise.all(this.#marking.values());
   }
 }
 
-/** How often a call looks whether the one it joined has ended: ever more rarely. */
+/** How often a call checks whether the one it joined has ended; the delay grows. */
 const FIRST_LOOK_MS = 60;
 const LAST_LOOK_MS = 1_000;
 
 interface EarlierCallDeps {
-  idempotency: Pick<Idempotency, "look" | "replay" | "responseOf">;
+  idempotency: Pick<Idempotency, "currentRow" | "replay" | "responseOf">;
   store: { find(key: PaymentKey): Promise<PaymentRow | undefined> };
-  /** Releases what a dead process reserved and did not sign. */
+  /** Releases a reservation that a dead process did not sign. */
   voidAbandoned(key: PaymentKey): Promise<boolean>;
-  tell(key: PaymentKey, order: PaymentPlan, delivered: Delivered): Promise<Answer>;
+  finish(key: PaymentKey, plan: PaymentPlan, delivered: Delivered): Promise<Answer>;
 }
 
-/** Waits for the end of an earlier call and returns it. Undefined: it moved nothing, so it does not answer this call. */
+/**
+ * Waits for the end of an earlier call and returns its response. Undefined: it moved nothing, so this call must
+ * pay itself.
+ */
 export async function awaitEarlierCall(
   deps: EarlierCallDeps,
   call: { held: IdempotencyRef; joins: JoiningCall; prepare: () => Promise<PaymentPlan> },
@@ -131,7 +138,7 @@ export async function awaitEarlierCall(
   const { idempotency, store } = deps;
   const { held, joins, prepare } = call;
   for (let pauseMs = FIRST_LOOK_MS; ; pauseMs = Math.min(pauseMs * 1.5, LAST_LOOK_MS)) {
-    const row = await idempotency.look(held);
+    const row = await idempotency.currentRow(held);
     if (!row || row.paymentId === null) return undefined;
     const key = { agentId: held.subjectId, paymentId: row.paymentId };
     const payment = await store.find(key);
@@ -142,13 +149,13 @@ export async function awaitEarlierCall(
       joins.answeredBy = held.key;
       return joined(() => idempotency.replay(statusCode, response, row.paymentId));
     }
-    const order = await prepare();
-    if (order.isOver(payment) && payment.status === "reserved") {
-      // Else another call has released it, or it was signed after all: the next check shows which.
+    const plan = await prepare();
+    if (plan.isOver(payment) && payment.status === "reserved") {
+      // Otherwise another call has released it, or it was signed after all: the next check shows which.
       if (await deps.voidAbandoned(key)) return undefined;
-    } else if (order.isOver(payment)) {
+    } else if (plan.isOver(payment)) {
       const response = await idempotency.responseOf(held, row);
-      const delivered = await order.resume(
+      const delivered = await plan.resume(
         payment,
         response === null ? undefined : parseExact(response),
         held,
@@ -156,16 +163,16 @@ export async function awaitEarlierCall(
       const isVoid = async () => (await store.find(key))?.status === "voided";
       if (delivered.kind === "failed" && (await isVoid())) return undefined;
       if (delivered.kind !== "unknown") joins.answeredBy = held.key;
-      return joined(() => deps.tell(key, order, delivered));
+      return joined(() => deps.finish(key, plan, delivered));
     }
     if (joins.isGone()) throw inProgress(row.paymentId);
     await sleep(pauseMs);
   }
 }
 
-async function joined(tell: () => Answer | Promise<Answer>): Promise<Answer> {
+async function joined(answerOf: () => Answer | Promise<Answer>): Promise<Answer> {
   try {
-    return { ...(await tell()), joined: true };
+    return { ...(await answerOf()), joined: true };
   } catch (error) {
     throw joinedError(error);
   }

@@ -1,4 +1,7 @@
-/** What an owner sees of all its agents, and an agent of itself: totals, time series, limits, what is left. */
+/**
+ * An owner's overview of all its agents, and an agent's view of itself: totals, time series, limits and
+ * balances.
+ */
 import { getAddress, type Address } from "viem";
 import { formatAtomic } from "../../core/money.ts";
 import {
@@ -33,7 +36,7 @@ interface OverviewDeps {
   balances: ReadAllBalances;
   ledger(ownerId: string): Promise<Overview["ledger"]>;
   gas(ownerId: string): Promise<Overview["gas"]>;
-  /** Configured ones, in their order. */
+  /** The configured networks, in their order. */
   networks: readonly string[];
 }
 
@@ -80,7 +83,7 @@ export async function readOverview(
   };
 }
 
-/** A sum that lacks a part would be a wrong sum. */
+/** Undefined if any part is unknown, because an incomplete sum would be wrong. */
 const sumOf = (parts: readonly (bigint | undefined)[]): bigint | undefined =>
   parts.reduce<bigint | undefined>(
     (total, part) => (total === undefined || part === undefined ? undefined : total + part),
@@ -102,7 +105,7 @@ export interface OverviewAgent {
   isArchived: boolean;
 }
 
-/** Archived ones too: what they spent today was spent. */
+/** Includes archived agents: what they spent today still counts. */
 export async function overviewAgents(
   db: Db,
   args: { ownerId: string; agentId: string | undefined },
@@ -128,13 +131,13 @@ interface BucketRow {
   blocked: number;
 }
 
-/** Buckets of one size up to now, gaps filled with zeros, oldest first. */
+/** Buckets of equal length up to now, gaps filled with zeros, oldest first. */
 export async function paymentBuckets(
   db: Db,
   args: { agentIds: readonly string[]; unit: "hour" | "day"; buckets: number },
 ): Promise<BucketRow[]> {
   const { agentIds, unit, buckets } = args;
-  // SQL: sums per bucket of time with the gaps filled; Prisma groups by columns only.
+  // SQL: sums per time bucket with gaps filled; Prisma only groups by columns.
   const rows = await db.$queryRaw<(Omit<BucketRow, "spentAtomic"> & { spent: Prisma.Decimal })[]>`
     WITH bounds AS (
       SELECT date_trunc(${unit}, now(), 'UTC') AS newest, ('1 ' || ${unit})::interval AS step),
@@ -165,7 +168,7 @@ export async function blockedLastDay(db: Db, agentIds: readonly string[]): Promi
   return _count + (_sum.repeats ?? 0);
 }
 
-/** `GET /api/agents/me`: an agent's own view of its wallet, rules and key. */
+/** `GET /api/agents/me`: an agent's view of its wallet, limits and key. */
 
 export function presentSelf(
   row: SelfRow,
@@ -225,7 +228,7 @@ interface SelfRow {
   keyExpiresAt: Date | null;
 }
 
-/** An agent together with the key of the request. */
+/** The agent with the API key of the request. */
 export async function findSelf(
   db: Db,
   args: { agentId: string; apiKeyId: string },

@@ -1,7 +1,9 @@
 /**
- * The one flow of money out of a wallet, the same for a spend, a fetch and a withdrawal: look the
- * idempotency key up; an answered one is returned again, a running one is resumed by its payment's state, a new one is reserved,
- * signed and submitted; then it is delivered, and the answer kept.
+ * The common flow of money out of a wallet, for spends, fetches and withdrawals:
+ * - looks up the idempotency key: a stored response is replayed, a running request is resumed by the state of
+ *   its payment;
+ * - a new request is reserved, signed, submitted and delivered;
+ * - the response is stored with the key.
  */
 import type { Hex } from "viem";
 import { ApiError } from "../../errors.ts";
@@ -22,16 +24,16 @@ import { awaitEarlierCall, type Joining } from "./joining.ts";
 import type { Delivered, PaymentKey, PaymentPlan, Reservation, Settled } from "./payment-plan.ts";
 import type { PaymentRow } from "./store.ts";
 
-/** The points between the steps at which a crash test kills the process. */
+/** The points between the steps at which a crash test stops the process. */
 export type SigningFault = "reserved" | "signed" | "accepted";
 
 export interface PayFlowDeps {
   settlement: Pick<Settlement, "wait">;
   idempotency: Idempotency;
   joining: Pick<Joining, "earlier">;
-  /** Persists the signature and makes the payment submitted, in a transaction of its own or of a group. */
+  /** Stores the signature and marks the payment submitted, in its own transaction or a group's. */
   accept(request: SettlementRequest): Promise<{ created: boolean }>;
-  /** What takes the money out of the wallet by an allowance has one that is enough, before it is signed for. */
+  /** Ensures before signing that the contract which takes the money has a sufficient token allowance. */
   allow(payment: { agentId: string; authorization: Authorization; cover: Cover }): Promise<void>;
   sign(agentId: string, authorization: Authorization, cover: Cover): Promise<Hex>;
   isReservationGone(error: unknown): boolean;
@@ -41,17 +43,17 @@ export interface PayFlowDeps {
     voidUnsigned(args: PaymentKey & { code: string; detail: string }): Promise<boolean>;
     staleReservations(args: { olderThanSeconds: number; limit: number }): Promise<PaymentKey[]>;
   };
-  /** How long an outcome on chain is waited for. */
+  /** How long a request waits for the outcome on chain. */
   settleWaitMs: number;
-  /** Does nothing in service. */
+  /** Does nothing in production. */
   fault(point: SigningFault): Promise<void>;
   log: Record<"error" | "warn", (fields: object, message: string) => void>;
 }
 
-/** A request that has run this much longer than its longest wait is one whose process died. */
+/** A request that runs this much longer than its longest wait has lost its process. */
 const ABANDONED_AFTER_MS = 15_000;
 const SWEEP_BATCH = 200;
-/** In the engine's hands, or beyond. */
+/** Statuses of payments that the engine has accepted. */
 const WAS_SUBMITTED: ReadonlySet<PaymentRow["status"]> = new Set([
   "submitted",
   "unknown",
@@ -74,12 +76,21 @@ export class PayFlow {
     this.#deps = deps;
   }
 
-  /** What a request that waits for its payment's proof has received; a later one with its key begins there. */
-  note(idempotency: IdempotencyRef | undefined, heard: Record<string, unknown>): Promise<void> {
-    return this.#deps.idempotency.note(idempotency, heard);
+  /**
+   * Stores what a request received while it waits for proof of its payment; a later request with its key
+   * continues from there.
+   */
+  note(
+    idempotency: IdempotencyRef | undefined,
+    storedNote: Record<string, unknown>,
+  ): Promise<void> {
+    return this.#deps.idempotency.note(idempotency, storedNote);
   }
 
-  /** `prepare` runs only if there is no answer yet: one that exists is returned even while the chain is down. */
+  /**
+   * `prepare` runs only if there is no stored response, so a stored one is returned even while the chain is
+   * unavailable.
+   */
   async run(
     idempotency: IdempotencyRef | undefined,
     prepare: () => Promise<PaymentPlan>,
@@ -87,24 +98,24 @@ export class PayFlow {
     if (idempotency?.joins) return this.#joinOrPay(idempotency, idempotency.joins, prepare);
     const found = await this.#deps.idempotency.lookup(idempotency);
     if (found.kind === "answered") return found.answer;
-    const order = await prepare();
+    const plan = await prepare();
     if (found.kind === "free") {
-      if (!order.returnFreeResponse) throw notKept(found.freeAnswer);
-      const body = await order.returnFreeResponse(found.freeAnswer);
+      if (!plan.returnFreeResponse) throw notKept(found.freeAnswer);
+      const body = await plan.returnFreeResponse(found.freeAnswer);
       return { statusCode: 200, body, replayed: false };
     }
     if (found.kind === "running") {
-      const payment = await this.#takeOver(order, found, idempotency);
+      const payment = await this.#takeOver(plan, found, idempotency);
       if (payment) {
-        const key = { agentId: order.agentId, paymentId: payment.id };
-        const delivered = await order.resume(payment, found.heard, idempotency);
-        return this.#finish(key, idempotency, delivered, { replayed: true, order });
+        const key = { agentId: plan.agentId, paymentId: payment.id };
+        const delivered = await plan.resume(payment, found.storedNote, idempotency);
+        return this.#finish(key, idempotency, delivered, { replayed: true, plan });
       }
     }
-    return this.#pay(order, idempotency);
+    return this.#pay(plan, idempotency);
   }
 
-  /** Without a key: joins an earlier call whose answer was not delivered, or pays. */
+  /** For a call without a key: joins an earlier call whose response was not delivered, or pays. */
   async #joinOrPay(
     ref: IdempotencyRef,
     joins: JoiningCall,
@@ -118,7 +129,7 @@ export class PayFlow {
         try {
           return await this.#pay(await prepareOnce(), ref);
         } catch (error) {
-          // An identical call has reserved meanwhile: that one is joined.
+          // An identical call has reserved meanwhile: join that one.
           if (!(error instanceof ApiError) || error.code !== "idempotency_in_progress") throw error;
         }
         continue;
@@ -129,8 +140,8 @@ export class PayFlow {
           idempotency: this.#deps.idempotency,
           store: this.#deps.store,
           voidAbandoned: (key) => this.#voidAbandoned(key),
-          tell: (key, order, delivered) =>
-            this.#finish(key, held, delivered, { replayed: true, order }),
+          finish: (key, plan, delivered) =>
+            this.#finish(key, held, delivered, { replayed: true, plan }),
         },
         { held, joins, prepare: prepareOnce },
       );
@@ -138,24 +149,24 @@ export class PayFlow {
     }
   }
 
-  async #pay(order: PaymentPlan, idempotency: IdempotencyRef | undefined): Promise<Answer> {
+  async #pay(plan: PaymentPlan, idempotency: IdempotencyRef | undefined): Promise<Answer> {
     if (idempotency?.isCanceled?.()) throw canceled();
-    const reserved = await this.#reserve(order, idempotency);
+    const reserved = await this.#reserve(plan, idempotency);
     switch (reserved.kind) {
       case "reserved": {
-        const signed = await this.#signAndSubmit(order, reserved, idempotency);
-        const key = { agentId: order.agentId, paymentId: reserved.paymentId };
+        const signed = await this.#signAndSubmit(plan, reserved, idempotency);
+        const key = { agentId: plan.agentId, paymentId: reserved.paymentId };
         const delivered = await reserved.deliver(signed);
-        return this.#finish(key, idempotency, delivered, { replayed: false, order });
+        return this.#finish(key, idempotency, delivered, { replayed: false, plan });
       }
-      case "unpaid": {
+      case "free": {
         const { body, freeAnswer } = reserved;
-        const isClaimed = order.isSentOnce !== undefined;
+        const isClaimed = plan.isSentOnce !== undefined;
         return this.#deps.idempotency.keepFreeResponse(idempotency, body, freeAnswer, isClaimed);
       }
-      case "told":
+      case "free_not_stored":
         return { statusCode: 200, body: reserved.body, replayed: false };
-      case "asked":
+      case "approval_requested":
         return { statusCode: 202, body: reserved.body, replayed: false };
       case "denied":
         throw reserved.error;
@@ -175,16 +186,18 @@ export class PayFlow {
     }
   }
 
-  /** For a payment our engine relays: waits for its proof. Without one in time it is unknown, never failed. */
+  /**
+   * Waits for the proof of a payment that our engine relays. Without proof in time it is unknown, never failed.
+   */
   async settled(
     paymentId: string,
-    tell: (proof: Settled) => Record<string, unknown> | Promise<Record<string, unknown>>,
+    bodyOf: (proof: Settled) => Record<string, unknown> | Promise<Record<string, unknown>>,
   ): Promise<Delivered> {
     const outcome = await this.#deps.settlement.wait(paymentId, this.#deps.settleWaitMs);
     const txHash = outcome.txHash ?? null;
     switch (outcome.status) {
       case "settled":
-        return { kind: "done", body: await tell(outcome) };
+        return { kind: "done", body: await bodyOf(outcome) };
       case "pending":
         return {
           kind: "unknown",
@@ -201,13 +214,16 @@ export class PayFlow {
     }
   }
 
-  /** The same for a payment our engine relays: it is over when it is decided, or when its process has died. */
+  /** For a payment that our engine relays: true when its outcome is decided or its process has died. */
   isDecided(payment: Pick<PaymentRow, "status" | "ageSeconds">): boolean {
     const isOpen = payment.status === "reserved" || payment.status === "submitted";
     return !isOpen || payment.ageSeconds * 1000 > this.#deps.settleWaitMs + ABANDONED_AFTER_MS;
   }
 
-  /** Releases reservations whose process died before it signed. A late signer then fails cleanly. */
+  /**
+   * Releases reservations whose process died before it signed. If it signs later after all, its submission
+   * fails cleanly.
+   */
   async sweepUnsigned(options: { olderThanSeconds: number }): Promise<number> {
     let released = 0;
     for (;;) {
@@ -221,21 +237,19 @@ export class PayFlow {
     return released;
   }
 
-  async #reserve(
-    order: PaymentPlan,
-    idempotency: IdempotencyRef | undefined,
-  ): Promise<Reservation> {
-    const { isSentOnce } = order;
-    // Without a key of the caller's there is none to take: an identical call joins this one only once it has reserved.
-    if (!isSentOnce || idempotency === undefined || idempotency.joins) return order.reserve();
+  async #reserve(plan: PaymentPlan, idempotency: IdempotencyRef | undefined): Promise<Reservation> {
+    const { isSentOnce } = plan;
+    // Generated keys are not claimed: an identical call joins this one only after it has reserved.
+    if (!isSentOnce || idempotency === undefined || idempotency.joins) return plan.reserve();
     if (!(await this.#deps.idempotency.claim(idempotency))) throw inProgress(null);
     try {
-      return await order.reserve();
+      return await plan.reserve();
     } catch (error) {
-      // Of a fault nobody knows how far it came: the key stays taken, and is lost after a while.
+      // After an unexpected error it is unknown how far the request came: the key stays claimed, and is treated
+      // as lost after a while.
       if (error instanceof ApiError)
         await (isSentOnce.mayHaveActed(error)
-          ? // A stored answer never asks to be repeated: that would hear the same again.
+          ? // A stored response must not ask for a retry, which would return the same response.
             this.#deps.idempotency.keepError(
               idempotency,
               error.status === 429 ? answerLost() : error,
@@ -245,31 +259,32 @@ export class PayFlow {
     }
   }
 
-  /** Before a payment is reserved, which takes the key itself. */
+  /** Called before a payment is reserved; reserving claims the key itself. */
   release(idempotency: IdempotencyRef | undefined): Promise<void> {
     return this.#deps.idempotency.release(idempotency);
   }
 
   /**
-   * The key has no answer yet: its request runs elsewhere, died, or ended as unknown. The state of its
-   * payment decides; there is never a second one. Undefined: nothing was signed, and the key is free again.
+   * The key has no response yet: its request runs elsewhere, died, or ended as unknown. The state of its
+   * payment decides; there is never a second payment. Undefined: nothing was signed, and the key is free again.
    */
   async #takeOver(
-    order: PaymentPlan,
+    plan: PaymentPlan,
     { paymentId, ageSeconds }: { paymentId: string | null; ageSeconds: number },
     idempotency: IdempotencyRef | undefined,
   ): Promise<PaymentRow | undefined> {
-    if (paymentId === null && order.isSentOnce)
-      throw ageSeconds * 1000 > order.isSentOnce.longestMs ? answerLost() : inProgress(null);
+    if (paymentId === null && plan.isSentOnce)
+      throw ageSeconds * 1000 > plan.isSentOnce.longestMs ? answerLost() : inProgress(null);
     if (paymentId === null) {
-      // Nothing was to be paid, and the process died before it stored the answer.
+      // Nothing was to be paid, and the process died before it stored the response.
       await this.#deps.idempotency.release(idempotency);
       return undefined;
     }
-    const key = { agentId: order.agentId, paymentId };
+    const key = { agentId: plan.agentId, paymentId };
     const payment = await this.#deps.store.find(key);
-    if (!payment || !order.isOver(payment)) throw inProgress(paymentId);
-    // Another request with this key released it after this one read the key: the next to reserve has the key.
+    if (!payment || !plan.isOver(payment)) throw inProgress(paymentId);
+    // Another request with this key released it after this one read the key: whichever reserves next gets the
+    // key.
     if (payment.status === "voided" && payment.failureCode === NEVER_SIGNED.code) return undefined;
     if (payment.status !== "reserved") return payment;
     // Another request released it, or it was signed after all: the next request sees which.
@@ -282,8 +297,8 @@ export class PayFlow {
   }
 
   /**
-   * From a reservation to a signature in the engine's hands. One statement persists the signature and
-   * makes the payment submitted, and fails if the reservation is gone: until then nothing leaves us.
+   * Takes a reservation to a signature that the engine has accepted. One statement stores the signature and
+   * marks the payment submitted, and fails if the reservation is gone: until then the signature is not used.
    */
   async #signAndSubmit(
     { agentId, kind, relay }: PaymentPlan,
@@ -311,7 +326,7 @@ export class PayFlow {
           detail: "The reservation expired before the payment was signed. Nothing was paid. Retry.",
           cause: error,
         });
-      // Only the answer may have been lost, of a payment that is submitted: the row decides.
+      // The payment may be submitted and only the database response lost: the row decides.
       const released = await this.#release({ agentId, paymentId }, whyNotSigned(error));
       if (released === true || signed === undefined) throw error;
       const payment = await this.#deps.store.find({ agentId, paymentId }).catch(() => undefined);
@@ -324,13 +339,13 @@ export class PayFlow {
     }
   }
 
-  /** A cancellation, perhaps at another process, has released what was reserved. */
+  /** A cancellation, possibly in another process, has released the reservation. */
   async #isCanceled(key: PaymentKey): Promise<boolean> {
     const payment = await this.#deps.store.find(key).catch(() => undefined);
     return payment?.failureCode === "call_canceled";
   }
 
-  /** Undefined where that could not be done now: the sweep will try again. */
+  /** Undefined when it could not be released now: the sweep tries again. */
   async #release(key: PaymentKey, detail: string): Promise<boolean | undefined> {
     try {
       return await this.#deps.store.voidUnsigned({ ...key, code: NEVER_SIGNED.code, detail });
@@ -344,17 +359,17 @@ export class PayFlow {
     key: PaymentKey,
     idempotency: IdempotencyRef | undefined,
     delivered: Delivered,
-    { replayed, order }: { replayed: boolean; order: PaymentPlan },
+    { replayed, plan }: { replayed: boolean; plan: PaymentPlan },
   ): Promise<Answer> {
-    // What our engine relays is returned again from the ledger; no answer is kept for callers without a key.
-    const kept = idempotency?.joins && order.relay ? undefined : idempotency;
+    // What our engine relays is returned from the ledger, so no response is stored for calls without a key.
+    const kept = idempotency?.joins && plan.relay ? undefined : idempotency;
     const joins = idempotency?.joins;
     if (delivered.kind === "done") {
       const answer: Answer = { statusCode: 200, body: delivered.body, replayed };
-      const told = await this.#deps.idempotency.keep(kept, answer);
+      const storedAnswer = await this.#deps.idempotency.keep(kept, answer);
       await delivered.afterwards?.();
       if (joins) joins.answeredBy = idempotency.key;
-      return told;
+      return storedAnswer;
     }
     const { kind, error } = delivered;
     if (kind === "failed") await this.#deps.idempotency.keepError(kept, error);

@@ -1,4 +1,4 @@
-/** What agents pay with, and where agents and owners read what was paid. */
+/** Routes for agents to pay, and for agents and owners to read payments. */
 import { Readable } from "node:stream";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { ApprovalRequired } from "../../schemas/approvals.ts";
@@ -15,7 +15,7 @@ import {
 } from "../../schemas/payments.ts";
 import { ownAgent } from "../agents/change.ts";
 import { refuseField } from "../agents/rules.ts";
-import { askedApproval } from "./agent-payments.ts";
+import { approvalRequestOf } from "./agent-payments.ts";
 import { readSpend } from "./spend-request.ts";
 
 const SPEND = "POST /api/agents/spend";
@@ -61,7 +61,7 @@ const spending: FastifyPluginAsyncTypebox = async (app) => {
       const order = readSpend(body, { walletAddress, network });
       const answer = await app.spend.run({
         ...order,
-        ...askedApproval(body),
+        ...approvalRequestOf(body),
         payer: { id: agent.id, walletAddress: agent.walletAddress, apiKeyId: agent.apiKeyId },
         requestId: request.id,
         idempotency,
@@ -147,7 +147,7 @@ const forOwners: FastifyPluginAsyncTypebox = async (app) => {
       reply.headers({ "cache-control": "no-store", vary: "accept" });
       if (!/\btext\/csv\b/.test(request.headers.accept ?? ""))
         return app.paymentHistory.page(agent.id, query);
-      // The first chunk is read before the status goes out: a refused filter is still an error.
+      // The first chunk is read before the status is sent, so an invalid filter still returns an error.
       const lines = app.paymentHistory.csv(agent.id, query);
       const first = await lines.next();
       return reply

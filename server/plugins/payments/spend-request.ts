@@ -1,4 +1,4 @@
-/** What an agent or an owner wrote to pay somebody, read or refused by the field that is wrong. */
+/** Validates the fields of a payment to an address, from an agent or an owner. */
 import type { Address } from "viem";
 import { parseAddress } from "../../core/foreign-text.ts";
 import { parsePayable } from "../../core/money.ts";
@@ -9,7 +9,7 @@ import type { PayRequest } from "./agent-payments.ts";
 
 export { MAX_VALID_SECONDS, type WalletBalance } from "./agent-payments.ts";
 
-/** Reads an agent's request, or throws which field is wrong and why. */
+/** Reads an agent's spend request, or throws an error that names the invalid field. */
 export function readSpend(
   body: SpendRequest,
   wallet: { walletAddress: Address; network: NetworkFacts },
@@ -30,7 +30,7 @@ export function readSpend(
   };
 }
 
-/** An address that can be paid: not nobody's, not the token's, not the payer's own. */
+/** Reads a payee address: not the zero address, not the token contract, not the paying wallet. */
 export function readPayee(
   text: string,
   path: string,

@@ -1,4 +1,4 @@
-/** Reads of the ledger, for lists, single payments and the answers of finished requests. */
+/** Reads payments from the ledger: lists, single payments, and the results of finished requests. */
 import type { Address, Hex } from "viem";
 import type { PageRequest, Place } from "../../core/paging.ts";
 import {
@@ -26,12 +26,12 @@ export interface PaymentRow extends Place {
   asset: Address;
   counterparty: Address | null;
   amountAtomic: bigint;
-  /** What was signed, where less may be charged. */
+  /** The signed maximum, where less may be charged. */
   maximumAtomic: bigint | null;
   memo: string | null;
   requestId: string | null;
   apiKey: { id: string; label: string; prefix: string; last4: string } | null;
-  /** How often the same was refused again. */
+  /** How often the same request was refused again. */
   repeats: number;
   denialCode: string | null;
   policy: StoredSnapshot | null;
@@ -51,7 +51,7 @@ export interface PaymentRow extends Place {
   createdAt: Date;
   updatedAt: Date;
   settledAt: Date | null;
-  /** On the database clock. */
+  /** By the database clock. */
   ageSeconds: number;
 }
 
@@ -59,13 +59,13 @@ export interface PaymentFilter {
   agentId: string;
   statuses?: readonly string[];
   kinds?: readonly string[];
-  /** Inclusive and exclusive. */
+  /** `from` is inclusive, `to` is exclusive. */
   from?: Date;
   to?: Date;
   page: PageRequest;
 }
 
-/** Newest first; one row more than the page, to know whether there is another. */
+/** Newest first. Returns one row more than the page, to show whether there is another page. */
 export async function listPayments(db: Db, filter: PaymentFilter): Promise<PaymentRow[]> {
   const { agentId, statuses, kinds, from, to } = filter;
   const within: Prisma.PaymentWhereInput = {
@@ -83,7 +83,7 @@ export async function listPayments(db: Db, filter: PaymentFilter): Promise<Payme
   return withNames(db, stored);
 }
 
-/** Payments named by (agent, id) pairs, for a batch of events. */
+/** Payments by (agent, id) pairs, for a batch of events. */
 export async function findPayments(
   db: Db,
   keys: readonly { agentId: string; paymentId: string }[],
@@ -96,7 +96,7 @@ export async function findPayments(
 
 type Stored = Prisma.PaymentGetPayload<object>;
 
-/** Beside each payment: its owner's agent, and the key that requested it (a key is no foreign key of a payment). */
+/** Adds each payment's agent and API key (payments have no foreign key to API keys). */
 async function withNames(db: Db, payments: readonly Stored[]): Promise<PaymentRow[]> {
   if (payments.length === 0) return [];
   const ids = (list: readonly (string | null)[]) => ({
@@ -133,7 +133,7 @@ async function withNames(db: Db, payments: readonly Stored[]): Promise<PaymentRo
   });
 }
 
-/** Columns whose text or JSON is of a narrower type, which the table's constraints hold. */
+/** Columns with a narrower type than Prisma's, which the table's constraints guarantee. */
 type StoredAsText = "kind" | "status" | "asset" | "counterparty" | "policy" | "nonce" | "txHash";
 
 const ONE_PAYMENT = {
@@ -160,7 +160,7 @@ export async function findPayment(
   sql: Sql,
   key: { agentId: string; paymentId: string },
 ): Promise<PaymentRow | undefined> {
-  // SQL: the answer of every spend; prepared, one round trip with the names beside it instead of four.
+  // SQL: read by every spend; prepared, with the names in one round trip instead of four.
   const { rows } = await sql.query<PaymentRow>({
     ...ONE_PAYMENT,
     values: [key.agentId, key.paymentId],

@@ -1,4 +1,7 @@
-/** Gives signed payments that are ready at the same moment to the engine in one transaction: agents' and third parties'. */
+/**
+ * Accepts signed payments that arrive at the same moment in one database transaction: agents' and third
+ * parties'.
+ */
 import { setTimeout as sleep } from "node:timers/promises";
 import type { SettlementKey } from "../../core/authorization.ts";
 import { Coalescer } from "../../core/shared-answers.ts";
@@ -9,7 +12,7 @@ import { gasRefusals } from "./gas-store.ts";
 import { newRow, recordColumns, toRow, type SettlementRecord } from "./store.ts";
 import type { Accepted, SettlementRequest, SettlementRow } from "./types.ts";
 
-/** Neither our own row nor anybody's was found after a lost answer: the row may still appear. */
+/** The database response was lost, and no row was found afterwards: the row may still appear. */
 export class AcceptanceUnknown extends Error {
   override name = "AcceptanceUnknown";
   readonly id: string;
@@ -21,23 +24,27 @@ export class AcceptanceUnknown extends Error {
 }
 
 export interface Accepting {
-  /** Answers in the order of its requests, all or nothing. */
+  /** Returns results in the order of the requests. All are accepted, or none. */
   acceptAll(requests: SettlementRequest[]): Promise<Accepted[]>;
   find(key: SettlementKey): Promise<SettlementRow | undefined>;
 }
 
-/** As many as share a transaction: the first of a burst are on their way while the last are written. */
+/**
+ * A group fills one transaction: the first payments of a burst are sent while the last are still being written.
+ */
 const GROUPS = { maxBatch: MAX_BATCH, maxInFlight: 2 };
-/** After a lost answer, the statement may still be running. */
+/** After a lost response, the statement may still be running. */
 const LOOK_AFTER_MS = [0, 500, 1_500];
 
 type Accept = (request: SettlementRequest) => Promise<Accepted>;
 
-/** No fault of one is another's: each gets the answer it would have got alone. */
+/**
+ * Groups concurrent requests. Each gets the result it would have got alone, whatever happens to the others.
+ */
 export function acceptInGroups(accepting: Accepting): Accept {
   const groups = new Coalescer<SettlementRequest, PromiseSettledResult<Accepted>>(
     async (requests) => {
-      // By nonce everywhere, so that replicas which hold the same payments cannot block each other.
+      // Sorted by nonce in every replica, so that replicas with the same payments cannot deadlock.
       const sorted = [...requests].sort((one, other) => compare(nonceOf(one), nonceOf(other)));
       const results = await acceptGroup(accepting, sorted);
       const byRequest = new Map(sorted.map((request, index) => [request, results[index]]));
@@ -46,7 +53,7 @@ export function acceptInGroups(accepting: Accepting): Accept {
     GROUPS,
   );
   return async (request) => {
-    // The trace of the caller: its group runs in the name of one of them.
+    // Keep the caller's own trace: the group runs in the trace of one of its callers.
     const traceparent = currentTraceparent();
     const result = await traced("settlement.persist", { "purser.payment_id": request.id }, () =>
       groups.fetch(traceparent === null ? request : Object.assign({}, request, { traceparent })),
@@ -68,7 +75,8 @@ async function acceptGroup(
     }));
   } catch (error) {
     const [only] = requests;
-    // What the budgets have no gas for is refused by name, and the rest goes on together: a batch shrinks.
+    // Payments without gas budget are named in the error; the rest is retried together, so the group shrinks
+    // each time.
     const refused = gasRefusals(error);
     if (refused.size > 0) {
       const rest = requests.filter(({ id }) => !refused.has(id));
@@ -78,7 +86,7 @@ async function acceptGroup(
         ({ id }) => byId.get(id) ?? { status: "rejected", reason: refused.get(id) ?? error },
       );
     }
-    // One that is refused takes its group back with it, certainly: then each goes by itself.
+    // One rejected payment rolls back its whole group, so each is retried alone.
     if (wasRolledBack(error) && requests.length > 1)
       return (
         await Promise.all(requests.map((request) => acceptGroup(accepting, [request])))
@@ -88,7 +96,7 @@ async function acceptGroup(
   }
 }
 
-/** Reads the rows after an answer was lost. The statement is not repeated: that could be a second time. */
+/** Reads the rows after a lost response. The statement is not repeated, because it could then run twice. */
 async function lookFor(
   accepting: Accepting,
   request: SettlementRequest,
@@ -102,7 +110,7 @@ async function lookFor(
   throw new AcceptanceUnknown(request.id, cause);
 }
 
-/** A row with our id is ours, whichever of our attempts wrote it. */
+/** A row with our id was created by this request, whichever attempt wrote it. */
 const asOwn = (request: SettlementRequest, accepted: Accepted): Accepted => ({
   ...accepted,
   created: accepted.created || accepted.settlement.id === request.id,
@@ -112,8 +120,10 @@ const nonceOf = (request: SettlementRequest): string => request.authorization.no
 const compare = (one: string, other: string): number => (one < other ? -1 : Number(one > other));
 
 /**
- * A watched row is attached only by the very same authorization: same payee, value and window. Of a maximum nothing has
- * been charged while it is watched: then its value becomes what is.
+ * Accepts one settlement. A row that was only watched is attached only to the same authorization: same payee,
+ * value and time window.
+ * With a signed maximum (upto), a watched row holds the maximum; attaching replaces it with the amount to
+ * charge.
  */
 const ACCEPT = `
   WITH inserted AS (
@@ -163,11 +173,11 @@ export async function acceptSettlement(sql: Sql, request: SettlementRequest): Pr
     request.traceparent ?? null,
     blockText(request.rehearsedBlock),
   ];
-  // A rival's row that was committed after this statement began conflicts but is not visible to it, and a row that a
-  // rival attached meanwhile is read as it was before: the next statement sees both.
+  // A row that another transaction committed after this statement began conflicts but is not visible, and a row
+  // attached meanwhile is read in its old state. The next statement sees both.
   for (let attempt = 0; attempt < 3; attempt += 1) {
     const { rows } = await sql.query<SettlementRecord & Omit<Accepted, "settlement">>({
-      // Prepared once per connection: planning it costs more than running it.
+      // Prepared once per connection: planning costs more than running it.
       name: "settlement-accept",
       text: ACCEPT,
       values,
@@ -180,9 +190,9 @@ export async function acceptSettlement(sql: Sql, request: SettlementRequest): Pr
   throw new Error("a settlement conflicts with one that cannot be read");
 }
 
-/** Many settlements accepted by one statement, with the very same outcome for each as if it came alone. */
+/** Accepts many settlements in one statement, each with the same result as if it came alone. */
 
-/** Rows go in by the order of the arrays, so that groups with the same rows do not lock crosswise. */
+/** Rows are inserted in the order of the arrays, so that groups with the same rows do not deadlock. */
 const ACCEPT_TOGETHER = {
   name: "settlement-accept-together",
   text: `
@@ -203,8 +213,9 @@ const ACCEPT_TOGETHER = {
 };
 
 /**
- * Answers in the order of the requests. What is not simply new (known, a watched row to attach, a rival's row that is
- * not visible yet, the same authorization twice) is accepted by itself, after the rest.
+ * Returns results in the order of the requests. A request that is not simply new (known, a watched row to
+ * attach, a row of another transaction that is not visible yet, the same authorization twice) is accepted
+ * alone, after the rest.
  */
 export async function acceptSettlements(
   sql: Sql,
@@ -256,7 +267,7 @@ function columns(requests: readonly SettlementRequest[]): unknown[][] {
     of(({ callerKeyHash }) => callerKeyHash ?? null),
     of(({ bodyHash }) => bodyHash ?? null),
     of(({ acceptedBlock }) => blockText(acceptedBlock)),
-    // Arrays of arrays must all be of one length: each goes as the text of one.
+    // Postgres arrays of arrays must have equal lengths, so each inner array is passed as text.
     of(({ gas }) => `{${(gas?.accounts ?? []).map((account) => `"${account}"`).join(",")}}`),
     of(({ gas }) => String(gas?.hold ?? 0n)),
     of(({ authorization: { terms } }) => (terms ? JSON.stringify(terms) : null)),

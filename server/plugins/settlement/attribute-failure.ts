@@ -1,4 +1,7 @@
-/** Which payment caused a failure in a mined transaction: which is sent alone next time, and which payer for a day. */
+/**
+ * Decides which payment caused a failure in a mined transaction. That payment is sent alone next time, and its
+ * payer is not batched for a day.
+ */
 import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
 import type { RpcReceipt } from "../../infra/chain/contracts.ts";
 import type { EngineContext } from "./context.ts";
@@ -6,20 +9,22 @@ import type { CarriedItem, StoredTransaction } from "./lane-store.ts";
 import type { ProvenOutcome } from "./store.ts";
 
 export interface FailureAttribution {
-  /** Nonces of the authorizations that failed by their own doing. */
+  /** Nonces of the authorizations that caused their own failure. */
   faults: string[];
-  /** Payers that are not sent in a batch for a while. */
+  /** Payers that are not batched for a while. */
   offenders: string[];
 }
 
-const NOBODY: FailureAttribution = { faults: [], offenders: [] };
+const NO_FAULT: FailureAttribution = { faults: [], offenders: [] };
 
 /**
- * - Used or canceled by somebody else meanwhile: nobody's fault, and no gas worth a word.
- * - The gas ran out: a payer with code at its address burnt it; where no payer has code, all are suspects.
- * - Nothing in a batch had an effect, and gas was left: the token caused it (it was paused, for example), not the payers.
- * - Some had no effect among others that had: their own doing. Through our batcher each has a bound of gas of its own,
- *   which no simulation knows: who has no code there goes alone, where the bound is another, and is held in no doubt.
+ * - Used or canceled by someone else meanwhile: no fault, and it costs little gas.
+ * - The gas ran out: a payer with contract code burnt it. If no payer has code, every unused item is suspect.
+ * - Nothing in a batch had an effect, and gas was left: the token caused it (a paused token, for example), not
+ *   the payers.
+ * - Some had no effect while others had: their own failure. Our batcher gives each call its own gas limit,
+ *   which the simulation does not apply: a payer without code is then only sent alone, with another limit, and
+ *   is not marked as an offender.
  */
 export async function attributeFailure(
   ctx: EngineContext,
@@ -29,22 +34,22 @@ export async function attributeFailure(
 ): Promise<FailureAttribution> {
   const proven = new Set(outcomes.map(({ nonce }) => nonce));
   const idle = tx.items.filter(({ nonce }) => !proven.has(nonce));
-  if (idle.length === 0) return NOBODY;
+  if (idle.length === 0) return NO_FAULT;
   const states = await ctx.reads.readAuthorizationStates(
     ctx.rpc,
     idle,
     BigInt(receipt.blockNumber),
   );
-  // Where the token does not even answer, it is nobody's fault.
+  // A token that does not answer is no payment's fault.
   const unused = idle.filter((_item, index) => states[index] === false);
-  if (unused.length === 0) return NOBODY;
+  if (unused.length === 0) return NO_FAULT;
   const coded = await withCode(ctx, unused);
   const isBurnt =
     BigInt(receipt.status) === 0n || BigInt(receipt.gasUsed) * 20n > tx.gasLimit * 19n;
   if (tx.items.length === 1) return { faults: nonces(unused), offenders: payers(coded) };
   if (isBurnt)
     return { faults: nonces(coded.length > 0 ? coded : unused), offenders: payers(coded) };
-  if (proven.size === 0 && unused.length === tx.items.length) return NOBODY;
+  if (proven.size === 0 && unused.length === tx.items.length) return NO_FAULT;
   const isBounded = tx.to.toLowerCase() !== MULTICALL3_ADDRESS.toLowerCase();
   return { faults: nonces(unused), offenders: payers(isBounded ? coded : unused) };
 }

@@ -1,4 +1,7 @@
-/** Claimed rows as items of a batch: the call each one makes, the gas it may use, and how many travel together. */
+/**
+ * Builds transactions from claimed rows: the call and gas limit of each item, batches of several, fees, and
+ * signing.
+ */
 import type { Address, Hex, LocalAccount } from "viem";
 import { keccakOfHex } from "../../core/keccak.ts";
 import type { ContractCall } from "../../core/abi.ts";
@@ -12,19 +15,19 @@ import type { CarriedItem, StoredAttempt, StoredTransaction } from "./lane-store
 import { type SettlementRecord, toRow } from "./store.ts";
 
 export const MAX_BATCH = 100;
-/** Nodes keep sixteen executable transactions of one account for sure. */
+/** Nodes accept at least sixteen executable transactions of one account. */
 export const MAX_IN_FLIGHT = 16;
-/** Of these places, third-party payments that are sent alone take no more than so many, ... */
+/** Of these, third-party payments that are sent alone may use at most this many, ... */
 export const SOLO_PLACES = 4;
-/** ... and all third-party payments together leave this many to withdrawals and agents. */
-export const KEPT_PLACES = 1;
-/** A third-party payment that was given up this often has failed. */
+/** ... and all third-party payments together leave this many free for withdrawals and agents. */
+export const RESERVED_PLACES = 1;
+/** A third-party payment has failed after its transaction was given up this many times. */
 export const MAX_GIVEN_UP = 4;
 
-/** What an agent's cancellation uses at the very most. */
+/** Upper bound for an agent's cancellation. */
 const CANCEL_GAS = 100_000n;
 const TRANSACTION_GAS = 60_000n;
-/** Calldata of one call inside the batch, at the dearer rate of all-non-zero bytes. */
+/** Calldata gas of one call in a batch, at the higher rate of non-zero bytes. */
 const CALLDATA_GAS_PER_BYTE = 16n;
 
 export interface BatchItem extends CarriedItem {
@@ -32,18 +35,21 @@ export interface BatchItem extends CarriedItem {
   call: ContractCall;
   gas: bigint;
   /**
-   * Sent alone, with a gas limit of its own: a payer with code runs third-party code, which may burn
-   * all gas it is given and starve its neighbours; and what did harm in a batch is not trusted in another.
-   * Preflight reads from the chain whether a payer has code: its signature may look like a key's.
+   * Sent alone, with its own gas limit. A payer with contract code runs third-party code, which may burn all
+   * gas and make the others in its batch fail; an item that did harm in one batch is not put into another.
+   * Preflight reads from the chain whether a payer has code, because its signature may look like a plain key's.
    */
   solo: boolean;
-  /** Looked at by the contract it calls: then it is simulated as it is sent, and not through Multicall3. */
+  /**
+   * Set when the called contract checks the sender: the call is then simulated exactly as it is sent, not
+   * through Multicall3.
+   */
   sender?: Address | undefined;
-  /** All that a transaction's logs would show of it, where they do not name it. */
+  /** Everything that the transaction's logs show of the payment, where they do not name the authorization. */
   trace?: string | undefined;
 }
 
-/** A third party's payment. Agents' keys are ours, and there is no code behind them. */
+/** A third party's payment. Agents' wallets are our own keys, without contract code. */
 export const isThirdParty = ({ record }: BatchItem): boolean => record.agent_id === null;
 
 export function toBatchItem(record: SettlementRecord, gasCapPerItem: bigint): BatchItem {
@@ -52,7 +58,7 @@ export function toBatchItem(record: SettlementRecord, gasCapPerItem: bigint): Ba
   const capped = (gas: bigint): bigint => (gas < gasCapPerItem ? gas : gasCapPerItem);
   const { solo, traceparent } = record;
   if (record.cancel_signature !== null && scheme.cancelCall) {
-    // Signed by an agent's key, which is ours.
+    // The cancellation is signed by the agent's wallet, which is our own key.
     const call = scheme.cancelCall(authorization, toHex(record.cancel_signature));
     const gas = capped(CANCEL_GAS);
     return { record, action: "cancel", call, gas, solo, traceparent, ...authorization };
@@ -76,7 +82,7 @@ export function toBatchItem(record: SettlementRecord, gasCapPerItem: bigint): Ba
 
 const toHex = (bytes: Buffer): Hex => `0x${bytes.toString("hex")}`;
 
-/** Several calls go as one aggregate, which fails unless the last succeeds. */
+/** Combines several calls into one aggregate, which fails unless the last call succeeds. */
 function oneCall(plan: TransferPlan): ContractCall {
   const calls = plan.calls();
   const [first, ...rest] = calls;
@@ -88,7 +94,10 @@ function oneCall(plan: TransferPlan): ContractCall {
   return { target: MULTICALL3_ADDRESS, data };
 }
 
-/** Mined without effect by its own doing this often, it is not tried again. Strangers get fewer chances than our own. */
+/**
+ * Mined without effect by its own fault this often, it is not retried. Third parties' payments get fewer
+ * attempts than agents'.
+ */
 export const hasTooManyFaults = ({ record }: BatchItem): boolean =>
   record.faults >= (record.class === 2 ? 2 : 5);
 
@@ -99,8 +108,8 @@ export const gasLimitOf = (items: readonly BatchItem[]): bigint =>
   );
 
 /**
- * One item is a plain call to the token. Several are one call in which each may fail alone: of our batcher, where it stands
- * and they are what it takes, or else Multicall3's `aggregate3`.
+ * One item is a plain call to the token. Several are one call in which each may fail alone: to our batcher
+ * where it is deployed and supports them, otherwise to Multicall3's `aggregate3`.
  */
 export function transactionOf(
   items: readonly BatchItem[],
@@ -117,8 +126,8 @@ export function transactionOf(
 }
 
 /**
- * Debits of the same payers that are on their way already. A simulation that runs them first sees the
- * balance these items will really find.
+ * Transfers of the same payers that are already in flight. A simulation that runs them first sees the balance
+ * that these items will find.
  */
 export function pendingDebits(
   items: readonly BatchItem[],
@@ -129,14 +138,14 @@ export function pendingDebits(
   return underway.filter((item) => item.action === "transfer" && payers.has(item.from));
 }
 
-/** What a transaction offers for its gas, and what it offers when it is stuck. */
+/** The fees that a transaction offers, at first and when it is stuck. */
 
 export interface Fees {
   maxFeeWei: bigint;
   priorityFeeWei: bigint;
 }
 
-/** The operator's caps: no offer is ever above them, whatever nodes suggest. */
+/** The operator's fee caps. No offer exceeds them, whatever nodes suggest. */
 export const feeCapsOf = (network: { maxFeeGwei: number; maxTipGwei: number }): Fees => ({
   maxFeeWei: BigInt(Math.round(network.maxFeeGwei * 1e9)),
   priorityFeeWei: BigInt(Math.round(network.maxTipGwei * 1e9)),
@@ -145,20 +154,20 @@ export const feeCapsOf = (network: { maxFeeGwei: number; maxTipGwei: number }): 
 const least = (one: bigint, other: bigint): bigint => (one < other ? one : other);
 const most = (one: bigint, other: bigint): bigint => (one > other ? one : other);
 
-/** Twice the base fee survives six full blocks in a row. */
+/** Twice the base fee stays sufficient for six full blocks in a row. */
 export function initialFees(baseFeeWei: bigint, priorityFeeWei: bigint, caps: Fees): Fees {
   const tip = least(priorityFeeWei, caps.priorityFeeWei);
   const maxFeeWei = least(baseFeeWei * 2n + tip, caps.maxFeeWei);
   return { maxFeeWei, priorityFeeWei: least(tip, maxFeeWei) };
 }
 
-/** No attempt offers more than this many times the first one: beyond it, waiting is cheaper. */
+/** No attempt offers more than this multiple of the first one: beyond it, waiting is cheaper. */
 const CAP_FACTOR = 50n;
 
-/** Nodes take a replacement only when both fees grow by at least 12.5 % (with one wei for the rounding). */
+/** Nodes accept a replacement only when both fees rise by at least 12.5 % (plus one wei for rounding). */
 const bumped = (wei: bigint): bigint => (wei * 1125n + 999n) / 1000n + 1n;
 
-/** The next attempt's fees, or nothing when the cap leaves no room for a valid replacement. */
+/** The fees of the next attempt. Undefined when the caps leave no room for a valid replacement. */
 export function replacementFees(args: {
   first: Fees;
   last: Fees;
@@ -175,7 +184,7 @@ export function replacementFees(args: {
   return { maxFeeWei, priorityFeeWei: least(most(now.priorityFeeWei, tip), maxFeeWei) };
 }
 
-/** Signs one form of a lane's transaction. The hash is ours to compute: no node is needed to know it. */
+/** Signs one version of a lane's transaction. The hash is computed locally, without a node. */
 export async function signAttempt(
   signer: LocalAccount,
   chainId: number,

@@ -1,6 +1,7 @@
 /**
- * Whether our batcher is deployed on this chain. Its code and an answer prove it, and it is called again in the simulation of
- * each batch: a transaction to an account without code succeeds, and does nothing.
+ * Checks whether our batcher contract is deployed on this chain: by its code and a test call, and again in the
+ * simulation of each batch. A transaction to an address without code succeeds and does nothing, so this must be
+ * certain.
  */
 import type { Address } from "viem";
 import type { CallResult, ContractCall } from "../../core/abi.ts";
@@ -10,10 +11,10 @@ import { readBatcher } from "../../infra/chain/batcher/read.ts";
 import type { Caller } from "../../infra/chain/rpc.ts";
 import type { EngineLog } from "./context.ts";
 
-/** Somebody may deploy it while we run. */
+/** It may be deployed while this process runs. */
 const LOOK_AGAIN_MS = 60_000;
 
-const WORDS = {
+const STATE_TEXTS = {
   absent: "is not deployed",
   other: "has different code",
   mute: "is deployed but does not work on this chain",
@@ -36,7 +37,7 @@ export class Batcher {
     this.#deps = deps;
   }
 
-  /** Undefined as long as it was not seen there: then batches go through Multicall3. */
+  /** Undefined until the contract was found; batches use Multicall3 meanwhile. */
   get address(): Address | undefined {
     return this.#address;
   }
@@ -61,19 +62,22 @@ export class Batcher {
       const found = await readBatcher(rpc, batcher);
       this.#address = found === "ours" ? batcher : undefined;
       if (found === "ours") this.#isWarned = false;
-      else this.#warn(WORDS[found]);
+      else this.#warn(STATE_TEXTS[found]);
     } catch {
-      // No answer proves nothing; the engine reports the endpoint itself.
+      // No response proves nothing; the engine reports the endpoint itself.
     }
   }
 
-  /** A batch of nothing, to stand in a simulation: what it answers shows that the batcher is there. */
+  /** An empty batch to add to a simulation. Its result shows whether the batcher exists. */
   get probe(): (ContractCall & { target: Address }) | undefined {
     return this.#address && { target: this.#address, data: NO_TRANSFERS };
   }
 
-  /** What its probe answered. Anything else than a batch of nothing, and it is not used until it is seen again. */
-  hear(answer: CallResult | undefined): boolean {
+  /**
+   * Handles the result of the probe. Unless it is an empty batch's result, the batcher is not used until it is
+   * found again.
+   */
+  checkProbe(answer: CallResult | undefined): boolean {
     if (answer?.success === true && answer.data === NO_ANSWERS) return true;
     this.#address = undefined;
     this.#warn("no longer responds");

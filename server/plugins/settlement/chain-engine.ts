@@ -1,4 +1,7 @@
-/** The engine of one chain: its lanes, its look at what others relay, and whether work can be taken at all. */
+/**
+ * The engine of one chain: its lanes, its watch for payments relayed by others, and the checks before new work
+ * is accepted.
+ */
 import type { LocalAccount } from "viem";
 import { accountsOf, gasHoldOf, PLAIN_GAS } from "../../core/gas.ts";
 import { memoFor } from "../../core/shared-answers.ts";
@@ -16,16 +19,18 @@ import { ExternalRelays } from "./external-relays.ts";
 export interface ChainEngineDeps {
   ctx: EngineContext;
   signers: readonly LocalAccount[];
-  /** The token of this chain has been compared with our table. */
+  /** The chain's token has been compared with our table of networks. */
   isVerified: () => boolean;
-  /** Another process has the lanes: here payments are only accepted and looked up. */
+  /** Set when another process runs the lanes: this process then only accepts payments and looks them up. */
   lanesElsewhere?: LanesElsewhere | undefined;
 }
 
-/** What it has become since is caught up with where a transaction is priced again. */
+/** A stale tip is corrected when a transaction is re-priced. */
 const TIP_FRESH_MS = 30_000;
 const QUEUE_FRESH_MS = 250;
-/** When work waits longer than this, or than so many blocks, nothing moves: no more is accepted. */
+/**
+ * When work waits longer than this, or than this many blocks, the lanes are stuck and no more work is accepted.
+ */
 const STANDSTILL_MS = 30_000;
 const STANDSTILL_BLOCKS = 15;
 const CLASSES: Record<SettlementKind, number> = {
@@ -37,11 +42,14 @@ const CLASSES: Record<SettlementKind, number> = {
   allowance: 1,
 };
 const FALLBACK_TIP_WEI = 1_000_000_000n;
-/** What one plain settlement may cost, for "can the relayer pay at all". */
+/** Upper bound for one plain settlement, to decide whether a relayer can pay at all. */
 const SINGLE_GAS = 170_000n;
-/** The most that the usual scheme's call uses. */
+/** The highest gas use of the most common scheme's call (EIP-3009). */
 const USUAL_KEY_GAS = 100_000n;
-/** Accepted rows become visible at the caller's commit: looked for a few times after the word. */
+/**
+ * Accepted rows become visible when the caller commits, so lanes are woken several times after the
+ * announcement.
+ */
 const LOOK_AFTER_MS = [3, 15, 60, 250];
 
 export class ChainEngine {
@@ -94,12 +102,12 @@ export class ChainEngine {
     ]);
   }
 
-  /** Work was announced by another process: it is committed already. */
+  /** Another process announced work that is already committed. */
   wake(): void {
     for (const lane of this.lanes) lane.wake.raise();
   }
 
-  /** Work was written by this process in a transaction that may commit a little later. */
+  /** This process wrote work in a transaction that may commit a little later. */
   expectWork(): void {
     const now = performance.now();
     if (now < this.#lookUntil) return;
@@ -117,12 +125,13 @@ export class ChainEngine {
   expect(): () => void {
     const { heads } = this.ctx;
     const over = this.expected.expect();
-    // Of a burst it is noted at which block it was rehearsed.
+    // For a burst of payments the newest block must be known, so that each row can store the block of its
+    // rehearsal.
     if (this.expected.count > 1 && !heads.current) void heads.newest().catch(() => undefined);
     return over;
   }
 
-  /** Throws unless the chain answers and a relayer can pay. Call it before anything is signed. */
+  /** Throws unless the chain responds and a relayer can pay. Called before anything is signed. */
   async assertAvailable({ kind, lane }: Availability): Promise<void> {
     const { ctx } = this;
     const closed = (detail: string, cause?: unknown): ApiError =>
@@ -142,28 +151,28 @@ export class ChainEngine {
       if (error instanceof ApiError) throw error;
       throw closed(`${ctx.network.name} cannot be reached. Nothing was signed.`, error);
     }
-    // The owner's way out stays open: a withdrawal is the first thing to leave once anything moves.
+    // Owners can always withdraw: a withdrawal is the first to be sent once the lanes move again.
     if (kind !== "withdrawal") await this.#assertMoving(kind, lane);
   }
 
   /**
-   * What is set aside for one payment before it is signed: what it would cost now, alone. What a payer's code may
-   * burn is the most that its transaction is given.
+   * The gas cost to reserve for one payment before it is signed: its current cost when sent alone. For a payer
+   * with contract code, which may burn all gas it gets, this is the gas limit of the transaction.
    */
   async gasHold(options: { hasCode?: boolean; keyGas?: bigint } = {}): Promise<bigint> {
     const { heads, network, gasCapPerItem, feeCaps: caps } = this.ctx;
     const { baseFeeWei } = heads.head ?? (await heads.refresh());
     const priorityFeeWei = await this.priorityFeeWei();
     const { nativePriceAtomic } = network;
-    // Set aside for the usual transfer, which uses less than the most; a dearer one in proportion.
+    // Reserves for the usual transfer, which uses less than its maximum; more expensive ones in proportion.
     const usual = ((options.keyGas ?? USUAL_KEY_GAS) * PLAIN_GAS) / USUAL_KEY_GAS;
     const gas = options.hasCode === true ? gasCapPerItem : usual;
     return gasHoldOf({ baseFeeWei, priorityFeeWei, caps, nativePriceAtomic, gas });
   }
 
   /**
-   * The head, as far as this process knows: an older one only makes a search longer. And the gas of facilitated
-   * work, of refunds and of allowances; that of an agent's payment was set aside when it was reserved.
+   * Adds the newest block that this process knows (an older one only makes a search longer), and the gas
+   * reservation for facilitated payments, refunds and allowances. Agents' payments reserved their gas earlier.
    */
   async complete(request: SettlementRequest): Promise<SettlementRequest> {
     const { heads } = this.ctx;
@@ -173,9 +182,9 @@ export class ChainEngine {
     const isOwn = kind !== "facilitated" && kind !== "refund" && kind !== "allowance";
     if (isOwn || request.gas !== undefined) return known;
     const { isPlainKey, keyGas } = schemeOf(authorization).planTransfer(authorization);
-    // What is not known now is charged by the receipt.
+    // If it cannot be estimated now, the receipt decides the charge.
     const hold = await this.gasHold({ hasCode: !isPlainKey, keyGas }).catch(() => 0n);
-    // Of an agent's wallet the database knows whose it is.
+    // For an agent's wallet, the database knows the owner's accounts.
     const { from, to } = authorization;
     const accounts = kind === "allowance" ? [] : accountsOf({ from, to, merchant });
     return Object.assign({}, known, { gas: { accounts, hold } });
@@ -188,7 +197,9 @@ export class ChainEngine {
     });
   }
 
-  /** Work of this class waits too long, or each lane holds a transaction that no block takes. */
+  /**
+   * Throws when work of this class waits too long, or when every lane has a transaction that no block includes.
+   */
   async #assertMoving(kind: SettlementKind | undefined, lane: string | undefined): Promise<void> {
     const { network } = this.ctx;
     const atMost = Math.max(STANDSTILL_MS, STANDSTILL_BLOCKS * network.blockTimeMs) / 1_000;
@@ -220,7 +231,7 @@ export class ChainEngine {
       });
   }
 
-  /** All, or the one that alone may send it. */
+  /** All lanes, or only the one that may send the payment. */
   #lanesFor(address: string | undefined): Lane[] {
     const own = address?.toLowerCase();
     return this.lanes.filter((lane) => own === undefined || lane.address === own);
@@ -232,7 +243,7 @@ export class ChainEngine {
     try {
       return BigInt(await this.ctx.rpc.call<string>("eth_maxPriorityFeePerGas", []));
     } catch (error) {
-      // Chains without the method take any tip; an unreachable one is noticed elsewhere.
+      // Chains without the method accept any tip; an unreachable endpoint is reported elsewhere.
       if (classifyChainError(error).kind === "unreachable") throw error;
       return FALLBACK_TIP_WEI;
     }
@@ -243,7 +254,7 @@ export class ChainEngine {
     return new Lane({ ctx, address, signer, expected, priorityFeeWei });
   }
 
-  /** A key that left the configuration with transactions in flight: they are followed to their end. */
+  /** Follows transactions in flight to their end when their key has left the configuration. */
   #adopt(address: string): void {
     if (this.lanes.some((lane) => lane.address === address) || this.#orphans.has(address)) return;
     const lane = this.#lane(address, undefined);

@@ -1,6 +1,6 @@
 /**
- * Whether the token works, and the relayers' gas balances. Each payment needs both, and each payment calls the chain
- * anyway: the reads are added to that call, and made alone only when nothing read them lately.
+ * Whether the token works, and the relayers' gas balances. Each payment needs both and calls the chain anyway,
+ * so these reads are added to that call. They are made alone only when no recent call contained them.
  */
 import {
   addressWord,
@@ -27,7 +27,7 @@ export interface ChainStatusDeps {
 
 export class ChainStatus {
   readonly #deps: ChainStatusDeps;
-  readonly #nobody: { asset: string; from: string; nonce: string };
+  readonly #probeKey: { asset: string; from: string; nonce: string };
   readonly #calls: readonly ContractCall[];
   #known = { readMs: Number.NEGATIVE_INFINITY, tokenAnswers: false };
   #reading: Promise<boolean> | undefined;
@@ -35,9 +35,9 @@ export class ChainStatus {
   constructor(deps: ChainStatusDeps) {
     this.#deps = deps;
     const { asset, lanes } = deps;
-    this.#nobody = { asset, from: `0x${"0".repeat(40)}`, nonce: `0x${"0".repeat(64)}` };
+    this.#probeKey = { asset, from: `0x${"0".repeat(40)}`, nonce: `0x${"0".repeat(64)}` };
     this.#calls = [
-      schemeOf(this.#nobody).stateCall(this.#nobody),
+      schemeOf(this.#probeKey).stateCall(this.#probeKey),
       ...lanes.map(({ address }) => ({
         target: MULTICALL3_ADDRESS,
         data: `0x${GET_ETH_BALANCE}${addressWord(address)}` as const,
@@ -45,14 +45,17 @@ export class ChainStatus {
     ];
   }
 
-  /** Calls to add to a Multicall3 of the newest state, before anything that changes it. Undefined when the status is fresh. */
+  /**
+   * Calls to add to a Multicall3 of the newest state, before any call that changes state. Undefined when the
+   * status is fresh.
+   */
   extraCalls(): ExtraCalls | undefined {
     const readMs = performance.now();
     if (readMs - this.#known.readMs <= this.#deps.timings.chainStatusExtraCallsMs) return undefined;
-    return { calls: this.#calls, hear: (results) => void this.#keep(results, readMs) };
+    return { calls: this.#calls, receive: (results) => void this.#keep(results, readMs) };
   }
 
-  /** A proxy without code answers nothing to every call. Failed reads are not kept. */
+  /** Detects a proxy without code, which returns nothing to every call. Failed reads are not cached. */
   async tokenAnswers(): Promise<boolean> {
     if (performance.now() - this.#known.readMs <= this.#deps.timings.chainStatusFreshMs)
       return this.#known.tokenAnswers;
@@ -68,14 +71,14 @@ export class ChainStatus {
   }
 
   #keep([state, ...balances]: readonly CallResult[], readMs: number): boolean {
-    const nobody = this.#nobody;
+    const probeKey = this.#probeKey;
     const tokenAnswers =
-      state !== undefined && schemeOf(nobody).isEnded(nobody, state) !== undefined;
-    // Answers overtake each other.
+      state !== undefined && schemeOf(probeKey).isEnded(probeKey, state) !== undefined;
+    // Responses can arrive out of order.
     if (readMs < this.#known.readMs) return tokenAnswers;
     this.#known = { readMs, tokenAnswers };
     for (const [index, lane] of this.#deps.lanes.entries()) {
-      // A lane whose balance is missing reads it itself.
+      // A lane whose balance is missing reads it on its own.
       const wei = uintOf(balances[index]);
       if (wei !== undefined) lane.noteBalance(wei);
     }

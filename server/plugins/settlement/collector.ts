@@ -1,9 +1,9 @@
-/** What a lane has claimed and not sent yet: in which order, in which batch, and when it may be sent. */
+/** Settlements that a lane has claimed and not sent yet: their order, their batch, and when it may be sent. */
 import {
   type BatchItem,
   gasLimitOf,
   isThirdParty,
-  KEPT_PLACES,
+  RESERVED_PLACES,
   MAX_BATCH,
   MAX_IN_FLIGHT,
   SOLO_PLACES,
@@ -16,16 +16,19 @@ import { inQueueOrder } from "./queue-store.ts";
 export interface CollectorDeps {
   ctx: EngineContext;
   lease: Lease;
-  /** Transactions that have no place in a block yet, signed or about to be. */
+  /** Transactions that are in no block yet, signed or about to be. */
   inFlight: () => number;
-  /** What those carry, as far as this process claimed it. */
+  /** The items of those transactions, as far as this process claimed them. */
   ahead: () => readonly BatchItem[][];
 }
 
 const MAX_CLAIM = 500;
-/** A batch waits so much of a block for more payments, ... */
+/** A batch waits this fraction of a block time for more payments, ... */
 const PATIENCE = 0.4;
-/** ... and leaves so long before the next block, beside what it takes to look at it, to sign and to send it. */
+/**
+ * ... and is sent at least this long before the next block is due, plus the time for preflight, signing and
+ * sending.
+ */
 const SPARE_MS = 60;
 
 const clamp = (wanted: number, atMost: number): number => Math.max(Math.min(wanted, atMost), 0);
@@ -43,7 +46,7 @@ export class Collector {
     return this.#items.length === 0;
   }
 
-  /** Claims what there is room for; answers how many. */
+  /** Claims as many settlements as there is room for; returns their number. */
   async claim(): Promise<number> {
     const { ctx, lease, inFlight } = this.#deps;
     const places = MAX_IN_FLIGHT - inFlight();
@@ -64,7 +67,7 @@ export class Collector {
     return rows.length;
   }
 
-  /** What may be sent at once: a payment that is sent alone anyway, or a full batch. */
+  /** Returns what may be sent immediately: a payment that is sent alone anyway, or a full batch. */
   takeReady(): BatchItem[] | undefined {
     const solo = this.#items.find((item) => item.solo && this.#mayLeave([item]));
     if (solo) return this.#take([solo]);
@@ -74,7 +77,7 @@ export class Collector {
       : undefined;
   }
 
-  /** The next shared batch as it is; nothing when there is none, or it may not leave yet. */
+  /** Returns the next batch even if it is not full; undefined when there is none or it may not be sent yet. */
   takeBatch(): BatchItem[] | undefined {
     const batch = this.#nextBatch();
     return batch.length > 0 && this.#mayLeave(batch) ? this.#take(batch) : undefined;
@@ -88,17 +91,20 @@ export class Collector {
     return this.#batchable.length > 0;
   }
 
-  /** A withdrawal is among those that share the next batch. */
+  /** The next batch contains a withdrawal. */
   get hasWithdrawal(): boolean {
     return this.#batchable[0]?.record.class === 0;
   }
 
-  /** Everything, to be given back. */
+  /** Removes and returns all items, so that they can be returned to the queue. */
   empty(): BatchItem[] {
     return this.#items.splice(0);
   }
 
-  /** Nodes refused so many at once for good: the next batches are smaller, and grow as they are mined. */
+  /**
+   * Nodes rejected a transaction of this many items for good: the next batches are smaller, and grow as they
+   * are mined.
+   */
   shrink(items: number): void {
     this.#batchLimit = Math.max(Math.floor(Math.min(items, this.#batchLimit) / 4), 1);
   }
@@ -112,7 +118,8 @@ export class Collector {
   }
 
   #nextBatch(): BatchItem[] {
-    // Of two that leave the same trace on the chain, it would be unknown later which one was paid.
+    // Of two payments with the same trace on chain, it would later be unknown which one was paid: only one goes
+    // into a batch.
     const traces = new Set<string>();
     const isFirst = ({ trace }: BatchItem): boolean =>
       trace === undefined || (!traces.has(trace) && traces.add(trace) !== undefined);
@@ -130,14 +137,15 @@ export class Collector {
   }
 
   /**
-   * Strangers leave a place to withdrawals and agents, and put no more gas before them than two blocks hold:
-   * what comes next is in one of the next two blocks, whatever the flood.
+   * Third-party payments leave one place to withdrawals and agents, and never put more gas ahead of them than
+   * two blocks hold. So a withdrawal or an agent's payment gets into one of the next two blocks, however many
+   * third-party payments arrive.
    */
   #mayLeave(items: readonly BatchItem[]): boolean {
     const { ctx, inFlight, ahead } = this.#deps;
     if (inFlight() >= MAX_IN_FLIGHT) return false;
     if (!items.every(isThirdParty)) return true;
-    if (inFlight() >= MAX_IN_FLIGHT - KEPT_PLACES) return false;
+    if (inFlight() >= MAX_IN_FLIGHT - RESERVED_PLACES) return false;
     if (items[0]?.solo === true && this.#thirdPartySolosAhead >= SOLO_PLACES) return false;
     const gasAhead = ahead().reduce((sum, batch) => sum + gasLimitOf(batch), 0n);
     const blockGas = ctx.heads.head?.gasLimit ?? 0n;
@@ -146,8 +154,8 @@ export class Collector {
 }
 
 /**
- * When a batch stops waiting for more payments: after a part of a block, and in time for the next block. What is
- * too late for that one has the next.
+ * When a batch stops waiting for more payments: after a fraction of a block, and in time for the next block. If
+ * that block cannot be reached, the one after it counts.
  */
 export function leaveBy(
   heads: EngineContext["heads"],

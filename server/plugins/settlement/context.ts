@@ -1,4 +1,4 @@
-/** What the engine's parts share on one chain: the world, passed in. */
+/** What the parts of the engine share on one chain: configuration and injected dependencies. */
 import type * as ChainReads from "../../infra/chain/contracts.ts";
 import type { BlockHeader } from "../../infra/chain/contracts.ts";
 import type { HeadWatcher } from "../../infra/chain/heads.ts";
@@ -27,36 +27,36 @@ export interface EngineLog {
 export interface EngineMeter {
   batch(items: number): void;
   settled(count: number, gasUsed: bigint): void;
-  /** What the gas of one transaction cost, in USDC, by what it carried. */
+  /** The gas cost of one transaction in USDC, by the kind of its first payment. */
   paid(kind: SettlementKind | "none", usdc: number): void;
-  /** Time from acceptance to the reported result, of one authorization. */
+  /** Time from acceptance to the reported result, for one authorization. */
   timeToResult(ms: number): void;
-  /** From accepted to its first place in a block, of one authorization. */
+  /** Time from acceptance to the first inclusion in a block, for one authorization. */
   landed(kind: SettlementKind, ms: number): void;
   finished(status: string, count: number): void;
-  /** Settled, in USDC. */
+  /** The settled amount in USDC. */
   moved(kind: SettlementKind, usdc: number): void;
-  /** What payments wait for, no node shows. */
+  /** Payments wait for chain data that no node returns. */
   unseen(): void;
-  /** An outcome that was reported here was wrong. */
+  /** A reported outcome was wrong and has been corrected. */
   corrected(kind: string): void;
   repriced(): void;
   resent(): void;
   givenUp(): void;
 }
 
-/** Places where a process may die. Tests do; in production nothing listens. */
+/** Fault points at which crash tests stop the process. They do nothing in production. */
 export type FaultPoint =
   | "claimed"
   | "signed"
   | "persisted"
   | "broadcast"
   | "mined"
-  /** In a block that is deep enough to report: just before that is written. */
+  /** Included deep enough to report; the outcome is not written yet. */
   | "before-final-write"
-  /** It was written and reported to callers; a reorganisation may still take the block back. */
-  | "told"
-  /** Deep enough to be final: just before that is written. */
+  /** Written and reported to callers; a reorganisation may still remove the block. */
+  | "reported"
+  /** Deep enough to be final; this is not written yet. */
   | "before-final"
   | "void-signed"
   | "void-persisted"
@@ -74,34 +74,34 @@ export interface EngineContext {
   settlements: typeof SettlementStore;
   watched: typeof WatchStore;
   refusals: Refusals;
-  batcher: Pick<Batcher, "address" | "probe" | "hear" | "start" | "stop">;
-  /** How much of the chain one round of a search for an event reads. */
+  batcher: Pick<Batcher, "address" | "probe" | "checkProbe" | "start" | "stop">;
+  /** The range of blocks that one round of an event search reads. */
   search: { spanBlocks: bigint; spansPerRound: number };
   timings: Timings;
   log: EngineLog;
   meter: EngineMeter;
   fault: (point: FaultPoint) => Promise<void>;
   gasCapPerItem: bigint;
-  /** The most we offer for a unit of gas, in all and as tip. */
+  /** The highest fee and tip per unit of gas that we offer. */
   feeCaps: Fees;
-  /** Identifies this process among the holders of leases. */
+  /** Identifies this process as a lease holder. */
   owner: string;
 }
 
-/** Writes proven outcomes of this chain; what they correct is an alarm. */
+/** Writes proven outcomes of this chain, and raises an alarm for each reported outcome that they correct. */
 export async function writeOutcomes(
   ctx: EngineContext,
   outcomes: readonly ProvenOutcome[],
 ): Promise<FinalizeResult> {
-  const told = await ctx.settlements.finalizeSettlements(ctx.pool, ctx.network.chainId, outcomes);
-  alarmOf(ctx, told);
+  const result = await ctx.settlements.finalizeSettlements(ctx.pool, ctx.network.chainId, outcomes);
+  alarmOf(ctx, result);
   for (const { status } of outcomes)
     if (status !== "open" && status !== "held") ctx.meter.finished(status, 1);
-  return told;
+  return result;
 }
 
-export function alarmOf(ctx: Pick<EngineContext, "log" | "meter">, told: FinalizeResult): void {
-  for (const { id, kind } of told.corrected) {
+export function alarmOf(ctx: Pick<EngineContext, "log" | "meter">, result: FinalizeResult): void {
+  for (const { id, kind } of result.corrected) {
     ctx.meter.corrected(kind);
     ctx.log.error({ settlement: id, kind }, "corrected an outcome that the chain contradicts");
   }
@@ -110,8 +110,8 @@ export function alarmOf(ctx: Pick<EngineContext, "log" | "meter">, told: Finaliz
 const ALARM_AGAIN_MS = 600_000;
 
 /**
- * What no node shows although the chain has long gone past it: whatever waits for that waits on, since absence
- * proves nothing, but never in silence.
+ * Raises an alarm when payments wait too long for chain data that no node returns. The payments keep waiting,
+ * because missing data proves nothing.
  */
 export class UnseenBlocks {
   readonly #ctx: Pick<EngineContext, "log" | "rpc" | "meter" | "timings">;
@@ -140,8 +140,8 @@ export class UnseenBlocks {
 }
 
 /**
- * The block that a decision reads at, by its own header: `depth` blocks deep, and `behind` more where
- * nodes have not been able to answer about newer ones.
+ * The header of the block at which a decision reads the state: `depth` blocks deep, and `behind` blocks deeper
+ * when nodes could not answer for newer blocks.
  */
 export async function blockAt(
   ctx: EngineContext,
@@ -158,7 +158,7 @@ export async function blockAt(
   return header;
 }
 
-/** A wake-up that is not lost when nobody waits yet, and that many wake-ups make only once. */
+/** A wake-up signal. It is kept when no one waits yet, and several wake-ups count as one. */
 
 export class Signal {
   #raised = false;
@@ -169,7 +169,7 @@ export class Signal {
     this.#waiting?.();
   }
 
-  /** Resolves when raised, or after the time. */
+  /** Resolves when the signal is raised, or after the timeout. */
   async wait(timeoutMs: number): Promise<void> {
     if (!this.#raised) {
       await new Promise<void>((resolve) => {
@@ -185,18 +185,21 @@ export class Signal {
   }
 }
 
-/** A timer by design: the process may end although it runs. */
+/** The timer keeps the process alive until it fires. */
 export const pause = (ms: number): Promise<void> =>
   new Promise((resolve) => {
     setTimeout(resolve, ms);
   });
 
-/** How many payments are being checked: what a lane waits for before a batch leaves half empty. */
+/**
+ * Counts the payments that are being checked now. A lane waits for them before it sends a batch that is not
+ * full.
+ */
 export class ExpectedPayments {
   readonly #onChange: (isExpected: boolean) => void;
   #count = 0;
 
-  /** Says when the first one is expected, and when none is any more. */
+  /** `onChange` runs when the first payment is expected, and when none is expected any more. */
   constructor(onChange: (isExpected: boolean) => void = () => undefined) {
     this.#onChange = onChange;
   }
@@ -205,7 +208,7 @@ export class ExpectedPayments {
     return this.#count;
   }
 
-  /** Answers what ends the expectation; more than one call of it ends it once. */
+  /** Returns a function that ends the expectation. Calling it again has no effect. */
   expect(): () => void {
     this.#count += 1;
     if (this.#count === 1) this.#onChange(true);

@@ -1,4 +1,7 @@
-/** The engine as the other parts see it: accept, wait, find, cancel; and the lanes that do the work. */
+/**
+ * The settlement engine: the public interface (accept, wait, find, cancel) and the process that runs the lanes
+ * of all chains.
+ */
 import type { ProvenOutcome, FinalizeResult } from "./store.ts";
 import * as reads from "../../infra/chain/contracts.ts";
 import * as lanes from "./lane-store.ts";
@@ -60,9 +63,9 @@ export interface EngineDeps {
   pool: Pool;
   chains: ReadonlyMap<number, ChainEngine>;
   waiters: Waiters;
-  /** Tells the lanes that there is work, wherever they are. */
+  /** Wakes the lanes of this chain, in whichever process they run. */
   wake: (chainId: number) => void;
-  /** Throws while the database's functions are older than this build. */
+  /** Throws while the SQL functions in the database are older than this build. */
   assertFunctions: () => void;
 }
 
@@ -145,7 +148,10 @@ export class SettlementEngine implements Settlement {
     });
   }
 
-  /** What is proven here reaches the waiter as every outcome does: through the database's word. */
+  /**
+   * Starts a search for this one authorization. A proven outcome reaches the waiter through the database
+   * notification, like every outcome.
+   */
   async #look(id: string, txHash: `0x${string}` | undefined): Promise<() => void> {
     const { pool, chains } = this.#deps;
     const record = await settlements.findOpenRecord(pool, id);
@@ -186,7 +192,7 @@ export class SettlementEngine implements Settlement {
     if (!row) throw new Error("requestCancel of an authorization that was never accepted");
     if (wanted) this.#wake(request.key.chainId);
     const known = outcomeOf(row);
-    // Already in a transaction of ours, or final: its own outcome is the answer.
+    // Already in one of our transactions, or final: the outcome of the authorization itself is returned.
     return toCancelOutcome(
       known.status === "pending"
         ? await this.wait(row.id, request.timeoutMs ?? CANCEL_WAIT_MS)
@@ -206,11 +212,11 @@ function toCancelOutcome(outcome: SettlementOutcome): CancelOutcome {
   }
   if (outcome.status === "failed" && outcome.reason === REASON_CANCELED)
     return { status: "canceled", ...(outcome.txHash && { txHash: outcome.txHash }) };
-  // Expired or otherwise proven impossible: it can never be collected any more.
+  // Expired, or proven impossible in another way: it can never be collected.
   return outcome.status === "pending" ? { status: "pending" } : { status: "expired" };
 }
 
-/** Puts the engine together from its parts, without HTTP: the plugin and the crash tests both use it. */
+/** Assembles the engine without HTTP. Used by the plugin and by the crash tests. */
 
 export interface RunningEngineDeps {
   pool: Pool;
@@ -230,12 +236,12 @@ export interface RunningEngineDeps {
   log: EngineLog;
   lanesElsewhere?: LanesElsewhere | undefined;
   assertFunctions?: () => void;
-  /** Tests search smaller spans of smaller chains. */
+  /** Tests use smaller spans on short chains. */
   search?: EngineContext["search"];
   fault?: (point: FaultPoint) => Promise<void>;
 }
 
-/** Providers limit the span of one log query; 2,000 blocks are accepted nearly everywhere. */
+/** Providers limit the block range of one log query; nearly all accept 2,000 blocks. */
 const DEFAULT_SEARCH = { spanBlocks: 2_000n, spansPerRound: 25 };
 const SETTLED_CHANNEL = "purser_settled";
 
@@ -296,11 +302,11 @@ export class RunningEngine {
     this.#listener = new Listener({
       connectionString: deps.connectionString,
       silence: deps.silence ?? new SilenceWatch(),
-      onConnected: () => void this.waiters.askAll(),
+      onConnected: () => void this.waiters.queryAll(),
       onTrouble: (error) =>
         deps.log.warn({ err: error }, "listening connection lost; reconnecting"),
     });
-    this.#listener.on(SETTLED_CHANNEL, (payload) => this.waiters.hear(payload));
+    this.#listener.on(SETTLED_CHANNEL, (payload) => this.waiters.receive(payload));
     this.#listener.on(QUEUE_CHANNEL, (payload) => this.chains.get(Number(payload))?.wake());
     this.settlement = new SettlementEngine({
       pool: deps.pool,

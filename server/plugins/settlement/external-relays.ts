@@ -1,7 +1,7 @@
 /**
- * Goes beside the lanes: notices authorizations that others relay, proves the expiry of those nobody used,
- * and frees what dead processes held. One process at a time does it, under a lease; doing it twice would be
- * harmless, because only proven facts are written.
+ * Watches authorizations that other parties relay, proves the expiry of those that no one used, and frees
+ * claims of dead processes.
+ * One process at a time does this, under a lease. Two would do no harm, because only proven facts are written.
  */
 import { keyOf, type ProvenOutcome, type SettlementRecord } from "./store.ts";
 import { blockAt, Signal, writeOutcomes, type EngineContext } from "./context.ts";
@@ -10,11 +10,14 @@ import { explainUse } from "./used-by.ts";
 import { traceProven } from "./transaction-trace.ts";
 import { amountIn, authorizationOf, findingIn, proofOf, proveByTransaction } from "./receipts.ts";
 
-/** No key has this address: the lease of the watch lives beside those of the lanes. */
+/** No key has this address: the lease of the watch is a row in the table of lanes. */
 const WATCH_ADDRESS = "0x0000000000000000000000000000000000000000";
 const MAX_ROWS = 1_000;
 const AT_ONCE = 8;
-/** Behind a load balancer some nodes lag: what they do not know yet is read at an older block. */
+/**
+ * Behind a load balancer some nodes lag: after an error the next round reads an older block, up to this far
+ * back.
+ */
 const MAX_BEHIND_MS = 60_000;
 
 export class ExternalRelays {
@@ -74,7 +77,7 @@ export class ExternalRelays {
     for (const address of await ctx.lanes.orphanedLanes(ctx.pool, chainId)) this.#onOrphan(address);
     const watched = await ctx.watched.openWatched(ctx.pool, chainId, MAX_ROWS);
     const now = BigInt(Math.floor(Date.now() / 1_000));
-    // The database finds candidates by our clock; only a block's own time proves anything.
+    // The local clock selects candidates; only a block's own timestamp proves expiry.
     const late = await ctx.watched.openPastDeadline(ctx.pool, chainId, now, MAX_ROWS);
     const known = new Set(watched.map((record) => record.id));
     await this.check([...watched, ...late.filter((record) => !known.has(record.id))]);
@@ -82,7 +85,7 @@ export class ExternalRelays {
     await this.#lookAtRefused(now);
   }
 
-  /** Refused here, and used on chain all the same by somebody else: then the row is corrected. */
+  /** Refused here, but used on chain by someone else: the row is then corrected. */
   async #lookAtRefused(now: bigint): Promise<void> {
     const ctx = this.#ctx;
     const refused = await ctx.watched.takeRefusedButUsable(
@@ -104,7 +107,9 @@ export class ExternalRelays {
     );
   }
 
-  /** Checks again what other parties' transactions paid, because a reorganisation may have taken the block back. */
+  /**
+   * Checks again what other parties' transactions paid, because a reorganisation may have removed the block.
+   */
   async #followToFinality(): Promise<void> {
     const ctx = this.#ctx;
     const { confirmations, chainId } = ctx.network;
@@ -121,7 +126,7 @@ export class ExternalRelays {
         const settled = { status: "settled" as const, proof, isFinal, byOther: true };
         return { ...keyOf(record), ...settled, ...amountIn(charged) };
       }
-      // Its receipt may lag; another block in the place of its own is a reorganisation.
+      // The receipt may be late. Only a different block at the same height proves a reorganisation.
       const header = await ctx.reads.readHeader(ctx.rpc, number);
       if (!header || header.hash === blockHash) return undefined;
       const proof = { kind: "receipt" as const, tx, block: number.toString(), blockHash };
@@ -129,7 +134,10 @@ export class ExternalRelays {
     });
   }
 
-  /** One by one: a row without a result, or one that throws, is postponed and delays no other. */
+  /**
+   * Checks rows independently of each other: a row without a result, or with an error, is postponed and delays
+   * no other.
+   */
   async #each(
     records: readonly SettlementRecord[],
     prove: (record: SettlementRecord) => Promise<ProvenOutcome | undefined>,
@@ -154,7 +162,7 @@ export class ExternalRelays {
     await Promise.all(Array.from({ length: AT_ONCE }, work));
   }
 
-  /** For one authorization, now. `txHash` is a hint where it was used. */
+  /** Checks one authorization now. `txHash` is a hint to the transaction that used it. */
   async look(id: string, txHash?: string): Promise<void> {
     const ctx = this.#ctx;
     const { record, outcome } =
@@ -167,7 +175,7 @@ export class ExternalRelays {
     } else if (record) await this.check([record]);
   }
 
-  /** Searches for one authorization now and with each new block, until it is stopped. */
+  /** Searches for one authorization now and with each new block, until the returned function is called. */
   follow(id: string, txHash: string | undefined): () => void {
     const { heads, log } = this.#ctx;
     let busy = false;
@@ -191,7 +199,7 @@ export class ExternalRelays {
     };
   }
 
-  /** Reads the state of these authorizations at one block and writes what is proven. */
+  /** Reads the state of these authorizations at one block and writes what it proves. */
   async check(records: readonly SettlementRecord[]): Promise<void> {
     if (records.length === 0) return;
     const ctx = this.#ctx;

@@ -1,10 +1,13 @@
-/** The accounts that pay for gas, as rows: their limits, what is left, and refusals when nothing is left. */
+/**
+ * Gas budgets in the database: the accounts that pay for gas, their limits, what is left, and the errors when
+ * nothing is left.
+ */
 import { DatabaseError } from "pg";
 import { CANCELS, type GasLimits } from "../../core/gas.ts";
 import { ApiError } from "../../errors.ts";
 import { GAS_EXHAUSTED, type Sql } from "../../infra/db/pool.ts";
 
-/** The configuration of whichever process started last holds for all. */
+/** The configuration of the process that started last applies to all. */
 export async function writeGasLimits(sql: Sql, chainId: number, limits: GasLimits): Promise<void> {
   await sql.query(
     `INSERT INTO gas_limits (chain_id, name, per_day)
@@ -18,13 +21,13 @@ export async function writeGasLimits(sql: Sql, chainId: number, limits: GasLimit
 export interface GasAccount {
   account: string;
   perDay: bigint;
-  /** Of the bucket, now. */
+  /** Left in the budget now. */
   left: bigint;
   held: bigint;
   used: bigint;
 }
 
-/** Those named, also the ones nothing was ever charged to. */
+/** The named accounts, including those never charged. */
 export async function readGasAccounts(
   sql: Sql,
   chainId: number,
@@ -42,7 +45,10 @@ export async function readGasAccounts(
   return rows;
 }
 
-/** Settlements that the database refused because their gas budget is used up, by id. Undefined for every other refusal. */
+/**
+ * Settlements that the database refused because their gas budget is used up, by id. Empty for every other
+ * error.
+ */
 export function gasRefusals(error: unknown): Map<string, ApiError> {
   if (!(error instanceof DatabaseError) || error.code !== GAS_EXHAUSTED) return new Map();
   const refused = JSON.parse(error.detail ?? "[]") as {
@@ -73,7 +79,7 @@ const WHOSE: Record<string, string> = {
   withdrawer: "this owner's withdrawals",
 };
 
-/** In one sentence for people and programs alike: whose budget, and when there is enough of it again. */
+/** One sentence for people and programs: whose budget is used up, and when it is enough again. */
 export function gasExhausted(args: { short: string; availableAt: Date | null }): ApiError {
   const { short, availableAt } = args;
   const whose = WHOSE[short] ?? short;
@@ -93,7 +99,10 @@ export function gasExhausted(args: { short: string; availableAt: Date | null }):
 
 export type CancelDecision = { decision: "cancel" | "lapse"; validBefore: bigint };
 
-/** Marks an agent's own, not yet submitted x402 authorization for cancellation, or returns that it is left to expire. */
+/**
+ * Marks an agent's own x402 authorization that is not submitted yet for cancellation, or returns that it is
+ * left to expire.
+ */
 export async function wantCancel(
   sql: Sql,
   key: { from: string; chainId: number; asset: string; nonce: string },
@@ -112,7 +121,7 @@ export async function wantCancel(
   return rows[0];
 }
 
-/** What `gas_limits` holds of one network. */
+/** The gas limits of one network, as stored in `gas_limits`. */
 export const limitsOf = (
   budget: Omit<GasLimits, typeof CANCELS>,
   forcedCancelsPerDay: bigint,

@@ -1,6 +1,6 @@
 /**
- * How much work waits, and how far the gas money goes, as metrics. Each gauge reads for itself when it is
- * scraped. A scrape never fails or waits because a node is away: the last value stays.
+ * Metrics of waiting work and of the relayers' gas money. Each gauge reads its value when it is scraped. A
+ * scrape never fails or waits because a node is unavailable: the last value stays.
  */
 import { Gauge, type Registry } from "prom-client";
 import type { Sql } from "../../infra/db/pool.ts";
@@ -18,7 +18,7 @@ export const CLASS_NAMES: Record<SettlementKind, string> = {
   allowance: "agent",
 };
 const CLASSES = [...new Set(Object.values(CLASS_NAMES))];
-/** Promised by a wallet and not known to have ended: payments.outstanding. */
+/** Reserved by a wallet and not known to have ended: the column payments.outstanding. */
 const OUTSTANDING = ["reserved", "submitted", "unknown"] as const;
 
 interface Waiting {
@@ -26,7 +26,9 @@ interface Waiting {
   oldestSeconds: number;
 }
 
-/** What we are to relay and what no block that counts has taken yet. What others are to relay waits for them. */
+/**
+ * Settlements for us to relay that are not in a counted block yet. Those that others relay are not included.
+ */
 async function readWork(sql: Sql, chainId: number): Promise<Map<string, Waiting>> {
   const { rows } = await sql.query<{ kind: SettlementKind; count: number; oldest: number }>(
     `SELECT kind, count(*)::int AS count,
@@ -89,7 +91,7 @@ export function watchWork(registry: Registry, engine: RunningEngine): void {
         help: countHelp,
         labelNames,
         registers: [],
-        // Both in one read; the registry collects in the order of registration.
+        // Sets both gauges from one read; the registry collects in the order of registration.
         async collect() {
           for (const [chainId, { ctx }] of engine.chains) {
             const work = await read(ctx.pool, chainId).catch(() => new Map<string, Waiting>());
@@ -106,7 +108,7 @@ export function watchWork(registry: Registry, engine: RunningEngine): void {
   watchFunds(registry, engine);
 }
 
-/** In payments, since a coin is worth something else on each network and gas another price each day. */
+/** Measured in payments, because coins differ in value between networks and gas prices change every day. */
 function watchFunds(registry: Registry, engine: RunningEngine): void {
   const left = new Map<string, number>();
   const look = async (chain: ChainEngine): Promise<void> => {
@@ -125,7 +127,7 @@ function watchFunds(registry: Registry, engine: RunningEngine): void {
       registers: [],
       collect() {
         for (const chain of engine.chains.values()) {
-          // Told at the next scrape: nodes may be slow.
+          // Shown by the next scrape, because nodes may be slow.
           look(chain).catch(() => undefined);
           for (const lane of chain.lanes) {
             const labels = { network: chain.ctx.network.id, lane: lane.address };

@@ -18,7 +18,7 @@ declare module "fastify" {
     settlement: Settlement;
     /** The accounts that pay gas. */
     relayers: readonly Relayer[];
-    /** Tests stop the process at a named point; nobody else sets it. */
+    /** Set only by tests, which stop the process at a named point. */
     settlementFaults: { at?: (point: FaultPoint) => Promise<void> };
   }
 }
@@ -55,7 +55,7 @@ export default fp(
       fault: async (point) => faults.at?.(point),
     });
     app.siblings.onWork((chainId) => engine.calls.wake(chainId));
-    app.siblings.onExpecting((...said) => engine.calls.expect(...said));
+    app.siblings.onExpecting((...args) => engine.calls.expect(...args));
     app.decorate("settlement", engine.settlement);
     watchLanes(app.metrics, engine);
     watchGas(app.metrics, engine);
@@ -63,7 +63,7 @@ export default fp(
     for (const [, chain] of engine.chains) {
       app.readiness.add(`relayer:${chain.ctx.network.id}`, async () => {
         await chain.assertAvailable({}).catch((error: unknown) => {
-          // Its sentence is written for callers, so third parties may read it.
+          // The message is written for API clients, so the public readiness report may contain it.
           throw error instanceof ApiError ? new NotReady(error.message) : error;
         });
         return `${chain.lanes.length} funded ${chain.lanes.length === 1 ? "lane" : "lanes"}`;
@@ -149,7 +149,7 @@ function engineMeters(registry: Registry): (network: string) => EngineMeter {
     registers,
   });
   return (network) => {
-    // There from the start, so that the first alarm is an increase.
+    // Initialised to zero, so that the first alarm shows as an increase.
     for (const counter of [givenUp, unseen]) counter.inc({ network }, 0);
     return {
       batch: (items) => batch.observe({ network }, items),
@@ -170,7 +170,10 @@ function engineMeters(registry: Registry): (network: string) => EngineMeter {
   };
 }
 
-/** The shares as the database has them: every replica reports the same. docs/operations/gas-accounts.md has the query for single accounts. */
+/**
+ * Read from the database, so every replica reports the same figures. For single accounts see the query in
+ * docs/operations/gas-accounts.md.
+ */
 function watchGas(registry: Registry, engine: RunningEngine): void {
   const gauges: [string, string, (share: GasAccount) => number][] = [
     [
@@ -250,7 +253,7 @@ function watchLanes(registry: Registry, engine: RunningEngine): void {
     async collect() {
       for (const [chainId, chain] of engine.chains) {
         const { pool, network } = chain.ctx;
-        // Scraping must not fail because the database is away: the last value stays.
+        // A scrape must not fail while the database is unavailable: the gauge keeps its last value.
         const count = await countQueued(pool, chainId).catch(() => undefined);
         if (count !== undefined) this.set({ network: network.id }, count);
       }

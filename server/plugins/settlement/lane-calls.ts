@@ -1,11 +1,14 @@
-/** How lanes are notified of work: from this process, from another process of this command, or from another replica. */
+/**
+ * How lanes are notified of work: from this process, from another process of this command, or from another
+ * replica.
+ */
 import type { LanesElsewhere } from "../../infra/worker-messages.ts";
 import type { Pool } from "../../infra/db/pool.ts";
 import type { ChainEngine } from "./chain-engine.ts";
 import type { EngineLog } from "./context.ts";
 
 export const QUEUE_CHANNEL = "purser_queue";
-/** The word follows the work: once soon after, once more for a caller that commits late. */
+/** The notification follows the work: once soon after, and once more for a caller that commits late. */
 const ANNOUNCE_AFTER_MS = [15, 150];
 
 export interface LaneCallsDeps {
@@ -19,7 +22,7 @@ export class LaneCalls {
   readonly #deps: LaneCallsDeps;
   readonly #announcing = new Set<number>();
   readonly #timers = new Set<NodeJS.Timeout>();
-  /** What other processes of this command expect. */
+  /** Payments that other processes of this command expect, by process and chain. */
   readonly #expected = new Map<string, () => void>();
 
   constructor(deps: LaneCallsDeps) {
@@ -34,7 +37,7 @@ export class LaneCalls {
     this.#announce(chainId);
   }
 
-  /** Another process of this command checks payments, or does so no longer. */
+  /** Another process of this command started or stopped checking payments. */
   expect(chainId: number, isExpected: boolean, by: string): void {
     const key = `${by} ${chainId}`;
     this.#expected.get(key)?.();
@@ -48,8 +51,8 @@ export class LaneCalls {
   }
 
   /**
-   * Wakes lane holders elsewhere. Not inside the caller's transaction: Postgres lets transactions that
-   * notify commit only one after another, which would halve the rate of spends. A lost word costs at most
+   * Notifies lane holders in other replicas. Not inside the caller's transaction: Postgres commits transactions
+   * that use NOTIFY one after another, which would halve the rate of spends. A lost notification costs at most
    * one fallback poll.
    */
   #announce(chainId: number): void {
@@ -61,7 +64,7 @@ export class LaneCalls {
       const timer = setTimeout(() => {
         this.#timers.delete(timer);
         this.#announcing.delete(chainId);
-        // SQL: NOTIFY, which Prisma has no word for.
+        // Raw SQL: Prisma has no NOTIFY.
         pool
           .query("SELECT pg_notify($1, $2)", [QUEUE_CHANNEL, String(chainId)])
           .catch((error: unknown) => log.warn({ err: error }, "could not announce work"));

@@ -1,6 +1,7 @@
 /**
- * Lanes as rows: the lease of a relayer key, the work claimed under it, and every transaction it signed.
- * Each write names the lease's owner and epoch and holds only while the lease does (the database's clock).
+ * Relayer lanes in the database: the lease of a relayer key, and every transaction it signed.
+ * Each write names the owner and epoch of the lease and has an effect only while the lease is valid by the
+ * database clock.
  */
 import type { Hex } from "viem";
 import { LOCK_TIMEOUT, sqlState, type Sql } from "../../infra/db/pool.ts";
@@ -22,9 +23,9 @@ export type ItemAction = "transfer" | "cancel";
 export interface StoredAttempt {
   hash: Hex;
   attempt: number;
-  /** `work` does what the transaction is for; `void` only uses up its nonce. */
+  /** `work` transactions carry payments; `void` transactions only use up a nonce. */
   purpose: "work" | "void";
-  /** The node's last answer to it: "taken", or the class of its refusal. */
+  /** The last response of a node: "taken", or the class of the rejection. */
   answer: string | undefined;
   raw: Hex;
   maxFeeWei: bigint;
@@ -38,9 +39,11 @@ export interface StoredTransaction {
   gasLimit: bigint;
   attempts: StoredAttempt[];
   items: CarriedItem[];
-  /** The head when it was signed: it is in no block at or before that. Unknown for very old ones. */
+  /**
+   * The newest block when it was signed, so no block up to this one contains it. Undefined for very old rows.
+   */
   sentBlock: bigint | undefined;
-  /** The block it is in, while a reorganisation may still take that back. */
+  /** The block that contains it, until no reorganisation can remove that block. */
   included: Inclusion | undefined;
 }
 
@@ -50,10 +53,10 @@ export interface Inclusion {
   blockHash: Hex;
 }
 
-/** One authorization a transaction carries, with what must move for it to count as paid. */
+/** One authorization that a transaction carries, with the transfer that proves it paid. */
 export interface CarriedItem extends ExpectedTransfer {
   action: ItemAction;
-  /** The trace of the request that caused it. */
+  /** The trace of the request that created the payment. */
   traceparent?: string | null;
 }
 
@@ -89,7 +92,10 @@ export async function releaseLease(sql: Sql, lease: Lease): Promise<void> {
   );
 }
 
-/** Lanes of a chain that hold unfinished work and have no holder: their key may have left the configuration. */
+/**
+ * Lanes of a chain with unfinished transactions and no lease holder, for example because their key left the
+ * configuration.
+ */
 export async function orphanedLanes(sql: Sql, chainId: number): Promise<string[]> {
   const { rows } = await sql.query<{ address: string }>({
     name: "lanes-orphaned",
@@ -114,7 +120,10 @@ export interface NewTransaction {
 
 const bytes = (hex: Hex): Buffer => Buffer.from(hex.slice(2), "hex");
 
-/** One round trip. Throws with SQLSTATE LEASE_LOST or CLAIM_LOST, and then nothing is written. */
+/**
+ * Stores a signed transaction in one round trip. Throws SQLSTATE LEASE_LOST or CLAIM_LOST, and then writes
+ * nothing.
+ */
 export async function persistTransaction(
   sql: Sql,
   lease: Lease,
@@ -149,7 +158,10 @@ export async function persistTransaction(
   });
 }
 
-/** Stores another signed form of the same transaction; false when the lease is gone. */
+/**
+ * Stores another signed version of the same transaction (re-priced or void). Returns false when the lease is
+ * lost.
+ */
 export async function persistAttempt(
   sql: Sql,
   lease: Lease,
@@ -178,7 +190,7 @@ export async function persistAttempt(
   return rowCount === 1;
 }
 
-/** The node's last answer to these bytes: "taken", or the class of its refusal. */
+/** Stores the last response of a node to these bytes: "taken", or the class of the rejection. */
 export async function noteAnswer(sql: Sql, hash: string, answer: string): Promise<void> {
   await sql.query({
     name: "attempt-answer",
@@ -188,8 +200,9 @@ export async function noteAnswer(sql: Sql, hash: string, answer: string): Promis
 }
 
 /**
- * A transaction that only uses up a nonce nothing of ours is left for (the chain was reset below it). A row
- * that is there already was final on the chain that is gone: it is followed again, with this one beside it.
+ * Stores a transaction that only uses up a nonce for which no work is left, because the chain was reset below
+ * it.
+ * An existing row for the nonce was final on the old chain: it becomes pending again, with this attempt added.
  */
 export async function persistFiller(
   sql: Sql,
@@ -225,7 +238,10 @@ export async function persistFiller(
   return rowCount === 1;
 }
 
-/** Where the chain was reset below everything we remember, the next nonce is the chain's again, and so is what was held for. */
+/**
+ * After a chain reset below every stored transaction, the lane continues with the chain's nonce.
+ * Reconciliation's `looked_nonce` is lowered with it.
+ */
 export async function lowerNextNonce(sql: Sql, lease: Lease, nonce: bigint): Promise<boolean> {
   const { rowCount } = await sql.query(
     `UPDATE relayer_lanes SET next_nonce = $5, looked_nonce = least(looked_nonce, $5)
@@ -238,7 +254,10 @@ export async function lowerNextNonce(sql: Sql, lease: Lease, nonce: bigint): Pro
   return rowCount === 1;
 }
 
-/** Where a transaction stands, by a block that holds it or, replaced, by one that holds another of its nonce. */
+/**
+ * The state of a transaction, proven by a block: the one that contains it, or, for `replaced`, one that
+ * contains another transaction of the same nonce.
+ */
 export interface FinalTransaction {
   nonce: bigint;
   status: "included" | "mined" | "replaced" | "given_up";
@@ -246,16 +265,19 @@ export interface FinalTransaction {
   blockNumber: bigint;
   blockHash: string;
   gasUsed?: bigint;
-  /** The cost by its receipt, in units of core/gas.ts. Zero where another transaction took its nonce. */
+  /**
+   * The cost from its receipt, in units of core/gas.ts. Undefined (stored as zero) when another transaction
+   * took the nonce.
+   */
   gasCost?: bigint;
-  /** Nonces of authorizations that had no effect by their own doing, and payers to be wary of. */
+  /** Nonces of authorizations that caused their own failure, and payers that are not batched for a while. */
   faults?: readonly string[];
   offenders?: readonly string[];
 }
 
 /**
- * Writes that in one step: proven outcomes with it, and what it carried without effect goes back to the
- * queue (it may be tried again, or proven impossible).
+ * Writes the state of the transaction and its proven outcomes in one step. Authorizations that it carried
+ * without effect return to the queue, to be retried or proven impossible.
  */
 export async function finalizeTransaction(
   sql: Sql,
@@ -290,14 +312,18 @@ export async function finalizeTransaction(
   try {
     return await write(outcomes);
   } catch (error) {
-    // Giving a budget back needs its agent's row. What is paid does not wait for it; the rest is proven again.
+    // Returning budget needs the agent's row, which may be locked. Settled payments do not wait for it; the
+    // other outcomes are proven again later.
     const settled = outcomes.filter(({ status }) => status === "settled");
     if (sqlState(error) !== LOCK_TIMEOUT || settled.length === outcomes.length) throw error;
     return write(settled);
   }
 }
 
-/** A reorganisation took this block away: the transaction may be mined again, what it settled is open again. */
+/**
+ * A reorganisation removed this block: the transaction is pending again, and its settled payments are open
+ * again.
+ */
 export async function reopenTransaction(
   sql: Sql,
   lane: LaneKey,

@@ -1,6 +1,6 @@
 /**
- * One relayer key on one chain, as this process sees it: takes the lease when it is free, resumes what
- * earlier holders left before anything new, and gives it all up the moment the lease is gone.
+ * One relayer key on one chain in this process: takes the lease when it is free, resumes the transactions of
+ * earlier holders before anything new, and stops as soon as the lease is lost.
  */
 import type { LocalAccount } from "viem";
 import { type EngineContext, type ExpectedPayments, pause, Signal } from "./context.ts";
@@ -12,13 +12,13 @@ const FALLBACK_MS = 1_000;
 const DRAIN_MS = 3_000;
 const LOOK_EVERY_MS = 300;
 const LOOK_AFTER_BLOCKS = 1.25;
-/** A signer that did not answer is tried again after this, if nothing tried it before. */
-const MUTE_MS = 3_000;
+/** Payments are refused for this long after the signer did not respond; then it is tried again. */
+const SIGNER_RETRY_MS = 3_000;
 
 export interface LaneDeps {
   ctx: EngineContext;
   address: string;
-  /** Without a key a lane only finishes what was signed before (its key left the configuration). */
+  /** Undefined for a key that left the configuration: the lane only finishes what was signed before. */
   signer: LocalAccount | undefined;
   expected: ExpectedPayments;
   priorityFeeWei: () => Promise<bigint>;
@@ -27,14 +27,14 @@ export interface LaneDeps {
 export class Lane {
   readonly address: string;
   readonly wake = new Signal();
-  /** Cannot pay for its next transaction. */
+  /** The lane cannot pay for its next transaction. */
   unfunded = false;
   balanceWei: bigint | undefined;
   readonly #deps: LaneDeps;
   #stopping = false;
   #lost = false;
   #leaseGoodUntilMs = 0;
-  /** What the payment that could not be made would have cost. */
+  /** The cost of the payment that could not be made. */
   #neededWei = 1n;
   #signerUnavailableUntilMs = Number.NEGATIVE_INFINITY;
   #balanceReadMs = Number.NEGATIVE_INFINITY;
@@ -51,7 +51,7 @@ export class Lane {
     return this.#tracker !== undefined;
   }
 
-  /** What signs for it did not answer just now. */
+  /** The lane's signer recently failed to respond. */
   get isSignerUnavailable(): boolean {
     return performance.now() < this.#signerUnavailableUntilMs;
   }
@@ -66,7 +66,7 @@ export class Lane {
     return this.#done;
   }
 
-  /** Stops claiming, gives what is in flight a moment, and frees the lease for somebody else. */
+  /** Stops claiming, gives transactions in flight a moment to be mined, and releases the lease. */
   async stop(): Promise<void> {
     this.#stopping = true;
     this.wake.raise();
@@ -81,14 +81,14 @@ export class Lane {
         const won = await ctx.lanes.acquireLease(ctx.pool, key, ctx.owner, ctx.timings.laneLeaseMs);
         if (won) {
           await this.#hold({ ...key, owner: ctx.owner, epoch: won.epoch }, won.nextNonce);
-          // Without a key there was only the past to finish.
+          // Without a key there were only old transactions to finish.
           if (!this.#deps.signer) return;
         }
       } catch (error) {
         ctx.log.warn({ err: error, lane: this.address }, "lane interrupted; retrying");
       }
       if (!this.#stopping) await this.wake.wait(ctx.timings.laneRetryMs);
-      // Woken by new work while another process holds the lease: that process was woken too.
+      // New work also wakes the process that holds the lease, so pause before trying to acquire it again.
       if (!this.#stopping) await pause(ctx.timings.laneRetryMs / 4);
     }
   }
@@ -125,7 +125,7 @@ export class Lane {
       if (tracker.slots.size > 0 && tracker.idleMs >= patienceMs) look();
     }, LOOK_EVERY_MS);
     const stopHeads = ctx.heads.onHead(look);
-    const stopRiding = ctx.heads.addPiggybackRead(tracker.piggybackRead);
+    const stopPiggybackRead = ctx.heads.addPiggybackRead(tracker.piggybackRead);
     try {
       const nextNonce = await this.#resume(lease, tracker, storedNonce);
       this.#tracker = tracker;
@@ -136,7 +136,7 @@ export class Lane {
       clearInterval(renewal);
       clearInterval(looking);
       stopHeads();
-      stopRiding();
+      stopPiggybackRead();
       tracker.close();
       await this.#sender?.settle();
       this.#tracker = undefined;
@@ -176,7 +176,7 @@ export class Lane {
     let release: (() => void) | undefined;
     try {
       while (this.#active) {
-        // New heads are needed as long as anything is followed, also to see it become deep enough.
+        // New blocks are needed as long as anything is followed, also to see it become final.
         if (sender.inFlight > 0 || tracker.slots.size > 0) release ??= ctx.heads.want();
         else {
           release?.();
@@ -196,7 +196,7 @@ export class Lane {
     }
   }
 
-  /** Everything that is not final comes first: stored bytes are sent again, receipts read. */
+  /** Resumes everything that is not final first: sends stored bytes again and reads receipts. */
   async #resume(lease: Lease, tracker: Tracker, storedNonce: bigint): Promise<bigint> {
     const { ctx } = this.#deps;
     await ctx.queue.voidLapsedClaims(ctx.pool, ctx.network.chainId);
@@ -213,8 +213,10 @@ export class Lane {
   }
 
   /**
-   * A chain that was reset, or lost blocks (a local node killed before it saved), expects nonces we have
-   * behind us. It gets back what was final; where nothing of ours is stored from there on, its nonce is ours.
+   * A chain that was reset or lost blocks (a local node killed before it saved) expects a nonce that we have
+   * already used.
+   * Final transactions are sent to it again. If nothing is stored from its nonce on, the lane continues with
+   * that nonce.
    */
   async #closeGap(lease: Lease, tracker: Tracker, chain: bigint, stored: bigint): Promise<bigint> {
     const { ctx } = this.#deps;
@@ -236,13 +238,13 @@ export class Lane {
 
   async #renew(lease: Lease): Promise<void> {
     const { ctx } = this.#deps;
-    const askedMs = performance.now();
+    const requestedMs = performance.now();
     try {
       if (await ctx.lanes.renewLease(ctx.pool, lease, ctx.timings.laneLeaseMs))
-        this.#leaseGoodUntilMs = askedMs + ctx.timings.laneLeaseMs;
+        this.#leaseGoodUntilMs = requestedMs + ctx.timings.laneLeaseMs;
       else this.#doubt("the lease was lost");
     } catch (error) {
-      // The lease may still be ours; it ends by itself, and every write checks it.
+      // The lease may still be valid; it expires on its own, and every write checks it.
       ctx.log.warn({ err: error, lane: this.address }, "could not renew the lease");
     }
   }
@@ -286,7 +288,7 @@ export class Lane {
       this.#deps.ctx.log.error({ lane: this.address }, "the relayer's signer does not respond");
     this.#signerUnavailableUntilMs = answers
       ? Number.NEGATIVE_INFINITY
-      : performance.now() + MUTE_MS;
+      : performance.now() + SIGNER_RETRY_MS;
   }
 
   #noteUnfunded(unfunded: boolean): void {
@@ -295,7 +297,7 @@ export class Lane {
     this.unfunded = unfunded;
   }
 
-  /** On a clean stop, what is in flight gets a moment; if it needs longer, the next holder resumes it. */
+  /** On a clean stop, transactions in flight get a moment to be mined; the next holder resumes the rest. */
   async #quiesce(tracker: Tracker): Promise<void> {
     await this.#sender?.settle();
     const untilMs = performance.now() + DRAIN_MS;

@@ -1,7 +1,7 @@
 /**
- * Gets one lane's transactions into a block: sends and re-sends stored bytes, re-prices what a mempool took
- * and blocks pass over, gives up what nodes refuse for good, and fills nonces the chain has lost. Whatever a
- * node answers here proves nothing: only receipts do, and the tracker reads those.
+ * Gets one lane's transactions into a block: sends and re-sends stored bytes, re-prices transactions that
+ * blocks pass over, gives up those that nodes reject for good, and fills nonces that the chain lost.
+ * No node response here proves anything: only receipts do, and tracker.ts reads those.
  */
 import type { LocalAccount } from "viem";
 import {
@@ -23,29 +23,29 @@ export interface MempoolDeps {
   priorityFeeWei: () => Promise<bigint>;
   onUnfunded: () => void;
   onLeaseLost: () => void;
-  /** Nodes refuse a transaction of so many items for good: perhaps fewer are taken. */
+  /** Nodes reject a transaction of this many items for good: smaller batches may be accepted. */
   onRefused: (items: number) => void;
 }
 
-/** Refusals of the newest attempt for good, one after the other. */
+/** Consecutive rejections of the newest attempt for good. */
 export interface Refusals {
   count: number;
   sinceMs: number;
 }
 
-/** More than the blocks until the first re-send: a dropped transaction is not a cheap one. */
+/** More blocks than until the first re-send: a transaction may have been dropped rather than underpriced. */
 const STUCK_BLOCKS = 7n;
 const RESEND_AFTER_BLOCKS = 3;
-/** A nonce is given up after so many refusals in a row. */
+/** A nonce is given up after this many consecutive rejections. */
 const REFUSALS = 3;
 const TRANSFER_GAS = 21_000n;
 const MAX_FILLERS = 64;
-/** The wait for a block was stopped: nothing is known about the send. */
+/** Thrown when the wait for a block was stopped: nothing is known about the send. */
 const GIVEN_UP = Symbol("given up");
 
 /**
- * Where one endpoint refuses and another is silent, the silent one may have taken it. Giving up is safe even
- * then, and an endpoint that is down for days must not hold up the lane.
+ * If one endpoint rejects and another does not respond, the other may have accepted it. Giving up is safe even
+ * then, and an endpoint that is down for days must not block the lane.
  */
 const refusalIn = (error: unknown): unknown =>
   error instanceof ChainUnreachable && error.cause instanceof ChainRefusal ? error.cause : error;
@@ -53,7 +53,7 @@ const refusalIn = (error: unknown): unknown =>
 const formOf = (slot: Slot, attempt: StoredAttempt, lane: string) =>
   attempt.purpose === "work" ? slot : voidOf(slot.nonce, lane);
 
-/** Moves nothing, to ourselves: it only uses up the nonce. */
+/** A transfer of nothing to the lane itself, which only uses up the nonce. */
 const voidOf = (nonce: bigint, lane: string, gasLimit = TRANSFER_GAS) =>
   ({ nonce, to: lane, calldata: "0x", gasLimit }) as const;
 
@@ -70,21 +70,21 @@ export class Mempool {
   }
 
   /**
-   * The same, and does not come back before they are in a block, where the endpoint answers that way. Its receipt is
-   * kept as what the endpoint showed. When the block is known from elsewhere, the wait ends.
+   * The same, but resolves only when they are in a block, where the endpoint supports that. The receipt is
+   * stored in the slot. The wait ends when the block becomes known another way.
    */
   sendAndWait(slot: Slot): Promise<void> {
     const { ctx } = this.#deps;
     return this.#send(slot, async (latest) => {
       const waiting = new AbortController();
       slot.waiting = waiting;
-      const wordCame = ctx.heads.expectNotification();
+      const stopAwaiting = ctx.heads.expectNotification();
       try {
         const shown = await ctx.rpc.broadcastAndWait(latest.raw, waiting.signal);
         if (waiting.signal.aborted) throw GIVEN_UP;
         if (isReceiptOf(shown, latest.hash)) slot.shown = shown;
       } finally {
-        wordCame();
+        stopAwaiting();
         if (slot.waiting === waiting) slot.waiting = undefined;
       }
     });
@@ -103,7 +103,7 @@ export class Mempool {
       const { kind, message } = classifyChainError(refusalIn(error));
       const about = { lane: lease.address, nonce: slot.nonce, hash: latest.hash, kind };
       if (kind === "already_known" || kind === "sent_not_mined") return this.#taken(slot, latest);
-      // Nobody knows: nothing changes.
+      // The result is unknown: nothing changes.
       if (kind === "unreachable")
         return ctx.log.warn(about, "sent a transaction but got no response; it may have arrived");
       if (isPermanentRefusal(kind)) {
@@ -120,7 +120,7 @@ export class Mempool {
   async #taken(slot: Slot, attempt: StoredAttempt): Promise<void> {
     slot.refusals = undefined;
     slot.underpriced = false;
-    // Of what is in a block already, that it was taken needs no note.
+    // If it is already in a block, the acceptance need not be stored.
     if (slot.shown || slot.mined) attempt.answer = "taken";
     else await this.#note(attempt, "taken");
   }
@@ -135,9 +135,9 @@ export class Mempool {
   }
 
   /**
-   * Unmined: re-send after a while (it may have been dropped). Re-price when blocks pass over what a mempool
-   * took, or when a node answers that it offers too little. Paying more for what is refused for good would be
-   * refused again, and dearer: that nonce is given up.
+   * For a transaction in no block: re-sends it after a while, because it may have been dropped. Re-prices it
+   * when blocks pass over an accepted transaction, or when a node reports that it offers too little.
+   * Paying more would not help a transaction that is rejected for good: its nonce is given up.
    */
   async nudge(slot: Slot, isNext: boolean, progressBlock: bigint): Promise<void> {
     const { ctx } = this.#deps;
@@ -149,7 +149,7 @@ export class Mempool {
     const tooCheap = head.baseFeeWei > last.maxFeeWei;
     const isPassedOver =
       last.answer === "taken" && isNext && head.number - since >= (tooCheap ? 1n : STUCK_BLOCKS);
-    // Once per block: a node that answers so to everything does not drive the price.
+    // Once per block: a node that always responds like this must not drive up the price.
     const isTooLow = slot.underpriced && head.number > slot.sentAtBlock;
     if ((isPassedOver || isTooLow) && (await this.#reprice(slot, last))) return;
     const resendAfterMs = slot.refusals
@@ -167,7 +167,7 @@ export class Mempool {
     return performance.now() - refusals.sinceMs >= patienceMs;
   }
 
-  /** The same nonce and effect at a higher fee: whichever attempt is mined, it is the same. */
+  /** The same nonce and effect at a higher fee: whichever attempt is mined, the effect is the same. */
   async #reprice(slot: Slot, last: StoredAttempt): Promise<boolean> {
     const { ctx, lease } = this.#deps;
     const first = slot.attempts.find(({ purpose }) => purpose === last.purpose) ?? last;
@@ -189,8 +189,8 @@ export class Mempool {
   }
 
   /**
-   * The nonce is used up by a small transfer to ourselves. Until one of the attempts is mined either may be,
-   * and its receipt decides; the rows go back to the queue only when it was this one.
+   * Uses up the nonce with a small transfer to the lane itself. Until an attempt is mined, any of them may be,
+   * and the receipt decides; the rows return to the queue only if it was this one.
    */
   async #giveUp(slot: Slot): Promise<boolean> {
     const { ctx, lease } = this.#deps;
@@ -216,7 +216,10 @@ export class Mempool {
     return true;
   }
 
-  /** More than whatever a mempool may still hold of this nonce; or what is usual, where that is above the caps. */
+  /**
+   * More than any attempt that a mempool may still hold for this nonce; the usual fees if that would exceed the
+   * caps.
+   */
   async #outbidding(slot: Slot, baseFeeWei: bigint): Promise<Fees> {
     const market = await this.#market(baseFeeWei);
     const usual = initialFees(baseFeeWei, market.priorityFeeWei, market.caps);
@@ -229,7 +232,7 @@ export class Mempool {
     return { baseFeeWei, priorityFeeWei, caps: this.#deps.ctx.feeCaps };
   }
 
-  /** On rollups even this costs more than 21,000, for the bytes it takes on their parent. */
+  /** On rollups even a plain transfer may cost more than 21,000 gas, for its data on the parent chain. */
   async #transferGas(lane: string): Promise<bigint> {
     try {
       const call = { from: lane, to: lane, value: "0x0" };
@@ -240,7 +243,7 @@ export class Mempool {
     }
   }
 
-  /** Signs and stores one more attempt; nothing when there is no key or the lease is gone. */
+  /** Signs and stores one more attempt. Undefined when there is no key or the lease is lost. */
   async #another(
     slot: Slot,
     form: Parameters<typeof signAttempt>[2],
@@ -267,9 +270,10 @@ export class Mempool {
   }
 
   /**
-   * The chain is at nonce `from` and nothing of ours that is in flight has a nonce below `to`: it was reset,
-   * or lost blocks. What was final there is sent again; a nonce none of that fits is used up. Answers how
-   * many such transfers it stored, for the tracker to follow.
+   * The chain expects nonce `from`, and nothing of ours in flight has a nonce below `to`: the chain was reset
+   * or lost blocks.
+   * Sends the transactions again that were final there, and uses up nonces without one. Returns how many such
+   * void transactions it stored, for the tracker to follow.
    */
   async fillGap(from: bigint, to: bigint): Promise<number> {
     const { ctx, lease, signer } = this.#deps;
@@ -299,7 +303,7 @@ export class Mempool {
     return fillers;
   }
 
-  /** "none" where the nodes will never take these bytes. */
+  /** "none" if the nodes will never accept these bytes. */
   async #offer(raw: `0x${string}`): Promise<"taken" | "none" | "unknown"> {
     try {
       await this.#deps.ctx.rpc.broadcast(raw);

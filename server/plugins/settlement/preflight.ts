@@ -1,4 +1,7 @@
-/** Looks at a batch before it is signed: who may share it, who would fail, and whether the token works at all. */
+/**
+ * Simulates a batch before it is signed: finds payments that would fail, payments that must be sent alone, and
+ * a token that does not work.
+ */
 import type { Address } from "viem";
 import { uintOf } from "../../core/abi.ts";
 import { balanceOf } from "../../infra/chain/contracts.ts";
@@ -14,23 +17,23 @@ import {
 import type { BatchItem, Fees } from "./batch.ts";
 import type { EngineContext } from "./context.ts";
 
-/** With the revert's text, where there is one. */
+/** `text` is the revert reason, if there is one. */
 export interface RefusedItem {
   item: BatchItem;
   text: string | undefined;
-  /** Mined without effect, or refused by nodes, so often that it is not even simulated any more. */
+  /** Mined without effect or rejected by nodes so often that it is no longer simulated. */
   hasTooManyFaults: boolean;
 }
 
 export interface PreflightResult {
   good: BatchItem[];
-  /** To be proven. */
+  /** Would fail; the outcome is to be proven. */
   refused: RefusedItem[];
-  /** To be tried again, each by itself. */
+  /** To be retried, each in its own transaction. */
   alone: BatchItem[];
   /** The token accepts every call and does nothing: nothing may be sent now. */
   isTokenDead: boolean;
-  /** Our batcher, where it answered in the very simulation that these passed. */
+  /** Our batcher, if the same simulation showed that it works. */
   batcher?: Address | undefined;
 }
 
@@ -39,18 +42,18 @@ const NOTHING: PreflightResult = { good: [], refused: [], alone: [], isTokenDead
 export interface PreflightTerms {
   from: string;
   fees: Fees;
-  /** What is on its way already. */
+  /** Items in flight, not yet in a block. */
   ahead: readonly BatchItem[];
-  /** What is good of it travels with others. */
+  /** The items are a part of a batch, and the good ones are sent together with others. */
   isPart?: true;
-  /** No rehearsal is believed. */
+  /** Simulates everything, also items that were rehearsed at the newest block. */
   ignoreRehearsals?: true;
 }
 
 /**
- * One round: an `eth_call` that shows which payments would fail, and one that shows which payers have code. A
- * payer's code may change with any block, so its absence is read for each batch and never remembered.
- * Of those whose rehearsal still holds only one is simulated: it shows that the token moves money.
+ * Makes one `eth_call` that shows which payments would fail, and one that shows which payers have contract
+ * code. Any block may change a payer's code, so it is read for each batch and never cached.
+ * Of the payments whose rehearsal is still valid, only one is simulated, to show that the token moves money.
  */
 export async function preflight(
   ctx: EngineContext,
@@ -58,7 +61,7 @@ export async function preflight(
   terms: PreflightTerms,
 ): Promise<PreflightResult> {
   const [only] = items;
-  // A contract can pass every simulation and still do nothing when it counts, at our gas.
+  // A contract can pass every simulation and still do nothing in the transaction, at our gas.
   if (items.length === 1 && only && (hasTooManyFaults(only) || isGivenUp(only)))
     return { ...NOTHING, refused: [{ item: only, text: undefined, hasTooManyFaults: true }] };
   const trusted = items.filter((item) => item.solo || !isThirdParty(item));
@@ -75,7 +78,7 @@ export async function preflight(
     (value) => ({ value }),
     (error: unknown) => ({ error }),
   );
-  // Alone in its transaction, and within the gas of a plain payment, a payer's code harms nobody.
+  // Alone in its transaction and within the gas of a plain payment, a payer's code can do no harm.
   if (items.length === 1 && terms.isPart !== true) {
     const alone = await trial;
     if ("value" in alone && alone.value.good.length === 1)
@@ -111,15 +114,17 @@ export async function preflight(
 
 interface RehearsedItems {
   items: ReadonlySet<BatchItem>;
-  /** What payers of several must have for all of them. */
+  /** For payers of several rehearsed payments: the balance that covers all of them. */
   owed: ReadonlyMap<string, bigint>;
 }
 
 const NONE_REHEARSED: RehearsedItems = { items: new Set(), owed: new Map() };
 
 /**
- * Third-party payments that were rehearsed at the block that is still the newest: the same call would return the same.
- * Each was rehearsed by itself, so who pays several must have the sum of them; and nothing is believed that was ever refused.
+ * Third-party payments that were rehearsed at the block that is still the newest: simulating again would return
+ * the same.
+ * Each was rehearsed alone, so a payer of several needs the sum of them. Payments that ever failed are always
+ * simulated.
  */
 async function stillRehearsed(
   ctx: EngineContext,
@@ -140,7 +145,7 @@ async function stillRehearsed(
     if (record.rehearsed_block !== number) return false;
     const own = debits.get(from) ?? [];
     if (own.length === 1) return true;
-    // What a contract may take beside the balance is another sum.
+    // A contract (not a plain key) may limit spending in other ways than the balance.
     if (!own.every((item) => isThirdParty(item) && item.trace === undefined)) return false;
     owed.set(from, sumOf(own));
     return true;
@@ -164,13 +169,13 @@ function preflightRest(
   return rest.length === 0 ? NOTHING : preflight(ctx, rest, terms);
 }
 
-/** A fault of the relayer or of the endpoint: it proves nothing about the payments. */
+/** A failure of the relayer or the endpoint: it proves nothing about the payments. */
 export function isInfrastructureError(error: unknown): boolean {
   const { kind } = classifyChainError(error);
   return kind === "unreachable" || kind === "insufficient_gas_money" || kind === "fee_too_low";
 }
 
-/** Somebody burns the gas of all: halves, until it is found. */
+/** One item may burn the gas of the whole simulation: splits the batch in halves until it is found. */
 async function halve(
   ctx: EngineContext,
   items: BatchItem[],
@@ -201,7 +206,7 @@ async function halve(
   };
 }
 
-/** What one item's own call does when it is sent as it is. What else the payer has on its way is not in it. */
+/** Simulates one item's own call as it will be sent, without other pending debits of the payer. */
 async function simulateAlone(ctx: EngineContext, item: BatchItem, terms: PreflightTerms) {
   const { from, fees } = terms;
   const { success, data } = await ctx.reads.callAs(ctx.rpc, from, item.call, {
@@ -232,12 +237,12 @@ async function simulate(
   const all = [...debits, ...items];
   const probed = items.findIndex(({ action }) => action === "transfer");
   const probe = items[probed];
-  // What one item is sent through is no batcher.
+  // A single item is not sent through the batcher.
   const batcherProbe = isBatch ? ctx.batcher.probe : undefined;
   const answers = await ctx.reads.simulate(ctx.rpc, {
     from: terms.from,
     calls: [
-      // First of all: who burns the simulation's gas leaves none to what follows.
+      // The probe comes first: a call that burns the simulation's gas leaves none for later calls.
       ...(batcherProbe ? [batcherProbe] : []),
       ...owed.map(([payer]) => ({ target: ctx.network.usdc.address, data: balanceOf(payer) })),
       ...all.map(({ call }) => call),
@@ -246,13 +251,13 @@ async function simulate(
     gas: gasLimitOf([...debits, ...terms.batch]),
     fees: terms.fees,
   });
-  const isBatcherThere = batcherProbe !== undefined && ctx.batcher.hear(answers[0]);
+  const isBatcherThere = batcherProbe !== undefined && ctx.batcher.checkProbe(answers[0]);
   const balances = answers.splice(batcherProbe ? 1 : 0, owed.length);
   const isCovered = owed.every(([, sum], index) => (uintOf(balances[index]) ?? 0n) >= sum);
   const results = batcherProbe ? answers.slice(1) : answers;
   const own = results.slice(debits.length, all.length);
   const after = results[all.length];
-  // After a transfer that succeeds its authorization is used. Where it is not, there is no token any more.
+  // After a successful transfer its authorization is used. If it is not, the token does not work.
   const isTokenDead =
     probe !== undefined &&
     own[probed]?.success === true &&
@@ -264,7 +269,7 @@ async function simulate(
     const result = own[index];
     const text = revertReason(result?.data ?? "0x");
     if (result?.success === true) good.push(item);
-    // Without a reason it may be a neighbour's fault: such a row is tried again by itself.
+    // Without a revert reason another item may be the cause: this one is retried alone.
     else if (text === undefined && isBatch) unexplained.push(item);
     else refused.push({ item, text, hasTooManyFaults: false });
   }

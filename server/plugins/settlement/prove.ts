@@ -1,6 +1,7 @@
 /**
- * Decides about authorizations that did not go through: proven facts become outcomes, the rest waits. Our own
- * transactions are read first. What is absent (a receipt, a log, a nonce) never proves anything.
+ * Decides about authorizations that did not go through: proven facts become outcomes, everything else waits.
+ * Our own transactions are read first.
+ * Missing data (a receipt, a log, a nonce) never proves anything.
  */
 import type { BlockHeader } from "../../infra/chain/contracts.ts";
 import type { Caller } from "../../infra/chain/rpc.ts";
@@ -15,17 +16,17 @@ import { isInfrastructureError, type PreflightTerms } from "./preflight.ts";
 
 export interface Refused {
   record: SettlementRecord;
-  /** The revert text of the simulation; nothing when it ran out of gas or gave none. */
+  /** The revert reason of the simulation. Undefined when it ran out of gas or gave none. */
   text: string | undefined;
-  /** Mined without effect so often that it is not simulated any more. */
-  isWornOut?: boolean;
+  /** Mined without effect so often that it is no longer simulated. */
+  hasTooManyFaults?: boolean;
 }
 
 export type Proof = { outcome: ProvenOutcome } | { retryAfterMs: number };
 
 /**
- * What is proven of rows that are claimed and whose simulation was refused. They are in no live
- * transaction. `refusedBy` repeats the simulation at one endpoint, and returns which of them it refuses.
+ * What can be proven about claimed rows whose simulation failed. They are in no pending transaction.
+ * `refusedBy` repeats the simulation at one endpoint and returns which of them it rejects.
  */
 export async function proveRefused(
   ctx: EngineContext,
@@ -55,14 +56,14 @@ export async function proveRefused(
 }
 
 /**
- * A refusal of an unused authorization. When is "failed" final?
- * - Facilitated work: always. We do not relay it again unless its caller requests it again, and no budget of ours
- *   hangs on it. Its signature may be public: a payment that somebody makes of it later corrects the row.
- * - Spends and withdrawals: only before their first transaction was stored to be sent. Until then their
- *   signature has never left this database. From then on it may stand in public calldata, also of a
- *   transaction in which it had no effect, and anyone may relay it until it expires.
- * - An x402 authorization is in a seller's hands from the start; a refund in those of the merchant who signed it.
- * What may still be used waits until it is used, canceled, or past its time at a final block.
+ * A rejection of an unused authorization. When is "failed" final?
+ * - Facilitated payments: always. We relay them again only if the caller requests it, and they hold no agent's
+ *   budget. The signature may be public: if someone settles it later, the row is corrected.
+ * - Spends and withdrawals: only before their first transaction was stored for sending. Until then the
+ *   signature has never left this database. Afterwards it may be in public calldata, even of a transaction in
+ *   which it had no effect, and anyone may relay it until it expires.
+ * - An x402 authorization is known to the seller from the start; a refund, to the merchant who signed it.
+ * An authorization that may still be used waits until it is used, canceled, or expired at a final block.
  */
 function proofOfRefusal(
   ctx: EngineContext,
@@ -71,12 +72,12 @@ function proofOfRefusal(
 ): Proof {
   const { reason, message, isOfState } = schemeOf(authorizationOf(record)).explainRevert(text);
   const soonMs = Math.max(ctx.network.blockTimeMs, 500);
-  // Used, but not yet in a block that counts; past its time, which is proven at a final block; or too early.
+  // Used in a block that does not count yet, expired (which is proven at a final block), or not valid yet.
   if (isOfState) return { retryAfterMs: soonMs };
   const isPublic = record.agent_id !== null && record.attempts > 0;
   const isElsewhere = record.kind === "x402" || record.kind === "refund";
   if (record.cancel_signature !== null || isElsewhere || isPublic)
-    return { retryAfterMs: restOf(record, ctx.timings) };
+    return { retryAfterMs: retryDelayOf(record, ctx.timings) };
   if (!isSure) return { retryAfterMs: soonMs };
   const { number, hash } = block;
   const proof: EndProof = { kind: "refusal", block: number.toString(), blockHash: hash };
@@ -85,7 +86,9 @@ function proofOfRefusal(
   };
 }
 
-/** Simulates again at one endpoint, behind the debits `ahead`: which items does it refuse? */
+/**
+ * Repeats the simulation at one endpoint, after the pending debits in `ahead`. Returns which items it rejects.
+ */
 export const refusalsBy =
   (ctx: EngineContext, items: BatchItem[], { from, fees, ahead: underway }: PreflightTerms) =>
   async (endpoint: Caller): Promise<boolean[]> => {
@@ -101,22 +104,24 @@ export const refusalsBy =
     const results = await ctx.reads
       .simulate(endpoint, { from, calls, gas: gasLimitOf(all), fees })
       .catch((error: unknown) => {
-        // The whole call reverted or ran out of gas: so would a lone item's transaction.
+        // The whole call reverted or ran out of gas, as the transaction of a single item would.
         if (isInfrastructureError(error) || items.length > 1) throw error;
         return [];
       });
     return items.map((_, index) => results[ahead.length + index]?.success !== true);
   };
 
-/** The longer it has been refused, the less often it is tried. */
-const restOf = ({ created_at }: SettlementRecord, { refusedRestMs }: Timings): number =>
+/** The longer it has been rejected, the less often it is retried. */
+const retryDelayOf = ({ created_at }: SettlementRecord, { refusedRestMs }: Timings): number =>
   Math.min(Math.max((Date.now() - created_at.getTime()) / 8, refusedRestMs), 15_000);
 
-/** First refusals by one endpoint, remembered until a second look. Losing them costs one more look. */
+/**
+ * Remembers the first rejection by a single endpoint until a second check. Losing this costs one more check.
+ */
 export class Refusals {
   readonly #seen = new Map<string, { block: bigint; atMs: number }>();
 
-  /** Whether it was refused before, as of an older block or long enough ago. */
+  /** Returns whether it was rejected before, as of an older block or long enough ago. */
   isRepeated(id: string, block: bigint, patienceMs: number): boolean {
     const nowMs = performance.now();
     const first = this.#seen.get(id);
@@ -132,22 +137,22 @@ export class Refusals {
 }
 
 /**
- * One endpoint's refusal may be a lagging one's: two of them must refuse where there are two, and a lone
- * one must refuse again as of a newer block.
+ * A single rejection may come from a lagging endpoint. With several endpoints enough of them must reject; a
+ * single endpoint must reject again as of a newer block.
  */
 async function confirmations(
   ctx: EngineContext,
   refused: readonly Refused[],
   { block, refusedBy }: { block: BlockHeader; refusedBy: (endpoint: Caller) => Promise<boolean[]> },
 ): Promise<(index: number) => boolean> {
-  if (refused.every(({ isWornOut }) => isWornOut)) return () => true;
+  if (refused.every(({ hasTooManyFaults }) => hasTooManyFaults)) return () => true;
   if (ctx.rpc.endpoints === 1) {
     const patienceMs = Math.max(ctx.network.blockTimeMs * 3, 1_000);
     return (index) => {
       const entry = refused[index];
       return (
         entry !== undefined &&
-        (entry.isWornOut === true ||
+        (entry.hasTooManyFaults === true ||
           ctx.refusals.isRepeated(entry.record.id, block.number, patienceMs))
       );
     };
@@ -159,15 +164,17 @@ async function confirmations(
     answers.every((verdicts) => verdicts[index] !== false);
 }
 
-/** Which of these unused authorizations no block can use any more, by enough witnesses of one final block. */
+/**
+ * Proves by enough endpoints, at one final block, which of these unused authorizations no later block can use.
+ */
 export async function proveExpired(
   ctx: EngineContext,
   unused: readonly SettlementRecord[],
   behind: bigint,
 ): Promise<ProvenOutcome[]> {
   const block = await blockAt(ctx, ctx.network.confirmations, behind);
-  // The token demands block time < validBefore, and block time never goes back: what is unused now is over
-  // for good, whatever transactions still carry it.
+  // The token requires block time < validBefore, and block time never decreases: an authorization that is
+  // unused at this block can never be used, whatever transactions still carry it.
   const late = unused.filter(({ valid_before }) => block.timestampSeconds >= valid_before);
   if (late.length === 0) return [];
   const { answers, needed } = await ctx.rpc.witnesses(async (endpoint) => {

@@ -1,9 +1,12 @@
-/** The queue as rows: what waits to be relayed, in which order a lane claims it, and how long it has waited. */
+/**
+ * The queue in the database: settlements that wait to be relayed, the order in which a lane claims them, and
+ * how long they have waited.
+ */
 import type { Sql } from "../../infra/db/pool.ts";
 import type { Lease } from "./lane-store.ts";
 import { recordColumns, type SettlementRecord } from "./store.ts";
 
-/** Claims of expired leases are void: their process can no longer persist anything. */
+/** Removes claims of expired leases: the process that made them can no longer store anything. */
 export async function voidLapsedClaims(sql: Sql, chainId: number): Promise<number> {
   const { rowCount } = await sql.query({
     name: "claims-lapsed",
@@ -16,31 +19,34 @@ export async function voidLapsedClaims(sql: Sql, chainId: number): Promise<numbe
   return rowCount ?? 0;
 }
 
-/** How much of each sort a lane has room for. */
+/** How many settlements of each sort a lane has room for. */
 export interface ClaimRoom {
-  /** What may share transactions. */
+  /** Settlements that may share a transaction. */
   batchable: number;
-  /** Agents' rows that are sent alone. */
+  /** Agents' settlements that are sent alone. */
   ownSolo: number;
   thirdPartySolo: number;
 }
 
-/** What a lane may claim: the words of the index `settlements_claimable_idx`, and that no lane has it. */
+/**
+ * Settlements that a lane may claim: the conditions of the partial index `settlements_claimable_idx`, and
+ * unclaimed.
+ */
 const QUEUED = `chain_id = $1 AND status = 'queued' AND lane_address IS NULL
   AND (relay OR cancel_signature IS NOT NULL)`;
 const WAITING = `${QUEUED} AND only_lane IS NULL`;
 const READY = `${WAITING} AND next_attempt_at <= clock_timestamp() AND EXISTS (SELECT 1 FROM lane)`;
 
-/** What only this lane may send: the same by the index `settlements_bound_idx`. */
+/** Settlements that only this lane may send: the same, by the index `settlements_bound_idx`. */
 const BOUND = `${QUEUED} AND only_lane = $2 AND next_attempt_at <= clock_timestamp() AND EXISTS (SELECT 1 FROM lane)`;
 
 /**
- * Withdrawals, then agents' payments, then third parties', each in its order. Five scans of two indexes, each of
- * which ends when it has its share: the length of the queue costs nothing.
+ * Claims withdrawals, then agents' payments, then third parties', each in queue order. Five index scans, each
+ * with a LIMIT, so the length of the queue does not matter.
  */
 export async function claim(sql: Sql, lease: Lease, room: ClaimRoom): Promise<SettlementRecord[]> {
   const { rows } = await sql.query<SettlementRecord>({
-    // Prepared: planning its five scans costs more than the scans.
+    // Prepared: planning its five scans costs more than running them.
     name: "settlements-claim",
     text: `WITH lane AS (
        SELECT 1 FROM relayer_lanes WHERE chain_id = $1 AND address = $2 AND lease_owner = $3
@@ -88,13 +94,16 @@ export const inQueueOrder = (one: SettlementRecord, other: SettlementRecord): nu
   one.created_at.getTime() - other.created_at.getTime();
 
 export interface Backlog {
-  /** Age in seconds of the oldest turn that waits, by class; none where nothing waits. */
+  /** Age in seconds of the oldest waiting settlement, by class. A class without any is absent. */
   waitingSeconds: Map<number, number>;
-  /** Age in seconds of the oldest transaction of each lane that is not final. */
+  /** Age in seconds of the oldest pending transaction, by lane. */
   pendingSeconds: Map<string, number>;
 }
 
-/** How long work has been waiting. Rows that are sent alone or were postponed do not count: they say nothing about the lanes. */
+/**
+ * How long work has been waiting. Settlements that are sent alone or were postponed do not count: they do not
+ * show whether the lanes work.
+ */
 export async function readBacklog(sql: Sql, chainId: number): Promise<Backlog> {
   const { rows } = await sql.query<{
     class: number | null;
@@ -124,9 +133,8 @@ export async function readBacklog(sql: Sql, chainId: number): Promise<Backlog> {
 }
 
 /**
- * Gives claimed rows back to the queue, for now or for a later time; `solo` marks those that have to
- * travel alone from now on. What is put off takes its turn then, out of the way of what is ready. None is believed to go
- * through any more because it was rehearsed once.
+ * Returns claimed settlements to the queue, now or for later; `solo` marks those that must be sent alone from
+ * now on. A postponed one moves back in the queue to that time. Their rehearsal no longer counts.
  */
 export async function unclaim(
   sql: Sql,
@@ -136,7 +144,8 @@ export async function unclaim(
   solo = false,
 ): Promise<void> {
   if (refs.length === 0) return;
-  // One time for all: by a clock that goes on between rows, the first would be claimed without the others.
+  // One statement time for all rows: with a running clock, a lane could claim the first rows without the
+  // others.
   await sql.query(
     `UPDATE settlements s
         SET lane_address = NULL, lane_epoch = NULL,

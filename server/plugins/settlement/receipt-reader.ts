@@ -1,6 +1,7 @@
 /**
- * Reads the receipts of one lane's transactions in as few requests as possible: with the block itself
- * where it is looked for, all together where not, and not at all where an endpoint answers a send with its receipt.
+ * Reads the receipts of one lane's transactions in as few requests as possible: together with the block when
+ * the block is polled, all in one batch otherwise, and not at all where an endpoint returns the receipt as the
+ * result of a send.
  */
 import type { Hex } from "viem";
 import type { RpcReceipt } from "../../infra/chain/contracts.ts";
@@ -10,11 +11,11 @@ import type { EngineContext } from "./context.ts";
 import { isReceiptOf } from "./receipts.ts";
 import type { Slot } from "./slot.ts";
 
-/** The block is there. The endpoint that waits for it has this long to answer. */
+/** When the block is already known, the endpoint that waits for it has this long to respond. */
 const GRACE_MS = 40;
-/** An answer that came with the newest block is good for this long. */
+/** A response that came with the newest block is used for this long. */
 const FRESH_MS = 50;
-/** Without a receipt for so many blocks, the lane's nonce is read as well. */
+/** After this many blocks without a receipt, the lane's nonce is read as well. */
 const OVERDUE_BLOCKS = 1.5;
 
 const receiptQuestion = (hash: Hex): RpcCall => ({
@@ -26,28 +27,28 @@ export interface ReceiptReaderDeps {
   ctx: EngineContext;
   lane: string;
   slots: ReadonlyMap<bigint, Slot>;
-  /** There is a nonce below all of ours that nothing uses. */
+  /** The chain expects a nonce below all of ours that are in flight. */
   isGapped: () => boolean;
   /** A receipt came with a block, or it is time to request one. */
   lookAgain: () => void;
-  /** Its block passed, and the endpoint that was to answer its send did not. */
+  /** The block has passed, and the endpoint that should have returned the receipt did not. */
   onPassedOver: (slot: Slot) => void;
 }
 
 export interface Reading {
   receipts: ReadonlyMap<Slot, RpcReceipt>;
   undecided: ReadonlySet<Slot>;
-  /** The newest block, in which or below which the receipts are. */
+  /** The newest block. The receipts are in it or below it. */
   head: Head;
-  /** The lane's next nonce, where it was requested and answered. */
+  /** The lane's next nonce on chain, if it was requested and returned. */
   next: bigint | undefined;
 }
 
 const isOfHead = ({ blockHash, blockNumber }: RpcReceipt, head: Head): boolean =>
   blockHash === head.hash && BigInt(blockNumber) === head.number;
 
-/** Null: there is no receipt yet. Undefined: no answer, or not a receipt of this transaction. */
-function answered(
+/** Null: there is no receipt yet. Undefined: no response, or not a receipt of this transaction. */
+function receiptFrom(
   answer: PromiseSettledResult<unknown> | undefined,
   hash: Hex,
 ): RpcReceipt | null | undefined {
@@ -59,21 +60,21 @@ function answered(
 export class ReceiptReader {
   readonly #deps: ReceiptReaderDeps;
   #graceTimer: NodeJS.Timeout | undefined;
-  /** What was answered together with the newest block, by hash: a receipt, or null where there is none yet. */
+  /** Results that came with the newest block, by hash: a receipt, or null if there is none yet. */
   #early: { atMs: number; receipts: ReadonlyMap<Hex, RpcReceipt | null> } | undefined;
 
   constructor(deps: ReceiptReaderDeps) {
     this.#deps = deps;
   }
 
-  /** Asked with each block that is looked for, so that a block and what it holds of ours come in one answer. */
+  /** Added to each poll for a block, so that a block and our receipts in it arrive in one response. */
   readonly piggybackRead: PiggybackRead = () => {
     const hashes = this.#unread().flatMap(({ attempts }) => attempts.at(-1)?.hash ?? []);
     return {
       questions: hashes.map(receiptQuestion),
       receive: (answers) => {
         const read = hashes.flatMap((hash, index) => {
-          const receipt = answered(answers[index], hash);
+          const receipt = receiptFrom(answers[index], hash);
           return receipt === undefined ? [] : [[hash, receipt] as const];
         });
         this.#early = { atMs: performance.now(), receipts: new Map(read) };
@@ -86,7 +87,7 @@ export class ReceiptReader {
     clearTimeout(this.#graceTimer);
   }
 
-  /** The newest block we know of; what an endpoint showed may be in a newer one. */
+  /** The newest known block, refreshed when an endpoint returned a receipt of a newer one. */
   async headOfShown(): Promise<Head> {
     const shown = [...this.#deps.slots.values()].flatMap((slot) =>
       slot.shown && !slot.mined ? [slot.shown] : [],
@@ -109,7 +110,7 @@ export class ReceiptReader {
       : undefined;
   }
 
-  /** Transactions that are in no block yet, and for which no endpoint holds an open answer. */
+  /** Transactions that are in no block yet and for which no send waits for a receipt. */
   #unread(): Slot[] {
     return [...this.#deps.slots.values()].filter(
       (slot) => !slot.mined && !slot.waiting && !slot.shown && slot.lastSentMs > 0,
@@ -117,9 +118,10 @@ export class ReceiptReader {
   }
 
   /**
-   * All receipts in one request, and the next nonce beside them where something is overdue. What came with the block
-   * is not requested again. A receipt counts when its block is one that our endpoints have: the newest by number and hash,
-   * or an older one. Everything else is `undecided`: no answer yet, or an error.
+   * Reads all receipts in one request, with the lane's next nonce when a transaction is overdue. What came with
+   * the block is not requested again.
+   * A receipt counts when its block is one that our endpoints have: the newest by number and hash, or an older
+   * one. Everything else is `undecided`: no response yet, or an error.
    */
   async read(open: readonly Slot[], head: Head): Promise<Reading> {
     const { ctx, lane } = this.#deps;
@@ -127,7 +129,7 @@ export class ReceiptReader {
     const known = this.#fresh();
     const found = new Map<Slot, RpcReceipt>();
     const undecided = new Set<Slot>();
-    const asked: { slot: Slot; hash: Hex }[] = [];
+    const requests: { slot: Slot; hash: Hex }[] = [];
     let isOverdue = false;
     for (const slot of open) {
       const { shown, attempts } = slot;
@@ -139,22 +141,22 @@ export class ReceiptReader {
       else {
         const isLate = this.#isOverdue(slot);
         isOverdue ||= isLate;
-        // Sent after this block was made: it cannot be in it, and its endpoint has no answer yet.
+        // Sent after this block was made: it cannot contain it, and the endpoint has no result yet.
         if (slot.waiting && !isLate && head.number <= slot.sentAtBlock) continue;
         if (slot.waiting && now - head.seenAtMs < GRACE_MS) this.#lookAfterGrace();
         else if (!hashes.every((hash) => known?.has(hash)))
-          asked.push(...hashes.map((hash) => ({ slot, hash })));
+          requests.push(...hashes.map((hash) => ({ slot, hash })));
       }
     }
     const nonce = { method: "eth_getTransactionCount", params: [lane, "latest"] };
     const questions = [
       ...(isOverdue ? [nonce] : []),
-      ...asked.map(({ hash }) => receiptQuestion(hash)),
+      ...requests.map(({ hash }) => receiptQuestion(hash)),
     ];
     const answers = questions.length === 0 ? [] : await ctx.rpc.callMany(questions);
     const first = isOverdue ? answers.shift() : undefined;
-    for (const [index, { slot, hash }] of asked.entries()) {
-      const receipt = answered(answers[index], hash);
+    for (const [index, { slot, hash }] of requests.entries()) {
+      const receipt = receiptFrom(answers[index], hash);
       if (receipt) found.set(slot, receipt);
       else if (receipt === undefined) undecided.add(slot);
       else if (slot.waiting && head.number > slot.sentAtBlock) this.#deps.onPassedOver(slot);
@@ -174,7 +176,7 @@ export class ReceiptReader {
     };
   }
 
-  /** It should have been in a block by now, or only the lane's nonce can show what happened to it. */
+  /** It should be in a block by now, or only the lane's nonce can show what happened to it. */
   #isOverdue(slot: Slot): boolean {
     return (
       slot.mined ||

@@ -1,6 +1,6 @@
 /**
- * What receipts and blocks prove: of everything a transaction carried, of one authorization by any
- * transaction, and of whose transaction took a nonce. A receipt that is missing proves nothing.
+ * What receipts and blocks prove: about everything a transaction carried, about one authorization in any
+ * transaction, and about which transaction used a nonce. A missing receipt proves nothing.
  */
 import type { Hex } from "viem";
 import { tagOf, type BlockHeader, type RpcReceipt } from "../../infra/chain/contracts.ts";
@@ -14,7 +14,10 @@ import type { StoredTransaction } from "./lane-store.ts";
 import { REASON_CANCELED } from "./types.ts";
 import { type EndProof, type ProvenOutcome, type SettlementRecord, keyOf, toRow } from "./store.ts";
 
-/** How many blocks deep: 1 in the newest. A receipt shows its own block, whatever head we saw last. */
+/**
+ * How many blocks deep; 1 in the newest. A receipt's own block exists even if it is newer than the head that we
+ * know.
+ */
 export const depthOf = (head: bigint, block: bigint): number =>
   head < block ? 1 : Number(head - block) + 1;
 
@@ -24,7 +27,7 @@ const NUMBER = /^0x[0-9a-f]+$/i;
 const isText = (value: unknown, form: RegExp): value is string =>
   typeof value === "string" && form.test(value);
 
-/** What a node answers a send with may be a hash, or the receipt of a block that is not made yet. */
+/** A send may return a hash, or the receipt of a pending block, instead of a real receipt. */
 export function isReceiptOf(answer: unknown, hash: string): answer is RpcReceipt {
   if (typeof answer !== "object" || answer === null) return false;
   const { transactionHash, blockHash, blockNumber, logs }: Record<string, unknown> = { ...answer };
@@ -56,7 +59,7 @@ export const stateProof = ({ number, hash, timestampSeconds }: BlockHeader): End
 
 /**
  * What one receipt proves about everything its transaction carried. A payment is reported as soon as it is in a
- * block; a cancellation frees money, and waits until nothing can undo it.
+ * block; a cancellation releases money, so it waits until it is final.
  */
 export function provenBy(
   receipt: RpcReceipt,
@@ -65,7 +68,7 @@ export function provenBy(
 ): ProvenOutcome[] {
   const outcomes: ProvenOutcome[] = [];
   const proof = proofOf(receipt);
-  // What only used up the nonce called something else, and leaves no log that could be mistaken.
+  // A void transaction called something else and leaves no log that could be mistaken.
   const shown = { logs: receipt.logs, sent: { to, data: calldata } };
   for (const item of items) {
     const { from, asset, nonce } = item;
@@ -86,11 +89,11 @@ export function provenBy(
   return outcomes;
 }
 
-/** Of an outcome: where less than the maximum may have moved. */
+/** The `amount` of an outcome, where less than the maximum may have moved. */
 export const amountIn = (charged: bigint | undefined): { amount?: string } =>
   charged === undefined ? {} : { amount: charged.toString() };
 
-/** In units of core/gas.ts. Where a node does not return the price, the offered maximum counts. */
+/** In units of core/gas.ts. If a node does not return the price, the offered maximum counts. */
 export function gasCostOf(
   { network }: Pick<EngineContext, "network">,
   { attempts }: Pick<StoredTransaction, "attempts">,
@@ -102,7 +105,7 @@ export function gasCostOf(
   return costOf(wei, network.nativePriceAtomic);
 }
 
-/** Once for each transaction, when its outcome is first reported. */
+/** Called once for each transaction, when its outcome is first reported. */
 export function measure(
   ctx: EngineContext,
   slot: Pick<StoredTransaction, "items" | "attempts"> & { batch: readonly BatchItem[] | undefined },
@@ -132,13 +135,16 @@ export function measure(
     );
 }
 
-/** What a transaction proves about one authorization. Undefined while it is in no block, or not deep enough to report. */
+/**
+ * What a transaction proves about one authorization. Functions return undefined while it is in no block, or not
+ * deep enough to report.
+ */
 export interface Finding {
   fate: ReturnType<ReturnType<typeof schemeOf>["outcomeIn"]>;
   receipt: RpcReceipt;
   blockNumber: bigint;
   isFinal: boolean;
-  /** Of a maximum. */
+  /** The charged part of a signed maximum. */
   charged: bigint | undefined;
 }
 
@@ -163,8 +169,8 @@ export async function findingIn(
   };
 }
 
-/** Our own transactions that carried it, before anything else is believed about it. */
-export async function findingOfOurs(
+/** Our own transactions that carried it, checked before other evidence. */
+export async function findingInOwnTransactions(
   ctx: EngineContext,
   record: SettlementRecord,
   headNumber: bigint,
@@ -179,8 +185,8 @@ export async function findingOfOurs(
 }
 
 /**
- * A third party names the transaction that used an authorization. The hash is only a hint: its receipt,
- * from our own node, either shows exactly our transfer or proves nothing.
+ * A third party names the transaction that used an authorization. The hash is only a hint: its receipt, from
+ * our own node, either shows exactly this transfer or proves nothing.
  */
 export async function proveByTransaction(
   ctx: EngineContext,
@@ -209,8 +215,8 @@ export interface Placed {
 }
 
 /**
- * How far the walk from block to block has come: upwards from where ours was signed, and downwards, since a
- * second signer may have taken the nonce before that. The caller keeps it between rounds.
+ * Progress of the block-by-block search: upwards from the block in which ours was signed, and downwards,
+ * because a second signer may have used the nonce earlier. The caller keeps it between rounds.
  */
 export interface NonceSearch {
   nonce: bigint;
@@ -221,9 +227,10 @@ export interface NonceSearch {
 const BLOCKS_PER_ROUND = 16n;
 
 /**
- * The transaction that took a nonce of the sender, up to the block `to`. Only a block's body names one: a
- * nonce that counts as used does not show by what. Halves the range where the node still has the states, and
- * walks it block by block over several rounds where not.
+ * Finds the transaction that used a nonce of the sender, up to the block `to`. Only the body of a block shows
+ * it; a nonce count does not.
+ * Bisects the range while the node still has the states, and otherwise reads it block by block over several
+ * rounds.
  */
 async function findReplacement(
   ctx: EngineContext,
@@ -258,7 +265,7 @@ async function findReplacement(
   return (await isWitnessed(ctx, sender, place)) ? place : undefined;
 }
 
-/** The first block as of which the nonce counts as used; by the states, which nodes do not keep for ever. */
+/** The first block as of which the nonce counts as used, by the states, which nodes do not keep forever. */
 async function firstUse(
   ctx: EngineContext,
   address: string,
@@ -282,8 +289,8 @@ async function firstUse(
 }
 
 /**
- * For a transaction of ours whose nonce is used although no attempt of it has a receipt. "nowhere": the
- * chain has been searched to its end, as far as this node shows it.
+ * For our transaction whose nonce is used although none of its attempts has a receipt. "nowhere": every block
+ * has been searched, as far as this node returns them.
  */
 export async function takenByOther(
   ctx: EngineContext,
@@ -296,7 +303,7 @@ export async function takenByOther(
   slot.search ??= { nonce: slot.nonce, up: signed + 1n, down: signed };
   const taken = await findReplacement(ctx, address, slot.search, final);
   if (!taken) return slot.search.up > final ? "nowhere" : undefined;
-  // Ours after all: its receipt lags.
+  // One of our own attempts: its receipt is late.
   return slot.attempts.some(({ hash }) => hash === taken.txHash) ? "nowhere" : taken;
 }
 

@@ -1,4 +1,7 @@
-/** The accounts that pay gas: with keys of this process, or of a KMS, which signs digests and returns only public keys. */
+/**
+ * The relayer accounts that pay gas. Their keys are in this process, or in a KMS that signs digests and exports
+ * only public keys.
+ */
 import { createPublicKey } from "node:crypto";
 import {
   getAddress,
@@ -20,7 +23,10 @@ import { keysUnavailable, type Kms } from "../../infra/kms.ts";
 
 export type Relayer = LocalAccount;
 
-/** In the order of the configuration. The KMS is called for each public key, so it must be available at the start. */
+/**
+ * In the order of the configuration. Reads each public key from the KMS, which must therefore be available at
+ * start.
+ */
 export async function readRelayers(
   { relayerPrivateKeys, relayerKmsKeys }: { relayerPrivateKeys: Hex[]; relayerKmsKeys: string[] },
   kms: Pick<Kms, "publicKey" | "sign">,
@@ -42,7 +48,7 @@ export async function kmsAccount(
   const address = getAddress(addressOfPublicKey(pointOf(await kms.publicKey(keyId), keyId)));
   return accountOf(address, async (digest) => {
     const signature = fromDer(await kms.sign(keyId, digest), digest, address);
-    // Nothing leaves us that this account did not sign, whatever the KMS answers.
+    // Every signature is checked against the account, whatever the KMS returns.
     if (signature === undefined)
       throw keysUnavailable(new Error(`KMS key ${keyId} gave no signature of ${address}`));
     return signature;
@@ -54,7 +60,10 @@ function keyAccount(key: Hex): Relayer {
   return accountOf(getAddress(addressOf(privateKey)), async (digest) => sign(digest, privateKey));
 }
 
-/** viem's account, with a hash and a curve that are not JavaScript's: a batch's transaction is tens of kilobytes. */
+/**
+ * A viem account with native hashing and signing: a batch transaction has tens of kilobytes, which is slow in
+ * JavaScript.
+ */
 function accountOf(address: Address, signDigest: (digest: Uint8Array) => Promise<Hex>): Relayer {
   const signHash = (hash: Hex): Promise<Hex> => signDigest(hexToBytes(hash));
   return toAccount({
@@ -76,8 +85,8 @@ function accountOf(address: Address, signDigest: (digest: Uint8Array) => Promise
 }
 
 /**
- * As viem writes it, which spells out each byte of a batch as digits one by one and reads them again: a plain transaction of
- * type 2 goes to its encoder as bytes.
+ * Serializes like viem, which converts each byte of the calldata to hex digits and back. A plain EIP-1559
+ * transaction is passed to viem's RLP encoder as bytes instead.
  */
 export function serialize(transaction: TransactionSerializable, signature?: Signature): Hex {
   const isPlain =
@@ -97,13 +106,13 @@ export function serialize(transaction: TransactionSerializable, signature?: Sign
 const bytesOf = (digits: Hex | null | undefined): Uint8Array =>
   Buffer.from(digits?.slice(2) ?? "", "hex");
 
-/** Without leading zeros: zero is nothing. */
+/** Big-endian without leading zeros; zero is an empty byte string. */
 function bytesOfNumber(value: bigint | number | undefined): Uint8Array {
   const digits = value ? value.toString(16) : "";
   return Buffer.from(digits.padStart(digits.length + (digits.length % 2), "0"), "hex");
 }
 
-/** x and y of a point on our curve. */
+/** Returns the coordinates x and y of a secp256k1 public key. */
 function pointOf(der: Uint8Array, keyId: string): Uint8Array {
   const { crv, x, y } = createPublicKey({
     key: Buffer.from(der),

@@ -1,6 +1,6 @@
 /**
- * Turns queued rows into transactions: collect for a moment, preflight by simulation, sign, persist, send.
- * Nothing is sent that is not stored first.
+ * Turns queued settlements into transactions: collect briefly, preflight by simulation, sign, store, broadcast.
+ * Nothing is sent before it is stored.
  */
 import type { Address, LocalAccount } from "viem";
 import { CLAIM_LOST, LEASE_LOST, LOCK_TIMEOUT, sqlState } from "../../infra/db/pool.ts";
@@ -46,24 +46,24 @@ export interface SenderDeps {
   nextNonce: bigint;
   expected: Pick<ExpectedPayments, "count">;
   priorityFeeWei: () => Promise<bigint>;
-  /** False when the lane cannot pay this much more gas. */
+  /** Returns false when the lane cannot pay this much more gas. */
   canPay: (wei: bigint) => Promise<boolean>;
   isActive: () => boolean;
-  /** Something is in flight: new heads are needed. */
+  /** Something is in flight, so new blocks must be watched. */
   onDispatch: () => void;
-  /** What this process believes of the lease or of the stored state is wrong: read it again. */
+  /** This process's view of the lease or of the stored state is wrong: it must be read again. */
   onDoubt: (reason: string) => void;
   onUnfunded: () => void;
-  /** What signs for the lane answers, or does not. */
+  /** Reports whether the lane's signer responded. */
   onSigner: (answers: boolean) => void;
   wake: Signal;
 }
 
 type Sendable = Pick<PreflightResult, "good" | "batcher">;
 
-/** How long rows rest whose agent's row is held by something else. */
-const HELD_REST_MS = 5_000;
-const UNSIGNED_REST_MS = 500;
+/** Delay before rows are retried whose agent's row was locked. */
+const LOCKED_RETRY_MS = 5_000;
+const UNSIGNED_RETRY_MS = 500;
 const NEEDED_MS = 60;
 const MOST_NEEDED_MS = 400;
 
@@ -73,7 +73,7 @@ export class Sender {
   readonly #underway = new Set<BatchItem[]>();
   #nextNonce: bigint;
   #tail: Promise<void> = Promise.resolve();
-  /** From leaving the collector to being sent, as it has been lately. */
+  /** Recent average time from leaving the collector to being sent. */
   #neededMs = NEEDED_MS;
 
   constructor(deps: SenderDeps) {
@@ -91,13 +91,13 @@ export class Sender {
     return this.#underway.size + this.#deps.tracker.unmined;
   }
 
-  /** What has no place in a block yet. */
+  /** Items that are in no block yet. */
   get #ahead(): BatchItem[][] {
     const unmined = [...this.#deps.tracker.slots.values()].filter((slot) => !slot.mined);
     return [...this.#underway, ...unmined.flatMap((slot) => (slot.batch ? [slot.batch] : []))];
   }
 
-  /** Works until the queue is empty, the lane is full and nothing is left to collect, or it may not go on. */
+  /** Runs until the queue is empty and all is sent, or until sending is not allowed. */
   async drain(): Promise<void> {
     const { ctx } = this.#deps;
     const { collector } = this;
@@ -113,10 +113,11 @@ export class Sender {
         const sent = this.#sendReady();
         if (!hadBatchable || sent > 0) oldestMs = now;
         if (collector.isEmpty && claimed === 0) return;
-        // No payment is expected, and none is in flight that it could have joined: a single payment is sent at once.
+        // No payment is expected, and none is in flight that it could have joined: a single payment is sent
+        // immediately.
         const isLone = collector.isLone && this.inFlight === 0;
         const isQuiet = (isLone || now - newestMs >= quietMs) && this.#deps.expected.count === 0;
-        // A withdrawal waits one quiet moment, whatever else comes in.
+        // A withdrawal waits one quiet moment at most, however many payments arrive.
         const isUrgent = collector.hasWithdrawal && now - oldestMs >= quietMs;
         if (isQuiet || isUrgent || now >= leaveBy(ctx.heads, oldestMs, now, this.#neededMs)) {
           const batch = collector.takeBatch();
@@ -125,7 +126,7 @@ export class Sender {
             continue;
           }
         }
-        // A flood is collected at its own pace; a lone row waits one quiet moment.
+        // With a full lane, payments are collected at a slower pace; a single row waits one quiet moment.
         await pause(this.inFlight < MAX_IN_FLIGHT ? quietMs / 2 : quietMs);
       }
     } finally {
@@ -155,7 +156,7 @@ export class Sender {
     }
   }
 
-  /** Simulations of several batches run side by side; signing and nonces go one by one, in order. */
+  /** Simulations of several batches run concurrently; signing and nonces are sequential, in order. */
   #dispatch(items: BatchItem[]): void {
     const ahead = [...this.#underway].flat();
     const takenMs = Date.now();
@@ -185,7 +186,7 @@ export class Sender {
     }
   }
 
-  /** Proves and puts back what cannot go now, and answers what can. */
+  /** Returns the items that can be sent. The others are proven failed or returned to the queue. */
   async #preflight(items: BatchItem[], ahead: BatchItem[]): Promise<Sendable> {
     const { ctx, lease, tracker } = this.#deps;
     const inFlight = [...tracker.slots.values()].flatMap((slot) => slot.batch ?? []);
@@ -195,7 +196,7 @@ export class Sender {
       ahead: [...inFlight, ...ahead],
     };
     const { good, refused, alone, isTokenDead, batcher } = await preflight(ctx, items, terms);
-    // Not sent from here: the queue holds them to their quota.
+    // Returned to the queue, which limits how many are sent alone.
     await this.#release(alone, 0, true);
     if (isTokenDead) {
       const kept = new Set(alone);
@@ -227,7 +228,7 @@ export class Sender {
       refused.map(({ item, text, hasTooManyFaults }) => ({
         record: item.record,
         text,
-        isWornOut: hasTooManyFaults,
+        hasTooManyFaults,
       })),
       refusalsBy(ctx, items, terms),
     );
@@ -254,7 +255,7 @@ export class Sender {
     const sentBlock = (ctx.heads.head ?? (await ctx.heads.refresh())).number;
     const gasLimit = gasLimitOf(items);
     if (!(await this.#deps.canPay(gasLimit * maxFeeWei))) return this.#release(items, 1_000);
-    // Seen in this batch's own simulation, and not found missing since.
+    // The batcher worked in this batch's own simulation and has not been found missing since.
     const batcher = probed === ctx.batcher.address ? probed : undefined;
     const tx = { nonce: this.#nextNonce, ...transactionOf(items, batcher), gasLimit };
     const trace = TransactionTrace.ofBatch(ctx, lease.address, items, takenMs);
@@ -283,11 +284,11 @@ export class Sender {
     ctx.meter.batch(items.length);
     const tookMs = Math.min(Date.now() - takenMs, MOST_NEEDED_MS);
     this.#neededMs = Math.max((this.#neededMs * 3 + tookMs) / 4, tookMs / 2);
-    // Not awaited: the next batch is signed meanwhile. The answer proves nothing anyway.
+    // Not awaited: the next batch is signed meanwhile, and the response proves nothing anyway.
     void this.#send(slot);
   }
 
-  /** Never throws: whatever goes wrong here, the bytes are stored and are followed up. */
+  /** Never throws: whatever fails here, the bytes are stored and are followed up. */
   async #send(slot: Slot): Promise<void> {
     const { ctx, tracker } = this.#deps;
     try {
@@ -297,8 +298,9 @@ export class Sender {
         : tracker.sendAndWait(slot));
       trace?.sent();
       await ctx.fault("broadcast");
-      if (slot.shown || slot.mined) return await tracker.hear(slot);
-      // Where a block may follow at once, nobody waits for the next poll.
+      if (slot.shown || slot.mined) return await tracker.receiveShown(slot);
+      // Where blocks are neither announced nor regular (a local chain that mines each transaction), the block
+      // may already exist: read it without waiting for the next poll.
       if (ctx.heads.isAnnounced || ctx.heads.nextDueMs(performance.now()) !== undefined) return;
       await ctx.heads.refresh();
       await tracker.reconcile();
@@ -315,18 +317,20 @@ export class Sender {
     return initialFees(head.baseFeeWei, await this.#deps.priorityFeeWei(), feeCaps);
   }
 
-  /** Something failed between claim and send: decide by what it was whether anything may have been stored. */
+  /**
+   * Something failed between claim and send. The kind of error decides whether anything may have been stored.
+   */
   async #giveBack(items: BatchItem[], error: unknown): Promise<void> {
     const { ctx, onDoubt } = this.#deps;
     const state = sqlState(error);
     if (state === LEASE_LOST || state === CLAIM_LOST)
       return onDoubt("the lease or a claim was lost");
-    // Somebody holds an agent's row: its payments are looked at later, the lane goes on.
-    if (state === LOCK_TIMEOUT) return this.#release(items, HELD_REST_MS);
-    // Nothing was signed, so nothing was stored: its turn comes when the KMS is back.
+    // An agent's row is locked: its payments are retried later, and the lane continues.
+    if (state === LOCK_TIMEOUT) return this.#release(items, LOCKED_RETRY_MS);
+    // Nothing was signed, so nothing was stored: it is retried when the KMS is available again.
     if (isKeysUnavailable(error)) {
       this.#deps.onSigner(false);
-      return this.#release(items, UNSIGNED_REST_MS);
+      return this.#release(items, UNSIGNED_RETRY_MS);
     }
     const { kind } = classifyChainError(error);
     if (state === undefined && (kind === "unreachable" || kind === "fee_too_low"))
@@ -336,7 +340,7 @@ export class Sender {
       return this.#release(items, 1_000);
     }
     ctx.log.error({ err: error }, "a batch could not be submitted");
-    // The commit may have happened although its answer was lost: only the database knows.
+    // The commit may have happened although its response was lost: only the database knows.
     onDoubt("the stored state is uncertain");
   }
 
@@ -346,7 +350,7 @@ export class Sender {
     try {
       await ctx.queue.unclaim(ctx.pool, lease, items, delayMs, solo);
     } catch (error) {
-      // The claim ends with the lease; reading everything again frees it sooner.
+      // The claim ends with the lease; reading the state again frees it sooner.
       this.#deps.onDoubt(`rows could not be given back: ${String(error)}`);
     }
     if (delayMs > 0) setTimeout(() => wake.raise(), delayMs + 5).unref();
@@ -354,7 +358,7 @@ export class Sender {
   }
 }
 
-/** The nodes' refusals are the reason, not the token's. */
+/** The nodes' rejections are the reason, not the token's. */
 const explainIfGivenUp = (outcome: ProvenOutcome, record: SettlementRecord): ProvenOutcome =>
   outcome.status === "failed" && record.given_up >= MAX_GIVEN_UP
     ? { ...outcome, message: "The network's nodes reject every transaction with this payment." }

@@ -8,21 +8,24 @@ import type { TransactionTrace } from "./transaction-trace.ts";
 
 export interface Slot extends StoredTransaction {
   lastSentMs: number;
-  /** The newest block there may have been when the newest attempt was first sent: those after it passed it over. */
+  /**
+   * The newest block number that was possible when the newest attempt was first sent: later blocks had the
+   * chance to include it.
+   */
   sentAtBlock: bigint;
   underpriced: boolean;
   refusals: Refusals | undefined;
-  /** Since when its nonce counts as used although no attempt has a receipt. */
+  /** Since when the chain counts the nonce as used although no attempt has a receipt. */
   missingSinceMs: number | undefined;
-  /** How far the blocks have been searched for who took its nonce. */
+  /** How far the blocks have been searched for the transaction that took the nonce. */
   search: NonceSearch | undefined;
   finishing: boolean;
   mined: boolean;
-  /** While the endpoint it was sent to is to answer with its receipt. */
+  /** Set while a send waits for the endpoint to return the receipt. */
   waiting: AbortController | undefined;
-  /** What that endpoint answered: it counts with the block it names. */
+  /** The receipt that this endpoint returned. It counts once its block is known. */
   shown: RpcReceipt | undefined;
-  /** As claimed; missing for transactions taken over from an earlier holder of the lease. */
+  /** The claimed items. Undefined for transactions taken over from an earlier lease holder. */
   batch: BatchItem[] | undefined;
   /** Set when the request was traced. */
   trace: TransactionTrace | undefined;

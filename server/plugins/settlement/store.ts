@@ -1,4 +1,4 @@
-/** Settlements as rows: read, watched, and made final on proof. */
+/** Settlements in the database: reading them, and writing their proven outcomes. */
 import type { Address, Hex } from "viem";
 import type { Nonce, SchemeTerms, SettlementKey } from "../../core/authorization.ts";
 import type {
@@ -22,7 +22,7 @@ export interface SettlementRecord {
   valid_before: bigint;
   nonce: Nonce;
   terms: SchemeTerms | null;
-  /** The one lane that may send it, by its `terms`. */
+  /** The only lane that may send it, according to its `terms`. */
   only_lane: string | null;
   signature: Buffer;
   relay: boolean;
@@ -33,7 +33,7 @@ export interface SettlementRecord {
   block_number: bigint | null;
   by_other: boolean;
   attempts: number;
-  /** 0 withdrawals, 1 agents' payments, 2 third parties'. */
+  /** Queue class: 0 withdrawals, 1 agents' payments, 2 third parties' payments. */
   class: number;
   turn: Date;
   solo: boolean;
@@ -57,7 +57,7 @@ export interface SettlementRecord {
   traceparent: string | null;
 }
 
-/** Of a SettlementRecord. */
+/** The columns of a SettlementRecord. */
 const COLUMNS = `
   id kind agent_id chain_id asset from_address to_address value valid_after valid_before nonce
   terms only_lane signature relay status error_reason error_message tx_hash block_number
@@ -68,7 +68,10 @@ const COLUMNS = `
 
 const NAMES = COLUMNS.trim().split(/\s+/);
 
-/** By name: a prepared statement outlives a column that another release adds, and rows carry nothing nobody reads. */
+/**
+ * Columns are listed by name, so that a prepared statement survives a new column of a later release, and unused
+ * columns are not read.
+ */
 export const recordColumns = (of = ""): string => NAMES.map((name) => of + name).join(", ");
 
 export function toRow(record: SettlementRecord): SettlementRow {
@@ -110,7 +113,7 @@ export function toRow(record: SettlementRecord): SettlementRow {
   };
 }
 
-/** As it is right after it was accepted; what is read of it later is the same. */
+/** The row of a newly accepted request, equal to what reading it from the database would return. */
 export function newRow(request: SettlementRequest, createdAt: Date): SettlementRow {
   const { authorization, callerKeyHash, bodyHash, traceparent } = request;
   const lower = <Text extends string>(text: Text) => text.toLowerCase() as Text;
@@ -148,7 +151,7 @@ export function newRow(request: SettlementRequest, createdAt: Date): SettlementR
   };
 }
 
-/** What an outcome names its row by. */
+/** The key that an outcome names its settlement by. */
 export const keyOf = ({ from_address: from, asset, nonce }: SettlementRecord) => ({
   from,
   asset,
@@ -173,7 +176,7 @@ const ENDED = {
   text: `SELECT ${recordColumns()} FROM settlements WHERE id = ANY($1) AND status NOT IN ('queued', 'submitted')`,
 };
 
-/** Those of them that have come to an end: of a crowd that waits, hardly one. */
+/** Returns only the settlements that have ended: of many waiting ids, usually hardly any. */
 export async function findEnded(sql: Sql, ids: readonly string[]): Promise<SettlementRow[]> {
   const { rows } = await sql.query<SettlementRecord>({ ...ENDED, values: [ids] });
   return rows.map(toRow);
@@ -200,19 +203,22 @@ export async function findByAuthorization(
   return rows[0] && toRow(rows[0]);
 }
 
-/** Where a fact was read. Stored with every end; block numbers as decimal strings. */
+/**
+ * Where the fact was read that ended a settlement. Stored with every end; block numbers are decimal strings.
+ */
 export type EndProof =
-  /** The transaction's logs show it. */
+  /** The logs of the transaction show it. */
   | { kind: "receipt"; tx: string; block: string; blockHash: string }
-  /** The contract's state at this block shows it. */
+  /** The contract state at this block shows it. */
   | { kind: "state"; block: string; blockHash: string; timestamp: string }
-  /** The contract refused the call as of this block, and nobody here sends it again. */
+  /** The contract rejected the call as of this block, and we do not send it again. */
   | { kind: "refusal"; block: string; blockHash: string };
 
 /**
- * A proven outcome of one authorization, as the database function takes it. A row that has ended already is
- * corrected where the proof contradicts its end. "open": a reorganisation took the end back that the
- * transaction in `proof` had caused. "held": proven, and reported only when it is final.
+ * A proven outcome of one authorization, as the SQL function takes it. If the proof contradicts an end that is
+ * already stored, the row is corrected.
+ * "open": a reorganisation removed the transaction in `proof`, and with it the end. "held": proven, but
+ * reported only when it is final.
  */
 export interface ProvenOutcome {
   from: string;
@@ -220,16 +226,16 @@ export interface ProvenOutcome {
   nonce: string;
   status: "settled" | "failed" | "expired" | "open" | "held";
   proof?: EndProof;
-  /** No reorganisation takes it back: it is `confirmations` deep, or does not hang on a block. */
+  /** No reorganisation can undo it: it is `confirmations` deep, or does not depend on a block. */
   isFinal: boolean;
   byOther?: boolean;
-  /** Settled for less than the maximum that was signed: what was charged, as a decimal string. */
+  /** The charged amount as a decimal string, when it may be less than the signed maximum. */
   amount?: string;
   reason?: string;
   message?: string;
 }
 
-/** One statement: of all concurrent callers one puts it back, to be sent alone and once. */
+/** One statement, so only one of several concurrent callers requeues it. It is sent alone, and only once. */
 export async function tryAgain(sql: Sql, key: SettlementKey): Promise<SettlementRow | undefined> {
   const { rows } = await sql.query<SettlementRecord>(
     `UPDATE settlements
@@ -246,7 +252,7 @@ export async function tryAgain(sql: Sql, key: SettlementKey): Promise<Settlement
 
 /** What writing outcomes changed. */
 export interface FinalizeResult {
-  /** How many were open, and have ended. */
+  /** The number of settlements that were open and have ended. */
   finished: number;
   /** Ends that the new proof contradicted. */
   corrected: readonly { id: string; kind: string }[];
@@ -254,9 +260,10 @@ export interface FinalizeResult {
 export const NOTHING_FINALIZED: FinalizeResult = { finished: 0, corrected: [] };
 
 /**
- * Settlement, payment, budget and the word to all waiters, in one transaction. Answers what changed.
- * A budget that is given back needs its agent's row: where something holds one, the other wallets' outcomes
- * are written, and the wait for the row is thrown.
+ * Writes settlement, payment, budget and the notification to all waiters in one transaction, and returns what
+ * changed.
+ * Returning budget locks the agent's row. If one agent's row is locked, the outcomes of the other wallets are
+ * still written, and the lock timeout is thrown.
  */
 export async function finalizeSettlements(
   sql: Sql,
@@ -276,10 +283,10 @@ export async function finalizeSettlements(
     );
     const failed = each.find((result) => result.status === "rejected");
     if (failed) throw failed.reason;
-    const told = each.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
+    const results = each.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
     return {
-      finished: told.reduce((sum, { finished }) => sum + finished, 0),
-      corrected: told.flatMap(({ corrected }) => corrected),
+      finished: results.reduce((sum, { finished }) => sum + finished, 0),
+      corrected: results.flatMap(({ corrected }) => corrected),
     };
   }
 }

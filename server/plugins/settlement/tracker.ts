@@ -1,6 +1,6 @@
 /**
  * Follows the transactions of one lane from signed to final: reads receipts, and writes what they prove.
- * What has no place in a block yet is the mempool's affair (mempool.ts).
+ * Transactions that are in no block yet are handled in mempool.ts.
  */
 import type { LocalAccount } from "viem";
 import type { FinalTransaction, Lease, StoredTransaction } from "./lane-store.ts";
@@ -15,9 +15,9 @@ import type { FinalizeResult } from "./store.ts";
 import { TransactionTrace } from "./transaction-trace.ts";
 import { depthOf, gasCostOf, measure, provenBy, takenByOther } from "./receipts.ts";
 
-/** So many sends at once stay open until their block; one of them announces the block for all. */
+/** At most this many sends wait for their block at once; one of them is enough to announce the block. */
 const MAX_WAITING = 4;
-/** Asked after its block so often in a row, an endpoint that should have answered is not left to wait any more. */
+/** After this many late responses in a row, an endpoint is no longer used for waiting sends. */
 const MAX_LATE = 3;
 
 export interface TrackerDeps {
@@ -25,7 +25,7 @@ export interface TrackerDeps {
   lease: Lease;
   signer: LocalAccount | undefined;
   priorityFeeWei: () => Promise<bigint>;
-  /** A transaction left the lane: there is room, or rows to try again. */
+  /** A transaction left the lane: there is room for more, or there are rows to retry. */
   onProgress: () => void;
   onUnfunded: () => void;
   onLeaseLost: () => void;
@@ -38,7 +38,7 @@ export class Tracker {
   readonly #mempool: Mempool;
   readonly #unseen: UnseenBlocks;
   #progressBlock = 0n;
-  /** Since when the chain's nonce is below all of ours that are in flight. */
+  /** Since when the chain's nonce is below all of ours in flight. */
   #gapSinceMs: number | undefined;
   #running: Promise<void> | undefined;
   #again = false;
@@ -57,19 +57,20 @@ export class Tracker {
       isGapped: () => this.#gapSinceMs !== undefined,
       lookAgain: () => void this.reconcile().catch(() => undefined),
       onPassedOver: (slot) => {
-        // The endpoint may not have passed it on: it goes out once more, and is followed like any other.
+        // The endpoint may not have forwarded it: it is sent again, without waiting, and then followed like any
+        // other.
         this.#endWaiting(slot);
         void this.send(slot);
       },
     });
   }
 
-  /** Read together with each block. */
+  /** Receipts to read together with each block. */
   get piggybackRead(): PiggybackRead {
     return this.#receiptReader.piggybackRead;
   }
 
-  /** Transactions that may still need a place in a block. */
+  /** The number of transactions that are in no block yet. */
   get unmined(): number {
     let count = 0;
     for (const slot of this.slots.values()) if (!slot.mined) count += 1;
@@ -77,19 +78,22 @@ export class Tracker {
   }
 
   add(tx: StoredTransaction): Slot {
-    // Until now there was nothing to look for.
+    // The idle time starts now: before, there was nothing to check.
     if (this.slots.size === 0) this.#lookedMs = performance.now();
     const slot = slotOf(tx, this.#deps.ctx.heads.expectedNumber);
     this.slots.set(tx.nonce, slot);
     return slot;
   }
 
-  /** Sends the newest stored bytes. Only a receipt proves anything; the node's answer does not. */
+  /** Sends the newest stored bytes. Only a receipt proves anything; the node's response does not. */
   send(slot: Slot): Promise<void> {
     return this.#mempool.send(slot);
   }
 
-  /** The same, and the answer announces its block where the endpoint supports that. */
+  /**
+   * The same, but where the endpoint supports it, the response arrives with the receipt and announces the
+   * block.
+   */
   async sendAndWait(slot: Slot): Promise<void> {
     const waiting = [...this.slots.values()].filter((each) => each.waiting).length;
     if (waiting < MAX_WAITING && this.#deps.ctx.rpc.supportsWaitingSend)
@@ -97,26 +101,26 @@ export class Tracker {
     else await this.send(slot);
   }
 
-  /** What the answer to a send showed is held against the block it names. */
-  async hear({ shown }: Slot): Promise<void> {
+  /** A send returned a receipt: it is checked against the block that it names. */
+  async receiveShown({ shown }: Slot): Promise<void> {
     if (!shown) return;
     this.#late = 0;
     this.#deps.ctx.heads.receive(BigInt(shown.blockNumber));
     await this.reconcile();
   }
 
-  /** Nothing is followed any more: what is left open for an answer is given up. */
+  /** Stops following: sends that still wait for a receipt are aborted. */
   close(): void {
     this.#receiptReader.close();
     for (const { waiting } of this.slots.values()) waiting?.abort();
   }
 
-  /** For how long nobody has looked. */
+  /** Time since the last check. */
   get idleMs(): number {
     return performance.now() - this.#lookedMs;
   }
 
-  /** Looks at everything in flight once; calls during a look make one more look follow. */
+  /** Checks everything in flight once. Calls during a check cause one more check. */
   reconcile(): Promise<void> {
     this.#again = true;
     this.#running ??= this.#loop().finally(() => {
@@ -143,9 +147,10 @@ export class Tracker {
       (slot) => receipts.has(slot) || (next !== undefined && slot.nonce < next),
     );
     const waiting = next === undefined ? [] : decided.filter((slot) => !passed.includes(slot));
-    // A reorganisation can take a transaction out of the chain again.
+    // A reorganisation can remove a transaction from the chain again.
     for (const slot of waiting) slot.mined = false;
-    // What cannot be read now (a block that the node has lost, for example) delays nothing that still needs a block.
+    // An unreadable block (one that the node has lost, for example) must not delay transactions that still need
+    // a block.
     const looks = await Promise.allSettled([
       ...passed.map((slot) => this.#check(slot, head, receipts.get(slot))),
       this.#followIncluded(head),
@@ -161,7 +166,7 @@ export class Tracker {
     if (failed) throw failed.reason;
   }
 
-  /** A lagging node shows one for a moment; filling what is no gap would be refused as used. */
+  /** A lagging node can show a gap for a moment; a transaction for a nonce that is used would be rejected. */
   async #noticeGap(next: bigint, lowest: Slot | undefined): Promise<void> {
     if (!lowest || lowest.nonce <= next) return void (this.#gapSinceMs = undefined);
     const now = performance.now();
@@ -171,7 +176,7 @@ export class Tracker {
     await this.closeGap(next, lowest.nonce);
   }
 
-  /** Fills the nonces from `from` up to `to` and follows what that takes. */
+  /** Fills the nonces from `from` up to `to`, and follows the transactions that this creates. */
   async closeGap(from: bigint, to: bigint): Promise<void> {
     const { ctx, lease } = this.#deps;
     if ((await this.#mempool.fillGap(from, to)) === 0) return;
@@ -188,7 +193,7 @@ export class Tracker {
       this.#endWaiting(slot);
       if (!slot.mined) {
         slot.mined = true;
-        // Signed by an earlier holder of the lease: its traces came with what it carries.
+        // For a transaction signed by an earlier lease holder, the traces come from its items.
         slot.trace ??= TransactionTrace.begin(this.#deps.ctx, this.#deps.lease.address, slot.items);
         slot.trace?.mined(receipt);
         this.#unseen.seen(`nonce ${slot.nonce}`);
@@ -200,13 +205,13 @@ export class Tracker {
       }
       const { inclusionDepth, confirmations } = this.#deps.ctx.network;
       const depth = depthOf(head.number, BigInt(receipt.blockNumber));
-      if (depth >= inclusionDepth) await this.#tell(slot, receipt, depth >= confirmations);
+      if (depth >= inclusionDepth) await this.#report(slot, receipt, depth >= confirmations);
     } finally {
       slot.finishing = false;
     }
   }
 
-  /** Another process reported it first. */
+  /** The receipt was found another way before the endpoint returned it: stop waiting. */
   #endWaiting(slot: Slot): void {
     if (!slot.waiting) return;
     slot.waiting.abort();
@@ -224,8 +229,11 @@ export class Tracker {
     return undefined;
   }
 
-  /** Callers get the result when it is deep enough; the ledger is written once more when it is final. Often both happen at once. */
-  async #tell(slot: Slot, receipt: RpcReceipt, isFinal: boolean): Promise<void> {
+  /**
+   * Reports the result to callers when it is deep enough, and writes it once more when it is final. Often both
+   * happen at once.
+   */
+  async #report(slot: Slot, receipt: RpcReceipt, isFinal: boolean): Promise<void> {
     const { ctx, lease } = this.#deps;
     const isFirst = slot.included === undefined;
     const outcomes = provenBy(receipt, slot, isFinal);
@@ -257,15 +265,16 @@ export class Tracker {
     else {
       slot.included = place;
       slot.batch = undefined;
-      await ctx.fault("told");
+      await ctx.fault("reported");
     }
     this.#deps.onProgress();
   }
 
   /**
-   * Told, and not final yet: does the chain still have its block? One header for all that are in it. A block
-   * that is missing is a node that lags, or a chain that shrank: known when it has grown again. Another
-   * block in its place is a reorganisation.
+   * For reported transactions that are not final: checks that the chain still has their block, with one header
+   * read per block.
+   * A missing block is a lagging node or a chain that shrank, which is decided when the chain has grown again.
+   * A different block at the same height is a reorganisation.
    */
   async #followIncluded(head: Head): Promise<void> {
     const { ctx } = this.#deps;
@@ -277,7 +286,7 @@ export class Tracker {
         byBlock.set(blockNumber, [...(byBlock.get(blockNumber) ?? []), slot]);
       }
     for (const [number, slots] of byBlock) {
-      // A node that has lost it may answer with an error.
+      // A node that has lost the block may return an error.
       const header = await ctx.reads.readHeader(ctx.rpc, number).catch(() => undefined);
       const isFinal = depthOf(head.number, number) >= ctx.network.confirmations;
       if (header) this.#unseen.seen(`block ${number}`);
@@ -291,7 +300,7 @@ export class Tracker {
           if (header.hash !== blockHash) await this.#reopen(slot, number, blockHash);
           else if (isFinal) {
             const receipt = await this.#receiptOf(slot);
-            if (receipt?.blockHash === blockHash) await this.#tell(slot, receipt, true);
+            if (receipt?.blockHash === blockHash) await this.#report(slot, receipt, true);
           }
         } finally {
           slot.finishing = false;
@@ -300,7 +309,7 @@ export class Tracker {
     }
   }
 
-  /** Taken back by a reorganisation: it is sent again from its stored bytes and may be mined again. The reported result is corrected. */
+  /** A reorganisation removed it: the reported result is corrected, and the stored bytes are sent again. */
   async #reopen(slot: Slot, number: bigint, blockHash: string): Promise<void> {
     const { ctx, lease } = this.#deps;
     if (ctx.rpc.endpoints > 1) {
@@ -322,9 +331,10 @@ export class Tracker {
   }
 
   /**
-   * The nonce is used and no attempt of ours has a receipt: a lagging node, or a transaction that is not
-   * ours took the nonce. It counts as replaced only when a final block is found that holds the other one;
-   * what ours carried then goes back to the queue, where a used authorization would be noticed before sending.
+   * The nonce is used and none of our attempts has a receipt: a node lags, or a foreign transaction took the
+   * nonce.
+   * It counts as replaced only when a final block with the other transaction is found. Its items then return to
+   * the queue, where an authorization that is used is noticed before sending.
    */
   async #missing(slot: Slot, head: Head): Promise<void> {
     const { ctx, lease } = this.#deps;

@@ -1,4 +1,4 @@
-/** The signed transactions of a lane as rows: what may still be mined, and whose a hash is. */
+/** The signed transactions of a lane in the database: which may still be mined, and whether a hash is ours. */
 import type { Hex } from "viem";
 import type { SchemeTerms } from "../../core/authorization.ts";
 import type { Sql } from "../../infra/db/pool.ts";
@@ -25,8 +25,8 @@ interface AttemptRecord {
 const hexOf = (buffer: Buffer): Hex => `0x${buffer.toString("hex")}`;
 
 /**
- * Every transaction of the lane that is not final, with all its signed forms and what it carries: those
- * that may still be mined, and those whose block may be taken back.
+ * Every transaction of the lane that is not final, with all its signed versions and its items: those that may
+ * still be mined, and those whose block a reorganisation may remove.
  */
 export async function pendingTransactions(sql: Sql, lane: LaneKey): Promise<StoredTransaction[]> {
   const { rows } = await sql.query<AttemptRecord>(
@@ -99,7 +99,10 @@ const inclusionOf = (row: AttemptRecord): Inclusion | undefined =>
     ? { hash: row.mined_hash, blockNumber: row.block_number, blockHash: row.block_hash }
     : undefined;
 
-/** Signed bytes of transactions that were in a block, from a nonce on: what a chain that lost blocks has to get back. */
+/**
+ * Signed bytes of transactions that were in a block, from a nonce on: to be sent again after the chain lost
+ * blocks.
+ */
 export async function finalRawFrom(
   sql: Sql,
   lane: LaneKey,
@@ -115,7 +118,7 @@ export async function finalRawFrom(
   return new Map(rows.map((row) => [row.nonce, hexOf(row.raw)]));
 }
 
-/** Hashes of everything we ever signed that carries this authorization, newest first. */
+/** Hashes of every transaction of ours that carries this authorization, newest first. */
 export async function attemptsCarrying(
   sql: Sql,
   chainId: number,

@@ -1,7 +1,8 @@
 /**
- * The spans of a lane's transaction. A single payment's transaction is a part of that payment's trace. A batch has a
- * trace of its own, linked with those of the payments it carries; in each of theirs a span with its end links back.
- * The lane may run in another process than the request: the trace ids come with the rows.
+ * Trace spans of a lane's transaction. The transaction of a single payment belongs to that payment's trace. A
+ * batch has its own trace, linked to those of its payments; each of those has a span with the result that links
+ * back.
+ * The lane may run in another process than the request, so the trace ids are stored in the rows.
  */
 import type { RpcReceipt } from "../../infra/chain/contracts.ts";
 import { openSpan, recordSpan, type OpenSpan } from "../../infra/tracing.ts";
@@ -16,7 +17,7 @@ const TRANSACTION = "settlement.transaction";
 
 export class TransactionTrace {
   readonly #span: OpenSpan;
-  /** In each payment's own trace, where several share the transaction. */
+  /** One span in each payment's own trace, when several share the transaction. */
   readonly #payments: ReadonlyMap<string, OpenSpan>;
   #sentMs = Date.now();
 
@@ -25,7 +26,7 @@ export class TransactionTrace {
     this.#payments = payments;
   }
 
-  /** Undefined when none of these requests was traced. */
+  /** Undefined when none of the requests was traced. */
   static begin(
     ctx: Pick<EngineContext, "network">,
     lane: string,
@@ -58,7 +59,10 @@ export class TransactionTrace {
     return new TransactionTrace(span, payments);
   }
 
-  /** What was claimed, and is about to be sent: how long each waited, and that what can go was found out. */
+  /**
+   * For a claimed batch that is about to be sent: records how long each payment was queued, and the preflight
+   * simulation.
+   */
   static ofBatch(
     ctx: Pick<EngineContext, "network">,
     lane: string,
@@ -87,7 +91,7 @@ export class TransactionTrace {
     this.#sentMs = Date.now();
   }
 
-  /** From the node's answer to a block that holds it. */
+  /** Records the time from the node's response until a block contained the transaction. */
   mined(receipt: RpcReceipt): void {
     recordSpan("settlement.block", {
       parent: this.#span.traceparent,
@@ -117,7 +121,7 @@ const placeOf = (receipt: RpcReceipt) => ({
   "purser.block": Number(receipt.blockNumber),
 });
 
-/** An outcome that was found on the chain, whoever caused it. */
+/** Records an outcome that was found on chain, whoever caused it. */
 export function traceProven({ traceparent }: SettlementRecord, outcome: ProvenOutcome): void {
   if (traceparent === null) return;
   const { status, proof } = outcome;

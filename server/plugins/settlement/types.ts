@@ -1,4 +1,4 @@
-/** The types of the settlement engine: one signed authorization in, one proven outcome out. */
+/** Types of the settlement engine: it takes a signed authorization and returns a proven outcome. */
 import type { Hex } from "viem";
 import type { CallResult, ContractCall } from "../../core/abi.ts";
 import type { SettlementKey, SignedAuthorization } from "../../core/authorization.ts";
@@ -7,8 +7,9 @@ import type { GasAccount } from "./gas-store.ts";
 import type { ProvenOutcome, FinalizeResult } from "./store.ts";
 
 /**
- * `allowance` is no payment of an agent: what a contract may take of its wallet, so that payments through it can be.
- * `refund`: a merchant's wallet gives back what was settled to it.
+ * `allowance`: an approval, not a payment. It sets what a contract may take from an agent's wallet, so that
+ * payments through the contract work.
+ * `refund`: a merchant's wallet returns a payment that was settled to it.
  */
 export type SettlementKind =
   | "spend"
@@ -20,32 +21,38 @@ export type SettlementKind =
 export type SettlementStatus = "queued" | "submitted" | "settled" | "failed" | "expired";
 
 export interface SettlementRequest {
-  /** For an agent's own payment: the payment's id. */
+  /** For an agent's own payment, the payment's id. */
   id: string;
   kind: SettlementKind;
-  /** Null for facilitated work and refunds, and only for them. */
+  /** Null only for facilitated payments and refunds. */
   agentId: string | null;
   authorization: SignedAuthorization;
-  /** False: only watched, because somebody else is expected to relay it. */
+  /** False: only watched, because another party is expected to relay it. */
   relay: boolean;
   callerKeyHash?: Uint8Array;
   bodyHash?: Uint8Array;
-  /** The head when it was accepted; the engine fills it in. A use at or before it is somebody else's. */
+  /**
+   * The newest block at acceptance, filled in by the engine. A use at or before it was not caused by this
+   * request.
+   */
   acceptedBlock?: bigint;
-  /** The newest block when its successful rehearsal began. Undefined where it was not rehearsed. */
+  /** The newest block when its successful rehearsal (simulation) began. Undefined if it was not rehearsed. */
   rehearsedBlock?: bigint;
-  /** The credential of the merchant. Third parties have none. */
+  /** The merchant's credential. Undefined for anonymous callers. */
   merchant?: string;
-  /** Who pays for its gas, and what is set aside: the engine fills it in for facilitated work and refunds. */
+  /**
+   * The accounts that pay for its gas, and the reserved amount. The engine fills it in for facilitated
+   * payments, refunds and allowances.
+   */
   gas?: { accounts: readonly string[]; hold: bigint };
-  /** The trace of the request, where traces are configured. */
+  /** The trace of the request, where tracing is configured. */
   traceparent?: string;
 }
 
-/** At most one request for an authorization has it created, and at most one has it attached. */
+/** For each authorization, at most one request gets `created`, and at most one gets `attached`. */
 export interface Accepted {
   created: boolean;
-  /** The row was only watched, and this request had it relayed. */
+  /** The row was only watched; this request has it relayed. */
   attached: boolean;
   settlement: SettlementRow;
 }
@@ -61,16 +68,16 @@ export interface SettlementRow {
   errorMessage: string | null;
   txHash: Hex | null;
   blockNumber: bigint | null;
-  /** The transfer was made by a transaction that is not ours. */
+  /** A transaction that is not ours made the transfer. */
   byOther: boolean;
   callerKeyHash: Uint8Array | null;
   bodyHash: Uint8Array | null;
   successReturnedAt: Date | null;
   createdAt: Date;
   settledAt: Date | null;
-  /** Its end is deep enough in the chain that no reorganisation takes it back. */
+  /** Deep enough in the chain that no reorganisation can undo it. */
   isFinal: boolean;
-  /** A third-party payment that was refused in flight, and was not tried again yet. */
+  /** A third-party payment that was rejected after acceptance and has not been retried yet. */
   mayTryAgain: boolean;
   traceparent: string | null;
 }
@@ -84,7 +91,7 @@ export type SettlementOutcome =
       blockNumber: bigint;
       settledAt: Date;
       byOther: boolean;
-      /** What moved: of a maximum, what was charged. */
+      /** The transferred amount; with a signed maximum, the amount that was charged. */
       amountAtomic: bigint;
     }
   | {
@@ -96,12 +103,14 @@ export type SettlementOutcome =
     }
   | { status: "pending"; id: string; txHash?: Hex };
 
-/** What became of the wish to make an authorization worthless before a seller uses it. */
+/** The result of canceling an authorization before a seller uses it. */
 export type CancelOutcome =
   | { status: "canceled"; txHash?: Hex }
   | { status: "settled"; txHash: Hex; blockNumber: bigint; settledAt: Date; amountAtomic: bigint }
   | { status: "expired" }
-  /** Its payee forced several: nothing is sent for it any more, and it can be used until then. */
+  /**
+   * Its payee caused too many cancellations: no more are sent. The authorization can be used until this time.
+   */
   | { status: "lapsing"; until: Date }
   | { status: "pending" };
 
@@ -109,9 +118,11 @@ export type CancelOutcome =
 export const REASON_CANCELED = "authorization_canceled";
 
 export interface WaitOptions {
-  /** Reads the chain at once, and again with each block, instead of waiting for the watch to come by. */
+  /**
+   * Reads the chain immediately and again with each block, instead of waiting for the next round of the watch.
+   */
   look?: boolean;
-  /** A transaction that a caller names. Only a hint: its receipt has to prove it. */
+  /** A transaction hash from the caller. Only a hint: its receipt must prove the payment. */
   txHash?: Hex;
 }
 
@@ -120,52 +131,56 @@ export interface Availability {
   lane?: string | undefined;
 }
 
-/** What the engine needs to know of the newest state, for callers that make a Multicall3 call anyway. */
+/** Reads of the newest state that the engine needs, for callers that make a Multicall3 call anyway. */
 export interface ExtraCalls {
-  /** To stand before all that changes anything. */
+  /** They must run before any call that changes state. */
   calls: readonly ContractCall[];
-  hear(results: readonly CallResult[]): void;
+  receive(results: readonly CallResult[]): void;
 }
 
-/** The engine as every other part sees it (decorated as `app.settlement`). */
+/** The engine's interface to the rest of the server (decorated as `app.settlement`). */
 export interface Settlement {
   /**
-   * Throws `chain_unavailable`, `keys_unavailable` or `relayer_unfunded`. Ask before anything is reserved or signed. `lane` is the one
-   * account that may send it, where the payment names one.
+   * Throws `chain_unavailable`, `keys_unavailable` or `relayer_unfunded`. Call it before anything is reserved
+   * or signed.
+   * `lane` is the only account that may send the payment, if it names one.
    */
   assertAvailable(chainId: number, options?: Availability): Promise<void>;
   /** The reads that `assertAvailable` needs, to be added to another call. Undefined when they are fresh. */
   extraCalls(chainId: number): ExtraCalls | undefined;
   /**
-   * A payment of this chain is being checked and may be accepted soon: a lane keeps a batch that is not
-   * full open for it, for a part of a block at most. Call the answer when it was accepted or refused.
+   * A payment on this chain is being checked and may be accepted soon: a lane holds a batch that is not full
+   * open for it, for at most a fraction of a block. Call the returned function when the payment was accepted or
+   * refused.
    */
   expect(chainId: number): () => void;
-  /** The newest block, where it is known to be that. */
+  /** The newest block number, undefined unless it is certainly the newest. */
   newestBlock(chainId: number): bigint | undefined;
-  /** What to set aside for the gas of one payment of an agent's wallet, in units of core/gas.ts. */
+  /** The gas cost to reserve for one payment of an agent's wallet, in units of core/gas.ts. */
   gasHold(chainId: number): Promise<bigint>;
-  /** What these accounts may use on a chain, and what is left of it. */
+  /** The gas budgets of these accounts on a chain, and what is left of them. */
   gasAccounts(chainId: number, accounts: readonly string[]): Promise<GasAccount[]>;
   /**
-   * Inside the caller's transaction. An authorization that is already known is returned as it is; one that
-   * was only watched is attached when the new request has it relayed.
+   * Runs inside the caller's transaction. A known authorization is returned as it is; one that was only watched
+   * is attached when the new request has it relayed.
    */
   accept(sql: Sql, request: SettlementRequest): Promise<Accepted>;
-  /** The same for many at once, by as few statements as possible; answers in their order. */
+  /** The same for many at once, in as few statements as possible; results are in the order of the requests. */
   acceptAll(sql: Sql, requests: readonly SettlementRequest[]): Promise<Accepted[]>;
-  /** Resolves as soon as the outcome is final, whichever replica made it so, or as pending after the time. */
+  /** Resolves as soon as the outcome is final, whichever replica wrote it, or as pending after the timeout. */
   wait(id: string, timeoutMs: number, options?: WaitOptions): Promise<SettlementOutcome>;
   find(id: string): Promise<SettlementRow | undefined>;
   findByAuthorization(key: SettlementKey): Promise<SettlementRow | undefined>;
   /**
-   * Writes outcomes that were proven elsewhere. Ends that they contradict are corrected, counted in
+   * Writes outcomes that were proven elsewhere. Stored ends that they contradict are corrected, counted in
    * `purser_corrections_total` and logged as errors.
    */
   record(chainId: number, outcomes: readonly ProvenOutcome[]): Promise<FinalizeResult>;
-  /** Puts a refused facilitated settlement back into the queue, once; undefined when it may not be, or was before. */
+  /**
+   * Requeues a refused facilitated settlement, once. Undefined when that is not allowed or was done before.
+   */
   tryAgain(key: SettlementKey): Promise<SettlementRow | undefined>;
-  /** Relays `cancelAuthorization` for an agent's own authorization, and waits for its fate. */
+  /** Relays `cancelAuthorization` for an agent's own authorization, and waits for the result. */
   requestCancel(request: {
     key: SettlementKey;
     cancelSignature: Hex;

@@ -1,6 +1,7 @@
 /**
- * Finds who used an authorization: our own transactions first, then the chain's logs and the contract's state.
- * What is not there (a receipt, a log) proves nothing, ever.
+ * Finds out who used an authorization: from our own transactions first, then from the chain's logs and the
+ * contract's state.
+ * Missing data (a receipt, a log) never proves anything.
  */
 import type { BlockHeader } from "../../infra/chain/contracts.ts";
 import { classifyChainError } from "../../infra/chain/errors.ts";
@@ -11,7 +12,7 @@ import {
   authorizationOf,
   depthOf,
   findingIn,
-  findingOfOurs,
+  findingInOwnTransactions,
   proofOf,
   stateProof,
   type Finding,
@@ -20,15 +21,15 @@ import { keyOf, type ProvenOutcome, type SettlementRecord } from "./store.ts";
 import { REASON_CANCELED } from "./types.ts";
 
 /**
- * An authorization is used: by whom? Anyone may relay one, so another party's transaction that moved
- * exactly this is a settlement. Undefined when it is not known yet.
+ * Explains who used a used authorization. Anyone may relay one, so another party's transaction that moved
+ * exactly this amount is a settlement. Undefined when it is not known yet.
  */
 export async function explainUse(
   ctx: EngineContext,
   record: SettlementRecord,
 ): Promise<ProvenOutcome | undefined> {
   const head = ctx.heads.head ?? (await ctx.heads.refresh());
-  const ours = await findingOfOurs(ctx, record, head.number);
+  const ours = await findingInOwnTransactions(ctx, record, head.number);
   if (ours) return outcomeOfUse(record, ours, false);
   const before = mayBeReplay(record)
     ? await stateWhenAccepted(ctx, record, head.number)
@@ -50,7 +51,9 @@ export async function explainUse(
   return found && outcomeOfUse(record, found, !(await isOurs(ctx, found)));
 }
 
-/** Kinds that unlock a resource. A refund unlocks nothing: whoever relayed it, the payer has the money back. */
+/**
+ * Kinds that unlock a resource. A refund unlocks nothing: whoever relayed it, the payer has the money back.
+ */
 const mayBeReplay = ({ kind, agent_id }: SettlementRecord): boolean =>
   agent_id === null && kind !== "refund";
 
@@ -58,8 +61,8 @@ const isOurs = (ctx: EngineContext, { receipt }: Finding): Promise<boolean> =>
   ctx.transactions.isOurTransaction(ctx.pool, receipt.transactionHash);
 
 /**
- * The block in which it came to be used, by the contract's state before and after. Undefined where a node has
- * forgotten the states: then only the logs can show it.
+ * Finds the block in which it became used, from the contract state before and after. Undefined when a node no
+ * longer has these states: then only the logs can show it.
  */
 async function placeOfUse(
   ctx: EngineContext,
@@ -89,8 +92,8 @@ async function placeOfUse(
 }
 
 /**
- * The evidence of this one block, all of whose receipts were read. Where no transaction in it shows the payment, nor its
- * trace, something else used the nonce up; that is final when the block is.
+ * Decides by the receipts of this one block. If no transaction in it shows the payment or its trace, something
+ * else used the nonce; that is final when the block is.
  */
 async function outcomeAt(
   ctx: EngineContext,
@@ -106,13 +109,13 @@ async function outcomeAt(
   let isWhole = true;
   const unread: Finding[] = [];
   for (const receipt of receipts) {
-    // Whatever uses it names the payer in a log.
+    // Every use names the payer in a log.
     const isCandidate = receipt.logs.some(({ topics }) =>
       topics.some((topic) => topic.toLowerCase().endsWith(payer)),
     );
     if (!isCandidate) continue;
     const found = await findingIn(ctx, receipt.transactionHash, authorization, head);
-    // A node that shows the receipt in its block may still answer nothing about the transaction itself.
+    // A node that returns the receipt may still return nothing for the transaction itself.
     if (!found) isWhole = false;
     else if (found.fate !== "untouched")
       return outcomeOfUse(record, found, !(await isOurs(ctx, found)));
@@ -121,8 +124,8 @@ async function outcomeAt(
         unread.push({ ...found, fate: "paid", charged });
   }
   if (!isWhole) return undefined;
-  // A wallet of ours signed this once, and its contract moves nothing else by it: money that left this way was this, or
-  // one of those it looks like. For none of them is it proven that it did not happen.
+  // An agent's wallet signed this once, and the contract moves nothing else with it: a matching transfer from
+  // the wallet was this payment or one that looks the same. None of them is proven not to have happened.
   const isAgents = record.agent_id !== null && scheme.unreadIn !== undefined;
   const share = isAgents ? await shareOf(ctx, record, block.number, unread) : undefined;
   if (share) return outcomeOfUse(record, share, true);
@@ -145,8 +148,9 @@ async function outcomeAt(
 }
 
 /**
- * Of traces that look the same, the one that counts as this payment's: only when as many payments of ours
- * were used in that block. The smallest trace then belongs to the smallest maximum, and so on, in whatever order they are checked.
+ * Of traces that look the same, the one assigned to this payment; only when the same number of our payments
+ * were used in that block. The smallest trace is assigned to the smallest maximum, and so on, in whatever order
+ * they are checked.
  */
 async function shareOf(
   ctx: EngineContext,
@@ -158,10 +162,10 @@ async function shareOf(
   const left = unread.toSorted((a, b) => Number((a.charged ?? 0n) - (b.charged ?? 0n)));
   const isOpen = ({ status }: SettlementRecord) => status === "queued" || status === "submitted";
   for (const { tx_hash, value } of alike.filter((one) => !isOpen(one))) {
-    const itsOwn = left.findIndex(
+    const ownIndex = left.findIndex(
       ({ receipt, charged }) => receipt.transactionHash === tx_hash && charged === value,
     );
-    if (itsOwn !== -1) left.splice(itsOwn, 1);
+    if (ownIndex !== -1) left.splice(ownIndex, 1);
   }
   const open = alike.filter(isOpen);
   const refs = open.map(authorizationOf);
@@ -194,7 +198,7 @@ function outcomeOfUse(
     blockNumber <= record.accepted_block;
   if (fate === "paid" && !isReplay)
     return { ...proven, status: "settled", byOther, ...amountIn(charged) };
-  // Everything else frees money or refuses a payment for good: only what nothing can undo does that.
+  // All other outcomes release money or refuse a payment for good, so they must be final.
   if (fate === "untouched" || !isFinal) return undefined;
   if (fate === "paid") return { ...proven, ...usedBefore(record) };
   const { reasonUsed } = schemeOf(authorizationOf(record));
@@ -213,7 +217,7 @@ function outcomeOfUse(
       };
 }
 
-/** Strangers' payments only: ours cannot have been used before we signed them. */
+/** Only for third parties' payments: ours cannot have been used before we signed them. */
 async function stateWhenAccepted(
   ctx: EngineContext,
   record: SettlementRecord,
@@ -229,19 +233,20 @@ async function stateWhenAccepted(
     ]);
     return wasUsed === undefined || !block ? undefined : { wasUsed, block };
   } catch (error) {
-    // Nodes forget old states: then the event has to be found.
+    // Nodes discard old states: then the event must be found.
     if (classifyChainError(error).kind !== "unreachable") throw error;
     return undefined;
   }
 }
 
-/** For rows that were accepted before the head was remembered. */
+/** For rows accepted before the newest block was stored with them. */
 const UNKNOWN_AGE_BLOCKS = 50_000n;
 
 /**
- * Looks through the logs for the event: upwards from where it was accepted, then (unless it can only be
- * later) downwards to where it became valid. A round reads a bounded part, and the row remembers how far it
- * came. At the end of both without a find the logs lag behind the state: the search begins again.
+ * Searches the logs for the event: upwards from where it was accepted, then (unless it can only be later)
+ * downwards to where it became valid.
+ * Each round reads a limited range, and the row stores the progress. If both ends are reached without a result,
+ * the logs lag behind the state, and the search starts again.
  */
 async function searchUse(
   ctx: EngineContext,

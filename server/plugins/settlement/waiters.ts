@@ -1,6 +1,6 @@
 /**
- * Everybody in this process who waits for an outcome. Words come from the database's NOTIFY, whichever
- * replica wrote the outcome; one query for all waiters together covers what was missed.
+ * Callers in this process that wait for an outcome. Outcomes arrive through Postgres NOTIFY, whichever replica
+ * wrote them; one query for all waiters together finds missed notifications.
  */
 import type { Hex } from "viem";
 import { Coalescer } from "../../core/shared-answers.ts";
@@ -17,7 +17,7 @@ interface Waiter {
 
 export interface WaitersDeps {
   load: (ids: string[]) => Promise<SettlementRow[]>;
-  /** Only those that have come to an end. */
+  /** Returns only settlements that have ended. */
   ended: (ids: string[]) => Promise<SettlementRow[]>;
   onTrouble: (error: unknown) => void;
 }
@@ -25,8 +25,8 @@ export interface WaitersDeps {
 export class Waiters {
   readonly #deps: WaitersDeps;
   readonly #byId = new Map<string, Set<Waiter>>();
-  /** Waits that end at the same time look together. */
-  readonly #lastLooks: Coalescer<string, SettlementRow | undefined>;
+  /** Waits that time out at the same moment share one query. */
+  readonly #finalQueries: Coalescer<string, SettlementRow | undefined>;
   /** Ids that joined since the last query. */
   #fresh = new Set<string>();
   #gathering: NodeJS.Timeout | undefined;
@@ -34,7 +34,7 @@ export class Waiters {
 
   constructor(deps: WaitersDeps) {
     this.#deps = deps;
-    this.#lastLooks = new Coalescer(async (ids) => {
+    this.#finalQueries = new Coalescer(async (ids) => {
       const rows = await deps.load(ids);
       const byId = new Map(rows.map((row) => [row.id, row]));
       return ids.map((id) => byId.get(id));
@@ -53,12 +53,12 @@ export class Waiters {
       const waiters = this.#byId.get(id) ?? new Set();
       waiters.add(waiter);
       this.#byId.set(id, waiters);
-      // It may have become final before we listened for it.
+      // The outcome may have been written before this waiter was registered.
       this.#fresh.add(id);
-      this.#gathering ??= setTimeout(() => void this.#ask(), GATHER_MS);
-      this.#fallback ??= setInterval(() => void this.askAll(), FALLBACK_MS).unref();
+      this.#gathering ??= setTimeout(() => void this.#query(), GATHER_MS);
+      this.#fallback ??= setInterval(() => void this.queryAll(), FALLBACK_MS).unref();
       timer = setTimeout(() => {
-        this.#last(id).then(resolve, reject);
+        this.#finalQuery(id).then(resolve, reject);
       }, timeoutMs);
     });
     return outcome.finally(() => {
@@ -73,28 +73,31 @@ export class Waiters {
     });
   }
 
-  /** Words from the database, one or several: `{id, status, txHash, block, at, byOther, reason, message, value}`. */
-  hear(payload: string): void {
-    for (const word of [JSON.parse(payload) as OutcomeNotice | OutcomeNotice[]].flat())
-      this.#hear(word);
+  /**
+   * Handles a notification, with one or several outcomes: `{id, status, txHash, block, at, byOther, reason,
+   * message, value}`.
+   */
+  receive(payload: string): void {
+    for (const notice of [JSON.parse(payload) as OutcomeNotice | OutcomeNotice[]].flat())
+      this.#notify(notice);
   }
 
-  #hear(word: OutcomeNotice): void {
-    const waiters = this.#byId.get(word.id);
+  #notify(notice: OutcomeNotice): void {
+    const waiters = this.#byId.get(notice.id);
     if (!waiters) return;
-    const outcome = outcomeOfWord(word);
-    // Taken back by a reorganisation: its end is to be waited for again.
+    const outcome = outcomeOfNotice(notice);
+    // A reorganisation reopened the payment: keep waiting for its end.
     if (outcome.status === "pending") return;
     for (const waiter of waiters) waiter.resolve(outcome);
   }
 
-  /** Looks after everyone: after a lost connection, and now and then. */
-  async askAll(): Promise<void> {
+  /** Queries all waiters: after a lost connection, and periodically. */
+  async queryAll(): Promise<void> {
     this.#fresh = new Set(this.#byId.keys());
-    await this.#ask();
+    await this.#query();
   }
 
-  async #ask(): Promise<void> {
+  async #query(): Promise<void> {
     clearTimeout(this.#gathering);
     this.#gathering = undefined;
     const ids = [...this.#fresh].filter((id) => this.#byId.has(id));
@@ -107,13 +110,13 @@ export class Waiters {
         for (const waiter of this.#byId.get(row.id) ?? []) waiter.resolve(outcome);
       }
     } catch (error) {
-      // The next round queries again, and every wait ends with a query of its own.
+      // The next round queries again, and every wait ends with its own query.
       this.#deps.onTrouble(error);
     }
   }
 
-  async #last(id: string): Promise<SettlementOutcome> {
-    const row = await this.#lastLooks.fetch(id);
+  async #finalQuery(id: string): Promise<SettlementOutcome> {
+    const row = await this.#finalQueries.fetch(id);
     return row ? outcomeOf(row) : { status: "pending", id };
   }
 }
@@ -130,22 +133,22 @@ interface OutcomeNotice {
   value: string;
 }
 
-function outcomeOfWord(word: OutcomeNotice): SettlementOutcome {
-  const { id, status, txHash, byOther } = word;
+function outcomeOfNotice(notice: OutcomeNotice): SettlementOutcome {
+  const { id, status, txHash, byOther } = notice;
   return outcomeOf({
     id,
     status,
     txHash,
     byOther,
-    errorReason: word.reason,
-    errorMessage: word.message,
-    blockNumber: word.block === null ? null : BigInt(word.block),
-    settledAt: word.at === null ? null : new Date(word.at),
-    authorization: { value: BigInt(word.value) },
+    errorReason: notice.reason,
+    errorMessage: notice.message,
+    blockNumber: notice.block === null ? null : BigInt(notice.block),
+    settledAt: notice.at === null ? null : new Date(notice.at),
+    authorization: { value: BigInt(notice.value) },
   });
 }
 
-/** The outcome that a settlement's row holds. */
+/** Converts a settlement row to an outcome. */
 
 type OutcomeFields = Pick<
   SettlementRow,

@@ -1,8 +1,11 @@
-/** What the watch looks at as rows: open ones nobody relays, late ones, refused ones, and how far a search has come. */
+/**
+ * Settlements to watch on chain, in the database: open ones that others relay, late ones, refused ones, and the
+ * progress of event searches.
+ */
 import type { Sql } from "../../infra/db/pool.ts";
 import { recordColumns, type SettlementRecord } from "./store.ts";
 
-/** How far a search for the event of its use has come. */
+/** Stores how far the search for the event of its use has come. */
 export async function saveSearch(
   sql: Sql,
   record: SettlementRecord,
@@ -16,8 +19,8 @@ export async function saveSearch(
 }
 
 /**
- * Checked again after a delay that grows with each check without a result. A search that is
- * under way goes on at once, unless it broke.
+ * Postpones the next check; the delay grows with each check without a result. A search in progress continues at
+ * once, unless it failed.
  */
 export async function postponeLook(
   sql: Sql,
@@ -41,7 +44,10 @@ const columnsOf = (record: SettlementRecord) => [
 ];
 const text = (value: bigint | null): string | null => (value === null ? null : String(value));
 
-/** This one and those that would leave the same trace: open, or reported as paid in this block. Ordered by the amount that may move. */
+/**
+ * This settlement and those that would leave the same trace on chain: open, or reported as settled in this
+ * block. Ordered by the amount that may move.
+ */
 export async function usesAlike(
   sql: Sql,
   record: SettlementRecord,
@@ -59,7 +65,7 @@ export async function usesAlike(
   return rows;
 }
 
-/** Paid by others' transactions that are deep enough to be final now. */
+/** Settlements paid by other parties' transactions that are now deep enough to be final. */
 export async function unfinalByOthers(
   sql: Sql,
   chainId: number,
@@ -77,7 +83,7 @@ export async function unfinalByOthers(
   return rows;
 }
 
-/** Open rows nobody relays for us, oldest deadline first. */
+/** Open settlements that we do not relay, earliest deadline first. */
 export async function openWatched(
   sql: Sql,
   chainId: number,
@@ -95,8 +101,8 @@ export async function openWatched(
 }
 
 /**
- * Strangers' payments that were refused and whose time is not over: anybody may still relay them. Each is
- * looked at now and then; taking them puts the next look off.
+ * Third parties' payments that were refused and have not expired: anyone may still relay them. Returned rows
+ * are not checked again for 15 seconds.
  */
 export async function takeRefusedButUsable(
   sql: Sql,
@@ -119,7 +125,7 @@ export async function takeRefusedButUsable(
   return rows;
 }
 
-/** Open rows whose authorization can no longer be used at or after this block time. */
+/** Open settlements whose authorization can no longer be used at or after this block time. */
 export async function openPastDeadline(
   sql: Sql,
   chainId: number,

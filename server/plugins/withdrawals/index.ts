@@ -42,7 +42,7 @@ export default fp(
   { name: "withdrawals" },
 );
 
-/** Of an order that is carried out. */
+/** Error codes of executing an order. */
 const EXECUTING = [
   "invalid_signature",
   "insufficient_funds",

@@ -1,4 +1,4 @@
-/** The withdrawal order an owner signs, in numbers, and how it is read back. */
+/** The withdrawal order that an owner signs, and its wire format. */
 import { getAddress, type Address, type Hex } from "viem";
 import { orderDigest, typedDataOf } from "../../core/orders.ts";
 import { ApiError } from "../../errors.ts";
@@ -26,11 +26,11 @@ export function orderOnWire(order: Order): WithdrawalOrder {
   };
 }
 
-/** What was signed, whatever the numbers mean; judged afterwards. */
+/** The digest of the order, without checking its values. */
 export const orderHash = (order: Order, chainId: number): Hex =>
   orderDigest("Withdraw", orderOnWire(order), chainId);
 
-/** Undefined where a field is not of its type; addresses in lower case. */
+/** Undefined if a number is out of range; addresses in lower case. */
 export function readOrder(wire: WithdrawalOrder): Order | undefined {
   const amountAtomic = parseAtomic(wire.amount);
   const deadlineSeconds = parseAtomic(wire.deadline);
@@ -46,7 +46,7 @@ export function readOrder(wire: WithdrawalOrder): Order | undefined {
   };
 }
 
-/** The order as the audit keeps it. */
+/** The order as stored in the audit log. */
 export const orderProof = (
   order: Order,
   chainId: number,
@@ -58,18 +58,18 @@ export const orderProof = (
   signers: [{ signer: by.address, chainId: by.chainId, signature: by.signature.toLowerCase() }],
 });
 
-/** Who asks for the money: the owner, or with its word the second wallet. */
+/** Who requests the withdrawal: the owner, or the recovery wallet that the owner authorized. */
 export interface Taker {
   address: Address;
   chainId: number;
   second: { address: Address; chainId: number } | null;
 }
 
-/** Whose signature an order needs: the wallet's that signed in. */
+/** The wallet that must have signed the order: the one that signed in. */
 export const signerOf = (owner: Taker): { address: Address; chainId: number } =>
   owner.second ?? owner;
 
-/** The second wallet takes money to the owner's own address, and nowhere else. */
+/** The recovery wallet may withdraw only to the owner's own address. */
 export function assertMayTake(owner: Taker, to: Address): void {
   if (owner.second !== null && to.toLowerCase() !== owner.address)
     throw new ApiError("second_wallet_only_tightens", {

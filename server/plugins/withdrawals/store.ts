@@ -34,17 +34,19 @@ export interface WithdrawalRequest {
   nonce: Hex;
   deadlineSeconds: bigint;
   signature: Hex;
-  /** The same order for the audit. */
+  /** The signed order as stored in the audit log. */
   proof: Proof;
   validForSeconds: number;
   balance: { atomic: bigint; blockNumber: bigint; timestampSeconds: bigint };
-  /** What its gas may cost, in units of core/gas.ts. */
+  /** The gas cost to reserve, in units of core/gas.ts. */
   gasHold: bigint;
   requestId: string;
   idempotency: IdempotencyRef | undefined;
 }
 
-/** One round trip: single use of the order, and money that is there, under the agent's row lock. */
+/**
+ * One round trip, under the agent's row lock: checks that the order is used once and that the funds are there.
+ */
 export async function reserveWithdrawal(
   sql: Sql,
   request: WithdrawalRequest,
@@ -53,15 +55,17 @@ export async function reserveWithdrawal(
     `SELECT outcome, payment_id AS "paymentId", valid_before AS "validBefore",
             available AS "availableAtomic", status_code AS "statusCode", response
        FROM purser_reserve_withdrawal($1)`,
-    [toJsonb(asked(request))],
+    [toJsonb(reserveParams(request))],
   );
   const row = rows[0];
   if (!row) throw new Error("purser_reserve_withdrawal returned nothing");
   return row;
 }
 
-/** The members purser_reserve_withdrawal reads; integers as strings, since JSON numbers would lose digits. */
-function asked({ idempotency, balance, ...request }: WithdrawalRequest) {
+/**
+ * The JSON that purser_reserve_withdrawal reads; integers as strings, because JSON numbers would lose digits.
+ */
+function reserveParams({ idempotency, balance, ...request }: WithdrawalRequest) {
   return {
     agent_id: request.agentId,
     payment_id: request.paymentId,
@@ -86,7 +90,7 @@ function asked({ idempotency, balance, ...request }: WithdrawalRequest) {
   };
 }
 
-/** The database's clock decides how old an order is. */
+/** The database clock decides how old an order is. */
 export async function databaseSeconds(sql: Sql): Promise<bigint> {
   const { rows } = await sql.query<{ now: bigint }>(
     "SELECT floor(extract(epoch FROM clock_timestamp()))::bigint AS now",

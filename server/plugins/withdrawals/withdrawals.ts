@@ -1,6 +1,7 @@
 /**
- * An owner takes money out: prepare an order, sign it in the wallet, execute it once. On any configured
- * network: the wallet's address is the same on all of them, so money may have come to it on any.
+ * Withdrawals: an owner prepares an order, signs it in the wallet, and executes it once.
+ * They work on every configured network: a wallet has the same address on all of them, so it may have received
+ * money on any.
  */
 import { randomBytes } from "node:crypto";
 import { getAddress, type Address, type Hex } from "viem";
@@ -40,12 +41,12 @@ export interface WithdrawalsDeps {
   readBalance(chainId: number, wallet: { walletAddress: Address }): Promise<WalletBalance>;
   outstanding(args: { agentId: string; chainId: number; balanceBlock: bigint }): Promise<bigint>;
   reserve(request: WithdrawalRequest): Promise<WithdrawalReservation>;
-  /** Seconds of the database clock: a skewed process must not shorten or stretch an order. */
+  /** Seconds of the database clock: a wrong process clock must not change an order's validity. */
   now(): Promise<bigint>;
   log: { error(fields: object, message: string): void };
-  /** Configured ones, in their order. */
+  /** The configured networks, in their order. */
   networks: readonly NetworkFacts[];
-  /** A contract is vouched for by its own chain, whatever network the order is for. */
+  /** A smart account's signature is verified on its own chain, whatever network the order is for. */
   verifySignature(
     owner: { address: Address; chainId: number },
     signed: { hash: Hex; signature: Hex },
@@ -58,7 +59,7 @@ export interface WithdrawalContext {
   requestId: string;
 }
 
-/** With the network the money is to leave on. */
+/** With the network from which to withdraw. */
 type OnNetwork = WithdrawalContext & { network: NetworkFacts };
 
 export class Withdrawals {
@@ -68,12 +69,12 @@ export class Withdrawals {
     this.#deps = deps;
   }
 
-  async prepare(asked: WithdrawalContext, body: PrepareWithdrawal) {
-    const network = this.#networkOf(asked.agent, body.network);
-    const context = { ...asked, network };
+  async prepare(request: WithdrawalContext, body: PrepareWithdrawal) {
+    const network = this.#networkOf(request.agent, body.network);
+    const context = { ...request, network };
     if (body.to === undefined) assertOwnerIsThere(context);
     const to = readPayee(body.to ?? context.owner.address, "body.to", {
-      walletAddress: asked.agent.walletAddress,
+      walletAddress: request.agent.walletAddress,
       asset: network.usdc.address,
     });
     assertMayTake(context.owner, to);
@@ -84,7 +85,7 @@ export class Withdrawals {
     if (amountAtomic === 0n || amountAtomic > available)
       throw insufficient(context, amountAtomic, available);
     const order = orderOnWire({
-      wallet: asked.agent.walletAddress,
+      wallet: request.agent.walletAddress,
       to,
       asset: network.usdc.address,
       amountAtomic,
@@ -124,7 +125,7 @@ export class Withdrawals {
     }));
   }
 
-  /** The owner signed exactly this, for this wallet, network and token, not long ago. */
+  /** Checks that the owner recently signed exactly this order, for this wallet, network and token. */
   async #checkOrder(
     context: WithdrawalContext,
     body: ExecuteWithdrawal,
@@ -151,7 +152,7 @@ export class Withdrawals {
     return { order, network };
   }
 
-  /** The order's signature names its network: the domain that was signed holds the chain's id. */
+  /** Finds the network of the order by its signature: the signed domain contains the chain id. */
   async #signedFor(
     context: WithdrawalContext,
     order: Order,
@@ -159,7 +160,7 @@ export class Withdrawals {
   ): Promise<NetworkFacts> {
     const { agent } = context;
     const signer = signerOf(context.owner);
-    // Several networks have USDC at one address; the agent's own is asked first.
+    // Several networks may have USDC at the same address; the agent's own network is tried first.
     const own = this.#deps.networks.filter(({ id }) => id === agent.network);
     const others = this.#deps.networks.filter(
       ({ id, usdc }) => id !== agent.network && usdc.address.toLowerCase() === order.asset,
@@ -180,10 +181,10 @@ export class Withdrawals {
     throw orderNotSigned("The owner did not sign this order for a supported network and token.");
   }
 
-  #networkOf(agent: { network: string }, asked: string | undefined): NetworkFacts {
-    const network = findNetwork(asked ?? agent.network, this.#deps.networks);
+  #networkOf(agent: { network: string }, requested: string | undefined): NetworkFacts {
+    const network = findNetwork(requested ?? agent.network, this.#deps.networks);
     if (network) return network;
-    if (asked !== undefined)
+    if (requested !== undefined)
       throw refuseField(
         "validation_failed",
         "body.network",
@@ -274,7 +275,7 @@ export class Withdrawals {
         value: order.amountAtomic,
         validAfter: 0n,
         validBefore,
-        // The order's own nonce: what is single use in our books is single use on chain as well.
+        // Uses the order's nonce, so that the order can be used only once on chain, as in the database.
         nonce: order.nonce,
       },
       cover: { kind: "withdrawal", orderNonce: order.nonce },
@@ -319,7 +320,10 @@ function insufficient(context: OnNetwork, required: bigint, available: bigint): 
   });
 }
 
-/** A contract's address on another network may be nobody's, or another's: the owner has to name the payee. */
+/**
+ * On another network, a smart account's address may have no contract or someone else's: the owner must name the
+ * payee.
+ */
 function assertOwnerIsThere({ owner, network }: OnNetwork): void {
   if (owner.chainId === 0 || owner.chainId === network.chainId) return;
   throw refuseField(

@@ -1,4 +1,4 @@
-/** The answers of x402-fetch as they go out. */
+/** The responses of x402-fetch. */
 import { type Address, type Hex, getAddress } from "viem";
 import { plainWords } from "../../core/foreign-text.ts";
 import { formatAtomic } from "../../core/money.ts";
@@ -18,11 +18,11 @@ export interface PaidFacts {
   payTo: Address;
   amountAtomic: bigint;
   paymentId: string;
-  /** Null: provably not paid, although the target delivered. */
+  /** Null: proven not paid, although the target delivered. */
   txHash: Hex | null;
-  /** What was signed, where less may be charged. */
+  /** The signed maximum, where less may be charged. */
   most?: { scheme: string; maximumAtomic: bigint };
-  /** The target reports that it charges nothing; until the deadline it still could. */
+  /** Set when the target reports that it charges nothing; it still could until this time. */
   chargeableUntil?: Date;
   /** What the seller signed. */
   evidence?: KeptEvidence;
@@ -79,7 +79,7 @@ export function paidBody(
   };
 }
 
-/** The seller's report afterwards: the charged amount of a maximum, and its signed receipt. */
+/** The seller's report after the payment: the charged part of a maximum, and its signed receipt. */
 function receiptOf({ most, txHash, amountAtomic, evidence }: PaidFacts): Body {
   const charged = most && {
     scheme: most.scheme,
@@ -106,7 +106,7 @@ const CUT: Record<NonNullable<Seen["truncatedBy"]>, string> = {
   encoding: "The response's compression is broken. This is the part that could be decompressed.",
 };
 
-/** What an agent should know of an answer that is not simply whole. */
+/** A note for the agent if a response is not complete. */
 function noteOn({ status, truncatedBy }: Seen): { note?: string } {
   if (isRedirect(status))
     return {
@@ -115,7 +115,7 @@ function noteOn({ status, truncatedBy }: Seen): { note?: string } {
   return truncatedBy === undefined ? {} : { note: CUT[truncatedBy] };
 }
 
-/** A quote returns terms, not content: for an answer that is no 402 only that fact. */
+/** A quote returns terms, not content: for a response other than 402, only its status. */
 export function freeQuoteBody(
   target: TargetRequest,
   { status }: Pick<Seen, "status">,
@@ -139,17 +139,17 @@ export function freeQuoteBody(
     delivered: false,
     maxBytes: quote.maxBytes,
     remaining: formatAtomic(quote.remaining),
-    // Refused, or there is nothing: what it costs is not known.
+    // An error status does not show the price.
     price: isFree ? "0" : null,
   };
 }
 
-/** Third-party text is kept apart from our own text, and marked. */
-export const untrusted = (words: Body): { thirdParty: Body } => ({
-  thirdParty: { untrusted: true, ...words },
+/** Marks third-party text and keeps it apart from our own. */
+export const untrusted = (text: Body): { thirdParty: Body } => ({
+  thirdParty: { untrusted: true, ...text },
 });
 
-/** The seller's own answer, beside an error of ours. */
+/** The seller's response, returned with an error of ours. */
 export function sellersAnswer(seen: Seen | undefined): { thirdParty?: Body } {
   if (seen === undefined) return {};
   const { paymentResponse, refusal } = seen;
@@ -161,19 +161,19 @@ export function sellersAnswer(seen: Seen | undefined): { thirdParty?: Body } {
   });
 }
 
-/** What the seller calls what it sells. */
+/** The seller's description of what it sells. */
 function describedBy({ resource }: Pick<Offer, "resource">, chosen: ChosenTerms): Body {
   const described = resource ?? chosen.terms.raw;
-  const words = (name: string, longest: number): string | null =>
+  const text = (name: string, longest: number): string | null =>
     plainWords(described[name], longest) || null;
   return {
-    serviceName: words("serviceName", LONGEST.name),
-    description: words("description", LONGEST.description),
-    mimeType: words("mimeType", LONGEST.mimeType),
+    serviceName: text("serviceName", LONGEST.name),
+    description: text("description", LONGEST.description),
+    mimeType: text("mimeType", LONGEST.mimeType),
   };
 }
 
-/** The terms as we read and checked them; what else the seller wrote in the entry is not here. */
+/** The terms that we read and checked, without the seller's other fields. */
 const checkedTerms = ({ terms, network, amountAtomic, payTo, asset }: ChosenTerms): Body => ({
   scheme: terms.scheme,
   network: network.id,
@@ -231,7 +231,7 @@ export function dryRunBody(
   };
 }
 
-/** What the target sent, as members of our answer. */
+/** The target's response as members of our response. */
 export function contentMembers(target: TargetRequest, seen: Seen): Body {
   return {
     ...presentSeen(seen),
@@ -240,7 +240,10 @@ export function contentMembers(target: TargetRequest, seen: Seen): Body {
   };
 }
 
-/** The same beside an error, so that nothing delivered is lost; there `status` is the error's own. */
+/**
+ * The same as members of an error, so that delivered content is not lost; `status` of the error is the error's
+ * own.
+ */
 export function deliveredMembers(target: TargetRequest, seen: Seen): Body {
   const { status, ...content } = contentMembers(target, seen);
   const { headers, contentType, truncated, bytes, paymentResponse } = seen;
@@ -259,7 +262,7 @@ export function deliveredMembers(target: TargetRequest, seen: Seen): Body {
   };
 }
 
-/** Signed, and not yet decided: the only honest answer names the payment and promises nothing. */
+/** Signed, and the outcome is unknown: the response names the payment and promises nothing. */
 export function unknownError(paymentId: string, why: string, more: Body = {}): ApiError {
   return new ApiError("payment_status_unknown", {
     detail: `${why}. The payment was signed and is not confirmed yet: retry with the same Idempotency-Key, or read the payment.`,
@@ -267,7 +270,9 @@ export function unknownError(paymentId: string, why: string, more: Body = {}): A
   });
 }
 
-/** A payment found dead by a later request with its key: no answer was kept, and none is needed. */
+/**
+ * For a later request with the key that finds the payment void: no response was stored, and none is needed.
+ */
 export const neverPaidError = (paymentId: string): ApiError =>
   new ApiError("settlement_failed", {
     extra: { paymentId, paid: false, amountPaid: "0", txHash: null },

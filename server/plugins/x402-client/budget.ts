@@ -1,8 +1,8 @@
 /**
- * What fetches may hold of this process' memory, for one agent, one owner and all: how many run at a time, and how many
- * bytes of answers, as they are read and as they are written. A fetch that pays sets room for a whole answer aside before
- * anything is signed, so that what was paid for can always be taken in; what is over is refused by name while it costs
- * nothing.
+ * Limits the memory that fetches use, per agent, per owner and in total: how many run at once, and how many
+ * bytes of responses they hold.
+ * A fetch that pays reserves memory for a complete response before anything is signed, so that a paid response
+ * can always be received. A fetch over the limit is refused while it costs nothing.
  */
 import { TIMINGS } from "../../core/timings.ts";
 import { ApiError } from "../../errors.ts";
@@ -15,19 +15,22 @@ export interface BudgetLimits {
   bytesPerAgent: number;
   bytesPerOwner: number;
   bytes: number;
-  /** What one whole answer may hold. */
+  /** The memory for one complete response. */
   answerBytes: number;
-  /** How long a fetch that is about to pay waits for room. */
+  /** How long a fetch that is about to pay waits for memory. */
   waitMs: number;
 }
 
 const MIB = 1024 * 1024;
-/** An answer is held as its bytes, as text, and as the JSON of ours. */
+/** A response is held as bytes, as text, and as our JSON. */
 const HELD_PER_BYTE = 3;
-/** What an answer of so many bytes holds until ours has left. */
+/** The memory that a response of this many bytes needs until ours is sent. */
 export const heldBytes = (bytes: number): number => HELD_PER_BYTE * bytes;
 
-/** What every fetch may hold beside its share: a 402 is read also while paid answers have all the room set aside. */
+/**
+ * Every fetch may hold this much in addition: a 402 can be read even while paid responses have reserved all
+ * memory.
+ */
 const SMALL_BYTES = heldBytes(64 * 1024);
 export const BUDGET: BudgetLimits = {
   fetchesPerAgent: 32,
@@ -40,7 +43,7 @@ export const BUDGET: BudgetLimits = {
   waitMs: TIMINGS.fetchRoomMs,
 };
 
-/** Room for some answers of that size, of one agent, of one owner and of all. */
+/** Memory for several responses of this size, per agent, per owner and in total. */
 export function budgetFor(maxBodyBytes: number, waitMs: number): BudgetLimits {
   const answerBytes = heldBytes(maxBodyBytes);
   return {
@@ -53,21 +56,21 @@ export function budgetFor(maxBodyBytes: number, waitMs: number): BudgetLimits {
   };
 }
 
-/** What one fetch holds, from its request until its answer has left us. */
+/** The memory of one fetch, from its request until its response is sent. */
 export interface Lease {
-  /** Counts bytes that are held; false: there is no room for them. */
+  /** Counts held bytes; returns false if there is no memory for them. */
   take(bytes: number): boolean;
-  /** Room for one whole answer; throws when there is none in time. */
+  /** Reserves memory for one complete response; throws if there is none in time. */
   reserve(): Promise<void>;
   /** Why bytes were not taken. */
   readonly refusal: ApiError | undefined;
-  /** Gives everything back; once. */
+  /** Releases everything, once. */
   end(): void;
 }
 
 type Scope = "agent" | "owner" | "service";
 
-/** What all fetches of one scope hold together. */
+/** The total of all fetches in one scope. */
 interface Share {
   readonly scope: Scope;
   readonly key: string;
@@ -80,7 +83,7 @@ interface Share {
 export class FetchBudget {
   readonly #limits: BudgetLimits;
   readonly #shares = new Map<string, Share>();
-  /** Those that wait for room, in the order they came. */
+  /** Fetches that wait for memory, in order of arrival. */
   readonly #waiting = new Set<() => void>();
 
   constructor(limits: BudgetLimits = BUDGET) {
@@ -145,7 +148,7 @@ export class FetchBudget {
       },
       reserve: async () => {
         if (isReserved) return;
-        // What the target's first answer took is no longer needed: the room is for the second one.
+        // The target's first response is no longer needed: its memory is reused for the second.
         hold(-held);
         await this.#room(shares);
         hold(this.#limits.answerBytes);

@@ -1,4 +1,7 @@
-/** Answers that an agent paid for, kept for repeats: its own only, up to a quota of bytes, for a day at most. */
+/**
+ * Cache of paid responses in the database: for repeats by the same agent only, up to a quota of bytes, for at
+ * most a day.
+ */
 import { randomUUID } from "node:crypto";
 import type { Sql } from "../../infra/db/pool.ts";
 import { databaseNow, hoursBefore, type Db } from "../../infra/db/prisma.ts";
@@ -10,9 +13,9 @@ export interface CacheKey {
 
 export type Looked =
   | { kind: "fresh"; cachedAt: Date; ageSeconds: number; paymentId: string | null }
-  /** It is ours to fetch now, under this name. */
+  /** This caller must fetch it now, under this claim. */
   | { kind: "claimed"; claim: string }
-  /** Somebody else fetches it. */
+  /** Another call is fetching it. */
   | { kind: "busy" }
   /** The agent is paused or has expired: nothing is returned from the cache. */
   | { kind: "none" };
@@ -25,14 +28,14 @@ interface LookedRow {
   paymentId: string | null;
 }
 
-/** A fresh answer; or else the first caller fetches it for all concurrent callers on any replica. */
+/** Returns a fresh response, or lets the first caller fetch it for all concurrent callers on every replica. */
 export async function lookOrClaim(
   sql: Sql,
   { agentId, key }: CacheKey,
   { maxAgeSeconds, claimSeconds }: { maxAgeSeconds: number; claimSeconds: number },
 ): Promise<Looked> {
   const claim = randomUUID();
-  // SQL: looks and claims in one statement; the row itself decides between two who claim at the same time.
+  // SQL: looks up and claims in one statement; the row decides between two concurrent claims.
   const { rows } = await sql.query<LookedRow>(
     `WITH agent AS (
        SELECT 1 FROM agents a WHERE a.id = $1 AND a.status = 'active'
@@ -64,7 +67,9 @@ export async function lookOrClaim(
   return row.isMine ? { kind: "claimed", claim } : { kind: "busy" };
 }
 
-/** The answer that was found, unless another took its place. */
+/**
+ * Reads the response that was found, or a newer one that replaced it. Undefined if it was deleted meanwhile.
+ */
 export async function readCached(
   db: Db,
   { agentId, key, cachedAt }: CacheKey & { cachedAt: Date },
@@ -76,7 +81,7 @@ export async function readCached(
   return row?.answer ?? undefined;
 }
 
-/** Of one agent; the oldest go first. */
+/** Per agent; the oldest are deleted first. */
 export const CACHED_BYTES = 64 * 1024 * 1024;
 const CACHED_ANSWERS = 1_000;
 
@@ -118,7 +123,10 @@ export async function keepCached(
     });
 }
 
-/** It was not bought: the next one fetches it. What was kept before stays, for those it is fresh enough for. */
+/**
+ * Called when the response was not bought: the next call fetches it. An older response stays, for callers that
+ * accept its age.
+ */
 export async function releaseClaim(
   db: Db,
   { agentId, key, claim }: CacheKey & { claim: string },

@@ -1,7 +1,8 @@
 /**
- * `maxAge`: a GET that this agent paid for a short while ago is returned again, and not paid again. The key is all that we send of
- * what the caller chose (method, URL, forwarded headers), so whatever the target's Vary names is in it. The target's
- * Cache-Control is not read: the answer belongs to the agent that paid for it, and is returned to nobody else.
+ * `maxAge`: returns a GET that this agent paid for recently, instead of paying again.
+ * The key contains everything that we send of the caller's choice (method, URL, forwarded headers), so it
+ * covers whatever the target's Vary names. The target's Cache-Control is ignored: the response is returned only
+ * to the agent that paid for it.
  */
 import { createHash } from "node:crypto";
 import { formatAtomic } from "../../core/money.ts";
@@ -33,8 +34,8 @@ export function cacheKey(agentId: string, { method, url, headers }: TargetReques
   return { agentId, key };
 }
 
-/** One look into the cache, and the right to fill it. */
-export class CacheTurn {
+/** One lookup in the cache, and the claim to fill it. */
+export class CacheLookup {
   readonly #cache: AnswerCache;
   readonly #key: CacheKey;
   readonly #target: TargetRequest;
@@ -46,21 +47,24 @@ export class CacheTurn {
     this.#key = cacheKey(agentId, target);
   }
 
-  /** The answer, if there is a fresh one, or somebody else is fetching it and gets it; else it is ours to fetch. */
+  /**
+   * Returns a fresh response, also one that another call is fetching now. Undefined: this call must fetch it.
+   */
   async look(
     ages: { maxAgeSeconds: number; claimSeconds: number },
     room: () => Promise<void>,
   ): Promise<FoundAnswer | undefined> {
-    // A call that looks once more, because the one it joined ended without a payment, has it already.
+    // A repeated lookup by the same call, because the call it joined ended without a payment: the claim is held
+    // already.
     if (this.#claim !== undefined) return undefined;
-    // A claim of a process that died ends by itself.
+    // A claim of a dead process expires.
     for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)) {
       const looked = await this.#cache.look(this.#key, ages);
       if (looked.kind === "fresh") {
         await room();
         const answer = await this.#cache.read({ ...this.#key, cachedAt: looked.cachedAt });
         if (answer !== undefined) return { ...looked, answer };
-        // It was just forgotten.
+        // It was just deleted.
         continue;
       }
       if (looked.kind === "claimed") this.#claim = looked.claim;
@@ -69,7 +73,7 @@ export class CacheTurn {
     }
   }
 
-  /** Only what is whole, and was sold as such. */
+  /** Caches only complete, successful responses. */
   async keep(seen: Seen, paymentId: string): Promise<void> {
     if (this.#claim === undefined || seen.truncated || seen.status < 200 || seen.status >= 300)
       return;

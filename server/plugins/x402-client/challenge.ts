@@ -1,7 +1,8 @@
 /**
- * What a 402 asks for in `WWW-Authenticate: Payment` (MPP), as terms like any other. A seller chooses much here, the
- * also the nonce of the authorization. A challenge that is not plainly a charge for this request is
- * refused with its reason, and stays among the terms so that the reason is reported.
+ * Reads MPP challenges (`WWW-Authenticate: Payment` of a 402) as payment terms. The seller chooses much here,
+ * even the nonce of the authorization.
+ * A challenge that is not clearly a charge for this request is refused with a reason, and kept among the terms
+ * so that the reason is reported.
  */
 import { createHash } from "node:crypto";
 import {
@@ -16,18 +17,18 @@ import type { OutboundResponse } from "../../infra/outbound/outbound.ts";
 import type { OfferedTerms } from "./offer.ts";
 import type { TargetRequest } from "./request.ts";
 
-/** The request that was answered: a challenge is for it, or for nothing. */
+/** The request that was sent: a challenge must be for this request. */
 type RequestedCharge = Pick<TargetRequest, "url" | "body">;
 
-/** Its credential is longer by a half, and servers refuse 16 KiB of headers. */
+/** Its credential is half as long again, and servers reject headers over 16 KiB. */
 const MAX_CHALLENGE_BYTES = 6 * 1024;
 const MAX_HEADER_BYTES = 32 * 1024;
 const MAX_CHALLENGES = 64;
-/** Settling it takes some seconds of its validity. */
+/** Settlement takes some seconds of the challenge's validity. */
 const MIN_LIFE_SECONDS = 10;
 const CREDENTIAL_HEADERS: ReadonlySet<string> = new Set(["authorization", "payment-authorization"]);
 
-/** Why a challenge is not ours to answer. */
+/** Why a challenge cannot be paid. */
 export const CHALLENGE_FAULTS = {
   challenge_unreadable: "Its WWW-Authenticate: Payment (MPP) cannot be read.",
   challenge_too_long: "Its payment challenge is too long for a header.",
@@ -45,14 +46,17 @@ export const CHALLENGE_FAULTS = {
 
 export interface ChallengeFault {
   code: keyof typeof CHALLENGE_FAULTS;
-  /** The same with what the seller wrote. */
+  /** The same, quoting the seller's text. */
   quoting: string;
 }
 
-/** The terms of all its Payment challenges, payable or with the reason why not; none where it has no such challenge. */
+/**
+ * Returns the terms of all Payment challenges, payable or with the reason why not. Empty without such a
+ * challenge.
+ */
 export function readCharges(
   header: OutboundResponse["headers"][string],
-  asked: RequestedCharge,
+  requested: RequestedCharge,
   nowMs: number,
 ): OfferedTerms[] {
   const text = [header ?? []].flat().join(", ");
@@ -72,14 +76,14 @@ export function readCharges(
     const fault =
       ids.filter((id) => id === challenge.id).length > 1
         ? faultOf("challenge_repeated", `several challenges have the id ${quoted(challenge.id)}`)
-        : whyNotFor(challenge, asked, nowMs);
+        : whyNotFor(challenge, requested, nowMs);
     if (fault) return { ...terms, refused: fault };
     const leftSeconds = secondsLeft(challenge, nowMs);
     return { ...terms, maxTimeoutSeconds: Math.min(leftSeconds, terms.maxTimeoutSeconds) };
   });
 }
 
-/** A challenge we answered before, as it was stored: its time has not to be now. */
+/** Reads a challenge that we answered before, from its stored form. It may have expired. */
 export const chargeAgain = (stored: Record<string, unknown>): OfferedTerms | undefined => {
   const terms = readCharge(stored as Params);
   return terms.refused ? undefined : terms;
@@ -107,7 +111,7 @@ const refused = (code: ChallengeFault["code"], quoting: string): OfferedTerms =>
   refused: faultOf(code, quoting),
 });
 
-/** Checks of the challenge itself. Amount and addresses are checked like those of all terms. */
+/** Checks the challenge itself. Amount and addresses are checked later, like those of all terms. */
 function readCharge(params: Params): OfferedTerms {
   const { method, intent, id, realm, request, expires, digest, header, opaque } = params;
   if (method !== CHARGE.method || intent !== CHARGE.intent)
@@ -131,17 +135,17 @@ function readCharge(params: Params): OfferedTerms {
   const written = Object.values(challenge).join("");
   if (written.length > MAX_CHALLENGE_BYTES)
     return refused("challenge_too_long", `its challenge exceeds ${MAX_CHALLENGE_BYTES} bytes`);
-  // It is stored, repeated and hashed: nothing that any of these could change.
+  // It is stored, repeated and hashed, so it must not contain characters that any of these steps could change.
   if (!/^[\x20-\x7e]+$/.test(written))
     return refused("challenge_unreadable", "its challenge is not visible ASCII");
   if (header !== undefined && !CREDENTIAL_HEADERS.has(header.toLowerCase()))
     return refused("challenge_unreadable", `it requires the proof in the header ${quoted(header)}`);
-  const asked = fromBase64Url(request);
-  const details = isRecord(asked) ? asked["methodDetails"] : undefined;
-  if (!isRecord(asked) || !isRecord(details))
+  const requested = fromBase64Url(request);
+  const details = isRecord(requested) ? requested["methodDetails"] : undefined;
+  if (!isRecord(requested) || !isRecord(details))
     return refused("challenge_unreadable", "the request in its challenge cannot be parsed");
   const { credentialTypes, splits, chainId, decimals } = details;
-  // Left out, it means credentials that we do not make.
+  // If omitted, it means credential types that we do not create.
   if (!Array.isArray(credentialTypes) || !credentialTypes.includes("authorization"))
     return refused(
       "challenge_credential_types",
@@ -149,11 +153,11 @@ function readCharge(params: Params): OfferedTerms {
     );
   if (splits !== undefined && !(Array.isArray(splits) && splits.length === 0))
     return refused("challenge_splits", CHALLENGE_FAULTS.challenge_splits);
-  const text = (name: string): string => plainText(asked[name]) ?? "";
+  const text = (name: string): string => plainText(requested[name]) ?? "";
   return {
     ...NOTHING,
     network: Number.isSafeInteger(chainId) ? `eip155:${Number(chainId)}` : "",
-    amount: typeof asked["amount"] === "string" ? asked["amount"] : "",
+    amount: typeof requested["amount"] === "string" ? requested["amount"] : "",
     asset: text("currency"),
     payTo: text("recipient"),
     maxTimeoutSeconds: MAX_VALID_SECONDS,
@@ -164,27 +168,27 @@ function readCharge(params: Params): OfferedTerms {
   };
 }
 
-/** For this request, and now. */
+/** Checks that the challenge is for this request, and has not expired. */
 function whyNotFor(
   challenge: PaymentChallenge,
-  asked: RequestedCharge,
+  requested: RequestedCharge,
   nowMs: number,
 ): ChallengeFault | undefined {
   const { realm, expires, digest } = challenge;
-  if (!isOf(realm, asked.url))
+  if (!isOf(realm, requested.url))
     return faultOf(
       "challenge_other_host",
-      `its challenge has the realm ${quoted(realm)}, but the requested host is ${quoted(asked.url.host)}`,
+      `its challenge has the realm ${quoted(realm)}, but the requested host is ${quoted(requested.url.host)}`,
     );
   const left = secondsLeft(challenge, nowMs);
   if (!(left >= MIN_LIFE_SECONDS))
     return faultOf("challenge_expired", `its challenge expires at ${quoted(expires)}`);
-  if (digest !== undefined && digest !== digestOf(asked.body))
+  if (digest !== undefined && digest !== digestOf(requested.body))
     return faultOf("challenge_other_body", CHALLENGE_FAULTS.challenge_other_body);
   return undefined;
 }
 
-/** The host of the request, or a domain that contains it; sellers behind a port write it with and without the port. */
+/** The host of the request, or a parent domain. Sellers write the realm with or without the port. */
 function isOf(realm: string, { hostname, host, origin }: URL): boolean {
   const name = realm.toLowerCase();
   return (
@@ -200,7 +204,7 @@ const digestOf = (body: string | undefined): string =>
     .update(body ?? "")
     .digest("base64")}`;
 
-/** RFC 9110: challenges of any scheme, separated by the same commas as their parameters. */
+/** RFC 9110: challenges of any scheme, separated by commas, as their parameters are. */
 
 type Params = Partial<Record<string, string>>;
 
@@ -208,7 +212,10 @@ const TOKEN = "[!#$%&'*+.^_`|~0-9A-Za-z-]+";
 const PARAMETER = new RegExp(`^(${TOKEN})\\s*=\\s*(?:"((?:[^"\\\\]|\\\\.)*)"|([^\\s",]+))$`, "s");
 const CHALLENGE = new RegExp(`^(${TOKEN})(?:\\s+(\\S.*))?$`, "s");
 
-/** Those of the Payment scheme, and why one is badly written. Undefined: the header is. */
+/**
+ * Returns the challenges of the Payment scheme, with the reason if one is malformed. Undefined: the whole
+ * header is malformed.
+ */
 function readChallenges(text: string): { params: Params; why?: string }[] | undefined {
   const items = splitAtCommas(text);
   if (!items) return undefined;
@@ -249,7 +256,7 @@ function splitAtCommas(text: string): string[] | undefined {
   return isQuoted ? undefined : items.filter((item) => item !== "");
 }
 
-/** Characters beyond Latin-1 are written as `\uXXXX`, which is mppx's own. */
+/** Characters beyond Latin-1 are written as `\uXXXX`, an escape of the mppx library. */
 const unescaped = (text: string): string =>
   text.replaceAll(/\\(?:u([0-9a-fA-F]{4})|(.))/gs, (_all, code: string | undefined, char: string) =>
     code === undefined ? char : String.fromCharCode(Number.parseInt(code, 16)),

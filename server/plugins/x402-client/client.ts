@@ -1,6 +1,6 @@
 /**
- * x402-fetch: requests a target, pays its price within the agent's guardrails, and answers with
- * the data and a receipt the chain has confirmed. One request, at most one payment.
+ * x402-fetch: requests a target, pays its price within the agent's guardrails, and returns the data with a
+ * receipt that the chain has confirmed. One request makes at most one payment.
  */
 import type { Address } from "viem";
 import { siteOf } from "../../core/site.ts";
@@ -8,7 +8,7 @@ import { ApiError } from "../../errors.ts";
 import type { TargetRefusal } from "../guardrails/types.ts";
 import type { ListingPins, ProbedTerms } from "../listings/index.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
-import { askedApproval, type PayRequest } from "../payments/agent-payments.ts";
+import { approvalRequestOf, type PayRequest } from "../payments/agent-payments.ts";
 import { offeredFor } from "../payments/evidence.ts";
 import { inProgress, notKept, type Answer, type FreeResponse } from "../payments/idempotency.ts";
 import type { PaymentPlan, Reservation } from "../payments/payment-plan.ts";
@@ -34,9 +34,9 @@ import {
   type PaymentTerms,
 } from "./request.ts";
 import { dryRunBody, freeBody } from "./answers.ts";
-import { CacheTurn } from "./cache.ts";
+import { CacheLookup } from "./cache.ts";
 import { LedgerEntry } from "./ledger.ts";
-import { choosePayable, refusalOf, weigh, type Payable } from "./offer-choice.ts";
+import { choosePayable, refusalOf, checkOffers, type Payable } from "./offer-choice.ts";
 import { readableTarget, ToolTarget } from "./tool-call.ts";
 import { freeResponse, onceItIsPaid, signIn, cachedResponse, type Job } from "./free-response.ts";
 
@@ -51,20 +51,20 @@ export class X402Client {
   async fetch(input: FetchInput, caller: FetchCaller): Promise<Answer> {
     assertOneTarget(input);
     const idempotency = input.dryRun === true ? undefined : caller.idempotency;
-    // Undefined where a stored answer is returned: then no request is sent.
+    // Undefined when a stored response is replayed: then no request is sent.
     let entry: LedgerEntry | undefined;
-    let turn: CacheTurn | undefined;
-    const tool = input.mcp && new ToolTarget((request) => this.#deps.ask(request), input.mcp);
+    let cacheLookup: CacheLookup | undefined;
+    const tool = input.mcp && new ToolTarget((request) => this.#deps.send(request), input.mcp);
     const prepared = async (): Promise<PaymentPlan> => {
       const { listingId } = input;
       const { listings } = this.#deps;
       const listing = listingId === undefined ? undefined : await listings.forFetch(listingId);
       const request = prepare(input, listing);
       entry = this.#enter(request, { input, caller, tool });
-      const deps = { ...this.#deps, ask: entry.ask };
+      const deps = { ...this.#deps, send: entry.send };
       if (input.maxAge !== undefined && input.dryRun !== true)
-        turn = new CacheTurn(this.#deps.cache, caller.id, request.target);
-      return this.#order({ ...request, input, caller, listing, entry, turn, deps });
+        cacheLookup = new CacheLookup(this.#deps.cache, caller.id, request.target);
+      return this.#plan({ ...request, input, caller, listing, entry, cacheLookup, deps });
     };
     try {
       const answer = await this.#deps.flow.run(idempotency, prepared);
@@ -72,13 +72,13 @@ export class X402Client {
       return answer;
     } catch (error) {
       await entry?.failed(error).catch(
-        // The caller's answer matters more than a row about it.
+        // The caller's error matters more than a ledger row about it.
         (err: unknown) => this.#deps.log.warn({ err }, "the end of a fetch was not recorded"),
       );
       throw error;
     } finally {
       tool?.end();
-      await turn
+      await cacheLookup
         ?.release()
         .catch((err: unknown) => this.#deps.log.warn({ err }, "a claim was not released"));
     }
@@ -97,17 +97,17 @@ export class X402Client {
       url: target.url,
       listingId: input.listingId,
     };
-    const ask: ClientDeps["ask"] = (request) => this.#deps.ask(request);
-    const toolAsk = input.dryRun === true ? tool?.quote : tool?.ask;
-    return new LedgerEntry(this.#deps.ledger, start, toolAsk ?? ask, caller.lease);
+    const send: ClientDeps["send"] = (request) => this.#deps.send(request);
+    const toolSend = input.dryRun === true ? tool?.quote : tool?.send;
+    return new LedgerEntry(this.#deps.ledger, start, toolSend ?? send, caller.lease);
   }
 
-  /** A URL's offer, parsed and validated; nothing is paid. */
+  /** Reads and validates a URL's offer; nothing is paid. */
   probe(url: string, options: ProbeOptions): Promise<ProbedTerms> {
     return probeTarget(this.#deps, url, options);
   }
 
-  #order(job: Job): PaymentPlan {
+  #plan(job: Job): PaymentPlan {
     const { caller, target, deps } = job;
     return {
       agentId: caller.id,
@@ -115,13 +115,13 @@ export class X402Client {
       relay: false,
       reserve: () => this.#reserve(job),
       isOver: (payment) => isOver(payment, target, this.#deps.settleWaitMs),
-      resume: async (payment, heard, ref) => {
-        // It is signed already: missing room now does not change what was paid.
+      resume: async (payment, storedNote, ref) => {
+        // It is signed already: missing memory now does not change what was paid.
         await caller.lease.reserve().catch(() => {
           throw inProgress(payment.id);
         });
         await job.entry.begun();
-        return resumeDelivery(deps, { target, caller, payment, heard, idempotency: ref });
+        return resumeDelivery(deps, { target, caller, payment, storedNote, idempotency: ref });
       },
       ...(!isSafe(target) && { isSentOnce: sentOnce(target, caller.lease) }),
       returnFreeResponse: (freeAnswer) => this.#returnFreeResponse(job, freeAnswer),
@@ -133,49 +133,49 @@ export class X402Client {
     if (listing && listing.status !== "active") throw new ApiError("listing_not_active");
     const { entry, deps } = job;
     const isQuote = input.dryRun === true;
-    await this.#assertMayAsk(job);
+    await this.#assertMayFetch(job);
     const cached = await cachedResponse(job);
     if (cached) return cached;
-    // While the target thinks.
+    // Runs while the target processes the request.
     const room = !isQuote && caller.idempotency && entry.assertRoomToKeep(caller.idempotency);
     if (room) room.catch(() => undefined);
     const balanceFor = this.#readBalanceAhead(caller);
-    const asked = isQuote
+    const answered = isQuote
       ? await this.#requestQuote(job)
-      : await requestTarget((request) => deps.ask(request), target).catch((error: unknown) =>
+      : await requestTarget((request) => deps.send(request), target).catch((error: unknown) =>
           this.#refused(job, error),
         );
     await entry.begun();
-    if (asked.kind === "free") return freeResponse(job, asked.seen);
-    const { offer } = asked;
+    if (answered.kind === "free") return freeResponse(job, answered.seen);
+    const { offer } = answered;
     const { choice, refusal } = await this.#choose(job, offer);
     const requestFor = (terms: ChosenTerms, offered?: unknown): PayRequest => ({
       ...payRequest(job, offer, { terms, offered }),
       ...(refusal && { refusal }),
       balance: balanceFor(terms.network),
     });
-    const weighed = await weigh(job, choice, (terms) => requestFor(terms));
-    const chosen = weighed.chosen.payable;
+    const checked = await checkOffers(job, choice, (terms) => requestFor(terms));
+    const chosen = checked.chosen.payable;
     const offered = offeredFor(offer, chosen.terms);
     const request = requestFor(chosen, offered);
     if (isQuote) {
-      const verdict = weighed.verdict ?? (await this.#deps.agentReserve.evaluate(request));
-      if (verdict.error) weighed.chosen.refused = refusalOf(verdict.error);
+      const verdict = checked.verdict ?? (await this.#deps.agentReserve.evaluate(request));
+      if (verdict.error) checked.chosen.refused = refusalOf(verdict.error);
       const { offers } = choice;
-      const told = { verdict, offer, offers, networks: deps.networks, maxBytes: deps.maxBytes };
-      return { kind: "unpaid", body: dryRunBody(target, chosen, told) };
+      const details = { verdict, offer, offers, networks: deps.networks, maxBytes: deps.maxBytes };
+      return { kind: "free", body: dryRunBody(target, chosen, details) };
     }
     const signedIn = refusal ? undefined : await signIn(job, offer, chosen);
     if (signedIn) return signedIn;
     await room;
     await caller.lease.reserve();
-    // The target asks for payment: it has had no effect yet.
+    // The target requested payment, so it has not acted on the request yet.
     if (!isSafe(target) && !caller.idempotency?.joins) await deps.flow.release(caller.idempotency);
     const reserved = await this.#deps.agentReserve.reserve(request).catch((error: unknown) => {
-      throw error instanceof ApiError ? weighed.withOffers(error) : error;
+      throw error instanceof ApiError ? checked.withOffers(error) : error;
     });
     if (reserved.kind === "denied")
-      return { ...reserved, error: weighed.withOffers(reserved.error) };
+      return { ...reserved, error: checked.withOffers(reserved.error) };
     if (reserved.kind !== "reserved") return reserved;
     const { paymentId, remainingAtomic } = reserved;
     return {
@@ -204,21 +204,24 @@ export class X402Client {
     };
   }
 
-  /** An agent that is confined to its sites sends nothing to others: not for a price, a free answer, or a DNS lookup. */
-  async #assertMayAsk(job: Job): Promise<void> {
+  /**
+   * An agent restricted to its sites sends nothing to others: no price request, no free fetch, and no DNS
+   * lookup.
+   */
+  async #assertMayFetch(job: Job): Promise<void> {
     const { caller, target } = job;
     if (caller.fetch === "any" || (await this.#deps.hasSite(caller.id, siteOf(target.url)))) return;
     throw await this.#refuse(job, { code: "origin_not_allowed" });
   }
 
   /**
-   * Most targets want payment on the agent's own network: its balance is read while the
-   * target thinks. One read too long ago is not used.
+   * Most targets request payment on the agent's own network, so its balance is read while the target responds.
+   * A reading that is too old is not used.
    */
   #readBalanceAhead(caller: FetchCaller) {
     const own = this.#deps.networks.find(({ id }) => id === caller.network);
     const startedMs = performance.now();
-    // A caller that needs it and finds none reads it again, and gets the error.
+    // On failure the balance is read again where it is needed, and that error is reported.
     const early =
       own && this.#deps.agentReserve.readBalance(own.chainId, caller).catch(() => undefined);
     return (network: NetworkFacts) =>
@@ -226,13 +229,13 @@ export class X402Client {
   }
 
   /**
-   * A quote sends GET or HEAD only, or reads a list of tools. A listing with another method is not requested at all: its own probe, which
-   * its host agreed to, has seen the terms.
+   * A quote sends only GET or HEAD, or reads a list of MCP tools. A listing with another method is not
+   * requested: its terms come from the listing's own probe, which its host agreed to.
    */
   async #requestQuote(job: Job): Promise<TargetResponse> {
     const { listing, target, deps } = job;
     if (isSafe(target) || target.mcp)
-      return requestTarget((request) => deps.ask(request), target).catch((error: unknown) =>
+      return requestTarget((request) => deps.send(request), target).catch((error: unknown) =>
         this.#refused(job, error),
       );
     const offer = listing && offerOf(listing);
@@ -240,19 +243,19 @@ export class X402Client {
     return { kind: "offer", offer };
   }
 
-  /** Of a free answer only a digest is kept. Asking again does no harm with GET; nothing is ever paid by such a key. */
+  /** Only a digest of a free response is stored. A GET is requested again, which is safe; this never pays. */
   async #returnFreeResponse(job: Job, freeAnswer: FreeResponse): Promise<Record<string, unknown>> {
     const { caller, target, deps, entry } = job;
     if (!isSafe(target)) throw notKept(freeAnswer);
-    await this.#assertMayAsk(job);
-    const asked = await requestTarget((request) => deps.ask(request), target);
+    await this.#assertMayFetch(job);
+    const answered = await requestTarget((request) => deps.send(request), target);
     await entry.begun();
-    if (asked.kind === "offer")
+    if (answered.kind === "offer")
       throw notKept(
         freeAnswer,
         "The earlier request with this key was free, and the target now requires payment. Use a new key to pay.",
       );
-    return freeBody(target, asked.seen, await this.#deps.remainingOf(caller.id));
+    return freeBody(target, answered.seen, await this.#deps.remainingOf(caller.id));
   }
 
   async #choose(job: Job, offer: Offer): Promise<{ choice: Payable; refusal?: TargetRefusal }> {
@@ -260,7 +263,7 @@ export class X402Client {
     const { choice, refusal } = choosePayable(job, offer);
     if (listing && refusal && input.dryRun !== true) await this.#flag(listing);
     if (choice) return { choice, ...(refusal && { refusal }) };
-    // The listing's terms are gone and nothing payable took their place.
+    // The listing's terms are gone, and no payable terms replaced them.
     throw await this.#refuse(job, refusal);
   }
 
@@ -272,7 +275,7 @@ export class X402Client {
       );
   }
 
-  /** A refusal of the target itself is a denial like any other: stored, and visible to the owner. */
+  /** A blocked target URL is a denial like any other: stored, and visible to the owner. */
   async #refused(job: Job, error: unknown): Promise<never> {
     if (!(error instanceof ApiError) || error.code !== "url_blocked") throw error;
     throw await this.#refuse(job, { code: "url_blocked", detail: error.message });
@@ -284,7 +287,7 @@ export class X402Client {
     return this.#deps.agentReserve.refuse(request, { dryRun });
   }
 
-  /** For a refusal that came before any price or payee was known. */
+  /** For a refusal before any price or payee was known. */
   #withoutTerms({ caller, target, listing }: Job) {
     const network =
       this.#deps.networks.find((candidate) => candidate.id === caller.network) ??
@@ -323,7 +326,7 @@ function payRequest(
     chainId: chosen.network.chainId,
     asset: chosen.asset,
     to: chosen.payTo,
-    // The same URL before and with the proof; no redirect is followed.
+    // The same URL with and without the proof; redirects are not followed.
     site: siteOf(target.url),
     amountAtomic: chosen.amountAtomic,
     maxAmountAtomic,
@@ -331,7 +334,7 @@ function payRequest(
     extra: chosen.terms.extra,
     validForSeconds: chosen.validForSeconds,
     ...(chosen.terms.nonce !== undefined && { nonce: chosen.terms.nonce }),
-    ...askedApproval(input),
+    ...approvalRequestOf(input),
     requestId: caller.requestId,
     url: readableTarget(target.url, target.mcp),
     listingId: listing?.id,

@@ -1,4 +1,4 @@
-/** The target's answer as members of ours. Upstream content is only ever data; none of it is changed on its way. */
+/** The target's response as members of ours. Upstream content is only data, and is returned unchanged. */
 import { parseAtomic } from "../../core/money.ts";
 import { decodePaymentRequiredHeader, decodePaymentResponseHeader } from "@x402/core/http";
 import type { Hex } from "viem";
@@ -16,17 +16,17 @@ import type { OutboundResponse } from "../../infra/outbound/outbound.ts";
 
 type Headers = OutboundResponse["headers"];
 
-/** All that an agent gets of one answer; it can be kept as JSON, and returned later. */
+/** Everything that an agent gets of one response; it can be stored as JSON and returned later. */
 export interface Seen {
   status: number;
   headers: Record<string, string>;
   contentType: string | null;
-  /** As it was written, decoded by its declared charset; of JSON as well. */
+  /** As written, decoded by its declared charset; for JSON too. */
   text?: string;
-  /** The text is JSON: it is answered as `data`. */
+  /** The text is JSON: it is returned as `data`. */
   isJson?: boolean;
   dataBase64?: string;
-  /** `dataBase64` is still packed in this way. */
+  /** `dataBase64` is still compressed in this way. */
   contentEncoding?: string;
   truncated: boolean;
   truncatedBy?: NonNullable<OutboundResponse["truncated"]>;
@@ -54,7 +54,9 @@ export function seenOf(response: OutboundResponse): Seen {
   };
 }
 
-/** As members of an answer of ours, the content once: JSON as `data`, text as `text`, other bytes as `dataBase64`. */
+/**
+ * Members of our response, with the content once: JSON as `data`, text as `text`, other bytes as `dataBase64`.
+ */
 export function presentSeen(seen: Seen): Record<string, unknown> {
   const { paymentResponse: _claim, refusal: _why, text, isJson, dataBase64, ...about } = seen;
   if (dataBase64 !== undefined) return { ...about, dataBase64 };
@@ -62,11 +64,14 @@ export function presentSeen(seen: Seen): Record<string, unknown> {
   return { ...about, ...(isJson === true ? { data: new ExactJson(text) } : { text }) };
 }
 
-/** As it is kept. `data` shows only whether the text is JSON, in a form that the build before this one reads as well. */
+/**
+ * The stored form. `data` shows only whether the text is JSON, in a format that the previous release also
+ * reads.
+ */
 export const keptForm = ({ isJson, ...seen }: Seen): Kept =>
   seen.text === undefined ? seen : { ...seen, data: isJson === true ? null : "" };
 
-/** What was kept of one, as JSON or its value. */
+/** Restores a stored response, from JSON or its value. */
 export function seenAgain(kept: string | Kept): Seen {
   const { data, ...seen } = typeof kept === "string" ? (JSON.parse(kept) as Kept) : kept;
   return seen.text === undefined ? seen : { ...seen, isJson: typeof data !== "string" };
@@ -74,27 +79,29 @@ export function seenAgain(kept: string | Kept): Seen {
 
 type Kept = Omit<Seen, "isJson"> & { data?: unknown };
 
-/** The target broke off: what is missing is its doing, and it may not have got to the end of its work. */
+/**
+ * The target broke off the response: the rest is missing because of it, and it may not have finished its work.
+ */
 export const isBrokenOff = ({ truncatedBy }: Pick<Seen, "truncatedBy">): boolean =>
   truncatedBy === "connection" || truncatedBy === "timeout";
 
-/** 304 answers a conditional request and names no other place. */
+/** 304 responds to a conditional request and is not a redirect. */
 export const isRedirect = (status: number): boolean =>
   status >= 300 && status < 400 && status !== 304;
 
 const RETURNED_HEADERS = ["content-type", "location", "link", "retry-after", "etag"] as const;
-/** A part of a link would be another link: what is longer is left out. */
+/** A truncated link would be another link, so longer values are left out. */
 const MAX_HEADER_LENGTH = 4_096;
 
 function returnedHeaders(headers: Headers): Record<string, string> {
-  const told: Record<string, string> = {};
+  const returned: Record<string, string> = {};
   for (const name of RETURNED_HEADERS) {
     const value = headers[name];
     const text = Array.isArray(value) ? value.join(", ") : value;
     if (text === undefined || text.length > MAX_HEADER_LENGTH) continue;
-    told[name] = plainWords(text, MAX_HEADER_LENGTH);
+    returned[name] = plainWords(text, MAX_HEADER_LENGTH);
   }
-  return told;
+  return returned;
 }
 
 type Content = Pick<Seen, "text" | "isJson" | "dataBase64" | "contentType">;
@@ -121,19 +128,19 @@ function readContent({
       : undefined;
   const inBytes = (): Content => ({ dataBase64: body.toString("base64"), contentType });
   if (text === undefined) return inBytes();
-  // Called JSON, and is not, or too deep to pass on as a value: the text is passed on as it came.
+  // Declared as JSON but invalid or too deeply nested: returned as text, unchanged.
   const isValue = isJson && parseForeignJson(text).ok;
   return isShortAsJson(text, isValue, body.length)
     ? { text, isJson: isValue, contentType }
     : inBytes();
 }
 
-/** A short answer may be written longer than base64 of it is: text with many quotes, or in a charset of one byte. */
+/** Below this size the text may be longer than base64: text with many quotes, or in a single-byte charset. */
 const SHORT_BYTES = 1024 * 1024;
 
 /**
  * Whether text is returned as text. A control character takes six bytes in JSON, so text that is mostly control
- * characters is returned as base64; and no long response of ours is longer than base64 of the body that came.
+ * characters is returned as base64. No long response is longer than the base64 of the received body.
  */
 function isShortAsJson(text: string, isValue: boolean, bodyBytes: number): boolean {
   const textBytes = Buffer.byteLength(text);
@@ -141,7 +148,7 @@ function isShortAsJson(text: string, isValue: boolean, bodyBytes: number): boole
   return bytes <= base64Bytes(bodyBytes) || bytes <= Math.min(SHORT_BYTES, 2 * textBytes);
 }
 
-/** How long base64 of so many bytes is. */
+/** The length of base64 of this many bytes. */
 export const base64Bytes = (bytes: number): number => 4 * Math.ceil(bytes / 3);
 
 function readType(contentType: string): { mediaType: string; charset: string | undefined } {
@@ -153,22 +160,25 @@ function readType(contentType: string): { mediaType: string; charset: string | u
 }
 
 /**
- * A byte order mark overrides the header, and is no part of the text. Text that is not in its charset stays bytes
- * rather than becoming replacement characters; so does what is in a charset nobody knows, unless it is UTF-8.
+ * A byte order mark overrides the header, and is not part of the text. Text that is invalid in its charset is
+ * returned as bytes, not with replacement characters; so is text in an unknown charset, unless it is UTF-8.
  */
 function decodeText(body: Buffer, charset: string | undefined, isCut: boolean): string | undefined {
   const label = markedCharset(body) ?? charset ?? "utf-8";
   try {
     const decoder = decoderOf(label);
     if (decoder.encoding === "windows-1252") return decodeWestern(body);
-    // Of what was cut, half a character may be the last.
+    // Truncated text may end in the middle of a character.
     return decoder.decode(body, { stream: isCut });
   } catch {
     return undefined;
   }
 }
 
-/** What stands at 0x80 to 0x9f of windows-1252, which is also what latin1 means on the web: Node has controls there. */
+/**
+ * Characters 0x80 to 0x9f of windows-1252 (which the web also means by latin1); Node decodes them as control
+ * characters.
+ */
 const WESTERN =
   "\u20ac\u0081\u201a\u0192\u201e\u2026\u2020\u2021\u02c6\u2030\u0160\u2039\u0152\u008d\u017d\u008f" +
   "\u0090\u2018\u2019\u201c\u201d\u2022\u2013\u2014\u02dc\u2122\u0161\u203a\u0153\u009d\u017e\u0178";
@@ -197,8 +207,8 @@ function decoderOf(label: string) {
 }
 
 /**
- * Reads PAYMENT-RESPONSE: what the seller claims about the payment. It is never proof: the chain shows
- * whether an authorization was used, and by which transaction.
+ * Reads PAYMENT-RESPONSE: the seller's claim about the payment. It is never proof: the chain shows whether an
+ * authorization was used, and by which transaction.
  */
 const MAX_CLAIM_BYTES = 8 * 1024;
 
@@ -211,14 +221,14 @@ function readPaymentResponse(headers: Headers): unknown {
   return plainJson(claimed.value, MAX_CLAIM_BYTES);
 }
 
-/** The same in MPP's fields. */
+/** The same claim in MPP's header. */
 function readPaymentReceipt(header: string | string[] | undefined): unknown {
   if (typeof header !== "string" || header.length > 2 * MAX_CLAIM_BYTES) return undefined;
   const claimed = fromBase64Url(header);
   return isRecord(claimed) ? plainJson(claimed, MAX_CLAIM_BYTES) : undefined;
 }
 
-/** Version 2 has it in the header; version 1 in the body. */
+/** Version 2 has the reason in the header; version 1 in the body, which is not read here. */
 function readRefusal(header: string | string[] | undefined): string {
   if (typeof header !== "string") return "";
   const read = readForeignJson(() => decodePaymentRequiredHeader(header));
@@ -226,11 +236,11 @@ function readRefusal(header: string | string[] | undefined): string {
 }
 
 export interface ClaimedReceipt {
-  /** Where to look first. */
+  /** The transaction to check first. */
   txHash?: Hex;
   /** Why the seller's facilitator did not settle, if the seller reports it. */
   reason?: string;
-  /** The reported charge in atomic units, only where it may be less than a maximum. */
+  /** The reported charge in atomic units, if it may be less than a maximum. */
   charged?: bigint;
 }
 
@@ -243,7 +253,7 @@ export function readReceipt({ paymentResponse }: Pick<Seen, "paymentResponse">):
     ...(charged !== undefined && { charged }),
     ...(typeof transaction === "string" &&
       /^0x[0-9a-fA-F]{64}$/.test(transaction) && { txHash: transaction.toLowerCase() as Hex }),
-    // It becomes part of our sentence: only codes as the protocol has them.
+    // It becomes part of our sentence, so only codes of the protocol are accepted.
     ...(typeof errorReason === "string" &&
       /^[\w .:-]{1,120}$/.test(errorReason) && { reason: errorReason }),
   };

@@ -1,4 +1,7 @@
-/** From a signed authorization to its end: show it to the seller, and confirm it on chain, or have it taken back. */
+/**
+ * From a signed authorization to its end: sends it to the seller, then confirms the payment on chain or
+ * recovers the funds.
+ */
 import { notePaid } from "./free-response.ts";
 import type { Hex } from "viem";
 import type { SignedAuthorization } from "../../core/authorization.ts";
@@ -33,26 +36,26 @@ export interface SignedJob {
   target: TargetRequest;
   offer: Pick<Offer, "x402Version" | "resource" | "extensions">;
   accepted: OfferedTerms;
-  /** The seller's signed offer of them, where it signs. */
+  /** The seller's signed offer for these terms, if any. */
   offered?: unknown;
   /** When the request that pays began. */
   fromMs: number;
   authorization: SignedAuthorization;
   facts: Omit<PaidFacts, "txHash">;
   remainingAtomic: bigint;
-  /** Another request may need this answer again. */
+  /** Another request may need this response again. */
   idempotency: IdempotencyRef | undefined;
-  /** Whoever has paid is let in by signature there (`sign-in-with-x`), as far as is known. */
+  /** The site grants access by signature after a payment (`sign-in-with-x`), as far as known. */
   signsIn: boolean;
-  /** Runs while the chain is read; done before the answer is returned. */
+  /** Stores the seller's response while the chain is read; awaited before the response is returned. */
   noted?: Promise<void> | undefined;
-  /** After an answer that was paid for; what fails here costs the answer nothing. */
+  /** Runs after a paid response; a failure here does not affect it. */
   paid?: (seen: Seen) => Promise<void>;
 }
 
-/** The second showing of one authorization gets less time than the first. */
+/** The second attempt to send an authorization gets less time than the first. */
 const SECOND_TRY_MS = 10_000;
-/** Beyond all the waits a request may make after it reserved: then its process has died. */
+/** Beyond all the waits that a request makes after it reserved: then its process has died. */
 const ABANDONED_AFTER_MS = 5_000;
 
 export async function deliver(deps: ClientDeps, job: SignedJob): Promise<Delivered> {
@@ -62,10 +65,10 @@ export async function deliver(deps: ClientDeps, job: SignedJob): Promise<Deliver
     authorization: job.authorization,
     paymentId: job.key.paymentId,
   });
-  const show = (target: TargetRequest) => showProof((asked) => deps.ask(asked), target, proof);
+  const show = (target: TargetRequest) => showProof((request) => deps.send(request), target, proof);
   const shown = await showAtMostTwice(show, job.target, SECOND_TRY_MS);
   await deps.fault("answered");
-  // A later run that finishes this begins with the seller's answer, and requests no other.
+  // A later run that finishes this payment continues with the seller's response, and requests no other.
   const noted =
     shown.seen &&
     deps.flow
@@ -87,8 +90,9 @@ function conclude(deps: ClientDeps, job: SignedJob, shown: Shown): Promise<Deliv
 }
 
 /**
- * A payment that an earlier request signed. What the seller answered it then is its answer. Without one, the same proof
- * is sent once more where that can have no effect twice; what may have had an effect is not sent again, and the chain decides the rest.
+ * Finishes a payment that an earlier request signed. If that request stored the seller's response, it is used.
+ * Without one, the same proof is sent once more if a repetition has no effect. A request that may have had an
+ * effect is not sent again, and the chain decides the rest.
  */
 export async function resumeDelivery(
   deps: ClientDeps,
@@ -96,15 +100,17 @@ export async function resumeDelivery(
     target: TargetRequest;
     caller: FetchCaller;
     payment: PaymentRow;
-    heard: unknown;
-    /** Of the request that made it, which may have been another one than the caller's. */
+    storedNote: unknown;
+    /** The key of the request that made the payment, which may differ from the caller's. */
     idempotency: IdempotencyRef | undefined;
   },
 ): Promise<Delivered> {
   const { target, caller, payment, idempotency } = args;
   const { id: paymentId, amountAtomic, counterparty: payTo } = payment;
-  const heard = isRecord(args.heard) ? (args.heard["shown"] as Shown | undefined) : undefined;
-  if (payment.status === "voided" && !heard)
+  const earlier = isRecord(args.storedNote)
+    ? (args.storedNote["shown"] as Shown | undefined)
+    : undefined;
+  if (payment.status === "voided" && !earlier)
     return { kind: "failed", error: neverPaidError(paymentId) };
   const terms = payment.requirement as PaymentTerms;
   const settlement = await deps.settlement.find(paymentId);
@@ -116,7 +122,8 @@ export async function resumeDelivery(
     offer: { ...terms, resource: terms.resource, extensions: undefined },
     accepted,
     offered: terms.offered,
-    // What the first request was offered is not kept; the note is looked at only where a seller offers it again.
+    // The first offer's extensions are not stored. The record of paid sites is only used where a seller offers
+    // sign-in again.
     signsIn: !target.mcp,
     fromMs: payment.createdAt.getTime(),
     authorization: settlement.authorization,
@@ -124,8 +131,12 @@ export async function resumeDelivery(
     remainingAtomic: await deps.remainingOf(caller.id),
     idempotency,
   };
-  if (heard)
-    return conclude(deps, job, heard.seen ? { ...heard, seen: seenAgain(heard.seen) } : heard);
+  if (earlier)
+    return conclude(
+      deps,
+      job,
+      earlier.seen ? { ...earlier, seen: seenAgain(earlier.seen) } : earlier,
+    );
   if (isSafe(target)) return deliver(deps, job);
   return takeBack(deps, job, {
     kind: "failed",
@@ -135,8 +146,8 @@ export async function resumeDelivery(
 }
 
 /**
- * Whether the request that made this payment has ended without an answer to keep. What the target did
- * is written after the answer is kept, or after "unknown" was its end; without it only time can tell.
+ * Whether the request that made this payment has ended without storing a response. `delivered` is written after
+ * the response is stored, or after the outcome "unknown"; without it only the elapsed time can show it.
  */
 export function isOver(
   payment: Pick<PaymentRow, "delivered" | "ageSeconds">,
@@ -157,7 +168,7 @@ async function confirm(deps: ClientDeps, job: SignedJob, seen: Seen): Promise<De
   const receipt = readReceipt(seen);
   const isForNothing = receipt.charged === 0n && paymentSchemeOf(job.authorization).isMetered;
   const [outcome] = await Promise.all([
-    // The receipt is only a hint where to look, or that there is nothing to wait for.
+    // The receipt only hints where to look, or that there is nothing to wait for.
     deps.settlement.wait(key.paymentId, isForNothing ? 0 : deps.settleWaitMs, {
       look: true,
       txHash: receipt.txHash,
@@ -174,7 +185,10 @@ async function confirm(deps: ClientDeps, job: SignedJob, seen: Seen): Promise<De
   return handedOver(deps, job, seen, outcome.status === "settled" ? outcome : null);
 }
 
-/** A part of an answer is worth its price only if it was collected: what was not is not collectable later. */
+/**
+ * An incomplete response is returned. If its payment is not collected yet, it is canceled so that it cannot be
+ * collected later.
+ */
 async function endBrokenOff(deps: ClientDeps, job: SignedJob, seen: Seen): Promise<Delivered> {
   const [outcome] = await Promise.all([cancel(deps, job), job.noted]);
   await deps.fault("confirmed");
@@ -197,12 +211,15 @@ async function endBrokenOff(deps: ClientDeps, job: SignedJob, seen: Seen): Promi
 const recordDelivered = (deps: ClientDeps, { key }: SignedJob, { status }: Seen): Promise<void> =>
   deps.recordDelivery(key, { upstreamStatus: status, delivered: true });
 
-/** Unless it was written while the proof was waited for. */
+/** Unless it was written while waiting for the proof. */
 const recordLast = async (deps: ClientDeps, job: SignedJob, seen: Seen): Promise<void> => {
   if (job.idempotency || isBrokenOff(seen)) await recordDelivered(deps, job, seen);
 };
 
-/** Null: proven not paid. "uncharged": the seller reports that it charges nothing of the maximum, which it still could. */
+/**
+ * null: proven not paid. "uncharged": the seller reports that it charges nothing of the maximum, but it still
+ * could.
+ */
 async function handedOver(
   deps: ClientDeps,
   job: SignedJob,
@@ -223,7 +240,7 @@ async function handedOver(
     ...(collected === "uncharged" && { chargeableUntil: endOf(authorization) }),
     ...(evidence && { evidence }),
   };
-  // What was not charged of a maximum is free again.
+  // The uncharged part of a maximum is free again.
   const remaining =
     maximumAtomic === undefined ? job.remainingAtomic : await deps.remainingOf(key.agentId);
   return {
@@ -266,7 +283,7 @@ async function takeBack(
     noted,
   ]);
   await deps.fault("confirmed");
-  // Paid for nothing: then what it signed is worth most.
+  // Paid without delivery: the seller's signed documents matter most here.
   const { txHash } = recovered.error.extra;
   const evidence = await evidenceOf(deps, job, failure.seen, txHash);
   const seen = { upstreamStatus: failure.seen?.status ?? null, delivered: false };

@@ -1,11 +1,11 @@
-/** What a seller signed, beside a delivery: examined once the chain has confirmed what was paid, and written down. */
+/** Checks and stores what a seller signed for a delivery, once the chain has confirmed the payment. */
 import type { Hex } from "viem";
 import { examine, receiptIn, type KeptEvidence } from "../payments/evidence.ts";
 import type { Seen } from "./content.ts";
 import type { SignedJob } from "./deliver.ts";
 import type { ClientDeps } from "./request.ts";
 
-/** What the seller signed, held against what the chain has confirmed; of what was not paid there is none. */
+/** Checks what the seller signed against the confirmed payment. Undefined if nothing was paid. */
 export async function evidenceOf(
   deps: ClientDeps,
   { offer, offered, target, authorization, facts, accepted, fromMs, key }: SignedJob,
@@ -15,7 +15,7 @@ export async function evidenceOf(
   if (typeof txHash !== "string") return undefined;
   const signed = { offer: offered, receipt: receiptIn(seen?.paymentResponse) };
   return examine(signed, {
-    url: target.mcp ? soldAs(offer.resource, target.url) : target.url,
+    url: target.mcp ? receiptUrlOf(offer.resource, target.url) : target.url,
     wallet: authorization.from,
     networkNames: [facts.network, accepted.network],
     payTo: facts.payTo,
@@ -29,16 +29,16 @@ export async function evidenceOf(
   });
 }
 
-/** A tool has no address of its own: what its server calls it in the terms that were paid, the receipt calls it. */
-function soldAs(resource: Record<string, unknown> | undefined, asked: URL): URL {
+/** A tool has no URL of its own: its receipt uses the URL that the server's paid terms contain. */
+function receiptUrlOf(resource: Record<string, unknown> | undefined, requested: URL): URL {
   const url = resource?.["url"];
-  if (typeof url !== "string" || !URL.canParse(url)) return asked;
+  if (typeof url !== "string" || !URL.canParse(url)) return requested;
   const named = new URL(url);
   named.hash = "";
   return named;
 }
 
-/** Beside the answer: what fails here costs it nothing. */
+/** A failure here must not affect the response. */
 export const keepEvidence = async (
   deps: ClientDeps,
   { key }: SignedJob,

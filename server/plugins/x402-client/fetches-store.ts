@@ -1,4 +1,7 @@
-/** The ledger of requests: what left us on an agent's behalf, and how much came back and is kept. */
+/**
+ * The fetch ledger in the database: each request sent on an agent's behalf, and how many bytes came back and
+ * are stored.
+ */
 import { newId } from "../../core/ids.ts";
 import type { PageRequest } from "../../core/paging.ts";
 import {
@@ -30,14 +33,14 @@ export interface FetchEnd {
   bytes: number;
   keptBytes: number;
   paymentId: string | null;
-  /** Let in for an earlier payment, by the wallet's signature. */
+  /** Access granted for an earlier payment, by the wallet's signature (sign-in-with-x). */
   signedIn?: boolean;
 }
 
 /** Long and unlike a word, as keys and tokens in paths are. */
 const LIKE_A_SECRET = /^(?=.*\d)[\w.:~%+=-]{20,}$|^.{65,}$/;
 
-/** Where it went, without what may be secret: no query, and no segment that looks like a key. */
+/** The origin and path without possible secrets: no query, and no segment that looks like a key. */
 export function placeForLedger({ origin, pathname }: URL): { origin: string; path: string } {
   const path = pathname
     .split("/")
@@ -62,7 +65,10 @@ export async function endFetch(
   await db.fetch.updateMany({ where: key, data: { ...end, endedAt } });
 }
 
-/** What is kept of an agent's answers of the last 24 hours, and how long until the oldest of it counts no more. */
+/**
+ * The stored bytes of an agent's responses of the last 24 hours, and the time until the oldest no longer
+ * counts.
+ */
 export async function keptLastDay(
   db: Db,
   agentId: string,
@@ -87,11 +93,11 @@ export async function listFetches(db: Db, agentId: string, page: PageRequest) {
   return rows.map((row) => ({ ...row, ...placeOf(row) }));
 }
 
-/** Longer than anybody disputes a bill. */
+/** Longer than bills are disputed. */
 const KEPT_DAYS = 90;
 const BATCH = 5_000;
 
-/** In batches, so that a long backlog holds no lock for long. */
+/** In batches, so that no lock is held for long. */
 export async function forgetFetches(db: Db): Promise<number> {
   const before = hoursBefore(await databaseNow(db), KEPT_DAYS * 24);
   let forgotten = 0;

@@ -1,4 +1,7 @@
-/** Free responses: free content, content that was paid for before, and content for which the wallet's signature is enough. */
+/**
+ * Responses without a new payment: free content, cached content that was paid for before, and sign-in with the
+ * wallet's signature.
+ */
 import { createHash } from "node:crypto";
 import { encodeSIWxHeader, SIGN_IN_WITH_X } from "@x402/extensions/sign-in-with-x";
 import { siteOf } from "../../core/site.ts";
@@ -7,7 +10,7 @@ import type { ListingPins } from "../listings/index.ts";
 import type { FreeResponse } from "../payments/idempotency.ts";
 import type { Reservation } from "../payments/payment-plan.ts";
 import { freeBody, freeQuoteBody } from "./answers.ts";
-import type { CacheTurn } from "./cache.ts";
+import type { CacheLookup } from "./cache.ts";
 import type { Seen } from "./content.ts";
 import type { LedgerEntry } from "./ledger.ts";
 import type { ChosenTerms } from "./offer-rank.ts";
@@ -26,57 +29,67 @@ export type Job = Prepared & {
   caller: FetchCaller;
   listing: ListingPins | undefined;
   entry: LedgerEntry;
-  /** Where it may be returned again, or is kept. */
-  turn: CacheTurn | undefined;
-  /** This job's way to the target: counted, and within the agent's share of memory. */
+  /** Set when a cached response may be returned, or this one may be cached. */
+  cacheLookup: CacheLookup | undefined;
+  /** The dependencies of this job; its requests are counted, and limited to the agent's share of memory. */
   deps: ClientDeps;
 };
 
-/** What a fetch may take beside its target's answers and the chain: a second showing, room in memory, the database. */
+/**
+ * Time for everything besides the target's responses and the chain: a second attempt, waiting for memory, the
+ * database.
+ */
 const CLAIM_SPARE_MS = 30_000;
 
-/** Paid for already: free, and no request is sent. While another call of this agent pays for the same, it waits for that one. */
+/**
+ * Returns content that was paid for before, without a request. While another call of this agent pays for the
+ * same content, waits for that call.
+ */
 export async function cachedResponse({
-  turn,
+  cacheLookup,
   input,
   target,
   caller,
   entry,
   deps,
 }: Job): Promise<Reservation | undefined> {
-  if (!turn || input.maxAge === undefined) return undefined;
-  // Its price, a sign-in, the proof.
+  if (!cacheLookup || input.maxAge === undefined) return undefined;
+  // Three requests: for the price, the sign-in and the proof.
   const claimMs = 3 * target.timeoutMs + deps.settleWaitMs + CLAIM_SPARE_MS;
-  const fresh = await turn.look(
+  const fresh = await cacheLookup.look(
     { maxAgeSeconds: input.maxAge, claimSeconds: Math.ceil(claimMs / 1_000) },
     () => caller.lease.reserve(),
   );
   if (!fresh) return undefined;
   await entry.begun();
-  return { kind: "told", body: turn.bodyOf(fresh, await deps.remainingOf(caller.id)) };
+  return {
+    kind: "free_not_stored",
+    body: cacheLookup.bodyOf(fresh, await deps.remainingOf(caller.id)),
+  };
 }
 
 /**
- * A site may take the wallet's signature for what was paid there before. It is tried first, and paid if it is refused. Where
- * asking again does nothing over there, whatever fails is paid as well: a broken sign-in must not keep a site from being
- * paid. Any other answer is the answer.
+ * A site may grant access by the wallet's signature for an earlier payment. It is tried first; if the site
+ * refuses it, the content is paid for.
+ * With a safe method every failure leads to payment, so that a broken sign-in does not prevent it. Any other
+ * response is the result.
  */
 export async function signIn(
   { caller, target, deps }: Job,
   offer: Offer,
   { payTo: payee }: ChosenTerms,
 ): Promise<Reservation | undefined> {
-  // A tool has no field for such a signature.
+  // A tool call has no field for such a signature.
   if (!offersSignIn(offer) || target.mcp) return undefined;
   const challenge = offer.extensions?.[SIGN_IN_WITH_X];
-  const asked = { agentId: caller.id, url: target.url, payee, challenge };
-  const payload = await deps.signIn(asked).catch((err: unknown) => {
-    // Whether it may be paid instead is decided where it is paid.
+  const signInRequest = { agentId: caller.id, url: target.url, payee, challenge };
+  const payload = await deps.signIn(signInRequest).catch((err: unknown) => {
+    // Whether it may be paid instead is decided by the payment itself.
     deps.log.warn({ err, agentId: caller.id }, "not signed in");
   });
   if (!payload) return undefined;
   const headers = { ...target.headers, [SIGN_IN_WITH_X]: encodeSIWxHeader(payload) };
-  const answered = await requestTarget((request) => deps.ask(request), {
+  const answered = await requestTarget((request) => deps.send(request), {
     ...target,
     headers,
   }).catch((error: unknown) => {
@@ -91,16 +104,16 @@ export async function signIn(
     ...free,
     signedIn: true,
   };
-  // What acted over there is not done again by the same key.
+  // A request that had an effect is not repeated with the same key.
   return isSafe(target)
-    ? { kind: "told", body }
-    : { kind: "unpaid", body, freeAnswer: digestOf(seen) };
+    ? { kind: "free_not_stored", body }
+    : { kind: "free", body, freeAnswer: digestOf(seen) };
 }
 
 const isRefused = ({ status }: Seen, target: Prepared["target"]): boolean =>
   isSafe(target) ? status >= 400 : status === 401 || status === 403;
 
-/** No answer, or none that is of use. */
+/** No response, or an unusable one. */
 const isUpstream = (error: unknown): boolean =>
   error instanceof ApiError && error.code.startsWith("upstream_");
 
@@ -111,14 +124,14 @@ export async function freeResponse(
   const remaining = await deps.remainingOf(caller.id);
   const { maxBytes } = deps;
   if (input.dryRun === true)
-    return { kind: "unpaid", body: freeQuoteBody(target, seen, { remaining, maxBytes }) };
+    return { kind: "free", body: freeQuoteBody(target, seen, { remaining, maxBytes }) };
   const body = freeBody(target, seen, remaining);
-  return { kind: "unpaid", body, freeAnswer: digestOf(seen) };
+  return { kind: "free", body, freeAnswer: digestOf(seen) };
 }
 
 const offersSignIn = ({ extensions }: Offer): boolean => extensions?.[SIGN_IN_WITH_X] !== undefined;
 
-/** What is kept of an answer that cost nothing. */
+/** The stored digest of a free response. */
 const digestOf = ({ status, bytes, text, dataBase64 }: Seen): FreeResponse => ({
   status,
   bytes,
@@ -127,25 +140,28 @@ const digestOf = ({ status, bytes, text, dataBase64 }: Seen): FreeResponse => ({
     .digest("hex"),
 });
 
-/** What a payment allows later: a cached answer, a count, a sign-in. */
+/** What a payment allows afterwards: a cached response, a usage count, a sign-in. */
 export const onceItIsPaid = (
-  { target, listing, turn, deps }: Job,
+  { target, listing, cacheLookup, deps }: Job,
   { paymentId, offer }: { paymentId: string; offer: Offer },
 ): Pick<SignedJob, "signsIn" | "paid"> => ({
   signsIn: offersSignIn(offer) && !target.mcp,
   paid: async (seen) => {
-    // Beside the answer: a counter is worth no waiting and no failure.
+    // Not awaited: the response must not wait for a counter or fail with it.
     if (listing)
       deps.listings
         .countUse(listing.id)
         .catch((err: unknown) =>
           deps.log.warn({ err, listingId: listing.id }, "use of a listing not counted"),
         );
-    await turn?.keep(seen, paymentId);
+    await cacheLookup?.keep(seen, paymentId);
   },
 });
 
-/** Sites where this wallet has paid, or will have. What settles later counts then: a sign-in reads the ledger. */
+/**
+ * Records sites where this wallet has paid, also with payments that are not settled yet: a sign-in checks the
+ * ledger.
+ */
 export async function notePaid(
   deps: ClientDeps,
   { key, target, facts, signsIn }: SignedJob,

@@ -1,4 +1,4 @@
-/** Fetches what may cost money, on behalf of an agent. */
+/** x402 client: fetches URLs that may cost money, on behalf of agents. */
 import fp from "fastify-plugin";
 import { databaseNow, type Db } from "../../infra/db/prisma.ts";
 import { traced } from "../../infra/tracing.ts";
@@ -18,9 +18,9 @@ declare module "fastify" {
   interface FastifyInstance {
     /** Fetches URLs that may cost money, and reads their prices. */
     x402Client: X402Client;
-    /** What fetches may hold of this process' memory. */
+    /** Limits how much memory of this process fetches may use. */
     fetchBudget: FetchBudget;
-    /** Tests stop the process at a named point; nobody else sets it. */
+    /** Set only by tests, which stop the process at a named point. */
     x402Faults: { at?: (point: FetchFault) => Promise<void> };
   }
 }
@@ -34,7 +34,7 @@ export default fp(
     app.decorate(
       "x402Client",
       new X402Client({
-        ask: (request) =>
+        send: (request) =>
           traced("x402.ask", { "http.request.method": request.method ?? "GET" }, () =>
             app.outbound.request({ maxBytes: app.config.fetchMaxBytes, ...request }),
           ),
@@ -44,8 +44,8 @@ export default fp(
         agentReserve: app.agentReserve,
         settlement: app.settlement,
         signCancel: (agentId, cancellation) => app.custody.signCancel(agentId, cancellation),
-        signIn: ({ url, ...asked }) => app.custody.signIn({ ...asked, url: url.href }),
-        notePaidSite: (...asked) => notePaidSite(app.prisma, ...asked),
+        signIn: ({ url, ...args }) => app.custody.signIn({ ...args, url: url.href }),
+        notePaidSite: (...args) => notePaidSite(app.prisma, ...args),
         hasSite: (agentId, site) => hasSite(app.prisma, agentId, site),
         recordDelivery: (key, seen) => recordDelivery(app.prisma, key, seen),
         recordEvidence: async ({ agentId, paymentId: id }, evidence) => {
@@ -59,7 +59,7 @@ export default fp(
           begin: (start) => beginFetch(app.prisma, start),
           end: (key, end) => endFetch(app.prisma, key, end),
           kept: (agentId) => keptLastDay(app.prisma, agentId),
-          unheard: (agentId) => undeliveredBytes(app.pool, agentId),
+          undelivered: (agentId) => undeliveredBytes(app.pool, agentId),
         },
         cache: {
           look: (key, ages) => lookOrClaim(app.pool, key, ages),
@@ -89,7 +89,7 @@ export default fp(
   },
 );
 
-/** What became of the delivery, beside what became of the payment. */
+/** Records what the target did; what happened to the payment is recorded separately. */
 export async function recordDelivery(db: Db, key: PaymentKey, seen: DeliveryRecord): Promise<void> {
   const { upstreamStatus, delivered } = seen;
   await db.payment.updateMany({

@@ -1,4 +1,4 @@
-/** One fetch in the ledger of requests: begun before the request is sent, ended when its result is known. */
+/** One fetch in the fetch ledger: created before the request is sent, completed when its result is known. */
 import { stringifyExact } from "../../core/exact-json.ts";
 import { ApiError } from "../../errors.ts";
 import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
@@ -11,11 +11,14 @@ export interface FetchLedger {
   begin(start: FetchStart): Promise<string>;
   end(key: { agentId: string; id: string }, end: FetchEnd): Promise<void>;
   kept(agentId: string): Promise<{ bytes: number; releaseInSeconds: number }>;
-  /** Answers that are kept only until they are delivered. */
-  unheard(agentId: string): Promise<{ bytes: number; releaseInSeconds: number }>;
+  /** Responses that are stored only until they are delivered. */
+  undelivered(agentId: string): Promise<{ bytes: number; releaseInSeconds: number }>;
 }
 
-/** Answers that were paid for are kept for a repeat with their key: so many bytes of one agent in 24 hours. */
+/**
+ * Paid responses are stored so that they can be replayed with their key: at most this many bytes per agent in
+ * 24 hours.
+ */
 export const KEPT_BYTES_PER_DAY = 64 * 1024 * 1024;
 
 type FetchRequest = (request: OutboundRequest) => Promise<OutboundResponse>;
@@ -24,35 +27,35 @@ export class LedgerEntry {
   readonly #ledger: FetchLedger;
   readonly #start: FetchStart;
   readonly #begun: Promise<string>;
-  readonly #ask: FetchRequest;
+  readonly #send: FetchRequest;
   readonly #lease: Lease;
   #status: number | null = null;
   #bytes = 0;
 
-  constructor(ledger: FetchLedger, start: FetchStart, ask: FetchRequest, lease: Lease) {
+  constructor(ledger: FetchLedger, start: FetchStart, send: FetchRequest, lease: Lease) {
     this.#ledger = ledger;
     this.#start = start;
-    this.#ask = ask;
+    this.#send = send;
     this.#lease = lease;
     this.#begun = ledger.begin(start);
-    // `begun` rejects with it; the target is requested meanwhile.
+    // `begun` rethrows this; the target is requested meanwhile.
     this.#begun.catch(() => undefined);
   }
 
-  /** Nothing is paid, and no answer given, that is not in the ledger. */
+  /** Nothing is paid or returned before the fetch is in the ledger. */
   async begun(): Promise<void> {
     await this.#begun;
   }
 
-  /** Asks the target, within the agent's share of memory, and counts what comes. */
-  ask: FetchRequest = async (request) => {
+  /** Sends a request to the target within the agent's share of memory, and counts the received bytes. */
+  send: FetchRequest = async (request) => {
     this.#status = null;
     const mayRead = (bytes: number): boolean => {
       this.#bytes += bytes;
       return this.#lease.take(heldBytes(bytes));
     };
     try {
-      const response = await this.#ask({ ...request, mayRead, isPartialWanted: true });
+      const response = await this.#send({ ...request, mayRead, isPartialWanted: true });
       this.#status = response.status;
       return response;
     } catch (error) {
@@ -60,10 +63,10 @@ export class LedgerEntry {
     }
   };
 
-  /** Throws when an answer with a key could not be kept any more: before anything is signed for it. */
+  /** Throws if a response with a key could not be stored, before anything is signed for it. */
   async assertRoomToKeep(ref: IdempotencyRef): Promise<void> {
     const { agentId } = this.#start;
-    const kept = isKept(ref) ? this.#ledger.kept(agentId) : this.#ledger.unheard(agentId);
+    const kept = isKept(ref) ? this.#ledger.kept(agentId) : this.#ledger.undelivered(agentId);
     const { bytes, releaseInSeconds } = await kept;
     if (bytes < KEPT_BYTES_PER_DAY) return;
     throw new ApiError("fetch_quota_exceeded", {
@@ -72,7 +75,7 @@ export class LedgerEntry {
     });
   }
 
-  /** `text`: what is kept of it. */
+  /** `text`: the stored form of the response. */
   async ended({ body, text }: Answer, ref: IdempotencyRef | undefined): Promise<void> {
     const { paid, dryRun, paymentId } = body;
     if (body["status"] === "approval_required") return this.#refused("approval_required");
@@ -87,13 +90,13 @@ export class LedgerEntry {
   }
 
   async failed(error: unknown): Promise<void> {
-    const told = error instanceof ApiError ? error : undefined;
-    const outcome = told && told.status < 500 ? "refused" : "failed";
-    const code = told?.code ?? "internal_error";
-    const paymentId = idOf(told?.extra["paymentId"]);
-    // The seller's answer is kept with the error that carries it.
-    const carriesIt = paymentId !== null && told?.extra["thirdParty"] !== undefined;
-    const keptBytes = carriesIt ? Buffer.byteLength(stringifyExact(told.extra)) : 0;
+    const apiError = error instanceof ApiError ? error : undefined;
+    const outcome = apiError && apiError.status < 500 ? "refused" : "failed";
+    const code = apiError?.code ?? "internal_error";
+    const paymentId = idOf(apiError?.extra["paymentId"]);
+    // The seller's response is stored with the error that contains it.
+    const carriesIt = paymentId !== null && apiError?.extra["thirdParty"] !== undefined;
+    const keptBytes = carriesIt ? Buffer.byteLength(stringifyExact(apiError.extra)) : 0;
     await this.#end({ outcome, code, paymentId, keptBytes });
   }
 
@@ -108,7 +111,7 @@ export class LedgerEntry {
   }
 }
 
-/** Counted for a day. Answers that are kept only until delivery count while they are there. */
+/** Counted for a day. Responses that are stored only until delivery count as long as they are stored. */
 const isKept = (ref: IdempotencyRef | undefined): boolean =>
   ref !== undefined && (!ref.joins || ref.call !== undefined);
 

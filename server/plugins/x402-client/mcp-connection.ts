@@ -1,7 +1,8 @@
 /**
- * A line to a remote MCP server over streamable HTTP, for one call of one tool: both current revisions, JSON and streamed
- * answers, a session where the server gives one. Nothing is sent twice. It sends through the guarded way out, and holds
- * an answer only as long as it takes to find the message in it.
+ * A connection to a remote MCP server over streamable HTTP, for one call of one tool. Supports both current
+ * revisions, JSON and streamed responses, and sessions.
+ * Nothing is sent twice. Requests use the SSRF guard, and a response is held in memory only until the message
+ * in it is found.
  */
 import { parseExact, stringifyExact } from "../../core/exact-json.ts";
 import { isRecord, parseForeignJson } from "../../core/foreign-text.ts";
@@ -13,20 +14,20 @@ import {
 } from "../../infra/outbound/outbound.ts";
 import { VERSION } from "../../infra/version.ts";
 
-export type McpRequestOptions = (request: OutboundRequest) => Promise<OutboundResponse>;
+export type SendRequest = (request: OutboundRequest) => Promise<OutboundResponse>;
 
-/** A response of JSON-RPC to one request of ours, its numbers as they were written. */
+/** A JSON-RPC response to one of our requests, with numbers as they were written. */
 export interface Reply {
   result?: unknown;
   error?: Record<string, unknown>;
 }
 
 export interface Exchange {
-  /** As it came over HTTP. */
+  /** The HTTP response. */
   response: OutboundResponse;
-  /** Undefined: none to this request is in it. */
+  /** Undefined: it contains no response to this request. */
   reply: Reply | undefined;
-  /** False: this is how the server refused the line itself; the request was not sent. */
+  /** False: the server refused the connection itself, and the request was not sent. */
   isSent: boolean;
 }
 
@@ -38,25 +39,26 @@ const REVISION = /^\d{4}-\d{2}-\d{2}$/;
 const SESSION = "mcp-session-id";
 const SESSION_PATTERN = /^[\x21-\x7e]{1,1024}$/;
 const END_MS = 5_000;
-/** Refusals of whoever asks, not of how. */
+/** Statuses that concern the client, not the protocol revision. */
 const NOT_OF_REVISION: ReadonlySet<number> = new Set([401, 402, 403, 429]);
 const TYPES = { accept: "application/json, text/event-stream", "content-type": "application/json" };
 
 export class McpConnection {
-  readonly #ask: McpRequestOptions;
+  readonly #transport: SendRequest;
   #nextId = 1;
   #session: { url: string | URL; headers: Record<string, string> } | undefined;
-  /** Of what is sent from now on; undefined before the line is open. */
+  /** The headers of further requests; undefined until the connection is open. */
   #headers: Record<string, string> | undefined;
   #isStateless = false;
 
-  constructor(ask: McpRequestOptions) {
-    this.#ask = ask;
+  constructor(transport: SendRequest) {
+    this.#transport = transport;
   }
 
   /**
-   * Opens the line if it is not open, and sends one request. `first` is the HTTP request it rides on: its time-out is for
-   * all of it. What fails before the request itself is sent is `neverSent`.
+   * Opens the connection if needed, and sends one request. `first` is the HTTP request that carries it, with a
+   * timeout for all steps.
+   * A failure before the request itself is sent is marked `neverSent`.
    */
   async request(
     first: OutboundRequest,
@@ -77,17 +79,17 @@ export class McpConnection {
     return this.#send(timed(), method, params);
   }
 
-  /** Servers keep sessions until a DELETE: best effort, nothing waits for it. */
+  /** Servers keep sessions until a DELETE. Best effort: nothing waits for it. */
   end(): void {
     const session = this.#session;
     if (!session) return;
     this.#session = undefined;
-    this.#ask({ ...session, method: "DELETE", timeoutMs: END_MS, maxBytes: 1024 }).catch(
+    this.#transport({ ...session, method: "DELETE", timeoutMs: END_MS, maxBytes: 1024 }).catch(
       () => undefined,
     );
   }
 
-  /** Returns the server's answer instead of opening it. */
+  /** Returns the server's response if the connection could not be opened. */
   async #open(timed: () => OutboundRequest): Promise<OutboundResponse | undefined> {
     if (this.#headers) return undefined;
     const request = timed();
@@ -97,7 +99,7 @@ export class McpConnection {
       clientInfo: CLIENT,
     });
     const { status } = response;
-    // A server that knows no handshake (any more) answers so in its own protocol.
+    // A server without the handshake responds with a JSON-RPC error.
     if (reply?.error && !NOT_OF_REVISION.has(status)) {
       this.#isStateless = true;
       this.#headers = { "mcp-protocol-version": WITHOUT_HANDSHAKE };
@@ -133,7 +135,7 @@ export class McpConnection {
   }
 
   #post(request: OutboundRequest, message: object, extra: Record<string, string> = {}) {
-    return this.#ask({
+    return this.#transport({
       ...request,
       method: "POST",
       headers: { ...request.headers, ...TYPES, ...this.#headers, ...extra },
@@ -142,7 +144,7 @@ export class McpConnection {
   }
 }
 
-/** An answer, and not MCP's. */
+/** The target responded, but not with MCP. */
 export const unusable = ({ response, isSent }: Exchange): OutboundError =>
   new OutboundError("unreachable", {
     detail: `The target does not respond like an MCP server (HTTP ${response.status})`,
@@ -163,13 +165,13 @@ function modernHeaders(method: string, { name }: Record<string, unknown>): Recor
   return { "mcp-method": method, ...(typeof name === "string" && { "mcp-name": inHeader(name) }) };
 }
 
-/** SEP-2243: what a header cannot hold as it is goes as base64. */
+/** SEP-2243: a value that a header cannot contain is sent as base64. */
 const inHeader = (text: string): string =>
   /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(text) && !text.startsWith("=?base64?")
     ? text
     : `=?base64?${Buffer.from(text).toString("base64")}?=`;
 
-/** The response to this request, whatever else (notifications, requests of the server's own) came with it. */
+/** The response to this request, without other messages (notifications, server requests) sent with it. */
 export function findReply(
   { headers, body, truncated }: OutboundResponse,
   id: number,
@@ -186,7 +188,7 @@ export function findReply(
   return undefined;
 }
 
-/** Nothing where it is no UTF-8, as JSON is: replacement characters would make it three times as long. */
+/** Empty if it is not UTF-8, as JSON must be: replacement characters would triple its length. */
 function utf8(body: Buffer, isCut: boolean): string {
   try {
     return new TextDecoder("utf-8", { fatal: true }).decode(body, { stream: isCut });
@@ -203,7 +205,7 @@ const isReplyTo = (message: unknown, id: number): boolean =>
   message["id"] === id &&
   (isRecord(message["error"]) || isRecord(message["result"]));
 
-/** The data of each event that has come whole. https://html.spec.whatwg.org/multipage/server-sent-events.html */
+/** The data of each complete event. https://html.spec.whatwg.org/multipage/server-sent-events.html */
 function* eventsOf(stream: string): Generator<string> {
   const text = stream.replace(/^\uFEFF/, "").replaceAll(/\r\n?/g, "\n");
   for (const event of text.split("\n\n")) {

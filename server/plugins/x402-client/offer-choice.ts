@@ -1,6 +1,8 @@
 /**
- * Of several offers that could be paid, which one policy and balance allow: looked at one by one in rank, read-only. The one
- * that is chosen is reserved afterwards, where the guardrails decide again; the results of the others are returned.
+ * Chooses among several payable offers: checks policy and balance of each in the order of rank, without
+ * writing.
+ * The chosen one is then reserved, where the guardrails decide again. The results of the other checks are
+ * returned to the caller.
  */
 import { getAddress } from "viem";
 import { parseAddress } from "../../core/foreign-text.ts";
@@ -26,8 +28,8 @@ import type { Job } from "./free-response.ts";
 export type Payable = Extract<Choice, { ok: true }>;
 
 /**
- * The terms that are ours to pay; for a listing that is not kept, why it is refused, beside the live terms where there are
- * any that could be paid.
+ * Returns the terms that can be paid. If a listing's terms have changed, returns why it is refused, together
+ * with the live terms if they can be paid.
  */
 export function choosePayable(
   { caller, listing, target, deps: { networks } }: Job,
@@ -38,7 +40,7 @@ export function choosePayable(
     wallet: caller.walletAddress,
     preferredNetwork: caller.network,
   };
-  // Our own text, unlike the other reasons.
+  // In our own words, unlike the other reasons.
   const breaches: string[] = [];
   const breach = (chosen: ChosenTerms): string | undefined => {
     const verdict = listing && compareTerms(listing, termsOf(target.url, chosen));
@@ -62,34 +64,35 @@ export function choosePayable(
   const live = chooseTerms(offer, options);
   if (!live.ok) return { refusal };
   const [first] = live.ranked;
-  // Each with what keeps it from the listing; the one that is judged instead as it is.
+  // Each offer with what differs from the listing, except the one to be checked instead.
   const offers = choice.offers.map((one) => (one.place === first.place ? first : one));
   return { choice: { ...live, offers, ranked: [first] }, refusal };
 }
 
-/** More than any honest seller has of what we could pay: each costs a round trip. */
-const MAX_WEIGHED = 16;
-const TOO_MANY = `Purser checks only the ${MAX_WEIGHED} best-ranked offers.`;
+/** More payable offers than any honest seller has: each check costs a round trip. */
+const MAX_CHECKED = 16;
+const TOO_MANY = `Purser checks only the ${MAX_CHECKED} best-ranked offers.`;
 
-export interface Weighed {
-  /** The first that passed; else the one whose denial is returned. */
+export interface CheckedOffers {
+  /** The first that passed, otherwise the one whose denial is returned. */
   chosen: Candidate;
-  /** The result of its check, where it was checked. */
+  /** The result of its check, if it was checked. */
   verdict?: Verdict;
-  /** A refusal of the chosen one, beside what became of the others. */
+  /** Adds the results of the other offers to a refusal of the chosen one. */
   withOffers(error: ApiError): ApiError;
 }
 
 /**
- * The first in rank that policy and balance allow, now. A single one is left to the guardrails alone: that costs no round
- * trip. Where none passes, the denial of the cheapest is returned; or of the cheapest that an approval can lift, where the
- * owner would be asked. Each other offer gets the reason of its refusal.
+ * Finds the first offer in rank that policy and balance allow now. A single offer is left to the guardrails,
+ * which saves a round trip.
+ * If none passes, the denial of the cheapest is returned, or of the cheapest that an approval can lift if the
+ * caller requests approval. Each other offer gets the reason of its refusal.
  */
-export async function weigh(
+export async function checkOffers(
   { input, caller, deps }: Job,
   { ranked, offers }: Payable,
   requestFor: (chosen: ChosenTerms) => PayRequest,
-): Promise<Weighed> {
+): Promise<CheckedOffers> {
   const explains = input.dryRun === true;
   const { agentReserve, networks } = deps;
   const balances = new Map<number, Promise<WalletBalance>>();
@@ -98,7 +101,8 @@ export async function weigh(
     balances.set(chainId, balance);
     return balance;
   };
-  // Asked once for all offers of a network: one that answers in between must not make the second the better one.
+  // Checked once for all offers of a network: an outage that ends between two checks must not make a
+  // lower-ranked offer win.
   const available = new Map<number, Promise<void>>();
   const availableOn = (chainId: number): Promise<void> => {
     const answer = available.get(chainId) ?? agentReserve.assertAvailable(chainId);
@@ -113,7 +117,7 @@ export async function weigh(
   };
   const found =
     ranked.length > 1
-      ? await lookAt(ranked, { verdictOn, explains })
+      ? await checkInOrder(ranked, { verdictOn, explains })
       : new Map<Candidate, Verdict>();
   const passed = ranked.find((candidate) => found.get(candidate)?.allowed);
   const requestsApproval = input.requestApproval === true;
@@ -127,14 +131,14 @@ export async function weigh(
       if (offers.length < 2) return error;
       chosen.refused = refusalOf(error);
       const { code, message: detail, headers, extra } = error;
-      const told = { ...extra, offers: offersForAnswer(offers, networks, chosen.payable) };
-      return new ApiError(code, { detail, headers, cause: error, extra: told });
+      const details = { ...extra, offers: offersForAnswer(offers, networks, chosen.payable) };
+      return new ApiError(code, { detail, headers, cause: error, extra: details });
     },
   };
 }
 
-/** A payment needs only the first that passes; an explanation needs all. */
-async function lookAt(
+/** A payment needs only the first offer that passes; a dry run checks all. */
+async function checkInOrder(
   ranked: Payable["ranked"],
   {
     verdictOn,
@@ -143,12 +147,12 @@ async function lookAt(
 ): Promise<Map<Candidate, Verdict>> {
   const found = new Map<Candidate, Verdict>();
   for (const [index, candidate] of ranked.entries()) {
-    if (index >= MAX_WEIGHED) {
+    if (index >= MAX_CHECKED) {
       candidate.refused = { code: "not_looked_at", detail: TOO_MANY };
       continue;
     }
     const verdict = await verdictOn(candidate).catch((error: unknown) => {
-      // A chain that does not answer now costs its own offers only.
+      // A chain that is unavailable excludes only its own offers.
       if (!(error instanceof ApiError) || error.status < 500) throw error;
       candidate.refused = refusalOf(error);
     });
@@ -166,7 +170,7 @@ export const refusalOf = ({ code, message, extra }: ApiError): OfferRefusal => (
   ...(extra["approvable"] === true && { approvable: true }),
 });
 
-/** The offers as they are returned: only what was read and checked, null for the rest. */
+/** The offers as returned to the caller: only values that were read and checked, null for the rest. */
 export function offersForAnswer(
   offers: readonly ReadOffer[],
   networks: readonly NetworkFacts[],
@@ -192,7 +196,7 @@ export function offersForAnswer(
   });
 }
 
-/** Why this one, in sentences: what was refused before it, and what else there was. */
+/** Explains the choice in sentences: what was refused, and which alternatives there were. */
 export function explained(offers: readonly ReadOffer[], chosen: ChosenTerms): string[] {
   return offers.map(({ place, payable, refused }) => {
     const most = payable?.isMaximum ? ` ${payable.scheme.name} maximum` : "";
@@ -203,7 +207,7 @@ export function explained(offers: readonly ReadOffer[], chosen: ChosenTerms): st
   });
 }
 
-/** The reasons that quote the seller: third-party text, kept apart from ours. */
+/** The reasons that quote the seller: third-party text, kept apart from our own. */
 export const quotedReasons = (offers: readonly ReadOffer[]): string[] =>
   offers.flatMap(({ place, quoting }) =>
     quoting === undefined ? [] : offers.length > 1 ? `Offer ${place}: ${quoting}` : quoting,

@@ -1,6 +1,7 @@
 /**
- * Ranks what a seller accepts: the entries of a scheme we speak, in our USDC on a configured network, to a payee that
- * makes sense, cheapest first. A pure decision; policy and balance are checked after it (offer-choice.ts).
+ * Ranks the payment terms that a seller accepts: those with a scheme we support, in USDC on a configured
+ * network, to a valid payee, cheapest first.
+ * A pure decision; policy and balance are checked afterwards (offer-choice.ts).
  */
 import type { Address } from "viem";
 import { parseAddress, quoted } from "../../core/foreign-text.ts";
@@ -16,33 +17,33 @@ import type { Offer, OfferedTerms } from "./offer.ts";
 export interface ChosenTerms {
   scheme: Scheme;
   network: NetworkFacts;
-  /** Lower case, as everywhere in our tables. */
+  /** Lower case, as in all our tables. */
   asset: Address;
   payTo: Address;
   amountAtomic: bigint;
-  /** The amount is the most that may be charged; what was used is. */
+  /** The amount is the most that may be charged (metered schemes); the actual charge depends on use. */
   isMaximum?: true;
-  /** How long the authorization is valid: never longer than the seller requests, or than we allow. */
+  /** How long the authorization is valid: never longer than the seller requests or we allow. */
   validForSeconds: number;
   terms: OfferedTerms;
 }
 
-/** Why an offer is not the one that is paid, in our own text. */
+/** Why an offer is not paid, in our own words. */
 export interface OfferRefusal {
   code: string;
   detail: string;
-  /** The owner may let this one payment pass. */
+  /** The owner may approve this one payment. */
   approvable?: true;
 }
 
-/** One entry as we read it: what would be paid by it, or why it cannot be. */
+/** A parsed entry: what would be paid for it, or why it cannot be paid. */
 export interface ReadOffer {
-  /** In the seller's order, from 1. */
+  /** Its number in the seller's order, from 1. */
   place: number;
   terms: OfferedTerms;
   payable?: ChosenTerms;
   refused?: OfferRefusal;
-  /** The refusal again, with the seller's text in it. */
+  /** The same refusal, quoting the seller's text. */
   quoting?: string;
 }
 
@@ -55,15 +56,18 @@ export type Choice = { offers: ReadOffer[] } & (
 
 export interface ChooseOptions {
   networks: readonly NetworkFacts[];
-  /** The agent's own wallet: an honest seller never asks an agent to pay itself. */
+  /** The agent's own wallet: an agent must not pay itself. */
   wallet: Address | undefined;
-  /** Among equal prices the agent's own network wins. */
+  /** Among equal prices, the agent's own network is preferred. */
   preferredNetwork: string | undefined;
-  /** Further conditions, for example the pins of a listing: returns, in our own text, why an entry is not acceptable. */
+  /**
+   * Further conditions, for example the pinned terms of a listing: returns, in our own words, why an entry is
+   * not acceptable.
+   */
   refuse?: (chosen: ChosenTerms) => string | undefined;
 }
 
-/** The cheapest that we can pay; the guardrails have not decided yet. */
+/** Chooses the cheapest terms that can be paid; the guardrails have not decided yet. */
 export function chooseTerms(offer: Offer, options: ChooseOptions): Choice {
   const offers = offer.accepts.map((terms, index): ReadOffer => {
     const read = readEntry(terms, options);
@@ -84,7 +88,10 @@ export function chooseTerms(offer: Offer, options: ChooseOptions): Choice {
 
 const isCandidate = (offer: ReadOffer): offer is Candidate => offer.payable !== undefined;
 
-/** Of a maximum the maximum counts; then the agent's own network; then what can be canceled; then the seller's order. */
+/**
+ * By price (a maximum counts in full), then the agent's own network, then payments that can be canceled, then
+ * the seller's order.
+ */
 export const rank = (
   candidates: readonly Candidate[],
   preferredNetwork: string | undefined,
@@ -98,7 +105,7 @@ export const rank = (
   });
 };
 
-/** For whatever reason of the protocol's an entry is not ours to pay. */
+/** Reasons of the protocol for which an entry cannot be paid. */
 const UNPAYABLE = {
   gateway_wallet_batched:
     "It is for Circle's Gateway (GatewayWalletBatched), which spends a deposit in Circle's contract. This wallet has no such deposit.",
@@ -117,10 +124,10 @@ interface Unpayable {
   quoting?: string;
 }
 
-/** The answer of a scheme for a contract that is not its token. */
+/** The EIP-712 name in Circle's Gateway terms, which use Circle's contract instead of the token. */
 const GATEWAY = "GatewayWalletBatched";
 
-/** The entry in our types, or why it cannot be paid. */
+/** Returns the parsed entry, or why it cannot be paid. */
 function readEntry(terms: OfferedTerms, options: ChooseOptions): ChosenTerms | Unpayable {
   const no = (code: Unpayable["code"], quoting?: string): Unpayable => ({
     code,
@@ -164,7 +171,7 @@ function readEntry(terms: OfferedTerms, options: ChooseOptions): ChosenTerms | U
   };
 }
 
-/** What would be paid, in the fields that a listing pins. */
+/** The fields of the chosen terms that a listing pins. */
 export const termsOf = (url: URL, chosen: ChosenTerms): Terms => ({
   host: url.host,
   payTo: chosen.payTo,

@@ -1,7 +1,6 @@
 /**
- * A target's offer: requesting it, reading its 402, and only the price for a listing.
- * Everything in it is third-party text: what does not parse is invalid, and nothing of it is
- * used beyond the fields checked.
+ * A target's offer: requests it, reads its 402, and reads only the price for a listing.
+ * All of it is third-party text: anything that does not parse is invalid, and only checked fields are used.
  */
 import { decodePaymentRequiredHeader } from "@x402/core/http";
 import { PaymentRequirementsV1Schema, PaymentRequirementsV2Schema } from "@x402/core/schemas";
@@ -18,12 +17,12 @@ import { isRedirect, seenOf, type Seen } from "./content.ts";
 import { chargeAgain, readCharges, type ChallengeFault } from "./challenge.ts";
 import type { TargetRequest, ClientDeps, PaymentTerms } from "./request.ts";
 
-/** One entry of `accepts`, in the fields of version 2; or one challenge of MPP, in the same fields. */
+/** One entry of `accepts` in the fields of x402 version 2, or one MPP challenge in the same fields. */
 export interface OfferedTerms {
   protocol: "x402" | "mpp";
   scheme: string;
   network: string;
-  /** As written: not parsed yet. */
+  /** As written by the seller, not parsed yet. */
   amount: string;
   asset: string;
   payTo: string;
@@ -31,28 +30,28 @@ export interface OfferedTerms {
   extra: Record<string, unknown>;
   /** The entry as the seller wrote it: a proof must repeat it unchanged. */
   raw: Record<string, unknown>;
-  /** Its place in `accepts` as the seller sent it, from 0. */
+  /** Its index in `accepts` as the seller sent it, from 0. */
   index?: number;
-  /** Of MPP: what the credential repeats, and the nonce that it makes the authorization's. */
+  /** MPP only: the challenge that the credential repeats, and the nonce that it prescribes. */
   challenge?: PaymentChallenge;
   nonce?: Hex;
-  /** Read already, and not payable: why. */
+  /** Why it cannot be paid, if reading it already showed that. */
   refused?: ChallengeFault;
 }
 
 export interface Offer {
   x402Version: 1 | 2;
-  /** Well-formed entries only, in the seller's order. */
+  /** Only well-formed entries, in the seller's order. */
   accepts: OfferedTerms[];
   resource: Record<string, unknown> | undefined;
   extensions: Record<string, unknown> | undefined;
-  /** The seller's error text, if there is one. */
+  /** The seller's error text, if any. */
   error: string | undefined;
 }
 
 type ParsedOffer = { ok: true; offer: Offer } | { ok: false; reason: string };
 
-/** More entries than any seller has; a list of thousands is an attack on our time. */
+/** More entries than any seller has; a list of thousands would be a denial-of-service attack. */
 const MAX_ENTRIES = 64;
 const NO_OFFER: Offer = {
   x402Version: 2,
@@ -63,7 +62,7 @@ const NO_OFFER: Offer = {
 };
 const invalid = (reason: string): ParsedOffer => ({ ok: false, reason });
 
-/** Version 2 speaks through the header; only without it a version 1 body is looked for. */
+/** Version 2 uses the header; only without it, the body is read as version 1. */
 export function parseOffer(header: string | string[] | undefined, body: Buffer): ParsedOffer {
   if (Array.isArray(header)) return invalid("it sends PAYMENT-REQUIRED more than once");
   if (header !== undefined) {
@@ -99,7 +98,7 @@ function readOffer(value: unknown, x402Version: 1 | 2): ParsedOffer {
   };
 }
 
-/** The terms a listing was last seen with. */
+/** The terms that were last seen for a listing. */
 export function offerOf(listing: {
   x402Version: number;
   requirement: Record<string, unknown>;
@@ -115,7 +114,7 @@ export const acceptedAgain = (terms: PaymentTerms): OfferedTerms | undefined =>
     ? chargeAgain(terms.accepted)
     : readTerms(terms.accepted, terms.x402Version);
 
-/** A malformed entry does not spoil its neighbours. */
+/** A malformed entry does not invalidate the others. */
 export function readTerms(entry: unknown, x402Version: 1 | 2): OfferedTerms | undefined {
   if (!isRecord(entry)) return undefined;
   if (x402Version === 2) {
@@ -130,15 +129,15 @@ export function readTerms(entry: unknown, x402Version: 1 | 2): OfferedTerms | un
   return { ...rest, protocol: "x402", amount: maxAmountRequired, extra: extra ?? {}, raw: entry };
 }
 
-/** One request to the target before anything was signed, and what its answer means. */
+/** Sends one request to the target before anything is signed, and interprets its response. */
 
 export type TargetResponse = { kind: "free"; seen: Seen } | { kind: "offer"; offer: Offer };
 
 export async function requestTarget(
-  ask: (request: OutboundRequest) => Promise<OutboundResponse>,
+  send: (request: OutboundRequest) => Promise<OutboundResponse>,
   target: TargetRequest,
 ): Promise<TargetResponse> {
-  const response = await ask(target).catch((error: unknown) => {
+  const response = await send(target).catch((error: unknown) => {
     throw error instanceof OutboundError ? upstreamError(error) : error;
   });
   if (isRedirect(response.status))
@@ -153,7 +152,7 @@ export async function requestTarget(
   return { kind: "offer", offer: parsed.offer };
 }
 
-/** Its terms in both protocols, x402 first: among equal terms the first is paid. */
+/** The terms of both protocols, x402 first: among equal terms the first is paid. */
 function readAnswer({ headers, body }: OutboundResponse, target: TargetRequest): ParsedOffer {
   const parsed = parseOffer(headers["payment-required"], body);
   const charges = readCharges(headers["www-authenticate"], target, Date.now());
@@ -162,7 +161,7 @@ function readAnswer({ headers, body }: OutboundResponse, target: TargetRequest):
   return { ok: true, offer: { ...offer, accepts: [...offer.accepts, ...charges] } };
 }
 
-/** Why there was no answer, while nothing is paid yet. */
+/** Maps a failed request to our error; nothing has been paid yet. */
 function upstreamError(error: OutboundError): ApiError {
   switch (error.failure) {
     case "blocked":
@@ -184,23 +183,23 @@ function upstreamError(error: OutboundError): ApiError {
   }
 }
 
-/** How a probe is made, and what it must find to be of use. */
+/** How a probe is made, and which terms it accepts. */
 export interface ProbeOptions {
   method: string;
   timeoutMs?: number;
-  /** Only terms that pay this one count; lower case. */
+  /** Only terms with this payee are accepted; lower case. */
   payTo?: string;
   network?: string;
-  /** Terms of MPP count too: they are good for one payment, so no listing can keep them. */
+  /** Accept MPP terms too. They are valid for one payment, so a listing cannot use them. */
   anyProtocol?: true;
-  /** Who would pay, and on which network it would rather. */
+  /** The wallet that would pay, and the network it prefers. */
   wallet?: Address;
   preferredNetwork?: string;
 }
 
-/** Asks a URL what it costs, without paying and without a body: for listings, under the rules of a paid fetch. */
+/** Reads the price of a URL without paying and without a body, under the rules of a paid fetch. */
 export async function probeTarget(
-  deps: Pick<ClientDeps, "ask" | "networks">,
+  deps: Pick<ClientDeps, "send" | "networks">,
   source: string,
   options: ProbeOptions,
 ): Promise<ProbedTerms> {
@@ -208,19 +207,22 @@ export async function probeTarget(
     throw new ApiError("url_blocked", { detail: "This is not a URL that can be fetched" });
   const url = new URL(source);
   url.hash = "";
-  const asked = await requestTarget((request) => deps.ask({ ...request, maxBytes: PROBE_BYTES }), {
-    url,
-    method: options.method,
-    headers: {},
-    omittedHeaders: [],
-    body: undefined,
-    timeoutMs: options.timeoutMs ?? PROBE_TIMEOUT_MS,
-  });
-  if (asked.kind === "free")
+  const answered = await requestTarget(
+    (request) => deps.send({ ...request, maxBytes: PROBE_BYTES }),
+    {
+      url,
+      method: options.method,
+      headers: {},
+      omittedHeaders: [],
+      body: undefined,
+      timeoutMs: options.timeoutMs ?? PROBE_TIMEOUT_MS,
+    },
+  );
+  if (answered.kind === "free")
     throw new ApiError("upstream_invalid_402", {
-      detail: `The target returned ${asked.seen.status} instead of 402: it does not request payment.`,
+      detail: `The target returned ${answered.seen.status} instead of 402: it does not request payment.`,
     });
-  const { offer } = asked;
+  const { offer } = answered;
   const choice = chooseTerms(offer, {
     networks: deps.networks,
     wallet: options.wallet,
@@ -256,14 +258,14 @@ export async function probeTarget(
   };
 }
 
-/** A 402 is short; more is not read. */
+/** A 402 is short, so more is not read. */
 const PROBE_BYTES = 256 * 1024;
 export const PROBE_TIMEOUT_MS = 5_000;
 
 const bazaarOf = (extensions: Record<string, unknown> | undefined): object | null =>
   isRecord(extensions?.["bazaar"]) ? { bazaar: extensions["bazaar"] } : null;
 
-/** An example answer, where the seller announces one (the protocol's bazaar extension). */
+/** An example response, if the seller announces one (x402's bazaar extension). */
 function sampleOf(announced: unknown): string | null {
   const bazaar = isRecord(announced) ? announced["bazaar"] : undefined;
   const info = isRecord(bazaar) ? bazaar["info"] : undefined;

@@ -23,7 +23,7 @@ export interface ProofRequest {
   paymentId: string;
 }
 
-/** Servers refuse requests whose headers exceed 16 KiB, so what is only repeated gives way. */
+/** Servers reject headers over 16 KiB, so optional repeated parts are left out above this size. */
 const MAX_PROOF_BYTES = 12 * 1024;
 const PAYMENT_IDENTIFIER = "payment-identifier";
 
@@ -58,7 +58,10 @@ export function proofHeaders(request: ProofRequest): Record<string, string> {
   return { "payment-signature": proof };
 }
 
-/** MPP: the challenge again, and what answers it. An agent's own `Authorization` is never forwarded, so none is lost. */
+/**
+ * MPP credential: the challenge repeated, with the signed authorization. An agent's own `Authorization` header
+ * is never forwarded, so this overwrites nothing.
+ */
 function credential(
   challenge: PaymentChallenge,
   signed: SignedAuthorization,
@@ -78,7 +81,9 @@ function credential(
 const encode = (payload: object): string =>
   encodePaymentSignatureHeader(payload as unknown as PaymentPayload);
 
-/** A seller that offers payment identifiers gets ours, so that its retries and ours are one payment. */
+/**
+ * A seller that supports payment identifiers gets ours, so that retries on both sides count as one payment.
+ */
 function paymentIdentifier(
   extensions: Record<string, unknown> | undefined,
   paymentId: string,
@@ -88,27 +93,27 @@ function paymentIdentifier(
   return { [PAYMENT_IDENTIFIER]: { ...declared, info: { ...declared["info"], id: paymentId } } };
 }
 
-/** Shows a signed authorization to the target, and judges what came back. */
+/** Sends a signed authorization to the target, and classifies the response. */
 
 export type Shown =
   | { kind: "delivered"; seen: Seen }
   | {
       kind: "failed";
-      /** `refused`: a second 402, which is final. `timeout` and `broken` may be worth one more try. */
+      /** `refused`: a second 402, which is final. `timeout` and `broken` may be retried once. */
       how: "refused" | "rejected" | "timeout" | "broken";
       seen?: Seen;
       why: string;
-      /** Proved: nothing of the request can have arrived. */
+      /** Proven that nothing of the request can have arrived. */
       neverSent?: true;
     };
 
 export async function showProof(
-  ask: (request: OutboundRequest) => Promise<OutboundResponse>,
+  send: (request: OutboundRequest) => Promise<OutboundResponse>,
   target: TargetRequest,
   proof: Record<string, string>,
 ): Promise<Shown> {
   try {
-    return judge(seenOf(await ask({ ...target, headers: { ...target.headers, ...proof } })));
+    return judge(seenOf(await send({ ...target, headers: { ...target.headers, ...proof } })));
   } catch (error) {
     if (!(error instanceof OutboundError)) throw error;
     const how = error.failure === "timeout" ? "timeout" : "broken";
@@ -117,7 +122,7 @@ export async function showProof(
   }
 }
 
-/** A redirect is an answer like others: the content may be elsewhere, and the agent decides whether to go there. */
+/** A redirect counts as a response: the content may be elsewhere, and the agent decides whether to follow. */
 function judge(seen: Seen): Shown {
   const { status, bytes, truncatedBy } = seen;
   const failed = (how: "refused" | "rejected" | "timeout" | "broken", why: string): Shown => ({
@@ -129,7 +134,7 @@ function judge(seen: Seen): Shown {
   if (status === 402) return failed("refused", "The target did not accept the payment");
   if (status >= 500) return failed("broken", `The target returned ${status}`);
   if (status >= 400) return failed("rejected", `The target returned ${status}`);
-  // Headers, and nothing after them.
+  // Headers arrived, and nothing after them.
   if (isBrokenOff(seen) && bytes === 0)
     return failed(
       truncatedBy === "timeout" ? "timeout" : "broken",
@@ -139,8 +144,9 @@ function judge(seen: Seen): Shown {
 }
 
 /**
- * Shown once; twice only where the target cannot act twice: a request that may be repeated (GET, HEAD), or one of which
- * nothing can have arrived. The first real answer stays, unless the second time delivers.
+ * Sends the proof once, and a second time only if the target cannot act twice: after a safe method (GET, HEAD),
+ * or if nothing of the first request can have arrived.
+ * The first real response is kept, unless the second attempt delivers.
  */
 export async function showAtMostTwice(
   show: (target: TargetRequest) => Promise<Shown>,

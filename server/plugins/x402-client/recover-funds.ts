@@ -1,7 +1,8 @@
 /**
- * The seller failed after the proof went out. The chain decides whether it was paid: if the
- * authorization is unused it is canceled there, so that the budget returns and the seller cannot
- * collect later; what cannot be cancelled is waited for. If it was used, the agent gets an error that it paid for nothing.
+ * Called when the seller failed after the proof was sent. The chain decides whether it was paid.
+ * An unused authorization is canceled on chain, so that the budget returns and the seller cannot collect later.
+ * If it cannot be canceled, it is left to expire. If it was used, the agent gets an error that the payment
+ * settled without delivery.
  */
 import type { Hex } from "viem";
 import type { SignedAuthorization } from "../../core/authorization.ts";
@@ -27,7 +28,7 @@ export async function recoverFunds(
 ): Promise<Exclude<Delivered, { kind: "done" }>> {
   const { key, failure } = failed;
   const outcome = await cancel(deps, failed);
-  const told = { ...sellersAnswer(failure.seen), upstreamStatus: failure.seen?.status ?? null };
+  const details = { ...sellersAnswer(failure.seen), upstreamStatus: failure.seen?.status ?? null };
   switch (outcome.status) {
     case "settled":
       return { kind: "failed", error: paidForNothing(failed, outcome) };
@@ -40,13 +41,13 @@ export async function recoverFunds(
         error: unknownError(
           key.paymentId,
           `${failure.why}. ${isUncancelable(failed.authorization) ? "Purser cannot cancel this kind of payment" : "Purser does not cancel this payment because the payee left several earlier payments uncollected"}: the budget becomes free when the authorization expires`,
-          { budgetReturnsAt: outcome.until.toISOString(), delivered: false, ...told },
+          { budgetReturnsAt: outcome.until.toISOString(), delivered: false, ...details },
         ),
       };
     default:
       return {
         kind: "unknown",
-        error: unknownError(key.paymentId, failure.why, { delivered: false, ...told }),
+        error: unknownError(key.paymentId, failure.why, { delivered: false, ...details }),
       };
   }
 }
@@ -56,7 +57,7 @@ export async function cancel(
   { key, authorization }: Pick<FailedPayment, "key" | "authorization">,
 ): Promise<CancelOutcome> {
   const { chainId, asset, from, nonce, terms } = authorization;
-  if (isUncancelable(authorization)) return lookOnce(deps, key, authorization);
+  if (isUncancelable(authorization)) return checkOnce(deps, key, authorization);
   try {
     const cancelSignature = await deps.signCancel(key.agentId, { chainId, asset, nonce, terms });
     return await deps.settlement.requestCancel({
@@ -115,18 +116,23 @@ const outline = ({ facts, failure }: Pick<FailedPayment, "facts" | "failure">) =
   upstreamStatus: failure.seen?.status ?? null,
 });
 
-/** A seller that failed has collected by now, or may do so until the authorization has run out. */
+/**
+ * Time to find a collection by a seller that failed; otherwise it may still collect until the authorization
+ * expires.
+ */
 const LOOK_MS = 3_000;
 
-/** From then on nobody can use it. */
+/** After this time no one can use it. */
 export const endOf = ({ validBefore }: SignedAuthorization): Date =>
   new Date(Number(validBefore) * 1_000);
 
 const isUncancelable = (authorization: SignedAuthorization): boolean =>
   paymentSchemeOf(authorization).cancelDigest === undefined;
 
-/** What cannot be cancelled: the chain shows whether it was used, and else its deadline is waited for. */
-async function lookOnce(
+/**
+ * For payments that cannot be canceled: checks on chain whether it was used; otherwise it is left to expire.
+ */
+async function checkOnce(
   deps: Pick<ClientDeps, "settlement" | "settleWaitMs">,
   key: PaymentKey,
   authorization: SignedAuthorization,
@@ -138,6 +144,6 @@ async function lookOnce(
   return { status: "lapsing", until: endOf(authorization) };
 }
 
-/** When the budget of what is still open is free again, for sure. */
+/** When the budget of an open payment returns at the latest. */
 export const returningAt = (authorization: SignedAuthorization): { budgetReturnsAt?: string } =>
   isUncancelable(authorization) ? { budgetReturnsAt: endOf(authorization).toISOString() } : {};

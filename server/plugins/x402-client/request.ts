@@ -1,4 +1,6 @@
-/** Turns an agent's request into the request to the target; and the client's dependencies. */
+/**
+ * Turns an agent's request into the request to the target, and defines the dependencies of the x402 client.
+ */
 import type { Hex } from "viem";
 import {
   DEFAULT_TIMEOUT_MS,
@@ -47,49 +49,53 @@ export interface FetchCaller extends Payer {
   ownerId: string;
   /** The agent's own network, preferred among equal prices. */
   network: string;
-  /** sites: requests go only to its payees' sites. */
+  /** "sites": requests may go only to sites on the agent's allowlist. */
   fetch: "any" | "sites";
   requestId: string | null;
   idempotency?: IdempotencyRef;
-  /** Its share of memory, until its answer has left us. */
+  /** Its share of memory, held until its response is sent. */
   lease: Lease;
 }
 
-/** The request to the target, the same with and without the proof. */
+/** The request to the target, the same with and without the payment proof. */
 export interface TargetRequest {
   url: URL;
   method: string;
   headers: Record<string, string>;
-  /** The names of the caller's headers that are not among them. */
+  /** The names of the caller's headers that are not forwarded. */
   omittedHeaders: string[];
   body: string | undefined;
   timeoutMs: number;
   mcp?: ToolCall;
 }
 
-/** What a payment is made for; kept with it, so that another process can present it again. */
+/**
+ * The terms that a payment was made for, stored with it, so that another process can present the proof again.
+ */
 export interface PaymentTerms {
   x402Version: Offer["x402Version"];
-  /** Missing: x402. */
+  /** Undefined: x402. */
   protocol?: "mpp";
   accepted: OfferedTerms["raw"];
   resource?: Record<string, unknown>;
-  /** The seller's signed offer of them, where it signs. */
+  /** The seller's signed offer for these terms, if any. */
   offered?: unknown;
 }
 
-/** Payment and delivery are two facts: one is the chain's, the other is what the target did. */
+/**
+ * Payment and delivery are separate facts: the chain proves the payment, and this records what the target did.
+ */
 export interface DeliveryRecord {
-  /** Null when no HTTP answer came. */
+  /** Null if no HTTP response came. */
   upstreamStatus: number | null;
   delivered: boolean;
 }
 
-/** The steps of a fetch at which a crash test kills the process. */
+/** The steps of a fetch at which a crash test stops the process. */
 export type FetchFault = "submitted" | "answered" | "confirmed";
 
 export interface ClientDeps {
-  ask(request: OutboundRequest): Promise<OutboundResponse>;
+  send(request: OutboundRequest): Promise<OutboundResponse>;
   networks: readonly NetworkFacts[];
   flow: Pick<PayFlow, "run" | "note" | "release">;
   agentReserve: AgentReserve;
@@ -98,12 +104,14 @@ export interface ClientDeps {
     agentId: string,
     key: Omit<SettlementKey, "from"> & Pick<Authorization, "terms">,
   ): Promise<Hex>;
-  /** The wallet's signature that it has paid at this site before; undefined where it has not. */
-  signIn(asked: Omit<SignInRequest, "networks">): Promise<SIWxPayload | undefined>;
-  /** This site accepts such a signature for what was paid there now. */
-  /** What is not settled yet replaces nothing that is. */
+  /** The wallet's signature that it has paid at this site before; undefined if it has not. */
+  signIn(request: Omit<SignInRequest, "networks">): Promise<SIWxPayload | undefined>;
+  /**
+   * Records that this site accepts such a signature for this payment. An unsettled payment never replaces a
+   * settled one.
+   */
   notePaidSite(paidAt: PaidAt, paymentId: string, how: { isSettled: boolean }): Promise<void>;
-  /** Is this origin one of the agent's sites now? */
+  /** Whether this origin is one of the agent's allowed sites now. */
   hasSite(agentId: string, site: string): Promise<boolean>;
   recordDelivery(key: PaymentKey, seen: DeliveryRecord): Promise<void>;
   recordEvidence(key: PaymentKey, evidence: KeptEvidence): Promise<void>;
@@ -112,16 +120,16 @@ export interface ClientDeps {
   listings: Pick<ListingRegistry, "forFetch" | "flag" | "countUse">;
   ledger: FetchLedger;
   cache: AnswerCache;
-  /** How much of an answer is passed on. */
+  /** How many bytes of a response are returned. */
   maxBytes: number;
-  /** How long an outcome on chain is waited for. */
+  /** How long a fetch waits for an outcome on chain. */
   settleWaitMs: number;
-  /** Does nothing in service. */
+  /** Does nothing in production. */
   fault(point: FetchFault): Promise<void>;
   log: { warn(fields: object, message: string): void };
 }
 
-/** From the agent's request to the one that goes to the target. */
+/** From the agent's request to the request that is sent to the target. */
 
 export interface Prepared {
   target: TargetRequest;
@@ -130,12 +138,14 @@ export interface Prepared {
 
 const BODYLESS = new Set(["GET", "HEAD"]);
 
-/** RFC 9110: asking again does nothing over there. */
+/** Safe methods of RFC 9110: repeating the request has no effect on the target. */
 export const isSafe = ({ method }: Pick<TargetRequest, "method">): boolean => BODYLESS.has(method);
 
-/** What the time before a payment may take beside the target's answers. */
+/** Allowed time before a payment, in addition to the target's responses. */
 const SPARE_MS_FOR_REQUEST = 30_000;
-/** The target may have got the request, and its answer is lost: not sent again by the same key. */
+/**
+ * The target may have received the request, but its response is lost: it is not sent again with the same key.
+ */
 const ANSWER_LOST: ReadonlySet<string> = new Set([
   "upstream_timeout",
   "upstream_error",
@@ -146,8 +156,10 @@ const mayHaveActed = ({ code, cause }: ApiError): boolean =>
   ANSWER_LOST.has(code) && !(cause instanceof OutboundError && cause.neverSent);
 
 /**
- * Of a request that must not be sent twice: which errors leave it open whether it arrived, and when nobody waits for it
- * any more. An answer that found no room is one; that there is no room to pay is returned after the target asked to be paid.
+ * For a request that must not be sent twice: after which errors it may have arrived, and after what time its
+ * process has died.
+ * A response that did not fit in memory is such an error. Missing memory for the payment is not: the target had
+ * only requested payment.
  */
 export const sentOnce = (
   { timeoutMs }: Pick<TargetRequest, "timeoutMs">,
@@ -198,7 +210,7 @@ export function prepare(input: FetchInput, listing: ListingPins | undefined): Pr
   };
 }
 
-/** A call is no safe method: sent once, like a POST. */
+/** An MCP call is not a safe method: it is sent once, like a POST. */
 function prepareCall(input: FetchInput, mcp: ToolCall): Prepared {
   for (const name of ["method", "body", "maxAge"] as const)
     if (input[name] !== undefined) throw invalid(`body.${name}`, NOT_FOR_TOOLS);
@@ -213,7 +225,7 @@ function prepareCall(input: FetchInput, mcp: ToolCall): Prepared {
   return { target: { ...target, method: "POST", mcp, omittedHeaders }, maxAmountAtomic };
 }
 
-/** A string is sent byte for byte; everything else as JSON, with its numbers as the caller wrote them. */
+/** A string is sent byte for byte; everything else as JSON, with numbers as the caller wrote them. */
 function encodeBody(body: unknown): { body: string | undefined; contentType: string } {
   if (body === undefined) return { body: undefined, contentType: "" };
   if (typeof body === "string") return { body, contentType: "text/plain; charset=utf-8" };
@@ -238,23 +250,23 @@ const invalid = (path: string, message: string): ApiError =>
   });
 
 /**
- * Which of the agent's headers go to the target. What belongs to a connection, names another host,
- * carries credentials or speaks for the payment is ours to set or nobody's: it is left out.
+ * Which of the agent's headers are forwarded to the target. Headers of the connection, other hosts, credentials
+ * and payment are left out: Purser sets them itself, or they are not sent.
  */
 type ForwardedHeaders =
   | { ok: true; headers: Record<string, string>; omitted: string[] }
   | { ok: false; name: string; reason: string };
 
-const words = (text: string): string[] => text.trim().split(/\s+/);
+const splitWords = (text: string): string[] => text.trim().split(/\s+/);
 
 const LEFT_OUT = new Set([
-  // Hop-by-hop (RFC 9110 section 7.6.1), and what frames a message.
-  ...words(`connection keep-alive te trailer transfer-encoding upgrade expect content-length
+  // Hop-by-hop headers (RFC 9110 section 7.6.1), and message framing.
+  ...splitWords(`connection keep-alive te trailer transfer-encoding upgrade expect content-length
     content-encoding accept-encoding host http2-settings max-forwards`),
-  // Credentials: an agent's secrets, the key of this service among them, stay here.
-  ...words("authorization cookie cookie2 set-cookie idempotency-key"),
-  // The caller's address, as only a proxy may set it.
-  ...words("forwarded via x-real-ip true-client-ip cf-connecting-ip"),
+  // Credentials: an agent's secrets, including the key of this service, are not forwarded.
+  ...splitWords("authorization cookie cookie2 set-cookie idempotency-key"),
+  // The client's address, which only a proxy may set.
+  ...splitWords("forwarded via x-real-ip true-client-ip cf-connecting-ip"),
 ]);
 const LEFT_OUT_PREFIXES = [
   "proxy-",
@@ -269,9 +281,9 @@ const MAX_HEADERS = 64;
 const MAX_VALUE_LENGTH = 4_096;
 /** RFC 9110 tokens. */
 const NAME_PATTERN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$/;
-/** Visible ASCII, blanks only inside: no line breaks, so no second header and no second request. */
+/** Visible ASCII, with spaces only inside: no line breaks, so no header or request can be injected. */
 const VALUE_PATTERN = /^(?:[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?)?$/;
-/** An agent key of this service, wherever it stands. */
+/** An agent key of this service, anywhere in a value. */
 const OWN_KEY_PATTERN = /purser_[0-9A-Za-z]{8,}/;
 
 export function forwardedHeaders(given: Record<string, string>): ForwardedHeaders {

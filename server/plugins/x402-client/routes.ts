@@ -1,4 +1,4 @@
-/** x402-fetch for agents and for owners who try it out; and the ledger of what was fetched. */
+/** Routes of x402-fetch, for agents and for owners who try it out, and of the fetch ledger. */
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import type { FastifyReply } from "fastify";
 import { parseExact } from "../../core/exact-json.ts";
@@ -16,7 +16,7 @@ import type { FetchCaller, FetchInput } from "./request.ts";
 
 const TRY = "POST /api/agents/:id/try";
 
-/** Of a fetch that was paid, beside what asking the target can end in. */
+/** Error codes of a paid fetch, in addition to those of any request to a target. */
 const FETCHING = [
   "listing_not_active",
   "fetch_quota_exceeded",
@@ -27,7 +27,10 @@ const FETCHING = [
 const routes: FastifyPluginAsyncTypebox = async (app) => {
   keepJsonText(app);
 
-  /** The share of memory is held while the fetch runs, even when the caller hung up, and then until its answer was sent. */
+  /**
+   * The fetch's share of memory is held while it runs, even if the client disconnects, and until its response
+   * is sent.
+   */
   async function fetched(
     reply: FastifyReply,
     input: FetchInput,
@@ -159,7 +162,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   );
 };
 
-/** What is sent on to the target has the numbers the caller wrote. */
+/** Keeps the numbers as the caller wrote them in what is forwarded to the target. */
 function asWritten<T extends { body?: unknown; mcp?: unknown }>({
   body,
   jsonText,

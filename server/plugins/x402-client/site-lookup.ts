@@ -1,4 +1,7 @@
-/** An owner pastes a URL; its offer is read as for a quote, so that the owner can sign its payee. */
+/**
+ * For an owner who pastes a URL: reads its offer like a quote, so that the owner can add its payee to the
+ * allowlist.
+ */
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { getAddress } from "viem";
 import { plainWords } from "../../core/foreign-text.ts";
@@ -35,7 +38,7 @@ const siteLookup: FastifyPluginAsyncTypebox = async (app) => {
         anyProtocol: true,
       });
       const here = (await entriesOf(app.prisma, agent.id)).filter((entry) => entry.site === site);
-      const words = (text: string | null, longest: number) => plainWords(text, longest) || null;
+      const visible = (text: string | null, longest: number) => plainWords(text, longest) || null;
       return {
         site,
         readableSite: readableSite(site),
@@ -47,17 +50,17 @@ const siteLookup: FastifyPluginAsyncTypebox = async (app) => {
         listed: here.map(({ address }) => getAddress(address)),
         thirdParty: {
           untrusted: true as const,
-          serviceName: words(terms.name, LONGEST.name),
-          description: words(terms.description, LONGEST.description),
-          mimeType: words(terms.mimeType, LONGEST.mimeType),
-          resource: words(terms.resourceUrl, 300),
+          serviceName: visible(terms.name, LONGEST.name),
+          description: visible(terms.description, LONGEST.description),
+          mimeType: visible(terms.mimeType, LONGEST.mimeType),
+          resource: visible(terms.resourceUrl, 300),
         },
       };
     },
   );
 };
 
-/** People copy addresses without their scheme; nothing is guessed but https. */
+/** People copy addresses without a scheme; only https is assumed. */
 function readPasted(text: string): { url: URL; site: string } {
   const pasted = text.trim();
   const source = /^[a-z][a-z0-9+.-]*:\/\//i.test(pasted) ? pasted : `https://${pasted}`;

@@ -1,7 +1,7 @@
 /**
- * One tool of a remote MCP server as a target like any other: an answer of MCP in the words of HTTP (x402's MCP transport:
- * the terms of a tool are a result that is an error, the proof goes in the call's `_meta`, the receipt comes in the
- * result's). So whatever decides, pays, confirms and takes back knows one kind of target.
+ * A tool of a remote MCP server as a fetch target: translates MCP responses to HTTP responses.
+ * In x402's MCP transport the terms of a tool are an error result, the proof is in the call's `_meta`, and the
+ * receipt is in the result's `_meta`. With the translation, all other code handles one kind of target.
  */
 import { decodePaymentSignatureHeader } from "@x402/core/http";
 import { parseExact, stringifyExact } from "../../core/exact-json.ts";
@@ -14,7 +14,7 @@ import {
   isStream,
   McpConnection,
   unusable,
-  type McpRequestOptions,
+  type SendRequest,
   type Exchange,
 } from "./mcp-connection.ts";
 
@@ -23,51 +23,54 @@ export interface ToolCall {
   arguments?: Record<string, unknown>;
 }
 
-/** As the protocol names them. */
+/** Field names of x402's MCP transport. */
 const PAYMENT = "x402/payment";
 const PAYMENT_RESPONSE = "x402/payment-response";
 /** Our paywall's field for a tool's price in `tools/list`; the protocol has no field for it yet. */
 const PAYMENT_REQUIRED = "x402/payment-required";
-/** Headers of the transport are not the caller's to set. */
+/** Headers that belong to the MCP transport, which the caller cannot set. */
 export const isOfTransport = (header: string): boolean =>
   /^(mcp-.*|accept|content-type|last-event-id)$/i.test(header);
 
-/** The HTTP status that stands for a failed tool. */
+/** The HTTP status for a failed tool. */
 const TOOL_FAILED = 500;
-/** Lists longer than this are not looked through. */
+/** Only this many pages of a tool list are searched. */
 const MAX_PAGES = 8;
 
 export class ToolTarget {
-  readonly #line: McpConnection;
+  readonly #connection: McpConnection;
   readonly #call: ToolCall;
 
-  constructor(ask: McpRequestOptions, call: ToolCall) {
-    this.#line = new McpConnection(ask);
+  constructor(send: SendRequest, call: ToolCall) {
+    this.#connection = new McpConnection(send);
     this.#call = call;
   }
 
-  /** Calls the tool. A proof among the headers goes where MCP has it. */
-  ask: McpRequestOptions = async ({ headers = {}, ...request }) => {
+  /** Calls the tool. A payment proof in the headers is moved to the MCP field. */
+  send: SendRequest = async ({ headers = {}, ...request }) => {
     const { "payment-signature": v2, "x-payment": v1, ...rest } = headers;
     const shown = v2 ?? v1;
     const proof = shown === undefined ? undefined : decodePaymentSignatureHeader(shown);
-    const exchange = await this.#line.request({ ...request, headers: rest }, "tools/call", {
+    const exchange = await this.#connection.request({ ...request, headers: rest }, "tools/call", {
       name: this.#call.tool,
       arguments: this.#call.arguments ?? {},
       ...(proof && { _meta: { [PAYMENT]: proof } }),
     });
-    return inHttp(exchange, proof !== undefined);
+    return toHttp(exchange, proof !== undefined);
   };
 
-  /** The terms that it announces in the list of tools. Calling a free tool to learn them would run it. */
-  quote: McpRequestOptions = async (request) => {
+  /**
+   * Reads the price that the list of tools announces. Calling the tool to learn its price would run it if it is
+   * free.
+   */
+  quote: SendRequest = async (request) => {
     const deadlineMs = performance.now() + (request.timeoutMs ?? DEFAULT_TIMEOUT_MS);
     let cursor: unknown;
     for (let page = 0; page < MAX_PAGES; page += 1) {
       const params = cursor === undefined ? {} : { cursor };
       const timeoutMs = Math.max(1, Math.ceil(deadlineMs - performance.now()));
       const timed = { ...request, timeoutMs };
-      const exchange = await this.#line.request(timed, "tools/list", params);
+      const exchange = await this.#connection.request(timed, "tools/list", params);
       const { response, reply } = exchange;
       const { tools, nextCursor } = isRecord(reply?.result) ? reply.result : {};
       if (!Array.isArray(tools)) {
@@ -85,30 +88,30 @@ export class ToolTarget {
   };
 
   end(): void {
-    this.#line.end();
+    this.#connection.end();
   }
 }
 
 function announced({ _meta }: Record<string, unknown>, response: OutboundResponse) {
   const required = isRecord(_meta) ? _meta[PAYMENT_REQUIRED] : undefined;
   if (!isTerms(required)) throw new ApiError("price_not_announced");
-  return inWords(response, 402, required, termsHeader(required));
+  return httpResponse(response, 402, required, termsHeader(required));
 }
 
-/** The result, in the form of an HTTP response. */
-function inHttp(exchange: Exchange, isPaid: boolean): OutboundResponse {
+/** Converts the result to an HTTP response. */
+function toHttp(exchange: Exchange, isPaid: boolean): OutboundResponse {
   const { response, reply } = exchange;
   const { status } = response;
   if (!reply) return withoutReply(exchange, isPaid);
   const { result, error } = reply;
   const terms = termsOf(reply);
   const claim = claimOf(result);
-  if (terms) return inWords(response, 402, terms, { ...termsHeader(terms), ...claim });
-  if (error) return inWords(response, status >= 400 ? status : TOOL_FAILED, error);
+  if (terms) return httpResponse(response, 402, terms, { ...termsHeader(terms), ...claim });
+  if (error) return httpResponse(response, status >= 400 ? status : TOOL_FAILED, error);
   const { isError, resultType = "complete" } = result as Record<string, unknown>;
-  // A tool that requests more input (a person's answer, for example) has not done its work.
+  // A tool that requests more input (a person's answer, for example) has not finished.
   const isDone = isError !== true && resultType === "complete" && status < 300;
-  return inWords(response, isDone ? 200 : TOOL_FAILED, result, claim);
+  return httpResponse(response, isDone ? 200 : TOOL_FAILED, result, claim);
 }
 
 function withoutReply(exchange: Exchange, isPaid: boolean): OutboundResponse {
@@ -120,10 +123,10 @@ function withoutReply(exchange: Exchange, isPaid: boolean): OutboundResponse {
         "The MCP server requires an HTTP payment for itself, which is not the price of a tool",
       neverSent: !isSent,
     });
-  // Of a stream nobody knows whether any of it is the answer.
+  // In a cut stream it is unknown whether any of it is the response.
   if (truncated !== undefined && status < 300 && isStream(response))
     throw new OutboundError(CUT[truncated]);
-  // As far as it came; the caller treats it as any other incomplete answer.
+  // Returned as far as it came; the caller handles it like any other incomplete response.
   if (truncated !== undefined && status < 300 && response.body.length > 0) return response;
   if (status >= 400 || (isRedirect(status) && !isPaid)) return response;
   throw unusable(exchange);
@@ -139,7 +142,7 @@ const CUT: Record<NonNullable<OutboundResponse["truncated"]>, OutboundFailure> =
 const isTerms = (value: unknown): value is Record<string, unknown> =>
   isRecord(value) && Array.isArray(value["accepts"]) && "x402Version" in value;
 
-/** In the result, as a value or as text; or, as the transport once had it, in an error. */
+/** Terms are in the result, as a value or as text, or in an error as in an older version of the transport. */
 function termsOf({ result, error }: NonNullable<Exchange["reply"]>) {
   if (error) return error["code"] === 402 && isTerms(error["data"]) ? error["data"] : undefined;
   if (!isRecord(result) || result["isError"] !== true) return undefined;
@@ -152,13 +155,13 @@ function termsOf({ result, error }: NonNullable<Exchange["reply"]>) {
   return isTerms(parsed) ? parsed : undefined;
 }
 
-/** Version 1 has no header: its terms are the body. */
+/** x402 version 1 has no header: its terms are in the body. */
 const termsHeader = (terms: Record<string, unknown>): Record<string, string> =>
   terms["x402Version"] === 1 ? {} : { "payment-required": inHeader(terms) };
 
 const inHeader = (value: unknown): string => Buffer.from(stringifyExact(value)).toString("base64");
 
-/** Some sellers report a failed settlement beside the terms. */
+/** Some sellers report a failed settlement together with the terms. */
 function claimOf(result: unknown): Record<string, string> {
   if (!isRecord(result)) return {};
   const places = [result["_meta"], result["structuredContent"]];
@@ -166,19 +169,19 @@ function claimOf(result: unknown): Record<string, string> {
   return claim ? { "payment-response": inHeader(claim) } : {};
 }
 
-const inWords = (
+const httpResponse = (
   { truncated: _whole, contentEncoding: _unpacked, ...response }: OutboundResponse,
   status: number,
-  said: unknown,
+  content: unknown,
   headers: Record<string, string> = {},
 ): OutboundResponse => ({
   ...response,
   status,
   headers: { "content-type": "application/json", ...headers },
-  body: Buffer.from(stringifyExact(said)),
+  body: Buffer.from(stringifyExact(content)),
 });
 
-/** For the owner: which tool of the server, because the URL alone does not show it. */
+/** Names the tool for the owner, because the URL alone does not show it. */
 export function readableTarget(url: URL, mcp: ToolCall | undefined): string {
   return mcp ? `${url.href}#${encodeURIComponent(plainWords(mcp.tool, 128))}` : url.href;
 }

@@ -1,6 +1,6 @@
 /**
- * No payment: the token's own permit (EIP-2612), by which a wallet says how much a contract may take of it from now on.
- * It travels like a payment: signed by the wallet, relayed by our lanes, proven by the chain.
+ * A token permit (EIP-2612), by which a wallet allows a contract to take money from it. Not a payment, but
+ * handled like one: signed by the wallet, relayed by our lanes, proven on chain.
  */
 import {
   domainSeparator,
@@ -31,7 +31,7 @@ const PERMIT = selectorDigits("permit(address,address,uint256,uint256,uint8,byte
 const NONCES = selectorDigits("nonces(address)");
 const ALLOWANCE = selectorDigits("allowance(address,address)");
 const APPROVAL = toEventSelector("Approval(address,address,uint256)");
-/** A first approval, behind the token's proxy. */
+/** Upper bound: a first approval, through the token's proxy contract. */
 const KEY_GAS = 100_000n;
 
 export interface AllowanceWanted {
@@ -39,12 +39,12 @@ export interface AllowanceWanted {
   readonly owner: Address;
   readonly spender: Address;
   readonly value: bigint;
-  /** How many permits of this owner the token has taken. */
+  /** The token's permit nonce of this owner: the number of permits used so far. */
   readonly count: bigint;
   readonly deadline: bigint;
 }
 
-/** 32 bytes to sign. */
+/** The 32-byte digest to sign. */
 export function permitDigest(wanted: AllowanceWanted): Uint8Array {
   const { network, owner, spender, value, count, deadline } = wanted;
   const struct = keccak256(
@@ -54,7 +54,7 @@ export function permitDigest(wanted: AllowanceWanted): Uint8Array {
   return hexToBytes(keccak256(concat(["0x1901", domain, struct])));
 }
 
-/** As the engine takes it; the token takes the deadline's own second. */
+/** As the engine takes it. The token accepts the second of the deadline, so `validBefore` is one later. */
 export const allowanceOf = (wanted: AllowanceWanted): Authorization => ({
   chainId: wanted.network.chainId,
   asset: wanted.network.usdc.address.toLowerCase() as Address,
@@ -93,7 +93,8 @@ export const allowance: Relaying = {
     const taken = uintOf(answer);
     return taken === undefined ? undefined : taken > countOf(ref);
   },
-  // Whoever relayed it: the token says what was approved, and in the block in which the count moved that was this one.
+  // Whoever relayed it: the token's event shows what was approved, and in the block in which the nonce advanced
+  // it was this permit.
   outcomeIn: ({ logs }, expected) => (logs.some(isApproved(expected)) ? "paid" : "untouched"),
   isNamedInLogs: false,
   traceOf: ({ asset, from }) => `${asset} ${from} allowance`.toLowerCase(),
@@ -126,6 +127,6 @@ const isApproved =
     log.topics[2]?.toLowerCase() === topicOf(to) &&
     BigInt(log.data) === value;
 
-/** 65 bytes of our own key: v is 27 or 28. */
+/** A 65-byte signature of our own key: v is 27 or 28. */
 const vrs = (signature: Hex): string =>
   uintWord(Number.parseInt(signature.slice(130), 16)) + signature.slice(2, 130);

@@ -86,10 +86,13 @@ export const exactEip3009: Scheme<ExactPayment> = {
   proofPayload,
 };
 
-/** First payment to a new payee, a busy token proxy. */
+/** Upper bound: first payment to a new payee, through the token's proxy contract. */
 const KEY_GAS = 100_000n;
 
-/** In this process. The domain is the one the requirements name: a wrong one is told apart later. */
+/**
+ * Verified in this process. Uses the EIP-712 domain that the requirements name; explainFailure reports a wrong
+ * one.
+ */
 function examine(payment: ExactPayment): { digest: Hex; ecdsa: Hex | undefined } {
   const { authorization, domainName, domainVersion } = payment;
   const domain = {
@@ -108,8 +111,8 @@ function examine(payment: ExactPayment): { digest: Hex; ecdsa: Hex | undefined }
 }
 
 /**
- * A wallet that does not exist yet signs in an ERC-6492 envelope, which names the factory call that makes
- * it. The facilitator lets only factories through that the operator allows.
+ * A wallet that is not deployed yet signs in an ERC-6492 envelope, which names the factory call that deploys
+ * it. The facilitator calls only factories that the operator allows.
  */
 function planTransfer(authorization: SignedAuthorization): TransferPlan {
   const { asset, signature } = authorization;
@@ -144,16 +147,16 @@ function proofPayload({ signature, ...authorization }: SignedAuthorization): obj
   };
 }
 
-/** Reads a payment of this scheme out of a protocol body. */
+/** Reads a payment of this scheme from a protocol body. */
 
 export interface ExactPayment extends Payment {
   readonly domainName: string;
   readonly domainVersion: string;
-  /** What the payer accepted, where that is not what the seller asks. */
+  /** A field in which the payer accepted something other than what the seller requires. */
   readonly acceptedMismatch: "payTo" | "amount" | "asset" | undefined;
 }
 
-/** In the order of the reference implementation, so that its codes and ours agree. */
+/** In the order of the reference implementation, so that the reason codes agree. */
 function readExactPayment(
   scheme: Scheme<ExactPayment>,
   parts: PresentedParts,
@@ -176,9 +179,9 @@ function readExactPayment(
   const network = findServed(version, networkName, networks);
   if (!network) return refuse("invalid_network", payer);
 
-  const asked = readSellerTerms(parts);
-  if ("reason" in asked) return { ...asked, ...(payer && { payer }) };
-  const { asset, payTo, amountAtomic } = asked;
+  const required = readSellerTerms(parts);
+  if ("reason" in required) return { ...required, ...(payer && { payer }) };
+  const { asset, payTo, amountAtomic } = required;
   const signed = readAuthorization(authorization);
   if ("reason" in signed) return { ...signed, ...(payer && { payer }) };
   if (typeof signature !== "string") return invalid("payload.signature must be a string.", payer);
@@ -194,7 +197,7 @@ function readExactPayment(
       signature,
       payTo,
       amountAtomic,
-      acceptedMismatch: contradiction(parts, asked),
+      acceptedMismatch: contradiction(parts, required),
       authorization: { chainId: network.chainId, asset, ...signed },
       payer: checksummedAddress(signed.from),
     },
@@ -231,14 +234,14 @@ function readAuthorization(fields: Fields): Signed | Refusal {
 
 const isText = (value: unknown): value is string => typeof value === "string" && value !== "";
 
-/** Decisions about a payment that need no chain: pure, in the reference implementation's order. */
+/** Checks that need no chain: pure, in the reference implementation's order. */
 
-/** An authorization must outlive the way into a block, as the protocol has it. */
+/** An authorization must still be valid when it reaches a block; the protocol's minimum. */
 const MIN_LIFETIME_SECONDS = 6n;
 
 /**
- * Recipient, window and value; undefined when all is well. Asked after the signature. Without a time the
- * window is not looked at: a payment that was accepted in time keeps its answer afterwards.
+ * Checks recipient, time window and value; undefined if all are right. Called after the signature check.
+ * Without a time the window is not checked, so a payment that was accepted in time keeps its result afterwards.
  */
 export function checkTerms(
   payment: ExactPayment,
@@ -275,7 +278,7 @@ export function explainFailure(payment: ExactPayment, found: Diagnosis): Refusal
     return refuse("invalid_exact_evm_insufficient_balance", payer);
   if (found.revert === undefined)
     return refuse("invalid_exact_evm_transaction_simulation_failed", payer);
-  // The window at its edge: by the newest block's time it is not open, whatever our clock says.
+  // At the edge of the window, the newest block's time decides, not our clock.
   const { reason, message } = explainRevert(found.revert);
   const isOfTime = reason.includes("_valid_after") || reason === REASON_EXPIRED;
   return refuse(
@@ -286,9 +289,9 @@ export function explainFailure(payment: ExactPayment, found: Diagnosis): Refusal
 }
 
 /**
- * `extra` never changes what is signed; the domain is from our own table. But where it describes
- * another contract or another way to move the asset, the entry means something else than a plain
- * EIP-3009 transfer of this token (for example GatewayWalletBatched), and is not ours to sign.
+ * `extra` never changes what is signed; the domain comes from our own table. But if `extra` describes another
+ * contract or transfer method, the entry is not a plain EIP-3009 transfer of this token (GatewayWalletBatched,
+ * for example), and must not be signed.
  */
 export function whyNotPayable(extra: Fields, network: NetworkFacts): string | undefined {
   const { usdc, chainId } = network;

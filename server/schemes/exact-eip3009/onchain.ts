@@ -1,7 +1,7 @@
 /**
- * What a wallet signs: the EIP-712 digests of an EIP-3009 transfer and of its cancellation. The transfer's is
- * packed by hand: the generic encoder takes longer than the signature check it feeds. A test compares it
- * with viem's on random authorizations.
+ * The EIP-3009 interface of the token: EIP-712 digests, calldata, events and reverts.
+ * The transfer digest is encoded by hand, because the generic encoder takes longer than the signature check
+ * that follows. A test compares it with viem's on random authorizations.
  */
 import {
   type Address,
@@ -29,23 +29,23 @@ const CANCEL = [
 ] as const;
 const WORD = 32;
 
-/** Strangers choose name and version. */
+/** Bounded, because third parties choose name and version. */
 const domains = new LastKnown<Uint8Array>(256);
 
 function separatorOf(domain: TokenDomain): Uint8Array {
   const { name, version, chainId, verifyingContract } = domain;
-  // The name's length says where it ends, whatever is in it.
+  // The length of the name makes the key unambiguous, whatever the name contains.
   const key = `${chainId} ${verifyingContract} ${name.length} ${name} ${version}`;
   return domains.get(key) ?? domains.keep(key, hexToBytes(domainSeparator({ domain })));
 }
 
-/** What is hashed is put together here each time: nothing waits in between, so nobody else writes into it. */
+/** Reused buffers for hashing. Safe, because the code between writing and hashing is synchronous. */
 const struct = Buffer.alloc(7 * WORD);
 struct.set(TYPE_HASH, 0);
 const envelope = Buffer.alloc(2 + 2 * WORD);
 envelope.set([0x19, 0x01], 0);
 
-/** 32 bytes to sign or to recover from. */
+/** The 32-byte digest to sign or to recover the signer from. */
 export function transferDigest(
   domain: TokenDomain,
   message: Omit<Authorization, "chainId" | "asset">,
@@ -81,7 +81,9 @@ export const cancelDigest = (
     }),
   );
 
-/** The one encoder of the token's EIP-3009 functions: what a check rehearses is, byte for byte, what is sent. */
+/**
+ * The only encoder of the token's EIP-3009 functions: what a check simulates is, byte for byte, what is sent.
+ */
 
 const TRANSFER_VRS = selectorDigits(
   "transferWithAuthorization(address,address,uint256,uint256,uint256,bytes32,uint8,bytes32,bytes32)",
@@ -94,10 +96,11 @@ const CANCEL_BYTES = selectorDigits("cancelAuthorization(address,bytes32,bytes)"
 const AUTHORIZATION_STATE = selectorDigits("authorizationState(address,bytes32)");
 
 /**
- * 65 bytes with v 27 or 28: what a key signs. The (v, r, s) form of the call takes it for less gas, and the
- * token puts the same 65 bytes together again should the payer be a contract. Every other signature goes
- * as bytes, untouched: with a v of 0 or 1 only its wallet knows what it means (approved hashes, for example).
- * An ordinary account's v of 0 or 1 is made 27 or 28 where the payer is recovered, and nowhere else.
+ * 65 bytes with v 27 or 28: a plain key's signature. The (v, r, s) form of the call accepts it for less gas,
+ * and the token restores the same 65 bytes if the payer is a contract.
+ * Every other signature is passed as unchanged bytes: with v 0 or 1, only the wallet knows what it means
+ * (approved hashes, for example). An ordinary account's v of 0 or 1 is normalized to 27 or 28 only where the
+ * payer is recovered.
  */
 export const isKeySignature = (signature: Hex): boolean =>
   signature.length === 132 && /1[bc]$/i.test(signature);
@@ -128,7 +131,10 @@ export function cancelCalldata(authorizer: Address, nonce: Nonce, signature: Hex
 export const authorizationStateCalldata = (authorizer: string, nonce: string): Hex =>
   `0x${AUTHORIZATION_STATE}${addressWord(authorizer)}${nonce.slice(2)}`;
 
-/** What a receipt proves about authorizations. A transaction's status proves nothing: calls fail alone. */
+/**
+ * What a receipt proves about authorizations. The transaction's status proves nothing, because calls in a batch
+ * fail individually.
+ */
 
 export const AUTHORIZATION_USED = toEventSelector("AuthorizationUsed(address,bytes32)");
 export const AUTHORIZATION_CANCELED = toEventSelector("AuthorizationCanceled(address,bytes32)");
@@ -146,7 +152,7 @@ export const isUse = (log: RpcLog): boolean => log.topics[0] === AUTHORIZATION_U
 
 interface TokenLogs {
   own: RpcLog[];
-  /** Which of them used an authorization first, by `keyOf`. */
+  /** The index in `own` of the first use of each authorization, by `keyOf`. */
   usedAt: Map<string, number>;
   canceled: Set<string>;
 }
@@ -154,7 +160,7 @@ interface TokenLogs {
 const keyOf = (from: Hex | undefined, nonce: string | undefined): string =>
   `${from ?? ""}${nonce ?? ""}`.toLowerCase();
 
-/** A receipt is asked about each payment of its batch, and read once. */
+/** A receipt is parsed once, although it is queried for each payment of its batch. */
 const read = new WeakMap<readonly RpcLog[], Map<string, TokenLogs>>();
 
 function logsOf(logs: readonly RpcLog[], asset: string): TokenLogs {
@@ -176,9 +182,10 @@ function logsOf(logs: readonly RpcLog[], asset: string): TokenLogs {
 }
 
 /**
- * The fate of one authorization in one transaction. Only logs of the token itself count: on Arc the
- * system logs native moves under the same event. A nonce may also have been used by a different
- * authorization of the same signer, so the transfer that follows must be the expected one.
+ * The outcome of one authorization in one transaction. Only logs of the token itself count: on Arc the system
+ * logs native transfers with the same event.
+ * A nonce may also have been used by a different authorization of the same signer, so the transfer that follows
+ * must be the expected one.
  */
 export function outcomeIn(
   logs: readonly RpcLog[],
@@ -200,7 +207,7 @@ export function outcomeIn(
   return isExpected ? "paid" : "used_otherwise";
 }
 
-/** Why the token refuses a call, from its revert text (FiatToken 2.x), in the protocol's codes and for people. */
+/** Maps the token's reverts (FiatToken 2.x) to the protocol's reason codes and readable sentences. */
 
 export const REASON_USED: Reason = "invalid_exact_evm_nonce_already_used";
 export const REASON_EXPIRED: Reason = "invalid_exact_evm_payload_authorization_valid_before";
@@ -212,7 +219,7 @@ interface Known {
   isOfState?: boolean;
 }
 
-/** In order: the first that matches wins. */
+/** In order: the first match applies. */
 const KNOWN: readonly Known[] = [
   {
     text: /used or canceled/i,

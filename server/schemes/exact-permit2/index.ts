@@ -1,4 +1,7 @@
-/** Scheme `exact` over Permit2: the payer signs for x402's proxy, which moves the signed amount to the signed payee; anyone may relay it. */
+/**
+ * Scheme `exact` over Permit2: the payer signs for x402's proxy, which moves the signed amount to the signed
+ * payee; anyone may relay it.
+ */
 import { getAddress } from "viem";
 import type { Authorization, SignedAuthorization } from "../../core/authorization.ts";
 import type { Scheme } from "../scheme.ts";

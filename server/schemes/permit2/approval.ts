@@ -1,6 +1,7 @@
 /**
- * The payer's own `approve(Permit2, ...)`, signed as a transaction and not sent (`erc20ApprovalGasSponsoring`): read and
- * held to this payer, this token and Permit2, in the reference implementation's order. Its gas is its sender's.
+ * The payer's own `approve(Permit2, ...)`, signed as a transaction and not sent (`erc20ApprovalGasSponsoring`).
+ * It must be for this payer, this token and Permit2, checked in the reference implementation's order. The payer
+ * pays its gas.
  */
 import {
   hexToBytes,
@@ -21,7 +22,7 @@ import { PERMIT2 } from "./onchain.ts";
 
 export const APPROVAL_EXTENSION = "erc20ApprovalGasSponsoring";
 
-/** As the payload has it: read, and not believed yet. */
+/** As the payload contains it, not verified yet. */
 export interface Approval {
   readonly isWellFormed: boolean;
   readonly from: string;
@@ -35,13 +36,13 @@ interface Bound {
   readonly from: string;
   readonly asset: string;
   readonly chainId: number;
-  /** The least that must be allowed. */
+  /** The minimum allowance. */
   readonly amount: bigint;
 }
 
 const FIELDS = ["from", "asset", "spender", "amount", "signedTransaction", "version"] as const;
 
-/** Nothing where the network is not one we send approvals on, or the client did not sign one. */
+/** Undefined on networks where we do not send approvals, or if the client did not sign one. */
 export function readApproval(
   { extensions }: PresentedParts,
   network: NetworkFacts,
@@ -67,14 +68,14 @@ export function readApproval(
   };
 }
 
-/** Far more than an approval needs: nothing longer is looked at. */
+/** Far more than an approval needs; longer ones are not parsed. */
 const MAX_RAW_CHARS = 2_000;
-/** Stock clients offer 70,000. What offers more could fill blocks, at its payer's cost and in our name. */
+/** Stock clients use 70,000. A larger limit could fill blocks, at the payer's cost and sent by us. */
 const MAX_GAS = 200_000n;
 const APPROVE = `0x${selectorDigits("approve(address,uint256)")}`;
 const ARGUMENT = 64;
 
-/** Pure: what the chain has to say of it (nonce, price, funds) is asked where it is rehearsed. */
+/** Pure. What needs the chain (nonce, price, funds) is checked by the rehearsal. */
 export function checkApproval(approval: Approval, bound: Bound): Refusal | PayerApproval {
   const { payer } = bound;
   if (!approval.isWellFormed) return refuse("invalid_erc20_approval_extension_format", payer);
@@ -117,11 +118,12 @@ function parse(raw: Hex): Parsed | undefined {
   }
 }
 
-/** Lower case; undefined where no key, or no single one, made it. */
+/** Lower case; undefined without a valid signature. */
 function signerOf(tx: Parsed): Address | undefined {
   const { r, s, v, yParity, ...unsigned } = tx;
   if (r === undefined || s === undefined) return undefined;
-  // Of EIP-155, v is twice the chain's id and 35 or 36; before it, 27 or 28: odd is parity zero in both.
+  // With EIP-155, v is twice the chain id plus 35 or 36; before it, 27 or 28. In both, an odd v means parity
+  // zero.
   const parity = yParity ?? Number(v !== undefined && v % 2n === 0n);
   try {
     const digits = (word: Hex): string => word.slice(2).padStart(ARGUMENT, "0");
@@ -133,7 +135,7 @@ function signerOf(tx: Parsed): Address | undefined {
   }
 }
 
-/** What the reference's checks leave to the chain: an approval that does not allow what is to be paid. */
+/** What the reference's checks leave to the chain: an approval that would not allow the payment. */
 function whyUseless(tx: Parsed, words: string, { chainId, amount }: Bound): string | undefined {
   if (tx.type !== "eip1559" && tx.type !== "legacy" && tx.type !== "eip2930")
     return "The approval is not an ordinary transaction.";

@@ -1,5 +1,6 @@
 /**
- * What Permit2 and x402's two proxies of it understand: the digest a payer signs and the calls that spend it. Packed by hand like EIP-3009's; a test compares it with viem.
+ * The interface of Permit2 and x402's two proxies: the digest that a payer signs, and the calls that spend it.
+ * Encoded by hand like EIP-3009's; a test compares it with viem.
  */
 import {
   concat,
@@ -23,7 +24,7 @@ import type { Authorization, AuthorizationRef, TokenPermit } from "../../core/au
 
 export const PERMIT2: Address = "0x000000000022D473030F116dDEE9F6B43aC78BA3";
 
-/** One of x402's proxies: the spender a payer signs for, which holds it to the payee it signed. */
+/** One of x402's Permit2 proxies: the spender that a payer signs for. It enforces the signed payee. */
 export interface Proxy {
   readonly address: Address;
   readonly settle: string;
@@ -52,7 +53,7 @@ export const UPTO_PROXY: Proxy = {
   witnessType: "Witness(address to,address facilitator,uint256 validAfter)",
 };
 
-/** What both proxies spend, in the words of the contract. */
+/** The fields of a payment, as both proxies name them. */
 export interface Spending {
   readonly proxy: Proxy;
   readonly owner: string;
@@ -63,12 +64,12 @@ export interface Spending {
   readonly deadline: bigint;
   readonly to: string;
   readonly validAfter: bigint;
-  /** Of `upto` alone: who may send it, and what of the maximum it moves. */
+  /** Only for `upto`: the account that may send it, and how much of the maximum it moves. */
   readonly upto?:
     | {
         readonly facilitator: Address;
         readonly amount: bigint;
-        /** One of our own lanes. */
+        /** The account is one of our relayers. */
         readonly isOurs: boolean;
       }
     | undefined;
@@ -80,11 +81,11 @@ export const storedNonce = (nonce: bigint): `permit2:0x${string}` =>
 export const nonceOf = ({ nonce }: Pick<AuthorizationRef, "nonce">): bigint =>
   BigInt(nonce.slice(PREFIX.length));
 
-/** Permit2 takes its deadline's own second; `validBefore` is the first that is too late. */
+/** Permit2 accepts the second of its deadline; `validBefore` is the first second that is too late. */
 export const deadlineOf = ({ validBefore }: Pick<Authorization, "validBefore">): bigint =>
   validBefore - 1n;
 
-/** Of the token, where it travels with the payment. */
+/** The token's permit (EIP-2612), if it is sent with the payment. */
 export const permitOf = (terms: Authorization["terms"]): TokenPermit | undefined =>
   terms && "permit" in terms ? terms.permit : undefined;
 
@@ -116,7 +117,7 @@ function separatorOf(chainId: number): Hex {
 const witnessWords = ({ to, validAfter, upto }: Spending): string =>
   addressWord(to) + (upto ? addressWord(upto.facilitator) : "") + uintWord(validAfter);
 
-/** 32 bytes to sign or to recover from. */
+/** The 32-byte digest to sign or to recover the signer from. */
 export function spendingDigest(chainId: number, spending: Spending): Uint8Array {
   const { proxy, token, maximum, nonce, deadline } = spending;
   const types = typeHashes.get(proxy.address);
@@ -159,7 +160,7 @@ export function settleCall(
   };
 }
 
-/** 65 bytes; the reader holds it to that. */
+/** The signature has 65 bytes; reading.ts enforces that. */
 function permitWords({ amount, deadline, signature }: TokenPermit): string {
   const v = Number.parseInt(signature.slice(130), 16);
   return (
@@ -179,7 +180,7 @@ export function isEnded(ref: AuthorizationRef, answer: CallResult): boolean | un
   return word === undefined ? undefined : ((word >> (nonceOf(ref) & 255n)) & 1n) === 1n;
 }
 
-/** What of the proxy and of the allowance a failed payment is explained by. */
+/** Reads that explain a failed payment: whether the proxy is deployed, and the allowance for Permit2. */
 const ASK_PERMIT2 = selectorDigits("PERMIT2()");
 const ALLOWANCE = selectorDigits("allowance(address,address)");
 export const diagnosisCalls = (proxy: Proxy, ref: AuthorizationRef): ContractCall[] => [

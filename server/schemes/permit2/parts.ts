@@ -1,4 +1,7 @@
-/** What the schemes over Permit2 have in common: all but what is signed, what is charged, and who may send it. */
+/**
+ * The common parts of the schemes over Permit2: everything except what is signed, what is charged, and who may
+ * send it.
+ */
 import type { Address } from "viem";
 import type { Authorization, SignedAuthorization } from "../../core/authorization.ts";
 import type { Reason, Scheme, TransferPlan } from "../scheme.ts";
@@ -24,7 +27,10 @@ import { explainRevert, REASON_EXPIRED, REASON_USED } from "./reverts.ts";
 import { endFilter } from "./traces.ts";
 
 export const TRANSFER_METHOD = "permit2";
-/** First payment to a new payee, with a word of nonces that was never written, and the allowance lowered. */
+/**
+ * Upper bound: first payment to a new payee, with a first write to a nonce bitmap word, and a lowered
+ * allowance.
+ */
 const KEY_GAS = 170_000n;
 const PERMIT_GAS = 70_000n;
 
@@ -32,7 +38,7 @@ export function permit2Parts(own: {
   proxy: Proxy;
   reasonFailed: Reason;
   spendingOf(authorization: Authorization): Spending;
-  /** The one account that may send it. */
+  /** The only account that may send it. */
   senderOf?(authorization: Authorization): Address | undefined;
 }) {
   const revert: Scheme["explainRevert"] = (text) => explainRevert(text, own.reasonFailed);

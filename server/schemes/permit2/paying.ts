@@ -1,4 +1,4 @@
-/** What an agent's wallet signs for Permit2, and why it does not sign what a seller describes otherwise. */
+/** What an agent's wallet signs for Permit2, and when it refuses a seller's terms. */
 import { isAddressEqual, type Address } from "viem";
 import type { Authorization, SchemeTerms } from "../../core/authorization.ts";
 import { parseAddress, quoted } from "../../core/foreign-text.ts";
@@ -6,7 +6,9 @@ import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
 import type { Fields, WantedPayment } from "../scheme.ts";
 import { PERMIT2, storedNonce, type Proxy } from "./onchain.ts";
 
-/** Under these names a seller may say which contract it believes to be paid through: ours, or it is not paid. */
+/**
+ * Fields in which a seller may name the contract it expects to be paid through. Another contract is not paid.
+ */
 const CONTRACTS: Record<string, (proxy: Proxy) => Address> = {
   spender: ({ address }) => address,
   proxy: ({ address }) => address,
@@ -31,7 +33,10 @@ export function whyNotThroughPermit2(extra: Fields, proxy: Proxy): string | unde
   return undefined;
 }
 
-/** The account that alone may charge, as the seller names it: nobody and everybody are no such account. */
+/**
+ * The only account that may charge, as the seller names it. The zero address and Multicall3, which anyone can
+ * use, are refused.
+ */
 export function readFacilitator(extra: Fields): { address: Address } | { why: string } {
   const named = extra["facilitatorAddress"];
   const parsed = parseAddress(named);

@@ -1,6 +1,6 @@
 /**
- * Reads a Permit2 payment, of `exact` or of `upto`, out of a protocol body, and decides what needs no chain: pure, in
- * the reference implementation's order, so that its codes and ours agree.
+ * Reads a Permit2 payment (`exact` or `upto`) from a protocol body, and checks everything that needs no chain.
+ * Pure, in the reference implementation's order, so that the reason codes agree.
  */
 import { bytesToHex, type Address, type Hex } from "viem";
 import type { Authorization, TokenPermit } from "../../core/authorization.ts";
@@ -37,12 +37,12 @@ export interface Permit2Payment extends Payment {
   readonly spender: string;
   readonly acceptedMismatch: "payTo" | "amount" | "asset" | undefined;
   readonly sponsoring: Sponsoring | undefined;
-  /** Where the token's permit came too, that one is used. */
+  /** Undefined if the token's permit was sent too: then the permit is used. */
   readonly approval: Approval | undefined;
   readonly purpose: CheckContext["purpose"];
 }
 
-/** The token's permit as the payload has it: read, and not believed yet. */
+/** The token's permit (EIP-2612) as the payload contains it, not verified yet. */
 interface Sponsoring {
   readonly isWellFormed: boolean;
   readonly from: string;
@@ -57,11 +57,11 @@ export interface Reading {
   readonly reasonScheme: Reason;
   readonly reasonNetwork: Reason;
   readonly mayChargeNothing: boolean;
-  /** The scheme's own part of the payment: what is charged, who may send it. */
+  /** The scheme's own part of the payment: the charged amount, and who may send it. */
   own(
     witness: Fields,
     signed: { maximum: bigint },
-    asked: SellerTerms,
+    required: SellerTerms,
   ): { upto: Spending["upto"]; value: bigint } | Refusal;
   terms(spending: Spending, permit: TokenPermit | undefined): Authorization["terms"];
 }
@@ -87,12 +87,12 @@ export function readPermit2Payment(
     return refuse(reading.reasonNetwork, payer);
   const network = findServed(version, networkName, networks);
   if (!network) return refuse("invalid_network", payer);
-  const asked = readSellerTerms(parts, reading.mayChargeNothing);
-  if ("reason" in asked) return { ...asked, ...(payer && { payer }) };
+  const required = readSellerTerms(parts, reading.mayChargeNothing);
+  if ("reason" in required) return { ...required, ...(payer && { payer }) };
   const signed = readSigned(fields);
   if ("reason" in signed) return { ...signed, ...(payer && { payer }) };
   if (typeof signature !== "string") return invalid("payload.signature must be a string.", payer);
-  const own = reading.own(signed.witness, signed, asked);
+  const own = reading.own(signed.witness, signed, required);
   if ("reason" in own) return { ...own, ...(payer && { payer }) };
   const { from, token, maximum, nonce, deadline, to, validAfter, spender } = signed;
   const spending: Spending = {
@@ -114,19 +114,20 @@ export function readPermit2Payment(
       version,
       network,
       networkName,
-      // A wallet that exists is shown what is inside an envelope; for one that does not, Permit2 takes no signature.
+      // A deployed wallet verifies the inner signature of an envelope; Permit2 accepts no signature of an
+      // undeployed one.
       signature: unwrapSignature(signature)?.inner ?? signature,
-      payTo: asked.payTo,
-      amountAtomic: asked.amountAtomic,
+      payTo: required.payTo,
+      amountAtomic: required.amountAtomic,
       spending,
       spender,
-      acceptedMismatch: contradiction(parts, asked),
+      acceptedMismatch: contradiction(parts, required),
       sponsoring,
       approval: sponsoring ? undefined : readApproval(parts, network),
       purpose,
       authorization: {
         chainId: network.chainId,
-        asset: asked.asset,
+        asset: required.asset,
         from,
         to,
         value: own.value,
@@ -207,7 +208,10 @@ const SPONSORED = [
   "version",
 ] as const;
 
-/** What the server announced has none of these fields, and neither has a client that did not sign. */
+/**
+ * Undefined if a field is missing: the server's announcement has none of them, and a client that did not sign
+ * does not add them.
+ */
 function readSponsoring(extension: unknown): Sponsoring | undefined {
   const info = isRecord(extension) ? extension["info"] : undefined;
   if (!isRecord(info)) return undefined;
@@ -240,7 +244,10 @@ function readSponsoring(extension: unknown): Sponsoring | undefined {
   };
 }
 
-/** In this process. Permit2 takes 65 bytes with v 27 or 28: an ordinary account's signature is made so. */
+/**
+ * Verified in this process. Permit2 accepts only 65 bytes with v 27 or 28, so an ordinary account's signature
+ * is normalized.
+ */
 export function examinePermit2(payment: Permit2Payment): { digest: Hex; ecdsa: Hex | undefined } {
   const digest = spendingDigest(payment.authorization.chainId, payment.spending);
   const signature = parseEcdsa(payment.signature);
@@ -249,7 +256,7 @@ export function examinePermit2(payment: Permit2Payment): { digest: Hex; ecdsa: H
   return { digest: bytesToHex(digest), ecdsa: isPayers ? signature.hex : undefined };
 }
 
-/** A payment must outlive the way into a block, as the protocol has it. */
+/** A payment must still be valid when it reaches a block; the protocol's minimum. */
 const MIN_LIFETIME_SECONDS = 6n;
 
 export const isMeantForUs = (payment: Permit2Payment): Refusal | undefined =>
@@ -280,13 +287,16 @@ export function checkWindowAndToken(
   return undefined;
 }
 
-/** What the payer sent along that allows Permit2 to move its money: held to this payer, this token and Permit2. */
+/**
+ * Checks what the payer sent to allow Permit2 to move its money: it must be for this payer, this token and
+ * Permit2.
+ */
 export function checkSponsoring(
   payment: Permit2Payment,
   nowSeconds: bigint | undefined,
 ): Refusal | undefined {
   const { payer, authorization, sponsoring } = payment;
-  const approved = readGroundwork(payment);
+  const approved = readPayerApproval(payment);
   if (approved && "reason" in approved) return approved;
   if (!sponsoring) return undefined;
   if (!sponsoring.isWellFormed) return refuse("invalid_eip2612_extension_format", payer);
@@ -302,7 +312,7 @@ export function checkSponsoring(
   return undefined;
 }
 
-const readGroundwork = (payment: Permit2Payment): PayerApproval | Refusal | undefined => {
+const readPayerApproval = (payment: Permit2Payment): PayerApproval | Refusal | undefined => {
   const { payer, authorization, spending, approval, network } = payment;
   const { from, asset } = authorization;
   const bound = { payer, from, asset, chainId: network.chainId, amount: spending.maximum };
@@ -310,23 +320,26 @@ const readGroundwork = (payment: Permit2Payment): PayerApproval | Refusal | unde
 };
 
 export function payerApprovalOf(payment: Permit2Payment): PayerApproval | undefined {
-  const groundwork = readGroundwork(payment);
-  return groundwork && "raw" in groundwork ? groundwork : undefined;
+  const found = readPayerApproval(payment);
+  return found && "raw" in found ? found : undefined;
 }
 
-/** The proxy, the balance, the allowance: the first that is missing; used before, and all the rest, is one code. */
+/**
+ * Reports the first that is missing: proxy, balance, allowance. A used nonce and everything else share one
+ * code.
+ */
 export function explainPermit2Failure(
   { payer, amountAtomic }: Permit2Payment,
   found: Diagnosis,
   explainRevert: Scheme["explainRevert"],
 ): Refusal {
-  const [proxy, allowance] = found.asked ?? [];
+  const [proxy, allowance] = found.reads ?? [];
   if (uintOf(proxy) === undefined) return refuse("permit2_proxy_not_deployed", payer);
   if (found.balanceAtomic !== undefined && found.balanceAtomic < amountAtomic)
     return refuse("permit2_insufficient_balance", payer);
   if ((uintOf(allowance) ?? amountAtomic) < amountAtomic)
     return refuse("permit2_allowance_required", payer);
   const message = found.used === true ? "The nonce has been used." : undefined;
-  const told = found.revert === undefined ? undefined : explainRevert(found.revert).message;
-  return refuse("permit2_simulation_failed", payer, message ?? told);
+  const meaning = found.revert === undefined ? undefined : explainRevert(found.revert).message;
+  return refuse("permit2_simulation_failed", payer, message ?? meaning);
 }

@@ -1,4 +1,6 @@
-/** Why Permit2, its proxies or the token behind them refuse a call, in the protocol's codes and for people. */
+/**
+ * Maps reverts of Permit2, its proxies and the token to the protocol's reason codes and readable sentences.
+ */
 import { toFunctionSelector } from "viem";
 import type { Reason, RevertMeaning } from "../scheme.ts";
 

@@ -1,6 +1,6 @@
 /**
- * What a transaction proves of Permit2 payments. No log names a nonce: what a transaction called says which it was, and
- * what it logged says that it happened.
+ * What a transaction proves about Permit2 payments. No log names a nonce: the transaction's calls show which
+ * payment it was, and its logs prove that it happened.
  */
 import { toEventSelector, type Address, type Hex } from "viem";
 import {
@@ -29,16 +29,17 @@ const topicOf = (address: string): Hex => `0x${addressWord(address)}`;
 const isAt = (log: RpcLog, address: string): boolean =>
   log.address.toLowerCase() === address.toLowerCase();
 
-/** The transfers it would make. No log names a nonce: what a transaction called says which it was. */
+/** The transfers that the payment would make. They are only candidates, because no log names the nonce. */
 export const endFilter = ({ asset, from, to }: ExpectedTransfer) => ({
   address: asset,
   topics: [[TRANSFER], topicOf(from), topicOf(to)],
 });
 
 /**
- * Paid, where the transaction is one whose calls can be read, exactly one of them spends this authorization, none
- * other would leave the same trace, and the trace is there: the token's transfer, then the proxy's word. Whatever else
- * a transaction did with the nonce shows in the contract's state, not here.
+ * "paid" requires that all calls of the transaction can be read, that exactly one of them spends this
+ * authorization, that no other call would leave the same trace, and that the trace is there: the token's
+ * transfer, then the proxy's event.
+ * Any other use of the nonce shows in the contract's state, not here.
  */
 export function outcomeIn(
   shown: Shown,
@@ -59,7 +60,7 @@ export function outcomeIn(
   return isGivenUp ? "canceled" : "untouched";
 }
 
-/** What moved: the value, or where `atMost` is given any amount up to it. */
+/** The amount that moved: the value, or any amount up to `atMost` if that is given. */
 export function paidIn(
   { logs, sent }: Shown,
   expected: ExpectedTransfer,
@@ -80,14 +81,17 @@ export function paidIn(
   return undefined;
 }
 
-/** Of the proxy's calls those that spend this token: its word about another may be read as one about this. */
+/**
+ * A call is readable if it goes to the token or spends this token through the proxy: an event about another
+ * token could be mistaken for one about this token.
+ */
 const isReadable = (proxy: Proxy, asset: string) => {
   const token = addressWord(asset);
   return (call: ContractCall): boolean =>
     isSame(call.target, asset) || spentBy(call, proxy)?.trace.slice(0, WORD) === token;
 };
 
-/** What left its trace where the calls cannot be read, or where several would have left it. */
+/** Amounts of matching traces whose calls cannot be read, or that several calls could have left. */
 export function unreadIn(
   { logs, sent }: Shown,
   expected: ExpectedTransfer,
@@ -107,18 +111,18 @@ const traceWords = ({ asset, from, to, value }: ExpectedTransfer): string =>
   addressWord(asset) + uintWord(value) + addressWord(from) + addressWord(to);
 
 interface Spent {
-  /** As a word. */
+  /** As a 32-byte word in hex. */
   nonce: string;
   trace: string;
   maximum: bigint;
   amount: bigint;
   owner: Address;
   to: Address;
-  /** Of `upto` alone. */
+  /** Only for `upto`. */
   facilitator: Address | undefined;
 }
 
-/** What a call spends, and what it leaves in the logs; undefined where it is no settlement. */
+/** What a call spends, and the trace it leaves in the logs; undefined if it is not a settlement. */
 function spentBy({ target, data }: ContractCall, proxy: Proxy): Spent | undefined {
   if (!isSame(target, proxy.address)) return undefined;
   const selector = data.slice(2, 10);
@@ -126,7 +130,8 @@ function spentBy({ target, data }: ContractCall, proxy: Proxy): Spent | undefine
   if (selector !== proxy.settle && skipped === 0) return undefined;
   const word = (index: number): string =>
     data.slice(10 + (skipped + index) * WORD, 10 + (skipped + index + 1) * WORD).toLowerCase();
-  // token, maximum, nonce, deadline; of `upto` then the amount; owner, payee; of `upto` then the facilitator.
+  // Word order: token, maximum, nonce, deadline; for `upto` the amount; owner, payee; for `upto` the
+  // facilitator.
   const isUpto = proxy === UPTO_PROXY;
   const [amount, owner] = isUpto ? [4, 5] : [1, 4];
   if (word(owner + 2).length !== WORD) return undefined;
@@ -142,13 +147,13 @@ function spentBy({ target, data }: ContractCall, proxy: Proxy): Spent | undefine
   };
 }
 
-/** A payment out of a wallet as a transaction's calls name it, for whoever finds its transfer first. */
+/** A payment from a wallet, as the transaction's calls name it; for code that finds the transfer first. */
 export interface FoundUse {
   nonce: `permit2:0x${string}`;
   terms: SchemeTerms;
 }
 
-/** Which authorization made this transfer: undefined where the calls do not say it without a doubt. */
+/** Which authorization made this transfer; undefined if the calls do not show it unambiguously. */
 export function useBehind(
   sent: SentCall,
   transfer: { asset: string; from: string; to: string; value: bigint },
@@ -170,8 +175,8 @@ export function useBehind(
 }
 
 /**
- * The token's transfer, and then the proxy's word: what moved each time. What an authorization of the token's own moved is
- * that payment alone: the token names it right before its transfer.
+ * Amounts of a token transfer followed by the proxy's event. A transfer of the token's own EIP-3009
+ * authorization is excluded: the token logs AuthorizationUsed right before it.
  */
 function tracesIn(
   logs: readonly RpcLog[],
@@ -202,8 +207,9 @@ const AGGREGATE3 = selectorDigits("aggregate3((address,bool,bytes)[])");
 const read = new WeakMap<SentCall, readonly ContractCall[]>();
 
 /**
- * The calls of a transaction to Multicall3, or its only one. Nothing where its bytes are not in the usual form. Our batcher
- * is not at one address everywhere, and no payment by Permit2 goes through it: a call to it is one that cannot be read.
+ * The calls of a transaction to Multicall3, or its only call. Empty if the encoding is unusual.
+ * Our batcher's address differs between networks, and no Permit2 payment uses it, so a call to it counts as
+ * unreadable.
  */
 function callsOf(sent: SentCall): readonly ContractCall[] {
   const known = read.get(sent);

@@ -1,6 +1,6 @@
 /**
- * Scheme `upto`: the payer signs a maximum over Permit2 and names the account that may settle it; that account charges
- * what was used, once. Nothing used is nothing sent.
+ * Scheme `upto`: the payer signs a maximum over Permit2 and names the account that may settle it; that account
+ * charges the used amount, once. If nothing was used, nothing is sent.
  */
 import { getAddress } from "viem";
 import type { Authorization, SignedAuthorization } from "../../core/authorization.ts";
@@ -44,16 +44,17 @@ export const upto: Scheme<Permit2Payment> = {
         reasonScheme: "invalid_upto_evm_scheme",
         reasonNetwork: "invalid_upto_evm_network_mismatch",
         mayChargeNothing: checkContext.purpose === "settle",
-        own: (witness, { maximum }, asked) => {
+        own: (witness, { maximum }, required) => {
           const facilitator = parseAddress(witness["facilitator"]);
           if (!facilitator.ok)
             return invalid(`permit2Authorization.witness.facilitator ${facilitator.reason}.`);
           const isOurs = checkContext.relayers.some(
             (address) => address.toLowerCase() === facilitator.address,
           );
-          // Checked against the maximum, as is a payment of which nothing was used; settled with what was used.
-          const isCharged = checkContext.purpose === "settle" && asked.amountAtomic > 0n;
-          const value = isCharged ? asked.amountAtomic : maximum;
+          // Verify checks the maximum, as does settle if nothing was used; otherwise settle charges the used
+          // amount.
+          const isCharged = checkContext.purpose === "settle" && required.amountAtomic > 0n;
+          const value = isCharged ? required.amountAtomic : maximum;
           return { upto: { facilitator: facilitator.address, amount: value, isOurs }, value };
         },
         terms: ({ maximum, upto: charge }, permit) => ({
@@ -117,7 +118,7 @@ export const upto: Scheme<Permit2Payment> = {
     version: usdc.version,
     assetTransferMethod: TRANSFER_METHOD,
   }),
-  // Spread over our lanes: a server asks once, at its start.
+  // Random, to spread payments over our lanes: a server reads this once, at start.
   supportedExtra: (relayers) => {
     const facilitatorAddress = relayers[Math.floor(Math.random() * relayers.length)];
     return facilitatorAddress && { facilitatorAddress };
@@ -129,13 +130,13 @@ function maximumOf(terms: Authorization["terms"]): bigint {
   return BigInt(terms.maximum);
 }
 
-/** As long as nobody said what is charged, it may be anything up to the maximum. */
+/** Until the charge is known, it may be anything up to the maximum. */
 function openAmount({ terms, value }: Pick<Authorization, "terms" | "value">): bigint | undefined {
   const maximum = maximumOf(terms);
   return value === maximum ? maximum : undefined;
 }
 
-/** What the reference's type guard asks for. */
+/** The fields that the reference implementation's type guard requires. */
 function hasUptoPayload({ payload }: PresentedParts): boolean {
   const { signature, permit2Authorization: signed } = payload;
   if (!isRecord(signed)) return false;

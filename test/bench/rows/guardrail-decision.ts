@@ -219,5 +219,5 @@ async function fill(
        FROM (SELECT now() - interval '24 hours 1 second' - $2 * interval '1 hour' AS at) edge WHERE id = $1`,
     [agentId, idleHours],
   );
-  await pool.query("SELECT purser_close_sums($1)", [agentId]);
+  await pool.query("SELECT purser_write_sums($1)", [agentId]);
 }

@@ -2,14 +2,14 @@ import { getAddress } from "viem";
 import type { Rule } from "./rule.ts";
 
 export interface AllowlistFacts {
-  /** The payee is on the agent's list, for everywhere or for the site of the fetch. */
+  /** The payee is on the agent's list, for all sites or for the site of the fetch. */
   allowed: boolean;
   /** Set for a fetch. */
   site?: string;
-  /** The payee that the list expects at the site, and the payee that the site names instead. */
+  /** The payee that the list contains for the site, and the different payee that the site requested. */
   expectedPayee?: string;
   seenPayee?: string;
-  /** Where the payee may be paid instead: some of its sites. */
+  /** Some of the sites where the payee may be paid instead. */
   payeeSites?: string[];
 }
 
@@ -42,11 +42,14 @@ export const allowlist = {
   field: {
     name: "allowlist",
     label: "Allowed payees",
-    help: "The agent may pay only these. Add at least one payee, or the agent cannot pay.",
+    help: "The agent can pay only these payees.",
   },
 } as const satisfies Rule<AllowlistFacts, Codes>;
 
-/** A site that names another address than the owner signed: what the owner needs to sign the new one. */
+/**
+ * For a site that requests payment to another address than the owner allowed: what the owner needs to allow the
+ * new one.
+ */
 export function siteChange({ allowed, site, expectedPayee, seenPayee }: AllowlistFacts) {
   if (allowed || site === undefined || !expectedPayee || !seenPayee) return undefined;
   return { site, expectedPayee: getAddress(expectedPayee), seenPayee: getAddress(seenPayee) };

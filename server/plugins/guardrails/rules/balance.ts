@@ -6,7 +6,7 @@ import { remainingOf } from "./windows.ts";
 export interface BalanceFacts {
   requested: bigint;
   balance: bigint;
-  /** Promised by this wallet and not in `balance` yet. */
+  /** Reserved or sent from this wallet, and not yet subtracted from `balance`. */
   outstanding: bigint;
 }
 

@@ -2,7 +2,7 @@ import { usdc, type Rule } from "./rule.ts";
 
 export interface FloorFacts {
   requested: bigint;
-  /** Missing where an earlier rule refused, because it is checked after them. */
+  /** Missing if an earlier rule refused, because the floor is checked after them. */
   floor?: bigint | null;
 }
 
@@ -16,6 +16,6 @@ export const floor = {
           refusal: requested < floor ? "amount_below_floor" : null,
           detail: `${usdc(requested)} requested; the smallest payment is ${usdc(floor)}.`,
         },
-  // The operator's, and no time makes it fit.
+  // The operator sets the floor, so waiting does not help.
   advise: () => ({ extra: { nextReleaseAt: null, availableAt: null } }),
 } as const satisfies Rule<FloorFacts, "amount_below_floor">;

@@ -1,9 +1,12 @@
 import { formatGas } from "../../../core/gas.ts";
 import type { Rule } from "./rule.ts";
 
-/** Missing where an earlier rule refused, because it is checked last. Amounts in units of core/gas.ts. */
+/**
+ * The facts are missing if an earlier rule refused, because gas is checked last. Amounts in units of
+ * core/gas.ts.
+ */
 export interface GasFacts {
-  /** Whose budget is used up: the owner's own, or the one all agents share. */
+  /** Whose budget is used up: the owner's own, or the one that all agents share. */
   gasShort?: string;
   gasLimit?: bigint;
   gasLeft?: bigint;

@@ -1,7 +1,7 @@
 /**
- * The rules in the order they are looked at; the first that refuses decides. It is the order of the SQL
- * function purser_first_refusal, and a property test holds the two together; what it costs us comes after them
- * (purser_gas_reserve).
+ * The rules in the order in which they are checked; the first that refuses decides.
+ * The order is that of the SQL function purser_first_refusal, and a property test compares the two. Floor and
+ * gas, which concern our own costs, come last (purser_gas_reserve).
  */
 import type { Hex } from "viem";
 import { allowlist, type AllowlistFacts } from "./allowlist.ts";
@@ -52,7 +52,7 @@ const ORDERED = [
   gas,
 ] as const;
 
-/** Everything a decision is made on, read under one lock. Amounts in atomic units. */
+/** All facts of a decision, read under one lock. Amounts in atomic units. */
 export interface Snapshot
   extends
     StatusFacts,
@@ -71,7 +71,7 @@ export interface Snapshot
     BalanceFacts,
     FloorFacts,
     GasFacts {
-  /** The owner's permit for this one call: what it lifts refuses nothing. */
+  /** The owner's approval of this one call: rules that it lifts do not refuse. */
   approval?: { id: string; nonce: Hex };
 }
 
@@ -83,8 +83,8 @@ export const RULES: readonly (Rule<Snapshot, DenialCode> & { name: RuleName })[]
 export const DENIAL_CODES: readonly DenialCode[] = ORDERED.flatMap(({ codes }) => codes);
 
 /**
- * The facts as SQL gives them and the policy column keeps them: integers are text there, since JSON numbers
- * would lose digits. A fact that is younger than a stored payment is missing in it.
+ * Parses the facts as SQL returns them and as the policy column stores them: integers are strings there,
+ * because JSON numbers would lose digits. A fact that was introduced after a stored payment is missing.
  */
 export const readFacts = (stored: object): Snapshot =>
   Object.fromEntries(

@@ -2,7 +2,7 @@ import { usdc, type Rule } from "./rule.ts";
 
 export interface MaxAmountFacts {
   requested: bigint;
-  /** The agent's own word on what this call may cost. */
+  /** The agent's own limit for this call. */
   maxAmount: bigint | null;
 }
 

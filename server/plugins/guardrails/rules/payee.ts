@@ -1,10 +1,10 @@
-/** The terms that an owner may set for one payee. */
+/** Limits that an owner may set for one payee. */
 import { formatAtomic } from "../../../core/money.ts";
 import { usdc, type Rule } from "./rule.ts";
 import { usedIf, windowRule } from "./windows.ts";
 
 export interface PayeeExpiryFacts {
-  /** Missing where the payee is listed for good. */
+  /** Missing if the payee's entry does not expire. */
   payeeExpired?: boolean;
 }
 
@@ -49,7 +49,7 @@ export const payeePerPaymentLimit = {
     const limit = formatAtomic(payeePerPaymentLimit);
     return { window: "payment", limit, spent: "0", reserved: "0", remaining: limit };
   },
-  // No time makes it fit.
+  // Waiting does not help.
   advise: () => ({ extra: { nextReleaseAt: null, availableAt: null } }),
   liftable: true,
   field: {

@@ -22,7 +22,7 @@ export const perPaymentLimit = {
     const limit = formatAtomic(perPaymentLimit);
     return { window: "payment", limit, spent: "0", reserved: "0", remaining: limit };
   },
-  // No time makes it fit.
+  // Waiting does not help.
   advise: () => ({ extra: { nextReleaseAt: null, availableAt: null } }),
   liftable: true,
   field: { name: "perPaymentLimit", label: "Limit per payment", help: "Optional" },

@@ -1,36 +1,36 @@
-/** What a rule is. One file per rule holds everything about it; index.ts puts them in their order. */
+/** The interface of a rule. Each rule is in its own file; index.ts orders them. */
 import type { Address } from "viem";
 import type { ErrorCode } from "../../../errors.ts";
 import { formatAtomic } from "../../../core/money.ts";
 
 export interface Rule<Facts, Code extends ErrorCode = ErrorCode> {
   name: string;
-  /** The refusals it gives. Status, title and the general advice for each are in server/errors.ts. */
+  /** The error codes of its refusals. Their status, title and general advice are in server/errors.ts. */
   codes: readonly Code[];
-  /** Null: not set (no limit per payment, no maxAmount). */
+  /** Null: the rule is not set (no limit per payment, no maxAmount). */
   check(facts: Facts): Finding<Code> | null;
-  /** The largest payment it lets pass, where the amount matters; null: no limit is set. */
+  /** The largest payment it allows, if it depends on the amount; null: no limit is set. */
   most?(facts: Facts): bigint | null;
-  /** The numbers it decides by; without it those of the daily limit are reported. */
+  /** The numbers it compares; without it, those of the daily limit are reported. */
   policy?(facts: Facts): PolicyNumbers | null;
-  /** Where the general advice of the code does not fit this refusal, or numbers go with it. */
+  /** Specific advice, if the general advice of the code does not fit this refusal, or further numbers. */
   advise?(facts: Facts, moment: Moment): Advice;
-  /** The owner may let one payment pass all the same (plugins/approvals). */
+  /** The owner may approve a payment that it refuses (plugins/approvals). */
   liftable?: true;
-  /** A limit over time: in purser_limits under the rule's name, and a refusal shows when it ends. */
+  /** A rolling limit: listed in purser_limits under the rule's name, and a refusal shows when it ends. */
   rolling?: true;
-  /** Where the owner sets it; a rule of the request or of the chain has none. */
+  /** The form field where the owner sets it; rules about the request or the chain have none. */
   field?: FormField;
 }
 
 export interface Finding<Code extends ErrorCode = ErrorCode> {
-  /** Null: it lets the payment pass. */
+  /** Null: the payment is allowed. */
   refusal: Code | null;
-  /** What it saw, in a sentence for agent and owner. */
+  /** What it compared, in a sentence for agent and owner. */
   detail: string;
 }
 
-/** The numbers of a rule as on the wire. */
+/** The numbers of a rule in their wire format. */
 export interface PolicyNumbers {
   window: string;
   limit: string;
@@ -39,7 +39,7 @@ export interface PolicyNumbers {
   remaining: string;
 }
 
-/** What the database returned beside the facts, and the wallet. */
+/** The times that the database returned besides the facts, and the wallet. */
 export interface Moment {
   /** When the same amount will fit; null: never. */
   availableAt: Date | null;
@@ -54,10 +54,10 @@ export interface Advice {
   extra?: Record<string, unknown>;
 }
 
-/** A field of the owner's form, and of the body that creates or changes an agent or lists a payee. */
+/** A field of the owner's form, and of the request body that creates or changes an agent or adds a payee. */
 export interface FormField {
   name: string;
-  /** Set for one payee of the list; without it, for the agent. */
+  /** Set for a payee's entry; undefined for the agent. */
   of?: "payee";
   label: string;
   help: string;

@@ -8,11 +8,11 @@ export type TargetCode =
   | "challenge_already_used";
 
 export interface TargetFacts {
-  /** What was found wrong with the target: a listing whose terms changed, a site the agent is not let out to. */
+  /** A problem with the target: a listing whose terms changed, or a site that the agent may not fetch from. */
   refusal: ErrorCode | null;
-  /** The agent may fetch from its payees' sites only. Missing where it may fetch from anywhere. */
+  /** The agent may fetch only from its payees' sites. Missing if it may fetch from anywhere. */
   confined?: boolean;
-  /** The origin of the fetch; missing where no other fact is about it. */
+  /** The origin of the fetch; missing unless another fact concerns it. */
   site?: string;
 }
 

@@ -1,4 +1,4 @@
-/** The limits of a rolling time: what may be spent in a day, a week, 30 days, and how often in an hour. */
+/** Rolling limits: amounts per day, week and 30 days, and the number of payments per hour. */
 import { formatAtomic } from "../../../core/money.ts";
 import type { ErrorCode } from "../../../errors.ts";
 import {
@@ -10,14 +10,14 @@ import {
   type Rule,
 } from "./rule.ts";
 
-/** The settled and the outstanding part of a window, and what the two may be together. */
+/** The settled and the outstanding part of a window, and the limit of their sum. */
 export interface Used {
   limit: bigint;
   spent: bigint;
   reserved: bigint;
 }
 
-/** A lowered limit below what is spent leaves nothing, not a negative sum. */
+/** If the limit was lowered below the spent amount, nothing remains, not a negative amount. */
 export function remainingOf(limit: bigint, used: bigint): bigint {
   return limit > used ? limit - used : 0n;
 }
@@ -38,11 +38,11 @@ interface Requested {
   requested: bigint;
 }
 
-/** Amounts are USDC, or, where `counts` is set, payments. */
+/** Amounts in USDC, or numbers of payments if `counts` is set. */
 interface WindowRule<Name extends string, Code extends ErrorCode, Facts> {
   name: Name;
   code: Code;
-  /** As in `policy`, in a sentence, and what the limit is called in one. */
+  /** `window` as in `policy`; `during` and `called` name the window and the limit in sentences. */
   window: string;
   during: string;
   called: string;
@@ -52,13 +52,15 @@ interface WindowRule<Name extends string, Code extends ErrorCode, Facts> {
   field: FormField;
 }
 
-/** A rule with a sliding window: the used and the requested amount together must not exceed the limit. */
+/**
+ * Creates a rule with a rolling window: the used and the requested amount together must not exceed the limit.
+ */
 export function windowRule<Name extends string, Code extends ErrorCode, Facts extends Requested>(
   rule: WindowRule<Name, Code, Facts>,
 ) {
-  const asked = ({ requested }: Facts): bigint => (rule.counts ? 1n : requested);
+  const requestedOf = ({ requested }: Facts): bigint => (rule.counts ? 1n : requested);
   const text = (number: bigint): string => (rule.counts ? `${number}` : formatAtomic(number));
-  const words = (number: bigint): string =>
+  const withUnit = (number: bigint): string =>
     rule.counts ? `${number} ${number === 1n ? "payment" : "payments"}` : usdc(number);
   return {
     name: rule.name,
@@ -68,10 +70,10 @@ export function windowRule<Name extends string, Code extends ErrorCode, Facts ex
       if (used === null) return null;
       const { limit, spent, reserved } = used;
       return {
-        refusal: spent + reserved + asked(facts) > limit ? rule.code : null,
+        refusal: spent + reserved + requestedOf(facts) > limit ? rule.code : null,
         detail: rule.counts
-          ? `${words(spent + reserved)} of ${text(limit)} made in ${rule.during}.`
-          : `${words(asked(facts))} requested; ${words(spent + reserved)} of ${words(limit)} used in ${rule.during}.`,
+          ? `${withUnit(spent + reserved)} of ${text(limit)} made in ${rule.during}.`
+          : `${withUnit(requestedOf(facts))} requested; ${withUnit(spent + reserved)} of ${withUnit(limit)} used in ${rule.during}.`,
       };
     },
     most(facts: Facts): bigint | null {
@@ -89,8 +91,8 @@ export function windowRule<Name extends string, Code extends ErrorCode, Facts ex
         suggestion:
           availableAt !== null
             ? `Wait until ${availableAt.toISOString()}, ${rule.counts ? "" : "pay less, "}or ask the owner to raise the limit. Do not split the payment.`
-            : asked(facts) > limit
-              ? `This ${rule.counts ? "payment" : "amount"} is above the whole ${rule.called} of ${words(limit)}: ask the owner to raise it. Do not split the payment.`
+            : requestedOf(facts) > limit
+              ? `This ${rule.counts ? "payment" : "amount"} is above the whole ${rule.called} of ${withUnit(limit)}: ask the owner to raise it. Do not split the payment.`
               : "This amount is above another limit: ask the owner to raise it. Do not split the payment.",
         extra: {
           nextReleaseAt: nextReleaseAt?.toISOString() ?? null,
@@ -104,7 +106,10 @@ export function windowRule<Name extends string, Code extends ErrorCode, Facts ex
   } as const satisfies Rule<Facts, Code>;
 }
 
-/** Facts of a limit that need not be set, or is younger than a stored payment: then they are missing. */
+/**
+ * The facts of an optional limit. They are missing if the limit is not set, or did not exist yet when a stored
+ * payment was decided.
+ */
 export function usedIf(
   limit: bigint | null | undefined,
   spent: bigint | undefined,
@@ -125,7 +130,7 @@ export const dailyLimit = windowRule({
   field: { name: "dailyLimit", label: "Daily limit", help: "In any 24 hours, rolling" },
 });
 
-/** The policy that a rule without numbers of its own reports. */
+/** The policy that a rule without its own numbers reports. */
 export const dailyNumbers = (facts: DailyLimitFacts): PolicyNumbers =>
   numbersOf(facts, "24h", formatAtomic);
 

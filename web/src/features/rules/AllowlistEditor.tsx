@@ -40,7 +40,9 @@ export function AllowlistEditor({
   };
   return (
     <div className={styles.root}>
-      {value.length > 0 && (
+      {value.length === 0 ? (
+        <p className={styles.empty}>Add at least one payee, or the agent cannot pay.</p>
+      ) : (
         <ul className={styles.list} aria-label="Allowed payees">
           {value.map((entry) => (
             <PayeeRow

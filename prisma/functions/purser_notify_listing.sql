@@ -1,5 +1,5 @@
--- A listing of the owner's that turned out to ask other terms, or failed.
-CREATE FUNCTION purser_tell_listing() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+-- Notifies the owner of a listing whose endpoint failed or asked for other terms.
+CREATE FUNCTION purser_notify_listing() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM purser_notify(NEW.owner_id, 'listing.flagged', NULL, NEW.id, jsonb_build_object(
     'listingId', NEW.id, 'flag', NEW.flag, 'status', NEW.status, 'network', NEW.network,
@@ -8,6 +8,6 @@ BEGIN
   RETURN NULL;
 END;
 $$;
-CREATE TRIGGER listings_told AFTER UPDATE OF flag ON listings FOR EACH ROW
+CREATE TRIGGER listings_notify AFTER UPDATE OF flag ON listings FOR EACH ROW
   WHEN (NEW.owner_id IS NOT NULL AND NEW.flag IS NOT NULL AND OLD.flag IS DISTINCT FROM NEW.flag)
-  EXECUTE FUNCTION purser_tell_listing();
+  EXECUTE FUNCTION purser_notify_listing();

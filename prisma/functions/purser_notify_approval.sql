@@ -1,5 +1,6 @@
--- An approval that was asked for, decided, or ran out. That it was used is told by its payment.
-CREATE FUNCTION purser_tell_approval() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+-- Notifies the owner of an approval that was requested, decided or expired. That it was used is part of its payment's
+-- notification.
+CREATE FUNCTION purser_notify_approval() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM purser_notify(NEW.owner_id, 'approval.' || CASE NEW.state WHEN 'open' THEN 'requested' ELSE NEW.state END,
     NEW.agent_id, NEW.id, jsonb_strip_nulls(jsonb_build_object(
@@ -11,7 +12,7 @@ BEGIN
   RETURN NULL;
 END;
 $$;
-CREATE TRIGGER approvals_told_new AFTER INSERT ON approvals FOR EACH ROW EXECUTE FUNCTION purser_tell_approval();
-CREATE TRIGGER approvals_told AFTER UPDATE OF state ON approvals FOR EACH ROW
+CREATE TRIGGER approvals_notify_new AFTER INSERT ON approvals FOR EACH ROW EXECUTE FUNCTION purser_notify_approval();
+CREATE TRIGGER approvals_notify AFTER UPDATE OF state ON approvals FOR EACH ROW
   WHEN (OLD.state IS DISTINCT FROM NEW.state AND NEW.state IN ('granted', 'declined', 'expired'))
-  EXECUTE FUNCTION purser_tell_approval();
+  EXECUTE FUNCTION purser_notify_approval();

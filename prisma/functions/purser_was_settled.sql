@@ -1,5 +1,5 @@
--- Whether this was last told as settled, before a reorganisation took that back.
-CREATE FUNCTION purser_taken_back(s settlements) RETURNS BOOLEAN LANGUAGE sql STABLE AS $$
+-- Whether the last outcome reported for this settlement was `settled`, before a reorganisation removed it.
+CREATE FUNCTION purser_was_settled(s settlements) RETURNS BOOLEAN LANGUAGE sql STABLE AS $$
   SELECT s.corrected_at IS NOT NULL AND coalesce((
     SELECT c.kind = 'settled_to_open' FROM settlement_corrections c
      WHERE c.from_address = s.from_address AND c.chain_id = s.chain_id AND c.asset = s.asset AND c.nonce = s.nonce

@@ -1,5 +1,5 @@
--- What is said of a settlement's end to whoever waits for it.
-CREATE FUNCTION purser_settled_word(
+-- The message to processes that wait for a settlement's outcome.
+CREATE FUNCTION purser_settled_message(
   p_id TEXT, p_status TEXT, p_tx_hash TEXT, p_block_number BIGINT, p_at TIMESTAMPTZ, p_by_other BOOLEAN, p_reason TEXT,
   p_message TEXT, p_value NUMERIC
 ) RETURNS JSONB LANGUAGE sql STABLE AS $$

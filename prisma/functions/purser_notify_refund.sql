@@ -1,5 +1,5 @@
--- A merchant hears what became of a refund its wallet signed, in the transaction that makes it so.
-CREATE FUNCTION purser_tell_refund() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+-- Notifies a merchant of the outcome of a refund that its wallet signed, in the transaction of that outcome.
+CREATE FUNCTION purser_notify_refund() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM purser_notify(r.owner_id, CASE NEW.status WHEN 'settled' THEN 'refund.settled' ELSE 'refund.failed' END,
       NULL, r.id, jsonb_strip_nulls(jsonb_build_object(
@@ -12,6 +12,6 @@ BEGIN
   RETURN NULL;
 END;
 $$;
-CREATE TRIGGER refunds_told AFTER UPDATE OF status ON settlements FOR EACH ROW
+CREATE TRIGGER refunds_notify AFTER UPDATE OF status ON settlements FOR EACH ROW
   WHEN (NEW.kind = 'refund' AND OLD.status <> NEW.status AND NEW.status IN ('settled', 'failed', 'expired'))
-  EXECUTE FUNCTION purser_tell_refund();
+  EXECUTE FUNCTION purser_notify_refund();

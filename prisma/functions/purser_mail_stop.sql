@@ -1,6 +1,6 @@
--- All of an owner's agents went to its second wallet. Its e-mail address belongs to whoever confirmed it for the old
--- wallet: it hears of the move, in the same transaction, and of nothing after it. The new owner names its own.
-CREATE FUNCTION purser_mail_ends() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+-- All agents of an owner moved to the recovery wallet. The e-mail address was confirmed for the old wallet: it gets one mail
+-- about the move, in the same transaction, and nothing afterwards. The new owner adds an address of its own.
+CREATE FUNCTION purser_mail_stop() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 DECLARE
   was email_addresses%ROWTYPE;
 BEGIN
@@ -22,5 +22,5 @@ BEGIN
   RETURN NULL;
 END;
 $$;
-CREATE TRIGGER notes_mail_ends AFTER INSERT ON audit_notes FOR EACH ROW
-  WHEN (NEW.action = 'owner.moved') EXECUTE FUNCTION purser_mail_ends();
+CREATE TRIGGER notes_mail_stop AFTER INSERT ON audit_notes FOR EACH ROW
+  WHEN (NEW.action = 'owner.moved') EXECUTE FUNCTION purser_mail_stop();

@@ -1,5 +1,5 @@
--- Its reservation was released unsigned: the same key may pay by it after all.
-CREATE FUNCTION purser_permit_back(p_agent_id TEXT, p_payment_id TEXT) RETURNS VOID LANGUAGE sql AS $$
+-- The reservation was released unsigned: the same key may use the permit again.
+CREATE FUNCTION purser_restore_permit(p_agent_id TEXT, p_payment_id TEXT) RETURNS VOID LANGUAGE sql AS $$
   UPDATE approvals g SET state = CASE WHEN EXISTS (
            SELECT 1 FROM approvals l WHERE l.agent_id = g.agent_id AND l.call = g.call AND l.state IN ('open', 'granted'))
          THEN 'expired' ELSE 'granted' END, payment_id = NULL

@@ -1,7 +1,7 @@
--- The same of a week's and a month's limit as purser_tell_limit of the day's: 80 % and 100 %, once each time they are
--- crossed, and again only after the sum was below 70 %, or a window later. p_is_full: what was asked does not fit any more,
--- which reaches the limit in its last fifth.
-CREATE FUNCTION purser_tell_window_of(p_window spending_windows, p_is_full BOOLEAN) RETURNS VOID LANGUAGE plpgsql AS $$
+-- As purser_notify_limit does for the daily limit: at 80 % and 100 % of a weekly or monthly limit, once each time they are
+-- crossed, and again only after the sum was below 70 %, or a window later. p_is_full: the requested amount does not fit any
+-- more, which counts as 100 % in the last fifth of the limit.
+CREATE FUNCTION purser_notify_window_limit(p_window spending_windows, p_is_full BOOLEAN) RETURNS VOID LANGUAGE plpgsql AS $$
 DECLARE
   v_owner_id TEXT;
   v_limit NUMERIC;
@@ -17,7 +17,7 @@ BEGIN
   IF v_share = 0 AND (p_window.told = 0 OR p_window.amount * 10 >= v_limit * 7) THEN
     RETURN;
   END IF;
-  -- Judged by the row as it is now: whoever else refuses at this moment tells the same.
+  -- Checked again on the locked row: a simultaneous refusal must not notify twice.
   UPDATE spending_windows w
      SET told = v_share, told_at = CASE WHEN v_share > 0 THEN clock_timestamp() ELSE w.told_at END
    WHERE w.agent_id = p_window.agent_id AND w.payee = p_window.payee AND w.hours = p_window.hours

@@ -1,7 +1,7 @@
--- What the audit notes of keys, sessions and rules is told as well, from the same row in the same transaction.
-CREATE FUNCTION purser_tell_note() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+-- Notifies the owner of changes of keys, sessions and rules, from the same audit note in the same transaction.
+CREATE FUNCTION purser_notify_change() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 DECLARE
-  -- Of a thousand payees the audit holds each; here it is enough that they changed.
+  -- The audit contains each of a thousand payees; the notification only says that they changed.
   v_is_large CONSTANT BOOLEAN := octet_length(coalesce(NEW.before::text, '')) + octet_length(coalesce(NEW.after::text, '')) > 8000;
 BEGIN
   IF NEW.action = 'session.created' THEN
@@ -34,8 +34,8 @@ BEGIN
   RETURN NULL;
 END;
 $$;
-CREATE TRIGGER notes_told AFTER INSERT ON audit_notes FOR EACH ROW
+CREATE TRIGGER notes_notify AFTER INSERT ON audit_notes FOR EACH ROW
   WHEN (NEW.action LIKE 'key.%' OR NEW.action LIKE 'connection.%' OR NEW.action LIKE 'allowlist.%'
      OR NEW.action IN ('session.created', 'agent.created', 'agent.updated', 'agent.paused', 'agent.resumed', 'agent.archived',
                        'second.named', 'owner.moved', 'owner.received'))
-  EXECUTE FUNCTION purser_tell_note();
+  EXECUTE FUNCTION purser_notify_change();

@@ -1,17 +1,17 @@
--- A merchant hears of payments to its address: whoever signed in with the wallet that is payTo. A key's address is the
--- same on every chain, a contract's only on its own. What did not happen is told of what was asked of us as a
--- settlement: nobody waits for a transfer that nobody announced, unless it was told as settled and will never be.
--- `corrected`: it had been told otherwise before.
-CREATE FUNCTION purser_tell_settlement() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+-- Notifies a merchant of payments to its address: the owner that signed in with the wallet `payTo`. A key's address is the same
+-- on every chain, a contract's only on its own chain. Failures are reported only for settlements that were requested from the
+-- facilitator, and for transfers that were reported as settled and then removed for good.
+-- `corrected`: an earlier notification reported another outcome.
+CREATE FUNCTION purser_notify_settlement() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 DECLARE
   v_owner_id TEXT;
 BEGIN
-  IF NEW.kind = 'spend' AND NEW.status <> 'settled' AND NOT purser_taken_back(NEW) THEN
+  IF NEW.kind = 'spend' AND NEW.status <> 'settled' AND NOT purser_was_settled(NEW) THEN
     RETURN NULL;
   END IF;
   FOR v_owner_id IN
     SELECT o.id FROM owners o WHERE o.address = NEW.to_address AND o.chain_id IN (0, NEW.chain_id)
-       AND purser_listens(o.id)
+       AND purser_has_receivers(o.id)
   LOOP
     PERFORM purser_notify(v_owner_id, CASE NEW.status WHEN 'settled' THEN 'settlement.settled' ELSE 'settlement.failed' END,
       NULL, NEW.id, jsonb_strip_nulls(jsonb_build_object(
@@ -25,12 +25,12 @@ BEGIN
   RETURN NULL;
 END;
 $$;
-CREATE TRIGGER settlements_told_new AFTER INSERT ON settlements FOR EACH ROW
+CREATE TRIGGER settlements_notify_new AFTER INSERT ON settlements FOR EACH ROW
   WHEN (NEW.status = 'settled' AND NEW.kind IN ('spend', 'x402', 'facilitated'))
-  EXECUTE FUNCTION purser_tell_settlement();
-CREATE TRIGGER settlements_told AFTER UPDATE OF status ON settlements FOR EACH ROW
+  EXECUTE FUNCTION purser_notify_settlement();
+CREATE TRIGGER settlements_notify AFTER UPDATE OF status ON settlements FOR EACH ROW
   WHEN (OLD.status <> NEW.status
         AND ((NEW.status = 'settled' AND NEW.kind IN ('spend', 'x402', 'facilitated'))
           OR (NEW.status IN ('failed', 'expired') AND NEW.kind IN ('x402', 'facilitated'))
           OR (NEW.status IN ('failed', 'expired') AND NEW.kind = 'spend' AND NEW.corrected_at IS NOT NULL)))
-  EXECUTE FUNCTION purser_tell_settlement();
+  EXECUTE FUNCTION purser_notify_settlement();

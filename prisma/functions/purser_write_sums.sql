@@ -1,7 +1,7 @@
--- Sums up what is newer than the sums, as long as it fills one: for all payees (''), and for each that was paid.
--- Under the agent's row lock. A payment made later is younger than every sum: purser_reserve never gives a time
--- twice.
-CREATE FUNCTION purser_close_sums(p_agent_id TEXT) RETURNS VOID LANGUAGE plpgsql AS $$
+-- Sums up the payments that are newer than the last sum, as long as they fill one: for all payees (''), and for each payee.
+-- Under the agent's row lock. A later payment is always newer than every sum, since purser_reserve never gives two payments one
+-- time.
+CREATE FUNCTION purser_write_sums(p_agent_id TEXT) RETURNS VOID LANGUAGE plpgsql AS $$
 DECLARE
   v_size CONSTANT INTEGER := purser_sum_size();
   v_after TIMESTAMPTZ;

@@ -1,6 +1,6 @@
--- A wallet with less than a tenth of what its agent may spend in a day: told once, and again only after it held a fifth.
--- As the books read it from the chain; the row remembers, so that no agent's row is locked for it.
-CREATE FUNCTION purser_tell_balance() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+-- Notifies the owner of a wallet whose balance is less than a tenth of the daily limit: once, and again only after it held a
+-- fifth. It uses the balance that reconciliation read; the flag is on that row, so that no agent's row is locked for it.
+CREATE FUNCTION purser_notify_low_balance() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 DECLARE
   v_agent agents%ROWTYPE;
 BEGIN
@@ -20,5 +20,5 @@ BEGIN
   RETURN NULL;
 END;
 $$;
-CREATE TRIGGER balances_told AFTER INSERT OR UPDATE OF balance ON ledger_balances FOR EACH ROW
-  EXECUTE FUNCTION purser_tell_balance();
+CREATE TRIGGER balances_notify AFTER INSERT OR UPDATE OF balance ON ledger_balances FOR EACH ROW
+  EXECUTE FUNCTION purser_notify_low_balance();

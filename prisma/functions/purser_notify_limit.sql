@@ -1,6 +1,6 @@
--- 80 % and 100 % of the daily limit: once each time they are crossed, and again only after the sum was below 70 %, or a
--- day later. The condition is judged without a call: every reservation passes here.
-CREATE FUNCTION purser_tell_limit() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+-- Notifies the owner at 80 % and 100 % of the daily limit: once each time they are crossed, and again only after the sum was
+-- below 70 %, or a day later. The trigger's condition needs no function call, since every reservation passes here.
+CREATE FUNCTION purser_notify_limit() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 DECLARE
   v_share SMALLINT;
 BEGIN
@@ -18,10 +18,10 @@ BEGIN
   RETURN NEW;
 END;
 $$;
-CREATE TRIGGER agents_limit_told BEFORE UPDATE OF window_sum, daily_limit ON agents FOR EACH ROW
+CREATE TRIGGER agents_limit_notify BEFORE UPDATE OF window_sum, daily_limit ON agents FOR EACH ROW
   WHEN (NEW.daily_limit > 0 AND (
     (NEW.window_sum * 10 >= NEW.daily_limit * 8 AND (NEW.limit_told < 80
        OR (NEW.limit_told < 100 AND NEW.window_sum >= NEW.daily_limit)
        OR NEW.limit_told_at < now() - interval '24 hours'))
     OR (NEW.limit_told > 0 AND NEW.window_sum * 10 < NEW.daily_limit * 7)))
-  EXECUTE FUNCTION purser_tell_limit();
+  EXECUTE FUNCTION purser_notify_limit();

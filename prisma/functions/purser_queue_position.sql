@@ -1,8 +1,8 @@
--- Gives a new settlement its class, the lane it is bound to, and its place in the order (start-time fair queueing): at
--- once where nothing of its payer or for its payee waits, else one step after what waits. A flood of one payer, or to
--- one payee, thus spreads over the time to come, and whoever comes later goes before its rest. Reads the ends of two
--- indexes and locks nothing: two that come at the same moment may share a turn, which harms nobody.
-CREATE FUNCTION purser_settlement_turn() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+-- Sets the class of a new settlement, the lane it is bound to, and its position in the queue (start-time fair queueing): now
+-- where nothing of its payer or for its payee is queued, else one step after the last queued one. The flood of one payer, or to
+-- one payee, is thus spread over time, and others go ahead of its rest. It reads the ends of two indexes and locks nothing: two
+-- settlements that arrive at the same moment may get the same position, which is harmless.
+CREATE FUNCTION purser_queue_position() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 DECLARE
   step CONSTANT INTERVAL := interval '1 second';
   my_class CONSTANT SMALLINT := CASE NEW.kind WHEN 'withdrawal' THEN 0 WHEN 'facilitated' THEN 2 WHEN 'refund' THEN 2 ELSE 1 END;
@@ -10,7 +10,7 @@ BEGIN
   NEW.class := my_class;
   NEW.only_lane := NEW.terms->>'facilitator';
   NEW.turn := clock_timestamp();
-  -- What an agent's payment set aside for gas when it was reserved goes with it. An allowance brings its own.
+  -- Gas that an agent's payment reserved moves to its settlement. An allowance reserves its own.
   IF NEW.kind = 'allowance' THEN
     SELECT ARRAY['agents', 'owner:' || a.owner_id] INTO NEW.gas_accounts FROM agents a WHERE a.id = NEW.agent_id;
     NEW.gas_accounts := coalesce(NEW.gas_accounts, '{}');
@@ -25,9 +25,9 @@ BEGIN
   IF my_class = 0 THEN
     RETURN NEW;
   END IF;
-  -- Travels alone: a stranger who harmed a batch before, and what one account alone may send. Agents' keys are ours.
-  -- Behind its payee's only the first of each payer: who pays a flooded payee does not wait for all of one flooder's.
-  -- One statement: each by itself costs as much as what it finds.
+  -- Sent alone: a third-party payer that made a batch fail before, and a settlement that only one account may send. Agents' keys are ours.
+  -- Only the first settlement of each payer waits behind those of its payee: others do not wait for all of a flooding payer's.
+  -- One statement: each query by itself costs as much as the read.
   SELECT CASE WHEN my_class <> 2 THEN NEW.solo
               ELSE coalesce(NEW.terms ? 'facilitator', FALSE) OR EXISTS (SELECT 1 FROM lane_offenders o
                 WHERE o.chain_id = NEW.chain_id AND o.payer = NEW.from_address AND o.until > clock_timestamp()) END,
@@ -47,5 +47,5 @@ BEGIN
   RETURN NEW;
 END;
 $$;
-CREATE TRIGGER settlements_turn BEFORE INSERT ON settlements FOR EACH ROW
-  EXECUTE FUNCTION purser_settlement_turn();
+CREATE TRIGGER settlements_queue_position BEFORE INSERT ON settlements FOR EACH ROW
+  EXECUTE FUNCTION purser_queue_position();

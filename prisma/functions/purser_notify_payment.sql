@@ -1,7 +1,7 @@
--- What an agent's payment has to tell its owner: refused, settled, paid and not delivered, and what came in. A
--- reservation, and what became of it in between, is not worth telling; what was not paid was not to be delivered. What had
--- been told as paid, or as come in, and will never be, is told as `payment.failed`.
-CREATE FUNCTION purser_tell_payment() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+-- Notifies the owner of an agent's payments: refused, settled, paid but not delivered, and received. Reservations and other
+-- states in between have no notification, and only a paid request can be undelivered. A payment that was reported as settled or
+-- received, and was removed by a reorganisation for good, is reported as `payment.failed`.
+CREATE FUNCTION purser_notify_payment() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 DECLARE
   v_owner_id TEXT;
   v_limit NUMERIC;
@@ -10,7 +10,7 @@ DECLARE
   v_data JSONB;
 BEGIN
   SELECT a.owner_id INTO v_owner_id FROM agents a WHERE a.id = NEW.agent_id;
-  -- The limit of the day is reached also where what is asked does not fit any more in its last fifth.
+  -- A refusal in the last fifth of the daily limit also counts as reaching it.
   IF NEW.denial_code = 'daily_limit_exceeded' THEN
     UPDATE agents a SET limit_told = 100, limit_told_at = clock_timestamp()
      WHERE a.id = NEW.agent_id AND a.window_sum * 10 >= a.daily_limit * 8 AND a.daily_limit > 0
@@ -22,14 +22,14 @@ BEGIN
         'window', '24h'));
     END IF;
   ELSIF NEW.denial_code IN ('weekly_limit_exceeded', 'monthly_limit_exceeded') THEN
-    PERFORM purser_tell_window_of(w, TRUE) FROM spending_windows w
+    PERFORM purser_notify_window_limit(w, TRUE) FROM spending_windows w
       WHERE w.agent_id = NEW.agent_id AND w.payee = ''
         AND w.hours = CASE NEW.denial_code WHEN 'weekly_limit_exceeded' THEN 168 ELSE 720 END;
   END IF;
-  IF NOT purser_listens(v_owner_id)
+  IF NOT purser_has_receivers(v_owner_id)
      OR (NEW.status = 'voided' AND NEW.kind <> 'incoming'
          AND NOT EXISTS (SELECT 1 FROM settlements s
-                          WHERE s.chain_id = NEW.chain_id AND s.id = NEW.id AND purser_taken_back(s))) THEN
+                          WHERE s.chain_id = NEW.chain_id AND s.id = NEW.id AND purser_was_settled(s))) THEN
     RETURN NULL;
   END IF;
   v_data := jsonb_strip_nulls(jsonb_build_object(
@@ -56,12 +56,12 @@ BEGIN
   RETURN NULL;
 END;
 $$;
-CREATE TRIGGER payments_told_new AFTER INSERT ON payments FOR EACH ROW
-  WHEN (NEW.status IN ('blocked', 'settled')) EXECUTE FUNCTION purser_tell_payment();
-CREATE TRIGGER payments_told AFTER UPDATE OF status, delivered ON payments FOR EACH ROW
+CREATE TRIGGER payments_notify_new AFTER INSERT ON payments FOR EACH ROW
+  WHEN (NEW.status IN ('blocked', 'settled')) EXECUTE FUNCTION purser_notify_payment();
+CREATE TRIGGER payments_notify AFTER UPDATE OF status, delivered ON payments FOR EACH ROW
   WHEN (NEW.status = 'settled'
         AND (OLD.status <> 'settled' OR (NEW.delivered IS FALSE AND OLD.delivered IS DISTINCT FROM FALSE)))
-  EXECUTE FUNCTION purser_tell_payment();
-CREATE TRIGGER payments_told_back AFTER UPDATE OF status ON payments FOR EACH ROW
+  EXECUTE FUNCTION purser_notify_payment();
+CREATE TRIGGER payments_notify_reverted AFTER UPDATE OF status ON payments FOR EACH ROW
   WHEN (NEW.status = 'voided' AND (OLD.status = 'settled' OR (OLD.status <> 'voided' AND NEW.kind <> 'incoming')))
-  EXECUTE FUNCTION purser_tell_payment();
+  EXECUTE FUNCTION purser_notify_payment();

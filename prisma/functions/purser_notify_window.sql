@@ -1,0 +1,11 @@
+-- Notifies the owner when a weekly or monthly limit is nearly used, and when it is used.
+CREATE FUNCTION purser_notify_window() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM purser_notify_window_limit(NEW, FALSE);
+  RETURN NULL;
+END;
+$$;
+CREATE TRIGGER windows_notify_new AFTER INSERT ON spending_windows FOR EACH ROW
+  WHEN (NEW.payee = '' AND NEW.hours IN (168, 720)) EXECUTE FUNCTION purser_notify_window();
+CREATE TRIGGER windows_notify AFTER UPDATE OF amount ON spending_windows FOR EACH ROW
+  WHEN (NEW.payee = '' AND NEW.hours IN (168, 720)) EXECUTE FUNCTION purser_notify_window();

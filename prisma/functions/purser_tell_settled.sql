@@ -1,5 +1,0 @@
--- The word to whoever waits for this settlement, in any process.
-CREATE FUNCTION purser_tell_settled(done settlements) RETURNS VOID LANGUAGE sql AS $$
-  SELECT pg_notify('purser_settled', purser_settled_word(done.id, done.status, done.tx_hash, done.block_number, done.settled_at,
-    done.by_other, done.error_reason, done.error_message, done.value)::text);
-$$;
