@@ -324,8 +324,7 @@ var Authority = class {
     const order = open && "order" in open ? open.order : void 0;
     const isOpen = order !== void 0 && order.agent === agentId;
     if (needed !== void 0) {
-      if (!isOpen || open?.kind !== needed)
-        return `is ${action} without a signed order`;
+      if (!isOpen || open?.kind !== needed) return `is ${action} without a signed order`;
       return this.#permittedFault(body, open);
     }
     if (/^(agent\.updated$|allowlist\.)/.test(action)) {
