@@ -1,4 +1,4 @@
-/** Builds the whole service from a resolved configuration. `main.ts` listens; tests inject. */
+/** Builds the whole service from a resolved configuration. `main.ts` listens; tests inject requests. */
 import type { TypeBoxTypeProvider } from "@fastify/type-provider-typebox";
 import Fastify, { LogController, type FastifyInstance } from "fastify";
 import type { Config } from "./config.ts";
@@ -49,7 +49,7 @@ import docs from "./plugins/docs/index.ts";
 import faucet from "./plugins/faucet/index.ts";
 import { sendProblem, toApiError } from "./plugins/http/errors.ts";
 import { answerBrokenRequest } from "./plugins/http/sockets.ts";
-import { standingHeadersOf } from "./plugins/http/standing-headers.ts";
+import { fixedHeadersOf } from "./plugins/http/fixed-headers.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
@@ -57,7 +57,7 @@ declare module "fastify" {
   }
 }
 
-/** What the modules stand on. */
+/** The parts that all modules need. */
 const INFRASTRUCTURE = [
   metrics,
   tracing,
@@ -74,7 +74,7 @@ const INFRASTRUCTURE = [
   vitals,
 ];
 
-/** In this order: a module imports only those before it. */
+/** Order matters: a module imports only those before it. */
 const MODULES = [
   http,
   auth,
@@ -110,15 +110,15 @@ const MODULES = [
 const BODY_LIMIT_BYTES = 256 * 1024;
 const MAX_HEADER_BYTES = 16 * 1024;
 const HEADERS_TIMEOUT_MS = 10_000;
-/** Above the usual 60 s of a load balancer, so that it never writes into a connection we just closed. */
+/** Above the usual 60 s of a load balancer, so that it never writes to a connection that we have just closed. */
 const KEEP_ALIVE_MS = 65_000;
 const MAX_REQUESTS_PER_SOCKET = 100_000;
 const PLUGIN_TIMEOUT_MS = 60_000;
 
 export interface BuildOptions {
-  /** Where log lines go instead of stdout (tests read them). */
+  /** Where log lines are written instead of stdout (for tests). */
   logDestination?: LogDestination;
-  /** Hooks before everything else: the tests hold every answer to its documented schema. */
+  /** Adds hooks before everything else: the tests check every response against its documented schema. */
   observe?: (app: FastifyInstance) => void;
   /** Compiles every route's schemas before the first request. */
   eager?: boolean;
@@ -131,7 +131,7 @@ export async function buildApp(
   const app = Fastify({
     logger: loggerOptions(config, options.logDestination),
     bodyLimit: BODY_LIMIT_BYTES,
-    // A request arrives in time, or its connection is cut: plugins/http/sockets.ts.
+    // A request that does not arrive in time loses its connection: plugins/http/sockets.ts.
     requestTimeout: config.requestTimeoutMs,
     keepAliveTimeout: KEEP_ALIVE_MS,
     maxRequestsPerSocket: MAX_REQUESTS_PER_SOCKET,
@@ -139,11 +139,11 @@ export async function buildApp(
       headersTimeout: Math.min(config.requestTimeoutMs, HEADERS_TIMEOUT_MS),
       connectionsCheckingInterval: Math.min(1_000, config.requestTimeoutMs / 4),
       maxHeaderSize: MAX_HEADER_BYTES,
-      // Refused with a body of ours instead: plugins/http/own-host.ts.
+      // A missing host header is refused with a response of ours: plugins/http/own-host.ts.
       requireHostHeader: false,
     },
     clientErrorHandler: answerBrokenRequest,
-    // Loading everything on a busy machine, or asking an RPC that hangs, may take longer than the 10 s default.
+    // Loading everything on a busy machine, or an RPC that hangs, may take longer than the default of 10 s.
     pluginTimeout: PLUGIN_TIMEOUT_MS,
     trustProxy: config.trustProxy,
     // One line per request, when it is answered: plugins/http/index.ts.
@@ -154,11 +154,11 @@ export async function buildApp(
     // API calls never redirect: a redirect would lose the Authorization header.
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: 200 },
     forceCloseConnections: "idle",
-    // What still comes while we stop is answered, and its connection closed: what we stand on goes last.
+    // Requests that arrive while we stop are answered and their connections closed; the infrastructure is closed last.
     return503OnClosing: false,
-    // A URL that cannot be decoded reaches no route and no hook: it is answered like any other refusal.
+    // A URL that cannot be decoded reaches no route and no hook; it gets the usual error response.
     frameworkErrors: (error, request, reply) => {
-      sendProblem(request, reply.headers(standingHeadersOf(config).open), toApiError(error));
+      sendProblem(request, reply.headers(fixedHeadersOf(config).open), toApiError(error));
     },
     schemaController: { compilersFactory: schemaCompilers({ eager: options.eager === true }) },
     ajv: {
@@ -170,7 +170,7 @@ export async function buildApp(
       },
     },
   }).withTypeProvider<TypeBoxTypeProvider>();
-  // JSON in, JSON out; Fastify would take plain text as well.
+  // JSON only; Fastify would accept plain text as well.
   app.removeContentTypeParser("text/plain");
   app.decorate("config", config);
   options.observe?.(app);
@@ -179,7 +179,7 @@ export async function buildApp(
     for (const module of MODULES) await app.register(module);
     await app.ready();
   } catch (error) {
-    // Whatever was opened before the failure (pools, timers) is closed before the boot stops.
+    // Pools and timers opened before the failure are closed before the start ends.
     await app.close().catch(() => undefined);
     throw error;
   }

@@ -1,5 +1,5 @@
-// Compiles the server once, into server/dist: a start then loads one file instead of compiling some hundreds.
-// Plain JavaScript: `npm start` runs it on a fresh clone, the container's build runs it once.
+// Compiles the server into server/dist, so that a start loads one file instead of compiling hundreds. Plain JavaScript:
+// `npm start` runs it on a fresh clone, and the container's build runs it once.
 import { execFileSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { copyFile, mkdir, readFile, rename, rm, writeFile } from "node:fs/promises";
@@ -9,11 +9,17 @@ import * as esbuild from "esbuild";
 
 const ROOT = dirname(dirname(fileURLToPath(import.meta.url)));
 const DIST = join(ROOT, "server", "dist");
-/** Beside it, and put in its place when it is whole: what runs from there may load something of it at any time. */
+/**
+ * Built in a temporary folder that replaces the old one when complete: a running server may load files from there at
+ * any time.
+ */
 const OUT = `${DIST}-${process.pid}.new`;
 const OLD = `${DIST}-${process.pid}.old`;
 
-/** They have files of their own beside their code: native modules, pages, worker threads, the embedded world. */
+/**
+ * These packages load files next to their code (native modules, pages, worker threads, local services), so they are not
+ * bundled.
+ */
 const FILES_OF_THEIR_OWN = [
   "secp256k1",
   "pg-native",
@@ -23,12 +29,12 @@ const FILES_OF_THEIR_OWN = [
   "@foundry-rs/*",
 ];
 
-// The server is one script, run by compiled.mjs, and told where it was compiled into.
+// The server is one script, which compiled.mjs runs; it is given the path of the output.
 const SERVER = `(function (exports, require, module, __filename, __dirname) {
 const compiledInto = require("node:url").pathToFileURL(__filename).href;
 const checkout = new URL("../../", compiledInto);
 `;
-// The tools are modules. Code from packages asks for `require` or its own folder there too.
+// The tools are ES modules. Code from CommonJS packages needs `require` and its own folder there too.
 const TOOL = `
 import { createRequire as requireMaker } from "node:module";
 import { dirname as folderOf } from "node:path";
@@ -39,11 +45,13 @@ const __dirname = folderOf(__filename);
 const checkout = new URL("../../", import.meta.url);
 `;
 
-/** A map of nothing: where an error is in a package is told by the package's name in the function; the map stays small. */
+/**
+ * An empty source map for packages, which keeps the map small: the function names show which package an error is in.
+ */
 const NO_MAP = `\n//# sourceMappingURL=data:application/json;base64,${Buffer.from('{"version":3,"sources":["package"],"mappings":"AAAA"}').toString("base64")}`;
 
 /**
- * The operator's tools, as package.json runs them from their sources: where there is no tsx, `node server/dist/keys-rotate.js`.
+ * The operator's tools: the scripts that package.json runs from sources. Without tsx they are `node server/dist/keys-rotate.js`.
  * @returns {Promise<Record<string, string>>}
  */
 async function tools() {
@@ -60,21 +68,21 @@ async function tools() {
 const places = {
   name: "places",
   setup(build) {
-    // A file of ours finds its neighbours from where it stands in the checkout, compiled or not. Only when it asks
-    // whether it is what was started, what it was compiled into counts.
+    // Our files find neighbouring files relative to their place in the checkout, compiled or not. Only for the check
+    // whether a file is the main program, the path of the output counts.
     build.onLoad({ filter: /\.ts$/ }, async ({ path }) => {
       if (path.includes("node_modules")) return undefined;
       const own = `new URL(${JSON.stringify(relative(ROOT, path))}, checkout).href`;
       const text = await readFile(path, "utf8");
       return { loader: "ts", contents: text.replaceAll(/import\.meta\.url(?! ===)/g, own) };
     });
-    // As bytes in a file, not as text that stays in memory, twice.
+    // As bytes in a file, and not as text that would stay in memory twice.
     build.onLoad({ filter: /\.wasm-base64\.m?js$/ }, async ({ path }) => {
       const { wasm } = await import(pathToFileURL(path).href);
       const name = basename(path).replace(/\.wasm-base64\.m?js$/, ".wasm");
       await mkdir(OUT, { recursive: true });
       await writeFile(join(OUT, name), Buffer.from(wasm, "base64"));
-      // `Buffer.from(wasm, "base64")` asks for text, and takes bytes as they are.
+      // `Buffer.from(wasm, "base64")` expects text, but accepts bytes unchanged.
       const contents = `import { readFileSync } from "node:fs";
         import { join } from "node:path";
         export const wasm = readFileSync(join(__dirname, "${name}"));`;
@@ -83,22 +91,22 @@ const places = {
     build.onLoad({ filter: /node_modules.*\.[cm]?js$/ }, async ({ path }) => {
       const text = await readFile(path, "utf8");
       const isPatched = /@prisma\/client\/runtime\/client\.m?js$/.test(path);
-      return { loader: "js", contents: (isPatched ? unfoldedWhenAsked(text) : text) + NO_MAP };
+      return { loader: "js", contents: (isPatched ? unfoldLazily(text) : text) + NO_MAP };
     });
   },
 };
 
-/** `let i=this.#i(),o={};for(...){...}r.push({edges:o})` */
+/** Matches `let i=this.#i(),o={};for(...){...}r.push({edges:o})` */
 const UNFOLDS =
   /(let \w+=this\.#\w+\(\),(\w+)=\{\};for\([^)]*\)\{[^{}]*\{[^{}]*\}[^{}]*\})(\w+)\.push\(\{edges:\2\}\)/g;
 const POSITION = /getUint8\((this\.#\w+)\+\+\)/;
 
 /**
- * Prisma unfolds what may be a parameter in every possible query at its start: 14 MB of objects, of which a process
- * ever asks for a few. Here each is unfolded when it is asked for, by the same code from the same bytes.
+ * At its start Prisma expands the parameters of every possible query: 14 MB of objects, of which a process uses a
+ * few. With this change each is expanded on first use, by the same code from the same bytes.
  * @param {string} text
  */
-function unfoldedWhenAsked(text) {
+function unfoldLazily(text) {
   const [, position] = POSITION.exec(text) ?? [];
   const parts = [...text.matchAll(UNFOLDS)];
   if (position === undefined || parts.length !== 2)
@@ -124,7 +132,7 @@ const COMMON = {
   logLevel: "error",
   external: FILES_OF_THEIR_OWN,
   plugins: [places],
-  // The text of what runs stays in memory. Names stay: errors and profiles are told by them.
+  // The text of the program stays in memory, so it is minified. Names are kept for errors and profiles.
   minifyWhitespace: true,
   minifySyntax: true,
   lineLimit: 200,
@@ -147,16 +155,16 @@ async function compile() {
       contents: `export { main } from "./main.ts"; export { rehearse } from "./rehearse.ts";`,
       resolveDir: join(ROOT, "server"),
     },
-    // Its content is in its name, and so in the name of what V8 makes of it: V8 itself looks at the length alone.
+    // The name contains a hash of the content, because V8 validates its code cache by the length of the source alone.
     entryNames: "server-[hash]",
     outExtension: { ".js": ".cjs" },
     format: "cjs",
     define: {
       "import.meta.url": "compiledInto",
-      // As newer versions of Node have it: where it is missing, pg makes a Response to learn where it runs (35 ms).
+      // Newer versions of Node define it. Without it, pg creates a Response to detect its runtime (35 ms).
       navigator: JSON.stringify({ userAgent: "Node.js" }),
     },
-    // What V8 kept forgets how a script imports: `require` does, for what is Node's own.
+    // A script from V8's code cache cannot use import(), so Node's own modules are loaded with `require`.
     supported: { "dynamic-import": false },
     banner: { js: SERVER },
     footer: { js: "})" },

@@ -1,5 +1,5 @@
-// Becomes server/dist/main.js: loads the compiled server with what V8 made of it when it was built, so that a start
-// compiles nothing. Where that is of another Node or other flags, V8 refuses it and compiles, as ever.
+// Becomes server/dist/main.js: loads the compiled server with V8's code cache from the build, so that a start compiles
+// nothing. If the cache belongs to another version of Node or other flags, V8 ignores it and compiles as usual.
 import * as fs from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
@@ -14,29 +14,29 @@ const FILE = join(
 );
 const MADE = `${FILE}.v8`;
 
-/** The first answers are out by then, and there is hardly any traffic yet that would wait. */
+/** By then the first requests are answered, and there is hardly any traffic yet. */
 const GIVES_BACK_AFTER_MS = 1_000;
 const GROWS_AFTER_MS = 5_000;
 const LOOK_EVERY_MS = 30_000;
-/** Of the time, working: a collection takes some 40 ms. */
+/** The highest share of busy time at which the process counts as quiet: a collection takes about 40 ms. */
 const QUIET = 0.1;
 const WORTH_BYTES = 20 * 1024 * 1024;
-// What a start makes lives for ever, and would let the space for what is new grow to 32 MB, for nothing. It grows
-// when there is traffic. (Before the script is loaded: what V8 made belongs to these flags.)
+// Objects from the start live forever, and would let the young generation grow to 32 MB for nothing. It may grow when
+// there is traffic. (Set before the script is loaded, because V8's code cache depends on the flags.)
 v8.setFlagsFromString("--semi-space-growth-factor=1");
-// The heap was made with or without one (`npm start`, the image); what V8 made is of the flags as they are now.
+// The heap was created with or without this flag (`npm start`, the image); the code cache depends on the current flags.
 v8.setFlagsFromString("--memory-reducer");
 
 /**
- * The bytes of a file, in memory that can be given back at once, and to the system: glibc, from the first time that
- * some megabytes are freed, keeps twice as many for each of its arenas, for as long as the process lives (80 MB).
+ * The bytes of a file, in memory that can be returned to the system at once. After glibc first frees some megabytes
+ * it keeps twice as many for each of its arenas, for as long as the process lives (80 MB).
  * @param {string} path
  */
-function lent(path) {
+function readReleasable(path) {
   const file = fs.openSync(path, "r");
   try {
     const { size } = fs.fstatSync(file);
-    // Node has had buffers that shrink since 20; TypeScript's library for our target does not know them.
+    // Node has had resizable buffers since version 20; TypeScript's library for our target does not have them.
     const memory = new /** @type {any} */ (ArrayBuffer)(size, { maxByteLength: size });
     const bytes = Buffer.from(memory);
     for (let at = 0, read = 1; at < size && read > 0; at += read)
@@ -48,11 +48,11 @@ function lent(path) {
 }
 
 function load() {
-  // It holds nothing but ASCII (build.mjs): a byte in memory for each letter.
-  const text = lent(FILE);
+  // The file contains only ASCII (build.mjs), so one byte per character is enough.
+  const text = readReleasable(FILE);
   const source = text.bytes.toString("latin1");
   text.giveBack();
-  const made = fs.existsSync(MADE) ? lent(MADE) : undefined;
+  const made = fs.existsSync(MADE) ? readReleasable(MADE) : undefined;
   const script = new vm.Script(source, {
     filename: FILE,
     ...(made && { cachedData: made.bytes }),
@@ -74,7 +74,7 @@ export async function main() {
   giveBackWhenQuiet();
 }
 
-/** What only the start needed is a quarter of the heap. Left alone, V8 looks for it when there is traffic. */
+/** Garbage of the start is a quarter of the heap. Otherwise V8 would collect it only under traffic. */
 function giveBack() {
   v8.setFlagsFromString("--expose-gc");
   vm.runInNewContext("gc")();
@@ -82,8 +82,8 @@ function giveBack() {
 }
 
 /**
- * After traffic, in place of V8's memory reducer: that one ends, with what nothing of is alive just then, the code compiled
- * for it, a quarter of all that a burst uses. `npm start` and the image go without it.
+ * Replaces V8's memory reducer after traffic: the reducer also drops the compiled code of everything that is idle at
+ * the moment, which is a quarter of all that a burst uses. `npm start` and the image disable it.
  */
 function giveBackWhenQuiet() {
   const used = () => v8.getHeapStatistics().used_heap_size;
@@ -99,11 +99,11 @@ function giveBackWhenQuiet() {
   }, LOOK_EVERY_MS).unref();
 }
 
-/** Whether V8 took what was made at the build; undefined where there is nothing. */
+/** Whether V8 accepted the code cache of the build; undefined if there is none. */
 export const isTaken =
   script.cachedDataRejected === undefined ? undefined : !script.cachedDataRejected;
 
-/** At the build, in a process of its own: runs what a start runs, and keeps what V8 made of it. */
+/** Part of the build, in its own process: runs what a start runs, and saves V8's code cache. */
 export async function keep() {
   await exported.rehearse?.();
   fs.writeFileSync(`${MADE}.new`, script.createCachedData());

@@ -1,6 +1,6 @@
 /**
- * The one reader of the environment. `loadConfig` validates everything at once and throws one
- * `ConfigError` that lists every problem, so that an operator fixes them in one go.
+ * The one reader of the environment. `loadConfig` validates everything at once and throws one `ConfigError` that lists
+ * every problem, so that an operator can fix them together.
  */
 import { Type, type Static } from "typebox";
 import { Value } from "typebox/value";
@@ -27,7 +27,7 @@ import { TIMINGS, type Timings } from "./core/timings.ts";
 import { readTracing, type TracingSettings } from "./core/tracing-settings.ts";
 import { readWorkers, usualWorkers, type WorkerSettings } from "./core/worker-settings.ts";
 
-/** A day at least: what answers a repeat today must not be gone. */
+/** At least one day: answers for repeated requests must not be deleted on the same day. */
 const DAYS = "^[1-9][0-9]{0,4}$";
 export { LOCAL_CHAIN_ID, type NetworkConfig };
 
@@ -81,7 +81,7 @@ const EnvSchema = Type.Object({
 });
 type Env = Static<typeof EnvSchema>;
 
-/** How long what grows is kept (infra/retention.ts). */
+/** How long growing tables are kept (infra/retention.ts). */
 export interface Retention {
   blockedDays: number;
   bytesDays: number;
@@ -90,42 +90,42 @@ export interface Retention {
 }
 
 export interface Config extends DatabaseSettings, FacilitatorAccess, KeySettings, WorkerSettings {
-  /** Local is a toy on one machine: play money, generated keys. Nothing else decides what may exist. */
+  /** Local mode is for one machine: play money and generated keys. Nothing else decides whether those exist. */
   mode: Mode;
   host: string;
   port: number;
-  /** The `{base_url}` clients see, without a trailing slash. */
+  /** The `{base_url}` of clients, without a trailing slash. */
   publicUrl: string;
   dataDir: string;
   networks: [NetworkConfig, ...NetworkConfig[]];
-  /** Without it nothing is sent by e-mail. */
+  /** Undefined: no e-mail is sent. */
   mail: MailSettings | undefined;
   fetchPrivateOrigins: string[];
-  /** How much of a target's answer x402-fetch passes on. */
+  /** How much of a target's response x402-fetch passes on. */
   fetchMaxBytes: number;
   demoPayTo: `0x${string}` | undefined;
   logLevel: string;
   trustProxy: Trust;
   metricsToken: string | undefined;
   rateLimits: RateLimits;
-  /** For a request to arrive whole, and for an answer to be taken. */
+  /** The time limit for a request to arrive completely, and for a response to be read. */
   requestTimeoutMs: number;
   connectionsPerAddress: number;
-  /** How long a settle or spend waits for finality before it answers "pending". */
+  /** How long a settle or spend waits for finality before it returns "pending". */
   settleWaitMs: number;
-  /** The dust floor: what moves less is not worth the gas. Withdrawals are exempt. */
+  /** The dust floor: smaller payments are not worth the gas. Withdrawals are exempt. */
   minPaymentAtomic: bigint;
-  /** Cancellations that one payee may force on one owner in a day. */
+  /** How many cancellations one payee may cause for one owner in a day. */
   forcedCancelsPerDay: bigint;
   gasCapPerItem: bigint;
   retention: Retention;
   /** Factories, in lower case, that may deploy a payer's smart wallet at our gas (ERC-6492). */
   erc6492Factories: string[];
   tracing: TracingSettings | undefined;
-  /** Who is at work, for the record of what operators do. */
+  /** The person at work, for the audit of operators' changes. */
   operator: string | undefined;
   timings: Timings;
-  /** Present only in the local world: the helpers that must not exist in production. */
+  /** Only in local mode: helpers that must not exist in production. */
   local: LocalFacts | undefined;
 }
 
@@ -145,7 +145,7 @@ export class ConfigError extends Error {
   }
 }
 
-/** What the environment needs from the local world; the rest is production shape. */
+/** Which local services must be started, because the environment does not configure them. */
 export function missingServices(config: Config): { postgres: boolean; chain: boolean } {
   return {
     postgres: config.databaseUrl === undefined,
@@ -197,7 +197,7 @@ export function loadConfig(
   }
   return {
     mode,
-    // One listening socket, as it is counted: Fastify would open a second one for the name's other address.
+    // Fastify would open a second socket for the other address of `localhost`, but connections are counted per socket.
     host: env.HOST === "localhost" ? "127.0.0.1" : env.HOST,
     port,
     publicUrl,
@@ -238,7 +238,7 @@ export function loadConfig(
 const WHY_PRODUCTION =
   "PURSER_MODE is not set, so the mode is production: local is the default only if everything is embedded and HOST is this machine";
 
-/** Local needs everything embedded on this machine; production needs everything else, and refuses what is embedded. */
+/** Local mode may use embedded services; production must configure all external ones, and refuses embedded ones. */
 function readMode(env: Env, networks: NetworkConfig[], problems: string[]): Mode {
   const outside = [
     ...(env.DATABASE_URL === undefined ? [] : ["DATABASE_URL"]),
@@ -268,7 +268,7 @@ function readMode(env: Env, networks: NetworkConfig[], problems: string[]): Mode
   return mode;
 }
 
-/** What clients see: https, unless it is this machine itself. */
+/** The clients' URL: https, unless it is this machine itself. */
 function readPublicUrl(env: Env, mode: Mode, problems: string[]): string {
   const port = Number(env.PORT) <= 65_535 ? env.PORT : "3000";
   if (mode === "production" && env.PUBLIC_URL === undefined && !isLoopbackHost(env.HOST))
@@ -284,12 +284,12 @@ function readEnv(environment: Record<string, string | undefined>, problems: stri
   const picked: Record<string, string> = {};
   for (const key of Object.keys(EnvSchema.properties)) {
     const value = environment[key];
-    // An empty value means "not set": compose files and shells leave such behind.
+    // An empty value means "not set": compose files and shells leave such values.
     if (value !== undefined && value !== "") picked[key] = value;
   }
   const env = Value.Default(EnvSchema, picked) as Env;
   const wrong = new Set(Value.Errors(EnvSchema, env).map((error) => error.instancePath.slice(1)));
-  // A secret's value is never echoed; the key and the form are enough.
+  // The value of a secret is never repeated; the key and the form are sufficient.
   for (const key of wrong) problems.push(`${key} must be ${formOf(key) ?? "valid"}`);
   return env;
 }

@@ -1,15 +1,15 @@
 import { MAX_JSON_DEPTH } from "./core/foreign-text.ts";
 
 /**
- * The one table of error codes: status, title and what the caller should know.
- * `GET /openapi.json` lists it, the error handler renders it, the docs print it.
+ * The table of error codes: status, title and help. `GET /openapi.json` lists it, the error handler uses it, and the
+ * docs are generated from it.
  */
 export interface ErrorDefinition {
   readonly status: number;
   readonly title: string;
-  /** What it means and what to do, for the error catalogue. */
+  /** The meaning and what to do, for the error catalogue. */
   readonly help: string;
-  /** The same request may succeed later without a change. */
+  /** Whether the same request may succeed later without a change. */
   readonly retryable: boolean;
 }
 
@@ -390,7 +390,7 @@ export const ERRORS = {
 export type ErrorCode = keyof typeof ERRORS;
 
 export interface ApiErrorOptions {
-  /** The sentence for a person; defaults to the title. */
+  /** The sentence for people; defaults to the title. */
   detail?: string;
   /** Extra members of the problem object (policy, availableAt, txHash, ...). */
   extra?: Record<string, unknown>;
@@ -398,7 +398,7 @@ export interface ApiErrorOptions {
   cause?: unknown;
 }
 
-/** An outcome the caller must hear about. Thrown by routes and plugins, rendered by the error handler. */
+/** An error for the caller. Thrown by routes and plugins, turned into a response by the error handler. */
 export class ApiError extends Error {
   readonly code: ErrorCode;
   readonly status: number;

@@ -1,6 +1,6 @@
-// `node server/image.mjs FOLDER`: puts what the container runs into an empty folder, and nothing else: the compiled server
-// and tools, the web app, tables and functions, and of the packages only those that are not compiled in. After
-// `npm ci`, `node server/build.mjs` and the web app's build. Plain JavaScript without dependencies.
+// `node server/image.mjs FOLDER`: copies the contents of the container image into an empty folder: the compiled server
+// and tools, the web app, tables and functions, and only those packages that are not bundled. Run it after `npm ci`,
+// `node server/build.mjs` and the web app's build. Plain JavaScript without dependencies.
 import { cpSync, existsSync, mkdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join, relative } from "node:path";
@@ -24,14 +24,14 @@ const FILES = [
   "docs/.vitepress/dist",
   "packages/paywall/src/assets",
 ];
-/** What build.mjs leaves out because it has files of its own, as far as it is no part of the embedded world. */
+/** Packages that build.mjs does not bundle because they have their own files, without those of local mode. */
 const PACKAGES = ["secp256k1", "pino"];
 const FONTS = ["geist", "geist-mono"];
-/** Of no use where it runs: types, maps, what native code was compiled from. */
+/** Not needed at run time: types, maps, sources of native code. */
 const LEFT_OUT =
   /\.(?:d\.[cm]?ts|map|md|markdown|o|mk|cc|gyp)$|^\/(?:\.github|tests?|benchmarks?|docs|examples)(?:\/|$)|^\/src\/secp256k1/;
 
-/** Where Node finds a package from a folder. @param {string} name @param {string} from @returns {string} */
+/** The folder of a package, found like Node does. @param {string} name @param {string} from @returns {string} */
 function folderOf(name, from) {
   for (let folder = from; ; folder = dirname(folder)) {
     const found = join(folder, "node_modules", name);
@@ -40,7 +40,7 @@ function folderOf(name, from) {
   }
 }
 
-/** With all that they stand on. @param {string} name @param {string} from @param {Set<string>} found */
+/** Collects a package and its dependencies. @param {string} name @param {string} from @param {Set<string>} found */
 function collect(name, from, found) {
   const folder = folderOf(name, from);
   if (found.has(folder)) return;
@@ -65,7 +65,7 @@ for (const folder of packages)
     },
   });
 
-// The paywall's page has its own letters; beside its other files they are found first.
+// The fonts of the paywall's page; next to its other files they are found first.
 const { resolve } = createRequire(join(ROOT, "package.json"));
 for (const font of FONTS)
   cpSync(

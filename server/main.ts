@@ -1,4 +1,4 @@
-/** The running server: configuration, local world where needed, the app, the port; and back down again. */
+/** Starts and stops the server: configuration, local mode if needed, the app, and the port. */
 import cluster from "node:cluster";
 import { setTimeout as delay } from "node:timers/promises";
 import { pathToFileURL } from "node:url";
@@ -9,7 +9,7 @@ import { MigrationError } from "./infra/db/migration-error.ts";
 import { checkDatabase, UnfitDatabase } from "./infra/db/settings.ts";
 import { ConfigError, loadConfig, type Config } from "./config.ts";
 import { sendToPrimary, type ToChild } from "./infra/worker-messages.ts";
-import { FIRST_ANSWERS_MS } from "./infra/first-answers.ts";
+import { STARTUP_QUIET_MS } from "./infra/after-startup.ts";
 import { hideConfigured, loggerOptions } from "./infra/telemetry.ts";
 import { assertPortFree } from "./local/free-port.ts";
 import { StartError } from "./local/start-error.ts";
@@ -17,22 +17,25 @@ import { withFacts, withLocalWorld, type LocalWorld, type WorldFacts } from "./l
 import type { Primary } from "./primary.ts";
 
 const SHUTDOWN_LIMIT_MS = 30_000;
-/** Accepting processes, then the one that has the lanes; and so long what they ran on. */
+/**
+ * Time limits of a shutdown with several processes (accepting ones first, then the one with the lanes), and of the
+ * local services after them.
+ */
 const SHUTDOWN_OF_ALL_MS = 38_000;
 const SHUTDOWN_OF_WORLD_MS = 1_000;
 const LEAVING_MS = 4_000;
 const FAREWELL_MS = 50;
-/** One Ctrl-C arrives twice under npm: from the terminal, and passed on by npm a moment later. */
+/** Under npm one Ctrl-C arrives twice: from the terminal, and passed on by npm a moment later. */
 const SAME_SIGNAL_MS = 1_000;
 
 interface Running {
-  /** Takes secrets out of what is said of a failure. */
+  /** Removes secrets from reported failures. */
   hide?: (text: string) => string;
   app?: FastifyInstance;
-  /** Here is nothing but the start and the end of other processes. */
+  /** Set in the primary process, which only starts and stops other processes. */
   primary?: Primary;
   world?: LocalWorld | undefined;
-  /** Whoever balances is told before this process stops. */
+  /** Load balancers are notified (by readiness) before this process stops. */
   isAnnounced?: boolean;
 }
 
@@ -46,9 +49,9 @@ export async function main(): Promise<void> {
     await shutDown(running);
     const { hide = (text: string) => text } = running;
     const reason = hide(describe(error));
-    if (isOneOfMany) sendToPrimary({ say: "failed", reason });
+    if (isOneOfMany) sendToPrimary({ type: "failed", reason });
     else console.error(`Purser could not start: ${reason}`);
-    // What was said last is on its way.
+    // The last message to the primary is still being sent.
     await delay(isOneOfMany ? FAREWELL_MS : 0);
     process.exit(1);
   }
@@ -57,7 +60,7 @@ export async function main(): Promise<void> {
 async function start(running: Running, stopper: { requested: boolean }): Promise<void> {
   const loaded = loadConfig(process.env);
   if (loaded.workers > 1) return startMany(running, stopper, loaded);
-  // The most of the code is loaded while the local world's processes start. Whether it could be is heard below.
+  // Most of the code is loaded while the local services start. A failure to load is handled by the await below.
   const loading = import("./app.ts");
   loading.catch(() => undefined);
   running.hide = hideConfigured(loaded);
@@ -75,7 +78,7 @@ async function start(running: Running, stopper: { requested: boolean }): Promise
   void noteChanges(running.app, config);
 }
 
-/** This process only starts the others, and the local world once for all of them. */
+/** The primary process: only starts the others, and the local services once for all of them. */
 async function startMany(
   running: Running,
   stopper: { requested: boolean },
@@ -90,7 +93,7 @@ async function startMany(
   const { Primary } = await import("./primary.ts");
   running.primary = new Primary({
     workers: config.workers,
-    // As JSON goes to them: facts, and no ways to stop it.
+    // Sent to them as JSON: facts only, without functions to stop the services.
     world,
     isAnnounced: config.mode === "production",
     stopsWithinMs: SHUTDOWN_OF_ALL_MS - SHUTDOWN_OF_WORLD_MS,
@@ -105,15 +108,15 @@ async function startMany(
   console.log(banner(config));
 }
 
-/** One of several processes: what for, the one that started it says. */
+/** One of several processes; the primary assigns its role. */
 async function startInRole(running: Running, stopper: { requested: boolean }): Promise<void> {
-  const told = begun();
-  sendToPrimary({ say: "here" });
+  const assignment = receiveAssignment();
+  sendToPrimary({ type: "here" });
   const loaded = loadConfig(process.env);
   running.hide = hideConfigured(loaded);
-  // Before anything is asked of the database: loading leaves no time to hear an answer.
+  // Before the first database query: loading the code blocks the event loop for too long to receive a response.
   const { buildApp } = await import("./app.ts");
-  const { role, name, world } = await told;
+  const { role, name, world } = await assignment;
   process.title = `purser ${role === "lanes" ? "lanes" : `worker ${name}`}`;
   const config = {
     ...(world ? withFacts(loaded, world as WorldFacts) : loaded),
@@ -123,33 +126,36 @@ async function startInRole(running: Running, stopper: { requested: boolean }): P
   if (stopper.requested) return finish(running);
   if (role === "lanes") {
     await applyMigrations(config);
-    sendToPrimary({ say: "migrated" });
+    sendToPrimary({ type: "migrated" });
   }
   running.app = await buildApp(config);
   if (stopper.requested) return finish(running);
   if (role === "lanes") void noteChanges(running.app, config);
   else await running.app.listen({ host: config.host, port: config.port });
   if (stopper.requested) return finish(running);
-  sendToPrimary({ say: "ready" });
+  sendToPrimary({ type: "ready" });
 }
 
-/** Words that come together are heard before anything that waits for one of them goes on: so this hears all of them. */
-function begun(): Promise<Extract<ToChild, { say: "begin" }>> {
+/**
+ * Messages that arrive together are handled before any code that awaits one of them continues, so one listener handles
+ * all of them.
+ */
+function receiveAssignment(): Promise<Extract<ToChild, { type: "begin" }>> {
   return new Promise((resolve) => {
     process.on("message", (message: ToChild) => {
-      if (message.say === "begin") resolve(message);
+      if (message.type === "begin") resolve(message);
     });
   });
 }
 
-/** Signals are for the process that started this one: it hears of them, and says what is to be done. */
+/** Stop signals are handled by the primary: this process reports them, and the primary decides. */
 function stopOnSignal(running: Running): { requested: boolean } {
   const stopper = { requested: false };
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const)
-    process.on(signal, () => sendToPrimary({ say: "leave" }));
+    process.on(signal, () => sendToPrimary({ type: "leave" }));
   process.on("message", (message: ToChild) => {
-    if (message.say === "ping") sendToPrimary({ say: "pong" });
-    if (message.say !== "stop" || stopper.requested) return;
+    if (message.type === "ping") sendToPrimary({ type: "pong" });
+    if (message.type !== "stop" || stopper.requested) return;
     stopper.requested = true;
     running.isAnnounced = message.isAnnounced;
     if (!running.app) process.exit(0);
@@ -158,9 +164,9 @@ function stopOnSignal(running: Running): { requested: boolean } {
   return stopper;
 }
 
-/** Beside the service: for what an entry costs (slow hashes) nobody waits. */
+/** In the background after the start: computing an entry takes slow hashes. */
 async function noteChanges({ prisma, log }: FastifyInstance, config: Config): Promise<void> {
-  await delay(FIRST_ANSWERS_MS);
+  await delay(STARTUP_QUIET_MS);
   try {
     const { noteBoot } = await import("./plugins/audit/boots.ts");
     const changed = await noteBoot(prisma, config, process.env);
@@ -170,7 +176,7 @@ async function noteChanges({ prisma, log }: FastifyInstance, config: Config): Pr
   }
 }
 
-/** Under an advisory lock, so that replicas may start together; on a database that is fit for it. */
+/** Under an advisory lock, so that replicas may start together; only on a database with the required settings. */
 async function applyMigrations(config: Config): Promise<void> {
   const { databaseUrl: connectionString } = config;
   if (connectionString === undefined) throw new StartError("no database is configured.");
@@ -185,13 +191,13 @@ async function applyMigrations(config: Config): Promise<void> {
     if (migrations.length + functions.length > 0)
       console.log(`Applied ${migrations.length} migrations and ${functions.length} functions.`);
   } catch (error) {
-    const isTold = error instanceof MigrationError || error instanceof UnfitDatabase;
-    if (isTold) throw new StartError(error.message, { cause: error });
+    const isOperatorError = error instanceof MigrationError || error instanceof UnfitDatabase;
+    if (isOperatorError) throw new StartError(error.message, { cause: error });
     throw new StartError(`the database cannot be used: ${reasonOf(error)}`, { cause: error });
   }
 }
 
-/** The first Ctrl-C drains and stops; the second one leaves at once (the wardens still stop the children). */
+/** The first Ctrl-C drains and stops; the second one exits at once (the wardens still stop the children). */
 function stopOnSignals(running: Running): { requested: boolean } {
   const stopper = { requested: false };
   let firstAtMs = 0;
@@ -203,7 +209,7 @@ function stopOnSignals(running: Running): { requested: boolean } {
     stopper.requested = true;
     firstAtMs = performance.now();
     console.log("Stopping... (Ctrl-C again to stop immediately)");
-    // While starting, `start` notices and finishes; afterwards it is up to us.
+    // During the start, `start` checks the flag and finishes; after that, it is done here.
     if (running.primary || running.app?.server.listening) void finish(running);
   };
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, stop);
@@ -214,7 +220,7 @@ async function finish(running: Running, failed = 0): Promise<void> {
   const { app, primary } = running;
   const limit = setTimeout(() => process.exit(1), primary ? SHUTDOWN_OF_ALL_MS : SHUTDOWN_LIMIT_MS);
   if (app?.server.listening && running.isAnnounced) {
-    // Whoever shares the work out looks every few seconds; what it sends until then is answered as ever.
+    // Load balancers check readiness every few seconds; until then, requests are served as usual.
     app.readiness.leave();
     await delay(LEAVING_MS);
   }
@@ -223,7 +229,7 @@ async function finish(running: Running, failed = 0): Promise<void> {
   process.exit(clean ? failed : 1);
 }
 
-/** The app before what it runs on: its last answers still need the database and the chain. */
+/** The app before its services: the last responses still need the database and the chain. */
 async function shutDown(running: Running): Promise<boolean> {
   const results = [
     ...(await Promise.allSettled([running.primary?.stop()])),
@@ -237,7 +243,7 @@ async function shutDown(running: Running): Promise<boolean> {
   return failures.length === 0 && !(ofOthers?.status === "fulfilled" && ofOthers.value === false);
 }
 
-/** One line for what a person can act on. Anything else is a defect of ours and keeps its cause. */
+/** One line for errors that a person can fix. Anything else is a defect of ours and keeps its cause. */
 function describe(error: unknown): string {
   if (error instanceof ConfigError || error instanceof StartError) return error.message;
   return reasonOf(error);
@@ -247,7 +253,7 @@ function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   const { code, port } = error as NodeJS.ErrnoException & { port?: number };
   if (code === "EADDRINUSE") return `port ${port} is in use.`;
-  // A refused connection to a name with two addresses has a code and no message.
+  // A refused connection to a host with two addresses has a code and no message.
   return error.message.split("\n")[0] || code || error.name;
 }
 

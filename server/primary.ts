@@ -1,7 +1,7 @@
 /**
- * One command, several processes: starts the one that has the lanes and those that accept, starts each again when it
- * dies, passes their words on, and ends them all. It serves nothing, opens no connection and signs nothing; it holds
- * the listening socket and, locally, the embedded world.
+ * The primary process of one command with several processes (`node:cluster`): starts the one that has the lanes and the
+ * accepting ones, restarts each that exits, passes messages between them, and stops them all. It serves no requests,
+ * opens no connections and signs nothing; it holds the listening socket and, in local mode, the local services.
  */
 import cluster, { type Worker } from "node:cluster";
 import { once } from "node:events";
@@ -10,68 +10,68 @@ import { AggregatorRegistry } from "prom-client";
 import {
   closeUnacceptedConnections,
   nameOf,
-  newSlot,
-  PATIENCE,
+  newWorkerSlot,
+  WORKER_TIMINGS,
   sendTo,
-  type Patience,
-  type Slot,
+  type WorkerTimings,
+  type WorkerSlot,
 } from "./infra/children.ts";
 import type { MetricsSnapshot, ToChild, ToPrimary } from "./infra/worker-messages.ts";
 import { StartError } from "./local/start-error.ts";
 
 export interface PrimaryDeps {
   workers: number;
-  /** What the children need to know of the embedded world. */
+  /** The facts about local services that the children need. */
   world?: object | undefined;
-  /** Balancers are told before anything stops. */
+  /** Load balancers are notified before anything stops. */
   isAnnounced: boolean;
   log: (fields: object, text: string) => void;
-  /** Nothing can go on: every process has ended. */
+  /** Called when the service cannot continue: every process has ended. */
   onGivenUp: (reason: string) => void;
-  /** All of them, the one with the lanes last: it has what the others leave of it. */
+  /** The time limit for stopping all of them, the one with the lanes last, because it finishes the others' work. */
   stopsWithinMs: number;
   fork?: () => Worker;
-  patience?: Partial<Patience>;
+  timings?: Partial<WorkerTimings>;
 }
 
-/** What threads freed goes back to the system, as in the image, whatever started this process. */
+/** Makes glibc return freed memory to the system, as in the image, however this process was started. */
 const MEMORY_GIVEN_BACK = {
   MALLOC_ARENA_MAX: process.env["MALLOC_ARENA_MAX"] ?? "2",
   MALLOC_TRIM_THRESHOLD_: process.env["MALLOC_TRIM_THRESHOLD_"] ?? "131072",
 };
 
-/** After a quiet half minute V8 drops the code of all that nobody uses just then, and the next burst makes it anew. */
+/** Otherwise V8 drops idle compiled code after a quiet half minute, and the next burst compiles it again. */
 const KEEPS_CODE = "--no-memory-reducer";
 
 export class Primary {
   readonly #deps: PrimaryDeps;
-  readonly #patience: Patience;
-  readonly #lanes: Slot = newSlot("lanes", "lanes");
-  readonly #accepting: Slot[];
+  readonly #timings: WorkerTimings;
+  readonly #lanes: WorkerSlot = newWorkerSlot("lanes", "lanes");
+  readonly #accepting: WorkerSlot[];
   readonly #closing = new AbortController();
-  readonly #collecting = new Map<number, (slot: Slot, metrics: MetricsSnapshot) => void>();
+  readonly #collecting = new Map<number, (slot: WorkerSlot, metrics: MetricsSnapshot) => void>();
   #collections = 0;
-  /** What processes counted that are gone: a sum that shrank would look like a restart of all. */
+  /** Counters of processes that ended: a sum that shrinks would look like a restart of all. */
   #past: MetricsSnapshot = [];
-  #burials = Promise.resolve();
+  #merges = Promise.resolve();
   #isMigrated = false;
   #started: { resolve: () => void; reject: (error: Error) => void } | undefined;
 
   constructor(deps: PrimaryDeps) {
     this.#deps = deps;
-    this.#patience = { ...PATIENCE, ...deps.patience };
+    this.#timings = { ...WORKER_TIMINGS, ...deps.timings };
     this.#accepting = Array.from({ length: deps.workers }, (_, index) =>
-      newSlot(String(index + 1), "accepting"),
+      newWorkerSlot(String(index + 1), "accepting"),
     );
   }
 
-  get #slots(): Slot[] {
+  get #slots(): WorkerSlot[] {
     return [this.#lanes, ...this.#accepting];
   }
 
-  /** Until every process is ready. One that cannot start at first ends it all. */
+  /** Resolves when every process is ready. If one cannot start at first, all are stopped. */
   async start(): Promise<void> {
-    // As this process was started; what has to be built was built.
+    // With the arguments of this process; everything is already built.
     cluster.setupPrimary({
       exec: process.argv[1] ?? "",
       args: ["--built"],
@@ -80,44 +80,47 @@ export class Primary {
     const started = new Promise<void>((resolve, reject) => {
       this.#started = { resolve, reject };
     });
-    const looking = setInterval(() => this.#lookAfterAll(), this.#patience.pingMs);
+    const looking = setInterval(() => this.#lookAfterAll(), this.#timings.pingMs);
     this.#closing.signal.addEventListener("abort", () => clearInterval(looking));
     for (const slot of this.#slots) this.#fork(slot);
     await started.finally(() => (this.#started = undefined));
   }
 
-  /** The accepting ones first: what they accepted still becomes a payment. True: every one ended by itself. */
+  /**
+   * The accepting processes first: what they accepted still becomes a payment. Returns true if every one ended by
+   * itself.
+   */
   async stop(): Promise<boolean> {
     this.#closing.abort();
     this.#started?.resolve();
     const endMs = performance.now() + this.#deps.stopsWithinMs;
     const accepting = await Promise.all(
-      this.#accepting.map((slot) => this.#stopOne(slot, this.#patience.stoppedMs)),
+      this.#accepting.map((slot) => this.#stopOne(slot, this.#timings.stoppedMs)),
     );
     const lanes = await this.#stopOne(this.#lanes, endMs - performance.now());
     return [...accepting, lanes].every(Boolean);
   }
 
-  async #stopOne(slot: Slot, withinMs: number): Promise<boolean> {
+  async #stopOne(slot: WorkerSlot, withinMs: number): Promise<boolean> {
     const { child } = slot;
     if (!child || child.isDead()) return true;
     const ended = once(child.process, "exit");
-    this.#bidStop(slot);
+    this.#requestStop(slot);
     const late = setTimeout(() => child.process.kill("SIGKILL"), withinMs);
     const [code] = (await ended) as [number | null];
     clearTimeout(late);
     return code === 0;
   }
 
-  #bidStop({ child }: Slot): void {
-    if (child) sendTo(child, { say: "stop", isAnnounced: this.#deps.isAnnounced });
+  #requestStop({ child }: WorkerSlot): void {
+    if (child) sendTo(child, { type: "stop", isAnnounced: this.#deps.isAnnounced });
   }
 
-  #fork(slot: Slot): void {
+  #fork(slot: WorkerSlot): void {
     const child = this.#deps.fork?.() ?? cluster.fork(MEMORY_GIVEN_BACK);
-    // At first: an error that nobody hears is thrown.
+    // Added first, because an error event without a listener throws.
     child.on("error", (error) => {
-      // Without a number it never was; otherwise only a word did not arrive.
+      // Without a pid the process was never started; otherwise only a message was not delivered.
       if (child.process.pid !== undefined) return;
       slot.reason = error.message;
       this.#onChildExit(slot, error.message);
@@ -126,7 +129,7 @@ export class Primary {
     slot.isHere = false;
     slot.isReady = false;
     slot.reason = undefined;
-    slot.readyByMs = performance.now() + this.#patience.readyMs;
+    slot.readyByMs = performance.now() + this.#timings.readyMs;
     closeUnacceptedConnections(child.process);
     child.on("message", (message: ToPrimary) => this.#receive(slot, message));
     child.process.once("exit", (code, signal) => {
@@ -134,9 +137,9 @@ export class Primary {
     });
   }
 
-  /** What hangs does not die: it is ended, and then started again as whatever dies. */
+  /** A process that hangs is killed, and then restarted like any that exits. */
   #lookAfterAll(): void {
-    const { pingMs, mostUnanswered } = this.#patience;
+    const { pingMs, mostUnanswered } = this.#timings;
     for (const slot of this.#slots) {
       const { child, isReady } = slot;
       if (!child || child.process.killed) continue;
@@ -146,41 +149,41 @@ export class Primary {
         this.#end(slot, `did not respond for ${(pingMs * mostUnanswered) / 1_000} s`);
       } else {
         slot.unanswered += 1;
-        sendTo(child, { say: "ping" });
+        sendTo(child, { type: "ping" });
       }
     }
   }
 
-  #end(slot: Slot, reason: string): void {
+  #end(slot: WorkerSlot, reason: string): void {
     slot.reason = `it ${reason}`;
     this.#deps.log({ worker: slot.name }, `${nameOf(slot)} ${reason}; killing it`);
     slot.child?.process.kill("SIGKILL");
   }
 
-  /** The tables first: whoever accepts needs them. */
-  #begin(slot: Slot): void {
+  /** The migrations first: accepting processes need the tables. */
+  #begin(slot: WorkerSlot): void {
     const { child, isHere, role, name } = slot;
     if (!child || !isHere) return;
-    const { migratedMs, readyMs } = this.#patience;
+    const { migratedMs, readyMs } = this.#timings;
     slot.readyByMs = performance.now() + (role === "lanes" ? migratedMs : readyMs);
     if (role === "lanes" || this.#isMigrated)
-      sendTo(child, { say: "begin", role, name, world: this.#deps.world });
-    // It waits for another.
+      sendTo(child, { type: "begin", role, name, world: this.#deps.world });
+    // It waits for the process that migrates.
     else slot.readyByMs = Number.POSITIVE_INFINITY;
   }
 
-  #receive(slot: Slot, message: ToPrimary): void {
+  #receive(slot: WorkerSlot, message: ToPrimary): void {
     slot.unanswered = 0;
-    switch (message.say) {
+    switch (message.type) {
       case "failed":
         slot.reason = message.reason;
         return;
       case "here":
         slot.isHere = true;
-        // A word to stop that came before it could hear is lost.
-        return this.#closing.signal.aborted ? this.#bidStop(slot) : this.#begin(slot);
+        // A stop message that was sent before the process could receive it is lost.
+        return this.#closing.signal.aborted ? this.#requestStop(slot) : this.#begin(slot);
       case "migrated":
-        slot.readyByMs = performance.now() + this.#patience.readyMs;
+        slot.readyByMs = performance.now() + this.#timings.readyMs;
         if (this.#isMigrated) return;
         this.#isMigrated = true;
         for (const each of this.#accepting) this.#begin(each);
@@ -193,7 +196,7 @@ export class Primary {
         if (message.isExpected) slot.expecting.add(message.chainId);
         else slot.expecting.delete(message.chainId);
         return this.#notifyLanes({ ...message, by: slot.name });
-      case "told":
+      case "metrics":
         return this.#collecting.get(message.id)?.(slot, message.metrics);
       case "scrape":
         return void this.#scrape(slot, message.id);
@@ -203,11 +206,11 @@ export class Primary {
     }
   }
 
-  #welcome(slot: Slot): void {
+  #welcome(slot: WorkerSlot): void {
     slot.isReady = true;
     slot.readyAtMs = performance.now();
     if (slot !== this.#lanes && slot.child)
-      sendTo(slot.child, { say: "lanes", areUp: this.#lanes.isReady });
+      sendTo(slot.child, { type: "lanes", areUp: this.#lanes.isReady });
     else this.#notifyAccepting(true);
     if (this.#slots.every(({ isReady }) => isReady)) this.#started?.resolve();
   }
@@ -217,12 +220,12 @@ export class Primary {
   }
 
   #notifyAccepting(areUp: boolean): void {
-    // Who is not ready yet is told then.
+    // A process that is not ready yet is notified when it is.
     for (const { child, isReady } of this.#accepting)
-      if (child && isReady) sendTo(child, { say: "lanes", areUp });
+      if (child && isReady) sendTo(child, { type: "lanes", areUp });
   }
 
-  #onChildExit(slot: Slot, code: string): void {
+  #onChildExit(slot: WorkerSlot, code: string): void {
     const wasReady = slot.isReady;
     const isSaid = slot.reason !== undefined;
     const reason = slot.reason ?? code;
@@ -230,9 +233,9 @@ export class Primary {
     slot.isReady = false;
     const last = slot.metrics ?? [];
     slot.metrics = undefined;
-    this.#burials = this.#burials.then(() => this.#mergeMetrics(last)).catch(() => undefined);
+    this.#merges = this.#merges.then(() => this.#mergeMetrics(last)).catch(() => undefined);
     for (const chainId of slot.expecting)
-      this.#notifyLanes({ say: "expecting", chainId, isExpected: false, by: slot.name });
+      this.#notifyLanes({ type: "expecting", chainId, isExpected: false, by: slot.name });
     slot.expecting.clear();
     if (slot === this.#lanes && wasReady) this.#notifyAccepting(false);
     if (this.#closing.signal.aborted) return;
@@ -241,8 +244,8 @@ export class Primary {
       this.#started.reject(new StartError(reason));
       return;
     }
-    const { livedMs, mostFailures, mostDeaths, firstPauseMs, longestPauseMs } = this.#patience;
-    // Never ready is short, however long it took.
+    const { livedMs, mostFailures, mostDeaths, firstPauseMs, longestPauseMs } = this.#timings;
+    // A process that was never ready counts as short-lived, however long it took.
     if (wasReady && performance.now() - slot.readyAtMs > livedMs) slot.failures = slot.deaths = 0;
     const times = isSaid ? (slot.failures += 1) : (slot.deaths += 1);
     if (times >= (isSaid ? mostFailures : mostDeaths)) {
@@ -262,7 +265,7 @@ export class Primary {
     void this.#again(slot, pauseMs);
   }
 
-  async #again(slot: Slot, pauseMs: number): Promise<void> {
+  async #again(slot: WorkerSlot, pauseMs: number): Promise<void> {
     const { signal } = this.#closing;
     await delay(pauseMs, undefined, { signal }).catch(() => undefined);
     if (signal.aborted) return;
@@ -275,32 +278,38 @@ export class Primary {
     }
   }
 
-  /** Its own signal, and nobody else's: it is replaced. A service manager signals all at once, and us as well. */
-  async #leaveAlone(slot: Slot): Promise<void> {
+  /**
+   * The worker alone received a stop signal, so it is replaced. A service manager signals all processes, including this
+   * one.
+   */
+  async #leaveAlone(slot: WorkerSlot): Promise<void> {
     const { child } = slot;
     const { signal } = this.#closing;
-    await delay(this.#patience.signalsMs, undefined, { signal }).catch(() => undefined);
+    await delay(this.#timings.signalsMs, undefined, { signal }).catch(() => undefined);
     if (signal.aborted || !child || child !== slot.child) return;
-    sendTo(child, { say: "stop", isAnnounced: false });
+    sendTo(child, { type: "stop", isAnnounced: false });
   }
 
-  async #scrape(asking: Slot, id: number): Promise<void> {
+  async #scrape(requester: WorkerSlot, id: number): Promise<void> {
     try {
-      const told = await this.#collect();
-      const text = await AggregatorRegistry.aggregate(told).metrics();
-      if (asking.child) sendTo(asking.child, { say: "scraped", id, text });
+      const snapshots = await this.#collect();
+      const text = await AggregatorRegistry.aggregate(snapshots).metrics();
+      if (requester.child) sendTo(requester.child, { type: "scraped", id, text });
     } catch (error) {
       this.#deps.log({ err: error }, "the metrics could not be collected");
     }
   }
 
-  /** Of a process that does not answer in time, what it had counted when it told last: its gauges show nothing that is. */
+  /**
+   * For a process that does not respond in time, the counters of its last snapshot are used; its gauges would be out of
+   * date.
+   */
   async #collect(): Promise<MetricsSnapshot[]> {
     const id = (this.#collections += 1);
     const asked = this.#slots.filter(({ isReady }) => isReady);
     const missing = new Set(asked);
     await new Promise<void>((resolve) => {
-      const late = setTimeout(resolve, this.#patience.collectMs);
+      const late = setTimeout(resolve, this.#timings.collectMs);
       this.#collecting.set(id, (slot, metrics) => {
         slot.metrics = metrics;
         missing.delete(slot);
@@ -308,7 +317,7 @@ export class Primary {
         clearTimeout(late);
         resolve();
       });
-      for (const { child } of asked) if (child) sendTo(child, { say: "collect", id });
+      for (const { child } of asked) if (child) sendTo(child, { type: "collect", id });
     });
     this.#collecting.delete(id);
     for (const slot of missing) slot.metrics = slot.metrics?.filter(isCounted);
@@ -332,7 +341,7 @@ export class Primary {
     ];
   }
 
-  /** As far as it was told: what a process counted since the last scrape is gone with it. */
+  /** Adds the counters of the last snapshot: what the process counted after it is lost. */
   async #mergeMetrics(last: MetricsSnapshot): Promise<void> {
     const counted = last.filter(isCounted);
     if (counted.length === 0) return;

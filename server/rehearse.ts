@@ -1,9 +1,12 @@
-/** At the build: a start as far as it comes with nothing to start on, so that V8 keeps compiled what a start runs. */
+/**
+ * Part of the build: runs a start as far as possible without services, so that V8's code cache contains what a start
+ * runs.
+ */
 import { randomBytes } from "node:crypto";
 import { loadConfig } from "./config.ts";
 import { migrate } from "./infra/db/migrate.ts";
 
-/** Nobody answers there: it ends at the first thing it must be told, when most of it has run. */
+/** Nothing listens there: the start ends at its first connection, when most of the code has run. */
 const NOWHERE = "127.0.0.1:9";
 
 export async function rehearse(): Promise<void> {
@@ -24,7 +27,7 @@ export async function rehearse(): Promise<void> {
   await buildApp(config, { logDestination }).catch(unlessNobodyAnswered);
 }
 
-/** Anything else is a defect, and ends the build. */
+/** Any other error is a defect, and fails the build. */
 function unlessNobodyAnswered(error: unknown): void {
   if ((error as NodeJS.ErrnoException).syscall !== "connect") throw error;
 }

@@ -1,10 +1,10 @@
-// `npm run reset`: deletes the local data (database, chain, keys), so that the next start begins afresh.
+// `npm run reset`: deletes the local data (database, chain, keys), so that the next start begins from scratch.
 import { existsSync, readdirSync, rmdirSync, rmSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { holderOf } from "./local/data-dir-lock.mjs";
 import { endOrphan } from "./local/processes.mjs";
 
-/** Only what Purser itself puts there: DATA_DIR may point at a folder that holds other things too. */
+/** Only files that Purser itself creates: DATA_DIR may be a folder with other contents. */
 const OURS = /^(lock(\..+)?|secrets\.json(\.new)?|postgres(\..+)?|chain|tools(\.new)?|anvil\..+)$/;
 
 const dataDir = resolve(process.env.DATA_DIR || ".data");
@@ -22,7 +22,7 @@ if (!existsSync(dataDir)) {
 
 async function reset() {
   try {
-    // Left by a start that was killed together with what watches them.
+    // Orphans of a start that was killed together with their wardens.
     await endOrphan(join(dataDir, "postgres.pid"), "SIGINT");
     await endOrphan(join(dataDir, "chain", "anvil.pid"), "SIGTERM");
     for (const name of readdirSync(dataDir).filter((entry) => OURS.test(entry)))

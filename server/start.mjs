@@ -1,5 +1,5 @@
-// `npm start`: from a fresh clone to a running server. Plain JavaScript without dependencies until they are
-// there; then the server itself runs in this same process, so that signals and kills behave simply.
+// `npm start`: from a fresh clone to a running server. Plain JavaScript without dependencies until they are installed;
+// then the server runs in this same process, so that signals work as usual.
 import { spawn } from "node:child_process";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -19,20 +19,20 @@ const WATCH = process.argv.includes("--watch");
 const BUILT = process.argv.includes("--built");
 /** @param {string} line */
 const say = (line) => console.log(line);
-/** A service that stops sooner, as those of most tests do, builds no documentation. */
+/** A service that stops sooner, as in most tests, builds no documentation. */
 const DOCS_AFTER_MS = 20_000;
 
 try {
   checkNode();
   const steps = [ensureDependencies, ensurePrismaClient, ensurePackages];
   if (WATCH) {
-    // The sources are run as they are, and Vite serves the web app itself.
+    // The sources are run directly, and Vite serves the web app.
     await prepare(say, steps);
     watch();
   } else {
-    // What is built into an image is not built again where it runs: there is nothing to build it with.
+    // An image is built already, and has no tools to build it again.
     if (!BUILT) await prepare(say, [...steps, ensureServerBuild, ensureWebBuild]);
-    // The type checker does not look into what was compiled.
+    // The path is a variable, so that the type checker does not read the compiled file.
     const compiled = new URL("dist/main.js", import.meta.url).href;
     const { main } = await import(compiled);
     await main();
@@ -45,11 +45,11 @@ try {
   process.exit(1);
 }
 
-/** In a process of its own with low priority, after the first requests: the site is no reason to wait for the service. */
+/** In its own process at low priority, after the first requests, so that the service does not wait for it. */
 function buildDocs() {
   const script = fileURLToPath(new URL("local/build-docs.mjs", import.meta.url));
   const start = () => {
-    // It ends when this pipe closes, also where this process is killed.
+    // It ends when this pipe closes, also if this process is killed.
     const child = spawn(process.execPath, [script], {
       cwd: ROOT,
       stdio: ["pipe", "ignore", "inherit"],
@@ -63,7 +63,7 @@ function buildDocs() {
 
 /** `npm run dev`: the server restarts and the web app reloads when their sources change. */
 function watch() {
-  // The browser talks to Vite, which passes API calls on: so Vite's address is the public one.
+  // The browser uses Vite, which forwards API calls, so Vite's address is the public one.
   const env = {
     ...process.env,
     PUBLIC_URL: process.env.PUBLIC_URL || "http://localhost:5173",
@@ -79,7 +79,7 @@ function watch() {
   const stopAll = () => {
     for (const child of children) child.kill("SIGTERM");
   };
-  // Ctrl-C in a terminal reaches the children too; this is for what only signals us.
+  // Ctrl-C in a terminal reaches the children too; this is for signals to this process only.
   process.on("SIGINT", () => {});
   process.on("SIGTERM", stopAll);
   for (const child of children) {

@@ -60,7 +60,7 @@ function loosens(current, wanted) {
     return true;
   const before = termsAt(current.payees);
   const after = termsAt(wanted.payees);
-  return isMore(wanted.dailyLimitAtomic, current.dailyLimitAtomic) || isMore(wanted.weeklyLimitAtomic, current.weeklyLimitAtomic) || isMore(wanted.monthlyLimitAtomic, current.monthlyLimitAtomic) || isMore(wanted.perPaymentLimitAtomic, current.perPaymentLimitAtomic) || isMore(wanted.paymentsPerHour, current.paymentsPerHour) || isMore(wanted.expiresAtSeconds, current.expiresAtSeconds) || // Also where an entry goes: a site without terms of its own is under those for everywhere.
+  return isMore(wanted.dailyLimitAtomic, current.dailyLimitAtomic) || isMore(wanted.weeklyLimitAtomic, current.weeklyLimitAtomic) || isMore(wanted.monthlyLimitAtomic, current.monthlyLimitAtomic) || isMore(wanted.perPaymentLimitAtomic, current.perPaymentLimitAtomic) || isMore(wanted.paymentsPerHour, current.paymentsPerHour) || isMore(wanted.expiresAtSeconds, current.expiresAtSeconds) || // An entry may also loosen by its removal: without its own terms, a site has those for everywhere.
   [...current.payees, ...wanted.payees].some((place) => payeeLoosens(before(place), after(place)));
 }
 function payeeLoosens(current, wanted) {
@@ -213,7 +213,7 @@ var rulesOfPolicy = (order) => ({
   monthlyLimitAtomic: fromWire(order.monthlyLimit),
   perPaymentLimitAtomic: fromWire(order.perPaymentLimit),
   paymentsPerHour: fromWire(order.paymentsPerHour),
-  // Whatever is not "any" confines.
+  // Fail safe: every other value restricts the agent to sites.
   fetch: order.fetch === "any" ? "any" : "sites",
   expiresAtSeconds: fromWire(order.expiresAt),
   payees: order.payees.map((payee) => ({
@@ -252,11 +252,11 @@ var Authority = class {
   #used = /* @__PURE__ */ new Set();
   #agents = /* @__PURE__ */ new Map();
   #withdrawals = /* @__PURE__ */ new Map();
-  /** The order right before, while what it permits is still to come. */
+  /** The order of the previous entry, until the entry that it permits. */
   #open;
-  /** The second wallet, as the owner named it last. */
+  /** The recovery wallet that the owner named last. */
   second;
-  /** Undefined where the entry fits. `signed` holds before its signer and its digest. */
+  /** Undefined if the entry is valid. The signer and the digest of `signed` were verified before. */
   faultOf(body, signed) {
     const { action } = body;
     const needed = SIGNED_AS[action];
@@ -324,8 +324,7 @@ var Authority = class {
     const order = open && "order" in open ? open.order : void 0;
     const isOpen = order !== void 0 && order.agent === agentId;
     if (needed !== void 0) {
-      if (!isOpen || open?.kind !== needed)
-        return `is ${action} without a signed order`;
+      if (!isOpen || open?.kind !== needed) return `is ${action} without a signed order`;
       return this.#permittedFault(body, open);
     }
     if (/^(agent\.updated$|allowlist\.)/.test(action)) {
@@ -344,7 +343,7 @@ var Authority = class {
     }
     return void 0;
   }
-  /** What an order right before it permits. */
+  /** Checks an action that the order of the previous entry permits. */
   #permittedFault(body, open) {
     const { action, agentId } = body;
     const after = body.after ?? {};
@@ -365,7 +364,7 @@ var Authority = class {
     const isSame = holds(facts, after) && isListed;
     return isSame && version === "1" && after["status"] === "active" ? void 0 : OTHER;
   }
-  /** A change equals the policy right before it, or it only tightens what was in force. */
+  /** A change must equal the policy of the previous entry, or only tighten the rules in force. */
   #changeFault(body, order) {
     const { action, agentId, before, after } = body;
     const agent = this.#agents.get(agentId ?? "");
@@ -404,7 +403,7 @@ var Authority = class {
   #agent(id) {
     return this.#agents.get(id ?? "") ?? { status: "paused", payees: [] };
   }
-  /** An agent has one wallet for ever. */
+  /** An agent keeps its wallet forever. */
   #hasWallet(id, wallet) {
     const agent = this.#agent(id);
     const isSame = (agent.wallet ?? wallet) === wallet;
@@ -602,7 +601,7 @@ function bodyFault({ seq, columns }, body, ownerId) {
   if (body.seq !== seq) return `its text is of entry ${body.seq}`;
   if (body.ownerId !== ownerId) return "its text is of a different owner's chain";
   if (columns === void 0) return void 0;
-  const isSame = columns.id === body.id && columns.agentId === body.agentId && columns.action === body.action && // A date of ours has milliseconds, the text microseconds.
+  const isSame = columns.id === body.id && columns.agentId === body.agentId && columns.action === body.action && // A JavaScript date has milliseconds, the text microseconds.
   columns.at.toISOString().slice(0, 23) === body.at.slice(0, 23);
   return isSame ? void 0 : "its columns differ from its text";
 }

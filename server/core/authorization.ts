@@ -1,42 +1,45 @@
-/** The one object every movement of money is: a transfer that its payer signed and anybody, or a named account, may relay. */
+/**
+ * The transfer authorization, the one object behind every payment: a transfer that its payer signed and that anybody,
+ * or a named account, may relay.
+ */
 import type { Address, Hex } from "viem";
 
-/** A signed allowance of the token to Permit2 (EIP-2612) that travels with the payment it is for. */
+/** A signed approval of the token for Permit2 (EIP-2612 permit), sent together with its payment. */
 export interface TokenPermit {
-  /** Integers as decimal strings: it is stored as JSON. */
+  /** Integers are decimal strings, because this is stored as JSON. */
   readonly amount: string;
   readonly deadline: string;
   readonly signature: Hex;
 }
 
 /**
- * What an authorization is beside the members all have; none of it is EIP-3009's. Stored with it, and the scheme of
- * that name alone reads it.
+ * The members of an authorization that only its scheme needs (EIP-3009 has none). Stored with the authorization and
+ * read only by the scheme of that name.
  */
 export type SchemeTerms =
   | { readonly scheme: "exact-permit2"; readonly permit?: TokenPermit }
   | {
       readonly scheme: "upto";
-      /** What was signed; `value` is what is charged of it. */
+      /** The signed maximum; `value` is the amount that is charged. */
       readonly maximum: string;
       /** The one account that may send it. Lower case. */
       readonly facilitator: Address;
       readonly permit?: TokenPermit;
     }
-  /** No payment: what a contract may take of the payer from now on. `to` is that contract, `value` how much. */
+  /** Not a payment: an ERC-20 allowance. `to` is the spender contract, `value` the amount. */
   | {
       readonly scheme: "allowance";
-      /** The token's own count of the payer's permits: a decimal string. */
+      /** The token's permit nonce of the payer, as a decimal string. */
       readonly count: string;
     };
 
 /**
- * Permit2 keeps nonces of its own, shared by all who spend through it: no key of one is a key of the other. A permit of
- * the token is named by its digest, since several may be signed for one count.
+ * Permit2 keeps its own nonces, shared by all its spenders, so the prefix keeps them apart from the token's. A token
+ * permit is identified by its digest, because several may be signed for one permit nonce.
  */
 export type Nonce = Hex | `permit2:${Hex}` | `eip2612:${Hex}`;
 
-/** An authorization as far as the chain needs it to show whether it is used. */
+/** The members of an authorization that are needed to find out on the chain whether it is used. */
 export interface AuthorizationRef {
   asset: string;
   from: string;
@@ -44,7 +47,7 @@ export interface AuthorizationRef {
   terms?: SchemeTerms | null | undefined;
 }
 
-/** A transfer authorization. Addresses may come in any case; they are stored in lower case. */
+/** A transfer authorization. Addresses may have any case; they are stored in lower case. */
 export interface Authorization extends AuthorizationRef {
   chainId: number;
   asset: Address;
@@ -60,5 +63,5 @@ export interface SignedAuthorization extends Authorization {
   signature: Hex;
 }
 
-/** Unique in Postgres and, by the contract's own record of nonces, on chain: what makes a payment exactly once. */
+/** Makes a payment exactly once: unique in Postgres, and on the chain by the contract's record of used nonces. */
 export type SettlementKey = Pick<Authorization, "chainId" | "asset" | "from" | "nonce">;

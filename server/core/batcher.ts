@@ -1,13 +1,13 @@
 /**
- * Our own batcher contract (infra/chain/batcher/Batcher.sol): the same transfers of one token as Multicall3 would make,
- * packed without what repeats and without the zeros. Other calls go through Multicall3.
+ * Encodes calls for our own batcher contract (infra/chain/batcher/Batcher.sol): the same transfers of one token as
+ * through Multicall3, with less calldata because repeated values and zeros are left out. Other calls use Multicall3.
  */
 import type { Address, Hex } from "viem";
 import { selectorDigits, uintWord, type ContractCall } from "./abi.ts";
 
-/** The same on each network, whoever deploys it. A test compares both with the artifact. */
+/** The same on every network and for every deployer. A test compares both constants with the artifact. */
 export const BATCHER_ADDRESS: Address = "0x081B89b0623cFA348f21E8052F010d6Deb952CAa";
-/** keccak256 of the code that runs there. */
+/** keccak256 of the deployed code. */
 export const BATCHER_CODE_HASH: Hex =
   "0x90d3a5a636e68f61b7290719a01f64ee5e820676014e440257d1a0af704bf453";
 
@@ -20,7 +20,7 @@ const CALL_CHARS = 2 + 8 + 9 * WORD;
 const HEAD_BYTES = 156;
 const MAX_GAS = 2n ** 32n - 1n;
 const HALF = 1n << 255n;
-/** Of the call's nine words those that may be alike: payee, value, validAfter, validBefore. */
+/** The words of the call that transfers of a batch may share: payee, value, validAfter, validBefore. */
 const SHARED = [1, 2, 3, 4] as const;
 
 const bytesOf = (value: bigint, bytes: number): string =>
@@ -29,13 +29,13 @@ const bytesOf = (value: bigint, bytes: number): string =>
 const relayOf = (digits: string): Hex =>
   `0x${RELAY}${uintWord(32)}${uintWord(digits.length / 2)}${digits.padEnd(Math.ceil(digits.length / WORD) * WORD, "0")}`;
 
-/** A batch of none, and its answer, by which the contract shows that it is there. */
+/** An empty batch and its result, which show that the contract is deployed. */
 export const NO_TRANSFERS: Hex = relayOf("0".repeat(2 * HEAD_BYTES));
 export const NO_ANSWERS: Hex = `0x${uintWord(32)}${uintWord(0)}`;
 
 /**
- * Calldata of the batcher that makes exactly these calls, each with so much gas at the most. Undefined where one of them is
- * no transfer that a plain key signed, or is of another token.
+ * Batcher calldata that makes exactly these calls, each with at most `gasEach`. Undefined if one of them is not a
+ * transfer signed by a plain key (EOA), or is of another token.
  */
 export function packTransfers(calls: readonly ContractCall[], gasEach: bigint): Hex | undefined {
   const [first] = calls;
@@ -69,7 +69,7 @@ export function packTransfers(calls: readonly ContractCall[], gasEach: bigint): 
 const ADDRESS_WORD = /^0{24}/;
 const V_WORD = /^0{62}1[bc]$/;
 
-/** The nine words of a transfer in the form the batcher makes. */
+/** The nine words of a transfer, if it has the form that the batcher makes. */
 function wordsOf(data: Hex): string[] | undefined {
   const digits = data.toLowerCase();
   if (digits.length !== CALL_CHARS || !digits.startsWith(TRANSFER, 2)) return undefined;

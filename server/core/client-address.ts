@@ -1,17 +1,17 @@
-/** Whose address a request comes from, as far as limits and proxies are concerned. */
+/** Client addresses for rate limits and trusted proxies. */
 import ipaddr from "ipaddr.js";
 import { LastKnown } from "./shared-answers.ts";
 
 const IPV6_SITE_BITS = 64;
 
 /**
- * What shares one bucket: an IPv4 address, or an IPv6 network of 64 bits, which is what one customer has at least. An
- * IPv4 address in IPv6 clothes (`::ffff:192.0.2.1`) is that IPv4 address.
+ * The rate-limit bucket of an address: an IPv4 address, or an IPv6 /64 network, which is the least that one customer
+ * gets. An IPv4-mapped IPv6 address (`::ffff:192.0.2.1`) counts as its IPv4 address.
  */
 export const addressBucket = (text: string): string =>
   buckets.get(text) ?? buckets.keep(text, bucketOf(text));
 
-/** Frequent callers are looked up, not read again. */
+/** A cache for frequent callers. */
 const buckets = new LastKnown<string>(4_096);
 
 function bucketOf(text: string): string {
@@ -22,22 +22,24 @@ function bucketOf(text: string): string {
   return `${ipaddr.fromByteArray(bytes).toString()}/${IPV6_SITE_BITS}`;
 }
 
-/** This machine only: nobody else can connect there. */
+/** True for addresses that only this machine can reach. */
 export function isLoopbackHost(host: string): boolean {
   const name = host.replace(/^\[|\]$/g, "").toLowerCase();
   if (name === "localhost") return true;
   return ipaddr.isValid(name) && ipaddr.process(name).range() === "loopback";
 }
 
-/** Which connections may name the client that they forward for (`X-Forwarded-For`). */
+/** Which connections may name the client for which they forward (`X-Forwarded-For`). */
 export type Trust = false | string[] | ((address: string, hop: number) => boolean);
 
-/** Names Fastify knows beside addresses. */
+/** Names that Fastify accepts besides addresses. */
 const NAMED = new Set(["loopback", "linklocal", "uniquelocal"]);
 const MAX_HOPS = 10;
 const HOW = "set the number of proxies in front (1 to 10), or their addresses or networks";
 
-/** `1` (one proxy in front), or `10.0.0.0/8, 192.0.2.7`. Trusting everyone would let a caller choose its own address. */
+/**
+ * `1` (one proxy in front), or `10.0.0.0/8, 192.0.2.7`. Trusting every proxy would let a caller choose its own address.
+ */
 export function readTrust(text: string | undefined): { trust: Trust; problem?: string } {
   if (text === undefined || text === "false" || text === "0") return { trust: false };
   const wrong = (reason: string) =>

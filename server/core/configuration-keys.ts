@@ -1,9 +1,10 @@
 /**
- * Every key of the environment that the service reads, for people. `npm run derive` writes docs/reference/configuration.md
- * from it; test/unit/configuration-page.test.ts compares it with the keys that server/config.ts really reads.
+ * The documentation of every environment key that the service reads. `npm run derive` writes
+ * docs/reference/configuration.md from it; test/unit/configuration-page.test.ts compares it with the keys that
+ * server/config.ts really reads.
  */
 export interface ConfigurationKey {
-  /** Without a default, the key is unset. */
+  /** If absent, the key is unset by default. */
   default?: string;
   meaning: string;
   /** The end of "must be ...", for the page and for the list of problems at the start. */
@@ -263,5 +264,5 @@ const FORMS = new Map(
     .map(([key, { form }]) => [key, form]),
 );
 
-/** How a value of this key looks. */
+/** The expected form of this key's value. */
 export const formOf = (key: string): string | undefined => FORMS.get(key);

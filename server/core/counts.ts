@@ -1,21 +1,21 @@
-/** Counts in memory what happens too often to be written one by one, and hands the counts over to be kept. */
+/** Counts frequent events in memory, and hands the counts over to be stored together. */
 export type Counted<Entry> = Entry & { count: number };
 
 export class Counts<Entry extends object> {
   readonly #most: number;
   #counts = new Map<string, { entry: Entry; count: number }>();
 
-  /** Beyond `most` different ones between two times they are handed over, what is new is not counted. */
+  /** Between two hand-overs at most `most` different entries are counted; further new ones are dropped. */
   constructor({ most = Number.POSITIVE_INFINITY } = {}) {
     this.#most = most;
   }
 
-  /** It is time to hand over. */
+  /** True when it is time to hand over. */
   get isFull(): boolean {
     return this.#counts.size >= this.#most;
   }
 
-  /** Members in the same order with the same values are the same. */
+  /** Entries are equal if their members are the same, in the same order. */
   add(entry: Entry, times = 1): void {
     const key = JSON.stringify(entry);
     const counted = this.#counts.get(key);
@@ -23,7 +23,7 @@ export class Counts<Entry extends object> {
     else if (!this.isFull) this.#counts.set(key, { entry, count: times });
   }
 
-  /** Everything since the last time. What could not be kept is counted again. */
+  /** Passes all counts since the last time to `keep`; if that fails, they are added again. */
   async handOver(keep: (counts: Counted<Entry>[]) => Promise<void>): Promise<void> {
     const counts = [...this.#counts.values()];
     if (counts.length === 0) return;

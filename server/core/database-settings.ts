@@ -1,19 +1,19 @@
-/** Where the database is: DATABASE_URL may name several hosts, and DATABASE_DIRECT_URL the way past a pooler. */
+/** The database URLs: DATABASE_URL may name several hosts, and DATABASE_DIRECT_URL bypasses a transaction pooler. */
 
 export interface DatabaseSettings {
-  /** Postgres itself, whatever stands in front of it: everything works on it. */
+  /** A direct connection to Postgres, on which everything works, including sessions. */
   databaseUrl: string | undefined;
-  /** Set where most connections are to go through a transaction pooler. */
+  /** Set if most connections use a transaction pooler. */
   databasePooledUrl: string | undefined;
 }
 
 const AUTHORITY = /^(postgres(?:ql)?:\/\/(?:[^/?#]*@)?)([^/?#]*)(.*)$/s;
 const SESSIONS = new Set(["read-write", "primary", "prefer-standby", "any"]);
-/** What we look for anyway. */
+/** We always connect to the primary, so these values are accepted. */
 const WRITABLE = new Set(["read-write", "primary"]);
 const ASKED_FOR = "target_session_attrs";
 
-/** One URL for each host of `postgres://user:word@one:5432,other:5433/name`, as libpq reads it, in order. */
+/** One URL per host of `postgres://user:password@one:5432,other:5433/name`, read like libpq, in order. */
 export function urlsOfHosts(databaseUrl: string): string[] {
   const [, before = "", hosts = "", after = ""] = AUTHORITY.exec(databaseUrl) ?? [];
   const urls = hosts.includes(",")
@@ -35,7 +35,7 @@ export function readDatabase(
   for (const key of ["DATABASE_URL", "DATABASE_DIRECT_URL"] as const) {
     const text = env[key];
     if (text === undefined) continue;
-    // Neither the text nor its parts are echoed: there is a password in it.
+    // The text is not repeated, because it contains a password.
     if (!urlsOfHosts(text).every((url) => URL.canParse(url)))
       problems.push(
         `${key} must be a URL such as postgres://user:password@host:5432/name, several hosts separated by commas, with what is not a letter or digit of the password percent-encoded`,

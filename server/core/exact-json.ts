@@ -1,32 +1,35 @@
 /**
- * JSON whose numbers are not ours to change. JSON.parse keeps a number as a double: 12345678901234567890 comes out as
- * another one, 1e400 as Infinity (and then null), 0.1000 as 0.1. What is only passed on stays text.
+ * JSON that keeps numbers exactly. JSON.parse turns numbers into doubles: 12345678901234567890 changes, 1e400 becomes
+ * Infinity (and then null), 0.1000 becomes 0.1. Numbers that are only passed on stay text.
  */
 import { randomBytes } from "node:crypto";
 
-/** JSON as it was written: a whole document, or one number that a double would change. */
+/** The original JSON text: of a whole document, or of one number that a double would change. */
 export class ExactJson {
   readonly text: string;
 
-  /** `text` must be JSON: the caller has parsed it. */
+  /** `text` must be valid JSON: the caller has parsed it. */
   constructor(text: string) {
     this.text = text;
   }
 
-  /** For a serializer that knows nothing of this (an SDK's): its digits as a string, rather than another number. */
+  /**
+   * For serializers that do not support this class (such as an SDK's): a string of its digits instead of a changed
+   * number.
+   */
   toJSON(): string {
     return this.text;
   }
 }
 
-/** Nobody who wrote JSON knows it. Short, as a document may hold a million numbers. */
+/** A random marker that the author of the JSON cannot know. Short, because a document may contain a million numbers. */
 const newMark = (): string => randomBytes(9).toString("base64url");
 
 const NUMBER = /-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/y;
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
 
-/** As JSON.parse, but a number whose digits a double would not keep is an ExactJson. */
+/** Like JSON.parse, but a number that a double would change becomes an ExactJson. */
 export function parseExact(text: string): unknown {
   const plain: unknown = JSON.parse(text);
   const mark = newMark();
@@ -39,7 +42,7 @@ export function parseExact(text: string): unknown {
   );
 }
 
-/** Valid JSON with those numbers as marked strings; undefined where there are none. */
+/** The JSON with those numbers replaced by marked strings; undefined if there are none. */
 function markNumbers(json: string, mark: string): string | undefined {
   const parts: string[] = [];
   let done = 0;
@@ -61,8 +64,8 @@ function markNumbers(json: string, mark: string): string | undefined {
 }
 
 /**
- * The members of one JSON object. An array or object that is longer than `longest` stays text: an answer is read for its
- * own few words, however many elements the data in it has.
+ * The members of one JSON object. An array or object longer than `longest` stays text: only a few members of a response
+ * are read, however large its data is.
  */
 export function parseMembers(json: string, longest = 0): Record<string, unknown> {
   const mark = newMark();
@@ -100,7 +103,7 @@ export function parseMembers(json: string, longest = 0): Record<string, unknown>
   return members;
 }
 
-/** By the place of its quotes: strings may be megabytes long, too much for a pattern. */
+/** Searches for the closing quote: a string may be megabytes long, too much for a regular expression. */
 function afterString(json: string, start: number): number {
   for (let end = json.indexOf('"', start + 1); ; end = json.indexOf('"', end + 1)) {
     let slashes = 0;
@@ -109,7 +112,7 @@ function afterString(json: string, start: number): number {
   }
 }
 
-/** As JSON.stringify, with every ExactJson as it was written. */
+/** Like JSON.stringify, with every ExactJson in its original text. */
 export function stringifyExact(value: unknown): string {
   const mark = newMark();
   const texts: string[] = [];
@@ -124,13 +127,13 @@ export function stringifyExact(value: unknown): string {
   return json.replaceAll(new RegExp(`"${mark}(\\d+)"`, "g"), (_all, at) => texts[Number(at)] ?? "");
 }
 
-/** How many bytes text takes as a string in JSON, without its quotes. */
+/** The size in bytes of a text as a JSON string, without its quotes. */
 export function jsonStringBytes(text: string): number {
   let extra = 0;
   for (let at = 0; at < text.length; at += 1) {
     const code = text.charCodeAt(at);
     if (code === QUOTE || code === BACKSLASH) extra += 1;
-    // Five of the controls have an escape of two characters; the others have one of six.
+    // Five control characters have a two-character escape; the others have one of six.
     else if (code < 0x20) extra += code >= 0x08 && code <= 0x0d && code !== 0x0b ? 1 : 5;
   }
   return Buffer.byteLength(text) + extra;

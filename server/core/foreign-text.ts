@@ -1,4 +1,4 @@
-/** Third-party input: JSON, addresses, and text to quote. */
+/** Third-party input: JSON, addresses, and text to quote or store. */
 import type { Address } from "viem";
 import { checksummedAddress } from "./keccak.ts";
 import { isRecord, isTooDeep, MAX_JSON_DEPTH } from "../../packages/paywall/src/foreign-json.ts";
@@ -12,7 +12,7 @@ export {
   readForeignJson,
 } from "../../packages/paywall/src/foreign-json.ts";
 
-/** JSON as Postgres takes it: third-party text may hold NUL, which jsonb refuses. */
+/** JSON that Postgres accepts: third-party text may contain NUL, which jsonb refuses. */
 export function toJsonb(value: unknown): string {
   return JSON.stringify(clean(value)) ?? "null";
 }
@@ -28,25 +28,25 @@ function clean(value: unknown): unknown {
   );
 }
 
-/** Lone surrogates are refused by jsonb as well. */
+/** jsonb refuses lone surrogates as well. */
 const cleanText = (text: string): string => text.replaceAll(/\0|\p{Surrogate}/gu, "\uFFFD");
 
 /**
- * What no honest description needs and a reader does not see: controls, bidi overrides and isolates, zero-width
- * characters, tags, variation selectors, fillers, private and unassigned code points. (ZWJ and ZWNJ go too: an emoji
- * falls apart, and a sentence of Persian loses its spacing; hidden instructions weigh more.)
+ * Invisible characters that no honest description needs: controls, bidi overrides and isolates, zero-width characters,
+ * tags, variation selectors, fillers, private and unassigned code points. ZWJ and ZWNJ are removed too: an emoji falls
+ * apart and a Persian sentence loses its spacing, but hidden instructions are the greater harm.
  */
 const UNSEEN =
   /[\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Default_Ignorable_Code_Point}\u2800]|(?<=\p{M}{3})\p{M}/gu;
 const BLANKS = /[\p{Cc}\p{Z}]+/gu;
 
 /**
- * Third-party text as one line of plain, visible text in NFC, at most `maxLength` code points. All text that a seller, an
- * owner of a listing or a payer wrote goes through here before it is kept or returned.
+ * Turns third-party text into one line of plain, visible text in NFC, at most `maxLength` code points. All text that a
+ * seller, an owner of a listing or a payer wrote passes through here before it is stored or returned.
  */
 export function plainWords(text: unknown, maxLength: number): string {
   if (typeof text !== "string") return "";
-  // Invisible ones must not fill the place of what is read, and nobody's novel is normalized.
+  // Invisible characters must not use up the allowed length, and no unbounded text is normalized.
   const visible = text
     .slice(0, maxLength * 8)
     .normalize("NFC")
@@ -76,8 +76,8 @@ type ParsedAddress = { ok: true; address: Address } | { ok: false; reason: strin
 const ZERO_ADDRESS = "0x0000000000000000000000000000000000000000";
 
 /**
- * Reads an address a person or program wrote. Answers it in lower case, as the database keeps it.
- * Mixed case is a checksum (EIP-55) and must be right: a typo there would send money to nobody.
+ * Parses an address that a person or program wrote, and returns it in lower case, as the database stores it. Mixed case
+ * is a checksum (EIP-55) and must be right: a typo would send the money to an address without a key.
  */
 export function parseAddress(text: unknown): ParsedAddress {
   if (typeof text !== "string" || !/^0x[0-9a-fA-F]{40}$/.test(text))
@@ -90,10 +90,10 @@ export function parseAddress(text: unknown): ParsedAddress {
   return { ok: true, address: lower };
 }
 
-/** Numbers and strings mean the same in third-party input; an object cannot be compared. */
+/** In third-party input a number and its string are equal; an object cannot be compared. */
 export const plainText = (value: unknown): string | undefined =>
   typeof value === "string" || typeof value === "number" ? String(value) : undefined;
 
-/** Third-party text in a sentence of ours: short, and quoted. */
+/** Quotes third-party text in a message, shortened. */
 export const quoted = (value: unknown): string =>
   JSON.stringify((plainText(value) ?? typeof value).slice(0, 80));

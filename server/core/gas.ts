@@ -1,15 +1,18 @@
 /**
- * Gas as money (docs/decisions/0018-gas-is-accounted-money.md): what it costs in USDC, who is charged for it, and how
- * much of it each may use in a day. Amounts are in units of 10^-18 USDC, as Arc's own coin counts: a unit of gas may cost
- * far less than an atomic unit of USDC.
+ * Gas accounting (docs/decisions/0018-gas-is-accounted-money.md): the cost of gas in USDC, the accounts that are
+ * charged, and their daily gas budgets. Amounts are in units of 10^-18 USDC, like Arc's native coin: a unit of gas may
+ * cost far less than an atomic unit of USDC.
  */
 import { formatAtomic, parseDecimal } from "./money.ts";
 
-/** USDC per day: the four shares are the network's whole budget; the others bound one of those who use them. */
+/**
+ * USDC per day. The four shares (strangers, merchants, agents, withdrawals) are the network's whole budget; the others
+ * limit a single account within a share.
+ */
 export const GAS_BUDGET = {
   /** Payments of third parties without a known credential. */
   strangers: "100",
-  /** Those of merchants with a key of ours. */
+  /** Payments of merchants with an API key of ours. */
   merchants: "100",
   /** Agents' spends, fetches and cancellations. */
   agents: "100",
@@ -25,25 +28,28 @@ export const GAS_BUDGET = {
 export type GasBudgetName = keyof typeof GAS_BUDGET;
 export const GAS_SHARES = ["strangers", "merchants", "agents", "withdrawals"] as const;
 
-/** How many cancellations one payee may force on one owner's agents in a day; then they are left to lapse. */
+/**
+ * How many cancellations one payee may cause for one owner's agents in a day; further authorizations are left to
+ * expire.
+ */
 export const CANCELS = "cancels";
 
-/** By the first part of an account's name; a gas limit of zero lets nothing through. */
+/** By the first part of an account's name; a gas limit of zero blocks everything. */
 export type GasLimits = Readonly<Record<GasBudgetName | typeof CANCELS, bigint>>;
 
-/** A plain key's transfer or cancellation, alone in its transaction: more expensive than in a batch. */
+/** A transfer or cancellation of an EOA, alone in its transaction, which costs more than in a batch. */
 export const PLAIN_GAS = 90_000n;
 const UNITS_PER_ATOMIC = 10n ** 12n;
 
 export const unitsOf = (atomic: bigint): bigint => atomic * UNITS_PER_ATOMIC;
 
-/** Rounded up: a used amount is never shown as nothing. */
+/** Rounded up: a used amount is never shown as zero. */
 export const formatGas = (units: bigint): string =>
   formatAtomic(units > 0n ? (units + UNITS_PER_ATOMIC - 1n) / UNITS_PER_ATOMIC : 0n);
 
 /**
- * What is set aside before it is known what it costs: a quarter more than the base fee of now, and never more than the
- * caps on what is offered, whatever a node suggests.
+ * The amount to reserve before the cost is known: the current base fee plus a quarter, capped at the highest fee that
+ * we ever offer, whatever a node suggests.
  */
 export function gasHoldOf(args: {
   baseFeeWei: bigint;
@@ -59,11 +65,11 @@ export function gasHoldOf(args: {
 
 const least = (one: bigint, other: bigint): bigint => (one < other ? one : other);
 
-/** What so much of the network's coin (18 decimals) is in USDC, at the operator's price for one coin. */
+/** The USDC value of an amount of the network's coin (18 decimals), at the operator's price for one coin. */
 export const costOf = (wei: bigint, nativePriceAtomic: bigint): bigint =>
   (wei * nativePriceAtomic + 999_999n) / 1_000_000n;
 
-/** Who is charged for one facilitated payment: whose share, and who in it. */
+/** The accounts that are charged for one facilitated payment: the share, and the accounts within it. */
 export const accountsOf = (payment: {
   from: string;
   to: string;
@@ -73,7 +79,7 @@ export const accountsOf = (payment: {
     ? [`payee:${payment.to.toLowerCase()}`, `payer:${payment.from.toLowerCase()}`, "strangers"]
     : [`merchant:${payment.merchant}`, "merchants"];
 
-/** `strangers=5,payer=0.5`: an operator's changes to the table, for one network. */
+/** `strangers=5,payer=0.5`: an operator's changes to the budgets of one network. */
 export function readGasBudget(
   key: string,
   text: string | undefined,

@@ -1,6 +1,6 @@
 import { randomFillSync } from "node:crypto";
 
-/** What an id names; the prefix makes a pasted id recognizable in a log. */
+/** The kind of object; the prefix makes an id recognizable in a log. */
 export type IdPrefix =
   | "own"
   | "ses"
@@ -27,14 +27,14 @@ export type IdPrefix =
 
 const ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz";
 const TIME_CHARS = 10;
-/** Two for each pair of characters. */
+/** Two bytes for each pair of characters. */
 const RANDOM_BYTES = 16;
 
-/** Every request has an id: random bytes are fetched for many at once. */
+/** Every request has an id, so random bytes are generated for many ids at once. */
 const pool = Buffer.alloc(256 * RANDOM_BYTES);
 let used = pool.length;
 
-/** Two characters for each 10 bits. */
+/** All pairs of characters, one per 10 bits. */
 const PAIRS = Array.from(
   { length: 1024 },
   (_, index) => ALPHABET.charAt(index >> 5) + ALPHABET.charAt(index & 31),
@@ -44,7 +44,7 @@ const PAIR_BITS = 1024;
 let spelledMs = -1;
 let spelled = "";
 
-/** The same for all ids of one millisecond. */
+/** Cached: all ids of one millisecond share it. */
 function timeNow(): string {
   const nowMs = Date.now();
   if (nowMs === spelledMs) return spelled;

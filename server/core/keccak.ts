@@ -1,6 +1,6 @@
 /**
- * Keccak-256 in WebAssembly, a tenth of what it takes in JavaScript, and what is made of it for every payment: the
- * spelling of an address that carries its checksum. Tests compare both with viem's.
+ * Keccak-256 in WebAssembly, which takes a tenth of the time of JavaScript, and EIP-55 checksum addresses, which every
+ * payment needs. Tests compare both with viem's.
  */
 import { createKeccak, type IHasher } from "hash-wasm";
 import { keccak256, type Address, type Hex } from "viem";
@@ -8,7 +8,7 @@ import { LastKnown } from "./shared-answers.ts";
 
 let hasher: IHasher | undefined;
 
-/** It is made ready while the server starts; what is hashed before that is hashed in JavaScript. */
+/** Ready during the start of the server; hashes before that are computed in JavaScript. */
 export const whenReady: Promise<void> = (async () => {
   hasher = await createKeccak(256);
 })();
@@ -16,21 +16,21 @@ export const whenReady: Promise<void> = (async () => {
 export const keccak = (bytes: Uint8Array): Uint8Array =>
   hasher ? hasher.init().update(bytes).digest("binary") : keccak256(bytes, "bytes");
 
-/** Of what is written in hexadecimal digits: a whole batch's transaction, for example. */
+/** The hash of hexadecimal data, such as a signed transaction. */
 export const keccakOfHex = (text: Hex): Hex =>
   `0x${Buffer.from(keccak(Buffer.from(text.slice(2), "hex"))).toString("hex")}`;
 
-/** Payers and payees come again. */
+/** A cache: payers and payees recur. */
 const spellings = new LastKnown<Address>(4_096);
 const digits = Buffer.alloc(40);
 const LETTER_A = 97;
 const TO_CAPITAL = 32;
 
-/** As EIP-55 writes this address, which comes in lower case. */
+/** The EIP-55 form of an address in lower case. */
 export const checksummedAddress = (lower: Address): Address =>
   spellings.get(lower) ?? spellings.keep(lower, spell(lower));
 
-/** A letter is a capital where the hash of the digits has 8 or more in its place. */
+/** A letter is upper case if the hash has 8 or more at its position. */
 function spell(lower: Address): Address {
   digits.write(lower.slice(2), "latin1");
   const hash = keccak(digits);

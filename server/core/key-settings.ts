@@ -1,4 +1,4 @@
-/** Where the keys are: in the environment, in a KMS, or in a process of their own. */
+/** Where the keys are kept: in the environment, in a KMS, or in a separate custody process. */
 import { isKmsKeyId, KMS_KEY_HINT, readMasterKeys, type MasterKey } from "./master-keys.ts";
 import { listed } from "./network-settings.ts";
 
@@ -6,11 +6,11 @@ export interface KeySettings {
   masterKeys: MasterKey[];
   masterKeyActive: string;
   relayerPrivateKeys: `0x${string}`[];
-  /** Of accounts that pay gas and whose keys a KMS holds. */
+  /** Keys of gas-paying accounts (relayers) in a KMS. */
   relayerKmsKeys: string[];
-  /** How long a data key that a KMS unwrapped may be kept; 0: not at all. */
+  /** How long a data key that a KMS unwrapped may be cached; 0: not at all. */
   kmsCacheMs: number;
-  /** The socket of the process that holds the master keys. */
+  /** The socket of the custody process, which holds the master keys. */
   custodySocket: string | undefined;
 }
 
@@ -23,10 +23,10 @@ export interface KeyEnvironment {
   CUSTODY_SOCKET?: string;
 }
 
-/** The service, or the process that holds the master keys and signs for agents' wallets alone. */
+/** The service, or the custody process, which holds the master keys and signs only for agents' wallets. */
 export type Part = "service" | "custody";
 
-/** Paths of sockets end there, on every system. */
+/** The longest socket path that every system supports. */
 const MAX_SOCKET_PATH = 100;
 
 export function readKeySettings(

@@ -1,4 +1,4 @@
-/** E-mail, as an operator configures it: SMTP_URL and MAIL_FROM. */
+/** E-mail settings: SMTP_URL and MAIL_FROM. */
 import { isLoopbackHost } from "./client-address.ts";
 
 export interface MailSettings {
@@ -8,12 +8,12 @@ export interface MailSettings {
   isSecure: boolean;
   /** STARTTLS is required before anything else is sent. */
   needsTls: boolean;
-  /** A server on this machine is spoken to as it is. */
+  /** A server on this machine needs no TLS. */
   isLoopback: boolean;
   user: string | undefined;
   password: string | undefined;
   from: { name: string; address: string };
-  /** What no log may hold. */
+  /** Must not appear in any log. */
   secrets: string[];
 }
 
@@ -27,8 +27,8 @@ const LABEL = /^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$/;
 type ParsedEmail = { ok: true; address: string } | { ok: false; reason: string };
 
 /**
- * One plain address (RFC 5321 without quotes, comments and literals), its domain in lower case. What is odder than that
- * is mostly an attempt to put more than an address into a header.
+ * Parses one plain address (RFC 5321 without quotes, comments and literals), with its domain in lower case. Anything
+ * more unusual is mostly an attempt to put more than an address into a header.
  */
 export function parseEmail(text: string): ParsedEmail {
   const at = text.lastIndexOf("@");
@@ -48,14 +48,17 @@ export function parseEmail(text: string): ParsedEmail {
   return { ok: true, address: `${local}@${domain}` };
 }
 
-/** The mailbox that spellings of an address share at the usual hosts: letters' case, dots, and what follows a plus. */
+/**
+ * The mailbox that different spellings of an address share at the usual providers: without letter case, dots, and the
+ * part after a plus.
+ */
 export function mailboxOf(address: string): string {
   const [local = "", domain = ""] = address.toLowerCase().split("@");
   const plain = (local.split("+", 1)[0] ?? "").replaceAll(".", "");
   return `${plain === "" ? local : plain}@${domain}`;
 }
 
-/** Undefined: no e-mail is sent. What is wrong is added to `problems`, without the password. */
+/** Undefined: no e-mail is sent. Problems are added to `problems`, without the password. */
 export function readMailSettings(
   environment: Record<string, string | undefined>,
   problems: string[],
@@ -95,11 +98,13 @@ export function readMailSettings(
   };
 }
 
-/** As it was written, and as SMTP carries it (AUTH PLAIN and LOGIN), should a server or a library repeat it. */
+/**
+ * The secrets as written and as SMTP sends them (AUTH PLAIN and LOGIN), because a server or library may repeat them.
+ */
 function secretsOf(text: string, url: URL, user: string, password: string): string[] {
   const base64 = (part: string): string => Buffer.from(part).toString("base64");
   const whole = [text, url.href, base64(`\0${user}\0${password}`)];
-  // A word such as "postfix" would tear up every line.
+  // Hiding a word such as "postfix" would make every line unreadable.
   return password.length < SHORTEST_PASSWORD
     ? whole
     : [...whole, url.password, password, base64(password)];

@@ -1,19 +1,19 @@
-/** The keys that wrap the agents' wallet keys, as an operator writes them down. */
+/** Parses MASTER_KEYS, the keys that wrap the agents' wallet keys. */
 
-/** 32 bytes that this process holds, or a key that never leaves the KMS that it names. */
+/** 32 bytes in this process, or a key that never leaves the KMS that is named. */
 export type MasterKey =
   | { kid: string; key: Uint8Array; kmsKeyId?: undefined }
   | { kid: string; key?: undefined; kmsKeyId: string };
 
 const MASTER_KEY_HINT = "create one with: openssl rand -base64 32";
-/** A key's id or ARN; of several regions too. */
+/** A key's id or ARN, including multi-region keys. */
 const KMS_KEY_ID =
   /^(arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key\/)?(mrk-[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$/;
 export const KMS_KEY_HINT =
   "is not the id or ARN of a KMS key (aliases are not accepted because they can change)";
 export const isKmsKeyId = (text: string): boolean => KMS_KEY_ID.test(text);
 
-/** `kid:base64,kid:kms:id,...`. What was wrong is added to the problems; no key is ever repeated in them. */
+/** `kid:base64,kid:kms:id,...`. Problems are added to `problems`; a key is never repeated in them. */
 export function readMasterKeys(
   text: string | undefined,
   isLocal: boolean,
@@ -44,7 +44,7 @@ export function readMasterKeys(
       problems.push(
         `MASTER_KEYS: key "${kid}" has ${key.length} bytes instead of 32 (${MASTER_KEY_HINT})`,
       );
-    // 32 random bytes hold about 30 distinct values; patterns and examples hold few.
+    // 32 random bytes have about 30 distinct values; patterns and examples have few.
     else if (new Set(key).size < 20 || isSequence(key) || isText(key))
       problems.push(
         `MASTER_KEYS: key "${kid}" looks like an example and not random (${MASTER_KEY_HINT})`,

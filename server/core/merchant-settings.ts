@@ -1,15 +1,18 @@
-/** Who may settle here: callers with a key of the operator's, accounts it admitted as merchants, or everybody. */
+/**
+ * Who may settle through this facilitator: callers with an API key from the operator, accounts admitted as merchants,
+ * or everybody.
+ */
 import { listed } from "./network-settings.ts";
 
 /** `0x...`, or `eip155:<chain>:0x...` for a contract account; in lower case. */
 const ACCOUNT = /^(?:eip155:([1-9][0-9]{0,15}):)?(0x[0-9a-f]{40})$/;
 
 export interface FacilitatorAccess {
-  /** Keys the operator gives away. */
+  /** API keys that the operator hands out. */
   facilitatorApiKeys: string[];
-  /** Strangers may settle, with or without such keys. */
+  /** Third parties may settle too, whether or not such keys are configured. */
   facilitatorOpen: boolean;
-  /** Accounts whose own keys are let in, at the merchants' gas. */
+  /** Accounts whose own API keys are accepted, charged to the merchants' gas share. */
   merchants: string[];
 }
 
@@ -31,10 +34,10 @@ export function readFacilitatorAccess(
   };
 }
 
-/** Whether third parties are refused: callers are configured, and FACILITATOR_OPEN is not set. */
+/** Whether third parties are refused: keys or merchants are configured, and FACILITATOR_OPEN is not set. */
 export const isClosed = (access: FacilitatorAccess): boolean =>
   !access.facilitatorOpen && access.facilitatorApiKeys.length + access.merchants.length > 0;
 
-/** An owner as `MERCHANTS` names it: a contract's address means nothing on another chain. */
+/** An owner in the form of `MERCHANTS`: a contract's address is meaningless on another chain. */
 export const accountName = ({ address, chainId }: { address: string; chainId: number }): string =>
   chainId === 0 ? address.toLowerCase() : `eip155:${chainId}:${address.toLowerCase()}`;

@@ -1,2 +1,2 @@
-/** Money as everybody here converts it. It lies with the paywall, a package that takes nothing from the server. */
+/** Money conversion. The code is in the paywall package, which must not depend on the server. */
 export * from "../../packages/paywall/src/money.ts";

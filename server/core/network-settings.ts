@@ -1,4 +1,4 @@
-/** The networks that an operator configured: facts of the table, with the environment's settings for each. */
+/** The configured networks: facts from the table, with the environment's settings for each. */
 import { type GasBudgetName, readGasBudget } from "./gas.ts";
 import type { Address } from "viem";
 import { parseAddress } from "./foreign-text.ts";
@@ -7,26 +7,26 @@ import { findNetwork, type NetworkFacts } from "./networks.ts";
 
 export const LOCAL_CHAIN_ID = 5042002;
 
-/** Comma separated, as every list in the environment. */
+/** Splits a comma-separated list. */
 export const listed = (text: string | undefined): string[] =>
   (text ?? "")
     .split(",")
     .map((part) => part.trim())
     .filter((part) => part !== "");
 
-/** A configured network: the table's facts and where to reach it. */
+/** A configured network: the table's facts and its endpoints. */
 export interface NetworkConfig extends NetworkFacts {
-  /** In order of preference. Empty only for the local chain, before the local world has started. */
+  /** In order of preference. Empty only for the local chain, before local mode has started it. */
   rpcUrls: string[];
-  /** These announce new blocks; everything is still read from `rpcUrls`. */
+  /** WebSocket endpoints that notify of new blocks; all reads still use `rpcUrls`. */
   wsUrls: string[];
-  /** Per day, in units of core/gas.ts. */
+  /** Per day, in the units of core/gas.ts. */
   gasBudget: Readonly<Record<GasBudgetName, bigint>>;
-  /** Atomic USDC for one of the coin that pays for gas. */
+  /** The price of the coin that pays for gas, in atomic USDC. */
   nativePriceAtomic: bigint;
 }
 
-/** NETWORKS, and the environment's settings for each; what is wrong is added to `problems`. */
+/** Reads NETWORKS and the settings of each network; problems are added to `problems`. */
 export function readNetworks(
   ids: readonly string[],
   environment: Record<string, string | undefined>,
@@ -67,7 +67,7 @@ export function readNetworks(
       return given === undefined ? fallback : Number(given);
     };
     const confirmations = depthOf("CONFIRMATIONS", facts.confirmations);
-    // What is final is reported: never later.
+    // A final payment is always reported, so this must not be deeper.
     const inclusionDepth = Math.min(
       depthOf("INCLUSION_DEPTH", facts.inclusionDepth),
       confirmations,
@@ -98,7 +98,7 @@ export function readNetworks(
   return networks;
 }
 
-/** What is there is believed by its code and an answer. */
+/** The contract at this address is used only after its code and its response were checked. */
 function readBatcher(
   facts: NetworkFacts,
   environment: Record<string, string | undefined>,
@@ -113,7 +113,7 @@ function readBatcher(
   return parsed.ok ? parsed.address : undefined;
 }
 
-/** No oracle: a price that somebody else can move would be somebody else's hand on our budgets. */
+/** From the operator and not from an oracle: a price that others can move would let them change our gas budgets. */
 function readNativePrice(
   facts: NetworkFacts,
   environment: Record<string, string | undefined>,

@@ -7,36 +7,39 @@ import {
   type PaymentNetwork,
 } from "../../packages/paywall/src/networks.ts";
 
-/** A chain that Purser knows: the paywall's facts, and how the engine treats it. */
+/** A chain that Purser supports: the paywall's facts, and parameters of the settlement engine. */
 export interface NetworkFacts extends PaymentNetwork {
   readonly chainId: number;
   /** Short name used in paths such as `/api/arc-stats`. */
   readonly slug: string;
   readonly blockTimeMs: number;
   /**
-   * Blocks that must include a transaction (its own counts) before its success is returned: one where a
-   * sequencer or a committee makes blocks that stay. Ethereum and Polygon lose single blocks now and then
-   * in ordinary operation, so there a second one must stand on it.
+   * How many blocks must include a transaction (its own counts) before its success is returned: one if a sequencer or a
+   * committee makes permanent blocks. Ethereum and Polygon lose single blocks now and then in ordinary operation, so a
+   * second block must follow there.
    */
   readonly inclusionDepth: number;
-  /** Blocks until we call it final and look no more. What a reorganisation takes back before is corrected. */
+  /** How many blocks until we call it final and stop checking. A reorganisation before that leads to a correction. */
   readonly confirmations: number;
-  /** The dearest gas we ever offer, per unit: whatever a node suggests, and however long something is stuck. */
+  /**
+   * The highest price per unit of gas that we ever offer, whatever a node suggests and however long a transaction is
+   * stuck.
+   */
   readonly maxFeeGwei: number;
   readonly maxTipGwei: number;
   /**
-   * USDC for one coin, where that is known without asking anybody: 1 on Arc. A test network's coin is worth nothing:
-   * 1 stands for it, so that gas is rationed there too. Elsewhere the operator sets it (NATIVE_PRICE_<chainId>).
+   * The USDC price of one coin where it is a fact: 1 on Arc. A test network's coin is worthless; it counts as 1, so
+   * that gas is limited there too. Elsewhere the operator sets it (NATIVE_PRICE_<chainId>).
    */
   readonly nativePrice: "1" | undefined;
   readonly testnet: boolean;
-  /** Where our batcher may be deployed; the chain is read to see whether it is. */
+  /** The address of our batcher; the chain is checked for whether it is deployed. */
   readonly batcher: Address | undefined;
-  /** Whether a payer's own approval of Permit2 is sent before its payment: the operator decides. */
+  /** Default for whether a payer's own Permit2 approval is relayed before its payment; the operator can change it. */
   readonly sendsApprovals: boolean;
 }
 
-/** The EIP-712 domain of a token's contract. */
+/** The EIP-712 domain of a token contract. */
 export interface TokenDomain {
   readonly name: string;
   readonly version: string;
@@ -52,22 +55,22 @@ export const tokenDomainOf = ({ chainId, usdc }: NetworkFacts): TokenDomain => (
   verifyingContract: usdc.address,
 });
 
-/** Multicall3 has the same address everywhere. */
+/** Multicall3 has the same address on every network. */
 export const MULTICALL3_ADDRESS: Address = "0xcA11bde05977b3631167028862bE2a173976CA11";
 
-/** The deterministic deployment proxy: `salt ++ creation code` in, CREATE2 address out. */
+/** The deterministic deployment proxy: input is `salt ++ creation code`, the address follows from CREATE2. */
 export const CREATE2_DEPLOYER: Address = "0x4e59b44847b379578588920cA78FbF26c0B4956C";
 
 type EngineFacts = Pick<NetworkFacts, "slug" | "blockTimeMs" | "confirmations"> &
   Partial<Pick<NetworkFacts, "inclusionDepth" | "maxFeeGwei" | "maxTipGwei" | "testnet">>;
 
-/** One for each network of the paywall's table. */
+/** One entry for each network of the paywall's table. */
 const ENGINE_FACTS: Record<KnownNetworkId, EngineFacts> = {
   "eip155:5042": {
     slug: "arc",
     blockTimeMs: 500,
     confirmations: 1,
-    // A unit of gas is cheaper here by a factor of thousands.
+    // A unit of gas is thousands of times cheaper here.
     maxFeeGwei: 5_000,
     maxTipGwei: 500,
   },
@@ -75,7 +78,7 @@ const ENGINE_FACTS: Record<KnownNetworkId, EngineFacts> = {
     slug: "arc",
     blockTimeMs: 500,
     confirmations: 1,
-    // A unit of gas is cheaper here by a factor of thousands.
+    // A unit of gas is thousands of times cheaper here.
     maxFeeGwei: 5_000,
     maxTipGwei: 500,
     testnet: true,
@@ -146,7 +149,7 @@ export const NETWORKS: readonly NetworkFacts[] = PAYMENT_NETWORKS.map((network) 
   };
 });
 
-/** Finds a network by CAIP-2 id or by its version 1 name. */
+/** Finds a network by CAIP-2 id or by its x402 version 1 name. */
 export const findNetwork = (
   idOrAlias: string,
   among: readonly NetworkFacts[] = NETWORKS,

@@ -1,4 +1,4 @@
-/** Requests that are kept open until something happens, in this process: so many of one caller, of one owner, and of all. */
+/** Limits long-polling requests of this process: per caller, per owner, and in total. */
 export interface MostWaits {
   perCaller: number;
   perOwner: number;
@@ -13,7 +13,7 @@ export class OpenWaits {
     this.#most = most;
   }
 
-  /** Returns how to give the place back; undefined when there is none left. */
+  /** Returns a function that releases the place; undefined if there is no place left. */
   open(who: { callerId: string; ownerId: string }): (() => void) | undefined {
     const { perCaller, perOwner, perProcess } = this.#most;
     const places: readonly [key: string, most: number][] = [

@@ -1,18 +1,19 @@
-/**
- * What an owner's wallet signs (EIP-712, docs/decisions/0020): the documents, their digests, and how they are read back.
- */
+/** The documents that an owner's wallet signs (EIP-712, docs/decisions/0020): their types, digests and parsing. */
 import { getAddress, type Address, type Hex } from "viem";
 import { parseAtomic } from "./money.ts";
 import { sortPayees, type Rules } from "./rules.ts";
 import { typedDataDigest } from "./typed-data.ts";
 
 export const MAX_ORDER_SECONDS = 15 * 60;
-/** An approval's order: the agent may come back for it a while later. Custody signs nothing that is good beyond it. */
+/**
+ * The lifetime of an approval's order, in which the agent may come back for it. Custody signs nothing that is valid for
+ * longer.
+ */
 export const APPROVAL_SECONDS = 60 * 60;
-/** No limit, no end. "0" is a limit like any other: nothing can be spent. */
+/** Means no limit, or no end. "0" is a limit like any other: nothing can be spent. */
 const ABSENT = (1n << 256n) - 1n;
 
-/** Integers as strings, addresses checksummed: what goes over the wire, and what the wallet shows. */
+/** Integers as strings, addresses with checksum: the form in JSON, which the wallet shows too. */
 export interface AgentPolicyOrder {
   agent: string;
   wallet: string;
@@ -66,17 +67,17 @@ export interface ApprovePaymentOrder {
   deadline: string;
 }
 
-/** Names the wallet that may tighten, and withdraw to the owner; the zero address: none. */
+/** Names the wallet that may tighten rules, and withdraw to the owner; the zero address for none. */
 export interface SecondWalletOrder {
   owner: string;
   second: string;
-  /** The chain whose contract it is; 0 for a key. */
+  /** The chain of its contract; 0 for a plain key (EOA). */
   secondChain: string;
   nonce: string;
   deadline: string;
 }
 
-/** All agents of one wallet become the other's. */
+/** Transfers all agents of one wallet to another wallet. */
 export interface MoveOwnerOrder {
   from: string;
   to: string;
@@ -154,7 +155,7 @@ export const ORDER_TYPES: Readonly<
 const DOMAIN_TYPE = [text("name"), text("version"), number("chainId")];
 const domainOf = (chainId: number) => ({ name: "Purser", version: "2", chainId }) as const;
 
-/** Ready for `eth_signTypedData_v4`: JSON, with the domain's own type and integers as strings. */
+/** Input of `eth_signTypedData_v4`: JSON with the domain's type, and integers as strings. */
 export const typedDataOf = <K extends OrderKind>(kind: K, order: Orders[K], chainId: number) => ({
   types: { EIP712Domain: [...DOMAIN_TYPE], ...ORDER_TYPES[kind] },
   primaryType: kind,
@@ -162,14 +163,14 @@ export const typedDataOf = <K extends OrderKind>(kind: K, order: Orders[K], chai
   message: order,
 });
 
-/** What the owner's signature is over. The order must be well formed: read it first. */
+/** The digest that the owner signs. The order must be well formed: parse it with readOrder first. */
 export const orderDigest = <K extends OrderKind>(kind: K, order: Orders[K], chainId: number): Hex =>
   typedDataDigest(
     { structs: { EIP712Domain: DOMAIN_TYPE }, name: "EIP712Domain", value: domainOf(chainId) },
     { structs: ORDER_TYPES[kind], name: kind, value: order },
   );
 
-/** The same order in its one spelling; undefined where a number is none of 256 bits or an address none. */
+/** The order in canonical form; undefined if a number does not fit 256 bits or an address is invalid. */
 export function readOrder<K extends OrderKind>(kind: K, wire: Orders[K]): Orders[K] | undefined {
   const types = ORDER_TYPES[kind];
   const struct = (name: string, value: unknown): Record<string, unknown> | undefined => {
@@ -198,7 +199,7 @@ export function readOrder<K extends OrderKind>(kind: K, wire: Orders[K]): Orders
 }
 
 const onWire = (value: bigint | null): string => String(value ?? ABSENT);
-/** Null where there is no limit, or no end. */
+/** Null means no limit, or no end. */
 export const fromWire = (value: string): bigint | null => {
   const number = BigInt(value);
   return number === ABSENT ? null : number;
@@ -238,14 +239,14 @@ export const policyOrder = (facts: PolicyFacts): AgentPolicyOrder => ({
   deadline: String(facts.deadlineSeconds),
 });
 
-/** The rules of a policy. */
+/** The rules that a policy order contains. */
 export const rulesOfPolicy = (order: AgentPolicyOrder): Rules => ({
   dailyLimitAtomic: BigInt(order.dailyLimit),
   weeklyLimitAtomic: fromWire(order.weeklyLimit),
   monthlyLimitAtomic: fromWire(order.monthlyLimit),
   perPaymentLimitAtomic: fromWire(order.perPaymentLimit),
   paymentsPerHour: fromWire(order.paymentsPerHour),
-  // Whatever is not "any" confines.
+  // Fail safe: every other value restricts the agent to sites.
   fetch: order.fetch === "any" ? "any" : "sites",
   expiresAtSeconds: fromWire(order.expiresAt),
   payees: order.payees.map((payee) => ({
@@ -259,8 +260,8 @@ export const rulesOfPolicy = (order: AgentPolicyOrder): Rules => ({
 });
 
 /**
- * How the label of a connection begins, and of no other key: an order that the wallet signed for a connection must not
- * make a key that somebody holds.
+ * The label prefix of connections, which no other key may have: an order that the wallet signed for a connection must
+ * not create a key that somebody holds.
  */
 export const CONNECTION_LABEL = "Connection to ";
 

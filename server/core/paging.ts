@@ -1,6 +1,6 @@
 /**
- * Keyset paging, the one way all lists are paged: newest first by (created_at, id), so that pages
- * stay stable while rows arrive. The cursor is opaque to clients; it holds the last row's place.
+ * Keyset pagination of all lists: newest first by (created_at, id), so that pages stay stable while rows are added. The
+ * cursor is opaque to clients and contains the last row's position.
  */
 import { ApiError } from "../errors.ts";
 import { readForeignJson } from "./foreign-text.ts";
@@ -8,7 +8,7 @@ import { readForeignJson } from "./foreign-text.ts";
 export const DEFAULT_PAGE_SIZE = 25;
 export const MAX_PAGE_SIZE = 100;
 
-/** A row's place in its list. Microseconds, because that is how finely Postgres orders rows. */
+/** A row's position in its list. In microseconds, as Postgres orders rows. */
 export interface Place {
   createdAtMicros: bigint;
   id: string;
@@ -16,7 +16,7 @@ export interface Place {
 
 export interface PageRequest {
   limit: number;
-  /** Rows after this place (older ones); undefined for the first page. */
+  /** Rows after this position (older ones); undefined for the first page. */
   after: Place | undefined;
 }
 
@@ -25,7 +25,7 @@ export interface PageOf<T> {
   nextCursor: string | null;
 }
 
-/** From the query strings of `schemas/common.ts` (`PageQuery`), or a refusal of an invented cursor. */
+/** Parses the query strings of `schemas/common.ts` (`PageQuery`); refuses an invalid cursor. */
 export function readPage(query: { limit?: string; cursor?: string }): PageRequest {
   const limit = query.limit === undefined ? DEFAULT_PAGE_SIZE : Number(query.limit);
   if (query.cursor === undefined) return { limit, after: undefined };
@@ -40,7 +40,7 @@ export function readPage(query: { limit?: string; cursor?: string }): PageReques
   return { limit, after };
 }
 
-/** Makes a page from up to `limit + 1` rows: the extra one only shows that there is more. */
+/** Makes a page from up to `limit + 1` rows: the extra row only shows that there are more. */
 export function toPage<Row extends Place, Item>(
   rows: readonly Row[],
   limit: number,
@@ -61,7 +61,7 @@ export function decodeCursor(cursor: string): Place | undefined {
   const read = readForeignJson(() => JSON.parse(text) as unknown);
   if (!read.ok || !Array.isArray(read.value) || read.value.length !== 2) return undefined;
   const [micros, id] = read.value as unknown[];
-  // 16 digits reach the year 2286; an id is one of ours.
+  // 16 digits last until the year 2286; ids have only these characters.
   if (typeof micros !== "string" || !/^[0-9]{1,16}$/.test(micros)) return undefined;
   if (typeof id !== "string" || !/^[A-Za-z0-9_]{1,64}$/.test(id)) return undefined;
   return { createdAtMicros: BigInt(micros), id };

@@ -1,8 +1,7 @@
 /**
- * How often a caller may send requests: the one table of limits, and the bucket they are counted in.
- *
- * A bucket holds `perMinute` requests and refills evenly (GCRA: one number, the time at which it is full again), so
- * nobody gains by waiting for the turn of a minute.
+ * Rate limits: the table of limits, and the bucket that counts requests. A bucket holds `perMinute` requests and
+ * refills evenly (GCRA, which stores one number: the time at which the bucket is full again), so waiting for the next
+ * minute gains nothing.
  */
 
 export interface RateLimit {
@@ -15,9 +14,9 @@ const own = (perMinute: number): RateLimit => ({ perMinute, isShared: false });
 const shared = (perMinute: number): RateLimit => ({ perMinute, isShared: true });
 
 export const RATE_LIMITS = {
-  /** Whoever shows no credential, by address. */
+  /** Requests without credentials, by address. */
   address: own(3_000),
-  /** Credentials that are not proven yet, by address, before the database is read. */
+  /** Credentials that are not verified yet, by address; checked before the database is read. */
   unproven: own(300),
   agent: own(6_000),
   session: own(3_000),
@@ -25,13 +24,13 @@ export const RATE_LIMITS = {
   fetch: shared(3_000),
   verify: shared(600_000),
   settle: shared(120_000),
-  /** Settlements that one payer signed, whoever brings them. Gas is accounted for besides. */
+  /** Settlements that one payer signed, from any client. Gas is accounted for separately. */
   payer: own(30_000),
   "sign-in": shared(300),
   probe: shared(120),
-  /** What makes us send something to a webhook, or changes one. */
+  /** Requests that send something to a webhook, or change one. */
   webhook: shared(60),
-  /** Programs that register themselves (OAuth), by address. */
+  /** Clients that register themselves (OAuth), by address. */
   register: shared(60),
   /** Renewals of one connection's tokens. */
   renewal: own(60),
@@ -43,7 +42,7 @@ export type RateLimits = Record<LimitName, RateLimit>;
 
 const MAX_PER_MINUTE = 10_000_000;
 
-/** `spend=600,verify=60000`: what an operator changes of the table. */
+/** `spend=600,verify=60000`: an operator's changes to the table. */
 export function readRateLimits(text: string | undefined): {
   limits: RateLimits;
   problems: string[];
@@ -69,15 +68,15 @@ export interface Verdict {
   allowed: boolean;
   limit: number;
   remaining: number;
-  /** Until the bucket is full again. */
+  /** The time until the bucket is full again. */
   resetMs: number;
-  /** Until one more request fits; 0 when this one was allowed. */
+  /** The time until one more request fits; 0 if this one was allowed. */
   retryAfterMs: number;
 }
 
 const MINUTE_MS = 60_000;
 
-/** What is left of a bucket that will be full at `fullAtMs`. */
+/** The state of a bucket that will be full at `fullAtMs`. */
 export function verdictOf(
   perMinute: number,
   fullAtMs: number,
@@ -95,7 +94,7 @@ export function verdictOf(
   };
 }
 
-/** Buckets of this process. Those that are full again, or longest unused, make room for new ones. */
+/** Buckets of this process. Full ones, and those unused for longest, make room for new ones. */
 export class OwnBuckets {
   readonly #fullAtMs = new Map<string, number>();
   readonly #maxBuckets: number;
@@ -110,14 +109,14 @@ export class OwnBuckets {
     const nowMs = this.#nowMs();
     const intervalMs = MINUTE_MS / perMinute;
     const fullAtMs = Math.max(this.#fullAtMs.get(key) ?? 0, nowMs);
-    // A hair of tolerance: sums of fractions must not cost the last request of a bucket.
+    // A tolerance, so that rounding does not cost the last request of a bucket.
     if (fullAtMs + intervalMs - nowMs > MINUTE_MS + 1e-6)
       return verdictOf(perMinute, fullAtMs, nowMs, false);
     this.#keep(key, fullAtMs + intervalMs);
     return verdictOf(perMinute, fullAtMs + intervalMs, nowMs, true);
   }
 
-  /** Gives one back: what was counted beforehand turned out not to count. */
+  /** Returns one request to the bucket, if it turns out not to count. */
   giveBack(key: string, perMinute: number): void {
     const fullAtMs = this.#fullAtMs.get(key);
     if (fullAtMs !== undefined) this.#fullAtMs.set(key, fullAtMs - MINUTE_MS / perMinute);
@@ -127,7 +126,7 @@ export class OwnBuckets {
     return this.#fullAtMs.size;
   }
 
-  /** In the order of their last use. */
+  /** Keeps the map in the order of last use. */
   #keep(key: string, fullAtMs: number): void {
     this.#fullAtMs.delete(key);
     this.#fullAtMs.set(key, fullAtMs);

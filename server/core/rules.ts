@@ -1,5 +1,6 @@
 /**
- * What an agent may do, and the two comparisons everything rests on: does a change loosen it, and does it cover a payment.
+ * An agent's spending rules, and the two comparisons on which everything depends: whether a change loosens them, and
+ * whether they cover a payment.
  */
 import { createHash } from "node:crypto";
 import type { Address, Hex } from "viem";
@@ -8,14 +9,14 @@ export interface Payee {
   /** Lower case. */
   address: Address;
   label: string;
-  /** "" or the one origin it may be paid at, by x402-fetch only. */
+  /** "", or the one origin at which it may be paid, by x402-fetch only. */
   site: string;
   dailyLimitAtomic: bigint | null;
   perPaymentLimitAtomic: bigint | null;
   expiresAtSeconds: bigint | null;
 }
 
-/** What an agent may do. Payees in the order of their addresses and sites. */
+/** An agent's rules, with payees sorted by address and site. */
 export interface Rules {
   dailyLimitAtomic: bigint;
   weeklyLimitAtomic: bigint | null;
@@ -27,12 +28,12 @@ export interface Rules {
   payees: readonly Payee[];
 }
 
-/** The rules in force: what was signed, narrowed by what the owner took back since. */
+/** The rules in force: the signed ones, narrowed by the owner's later restrictions. */
 export interface RulesInForce extends Rules {
   status: "active" | "paused" | "archived";
 }
 
-/** A payee is listed once for each site, and once for everywhere: the key of an entry. */
+/** The key of a payee entry: a payee has at most one entry per site, and one for all other places. */
 export const payeeKey = ({ address, site }: Pick<Payee, "address" | "site">): string =>
   `${address} ${site}`;
 
@@ -41,7 +42,7 @@ export const sortPayees = <T extends Pick<Payee, "address" | "site">>(payees: re
 
 type Place = Pick<Payee, "address" | "site">;
 
-/** The terms an address is paid by at a site: its own entry there, or else its entry for everywhere. */
+/** The terms for paying an address at a site: its entry for the site, otherwise its entry for everywhere. */
 function termsAt(payees: readonly Payee[]): (place: Place) => Payee | undefined {
   const listed = new Map(payees.map((payee) => [payeeKey(payee), payee]));
   return (place) => listed.get(payeeKey(place)) ?? listed.get(payeeKey({ ...place, site: "" }));
@@ -50,7 +51,7 @@ function termsAt(payees: readonly Payee[]): (place: Place) => Payee | undefined 
 const sitesOf = (payees: readonly Payee[]): Set<string> =>
   new Set(payees.map(({ site }) => site).filter((site) => site !== ""));
 
-/** Bytes that are the same exactly when the rules are, whatever the names and labels. */
+/** Equal bytes exactly for equal rules; names and labels do not count. */
 export function rulesDigest(rules: RulesInForce): Hex {
   const payees = sortPayees(rules.payees).map((payee) => [
     payee.address,
@@ -76,11 +77,11 @@ export function rulesDigest(rules: RulesInForce): Hex {
   return `0x${createHash("sha256").update(`purser:rules:v1|${canonical}`).digest("hex")}`;
 }
 
-/** Later, or higher; null is for ever, or without limit. */
+/** Whether the new value is later or higher; null means forever, or no limit. */
 const isMore = (wanted: bigint | null, current: bigint | null): boolean =>
   current !== null && (wanted === null || wanted > current);
 
-/** Does the change let through anything the current rules do not? Names and labels let nothing through. */
+/** Whether the change allows anything that the current rules do not. Names and labels allow nothing. */
 export function loosens(current: RulesInForce, wanted: RulesInForce): boolean {
   if (current.status !== "active" && wanted.status === "active") return true;
   if (current.status === "archived" && wanted.status !== "archived") return true;
@@ -97,7 +98,7 @@ export function loosens(current: RulesInForce, wanted: RulesInForce): boolean {
     isMore(wanted.perPaymentLimitAtomic, current.perPaymentLimitAtomic) ||
     isMore(wanted.paymentsPerHour, current.paymentsPerHour) ||
     isMore(wanted.expiresAtSeconds, current.expiresAtSeconds) ||
-    // Also where an entry goes: a site without terms of its own is under those for everywhere.
+    // An entry may also loosen by its removal: without its own terms, a site has those for everywhere.
     [...current.payees, ...wanted.payees].some((place) => payeeLoosens(before(place), after(place)))
   );
 }
@@ -112,7 +113,7 @@ function payeeLoosens(current: Payee | undefined, wanted: Payee | undefined): bo
   );
 }
 
-/** What is about to be signed for, and where: `site` is the origin an x402 payment goes to. */
+/** The payment to be signed: `site` is the origin of an x402 payment. */
 export interface PaymentFacts {
   payee: Address;
   valueAtomic: bigint;
@@ -122,7 +123,7 @@ export interface PaymentFacts {
 
 export type Cover = { covered: true } | { covered: false; why: string };
 
-/** For many payments under the same rules: their payees and sites are looked up, not searched. */
+/** For many payments under the same rules: payees and sites are indexed. */
 export function coverOf(rules: Rules): (payment: PaymentFacts) => Cover {
   const terms = termsAt(rules.payees);
   const addresses = new Set(rules.payees.map(({ address }) => address));

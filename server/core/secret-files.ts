@@ -1,15 +1,16 @@
 /**
- * Secrets by files, as orchestrators hand them out: `MASTER_KEYS_FILE=/run/secrets/master-keys` is MASTER_KEYS. A file is
- * seen by its owner alone, while an environment is inherited by every child and shown by `docker inspect`.
+ * Reads secrets from files, as orchestrators provide them: `MASTER_KEYS_FILE=/run/secrets/master-keys` sets
+ * MASTER_KEYS. Only its owner can read a file, while every child process inherits the environment, and `docker inspect`
+ * shows it.
  */
 import { readFileSync } from "node:fs";
 
 type Environment = Record<string, string | undefined>;
 
-/** A file of a secret is a line or two; more is the wrong file. */
+/** A secret's file has a line or two; a larger one is the wrong file. */
 const MAX_BYTES = 64 * 1024;
 
-/** Keys that may be given so; of a network's, each by its chain id. */
+/** Keys that can be read from a file; those of a network also with its chain id. */
 const SECRETS = [
   "DATABASE_URL",
   "RELAYER_PRIVATE_KEYS",
@@ -20,7 +21,10 @@ const SECRETS = [
 ] as const;
 const FILE_KEY = /^RPC_URL_[0-9]+_FILE$/;
 
-/** The environment with what its files hold. What cannot be read is a problem; no content is ever repeated in one. */
+/**
+ * The environment with the content of the files. Unreadable files are added to `problems`; their content is never
+ * repeated.
+ */
 export function withSecretFiles(environment: Environment, problems: string[]): Environment {
   const read: Environment = {};
   const names = [
@@ -38,11 +42,11 @@ export function withSecretFiles(environment: Environment, problems: string[]): E
     if (typeof content === "string") read[key] = content;
     else problems.push(`${name} names a file that ${content.trouble}`);
   }
-  // Not a copy: a reader of keys by name sees which are read.
+  // Not a copy, so that a reader that records the keys it reads sees the right ones.
   return Object.assign(Object.create(environment) as Environment, read);
 }
 
-/** Without the end of its last line, which editors and `echo` leave there. */
+/** The content without the final newline that editors and `echo` add. */
 function contentOf(path: string): string | { trouble: string } {
   try {
     const bytes = readFileSync(path);

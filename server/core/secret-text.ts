@@ -1,15 +1,15 @@
 /**
- * Takes what an operator must keep to himself out of text that leaves the process: endpoint URLs with a key in their
- * path, query or user name, as libraries and nodes repeat them in their errors, and plain secrets.
+ * Removes secrets from text that leaves the process: endpoint URLs with a key in their path, query or user name, which
+ * libraries and nodes repeat in their errors, and plain secrets.
  */
 
 export type Hide = (text: string) => string;
 
 const CENSOR = "[secret]";
-/** Shorter parts of a path are versions and names (`v2`, `rpc`); a key is longer. */
+/** Shorter path segments are versions and names (`v2`, `rpc`); keys are longer. */
 const SHORTEST_PATH_KEY = 8;
 const SHORTEST_KEY = 4;
-/** Words that endpoint URLs have in their paths and that are no key. */
+/** Common words in the paths of endpoint URLs, which are no keys. */
 const PLAIN_WORDS =
   /^(ethereum|arbitrum|optimism|avalanche|polygon|mainnet|testnet|base|sepolia|jsonrpc|public|evm|rpc|eth|arc|one|ext|api|[-_])+$/i;
 
@@ -36,11 +36,11 @@ export function secretsOfUrl(text: string): string[] {
   ].flatMap((part) => [part, decoded(part)]);
 }
 
-/** Replaces each of these wherever it stands. */
+/** Replaces every occurrence of these secrets. */
 export function hideSecrets(secrets: readonly string[]): Hide {
   const parts = [...new Set(secrets)]
     .filter((part) => part.length >= SHORTEST_KEY)
-    // The longest first: a URL goes as a whole, not piece by piece.
+    // Longest first, so that a URL is replaced as a whole.
     .toSorted((left, right) => right.length - left.length);
   if (parts.length === 0) return (text) => text;
   const pattern = new RegExp(
@@ -50,7 +50,10 @@ export function hideSecrets(secrets: readonly string[]): Hide {
   return (text) => text.replaceAll(pattern, CENSOR);
 }
 
-/** The same error without them: its message and stack, what viem keeps beside (details, metaMessages), and its causes. */
+/**
+ * Removes the secrets from an error: its message and stack, viem's additional fields (details, metaMessages), and its
+ * causes.
+ */
 export function hideInError<T>(error: T, hide: Hide, depth = 0): T {
   if (!(error instanceof Error) || depth > 8) return error;
   const fields = error as unknown as Record<string, unknown>;

@@ -1,12 +1,12 @@
-/** One answer for many callers: at the same moment, shortly after one another, or for ever when it never changes. */
+/** One response for many callers: concurrent, shortly after one another, or cached forever if it never changes. */
 
 /**
- * Gathers concurrent requests into one call. When idle, an item is sent at once: nothing waits for
- * others. Under load, items that arrive while calls are under way are sent together with the next one.
+ * Coalesces concurrent requests into one call. When idle, an item is sent at once. Under load, items that arrive while
+ * calls are in flight are sent together with the next one.
  */
 export interface CoalescerOptions {
   maxBatch: number;
-  /** Calls under way before newcomers gather. */
+  /** How many calls may be in flight before new items are collected. */
   maxInFlight: number;
 }
 
@@ -23,20 +23,20 @@ export class Coalescer<Item, Result> {
   #inFlight = 0;
   #isScheduled = false;
 
-  /** `send` answers one result per item, in order. */
+  /** `send` returns one result per item, in order. */
   constructor(send: (items: Item[]) => Promise<Result[]>, options: CoalescerOptions) {
     this.#send = send;
     this.#options = options;
   }
 
-  ask(item: Item): Promise<Result> {
+  fetch(item: Item): Promise<Result> {
     return new Promise((resolve, reject) => {
       this.#waiting.push({ item, resolve, reject });
       this.#schedule();
     });
   }
 
-  /** After the events of this turn, so that requests read from sockets together travel together. */
+  /** After the current event-loop turn, so that requests read from sockets together are sent together. */
   #schedule(): void {
     if (this.#isScheduled || this.#inFlight >= this.#options.maxInFlight) return;
     this.#isScheduled = true;
@@ -64,8 +64,8 @@ export class Coalescer<Item, Result> {
 }
 
 /**
- * What never changes for its key, for those that came last. Strangers choose the keys: it stays small whatever they send,
- * and filling it costs others time, not correctness.
+ * A bounded cache of values that never change for their key. Third parties choose the keys: it stays small whatever
+ * they send, and filling it costs other callers time, not correctness.
  */
 export class LastKnown<Value> {
   readonly #most: number;
@@ -79,7 +79,7 @@ export class LastKnown<Value> {
     return this.#values.get(key);
   }
 
-  /** Answers what it was given. */
+  /** Returns the given value. */
   keep(key: string, value: Value): Value {
     if (this.#values.size >= this.#most)
       for (const oldest of this.#values.keys()) {
@@ -91,21 +91,21 @@ export class LastKnown<Value> {
   }
 }
 
-/** Remembers an answer for a short time and lets concurrent askers share one question. Failures are not kept. */
+/** Caches a result for a short time and shares one call among concurrent callers. Failures are not cached. */
 export function memoFor<T>(
   keepMs: number,
-  ask: () => Promise<T>,
+  fetch: () => Promise<T>,
   nowMs: () => number = () => performance.now(),
 ): () => Promise<T> {
-  let askedAtMs = -Infinity;
+  let fetchedAtMs = -Infinity;
   let answer: Promise<T> | undefined;
   return () => {
-    if (answer === undefined || nowMs() - askedAtMs > keepMs) {
-      askedAtMs = nowMs();
-      const asked = ask();
-      answer = asked;
-      asked.catch(() => {
-        if (answer === asked) answer = undefined;
+    if (answer === undefined || nowMs() - fetchedAtMs > keepMs) {
+      fetchedAtMs = nowMs();
+      const pending = fetch();
+      answer = pending;
+      pending.catch(() => {
+        if (answer === pending) answer = undefined;
       });
     }
     return answer;

@@ -1,4 +1,4 @@
-/** Signatures: of keys on the curve, and the envelopes of smart wallets. */
+/** Signatures: ECDSA (secp256k1), and the envelopes of smart wallets. */
 import { createRequire } from "node:module";
 import secp256k1 from "secp256k1";
 import {
@@ -14,21 +14,21 @@ import { keccak } from "./keccak.ts";
 import { LastKnown } from "./shared-answers.ts";
 
 /**
- * secp256k1: the native library, or its own pure-JavaScript fallback where that has no build (slower, same
- * answers; a test compares the two). Signatures are deterministic (RFC 6979) and low-s, as USDC demands.
+ * secp256k1: the native library, or its own JavaScript fallback on platforms without a build (slower, with the same
+ * results; a test compares the two). Signatures are deterministic (RFC 6979) and low-s, as USDC requires.
  */
 
 export function addressOf(privateKey: Uint8Array): Address {
   return addressOfPublicKey(secp256k1.publicKeyCreate(privateKey, false).subarray(1));
 }
 
-/** Of its 64 bytes x and y. Lower case. */
+/** From the 64 bytes x and y. Lower case. */
 export function addressOfPublicKey(point: Uint8Array): Address {
   const hash = keccak(point);
   return `0x${Buffer.from(hash.buffer, hash.byteOffset + 12, 20).toString("hex")}`;
 }
 
-/** 65 bytes r, s, v. */
+/** 65 bytes: r, s, v. */
 export function sign(hash: Uint8Array, privateKey: Uint8Array): Hex {
   const { signature, recid } = secp256k1.ecdsaSign(hash, privateKey);
   const bytes = new Uint8Array(65);
@@ -51,29 +51,29 @@ function loadFastest(): Curve {
   try {
     return loadCurve("secp256k1/bindings.js");
   } catch {
-    // No binary for this platform: the fallback is the reason this is not an error.
+    // No native build for this platform, so the fallback is used.
     return loadCurve("secp256k1/elliptic.js");
   }
 }
 const fastest = loadFastest();
 
-/** Of the curve, as digits: what is of one length compares as numbers do. */
+/** Half of the curve's order, as hexadecimal digits: strings of equal length compare like numbers. */
 const HALF_ORDER = "7fffffffffffffffffffffffffffffff5d576e7357a4501ddfe92f46681b20a0";
 const ZERO = "0".repeat(64);
 const HIGH_BIT = 8;
 
-/** An externally owned account's signature in its one canonical form. */
+/** An EOA signature in its canonical form. */
 interface EcdsaSignature {
   /** r and s, 64 bytes. */
   readonly compact: Uint8Array;
   readonly yParity: 0 | 1;
-  /** r, s, v with v 27 or 28: what the token's contract takes. */
+  /** r, s, v with v 27 or 28, as the token's contract requires. */
   readonly hex: Hex;
 }
 
 /**
- * Reads 65 bytes (r, s, v) or 64 (EIP-2098). Undefined for anything else, and for a high s: the
- * token refuses those, so that nobody can make a second signature out of a first.
+ * Parses 65 bytes (r, s, v) or 64 (EIP-2098). Undefined for anything else, and for a high s, which the token refuses
+ * because it would allow a second signature of the same message.
  */
 export function parseEcdsa(signature: string): EcdsaSignature | undefined {
   const isLong = signature.length === 132;
@@ -100,7 +100,7 @@ export function parseEcdsa(signature: string): EcdsaSignature | undefined {
   };
 }
 
-/** The address in lower case; undefined when no key could have made this signature. */
+/** The address in lower case; undefined if no key could have made this signature. */
 export function recoverSigner(
   digest: Uint8Array,
   signature: EcdsaSignature,
@@ -110,7 +110,7 @@ export function recoverSigner(
   try {
     publicKey = curve.ecdsaRecover(signature.compact, signature.yParity, digest, false);
   } catch {
-    // r is not a point of the curve, or the like: not a signature of anyone.
+    // For example, r is not a point of the curve: no valid signature.
     return undefined;
   }
   return addressOfPublicKey(publicKey.subarray(1));
@@ -119,8 +119,8 @@ export function recoverSigner(
 const signers = new LastKnown<Address | "nobody">(4_096);
 
 /**
- * The same, remembered: these bytes over those are one signer's for ever, and a payment that is settled was mostly verified
- * before. Of what the chain says nothing is in it.
+ * The same with a cache: a digest and signature always have the same signer, and a payment that is settled was mostly
+ * verified before. Nothing that depends on the chain is cached.
  */
 export function signerOf(digest: Uint8Array, signature: EcdsaSignature): Address | undefined {
   const bytes = Buffer.concat([digest, signature.compact]).toString("latin1");
@@ -131,8 +131,8 @@ export function signerOf(digest: Uint8Array, signature: EcdsaSignature): Address
 }
 
 /**
- * A signature as key services return it: DER, s high or low, and without the bit that identifies the signer. Undefined where
- * it is none of this address over this digest.
+ * Converts a KMS signature: DER, s high or low, and without the recovery bit. Undefined if it is not this address's
+ * signature of this digest.
  */
 export function fromDer(der: Uint8Array, digest: Uint8Array, address: Address): Hex | undefined {
   let compact: Uint8Array;
@@ -149,27 +149,29 @@ export function fromDer(der: Uint8Array, digest: Uint8Array, address: Address): 
   return undefined;
 }
 
-/** Signatures of smart wallets, whichever scheme they sign for. */
+/** Signatures of smart wallets, for all schemes. */
 
-/** A wallet's signature with its deployment; more would be gas for the sake of gas. */
+/** Enough for a wallet's signature with its deployment; a longer one would only waste gas. */
 const MAX_SIGNATURE_CHARS = 64_000;
 
-/** For making a smart wallet before its first payment. */
+/** Gas for deploying a smart wallet before its first payment. */
 export const DEPLOYMENT_GAS = 1_500_000n;
 
-/** How an undeployed wallet comes to be (ERC-6492). */
+/** How an undeployed wallet is created (ERC-6492). */
 export interface Deployment {
   readonly factory: Address;
   readonly data: Hex;
 }
 
 interface WalletSignature {
-  /** What the wallet itself is shown. */
+  /** The signature that the wallet itself verifies. */
   readonly inner: Hex;
   readonly deployment: Deployment | undefined;
 }
 
-/** Takes an ERC-6492 envelope apart; without one, the signature is its own inside. Undefined: no signature. */
+/**
+ * Unwraps an ERC-6492 signature; without an envelope, the signature is returned as it is. Undefined: not a signature.
+ */
 export function unwrapSignature(signature: string): WalletSignature | undefined {
   if (signature.length > MAX_SIGNATURE_CHARS) return undefined;
   if (!/^0x(?:[0-9a-fA-F]{2})+$/.test(signature)) return undefined;
@@ -178,11 +180,11 @@ export function unwrapSignature(signature: string): WalletSignature | undefined 
   try {
     const { address, data, signature: inner } = parseErc6492Signature(signature as Hex);
     if (!address || !data || isAddressEqual(address, zeroAddress)) return undefined;
-    // An envelope in an envelope could only mean to pass the list of allowed factories.
+    // A nested envelope could only serve to evade the list of allowed factories.
     if (isErc6492Signature(inner)) return undefined;
     return { inner, deployment: { factory: address, data } };
   } catch {
-    // Ends like an ERC-6492 envelope, but holds nothing that decodes: not a signature.
+    // Ends like an ERC-6492 envelope, but does not decode: not a signature.
     return undefined;
   }
 }

@@ -1,73 +1,76 @@
 /**
- * How long the service waits where nobody configures it: leases, rounds, retries, patience. One set for each app, at
- * `config.timings`; tests pass shorter ones instead of waiting. The time of day comes from the database.
+ * Default durations: leases, intervals, retries, timeouts. One set for each app, at `config.timings`; tests pass
+ * shorter ones instead of waiting. The time of day comes from the database.
  */
 export interface Timings {
-  /** For how long a process that holds a relayer's lane may be silent before another takes the lane. */
+  /** How long the process that holds a relayer's lane may be silent before another one takes the lane. */
   laneLeaseMs: number;
   laneRenewMs: number;
-  /** How often a process asks whether a lane has become free. */
+  /** How often a process checks whether a lane has become free. */
   laneRetryMs: number;
-  /** How long a call to the custody process may take. A payment holds its reservation meanwhile. */
+  /** Timeout of a call to the custody process. A payment holds its reservation meanwhile. */
   custodyAnswerMs: number;
-  /** How long a custody process that restarts is waited for. */
+  /** How long to wait for a custody process that restarts. */
   custodyReachMs: number;
-  /** How often a chain that was away at the start is looked for. */
+  /** How often to retry a chain that was unreachable at the start. */
   chainRecheckMs: number;
-  /** A queue whose workers ended starts again after this. */
+  /** After its workers ended, a queue restarts after this. */
   jobRestartMs: number;
-  /** How often jobs are looked for that nobody announced. */
+  /** How often to look for jobs without a notification. */
   jobPollMs: number;
-  /** How often what runs by the clock is planned: well under a minute, so that what runs every minute misses none. */
+  /** How often scheduled jobs are planned: well under a minute, so that a job that runs every minute misses none. */
   jobPlanMs: number;
-  /** How long a fetch that is about to pay waits for room in memory for its answer. */
+  /** How long a fetch that is about to pay waits for memory for the response. */
   fetchRoomMs: number;
-  /** A transaction without a block is sent again after this, or after three blocks if that is longer. */
+  /** A transaction that is not in a block is sent again after this, or after three blocks if that is longer. */
   resendAfterMs: number;
-  /** A nonce is given up when the nodes have refused its transaction for this long. */
+  /** A nonce is given up after the nodes have refused its transaction for this long. */
   refusedForMs: number;
-  /** When nodes refuse even that, another attempt to give it up is made after this. */
+  /** If the nodes refuse that as well, it is tried again after this. */
   giveUpAgainMs: number;
-  /** For how long no node may show a receipt for a used nonce before another's transaction is looked for. */
+  /** How long the receipt of a used nonce may be missing on all nodes before a replacement transaction is searched. */
   missingForMs: number;
-  /** For how long no node may show what payments wait for before that is an alarm. */
+  /** How long a transaction may be missing on all nodes before that raises an alarm. */
   unseenForMs: number;
-  /** A payment that may still be used elsewhere and is refused now is tried again after this, later less often. */
+  /** A refused payment that may still be used elsewhere is retried after this, later less often. */
   refusedRestMs: number;
-  /** A payment is tried again after this when its token takes transfers and does nothing. */
+  /** A payment is retried after this if its token accepts transfers but does nothing. */
   deadTokenRestMs: number;
-  /** What is known of the token and of the relayers' coins is believed for this long. */
+  /** How long the status of the token and the relayers' balances may be used. */
   chainStatusFreshMs: number;
-  /** What is older than this is read again together with a payment, so that it is fresh for that payment. */
+  /** An older status is read again together with a payment, so that it is fresh for that payment. */
   chainStatusExtraCallsMs: number;
-  /** What a relayer was seen to hold is believed for this long. */
+  /** How long a relayer's balance may be used. */
   balanceFreshMs: number;
-  /** A payer's approval is in a block by then, or four blocks later if that is longer; else it is not waited for. */
+  /** How long to wait for the block of a payer's approval, or four blocks if that is longer. */
   approvalWaitMs: number;
-  /** For how long a process that watches what others relay may be silent before another does it. */
+  /** How long the process that watches transactions relayed by others may be silent before another one takes over. */
   watchLeaseMs: number;
   watchRoundMs: number;
-  /** How often new blocks are looked for while nobody waits for one. */
+  /** How often to poll for new blocks while nothing waits for one. */
   idleHeadMs: number;
-  /** When the head stands still for this long, or for ten blocks if that is longer, another endpoint is tried. */
+  /** If the head does not change for this long, or for ten blocks if that is longer, another endpoint is tried. */
   stuckHeadMs: number;
-  /** How long the process that reconciles may be silent before another takes over. */
+  /** How long the process that reconciles may be silent before another one takes over. */
   reconcileLeaseMs: number;
-  /** A start waits this long for the first look at whether the database is older than the chain. */
+  /** How long a start waits for the first check of whether the database is older than the chain. */
   reconcileFirstMs: number;
   /** Reconciliation reads with each block, but not more often than this. */
   reconcileRoundMs: number;
-  /** The engine writes the outcomes of its own transactions: it has this long before reconciliation does it. */
+  /** How long the engine has to write the outcomes of its own transactions before reconciliation does it. */
   reconcileOpenMs: number;
-  /** Receipts and logs may be late: an absence must last this long. */
+  /** Receipts and logs may be late, so an absence must last this long. */
   reconcileAbsentMs: number;
-  /** Between two looks at logs that may have come late. */
+  /** The interval between two reads of logs that may have arrived late. */
   reconcileLookBackMs: number;
-  /** Between two looks at differences that may be over. */
+  /** The interval between two checks of open differences. */
   reconcileRecheckMs: number;
-  /** Of one delivery: DNS, connection, and the last byte that is read. Its claim lasts longer (deliveries-store.ts). */
+  /**
+   * Timeout of one delivery: DNS, connection, and the last byte that is read. Its claim lasts longer
+   * (deliveries-store.ts).
+   */
   webhookTimeoutMs: number;
-  /** How often a process looks for deliveries that are due. A job for each event would be one row that all of them lock. */
+  /** How often a process looks for due deliveries. A job per event would be one row that all of them lock. */
   webhookLookMs: number;
   /** How often a round looks for more deliveries while some are in progress. */
   webhookRefillMs: number;
@@ -77,7 +80,7 @@ export const TIMINGS: Readonly<Timings> = {
   laneLeaseMs: 5_000,
   laneRenewMs: 1_200,
   laneRetryMs: 700,
-  // A contract owner's chain may be called, or a KMS.
+  // A call to a contract owner's chain, or to a KMS, may be part of it.
   custodyAnswerMs: 5_000,
   custodyReachMs: 2_000,
   chainRecheckMs: 5_000,

@@ -1,14 +1,14 @@
-/** Where traces go, by the names that every OpenTelemetry SDK reads. The SDK reads the other names itself. */
+/** Tracing settings, by the names that every OpenTelemetry SDK reads. The SDK reads the other names itself. */
 
 export interface TracingSettings {
-  /** Takes OTLP over HTTP, as JSON. */
+  /** Receives OTLP over HTTP, as JSON. */
   tracesUrl: string;
   serviceName: string;
-  /** The exporter's credentials; never to be shown. */
+  /** The exporter's credentials; secret. */
   headers: string | undefined;
 }
 
-/** Undefined: no traces, and nothing of them is loaded. */
+/** Undefined: no traces, and the SDK is not loaded. */
 export function readTracing(
   environment: Record<string, string | undefined>,
   problems: string[],

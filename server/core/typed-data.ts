@@ -1,6 +1,6 @@
 /**
- * EIP-712 digests of what owners sign. viem's encoder takes a tenth of a second for a thousand payees, this one a tenth of
- * that; a test compares the two.
+ * EIP-712 digests of owners' orders. For a thousand payees viem's encoder takes a tenth of a second, this one a tenth
+ * of that; a test compares the two.
  */
 import type { Hex } from "viem";
 import { keccak } from "./keccak.ts";
@@ -43,7 +43,7 @@ function wordOf(structs: Structs, type: string, member: unknown): Uint8Array {
           .padStart(64, "0")
       : (member as string).slice(2);
   const word = Buffer.from(type === "address" ? `${"0".repeat(24)}${digits}` : digits, "hex");
-  // Buffer stops at the first character that is no digit.
+  // Buffer stops at the first character that is not a digit.
   if (digits.length !== (type === "address" ? 40 : 64) || word.length !== WORD)
     throw new Error(`the order has a malformed ${type}, so it has no digest`);
   return word;
@@ -51,7 +51,7 @@ function wordOf(structs: Structs, type: string, member: unknown): Uint8Array {
 
 const typeHashes = new Map<string, Uint8Array>();
 
-/** A struct's type names the structs of its lists. No name stands for two structs. */
+/** The type of a struct includes the structs of its lists. A name must stand for one struct only. */
 function typeHash(structs: Structs, name: string): Uint8Array {
   const known = typeHashes.get(name);
   if (known) return known;

@@ -1,36 +1,36 @@
-/** How many processes serve, what each is for, and what each may hold of what they share. */
+/** The worker processes: their number, their roles, and their shares of connections and limits. */
 import { availableParallelism, totalmem } from "node:os";
 
 /**
- * `whole`: everything in one process. Where there are several, `accepting` ones answer requests, and one has the `lanes`:
- * it alone sends transactions, runs the jobs and reconciles, and it listens on no port.
+ * `whole`: everything in one process. With several processes, the `accepting` ones serve requests, and one has the
+ * `lanes`: it alone sends transactions, runs the jobs and reconciles, and it listens on no port.
  */
 export type Role = "whole" | "accepting" | "lanes";
 
 export interface WorkerSettings {
-  /** Accepting processes; with 1 there is one process for everything. */
+  /** The number of accepting processes; with 1 there is one process for everything. */
   workers: number;
   role: Role;
-  /** What this process is called in the log, where there are several. */
+  /** This process's name in the log, if there are several. */
   worker: string | undefined;
 }
 
 const MAX_WORKERS = 256;
-/** What one process may come to hold under load. */
+/** The memory that one process may need under load. */
 const MEMORY_EACH = 256 * 2 ** 20;
 
-/** As many as there are cores, and fewer where the container's memory is for fewer: one more has the lanes. */
+/** One per core, or fewer if the container has less memory; one more process has the lanes. */
 export const workersFor = ({ cores, memory }: { cores: number; memory: number }): number =>
   Math.max(1, Math.min(cores, Math.floor(memory / MEMORY_EACH) - 1, MAX_WORKERS));
 
-/** Of this machine, or of the part of it we are given. */
+/** For this machine, or for the resources that the container gets. */
 export function usualWorkers(): number {
   const given = process.constrainedMemory();
   const memory = given > 0 ? Math.min(given, totalmem()) : totalmem();
   return workersFor({ cores: availableParallelism(), memory });
 }
 
-/** Production uses the cores it is given; on one's own machine one process is easier to live with. */
+/** Production uses all its cores; on a developer's machine one process is simpler. */
 export function readWorkers(
   environment: Record<string, string | undefined>,
   { isLocal, usual }: { isLocal: boolean; usual: number },
@@ -44,18 +44,21 @@ export function readWorkers(
 }
 
 export interface Connections {
-  /** A person's clicks, agents' requests and the engine do not take each other's. */
+  /** Separate pools, so that web requests, agents' payments and the engine do not take each other's connections. */
   money: number;
   prisma: number;
   engine: number;
 }
 
 const WHOLE: Connections = { money: 16, prisma: 10, engine: 10 };
-/** Fewer and a burst waits for its turn at the pool instead of at the database. */
+/** With fewer, a burst would wait at the pool instead of at the database. */
 const LEAST: Connections = { money: 4, prisma: 3, engine: 2 };
 const OF_THE_LANES: Connections = { money: 4, prisma: 4, engine: 10 };
 
-/** The accepting ones share what one process would have; the engine of such a one only accepts and looks up. */
+/**
+ * Accepting processes share the connections that one process would have; their engine only accepts and looks up
+ * payments.
+ */
 export function connectionsOf({
   role,
   workers,
@@ -67,11 +70,11 @@ export function connectionsOf({
   return { money: share("money"), prisma: share("prisma"), engine: Math.min(4, share("engine")) };
 }
 
-/** Jobs: 11 where they run. Listening: two a process. */
+/** Connections of the jobs, in the process that runs them, and of the listeners, in every process. */
 const JOBS = 11;
 const LISTENERS = 2;
 
-/** The most that all processes of one command open. */
+/** The most connections that all processes of one command open. */
 export function connectionsInAll({ workers }: Pick<WorkerSettings, "workers">): number {
   const each = (role: Role): number =>
     Object.values(connectionsOf({ role, workers })).reduce((sum, count) => sum + count, LISTENERS);
@@ -79,8 +82,9 @@ export function connectionsInAll({ workers }: Pick<WorkerSettings, "workers">): 
 }
 
 /**
- * Of a limit that each process counts for itself: connections are handed out in turn, so that one address has about as
- * many here as elsewhere; four times the usual deviation is left, so that nobody is cut who keeps to the limit.
+ * One process's share of a limit that each process counts for itself. Connections are distributed in turn, so an
+ * address has about the same number in each process. Four standard deviations are added, so that clients within the
+ * limit are not refused.
  */
 export function shareOf(
   limit: number,

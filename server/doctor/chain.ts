@@ -1,4 +1,4 @@
-/** The doctor's look at one network: each RPC endpoint by itself, and all together. */
+/** The doctor's checks of one network: each RPC endpoint by itself, and all of them together. */
 import { WebSocket } from "undici";
 import type { Hex } from "viem";
 import type { Config } from "../config.ts";
@@ -26,14 +26,14 @@ interface Head {
   timestampSeconds: number;
 }
 
-/** As far as the books read at once. */
+/** The range of blocks that reconciliation reads at once. */
 const SPAN = 2_000n;
 const LAG = { warningSeconds: 15, wrongSeconds: 60 };
 const OLD = 100_000n;
-const HEAR_MS = 15_000;
+const NOTIFICATION_WITHIN_MS = 15_000;
 
 export async function checkChain(network: Network): Promise<Finding[]> {
-  // By its host alone: the rest of a URL may be its key.
+  // Named by host only: the rest of a URL may contain a key.
   const endpoints = network.rpcUrls.map((url, index) => ({
     name: `rpc ${network.id} #${index + 1} (${new URL(url).host})`,
     rpc: new ChainRpc({ urls: [url] }),
@@ -42,11 +42,13 @@ export async function checkChain(network: Network): Promise<Finding[]> {
   try {
     const each = await Promise.all(endpoints.map((endpoint) => checkEndpoint(endpoint)));
     const heads = each.flatMap(({ head }) => head ?? []);
-    const heard = network.wsUrls.map((url, index) => checkAnnouncements(network, url, index));
+    const announcements = network.wsUrls.map((url, index) =>
+      checkAnnouncements(network, url, index),
+    );
     return [
       ...each.flatMap(({ findings }) => findings),
       ...(await together(network, heads)),
-      ...(await Promise.all(heard)),
+      ...(await Promise.all(announcements)),
     ];
   } finally {
     await Promise.all(endpoints.map(({ rpc }) => rpc.close()));
@@ -141,7 +143,7 @@ async function contractsAt({ name, rpc }: Endpoint): Promise<Finding[]> {
   ];
 }
 
-/** A choice of the operator's: without it all works, for a little more gas. */
+/** The batcher is optional: without it everything works, for a little more gas. */
 async function batcherAt({ name, rpc, network }: Endpoint): Promise<Finding[]> {
   const check = `${name} batcher`;
   const { batcher, chainId, id } = network;
@@ -201,7 +203,7 @@ async function logsAt({ name, rpc, network }: Endpoint, head: bigint): Promise<F
   return [...logs, ...states];
 }
 
-/** Do they tell of one chain, at one time, and is it now? */
+/** Do the endpoints agree on the chain and its head, and is the head recent? */
 async function together(network: Network, heads: readonly Head[]): Promise<Finding[]> {
   const [first, ...rest] = heads;
   if (!first) return [];
@@ -251,7 +253,7 @@ async function together(network: Network, heads: readonly Head[]): Promise<Findi
 
 function checkAnnouncements(network: Network, url: string, index: number): Promise<Finding> {
   const check = `announcements ${network.id} #${index + 1} (${new URL(url).host})`;
-  const atMostMs = Math.min(Math.max(network.blockTimeMs * 3, 3_000), HEAR_MS);
+  const atMostMs = Math.min(Math.max(network.blockTimeMs * 3, 3_000), NOTIFICATION_WITHIN_MS);
   return new Promise((resolve) => {
     const socket = new WebSocket(url);
     let isSubscribed = false;

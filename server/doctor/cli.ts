@@ -1,8 +1,7 @@
 /**
- * `npm run doctor`: looks at a deployment by the same configuration as the server, and changes nothing.
- *
- * One line for each check: ok, warning, or wrong with what to do. `--json` for programs, `--only <area>` for a part of it.
- * Ends with 0 where all is well, 1 with warnings, 2 where something is wrong.
+ * `npm run doctor`: checks a deployment with the same configuration as the server, and changes nothing. One line for
+ * each check: ok, warning, or wrong with what to do. `--json` is for programs, `--only <area>` for some of the checks.
+ * The exit code is 0 if all is well, 1 with warnings, 2 if something is wrong.
  */
 import { realpathSync } from "node:fs";
 import { pathToFileURL } from "node:url";
@@ -17,7 +16,7 @@ import { checkKeys, checkMail, checkPublicUrl, checkTraces } from "./service.ts"
 
 type Environment = Record<string, string | undefined>;
 
-/** What can be looked at by itself. */
+/** The groups of checks for `--only`. */
 export const AREAS = ["database", "keys", "relayers", "chains", "url", "mail", "traces"] as const;
 export type Area = (typeof AREAS)[number];
 
@@ -60,14 +59,15 @@ export async function examine(
       ),
     );
     const all = [ok("configuration", `valid, mode ${config.mode}`), ...findings.flat()];
-    // Errors of libraries are told here as they come.
+    // Findings may contain raw errors of libraries, so secrets are removed.
     return all.map((finding) => ({ ...finding, says: hide(finding.says) }));
   } finally {
     await database.close();
   }
 }
 
-// Imported by a test it only lends its functions. A link in the path must not make it do nothing.
+// Run only as a program, not when a test imports it. realpath, because a symlink in the path must not turn the program
+// into a no-op.
 if (import.meta.url === pathToFileURL(realpathSync(process.argv[1] ?? ".")).href) {
   const { values } = parseArgs({
     options: { json: { type: "boolean" }, only: { type: "string", multiple: true } },

@@ -1,4 +1,4 @@
-/** The doctor's look at Postgres: what it is set to, whether it is this build's, and what waits in it. */
+/** The doctor's checks of Postgres: its settings, the tables and functions of this build, and overdue work. */
 import { createPool, type Pool } from "../infra/db/pool.ts";
 import { createPrisma, type PrismaClient } from "../infra/db/prisma.ts";
 import { readDurability } from "../infra/db/settings.ts";
@@ -16,7 +16,7 @@ export interface Database {
   close(): Promise<void>;
 }
 
-/** Postgres itself refuses whatever would write. */
+/** Postgres itself refuses every write. */
 export function openReadOnly(databaseUrl: string): Database {
   const pool = createPool(databaseUrl, {
     maxConnections: 3,
@@ -39,7 +39,7 @@ const OLDEST_VERSION = 17;
 const CLOCK = { warning: 1, wrong: 10 };
 const DUE_SECONDS = 300;
 const STUCK_SECONDS = 120;
-/** Retention runs hourly; a day late it does not run at all. */
+/** Retention runs hourly; rows that are a day overdue mean that it does not run at all. */
 const LATE_HOURS = 24;
 
 export async function checkDatabase(
@@ -108,7 +108,7 @@ async function durability(pool: Pool): Promise<Finding> {
 
 async function clock(pool: Pool): Promise<Finding> {
   const beforeMs = Date.now();
-  // SQL: the clock that judges all times.
+  // SQL: the clock that decides all times.
   const { rows } = await pool.query<{ now: Date }>("SELECT clock_timestamp() AS now");
   const apartSeconds =
     Math.abs((rows[0]?.now.getTime() ?? 0) - (beforeMs + Date.now()) / 2) / 1_000;
@@ -121,7 +121,7 @@ async function clock(pool: Pool): Promise<Finding> {
 }
 
 async function migrations(pool: Pool): Promise<Finding> {
-  // SQL: the table of migrations is no model.
+  // SQL: the table of migrations is not a Prisma model.
   const pending = await pendingMigrations((sql) => pool.query(sql));
   if (pending.length > 0)
     return wrong(
@@ -129,7 +129,7 @@ async function migrations(pool: Pool): Promise<Finding> {
       `${pending.length} pending, first ${pending[0] ?? ""}`,
       "Start one replica of this build: it applies them.",
     );
-  // SQL: the table of migrations is no model.
+  // SQL: the table of migrations is not a Prisma model.
   const { rows } = await pool.query<{ name: string; checksum: string }>(
     "SELECT migration_name AS name, checksum FROM _prisma_migrations WHERE finished_at IS NOT NULL AND rolled_back_at IS NULL",
   );
@@ -151,7 +151,7 @@ async function migrations(pool: Pool): Promise<Finding> {
     : ok("database migrations", `all ${own.size} applied`);
 }
 
-/** As the files say, not only as the table of what was applied says. */
+/** Compares the functions themselves with the files, and not only the table of installed functions. */
 async function functions(pool: Pool): Promise<Finding> {
   const own = await readFunctions();
   const { files } = own;
@@ -193,7 +193,7 @@ async function functions(pool: Pool): Promise<Finding> {
 }
 
 async function retention(pool: Pool, { retention: days }: Config): Promise<Finding> {
-  // SQL: what the database takes, and whether what is old goes.
+  // SQL: the size of the database, and whether old rows are deleted.
   const { rows } = await pool.query<{ bytes: bigint; events: Date | null; blocked: Date | null }>(
     `SELECT pg_database_size(current_database()) AS bytes, (SELECT min(created_at) FROM events) AS events,
             (SELECT min(created_at) FROM payments WHERE status = 'blocked') AS blocked`,
@@ -237,7 +237,7 @@ async function jobs(pool: Pool): Promise<Finding> {
 }
 
 async function waiting(pool: Pool): Promise<Finding> {
-  // SQL: the oldest of what waits, in the engine's tables.
+  // SQL: the oldest waiting item, in the engine's tables.
   const { rows } = await pool.query<{ chain: bigint; seconds: number; count: bigint }>(
     `SELECT chain_id AS chain, extract(epoch FROM clock_timestamp() - min(turn))::float8 AS seconds, count(*) AS count
        FROM settlements WHERE status = 'queued' AND (relay OR cancel_signature IS NOT NULL) GROUP BY chain_id

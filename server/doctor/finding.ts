@@ -1,12 +1,12 @@
-/** What the doctor says: of each thing it looked at whether it is well, and what to do where it is not. */
+/** The doctor's findings: for each check whether it is well, and what to do if it is not. */
 export type Level = "ok" | "warning" | "wrong";
 
 export interface Finding {
-  /** What was looked at: `database`, `rpc eip155:8453 #2`. */
+  /** The subject of the check: `database`, `rpc eip155:8453 #2`. */
   check: string;
   level: Level;
   says: string;
-  /** Where it is not well. */
+  /** What to do, unless the level is ok. */
   todo?: string;
 }
 
@@ -36,7 +36,7 @@ export const linesOf = ({ check, level, says, todo }: Finding): string[] => [
   ...(todo === undefined ? [] : [`${" ".repeat(WIDTH)}-> ${todo}`]),
 ];
 
-/** A check that cannot be made is a finding as well, and holds up no other. */
+/** A check that fails to run becomes a finding as well, and does not stop the others. */
 export async function found(
   check: string,
   look: () => Promise<Finding | Finding[]>,

@@ -1,4 +1,4 @@
-/** The doctor's look at the relayers' keys: is there gas, for how long, and is a nonce stuck? */
+/** The doctor's checks of the relayers' keys: enough gas, for how long, and no stuck nonce. */
 import type { Hex } from "viem";
 import type { Config } from "../config.ts";
 import { readNativeBalance, readNonce } from "../infra/chain/contracts.ts";
@@ -11,7 +11,7 @@ import { durationOf, found, ok, warning, wrong, type Finding } from "./finding.t
 type Network = Config["networks"][number];
 
 export async function checkRelayers({ pool }: Database, config: Config): Promise<Finding[]> {
-  // SQL: what each lane has signed, what waits, and what a week of it cost.
+  // SQL: each lane's nonce, its pending transactions, and its cost of the last week.
   const { rows } = await pool.query<LaneRow & { chainId: bigint }>(
     `SELECT l.chain_id AS "chainId", l.address, l.next_nonce AS "nextNonce", t.pending, t.seconds AS "pendingSeconds",
             t.cost AS "gasPerDay"
@@ -42,18 +42,18 @@ interface LaneRow {
   address: string;
   nextNonce: bigint;
   pending: bigint;
-  /** Age of the oldest that no block holds. */
+  /** The age of the oldest transaction that is not in a block. */
   pendingSeconds: number | null;
   /** Over the last week, in units of core/gas.ts. */
   gasPerDay: number;
 }
 
-/** A day's reserve is too little to notice it in time. */
+/** A reserve of one day is too little to be noticed in time. */
 const LASTS = { warningDays: 7, wrongDays: 1 };
 const SINGLE_GAS = 170_000n;
 const STUCK_SECONDS = 120;
 
-/** Gas and nonces of one relayer's key on one chain. */
+/** Checks gas and nonce of one relayer's key on one chain. */
 async function checkLane(
   network: Network,
   address: string,

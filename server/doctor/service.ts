@@ -1,4 +1,4 @@
-/** The doctor's look at keys, and at what the service reaches or is reached by. */
+/** The doctor's checks of keys, the public URL, mail and traces. */
 import { fetch } from "undici";
 import { privateKeyToAddress } from "viem/accounts";
 import type { Config } from "../config.ts";
@@ -55,7 +55,8 @@ export async function checkKeys({ prisma }: Database, config: Config): Promise<F
           "Put the key back into MASTER_KEYS everywhere, then run npm run keys:rotate before you remove it.",
         );
       for (const kid of wallets.keys()) {
-        // What a process of its own keeps, it alone opens: for a signature, never for a look.
+        // Keys in a separate custody process can only be opened there, and only for a signature, so they are not
+        // sampled.
         const fault = ring && (await openSample(prisma, ring, kid));
         if (fault !== undefined)
           return wrong(
@@ -85,7 +86,7 @@ export async function checkKeys({ prisma }: Database, config: Config): Promise<F
   return findings;
 }
 
-/** The newest of a kid; what is opened is the wrapping and the key in it, which is compared with its address. */
+/** Opens the newest wallet of a kid: its wrapping and its key, whose address is compared. */
 async function openSample(
   prisma: Database["prisma"],
   ring: KeyRing,
@@ -124,7 +125,7 @@ async function openSample(
   return undefined;
 }
 
-/** What a browser must be told, whichever proxy stands in front. */
+/** Response headers that browsers must get, whichever proxy is in front. */
 const HEADERS = ["content-security-policy", "x-content-type-options", "x-request-id"];
 
 export async function checkPublicUrl({ publicUrl }: Config): Promise<Finding[]> {

@@ -1,34 +1,39 @@
-/** One of several processes, as the one that started it knows it (server/primary.ts), and how long it waits for what. */
+/**
+ * State of one worker process, as the primary process (server/primary.ts) tracks it, and the timeouts that apply to it.
+ */
 import type { ChildProcess } from "node:child_process";
 import type { Worker } from "node:cluster";
 import type { Role } from "../core/worker-settings.ts";
 import type { MetricsSnapshot, ToChild } from "./worker-messages.ts";
 
-export const PATIENCE = {
-  /** A process that dies is started again after this, and each time it did not live for long after twice as much. */
+export const WORKER_TIMINGS = {
+  /** Restart back-off after an exit. It doubles with each short-lived process. */
   firstPauseMs: 100,
   longestPauseMs: 10_000,
-  /** Ready for so long: what it dies of next is another story. */
+  /** After being ready for this long, an exit no longer counts as short-lived. */
   livedMs: 60_000,
-  /** So many short lives in a row, and starting it again will not help. */
+  /** After this many short-lived processes in a row, restarting will not help. */
   mostDeaths: 6,
-  /** One that cannot start and says why (mostly: the database is away) may find it better a little later. */
+  /** A process that reports why it cannot start (mostly: the database is unreachable) gets more attempts. */
   mostFailures: 30,
-  /** To hear, and once it was told what for, to be ready. A long migration is no reason to begin it again. */
+  /** Time to connect, and after its role was assigned, to become ready. A long migration is no reason to restart it. */
   readyMs: 120_000,
   migratedMs: 3_600_000,
-  /** Counted and not timed: where this process was held up itself, nobody is late. */
+  /** Counted in pings and not in time: if this process itself was blocked, no worker is late. */
   pingMs: 5_000,
   mostUnanswered: 6,
-  /** An accepting process ends by itself within 30 s. */
+  /**
+   * If a worker receives a stop signal, the primary waits this long for the same signal (a service manager signals all
+   * processes) before it replaces the worker.
+   */
   stoppedMs: 31_000,
-  /** One that was asked to stop by a signal of its own waits so long for everybody's. */
+  /** How long a worker that got a stop signal of its own waits for the signal to all processes. */
   signalsMs: 500,
   collectMs: 2_000,
 };
-export type Patience = typeof PATIENCE;
+export type WorkerTimings = typeof WORKER_TIMINGS;
 
-export interface Slot {
+export interface WorkerSlot {
   name: string;
   role: Role;
   child: Worker | undefined;
@@ -36,20 +41,20 @@ export interface Slot {
   isReady: boolean;
   readyAtMs: number;
   readyByMs: number;
-  /** Pings since it was heard of. */
+  /** Pings without an answer. */
   unanswered: number;
-  /** What it said it ends of, or is ended for. */
+  /** The reason it reported before its exit, or for which it is being stopped. */
   reason: string | undefined;
-  /** Short lives in a row, that ended with a reason and without. */
+  /** Short-lived processes in a row, with and without a reported reason. */
   failures: number;
   deaths: number;
   restarts: number;
-  /** As it told them last. */
+  /** The last metrics it sent. */
   metrics: MetricsSnapshot | undefined;
   expecting: Set<number>;
 }
 
-export const newSlot = (name: string, role: Role): Slot => ({
+export const newWorkerSlot = (name: string, role: Role): WorkerSlot => ({
   name,
   role,
   child: undefined,
@@ -66,7 +71,7 @@ export const newSlot = (name: string, role: Role): Slot => ({
   expecting: new Set(),
 });
 
-export const nameOf = ({ role, name }: Slot): string =>
+export const nameOf = ({ role, name }: WorkerSlot): string =>
   role === "lanes" ? "The process that has the lanes" : `Worker ${name}`;
 
 interface Connection {
@@ -74,11 +79,11 @@ interface Connection {
 }
 
 /**
- * A connection on its way to a process that is killed stays open here for ever (`node:cluster` waits for its word), and
- * its caller waits for an answer: it is closed, and the caller hears at once that it has to ask again.
+ * Closes the connections that were handed to a worker which exits before it acknowledged them. `node:cluster` would
+ * keep them open forever and the client would wait; when they close, the client retries at once.
  */
 export function closeUnacceptedConnections(child: ChildProcess): void {
-  // Nothing can be sent to what could not be started.
+  // A process that could not be started has no channel.
   if (!child.channel) return;
   const onTheWay = new Map<number, Connection>();
   const send = child.send.bind(child) as (...args: unknown[]) => boolean;
@@ -95,7 +100,7 @@ export function closeUnacceptedConnections(child: ChildProcess): void {
   });
 }
 
-/** Whoever ends meanwhile needs to be told nothing. */
+/** Messages to a process that exits meanwhile are dropped. */
 export function sendTo(child: Worker, message: ToChild): void {
   if (child.isConnected()) child.send(message, () => undefined);
 }

@@ -1,7 +1,7 @@
 /**
- * Watches the database's functions while this process serves. A build that knows no function versions, or a restored
- * backup, may put older ones in place: payments are refused then, before anything is signed, and this build's
- * functions are installed again.
+ * Watches the database's SQL functions while this process runs. A build that knows no function versions, or a restored
+ * backup, may put older ones in place: then payments are refused before anything is signed, and this build's functions
+ * are installed again.
  */
 import fp from "fastify-plugin";
 import { ApiError } from "../errors.ts";
@@ -16,7 +16,7 @@ declare module "fastify" {
 }
 
 const CHECK_EVERY_MS = 1_000;
-/** Two builds that replace each other's functions must not do so all the time. */
+/** Keeps two builds that replace each other's functions from doing so all the time. */
 const REINSTALL_PAUSE_MS = 60_000;
 
 export interface FunctionsWatchDeps {
@@ -53,7 +53,7 @@ export class FunctionsWatch {
     if ((await this.check()) !== "older" || this.#deps.nowMs() < this.#reinstallAfterMs) return;
     this.#reinstallAfterMs = this.#deps.nowMs() + REINSTALL_PAUSE_MS;
     const names = await this.#deps.reinstall();
-    // None where another process was first.
+    // Empty if another process was first.
     if (names.length > 0) this.#deps.onReinstalled(names);
     await this.check();
   }

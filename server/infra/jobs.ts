@@ -12,30 +12,30 @@ import {
   type WorkerPool,
 } from "graphile-worker";
 import { Pool, type PoolClient } from "pg";
-import { connectionSettings, PATIENCE, surviveLostConnections, watchSilence } from "./db/pool.ts";
-import { afterFirstAnswers } from "./first-answers.ts";
+import { connectionSettings, TIMEOUTS, surviveLostConnections, watchSilence } from "./db/pool.ts";
+import { afterStartup } from "./after-startup.ts";
 
 export type JobHandler = (payload: unknown) => Promise<void>;
 
 /**
- * Two queues with workers and connections of their own. `safety` holds what money and retention wait for; `strangers`
- * whatever waits for a host or a person that somebody else chose, and may take as long as its round allows.
+ * Two queues with their own workers and connections. `safety` has what money and retention depend on. `strangers` has
+ * everything that waits for a third party's host or a person, and may take as long as its run allows.
  */
 export type Queue = "safety" | "strangers";
 
 export interface TaskOptions {
-  /** `safety`, unless it talks to strangers. */
+  /** Default: `safety`. A task that contacts third parties uses `strangers`. */
   queue?: Queue;
-  /** When it runs by itself: minute hour day month weekday, UTC. */
+  /** Schedule: minute hour day month weekday, UTC. */
   cron?: string;
-  /** Also once when a replica starts; replicas that start together run it once. */
+  /** Also runs once when a replica starts; replicas that start together run it once. */
   atStart?: boolean;
 }
 
 export interface Jobs {
-  /** Declares a task; to be called while the app is built. A task may run twice, so it must bear that. */
+  /** Declares a task; call it while the app is being built. A task may run twice, so it must be idempotent. */
   addTask(name: string, handler: JobHandler, options?: TaskOptions): void;
-  /** Queues one run in Postgres; with a jobKey at most one is waiting. */
+  /** Queues one run in Postgres; at most one run per jobKey waits. */
   enqueue(
     name: string,
     payload?: unknown,
@@ -53,15 +53,15 @@ const SCHEMA = "graphile_worker";
 /** An arbitrary constant, the same on every replica. */
 const MIGRATION_LOCK_KEY = 7_205_759_404;
 const MINUTE_MS = 60_000;
-/** A day of February that only leap years have may be eight years away. */
+/** Far enough for 29 February, which may be eight years away. */
 const LOOK_AHEAD_MINUTES = 9 * 366 * 24 * 60;
-/** Each worker needs a connection now and then, the queue one to LISTEN and one for what is due by the clock. */
+/** Each worker needs a connection now and then; the queue needs one for LISTEN and one for its cron schedule. */
 const QUEUES: readonly { name: Queue; workers: number; connections: number }[] = [
   { name: "safety", workers: 2, connections: 5 },
   { name: "strangers", workers: 4, connections: 6 },
 ];
 
-/** The first minute after `nowMs` that the schedule names, in UTC. */
+/** The first minute after `nowMs` that matches the schedule, in UTC. */
 export function nextMatch(schedule: string, nowMs: number): Date {
   const { match } = parseCronItem({ task: "any", match: schedule });
   let at = new Date(nowMs - (nowMs % MINUTE_MS));
@@ -73,15 +73,15 @@ export function nextMatch(schedule: string, nowMs: number): Date {
   throw new Error(`the schedule "${schedule}" matches no minute`);
 }
 
-/** The library gives its listening connection back twice when it breaks while the queue is being stopped. */
+/** The library releases its listening connection twice if it breaks while the queue is being stopped. */
 export class JobPool extends Pool {
   override connect(): Promise<PoolClient>;
-  override connect(taken: Taken): void;
-  override connect(taken?: Taken): Promise<PoolClient> | void {
-    if (!taken) return super.connect();
+  override connect(callback: ConnectCallback): void;
+  override connect(callback?: ConnectCallback): Promise<PoolClient> | void {
+    if (!callback) return super.connect();
     super.connect((error, client, release) => {
       let isReleased = false;
-      taken(error, client, (broken) => {
+      callback(error, client, (broken) => {
         if (isReleased) return;
         isReleased = true;
         release(broken);
@@ -89,22 +89,22 @@ export class JobPool extends Pool {
     });
   }
 }
-type Taken = (
+type ConnectCallback = (
   error: Error | undefined,
   client: PoolClient | undefined,
   release: (broken?: Error | boolean) => void,
 ) => void;
 
 /**
- * Work in the background belongs to a service that serves: an app that only injects has none. Of several processes the
- * one that has the lanes does it, and serves without listening.
+ * Background work needs a service that is listening: an app that only injects requests has none. With several
+ * processes, the process that has the lanes does it, although it does not listen.
  */
 export function inBackground(app: FastifyInstance, begin: () => void): void {
   const { role } = app.config;
-  if (role !== "accepting") afterFirstAnswers(app, begin, role !== "lanes");
+  if (role !== "accepting") afterStartup(app, begin, role !== "lanes");
 }
 
-/** Background work in Postgres' own job queue: shared by all replicas, kept through restarts. */
+/** Background jobs in Postgres' own job queue (graphile-worker): shared by all replicas, kept across restarts. */
 export default fp(
   async (app) => {
     const { databaseUrl, timings } = app.config;
@@ -112,17 +112,17 @@ export default fp(
     const tasks = new Map<string, { handler: JobHandler; options: TaskOptions }>();
     const closing = new AbortController();
     const workerPools = new Set<WorkerPool>();
-    // The queue's own: it wants numbers as Postgres writes them, and its waiting must not starve payments.
+    // The queue's own pools: it needs numbers as Postgres writes them, and its waiting must not starve payments.
     const works = app.config.role !== "accepting";
     const queues = (works ? QUEUES : []).map((queue) => ({
       ...queue,
       pool: new JobPool({
-        ...connectionSettings(databaseUrl, PATIENCE.jobs),
+        ...connectionSettings(databaseUrl, TIMEOUTS.jobs),
         max: queue.connections,
       }),
     }));
     for (const { pool } of queues) {
-      watchSilence(pool, PATIENCE.jobs, app.silence);
+      watchSilence(pool, TIMEOUTS.jobs, app.silence);
       surviveLostConnections(pool, (error) =>
         app.log.warn({ reason: error.message }, "job queue lost a database connection"),
       );
@@ -155,7 +155,7 @@ export default fp(
       await Promise.all(queues.map(({ pool }) => pool.end()));
     });
 
-    /** Its workers end when they cannot even say what became of a job; then others are started. */
+    /** Workers end when they cannot even record the result of a job; then new ones are started. */
     async function keepRunning(queue: (typeof queues)[number]): Promise<void> {
       while (!closing.signal.aborted) {
         const ended = new AbortController();
@@ -188,8 +188,8 @@ export default fp(
       [...tasks].filter(([, { options }]) => (options.queue ?? "safety") === queue);
 
     /**
-     * Workers take only the tasks they know, so the queues never meet. Not the library's `run()`: a connection lost
-     * in the statement of its own clock is a rejection that nobody can hear, and ends the process.
+     * Workers take only the tasks that they know, so the queues do not mix. Not the library's `run()`: if a connection
+     * is lost in a statement of its scheduler, the rejection cannot be handled and ends the process.
      */
     function startWorkers(queue: (typeof queues)[number]): WorkerPool {
       const events: WorkerEvents = new EventEmitter();
@@ -207,7 +207,7 @@ export default fp(
         ),
         queue.pool,
       );
-      // The library goes on with one worker less, at last with none.
+      // The library would continue with one worker less, and in the end with none.
       events.on("worker:fatalError", () => {
         if (workerPools.has(workers)) void workers.gracefulShutdown("a worker ended");
       });
@@ -224,7 +224,7 @@ export default fp(
           ]);
     }
 
-    /** Every replica plans each task's next run, by the database's clock; the first one's plan stands. */
+    /** Every replica schedules each task's next run by the database's clock; the first one wins. */
     async function keepPlanning(
       queue: (typeof queues)[number],
       signal: AbortSignal,
@@ -257,7 +257,7 @@ export default fp(
         await client.query("SELECT pg_advisory_lock($1)", [MIGRATION_LOCK_KEY]);
         await runMigrations({ pgPool: pool, schema: SCHEMA, logger });
       } finally {
-        // Destroyed, not given back: the lock ends with its session, also after an error.
+        // Destroyed and not returned to the pool: the lock ends with its session, also after an error.
         client.release(true);
       }
     }

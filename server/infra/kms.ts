@@ -1,16 +1,16 @@
 /**
- * A key service outside (AWS KMS), as far as we need it. Its library is loaded where a key is kept there, and nowhere
- * else; region, endpoint and credentials are what AWS's own environment says.
+ * A client of AWS KMS with the few operations we need. The AWS library is loaded only where a key is kept there;
+ * region, endpoint and credentials come from AWS's own environment variables.
  */
 import type * as Aws from "@aws-sdk/client-kms";
 import fp from "fastify-plugin";
 import { Histogram } from "prom-client";
 import { ApiError } from "../errors.ts";
 
-/** What a wrapping is bound to: KMS opens it for these very words only, and writes them into its log. */
+/** The encryption context of a wrapped key: KMS decrypts only with the same context, and writes it into its log. */
 export type KmsContext = Record<string, string>;
 
-/** The blob is not one of this key, or was made for another context. */
+/** The ciphertext does not belong to this key, or was made for another context. */
 export class KmsAltered extends Error {
   override name = "KmsAltered";
 }
@@ -21,12 +21,12 @@ export type OnKmsCall = (
   error?: unknown,
 ) => void;
 
-/** One attempt, and all of them: whoever waits holds a reservation, or an agent's row. */
+/** Time limits of one attempt and of all attempts: the caller holds a reservation or an agent's row meanwhile. */
 const ATTEMPT_MS = 1_000;
 const DEADLINE_MS = 3_000;
 const ATTEMPTS = 3;
 const CONNECTIONS = 64;
-/** Callers beyond this are refused at once: a service that hangs must not gather the whole process. */
+/** Further callers are refused at once, so that a KMS that hangs does not hold up the whole process. */
 const MAX_WAITING = 512;
 const ALTERED = new Set(["InvalidCiphertextException", "IncorrectKeyException"]);
 
@@ -68,7 +68,7 @@ export class Kms {
     return there(Plaintext);
   }
 
-  /** From one key or context to another, without the secret ever being here. */
+  /** Re-encrypts from one key or context to another; the plaintext never leaves KMS. */
   async reEncrypt(
     CiphertextBlob: Uint8Array,
     from: { keyId: string; context: KmsContext },
@@ -89,7 +89,7 @@ export class Kms {
     return there(answer.CiphertextBlob);
   }
 
-  /** DER of a SubjectPublicKeyInfo. */
+  /** A DER-encoded SubjectPublicKeyInfo. */
   async publicKey(KeyId: string): Promise<Uint8Array> {
     const { PublicKey } = await this.#call("GetPublicKey", ({ client, aws }, options) =>
       client.send(new aws.GetPublicKeyCommand({ KeyId }), options),
@@ -97,7 +97,7 @@ export class Kms {
     return there(PublicKey);
   }
 
-  /** DER of r and s; s may be high. */
+  /** A DER-encoded signature (r, s); s may be high. */
   async sign(KeyId: string, digest: Uint8Array): Promise<Uint8Array> {
     const { Signature } = await this.#call("Sign", ({ client, aws }, options) =>
       client.send(
@@ -128,7 +128,7 @@ export class Kms {
     this.#waiting += 1;
     const { signal: abortSignal, late, end } = deadline();
     try {
-      // Finding credentials asks the network as well, and knows of no signal.
+      // Finding credentials uses the network too, and does not support the abort signal.
       const sent = (this.#loading ??= load()).then((loaded) => send(loaded, { abortSignal }));
       const answer = await Promise.race([sent, late]);
       report("ok");
@@ -153,7 +153,7 @@ interface Loaded {
 
 async function load(): Promise<Loaded> {
   const loaded: object = await import("@aws-sdk/client-kms");
-  // Where it was compiled into a module, as in the operator's tools, all of it is under the default alone.
+  // In a compiled module, as in the operator's tools, all exports are under the default.
   const aws =
     "KMSClient" in loaded ? (loaded as typeof Aws) : (loaded as { default: typeof Aws }).default;
   const agent = { maxSockets: CONNECTIONS, keepAlive: true };
@@ -170,7 +170,7 @@ async function load(): Promise<Loaded> {
   return { client, aws };
 }
 
-/** Whatever keeps us from a key: nothing was signed, and the same request may succeed later. */
+/** For any failure to use a key: nothing was signed, and the same request may succeed later. */
 export const keysUnavailable = (cause: unknown): ApiError =>
   new ApiError("keys_unavailable", { headers: { "retry-after": "1" }, cause });
 
@@ -197,7 +197,7 @@ function there(bytes: Uint8Array | undefined): Uint8Array {
 
 declare module "fastify" {
   interface FastifyInstance {
-    /** Loads and asks nothing until a key is kept there. */
+    /** Loads nothing and sends nothing until a key is kept there. */
     kms: Kms;
   }
 }
@@ -216,7 +216,7 @@ export default fp(
     let reportedAtMs = Number.NEGATIVE_INFINITY;
     const kms = new Kms(({ operation, outcome, ms }, error) => {
       seconds.observe({ operation, outcome }, ms / 1_000);
-      // A KMS that is away is one story, however many payments it stops; an altered wrapping is told by custody.
+      // An outage is logged once in a while, however many payments it stops; custody reports an altered wrapped key.
       if (outcome !== "unavailable" || performance.now() - reportedAtMs < REPORT_AGAIN_MS) return;
       reportedAtMs = performance.now();
       const { name, message } = error instanceof Error ? error : new Error(String(error));

@@ -1,6 +1,6 @@
 /**
- * Fastify compiles the schemas of every route at start, most of them for calls that will not come for a while: 0.4 s.
- * Here each is compiled by the compilers Fastify itself would take, when its first request comes.
+ * Compiles route schemas lazily. Fastify compiles all of them at start, which takes 0.4 s, mostly for routes that are
+ * not called soon. Here each is compiled at its first request, by the compilers that Fastify would use.
  */
 import AjvCompiler from "@fastify/ajv-compiler";
 import { SerializerSelector } from "@fastify/fast-json-stringify-compiler";
@@ -16,7 +16,9 @@ interface Validate {
 type Serialize = (data: unknown) => string;
 type Build<Compiled> = (schemas: unknown, options: unknown) => (route: unknown) => Compiled;
 
-/** `eager`: a schema that cannot be compiled stops the boot. Tests are so; the service runs what they have seen. */
+/**
+ * `eager`: a schema that does not compile stops the boot. Tests use it, and the service runs what they have checked.
+ */
 export function schemaCompilers({ eager }: { eager: boolean }): Factory {
   const validators = AjvCompiler() as unknown as Build<Validate>;
   const serializers = SerializerSelector() as unknown as Build<Serialize>;
@@ -42,7 +44,7 @@ function lazyValidator(compile: () => Validate): Validate {
   const validate: Validate = (data) => {
     compiled ??= compile();
     const verdict = compiled(data);
-    // Fastify reads them from the function right after it said no.
+    // Fastify reads the errors from the function right after it returned false.
     validate.errors = compiled.errors;
     return verdict;
   };

@@ -1,4 +1,4 @@
-/** A request's own logger that is made when it has something to say: most have not. */
+/** Creates a request's logger only when it logs something, which most requests do not. */
 import type { FastifyBaseLogger } from "fastify";
 
 type Bindings = Parameters<FastifyBaseLogger["child"]>[0];

@@ -3,12 +3,12 @@ import { pendingMigrations } from "./db/migrate.ts";
 import { readDurability, describeDurability } from "./db/settings.ts";
 import type { ReadyPart } from "../schemas/meta.ts";
 
-/** Says whether one part of the service works; throws or answers `ok:false` when it does not. */
+/** Checks one part of the service and returns a detail text; throws if the part does not work. */
 export type ReadinessProbe = () => Promise<string>;
 
 declare module "fastify" {
   interface FastifyInstance {
-    /** Each plugin adds the probe of what it wires. */
+    /** Each plugin adds the probe of the parts it registers. */
     readiness: Readiness;
   }
 }
@@ -19,7 +19,7 @@ export class Readiness {
   readonly #probes = new Map<string, ReadinessProbe>();
   #isLeaving = false;
 
-  /** Says no from now on, so that nobody new is sent here; everything else goes on as it did. */
+  /** Reports not ready from now on, so that load balancers send no new clients; everything else continues. */
   leave(): void {
     this.#isLeaving = true;
   }
@@ -47,7 +47,7 @@ async function runProbe(probe: ReadinessProbe): Promise<ReadyPart> {
   });
   const answer = probe().then(
     (detail) => ({ ok: true, detail }),
-    // The reason may name hosts: one generic word outside, the whole story in the log.
+    // The reason may contain host names: clients get a generic text, the log gets everything.
     (error: unknown) => ({
       ok: false,
       detail: error instanceof NotReady ? error.message : "not reachable",
@@ -56,7 +56,7 @@ async function runProbe(probe: ReadinessProbe): Promise<ReadyPart> {
   return Promise.race([answer, late]).finally(() => clearTimeout(timer));
 }
 
-/** Thrown by a probe whose reason is fit for strangers. */
+/** Thrown by a probe whose message may be public. */
 export class NotReady extends Error {
   override name = "NotReady";
 }
@@ -69,7 +69,7 @@ export default fp(
       return describeDurability(await readDurability(app.pool));
     });
     readiness.add("migrations", async () => {
-      // SQL: the table of migrations is no model.
+      // SQL: the table of migrations is not a Prisma model.
       const pending = await pendingMigrations((sql) => app.pool.query(sql));
       if (pending.length > 0) throw new NotReady(`${pending.length} pending`);
       return "all applied";

@@ -1,8 +1,7 @@
 /**
- * What grows is forgotten in time: each rule deletes what nobody can need any more, a small batch at a time,
- * so that no lock is held for long. The ledger, the hashes of what was sent, and whatever was an alarm (corrections,
- * differences between ledger and chain) are kept for ever. So is the audit, which no rule could shorten: an entry that
- * went would break its owner's chain, and the database refuses to delete one (purser_audit_append_only).
+ * Deletes old rows in small batches, so that no lock is held for long. The ledger, the hashes of what was sent, and all
+ * alarms (corrections, differences between ledger and chain) are kept forever. So is the audit: a deleted entry would
+ * break its owner's hash chain, and the database refuses to delete one (purser_audit_append_only).
  */
 import fp from "fastify-plugin";
 import type { Sql } from "./db/pool.ts";
@@ -10,24 +9,25 @@ import type { Retention } from "../config.ts";
 
 const BATCH = 500;
 const HOURS = 24;
-/** Promised for 24 hours; a day more lets nobody be surprised by a boundary. */
+/** Documented as 24 hours; one more day avoids surprises at the boundary. */
 const ANSWER_HOURS = 48;
 const EVENT_HOURS = 48;
-/** Longer than anything waits to be told, and long enough to have it sent again. */
+/** Longer than any delivery waits, and long enough to send a notification again. */
 const NOTIFICATION_DAYS = 30;
-/** Twice the longest window a limit could have. */
+/** Twice the longest window that a limit can have. */
 const SUM_DAYS = 60;
 
 interface Rule {
   what: string;
   hours: (days: Retention) => number;
-  /** Takes the hours and the size of a batch. */
+  /** Its parameters are the hours and the batch size. */
   sql: string;
 }
 
 /**
- * A batch by the places of its rows: found by an index, and deleted without a look at any other row. An
- * owner's key names a withdrawal of one of its agents, an agent's key its own payment.
+ * Idempotency answers. Rows are found by an index and deleted by ctid, without reading other rows. Answers of
+ * outstanding payments are kept: an owner's key may belong to a withdrawal of one of its agents, an agent's key to its
+ * own payment.
  */
 const ANSWERS = `
   DELETE FROM idempotency_keys WHERE ctid = ANY (ARRAY(
@@ -49,7 +49,10 @@ const BLOCKED = `
      WHERE status = 'blocked' AND created_at < now() - make_interval(hours => $1)
      ORDER BY created_at LIMIT $2))`;
 
-/** Its hash, its fee and what it carried stay; the bytes can be of use only while a chain may lose them. */
+/**
+ * Signed bytes and calldata are needed only while the chain may still drop the transaction. Its hash, its fee and its
+ * payments are kept.
+ */
 const BYTES = `
   WITH old AS (
     SELECT chain_id, lane_address, nonce FROM relayer_transactions
@@ -62,10 +65,10 @@ const BYTES = `
    WHERE t.chain_id = old.chain_id AND t.lane_address = old.lane_address AND t.nonce = old.nonce`;
 
 /**
- * A row answers repeats of its payment as such. Once the authorization has long run out, no repeat passes
- * the first check, with a row or without one. The totals of all time keep it.
+ * Settlements of other programs' payments (facilitator). The row lets a repeated settlement be recognized. Once the
+ * authorization has long expired, the first check refuses every repeat anyway. The all-time totals are kept.
  */
-const STRANGERS = `
+const FACILITATED = `
   WITH gone AS (
     DELETE FROM settlements WHERE kind = 'facilitated' AND ctid = ANY (ARRAY(
       SELECT ctid FROM settlements
@@ -95,26 +98,26 @@ const REFUSALS = `
     SELECT ctid FROM merchant_refusals WHERE hour < now() - make_interval(hours => $1)
      ORDER BY hour LIMIT $2))`;
 
-/** That it was made and revoked stays in its owner's audit. */
+/** Their creation and revocation stay in the owner's audit. */
 const MERCHANT_KEYS = `
   DELETE FROM merchant_keys WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM merchant_keys WHERE revoked_at < now() - make_interval(hours => $1)
      ORDER BY revoked_at LIMIT $2))`;
 
-/** None that a window still has before it. */
+/** Only sums that the agent's spending window has already passed. */
 const SUMS = `
   DELETE FROM payment_sums WHERE ctid = ANY (ARRAY(
     SELECT s.ctid FROM payment_sums s JOIN agents a ON a.id = s.agent_id
      WHERE s.to_at < now() - make_interval(hours => $1) AND s.to_at < a.window_tail_at
      ORDER BY s.to_at LIMIT $2))`;
 
-/** Payers who are trusted in company again. */
+/** Payers whose payments may be batched again. */
 const OFFENDERS = `
   DELETE FROM lane_offenders WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM lane_offenders WHERE until < now() - make_interval(hours => $1)
      ORDER BY until LIMIT $2))`;
 
-/** Strangers' gas accounts, long full again. What they used stays in the share that paid for it. */
+/** Gas accounts of third parties, whose budget is full again. Their use stays counted in the share that paid for it. */
 const GAS = `
   DELETE FROM gas_accounts WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM gas_accounts
@@ -122,20 +125,20 @@ const GAS = `
        AND (account LIKE 'cancels:%' OR (held <= 0 AND split_part(account, ':', 1) IN ('payer', 'payee')))
      ORDER BY used_on LIMIT $2))`;
 
-/** What was signed is kept with the owner's orders. */
+/** The signed approvals stay with the owner's orders. */
 const APPROVALS = `
   DELETE FROM approvals WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM approvals
      WHERE state NOT IN ('open', 'granted') AND created_at < now() - make_interval(hours => $1)
      ORDER BY created_at LIMIT $2))`;
 
-/** Longer than any call runs. */
+/** Kept longer than any call runs. */
 const CANCELED = `
   DELETE FROM canceled_calls WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM canceled_calls WHERE created_at < now() - make_interval(hours => $1)
      ORDER BY created_at LIMIT $2))`;
 
-/** With their deliveries; not what is still to be told. */
+/** With their deliveries, but not while a delivery is still due. */
 const NOTIFICATIONS = `
   WITH gone AS (
     DELETE FROM notifications WHERE ctid = ANY (ARRAY(
@@ -150,14 +153,14 @@ const NOTIFICATIONS = `
      WHERE d.owner_id = gone.owner_id AND d.notification_id = gone.id)
   SELECT 1 FROM gone`;
 
-export const RULES: readonly Rule[] = [
+export const RETENTION_RULES: readonly Rule[] = [
   { what: "answers", hours: () => ANSWER_HOURS, sql: ANSWERS },
   { what: "canceled", hours: () => 1, sql: CANCELED },
   { what: "events", hours: () => EVENT_HOURS, sql: EVENTS },
   { what: "blocked", hours: ({ blockedDays }) => blockedDays * HOURS, sql: BLOCKED },
   { what: "approvals", hours: ({ blockedDays }) => blockedDays * HOURS, sql: APPROVALS },
   { what: "bytes", hours: ({ bytesDays }) => bytesDays * HOURS, sql: BYTES },
-  { what: "strangers", hours: ({ facilitatedDays }) => facilitatedDays * HOURS, sql: STRANGERS },
+  { what: "strangers", hours: ({ facilitatedDays }) => facilitatedDays * HOURS, sql: FACILITATED },
   { what: "hours", hours: ({ statisticsDays }) => statisticsDays * HOURS, sql: HOURS_OF_REQUESTS },
   { what: "refusals", hours: ({ statisticsDays }) => statisticsDays * HOURS, sql: REFUSALS },
   { what: "keys", hours: ({ statisticsDays }) => statisticsDays * HOURS, sql: MERCHANT_KEYS },
@@ -167,24 +170,24 @@ export const RULES: readonly Rule[] = [
   { what: "sums", hours: () => SUM_DAYS * HOURS, sql: SUMS },
 ];
 
-/** Answers how many rows each rule took. */
-export async function forgetOldRows(
+/** Returns how many rows each rule deleted. */
+export async function deleteOldRows(
   sql: Sql,
   days: Retention,
   batch = BATCH,
 ): Promise<Record<string, number>> {
-  const forgotten: Record<string, number> = {};
-  for (const rule of RULES) {
+  const deleted: Record<string, number> = {};
+  for (const rule of RETENTION_RULES) {
     let total = 0;
     for (;;) {
-      // SQL: deletes by batches, for which Prisma has no LIMIT.
+      // SQL: deletes in batches, for which Prisma has no LIMIT.
       const { rowCount } = await sql.query(rule.sql, [rule.hours(days), batch]);
       total += rowCount ?? 0;
       if ((rowCount ?? 0) < batch) break;
     }
-    if (total > 0) forgotten[rule.what] = total;
+    if (total > 0) deleted[rule.what] = total;
   }
-  return forgotten;
+  return deleted;
 }
 
 export default fp(
@@ -192,7 +195,7 @@ export default fp(
     app.jobs.addTask(
       "forget-old-rows",
       async () =>
-        app.log.info(await forgetOldRows(app.pool, app.config.retention), "old rows deleted"),
+        app.log.info(await deleteOldRows(app.pool, app.config.retention), "old rows deleted"),
       { cron: "17 * * * *", atStart: true },
     );
   },

@@ -1,6 +1,6 @@
 /**
- * The service runs compiled files (build.mjs). What an error says of places in them is told in places of the sources,
- * and only when it is told: Node's own way costs half a second of each start.
+ * Maps positions in stack traces of the compiled files (build.mjs) to the sources. It works only when an error is
+ * reported: Node's own source-map support costs half a second of each start.
  */
 import { readFileSync } from "node:fs";
 import { SourceMap } from "node:module";
@@ -11,10 +11,10 @@ const PLACE = /(?:file:\/\/)?(\/[^\s():]*\/server\/dist\/[^\s():]+\.c?js):(\d+):
 const ROOT = fileURLToPath(new URL("../../", import.meta.url));
 const maps = new Map<string, SourceMap | undefined>();
 
-export const inSources = (stack: string): string =>
+export const withSourceLocations = (stack: string): string =>
   stack.replace(PLACE, (whole, file: string, line: string, column: string) => {
     const entry = mapOf(file)?.findEntry(Number(line) - 1, Number(column) - 1);
-    // A piece of code that no source has, such as what the compiler adds, has an entry that names none.
+    // Code without a source, such as what the compiler adds, has an entry without a source name.
     if (!isOfSource(entry)) return whole;
     const source = resolve(dirname(file), entry.originalSource);
     return `${relative(ROOT, source)}:${entry.originalLine + 1}:${entry.originalColumn + 1}`;
@@ -25,7 +25,7 @@ interface Place {
   originalLine: number;
   originalColumn: number;
 }
-/** The library's type does not say that its fields may be undefined. */
+/** The library's type does not allow for undefined fields. */
 const isOfSource = (entry: Partial<Place> | undefined): entry is Place =>
   entry?.originalSource?.endsWith(".ts") === true;
 

@@ -1,10 +1,10 @@
-/** What the service tells of itself: logs without secrets, and metrics. */
+/** Logs without secrets, and metrics. */
 import { hostname } from "node:os";
 import type { FastifyRequest, FastifyServerOptions } from "fastify";
 import pino, { type SerializedError } from "pino";
 import fp from "fastify-plugin";
 import type { Config } from "../config.ts";
-import { inSources } from "./source-places.ts";
+import { withSourceLocations } from "./source-places.ts";
 import { urlsOfHosts } from "../core/database-settings.ts";
 import { hideSecrets, secretsOfUrl, type Hide } from "../core/secret-text.ts";
 import { Histogram, Registry, collectDefaultMetrics } from "prom-client";
@@ -13,7 +13,7 @@ export interface LogDestination {
   write(line: string): void;
 }
 
-/** Whatever could carry a secret is cut before a line is written. */
+/** These fields could contain a secret and are removed before a line is written. */
 const SECRET_PATHS = [
   "authorization",
   "cookie",
@@ -34,32 +34,32 @@ const SECRET_PATHS = [
   'headers["x-payment"]',
 ];
 
-/** A key or a token somebody put into a path by mistake. */
+/** An API key or token that was put into a path by mistake. */
 const API_KEY = /purser_(?:[a-z]{2}_)?[0-9A-Za-z]{20,}/g;
 
-/** Query strings never reach the log: they may carry what a careless client put there. */
+/** Query strings are never logged: a careless client may have put secrets there. */
 const requestSerializer = (request: FastifyRequest): Record<string, unknown> => ({
   method: request.method,
   path: request.url.split("?", 1)[0]?.replaceAll(API_KEY, "purser_[secret]"),
   ip: request.ip,
 });
 
-/** As pino tells an error, with places in the sources. */
+/** pino's error serializer, with positions in the sources. */
 const errorSerializer = (error: Error): SerializedError => {
-  const told = pino.stdSerializers.err(error);
-  return { ...told, stack: inSources(told.stack) };
+  const serialized = pino.stdSerializers.err(error);
+  return { ...serialized, stack: withSourceLocations(serialized.stack) };
 };
 
 const SHORTEST_PASSWORD = 12;
 
-/** What the operator gave us and nobody else must read, wherever it turns up in a line. */
+/** Hides the operator's secrets from every log line, wherever they appear. */
 export function hideConfigured(config: Config): Hide {
   const databases = [config.databaseUrl, config.databasePooledUrl].flatMap((text) =>
     text === undefined ? [] : [text, ...urlsOfHosts(text)],
   );
   const passwords = databases.flatMap((text) => {
     const { password } = URL.canParse(text) ? new URL(text) : { password: "" };
-    // A word such as "postgres" would tear up every line.
+    // Hiding a word such as "postgres" would make every line unreadable.
     return password.length < SHORTEST_PASSWORD
       ? [text]
       : [text, password, decodeURIComponent(password)];
@@ -90,7 +90,7 @@ export function loggerOptions(
     ...(config.worker !== undefined && {
       base: { pid: process.pid, hostname: hostname(), worker: config.worker },
     }),
-    // Errors are made without secrets where they are made; this is for whatever was overlooked.
+    // Errors are created without secrets; this catches what was overlooked.
     hooks: { streamWrite: hideConfigured(config) },
     redact: { paths: SECRET_PATHS, censor: "[secret]" },
     serializers: { req: requestSerializer, err: errorSerializer },

@@ -1,4 +1,4 @@
-/** OpenTelemetry itself; loaded only where traces are configured. */
+/** The OpenTelemetry SDK; loaded only where traces are configured. */
 import { setTimeout as sleep } from "node:timers/promises";
 import {
   context,
@@ -27,7 +27,7 @@ import { ApiError } from "../errors.ts";
 import type { Tracer, TraceAttributes } from "./tracing.ts";
 import { VERSION } from "./version.ts";
 
-/** A collector that hangs holds up no stop. */
+/** A collector that hangs does not delay the shutdown for longer. */
 const FLUSH_MS = 3_000;
 const REPORT_EVERY_MS = 60_000;
 
@@ -46,7 +46,7 @@ export function startTracing(
         }),
       )
       .merge(detectResources({ detectors: [envDetector] })),
-    // Its queue is bounded: what a collector does not take in time is dropped.
+    // Its queue is bounded: what the collector does not accept in time is dropped.
     spanProcessors: [new BatchSpanProcessor(new OTLPTraceExporter({ url: settings.tracesUrl }))],
   });
   const contexts = new AsyncLocalStorageContextManager().enable();
@@ -76,7 +76,7 @@ function tracerOf(tracer: ReturnType<BasicTracerProvider["getTracer"]>): Tracer 
   return {
     within(name, attributes, work) {
       const parent = context.active();
-      // What nobody asked for in a trace begins none: the rounds of background work would be most of them.
+      // Work outside a trace does not start one: periodic background work would be most of the traces.
       if (trace.getSpan(parent) === undefined) return work();
       return runIn(tracer.startSpan(name, { attributes }, parent), parent, work);
     },
@@ -116,7 +116,8 @@ function tracerOf(tracer: ReturnType<BasicTracerProvider["getTracer"]>): Tracer 
         span.addLink({ context: other });
     },
     request(name, request, run) {
-      // What this process calls of itself belongs to whoever called; a connection belongs to nobody.
+      // An injected request belongs to the trace of the code that injected it; a network request without a traceparent
+      // starts its own.
       const isOwnCall = "_lightMyRequest" in request.raw;
       const sent = parse(String(request.headers["traceparent"]));
       const from = sent
@@ -150,7 +151,7 @@ function tracerOf(tracer: ReturnType<BasicTracerProvider["getTracer"]>): Tracer 
   };
 }
 
-/** By its code: words of errors quote what strangers said. */
+/** Only the code: error messages may quote third-party text. */
 function failed(span: Span, error: unknown): void {
   const type =
     error instanceof ApiError ? error.code : error instanceof Error ? error.name : "unknown";
@@ -158,7 +159,7 @@ function failed(span: Span, error: unknown): void {
   span.setStatus({ code: SpanStatusCode.ERROR });
 }
 
-/** W3C Trace Context, version 00; the state that may come with it is a stranger's text, and is not taken. */
+/** W3C Trace Context, version 00. tracestate is third-party text and is not used. */
 const TRACEPARENT = /^00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})$/;
 
 function parse(text: string): SpanContext | undefined {
@@ -175,7 +176,7 @@ function contextOf(traceparent: string): Context {
   return found ? trace.setSpanContext(ROOT_CONTEXT, found) : ROOT_CONTEXT;
 }
 
-/** Its own words name the collector's URL and what it answered: of them only the code is told, once a minute. */
+/** The SDK's messages contain the collector's URL and response, so only the code is reported, once a minute. */
 function reportProblem(onTrouble: (reason: string) => void): void {
   let reportedAtMs = Number.NEGATIVE_INFINITY;
   const report = (message: string): void => {

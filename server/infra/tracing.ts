@@ -1,9 +1,8 @@
 /**
- * Traces, one from a request to the block that holds its payment, where OTEL_EXPORTER_OTLP_ENDPOINT says where to.
- * Otherwise nothing of OpenTelemetry is loaded, and each call here is one comparison.
- *
- * A span names what was done, for which agent and payment, and how it ended. It never has a URL, a text of a third
- * party, or anything signed; and nobody outside is sent our trace.
+ * Traces from a request to the block that contains its payment, if OTEL_EXPORTER_OTLP_ENDPOINT is set. Otherwise no
+ * part of OpenTelemetry is loaded, and each call here is one comparison. A span names the operation, the agent, the
+ * payment and the outcome. It never contains a URL, third-party text or anything signed, and our trace ids are sent to
+ * no third party.
  */
 import fp from "fastify-plugin";
 import type { FastifyRequest } from "fastify";
@@ -12,45 +11,48 @@ import type { TracingSettings } from "../core/tracing-settings.ts";
 export type TraceAttributes = Readonly<Record<string, string | number | boolean>>;
 
 export interface SpanStart {
-  /** Whose child it is (W3C traceparent); null begins a trace of its own. */
+  /** The parent (W3C traceparent); null starts a new trace. */
   parent: string | null;
   attributes?: TraceAttributes;
-  /** Other traces it belongs to as well. */
+  /** Other traces that it is related to. */
   links?: readonly string[];
-  /** By the wall clock. */
+  /** Wall-clock time. */
   startMs?: number;
 }
 
-/** For work that no one call encloses. */
+/** A span for work that is not enclosed by one call. */
 export interface OpenSpan {
   readonly traceparent: string;
   within<T>(name: string, work: () => Promise<T>): Promise<T>;
   end(attributes?: TraceAttributes, endMs?: number): void;
 }
 
-/** What tracing-sdk.ts does. */
+/** Implemented by tracing-sdk.ts. */
 export interface Tracer {
   within<T>(name: string, attributes: TraceAttributes, work: () => Promise<T>): Promise<T>;
   open(name: string, start: SpanStart): OpenSpan;
   here(): string | null;
   mark(attributes: TraceAttributes): void;
   link(traceparent: string): void;
-  /** `run` and all that follows from it is in the span. */
+  /** `run` and everything that follows from it is in the span. */
   request(name: string, request: FastifyRequest, run: () => void): RequestSpan;
 }
 
 export interface RequestSpan {
-  /** Once more, where the body's events have lost it. */
+  /** Re-enters the span where events of the request body have lost it. */
   resume(run: () => void): void;
   end(attributes: TraceAttributes, isFault: boolean): void;
 }
 
-/** One in a process, as OpenTelemetry itself has it. */
+/** One per process, as in OpenTelemetry itself. */
 let tracer: Tracer | undefined;
 let users = 0;
 let stop: (() => Promise<void>) | undefined;
 
-/** The work, as a part of what is under way here. Work that is done at once is not waited for where nobody traces. */
+/**
+ * Runs the work in a child span of the current trace. Without tracing, work that is done synchronously stays
+ * synchronous.
+ */
 export function traced<T>(
   name: string,
   attributes: TraceAttributes,
@@ -69,27 +71,27 @@ export function traced<T>(
   return tracer === undefined ? work() : tracer.within(name, attributes, async () => work());
 }
 
-/** The same of each call of it. */
+/** Wraps a function so that each call is traced. */
 export const tracedAs =
   <Args extends unknown[], T>(name: string, work: (...args: Args) => Promise<T>) =>
   (...args: Args): Promise<T> =>
     traced(name, {}, () => work(...args));
 
-/** Says more of what is under way here. */
+/** Adds attributes to the current span. */
 export const mark = (attributes: TraceAttributes): void => tracer?.mark(attributes);
 
-/** What is under way here is about that trace, too. */
+/** Links the current span to another trace. */
 export function linkTrace(traceparent: string | null | undefined): void {
   if (tracer !== undefined && typeof traceparent === "string") tracer.link(traceparent);
 }
 
-/** What another process needs to go on with this trace; null where there is none. */
-export const traceHere = (): string | null => tracer?.here() ?? null;
+/** The traceparent with which another process continues this trace; null if there is none. */
+export const currentTraceparent = (): string | null => tracer?.here() ?? null;
 
 export const openSpan = (name: string, start: SpanStart): OpenSpan | undefined =>
   tracer?.open(name, start);
 
-/** What happened at that time, in the trace of whoever asked for it. */
+/** Records a past operation in the trace of the request that caused it. */
 export function recordSpan(
   name: string,
   { endMs, ...start }: SpanStart & { parent: string; endMs?: number },
@@ -97,7 +99,7 @@ export function recordSpan(
   tracer?.open(name, start).end({}, endMs);
 }
 
-/** What is asked every few seconds, and what only hands out files, would be all that a collector sees. */
+/** Health checks every few seconds and static files would fill the collector. */
 const isTraced = ({ routeOptions: { url }, is404 }: FastifyRequest): boolean =>
   !is404 && url !== undefined && /^\/(api\/(?!health$|ready$)|mcp$|oauth\/)/.test(url);
 

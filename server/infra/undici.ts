@@ -1,6 +1,6 @@
 /**
- * What of undici a start needs. The whole of it, with fetch, cookies and WebSockets and with Node's own copy of these, is a
- * twelfth of a start; whoever opens a WebSocket loads it then.
+ * The parts of undici that a start needs. All of it, with fetch, cookies and WebSockets and Node's own copy of these,
+ * takes a twelfth of the start; code that opens a WebSocket loads it later.
  */
 import apiRequest from "undici/lib/api/api-request.js";
 import buildConnector from "undici/lib/core/connect.js";
@@ -9,7 +9,7 @@ import type { Dispatcher } from "undici";
 
 export { Agent, buildConnector };
 
-/** As `agent.request` does, which the whole of undici adds to its agents. */
+/** The same as `agent.request`, which only the whole of undici adds to its agents. */
 export const request = (
   agent: Agent,
   options: Dispatcher.RequestOptions,

@@ -1,6 +1,6 @@
 /**
- * The side that calls another process of this machine over a Unix socket: one connection, bounded in what is open, and
- * anew when it is lost. What comes and is no answer ends the connection.
+ * The client side of calls between processes of this machine over a Unix socket (custody). One connection with a
+ * bounded number of open calls, reopened when it is lost. An invalid frame ends the connection.
  */
 import { lstat } from "node:fs/promises";
 import { connect, type Socket } from "node:net";
@@ -8,7 +8,7 @@ import { dirname } from "node:path";
 import type { Timings } from "../core/timings.ts";
 import { encode, Frames, isPlain, OTHERS, type Call } from "./unix-frames.ts";
 
-/** No answer came, or none that can be used: whether the call was carried out is unknown. */
+/** No usable response came: whether the call was carried out is unknown. */
 export class NoAnswer extends Error {
   override name = "NoAnswer";
 }
@@ -23,7 +23,6 @@ interface Open {
   timer: NodeJS.Timeout;
 }
 
-/** The calling side: one connection, opened when it is needed and anew when it is lost. */
 export class UnixCalls {
   readonly #path: string;
   readonly #timings: Pick<Timings, "custodyReachMs">;
@@ -32,7 +31,7 @@ export class UnixCalls {
   #connecting: Promise<Socket> | undefined;
   #nextId = 1;
   #isClosed = false;
-  /** When anything came last. */
+  /** When anything arrived last. */
   #receivedMs = 0;
 
   constructor(path: string, timings: Pick<Timings, "custodyReachMs">) {
@@ -48,7 +47,7 @@ export class UnixCalls {
     const writtenMs = performance.now();
     return new Promise((resolve, reject) => {
       const timer = setTimeout(() => {
-        // A process that hangs would be written to for ever, and would do all of it when it wakes.
+        // Otherwise calls would pile up at a process that hangs, and it would carry out all of them when it resumes.
         if (this.#receivedMs < writtenMs && this.#socket === socket)
           return this.#lose(`no response to any call within ${timeoutMs} ms`);
         this.#open.delete(id);
@@ -108,7 +107,7 @@ export class UnixCalls {
     if (!isPlain(frame) || typeof frame["id"] !== "number")
       throw new TypeError("not a response frame");
     const open = this.#open.get(frame["id"]);
-    // One that came too late: whoever waited was told.
+    // A late response: its caller has already failed.
     if (!open) return;
     this.#open.delete(frame["id"]);
     clearTimeout(open.timer);
@@ -127,7 +126,7 @@ export class UnixCalls {
   }
 }
 
-/** Somebody else's socket is not asked: it would be told what is to be signed, and could answer anything. */
+/** Refuses a socket of another user: it would learn what is to be signed, and could respond with anything. */
 async function assertPrivate(path: string): Promise<void> {
   for (const each of [dirname(path), path]) {
     const { mode, uid } = await lstat(each);

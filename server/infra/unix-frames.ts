@@ -1,4 +1,4 @@
-/** Frames of JSON with their length before them, between two processes that do not believe one another. */
+/** Length-prefixed JSON frames between two processes that do not trust each other. */
 
 /** Two lists of payees and a signed policy are some hundred kilobytes. */
 const MAX_FRAME_BYTES = 2 * 1024 * 1024;
@@ -7,7 +7,7 @@ const LENGTH_BYTES = 4;
 export const isPlain = (value: unknown): value is Record<string, unknown> =>
   typeof value === "object" && value !== null && Object.getPrototypeOf(value) === Object.prototype;
 
-/** JSON with whole numbers of any size, and bytes. What has such a member already is refused, not mistaken. */
+/** JSON with bigints and bytes. A value that already uses one of their marker members is refused. */
 export function encode(value: unknown): Buffer {
   const text = JSON.stringify(value, function (this: Record<string, unknown>, name, seen: unknown) {
     const raw = this[name];
@@ -32,7 +32,7 @@ const decode = (text: string): unknown =>
     return value;
   });
 
-/** Hands out whole frames; throws at the first that is none. */
+/** Returns whole frames; throws at the first invalid one. */
 export class Frames {
   #held: Buffer[] = [];
   #bytes = 0;
@@ -60,7 +60,7 @@ export interface Call {
   id: number;
   method: string;
   args: unknown;
-  /** Whoever asked waits no longer than this. */
+  /** The caller waits no longer than this. */
   timeoutMs: number;
 }
 
@@ -70,5 +70,5 @@ export const isCall = (frame: unknown): frame is Call =>
   typeof frame["method"] === "string" &&
   typeof frame["timeoutMs"] === "number";
 
-/** What others than the user may do with a file. */
+/** Permission bits of group and others. */
 export const OTHERS = 0o077;

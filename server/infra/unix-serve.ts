@@ -1,6 +1,6 @@
 /**
- * The side that answers calls over a Unix socket: it bounds what it holds, and a frame that is too long or no call ends
- * the connection.
+ * The server side of calls over a Unix socket. It bounds what it keeps in memory; a frame that is too long or not a
+ * call ends the connection.
  */
 import { chmod, lstat, mkdir, rm } from "node:fs/promises";
 import { connect, createServer, type Server, type Socket } from "node:net";
@@ -12,16 +12,16 @@ const PRIVATE_SOCKET = 0o600;
 
 export interface ServeOptions {
   path: string;
-  /** Never throws: a refusal is an answer. */
+  /** Never throws: a refusal is a response as well. */
   answer(call: Call): Promise<unknown>;
-  /** The answer to a call that found no place in time. */
+  /** The response to a call that got no place in time. */
   tooBusy: unknown;
   atOnce: number;
   waiting: number;
   onBroken(reason: string): void;
 }
 
-/** Listens where only this user can come: a socket of mode 0600 in a directory of mode 0700. */
+/** Listens on a socket of mode 0600 in a directory of mode 0700, so that only this user can connect. */
 export async function serveCalls(options: ServeOptions): Promise<{ close(): Promise<void> }> {
   const { path } = options;
   await privateDirectory(dirname(path));
@@ -51,7 +51,7 @@ function serveOne(socket: Socket, places: Places, options: ServeOptions): void {
     const leave = await places.enter();
     if (!leave) return send(call.id, options.tooBusy);
     try {
-      // Nobody waits for it any more.
+      // The caller no longer waits for it.
       if (socket.destroyed || performance.now() > untilMs) return;
       send(call.id, await options.answer(call));
     } finally {
@@ -75,7 +75,7 @@ function serveOne(socket: Socket, places: Places, options: ServeOptions): void {
   });
 }
 
-/** So many at once, so many that wait, and no more. */
+/** A semaphore: so many calls at once, so many that wait, and no more. */
 class Places {
   readonly #waiting: (() => void)[] = [];
   readonly #most: number;
@@ -109,7 +109,7 @@ async function privateDirectory(path: string): Promise<void> {
     );
 }
 
-/** A socket that nobody listens on is left over from a process that was killed. */
+/** Removes a socket without a listener, left over from a process that was killed. */
 async function removeStale(path: string): Promise<void> {
   const found = await lstat(path).catch(() => undefined);
   if (!found) return;

@@ -1,4 +1,4 @@
-/** How the ground a process stands on is: its database connections, the chain's head, the job queue, its version. */
+/** Metrics of the process's dependencies: database connections, the chain's head, the job queue, and the version. */
 import fp from "fastify-plugin";
 import { Gauge } from "prom-client";
 import { VERSION } from "./version.ts";
@@ -84,16 +84,16 @@ export default fp(
         help: "Due jobs in the queue, by task; every replica reports the same",
         ...byTask,
         async collect() {
-          // SQL: the job queue has its own schema, which is no part of ours.
-          const asked = app.pool.query<TaskRow>(TASKS);
-          // Scraping must not fail because the database is away, or nothing has made the queue yet.
-          const rows = await asked.then((answer) => answer.rows).catch(() => undefined);
+          // SQL: the job queue has its own schema.
+          const reading = app.pool.query<TaskRow>(TASKS);
+          // A scrape must not fail because the database is unreachable, or the queue does not exist yet.
+          const rows = await reading.then((answer) => answer.rows).catch(() => undefined);
           if (rows === undefined) return;
           for (const gauge of [this, oldest, givenUp]) gauge.reset();
-          for (const { task, ...told } of rows) {
-            this.set({ task }, told.due);
-            oldest.set({ task }, told.oldest);
-            givenUp.set({ task }, told.given_up);
+          for (const { task, ...counts } of rows) {
+            this.set({ task }, counts.due);
+            oldest.set({ task }, counts.oldest);
+            givenUp.set({ task }, counts.given_up);
           }
         },
       }),
@@ -103,7 +103,7 @@ export default fp(
   { name: "vitals" },
 );
 
-/** A job that runs is due until it is done; one that waits for its next try is not. */
+/** A running job is due until it is done; one that waits for its next attempt is not. */
 const TASKS = `
   SELECT task_identifier AS task,
          count(*) FILTER (WHERE run_at <= now() AND attempts < max_attempts)::int AS due,

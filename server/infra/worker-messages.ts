@@ -1,6 +1,6 @@
 /**
- * What the processes of one command say to each other, through the one that started them (server/primary.ts). Nothing
- * of it decides about money: a word that is lost costs a moment, and the truth is in Postgres.
+ * Messages between the worker processes of one command, through the primary process (server/primary.ts). No money
+ * decision depends on them: a lost message costs a moment, and Postgres has the truth.
  */
 import fp from "fastify-plugin";
 import type { FastifyInstance } from "fastify";
@@ -11,43 +11,43 @@ import { NotReady } from "./readiness.ts";
 export type MetricsSnapshot = MetricObjectWithValues<MetricValue<string>>[];
 
 export type ToPrimary =
-  /** `here`: it hears from now on. */
-  | { say: "here" | "migrated" | "ready" | "leave" | "pong" }
-  | { say: "failed"; reason: string }
-  | { say: "work"; chainId: number }
-  | { say: "expecting"; chainId: number; isExpected: boolean }
-  | { say: "scrape"; id: number }
-  | { say: "told"; id: number; metrics: MetricsSnapshot };
+  /** `here`: it receives messages from now on. */
+  | { type: "here" | "migrated" | "ready" | "leave" | "pong" }
+  | { type: "failed"; reason: string }
+  | { type: "work"; chainId: number }
+  | { type: "expecting"; chainId: number; isExpected: boolean }
+  | { type: "scrape"; id: number }
+  | { type: "metrics"; id: number; metrics: MetricsSnapshot };
 
 export type ToChild =
-  | { say: "begin"; role: Role; name: string; world?: object | undefined }
-  | { say: "lanes"; areUp: boolean }
-  | { say: "work"; chainId: number }
-  | { say: "expecting"; chainId: number; isExpected: boolean; by: string }
-  | { say: "collect"; id: number }
-  | { say: "scraped"; id: number; text: string }
-  | { say: "ping" }
-  | { say: "stop"; isAnnounced: boolean };
+  | { type: "begin"; role: Role; name: string; world?: object | undefined }
+  | { type: "lanes"; areUp: boolean }
+  | { type: "work"; chainId: number }
+  | { type: "expecting"; chainId: number; isExpected: boolean; by: string }
+  | { type: "collect"; id: number }
+  | { type: "scraped"; id: number; text: string }
+  | { type: "ping" }
+  | { type: "stop"; isAnnounced: boolean };
 
-/** Nobody hears when the other end is gone: then this process ends as well. */
+/** If the primary is gone, the message is dropped, and this process ends as well. */
 export function sendToPrimary(message: ToPrimary): void {
   if (process.connected) process.send?.(message, () => undefined);
 }
 
-/** The lanes, where another process has them. */
+/** The lanes, if another process has them. */
 export interface LanesElsewhere {
-  /** There is work for them, as soon as its transaction commits. */
+  /** There is work for a lane, as soon as the transaction commits. */
   announce(chainId: number): void;
-  /** Payments are being checked here: a batch that is not full waits for them a moment. */
+  /** Payments are being verified here, so a batch that is not full waits for them a moment. */
   expecting(chainId: number, isExpected: boolean): void;
 }
 
 export interface Siblings {
-  /** Undefined: they are in this process. */
+  /** Undefined if the lanes are in this process. */
   lanes: LanesElsewhere | undefined;
-  onWork(hear: (chainId: number) => void): void;
-  onExpecting(hear: (chainId: number, isExpected: boolean, by: string) => void): void;
-  /** What all processes measure, as one. */
+  onWork(listener: (chainId: number) => void): void;
+  onExpecting(listener: (chainId: number, isExpected: boolean, by: string) => void): void;
+  /** The metrics of all processes, merged. */
   scrape(): Promise<string>;
 }
 
@@ -57,10 +57,10 @@ declare module "fastify" {
   }
 }
 
-/** As often as lanes look themselves for what was announced. */
+/** The same interval at which lanes look for announced work. */
 const ANNOUNCE_EVERY_MS = 2;
 const SCRAPE_MS = 5_000;
-/** So long the lanes may be started again, before the whole counts as not ready: what is accepted meanwhile waits. */
+/** While the lanes are being restarted for up to this long, the service stays ready: accepted payments wait. */
 const LANES_AWAY_MS = 10_000;
 
 export default fp(
@@ -78,7 +78,7 @@ export default fp(
     const listener = listen(app);
     const scrapes = new Map<number, (text: string) => void>();
     let lastScrape = 0;
-    // Never there yet: not ready at once.
+    // Until the lanes are up for the first time, the service is not ready.
     let lanesGoneMs = Number.NEGATIVE_INFINITY;
     app.decorate("siblings", {
       lanes: role === "lanes" ? undefined : lanesElsewhere(),
@@ -91,14 +91,14 @@ export default fp(
           scrapes.set(id, resolve);
           setTimeout(() => reject(new Error("the metrics were not collected")), SCRAPE_MS).unref();
         });
-        sendToPrimary({ say: "scrape", id });
+        sendToPrimary({ type: "scrape", id });
         return text.finally(() => scrapes.delete(id));
       },
     });
     listener("scraped", ({ id, text }) => scrapes.get(id)?.(text));
     listener("collect", ({ id }) => {
-      void tellable(app.metrics, role)
-        .then((metrics) => sendToPrimary({ say: "told", id, metrics }))
+      void metricsSnapshot(app.metrics, role)
+        .then((metrics) => sendToPrimary({ type: "metrics", id, metrics }))
         .catch((error: unknown) => app.log.warn({ err: error }, "metrics could not be read"));
     });
     if (role === "lanes") return;
@@ -121,27 +121,29 @@ function lanesElsewhere(): LanesElsewhere {
       const now = performance.now();
       if (now - (announcedAtMs.get(chainId) ?? -ANNOUNCE_EVERY_MS) < ANNOUNCE_EVERY_MS) return;
       announcedAtMs.set(chainId, now);
-      sendToPrimary({ say: "work", chainId });
+      sendToPrimary({ type: "work", chainId });
     },
-    expecting: (chainId, isExpected) => sendToPrimary({ say: "expecting", chainId, isExpected }),
+    expecting: (chainId, isExpected) => sendToPrimary({ type: "expecting", chainId, isExpected }),
   };
 }
 
-/** Hears until the app is closed. */
+/** Listens until the app is closed. */
 function listen(app: FastifyInstance) {
-  return <S extends ToChild["say"]>(
-    say: S,
-    hear: (message: Extract<ToChild, { say: S }>) => void,
+  return <S extends ToChild["type"]>(
+    type: S,
+    listener: (message: Extract<ToChild, { type: S }>) => void,
   ): void => {
     const onMessage = (message: ToChild): void => {
-      if (message.say === say) hear(message as Extract<ToChild, { say: S }>);
+      if (message.type === type) listener(message as Extract<ToChild, { type: S }>);
     };
     process.on("message", onMessage);
     app.addHook("onClose", async () => void process.off("message", onMessage));
   };
 }
 
-/** Gauges of ours that each process has for itself. The others say what the database or the lanes say: one tells them. */
+/**
+ * Gauges with a value per process. All others show the state of the database or the lanes, so one process reports them.
+ */
 const OF_EACH = new Set([
   "purser_build_info",
   "purser_database_pool_size",
@@ -149,11 +151,11 @@ const OF_EACH = new Set([
   "purser_head_block",
   "purser_head_age_seconds",
 ]);
-/** Where a sum would mean nothing: the worst, or the latest, of all. */
+/** Metrics for which a sum is meaningless: the maximum of all processes is reported. */
 const MOST =
   /^(purser_build_info|purser_head_\w+|nodejs_eventloop_lag_\w+|process_start_time_seconds)$/;
 
-async function tellable(registry: Registry, role: Role): Promise<MetricsSnapshot> {
+async function metricsSnapshot(registry: Registry, role: Role): Promise<MetricsSnapshot> {
   const metrics = registry
     .getMetricsAsArray()
     .filter(
@@ -163,11 +165,11 @@ async function tellable(registry: Registry, role: Role): Promise<MetricsSnapshot
         !name.startsWith("purser_") ||
         OF_EACH.has(name),
     );
-  const told: MetricsSnapshot = [];
-  // One after the other, in their order: some set what those after them say.
+  const snapshot: MetricsSnapshot = [];
+  // In order: some metrics set the values of those after them.
   for (const metric of metrics) {
     const read = await (metric as unknown as { get(): Promise<MetricsSnapshot[number]> }).get();
-    told.push(MOST.test(read.name) ? { ...read, aggregator: "max" } : read);
+    snapshot.push(MOST.test(read.name) ? { ...read, aggregator: "max" } : read);
   }
-  return told;
+  return snapshot;
 }

@@ -1,5 +1,5 @@
-// anvil, the local chain's node: found (or fetched once), started under its warden, waited for until it answers.
-// The local world and the tests share this.
+// anvil, the node of the local chain: finds it (or downloads it once), starts it under its warden and waits until it
+// responds. Shared by local mode and the tests.
 import { existsSync, readFileSync, rmSync, mkdirSync, renameSync, writeFileSync } from "node:fs";
 import { join, dirname, resolve } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -12,14 +12,14 @@ import { promisify } from "node:util";
 
 interface AnvilOptions {
   binary: string;
-  /** Holds the log, the pid file and, when `keepState`, the chain's state. */
+  /** Contains the log, the pid file and, with `keepState`, the chain's state. */
   dir: string;
   port: number;
   chainId: number;
-  /** Undefined mines each transaction at once. */
+  /** Undefined: each transaction is mined at once. */
   blockTimeSeconds?: number;
   keepState: boolean;
-  /** Deleted when the process that started it dies; tests only. */
+  /** Deleted if the process that started anvil dies; tests only. */
   removeIfAbandoned?: string;
   /** More anvil flags; tests only. */
   flags?: string[];
@@ -30,12 +30,12 @@ export interface Anvil extends WardedChild {
   readonly port: number;
 }
 
-/** Another program has our port: it took it between our look and our start. */
+/** Another program took our port between our check and our start. */
 export class PortTaken extends StartError {}
 
 const READY_WITHIN_MS = 30_000;
 const IN_USE = /address already in use/i;
-/** How many past states calls at an old block can use; older ones would fill memory over the days. */
+/** How many past states are available to calls at an old block; more would fill the memory over the days. */
 const STATES_KEPT = 256;
 
 export const statePath = (dir: string): string => join(dir, "state.json");
@@ -43,7 +43,7 @@ export const statePath = (dir: string): string => join(dir, "state.json");
 export async function startAnvil(options: AnvilOptions): Promise<Anvil> {
   const pidFile = join(options.dir, "anvil.pid");
   const logFile = join(options.dir, "anvil.log");
-  // An account only this start knows: whoever names it at our port is the node we started.
+  // An account that only this start knows: a node at our port that has it is the one we started.
   const identityFile = join(options.dir, "anvil.json");
   await endOrphan(pidFile, "SIGTERM");
   rmSync(identityFile, { force: true });
@@ -70,22 +70,23 @@ export async function startAnvil(options: AnvilOptions): Promise<Anvil> {
   return { ...child, stop, rpcUrl, port: options.port };
 }
 
-/** Calls on block 0 see a block time of 1, so an authorization that is valid now would be "not yet valid" there. */
+/** Calls on block 0 see a block time of 1, so a currently valid authorization would be "not yet valid" there. */
 async function mineFirstBlock(rpcUrl: string): Promise<void> {
   if (BigInt((await rpc(rpcUrl, "eth_blockNumber")) as string) === 0n)
     await rpc(rpcUrl, "evm_mine");
 }
 
 /**
- * A block mined while anvil writes its state is in one half of it and not in the other: the balances, but not the
- * blocks. Mining one more waits for the one that is being mined. A node that does not answer ends all the same.
+ * Stops mining before anvil saves its state. A block mined during the save would be in one half of the state only: the
+ * balances, but not the blocks. evm_mine waits for the block that is being mined. Errors are ignored, so that a node
+ * that does not respond is stopped all the same.
  */
 async function endMining(rpcUrl: string): Promise<void> {
   try {
     await rpc(rpcUrl, "evm_setIntervalMining", [0], 2_000);
     await rpc(rpcUrl, "evm_mine", [], 2_000);
   } catch {
-    // Gone already.
+    // The node has ended already.
   }
 }
 
@@ -134,7 +135,7 @@ async function accountsOf(rpcUrl: string): Promise<string[] | undefined> {
   try {
     return (await rpc(rpcUrl, "eth_accounts", [], 2_000)) as string[];
   } catch {
-    return undefined; // Nobody answers yet.
+    return undefined; // Nothing responds yet.
   }
 }
 
@@ -162,20 +163,20 @@ const packageName = (): string =>
   `@foundry-rs/anvil-${process.platform}-${ARCHITECTURES[process.arch] ?? process.arch}`;
 const fileName = process.platform === "win32" ? "anvil.exe" : "anvil";
 
-/** The npm package's binary for this machine, or one on PATH; undefined when there is neither. */
+/** The npm package's binary for this machine, or the one on PATH; undefined if there is neither. */
 export function findAnvil(): string | undefined {
   try {
     const manifest = createRequire(import.meta.url).resolve(`${packageName()}/package.json`);
     const path = join(dirname(manifest), "bin", fileName);
     if (existsSync(path)) return path;
   } catch {
-    // Not among the installed packages: the lock file holds the one for Linux on x64 only.
+    // Not installed: the lock file contains only the package for Linux on x64.
   }
   const onPath = spawnSync(fileName, ["--version"], { stdio: "ignore" });
   return onPath.status === 0 ? fileName : undefined;
 }
 
-/** The same, else fetched into the data folder. */
+/** The same, or else a download into the data folder. */
 export async function resolveAnvil(
   dataDir: string,
   onProgress: (line: string) => void,
@@ -192,7 +193,7 @@ export async function resolveAnvil(
   throw cannotRun("the package holds no binary");
 }
 
-/** Installed beside and renamed, so that a broken-off download is never taken for a whole one. */
+/** Installed in a temporary folder and renamed, so that an interrupted download is never used. */
 async function fetchPackage(tools: string): Promise<void> {
   const building = `${tools}.new`;
   rmSync(building, { recursive: true, force: true });
@@ -229,7 +230,7 @@ function firstLine(error: unknown): string {
   return said.trim().split("\n")[0] ?? "unknown reason";
 }
 
-// The little JSON-RPC the local world needs for anvil's own methods.
+// A small JSON-RPC client for anvil's own methods.
 
 export interface RpcCall {
   method: string;
@@ -242,7 +243,7 @@ interface RpcAnswer {
   error?: { code: number; message: string };
 }
 
-/** Sends the calls as one batch and gives their results in order; throws on the first refused one. */
+/** Sends the calls as one batch and returns their results in order; throws on the first error. */
 export async function rpcBatch(
   url: string,
   calls: RpcCall[],

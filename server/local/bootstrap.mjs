@@ -1,5 +1,5 @@
-// What must be on disk before anything else can be loaded: dependencies, the Prisma client, what is built.
-// Plain JavaScript without dependencies, because it runs on a fresh clone.
+// Prepares what must be on disk before anything else can be loaded: dependencies, the Prisma client, builds. Plain
+// JavaScript without dependencies, because it runs on a fresh clone.
 import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import {
@@ -24,7 +24,7 @@ const LOCK_RETRY_MS = 200;
 /** @type {NodeJS.Signals[]} */
 const STOP_SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"];
 
-/** A failure told in one line; `details` go under it only where they help (a compiler's own words). */
+/** A failure reported in one line; `details` are shown below it only where they help (such as a compiler's output). */
 export class BootstrapError extends Error {
   /** @param {string} message @param {string} [details] */
   constructor(message, details = "") {
@@ -43,7 +43,7 @@ export function checkNode() {
 
 /**
  * Runs the steps while no other start or test run prepares this checkout: two of them would install or build
- * into each other's files. The second waits, then finds everything done.
+ * into each other's files. The second one waits, and then finds everything done.
  * @param {(line: string) => void} say
  * @param {((say: (line: string) => void) => Promise<void>)[]} steps
  */
@@ -101,15 +101,16 @@ export async function ensurePrismaClient(say) {
 export async function ensureServerBuild(say) {
   const server = join(ROOT, "server");
   const dist = join(server, "dist");
-  // The paywall is taken from its package's sources.
+  // The server uses the paywall from its package's sources.
   const sources = [
     ...filesUnder(server),
     ...filesUnder(join(ROOT, "packages", "paywall", "src")),
   ].filter((path) => !path.startsWith(dist) && /\.(?:ts|mjs)$/.test(path));
-  // Which tools there are is said in package.json, and what V8 makes belongs to its version.
+  // package.json names the tools, and V8's code cache depends on the version of Node.
   const others = ["package-lock.json", "package.json"].map((file) => join(ROOT, file));
   const hash = `${hashOfSeen("server", [...sources, ...others])} ${process.version}`;
-  // Beside what was compiled, and written after it: a copy of this folder, or one half built, is no other's.
+  // In the output folder and written last, so that neither a copy of the folder nor a half-finished build counts as
+  // built.
   const stamp = join(dist, "sources.sha256");
   if (existsSync(stamp) && readFileSync(stamp, "utf8") === hash) return;
   say("Compiling the server...");
@@ -147,7 +148,7 @@ export async function ensureWebBuild(say) {
 }
 
 /**
- * Builds the documentation site. It has a lock of its own, because it takes long at low priority and nothing else waits for it.
+ * Builds the documentation site. It has its own lock, because the build takes long at low priority and nothing waits for it.
  * @param {(line: string) => void} say
  */
 export const prepareDocs = (say) => prepare(say, [ensureDocsBuild], join(ROOT, ".tmp", "docs"));
@@ -178,7 +179,7 @@ async function ensureDocsBuild(say) {
 }
 
 /**
- * `npx purser` in this checkout runs what was built; the server takes its part from the sources.
+ * `npx purser` in this checkout runs the built packages; the server uses the paywall from the sources.
  * @param {(line: string) => void} say
  */
 export async function ensurePackages(say) {
@@ -201,10 +202,10 @@ export async function ensurePackages(say) {
   writeStamp("packages", hash);
 }
 
-/** What npm has written when it was done: an install that was broken off lacks it. */
+/** npm writes this file when it is done: an interrupted install lacks it. */
 const INSTALLED = join(ROOT, "node_modules", ".package-lock.json");
 
-/** Whether what npm recorded as installed covers the lock file: a plain `npm install` is as good as ours. */
+/** Whether npm's record of installed packages covers the lock file, so that a plain `npm install` counts as well. */
 function installedCovers() {
   if (!existsSync(INSTALLED)) return false;
   const wanted = JSON.parse(readFileSync(join(ROOT, "package-lock.json"), "utf8")).packages;
@@ -217,7 +218,7 @@ function installedCovers() {
 }
 
 /**
- * What npm was broken off at says that nothing is installed.
+ * npm's record of installed packages. A half-written record counts as empty.
  * @param {string} path
  * @returns {Record<string, { version: string }>}
  */
@@ -235,7 +236,7 @@ function lockFileHash() {
 }
 
 /**
- * The same, without reading what has the size and the time it had when it was last read.
+ * The hash of the files, without reading them again if their sizes and times have not changed since the last time.
  * @param {string} name
  * @param {string[]} paths
  */
@@ -272,7 +273,7 @@ function filesUnder(folder) {
     .sort();
 }
 
-// Stamps live in node_modules: they vanish with it, and belong to this machine only.
+// Stamps are in node_modules: they are deleted with it, and belong to this machine only.
 /** @param {string} name */
 function stampPath(name) {
   return join(ROOT, "node_modules", ".purser", `${name}.stamp`);
@@ -291,13 +292,14 @@ function readStamp(name) {
 function writeStamp(name, value) {
   const path = stampPath(name);
   mkdirSync(dirname(path), { recursive: true });
-  // A file of its own, also where node_modules was copied by hard links: another checkout's stamp stays as it is.
+  // Written as a new file and renamed: if node_modules was copied with hard links, the other checkout's stamp stays
+  // unchanged.
   writeFileSync(`${path}.${process.pid}`, value);
   renameSync(`${path}.${process.pid}`, path);
 }
 
 /**
- * Runs a tool silently; its words are shown only when it fails.
+ * Runs a tool silently; its output is shown only when it fails.
  * @param {string} command
  * @param {string[]} args
  * @param {string} failure
@@ -306,8 +308,8 @@ function writeStamp(name, value) {
  */
 function run(command, args, failure, env = {}, cwd = ROOT) {
   return new Promise((resolve, reject) => {
-    // A signal may reach this process alone; a tool that outlived it would go on writing into the checkout.
-    // Handled from before the spawn on, so that there is no moment with a tool and without a handler.
+    // A signal may reach this process alone; a tool that outlived it would continue to write into the checkout. The
+    // handlers are added before the spawn, so that there is no moment with a tool and without a handler.
     /** @type {NodeJS.Signals | undefined} */
     let stoppedBy;
     const stop = (/** @type {NodeJS.Signals} */ signal) => {

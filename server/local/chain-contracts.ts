@@ -1,5 +1,6 @@
-// What every local chain holds: USDC, Multicall3, our batcher, the CREATE2 deployer, Permit2 and x402's two proxies of it at
-// their usual addresses, an admin (the faucet) who may mint, and native balance for those who send transactions.
+// The contents of every local chain: USDC, Multicall3, our batcher, the CREATE2 deployer, Permit2 and x402's two
+// proxies of it at their usual addresses, an admin (the faucet) that may mint, and native balance for senders of
+// transactions.
 import { readFileSync } from "node:fs";
 import { encodeAbiParameters, keccak256, numberToHex, pad, type Address, type Hex } from "viem";
 import { CREATE2_DEPLOYER } from "../core/networks.ts";
@@ -13,9 +14,9 @@ const CREATE2_DEPLOYER_CODE: Hex =
 
 export interface ChainSetup {
   usdc: Address;
-  /** May mint, pause and block. */
+  /** May mint, pause and block accounts. */
   admin: Address;
-  /** Native balance in wei for each; existing larger balances are left alone by the caller. */
+  /** Native balance in wei for each; the caller leaves larger balances as they are. */
   funded: { address: Address; wei: bigint }[];
 }
 
@@ -25,8 +26,8 @@ interface PlacedArtifact {
 }
 
 /**
- * Made elsewhere by the CREATE2 deployer, so their address proves their creation code. Placed by the running
- * code it leaves on Arc Testnet's chain id; on any other, Permit2 works its domain out with each call.
+ * A contract that the CREATE2 deployer creates on other networks, so its address proves its creation code. Here its
+ * runtime code of Arc Testnet's chain id is placed; on any other chain id, Permit2 computes its domain with each call.
  */
 export interface Create2Artifact {
   address: Address;
@@ -64,7 +65,7 @@ export async function placeContracts(rpcUrl: string, setup: ChainSetup): Promise
   await rpcBatch(rpcUrl, calls);
 }
 
-/** Whether the contracts or the admin are not (or no longer) as this build places them. */
+/** Whether a contract or the admin differs from what this build places. */
 export async function setupMissing(rpcUrl: string, setup: ChainSetup): Promise<boolean> {
   const adminSlot = numberToHex(slotOf(usdcArtifact(), "_admin"), { size: 32 });
   const placed = placedCode(setup);
@@ -72,7 +73,7 @@ export async function setupMissing(rpcUrl: string, setup: ChainSetup): Promise<b
     { method: "eth_getStorageAt", params: [setup.usdc, adminSlot, "latest"] },
     ...placed.map(({ address }) => ({ method: "eth_getCode", params: [address, "latest"] })),
   ])) as [Hex, ...Hex[]];
-  // The rest of the admin's word holds the pause flag, which is not ours to compare.
+  // The rest of this storage word is the pause flag, which is not compared.
   const admin = `0x${adminWord.slice(-40)}`;
   return (
     admin !== setup.admin.toLowerCase() || placed.some(({ code }, index) => codes[index] !== code)
@@ -89,7 +90,7 @@ const placedCode = (setup: ChainSetup): { address: Address; code: Hex }[] => [
   }),
 ];
 
-/** Where the token keeps an account's balance: the slot of a mapping entry. */
+/** The storage slot of an account's token balance (a mapping entry). */
 export function balanceSlot(account: Address): Hex {
   const base = slotOf(usdcArtifact(), "_balanceWords");
   return keccak256(

@@ -1,10 +1,8 @@
-// The local chain's saved state. anvil writes `state.json` when it stops, in place; a power cut can leave
-// half of it. So a second file, `checkpoint.json`, is replaced whole after each block that held a
-// transaction, and a start takes the newer of the two that can be read.
-//
-// anvil keeps every block for ever: at two blocks a second, an idle day is 170,000 empty blocks (300 MB).
-// So old empty blocks are dropped from the state before each start; transactions, receipts and logs stay.
-// The keeper looks after all this while the chain runs.
+// The local chain's saved state. anvil writes `state.json` in place when it stops, and a power cut can leave half of
+// it. So a second file, `checkpoint.json`, is replaced atomically after each block with a transaction, and a start uses
+// the newer of the two that is readable. anvil keeps every block forever: at two blocks a second, an idle day is
+// 170,000 empty blocks (300 MB). So old empty blocks are removed from the state before each start; transactions,
+// receipts and logs stay. keepChain does this while the chain runs.
 import { existsSync } from "node:fs";
 import { readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
@@ -15,14 +13,14 @@ import { StartError } from "./start-error.ts";
 import { writeFileAtomic } from "./data-dir.ts";
 import { setTimeout as delay } from "node:timers/promises";
 
-/** What we read of anvil's state; the rest is passed on as it is. */
+/** The parts of anvil's state that we read; the rest is kept as it is. */
 interface ChainState {
   best_block_number: number;
   blocks: { header: { number: string }; transactions: unknown[] }[];
   transactions: { block_number: number }[];
 }
 
-/** The newest block that held a transaction, as last seen. */
+/** The newest known block with a transaction. */
 export interface ChainHead {
   number: number;
   hash: string;
@@ -34,7 +32,7 @@ const FULL_BLOCKS_KEPT = 20_000;
 const checkpointPath = (dir: string): string => join(dir, "checkpoint.json");
 const headPath = (dir: string): string => join(dir, "head.json");
 
-/** Puts the newest readable state in anvil's place, without old empty blocks. */
+/** Writes the newest readable state, without old empty blocks, to where anvil reads it. */
 export async function prepareState(dir: string): Promise<void> {
   const paths = [statePath(dir), checkpointPath(dir)];
   const states = await Promise.all(paths.map(readState));
@@ -45,7 +43,7 @@ export async function prepareState(dir: string): Promise<void> {
       throw new StartError(
         `the local chain's state in ${dir} is damaged. Start fresh with: npm run reset`,
       );
-    await rm(statePath(dir), { force: true }); // A first start, broken off before anything happened.
+    await rm(statePath(dir), { force: true }); // A first start that was interrupted before anything happened.
     return;
   }
   const newest = readable.reduce((best, state) =>
@@ -56,14 +54,14 @@ export async function prepareState(dir: string): Promise<void> {
 
 const DUMPS = 5;
 
-/** Saves the running chain's state; afterwards a power cut costs nothing that happened before. */
+/** Saves the running chain's state; after that, a power cut loses nothing that happened before. */
 export async function saveCheckpoint(dir: string, rpcUrl: string): Promise<void> {
   let dump = "0x";
   for (let tries = 0; tries < DUMPS; tries += 1) {
     const before = await rpc(rpcUrl, "eth_blockNumber");
     dump = (await rpc(rpcUrl, "anvil_dumpState", [], 60_000)) as string;
-    // A block mined meanwhile may stand in one half of the state only. A state so large that there always is one is
-    // saved as it is: better than none.
+    // A block mined during the dump may be in one half of the state only, so the dump is repeated. A state so large
+    // that this always happens is saved as it is, which is better than none.
     if ((await rpc(rpcUrl, "eth_blockNumber")) === before) break;
   }
   const packed = Buffer.from(dump.slice(2), "hex");
@@ -119,16 +117,16 @@ export interface ChainKeeperOptions {
   rpcUrl: string;
   /** Restarts the node from its saved and trimmed state. */
   recycle: () => Promise<void>;
-  /** New blocks after which the node is recycled, once idle; past three times as many, busy or not. */
+  /** After this many new blocks the node is recycled when idle; after three times as many, even if busy. */
   recycleAfterBlocks?: number;
 }
 
 const LOOK_EVERY_MS = 500;
-/** Saving takes at most this share of the time, however large the state has grown. */
+/** Saving takes at most this share of the time, however large the state is. */
 const SAVE_SHARE = 0.1;
 const RECYCLE_AFTER_BLOCKS = 30_000;
 const IDLE_BLOCKS = 120;
-/** Blocks looked at in one go; after a long pause the rest is caught up on the next look. */
+/** The most blocks read at once; after a long pause the next rounds catch up. */
 const MAX_BLOCKS_PER_LOOK = 500;
 
 interface BlockSummary {
@@ -138,8 +136,8 @@ interface BlockSummary {
 }
 
 /**
- * Looks after the running chain: notes the newest block with a transaction, saves the state after it, and now and
- * then restarts anvil while nothing happens, so that an idle chain does not fill the memory.
+ * Maintains the running chain: records the newest block with a transaction, saves the state after it, and now and then
+ * restarts an idle anvil, so that an idle chain does not fill the memory.
  */
 export function keepChain(options: ChainKeeperOptions): { stop(): Promise<void> } {
   const stopped = new AbortController();
@@ -180,7 +178,7 @@ export function keepChain(options: ChainKeeperOptions): { stop(): Promise<void> 
 
   const running = (async () => {
     while (!stopped.signal.aborted) {
-      // The node may be away for a moment (a restart after a crash): the next look catches up.
+      // The node may be down for a moment (a restart after a crash): the next round catches up.
       await look().catch(() => undefined);
       await delay(LOOK_EVERY_MS, undefined, { signal: stopped.signal }).catch(() => undefined);
     }

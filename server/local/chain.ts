@@ -1,4 +1,4 @@
-// The local chain: anvil with USDC, its state kept in the data folder through restarts and crashes.
+// The local chain: anvil with USDC, with its state kept in the data folder across restarts and crashes.
 import { mkdirSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { createServer } from "node:net";
@@ -23,7 +23,7 @@ export interface LocalChainOptions {
   chainId: number;
   /** The faucet: mints USDC. */
   admin: Address;
-  /** Who sends transactions and needs native balance. */
+  /** Accounts that send transactions and need native balance. */
   senders: Address[];
   onProgress: (line: string) => void;
   blockTimeSeconds?: number;
@@ -33,8 +33,8 @@ export interface LocalChainOptions {
 export interface LocalChain {
   rpcUrl: string;
   /**
-   * Set when the chain came back without a block it once had (its node was killed before it could save):
-   * transactions in this block and later ones may be gone, although the database counts them as settled.
+   * Set if the chain restarted without a block that it once had (its node was killed before it could save):
+   * transactions in this block and later ones may be lost, although the database counts them as settled.
    */
   lostFromBlock: number | undefined;
   stop(): Promise<void>;
@@ -49,7 +49,7 @@ export async function startLocalChain(options: LocalChainOptions): Promise<Local
   const dir = join(options.dataDir, "chain");
   mkdirSync(dir, { recursive: true });
   const binary = await resolveAnvil(options.dataDir, options.onProgress);
-  // An orphan saves its state when it ends: that comes before the state is read.
+  // An orphan saves its state when it ends, which must happen before the state is read.
   await endOrphan(join(dir, "anvil.pid"), "SIGTERM");
   const head = await readHead(dir);
   const launch = async (port: number): Promise<Anvil> => {
@@ -99,7 +99,7 @@ export async function startLocalChain(options: LocalChainOptions): Promise<Local
   }
 }
 
-/** Places what is missing and tops balances up; on a later start usually nothing. */
+/** Places missing contracts and tops up balances; on a later start there is usually nothing to do. */
 async function setUp(rpcUrl: string, dir: string, options: LocalChainOptions): Promise<void> {
   const accounts = [options.admin, ...options.senders];
   const balances = await rpcBatch(
@@ -134,7 +134,7 @@ function lossWarning(block: number): string {
   );
 }
 
-/** The same port after each restart, so that a wallet set up for this chain keeps working. */
+/** The same port after each restart, so that a wallet configured for this chain keeps working. */
 async function choosePort(dir: string): Promise<number> {
   const saved = Number(await readFile(join(dir, "port"), "utf8").catch(() => USUAL_PORT));
   return (await isFree(saved)) ? saved : savePort(dir, await freePort());

@@ -1,4 +1,4 @@
-// One process per data folder: a file that names its holder. A holder that no longer runs does not count.
+// The lock of a data folder: a file that names the process that holds it. A process that no longer runs does not count.
 import { linkSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { identityOf, isRunning, readProcess } from "./processes.mjs";
@@ -9,6 +9,7 @@ const ATTEMPTS = 5;
 const lockPath = (dataDir) => join(dataDir, "lock");
 
 /**
+ * Takes the lock, or returns the process that holds it.
  * @param {string} dataDir an existing folder
  * @returns {{heldBy: number} | {release: () => void}}
  */
@@ -19,7 +20,7 @@ export function lockDataDir(dataDir) {
   for (let attempt = 0; attempt < ATTEMPTS; attempt += 1) {
     writeFileSync(draft, mine, { mode: 0o600 });
     try {
-      linkSync(draft, path); // Fails if it exists; otherwise appears whole, at once.
+      linkSync(draft, path); // Fails if the file exists; otherwise creates it with its content, atomically.
       return { release: () => release(path, mine) };
     } catch (error) {
       if (codeOf(error) !== "EEXIST") throw error;
@@ -44,7 +45,7 @@ export function holderOf(dataDir) {
 }
 
 /**
- * Renamed aside first: if another process took the lock between our look and our move, it is put back.
+ * Renamed first: if another process took the lock between our read and our rename, it is put back.
  * @param {string} path
  */
 function removeStale(path) {

@@ -1,4 +1,4 @@
-// The data folder: taken by one process, its files written whole, the secrets made once and kept in it.
+// The data folder: locked by one process, with files written atomically, and the generated secrets.
 import { mkdirSync, statSync } from "node:fs";
 import { open, rename, readFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
@@ -9,10 +9,10 @@ import { Type, type Static } from "typebox";
 import { Value } from "typebox/value";
 import { generatePrivateKey } from "viem/accounts";
 
-/** Others may pass through to what they own (Postgres may run as another user), and list nothing. */
+/** Other users may pass through to what they own (Postgres may run as another user), but not list the folder. */
 const DATA_DIR_MODE = 0o711;
 
-/** Makes the folder where it is missing, and holds it until released. */
+/** Creates the folder if it is missing, and locks it until released. */
 export function takeDataDir(dataDir: string): { release: () => void } {
   try {
     makeFolder(dataDir);
@@ -26,7 +26,9 @@ export function takeDataDir(dataDir: string): { release: () => void } {
   }
 }
 
-/** Folder by folder: Node's own recursive mkdir misnames a read-only disk, and never returns on /proc. */
+/**
+ * One folder at a time: Node's recursive mkdir reports a wrong reason on a read-only disk, and never returns on /proc.
+ */
 function makeFolder(path: string): void {
   const found = statSync(path, { throwIfNoEntry: false });
   if (found?.isDirectory()) return;
@@ -34,7 +36,7 @@ function makeFolder(path: string): void {
   mkdirSync(path, { mode: DATA_DIR_MODE });
 }
 
-/** Replaces a file whole or not at all, also through a power cut. */
+/** Replaces a file completely or not at all, even if the power fails. */
 export async function writeFileAtomic(
   path: string,
   content: string | Uint8Array,
@@ -51,14 +53,14 @@ export async function writeFileAtomic(
   await rename(draft, path);
 }
 
-// The local world's keys: made once, kept in one file only its owner can read.
+// The keys of local mode: generated once, and kept in one file that only its owner can read.
 
 const PrivateKey = Type.Unsafe<`0x${string}`>(Type.String({ pattern: "^0x[0-9a-f]{64}$" }));
 
 const SecretsSchema = Type.Object({
   postgresPassword: Type.String({ minLength: 20 }),
   relayerPrivateKeys: Type.Array(PrivateKey, { minItems: 1 }),
-  /** `kid:base64`, as MASTER_KEYS has it; a rotation may have left several. */
+  /** `kid:base64`, in the form of MASTER_KEYS; after a rotation there may be several. */
   masterKeys: Type.String({ minLength: 1 }),
   masterKeyActive: Type.String({ minLength: 1 }),
   faucetPrivateKey: PrivateKey,

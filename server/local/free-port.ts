@@ -4,13 +4,13 @@ import { readFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { StartError } from "./start-error.ts";
 
-/** Above the ports that programs are known by, and the last one that `fetch` does not go to. */
+/** Above well-known ports, and above the last port that `fetch` blocks. */
 const LOWEST = 11_000;
 const MOST_TRIES = 50;
 
 /**
- * A loopback port nobody listens on now, and that the system gives to nobody: between our look and the start of whoever
- * is to listen there, each connection and each server on "any port" of this machine could be given it otherwise.
+ * Returns a loopback port that is free and outside the system's ephemeral range. An ephemeral port could be given to
+ * any other connection or server of this machine before the caller listens on it.
  */
 export async function freePort(): Promise<number> {
   const places = givenFrom() - LOWEST;
@@ -21,12 +21,12 @@ export async function freePort(): Promise<number> {
   return listenOnce(0);
 }
 
-/** The first of the ports that are given to whoever names none. */
+/** The first port of the ephemeral range. */
 function givenFrom(): number {
   try {
     return Number.parseInt(readFileSync("/proc/sys/net/ipv4/ip_local_port_range", "utf8"), 10);
   } catch {
-    // Not Linux: there they are fewer and higher.
+    // Not Linux: other systems have fewer and higher ephemeral ports.
     return 32_768;
   }
 }
@@ -41,11 +41,11 @@ async function listenOnce(port: number): Promise<number> {
   return address.port;
 }
 
-/** Asked before anything else is started, so that a busy port costs nobody a wait. */
+/** Checked before anything else is started, so that a busy port is reported at once. */
 export async function assertPortFree(host: string, port: number): Promise<void> {
   await tryListen(host, port);
   if (host !== "127.0.0.1") return;
-  // Browsers try ::1 first for `localhost`: another program there would answer in our place.
+  // Browsers try ::1 first for `localhost`: another program there would respond instead of us.
   await tryListen("::1", port).catch((error: StartError) => {
     if ((error.cause as NodeJS.ErrnoException).code === "EADDRINUSE") throw error;
   });

@@ -1,4 +1,4 @@
-// The real Postgres binaries that came from npm: where they lie, and as which user they run.
+// The Postgres binaries from npm: their paths, and the user that runs them.
 import { chmodSync, existsSync, readFileSync, readdirSync, statSync, symlinkSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join, relative } from "node:path";
@@ -37,7 +37,7 @@ export function findPostgresBinaries(): PostgresBinaries {
 function packageFolder(name: string): string | undefined {
   const require = createRequire(import.meta.url);
   try {
-    // The package exports its index only; its folder is two levels above that.
+    // The package exports only its index; its folder is two levels above that.
     return dirname(dirname(require.resolve(name)));
   } catch {
     const direct = new URL(`../../node_modules/${name}`, import.meta.url).pathname;
@@ -45,7 +45,7 @@ function packageFolder(name: string): string | undefined {
   }
 }
 
-/** npm packages cannot hold symlinks; the package's own install script makes them, unless scripts are off. */
+/** npm packages cannot contain symlinks; the package's install script creates them, unless scripts are disabled. */
 function restoreSymlinks(packageDir: string): void {
   const list = join(packageDir, "native", "pg-symlinks.json");
   if (!existsSync(list)) return;
@@ -62,9 +62,9 @@ function makeExecutable(path: string): void {
 }
 
 export interface RunAs {
-  /** The user id that must own the data folder; undefined = the current user, nothing to change. */
+  /** The user that must own the data folder; undefined: the current user. */
   owner?: { uid: number; gid: number };
-  /** Plain ids to spawn with, where there is no wrapper. */
+  /** The uid and gid to spawn with, if there is no wrapper command. */
   ids?: { uid: number; gid: number };
   wrap(command: string, args: string[]): { command: string; args: string[] };
 }
@@ -72,9 +72,9 @@ export interface RunAs {
 const AS_MYSELF: RunAs = { wrap: (command, args) => ({ command, args }) };
 
 /**
- * Postgres refuses to run as root. As root we run it as an unprivileged user, in a way that also works when the clone
- * lies under a folder only root may enter (mktemp -d, /root): tried in order, the first that can really start the
- * binaries wins.
+ * Postgres refuses to run as root. As root we run it as an unprivileged user, in a way that also works if the clone is
+ * in a folder that only root may enter (mktemp -d, /root): the first candidate that can really start the binaries is
+ * used.
  */
 export function chooseRunAs(initdb: string): RunAs {
   if (process.getuid?.() !== 0) return AS_MYSELF;
@@ -92,8 +92,8 @@ export function chooseRunAs(initdb: string): RunAs {
 }
 
 /**
- * Another uid that keeps one capability: to read and enter any folder. `no_setuid_fixup` makes access(2),
- * which Postgres uses to find its own binaries, honour it.
+ * Another uid with one capability: to read and enter any folder. With `no_setuid_fixup`, access(2), which Postgres uses
+ * to find its own binaries, respects it.
  */
 function withSetpriv(account: { uid: number; gid: number }): RunAs {
   const flags = [
@@ -111,7 +111,7 @@ function withSetpriv(account: { uid: number; gid: number }): RunAs {
   };
 }
 
-/** A user namespace in which root appears as nobody: files stay root's. */
+/** A user namespace in which root appears as nobody: files still belong to root. */
 function withUserNamespace(): RunAs {
   const flags = ["--user", "--map-user=65534", "--map-group=65534", "--"];
   return {
@@ -120,12 +120,12 @@ function withUserNamespace(): RunAs {
   };
 }
 
-/** Only works where the other user may enter every folder above. */
+/** Only works if the other user may enter every parent folder. */
 function withPlainIds(account: { uid: number; gid: number }): RunAs {
   return { owner: account, ids: account, wrap: (command, args) => ({ command, args }) };
 }
 
-/** `initdb --show` resolves its sibling binaries, its user and its share files, and changes nothing. */
+/** `initdb --show` finds its other binaries, its user and its share files, and changes nothing. */
 function canRun(candidate: RunAs, initdb: string): boolean {
   const { command, args } = candidate.wrap(initdb, ["--show", "--pgdata=/nonexistent"]);
   const result = spawnSync(command, args, {
@@ -138,7 +138,7 @@ function canRun(candidate: RunAs, initdb: string): boolean {
   return result.status === 0 && !/invalid binary|not found/i.test(result.stderr);
 }
 
-/** An account that exists, because initdb looks its name up. */
+/** An existing account, because initdb looks up its name. */
 function unprivilegedAccount(): { uid: number; gid: number } | undefined {
   for (const name of ["postgres", "nobody"]) {
     const entry = passwdEntry(name);

@@ -1,5 +1,5 @@
-// A real Postgres on loopback, its files in one folder. Used by the local world (durable) and by the test
-// runner (fast, thrown away).
+// A real Postgres on loopback, with its files in one folder. Used by local mode (durable) and by the test runner (fast,
+// thrown away).
 import { spawnSync } from "node:child_process";
 import {
   chownSync,
@@ -28,14 +28,14 @@ import { StartError } from "./start-error.ts";
 import { startWarded, type WardedChild } from "./warded-child.ts";
 
 export interface PostgresOptions {
-  /** Holds `postgres/`, its log and its pid file. */
+  /** Contains `postgres/`, its log and its pid file. */
   dir: string;
   password: string;
-  /** False gives up durability for speed; only for data nobody needs tomorrow. */
+  /** False gives up durability for speed; only for temporary data. */
   durable: boolean;
   maxConnections: number;
   port?: number;
-  /** More of `name=value`; they come last and win. */
+  /** More settings as `name=value`; they come last and override the others. */
   settings?: string[];
   removeOnExit?: string;
 }
@@ -98,7 +98,7 @@ function serverArguments(options: PostgresOptions, dataDir: string, port: number
   return ["-D", dataDir, ...settings.flatMap((setting) => ["-c", setting])];
 }
 
-/** Built beside its final place and renamed, so that an interrupted start never leaves half a database. */
+/** Built in a temporary folder and renamed, so that an interrupted start never leaves half a database. */
 function initialise(
   options: PostgresOptions,
   binaries: PostgresBinaries,
@@ -154,7 +154,7 @@ function refuseOtherMajor(dataDir: string, major: string): void {
   );
 }
 
-/** After a move between users or ways to run, the files must belong to whom Postgres now runs as. */
+/** After a change of the user that runs Postgres, the files must belong to the new one. */
 function giveTo(runAs: RunAs, dataDir: string): void {
   const { owner } = runAs;
   if (owner === undefined || lstatSync(dataDir).uid === owner.uid) return;
@@ -164,8 +164,8 @@ function giveTo(runAs: RunAs, dataDir: string): void {
 }
 
 /**
- * We hold the lock on the data folder and ended our own orphans, so a postmaster.pid now can only be a
- * leftover; Postgres itself would refuse to start if its number meanwhile belongs to some other process.
+ * We hold the lock on the data folder and ended our own orphans, so a postmaster.pid is a leftover. Postgres would
+ * refuse to start if its process id meanwhile belongs to another process.
  */
 function dropStalePostmasterPid(dataDir: string): void {
   const path = join(dataDir, "postmaster.pid");
@@ -179,7 +179,7 @@ function isPostgresOn(pid: number, dataDir: string): boolean {
     process.kill(pid, 0);
     return readFileSync(`/proc/${pid}/cmdline`, "utf8").includes(dataDir);
   } catch (error) {
-    // Without /proc we cannot look; leave the decision to Postgres.
+    // Without /proc we cannot check, so Postgres decides.
     return process.platform !== "linux" && (error as NodeJS.ErrnoException).code !== "ESRCH";
   }
 }

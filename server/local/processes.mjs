@@ -1,5 +1,5 @@
-// Tells one process from a later one that was given the same id, by its start time: a pid alone proves nothing
-// after a power cut. A lock and a pid file name a process in this way, as `{pid, identity}`.
+// Distinguishes a process from a later one with the same id by its start time: a pid alone proves nothing after a power
+// cut. Locks and pid files name a process as `{pid, identity}`.
 import { execFileSync } from "node:child_process";
 import { readFileSync, rmSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
@@ -7,7 +7,7 @@ import { setTimeout as delay } from "node:timers/promises";
 /**
  * The start time, read from the system.
  * @param {number | undefined} pid
- * @returns {string | null} null when no such process runs
+ * @returns {string | null} null if no such process runs
  */
 export function identityOf(pid) {
   if (!pid) return null;
@@ -26,7 +26,7 @@ export function identityOf(pid) {
 /** @param {number} pid */
 function linuxIdentity(pid) {
   const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
-  // The second field is the command in parentheses and may hold spaces: count from the last parenthesis.
+  // The second field is the command in parentheses and may contain spaces: count from the last parenthesis.
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
   const [state, startTicks] = [fields[0], fields[19]];
   if (state === "Z" || state === "X") return null;
@@ -37,8 +37,8 @@ function linuxIdentity(pid) {
 const GRACE_MS = 10_000;
 
 /**
- * Ends the process a pid file names, if it is truly that process and not a later one with its number. After a power
- * cut or a SIGKILL of everything but the database, a child of an earlier start may still run.
+ * Ends the process that a pid file names, unless it is a later process with the same id. After a power cut or a
+ * SIGKILL of everything but the database, a child of an earlier start may still run.
  * @param {string} pidFile
  * @param {NodeJS.Signals} signal
  */
@@ -56,7 +56,7 @@ export async function endOrphan(pidFile, signal) {
 }
 
 /**
- * The process a file names; null without such a file, or when a power cut left half of it.
+ * The process that a file names; null if there is no such file, or if a power cut left half of it.
  * @param {string} path
  * @returns {{pid: number, identity: string} | null}
  */
@@ -82,6 +82,6 @@ function kill(pid, signal) {
   try {
     process.kill(pid, signal);
   } catch {
-    // It ended meanwhile.
+    // It has ended meanwhile.
   }
 }

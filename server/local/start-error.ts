@@ -1,4 +1,4 @@
-/** A failure the person at the terminal can act on: shown as one line, without a stack trace. */
+/** A failure that the person at the terminal can fix: shown as one line, without a stack trace. */
 export class StartError extends Error {
   override readonly name = "StartError";
 }
@@ -14,7 +14,7 @@ const FILE_PROBLEMS: Record<string, string> = {
   ENOENT: "it cannot be created there",
 };
 
-/** Turns the file system's own words into one sentence for the person at the terminal. */
+/** Turns a file system error into one sentence for the person at the terminal. */
 export function plainly(error: unknown, dataDir: string): unknown {
   const problem = FILE_PROBLEMS[(error as NodeJS.ErrnoException).code ?? ""];
   if (error instanceof StartError || problem === undefined) return error;

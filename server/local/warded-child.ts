@@ -1,4 +1,4 @@
-// The server's side of the warden: start one child under it, hear of its end, start it again, stop it.
+// The server's side of the warden: starts a child process under it, notices its end, restarts it and stops it.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { createInterface } from "node:readline";
@@ -8,20 +8,20 @@ import { fileURLToPath } from "node:url";
 export interface WardedSpec {
   command: string;
   args: string[];
-  /** Plain uid and gid to spawn with, where no wrapper command does it. */
+  /** The uid and gid to spawn with, if no wrapper command sets them. */
   ids?: { uid: number; gid: number };
   stopSignal: NodeJS.Signals;
   pidFile: string;
   logFile: string;
-  /** A folder the warden deletes when the child has ended; for throw-away test worlds. */
+  /** A folder that the warden deletes after the child has ended; for temporary test environments. */
   removeOnExit?: string;
-  /** The same, but only when it is stopped and nobody asked for that: the process that could delete it died. */
+  /** The same, but only if the child is stopped because the process that could delete the folder died. */
   removeIfAbandoned?: string;
 }
 
 export interface WardedChild {
   readonly pid: number;
-  /** Resolves when the child has ended, for whatever reason. */
+  /** Resolves when the child has ended, for any reason. */
   readonly ended: Promise<{ code: number | null; signal: string | null }>;
   stop(): Promise<void>;
 }
@@ -65,7 +65,7 @@ export async function startWarded(spec: WardedSpec): Promise<WardedChild> {
     await wardenExit.catch(() => undefined);
     failed(new Error(`the process that watches ${spec.command} ended too early`));
     if (end !== undefined) return end;
-    // The warden itself was killed: its child is ours to end.
+    // The warden itself was killed, so we end its child.
     const pid = await pidKnown.catch(() => undefined);
     if (pid !== undefined) tryKill(pid, "SIGKILL");
     return { code: null, signal: "SIGKILL" };
@@ -91,7 +91,7 @@ export async function startWarded(spec: WardedSpec): Promise<WardedChild> {
   };
 }
 
-/** Loader and coverage flags of a test runner must not reach the warden, nor libpq settings the database. */
+/** The warden must not inherit a test runner's loader and coverage flags, nor the database libpq settings. */
 function wardenEnvironment(): NodeJS.ProcessEnv {
   const kept = Object.entries(process.env).filter(
     ([key]) => key !== "NODE_OPTIONS" && !/^(PG|TAP|_TAPJS)/.test(key),
@@ -103,20 +103,20 @@ function tryKill(pid: number, signal: NodeJS.Signals): void {
   try {
     process.kill(pid, signal);
   } catch {
-    // Already gone.
+    // Already ended.
   }
 }
 
 export interface KeepRunningOptions {
   name: string;
   first: WardedChild;
-  /** Starts it again where it was: same port, same data. */
+  /** Restarts the child with the same port and data. */
   restart: () => Promise<WardedChild>;
   onProgress: (line: string) => void;
 }
 
 export interface KeptRunning {
-  /** Stops it and starts it again, on purpose. */
+  /** Stops the child and starts it again, on purpose. */
   recycle(): Promise<void>;
   stop(): Promise<void>;
 }
@@ -125,8 +125,8 @@ const MAX_RESTARTS_PER_MINUTE = 3;
 const RETRY_DELAY_MS = 1_000;
 
 /**
- * Restarts a child that ended without being asked to, so that one crash of the database or the chain does not end the
- * whole local world.
+ * Restarts a child that ended unexpectedly, so that one crash of the database or the chain does not end all of local
+ * mode.
  */
 export function keepRunning(options: KeepRunningOptions): KeptRunning {
   let child = options.first;

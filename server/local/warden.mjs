@@ -1,8 +1,7 @@
-// Keeps one child process (Postgres or anvil) on a short leash.
-//
-// The warden runs in its own process group, so a Ctrl-C in the terminal reaches the server but not the
-// child. Its stdin is a pipe from the server: when that pipe closes, the server stopped or died (even by
-// SIGKILL or a crash), and the warden stops the child in order and leaves. So nothing outlives the server.
+// Supervises one child process (Postgres or anvil), so that it does not outlive the server. The warden has its own
+// process group, so a Ctrl-C in the terminal reaches the server but not the child. Its stdin is a pipe from the server:
+// when that closes, the server stopped or died (even by SIGKILL or a crash), and the warden stops the child in order
+// and exits.
 import { spawn } from "node:child_process";
 import {
   closeSync,
@@ -23,7 +22,7 @@ const spec = JSON.parse(process.argv[2] ?? "");
 
 /** @param {object} message */
 const say = (message) => process.stdout.write(`${JSON.stringify(message)}\n`);
-process.stdout.on("error", () => {}); // The server is gone; there is nobody to tell.
+process.stdout.on("error", () => {}); // The server is gone, so nothing reads this any more.
 
 const logFd = openLog(spec.logFile);
 const child = spawn(spec.command, spec.args, {
@@ -34,7 +33,7 @@ const child = spawn(spec.command, spec.args, {
 closeSync(logFd);
 
 let stopping = false;
-let asked = false;
+let isRequested = false;
 
 child.on("error", (error) => {
   say({ failed: error.message });
@@ -46,15 +45,15 @@ child.on("spawn", () => {
 });
 child.on("exit", (code, signal) => {
   removeOwnPidFile();
-  const isAbandoned = stopping && !asked;
+  const isAbandoned = stopping && !isRequested;
   const leftovers = spec.removeOnExit ?? (isAbandoned ? spec.removeIfAbandoned : undefined);
   if (leftovers) rmSync(leftovers, { recursive: true, force: true });
   say({ code, signal });
   process.exit(0);
 });
 
-// Anything said on stdin means the server stops it on purpose; a mere end means the server is gone.
-process.stdin.on("data", () => (asked = true));
+// Any input on stdin means that the server stops the child on purpose; a mere end means that the server is gone.
+process.stdin.on("data", () => (isRequested = true));
 process.stdin.on("end", stop).on("close", stop).on("error", stop);
 for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"]) process.on(signal, stop);
 
@@ -65,12 +64,12 @@ function stop() {
   setTimeout(() => child.kill("SIGKILL"), spec.killAfterMs);
 }
 
-/** A next start may have written its own already. */
+/** The next start may have written its own pid file already. */
 function removeOwnPidFile() {
   try {
     if (JSON.parse(readFileSync(spec.pidFile, "utf8")).pid === child.pid) rmSync(spec.pidFile);
   } catch {
-    // Gone already.
+    // Deleted already.
   }
 }
 

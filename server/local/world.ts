@@ -1,4 +1,4 @@
-// The local world: what a fresh clone needs beside the server itself. A real Postgres, a real chain, keys.
+// Local mode: starts what a fresh clone needs besides the server itself, a real Postgres, a real chain and keys.
 import { resolve } from "node:path";
 import { Client } from "pg";
 import { privateKeyToAddress } from "viem/accounts";
@@ -23,7 +23,7 @@ export interface LocalWorld {
   databaseUrl?: string;
   rpcUrl?: string;
   relayerPrivateKeys: `0x${string}`[];
-  /** `kid:base64`, as MASTER_KEYS has it. */
+  /** `kid:base64`, in the form of MASTER_KEYS. */
   masterKeys: string;
   masterKeyActive: string;
   faucetPrivateKey: `0x${string}`;
@@ -126,7 +126,7 @@ async function startChain(
   return chain;
 }
 
-/** Waits for both, so that a failure of one leaves no half-started other behind. */
+/** Waits for both, so that a failure of one does not leave the other half started. */
 async function bothOrThrow<A, B>(
   first: Promise<A> | undefined,
   second: Promise<B> | undefined,
@@ -137,14 +137,14 @@ async function bothOrThrow<A, B>(
   return [a.value, b.value];
 }
 
-/** Completes a configuration with the local world, where the environment names no database or no chain. */
+/** Completes a configuration with local services, if the environment configures no database or no chain. */
 export async function withLocalWorld(
   config: Config,
   onProgress: (line: string) => void,
 ): Promise<{ config: Config; world: LocalWorld | undefined }> {
   const missing = missingServices(config);
   if (!missing.postgres && !missing.chain) return { config, world: undefined };
-  // The configuration was refused long before; nothing of play may start here whatever came in between.
+  // Such a configuration was refused earlier; this makes sure that production never starts a local service.
   if (config.mode === "production") throw new StartError("production runs on no embedded part.");
   const world = await startLocalWorld({
     dataDir: config.dataDir,
@@ -155,7 +155,7 @@ export async function withLocalWorld(
   return { config: withFacts(config, world), world };
 }
 
-/** What is known of a world that runs, here or in the process that started this one. */
+/** The facts of running local services, in this process or in the one that started it. */
 export type WorldFacts = Omit<LocalWorld, "stop">;
 
 export function withFacts(config: Config, world: WorldFacts): Config {
@@ -173,7 +173,7 @@ export function withFacts(config: Config, world: WorldFacts): Config {
     relayerPrivateKeys: world.relayerPrivateKeys,
     masterKeys: keys.masterKeys,
     masterKeyActive: keys.masterKeyActive,
-    // Faucet and demo wallet exist only where the money is play money.
+    // Faucet and demo wallet exist only with play money.
     local:
       rpcUrl === undefined
         ? undefined

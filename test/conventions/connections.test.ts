@@ -2,7 +2,7 @@
 // planned once.
 import { setTimeout as sleep } from "node:timers/promises";
 import t, { type Test } from "tap";
-import { createPool, PATIENCE, type Pool } from "../../server/infra/db/pool.ts";
+import { createPool, TIMEOUTS, type Pool } from "../../server/infra/db/pool.ts";
 import { testApp } from "../helpers/app.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import { until } from "../helpers/until.ts";
@@ -33,8 +33,8 @@ t.test("some connections stay open, and no more", async (t) => {
 
 t.test("the pools for payments plan each statement once", async (t) => {
   const { url } = await testDatabase(t);
-  for (const patience of [PATIENCE.money, PATIENCE.engine]) {
-    const pool = createPool(url, { maxConnections: 1, patience });
+  for (const patience of [TIMEOUTS.money, TIMEOUTS.engine]) {
+    const pool = createPool(url, { maxConnections: 1, timeouts: patience });
     t.teardown(() => pool.end());
     await settleOfABurst(t, pool);
     const { rows } = await pool.query<{ name: string; once: string; each: string }>(

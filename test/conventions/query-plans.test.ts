@@ -2,8 +2,8 @@
 import { once } from "node:events";
 import { get, type IncomingMessage } from "node:http";
 import t from "tap";
-import { forgetOldRows } from "../../server/infra/retention.ts";
-import { createPool, inTransaction, PATIENCE, type Sql } from "../../server/infra/db/pool.ts";
+import { deleteOldRows } from "../../server/infra/retention.ts";
+import { createPool, inTransaction, TIMEOUTS, type Sql } from "../../server/infra/db/pool.ts";
 import { acceptSettlements } from "../../server/plugins/settlement/accept.ts";
 import { successClaims } from "../../server/plugins/facilitator/store.ts";
 import { acquireLease } from "../../server/plugins/settlement/lane-store.ts";
@@ -45,7 +45,7 @@ t.test("hot statements, with custom and with generic plans", async (t) => {
       await spendInEveryWay(t, pool, seeded);
       const blockedDays = mode === "auto" ? 50 : 40;
       const days = { blockedDays, bytesDays: 50, facilitatedDays: 50, statisticsDays: 50 };
-      t.ok((await forgetOldRows(pool, days))["blocked"], "old refusals are deleted");
+      t.ok((await deleteOldRows(pool, days))["blocked"], "old refusals are deleted");
       t.same(bad(scans), []);
       const used = new Set(scans.map(({ index }) => index));
       for (const index of [
@@ -67,7 +67,7 @@ t.test("hot statements, with custom and with generic plans", async (t) => {
   }
 
   await t.test("a batch of a burst reads only its own rows, however many are open", async (t) => {
-    const pool = createPool(database.url, { maxConnections: 1, patience: PATIENCE.engine });
+    const pool = createPool(database.url, { maxConnections: 1, timeouts: TIMEOUTS.engine });
     t.teardown(() => pool.end());
     const scans = recordScans(pool);
     await settleOfABurst(t, pool);
@@ -110,7 +110,7 @@ t.test(
   "a statement prepared while the table was small still reads only its own rows",
   async (t) => {
     const database = await databaseWithPlans(t);
-    const pool = createPool(database.url, { maxConnections: 1, patience: PATIENCE.money });
+    const pool = createPool(database.url, { maxConnections: 1, timeouts: TIMEOUTS.money });
     t.teardown(() => pool.end());
     const claims = successClaims(pool);
     const [first, ...others] = thirdPartyRequests(BURST);
@@ -141,7 +141,7 @@ t.test(
   "a lane's statements prepared while the table was small still read only their own rows",
   async (t) => {
     const database = await databaseWithPlans(t);
-    const pool = createPool(database.url, { maxConnections: 1, patience: PATIENCE.engine });
+    const pool = createPool(database.url, { maxConnections: 1, timeouts: TIMEOUTS.engine });
     t.teardown(() => pool.end());
     for (let times = 0; times < 8; times += 1) await settleOfABurst(t, pool, 1);
     const scans = recordScans(pool);

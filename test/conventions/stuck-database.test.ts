@@ -103,7 +103,7 @@ t.test("a query sent right after another one returned gets no response", async (
   // One connection: a waiting query is sent as soon as it is free.
   const pool = createPool(address.href, {
     maxConnections: 1,
-    patience: { statementMs: 2_000, lockMs: 0, idleInTransactionMs: 0 },
+    timeouts: { statementMs: 2_000, lockMs: 0, idleInTransactionMs: 0 },
   });
   pool.on("error", () => undefined);
   t.teardown(() => pool.end());

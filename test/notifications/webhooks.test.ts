@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 import { Webhook as Verifier } from "standardwebhooks";
 import t, { type Test } from "tap";
 import { TIMINGS } from "../../server/core/timings.ts";
-import { forgetOldRows } from "../../server/infra/retention.ts";
+import { deleteOldRows } from "../../server/infra/retention.ts";
 import { Deliveries, LANES } from "../../server/plugins/notifications/deliveries.ts";
 import { freePort } from "../../server/local/free-port.ts";
 import {
@@ -391,7 +391,7 @@ const fakeClaim = (webhookId: string, url: string): Claimed => ({
   attempts: 1,
   url,
   secrets: [new Uint8Array()],
-  told: { id: "ntf_x", type: "webhook.test", data: {}, createdAt: new Date() },
+  event: { id: "ntf_x", type: "webhook.test", data: {}, createdAt: new Date() },
 });
 
 t.test("hanging targets delay no other owner", async (t) => {
@@ -749,7 +749,7 @@ t.test("old notifications are deleted with their deliveries, but not waiting one
       "UPDATE notifications SET created_at = now() - make_interval(days => $2) WHERE subject_id = $1",
       [hook.id, days],
     );
-  const forget = () => forgetOldRows(pool, ctx.config.retention);
+  const forget = () => deleteOldRows(pool, ctx.config.retention);
   await age(29);
   await forget();
   t.equal((await me.deliveries(hook.id)).length, 2);

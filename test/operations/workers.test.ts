@@ -13,7 +13,7 @@ import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/
 import { Agent, request } from "undici";
 import t from "tap";
 import { ensureServerBuild, prepare } from "../../server/local/bootstrap.mjs";
-import type { Patience } from "../../server/infra/children.ts";
+import type { WorkerTimings } from "../../server/infra/children.ts";
 import { freePort } from "../../server/local/free-port.ts";
 import { Primary } from "../../server/primary.ts";
 import { AMPLE_GAS, testApp, testEnvironment } from "../helpers/app.ts";
@@ -347,17 +347,17 @@ t.test("a process that dies repeatedly ends the service with a message", async (
 const CHILD = `
   const [mode] = process.argv.slice(2);
   const hang = () => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 60_000);
-  process.on("message", ({ say }) => {
-    if (say === "begin" && mode !== "never ready") {
-      process.send({ say: "migrated" });
-      process.send({ say: "ready" });
+  process.on("message", ({ type }) => {
+    if (type === "begin" && mode !== "never ready") {
+      process.send({ type: "migrated" });
+      process.send({ type: "ready" });
       if (mode === "hangs") setTimeout(hang, 100);
       if (mode.startsWith("ends after")) setTimeout(() => process.exit(7), Number(mode.slice(11)));
     }
-    if (say === "ping") process.send({ say: "pong" });
-    if (say === "stop") setTimeout(() => process.exit(0), mode === "stops slowly" ? 7_000 : 0);
+    if (type === "ping") process.send({ type: "pong" });
+    if (type === "stop") setTimeout(() => process.exit(0), mode === "stops slowly" ? 7_000 : 0);
   });
-  process.send({ say: "here" });
+  process.send({ type: "here" });
 `;
 
 function forked(exec: string, args: string[], env: object = {}): Worker {
@@ -379,7 +379,7 @@ function neverForked(): Worker {
 /**
  * The parent process with one worker: each fork uses the next mode, and after the last one works normally.
  */
-function starter(exec: string, modes: string[], patience: Partial<Patience>) {
+function starter(exec: string, modes: string[], patience: Partial<WorkerTimings>) {
   const said: string[] = [];
   const left = [...modes];
   let forks = 0;
@@ -397,14 +397,17 @@ function starter(exec: string, modes: string[], patience: Partial<Patience>) {
       if (mode === "cannot be forked") throw new Error("spawn ENOMEM");
       return mode === "never was" ? neverForked() : forked(exec, [mode]);
     },
-    patience: { firstPauseMs: 1, longestPauseMs: 20, ...patience },
+    timings: { firstPauseMs: 1, longestPauseMs: 20, ...patience },
   });
   return { primary, said, forks: () => forks };
 }
 
 t.test("the parent survives every fault of its children", async (t) => {
   const exec = `${t.testdir({ "child.mjs": CHILD })}/child.mjs`;
-  const scenario = async (modes: string[], patience: Partial<Patience> = {}): Promise<string[]> => {
+  const scenario = async (
+    modes: string[],
+    patience: Partial<WorkerTimings> = {},
+  ): Promise<string[]> => {
     const { primary, said, forks } = starter(exec, modes, patience);
     await primary.start();
     await until(
@@ -428,12 +431,12 @@ t.test("the parent survives every fault of its children", async (t) => {
     const port = await freePort();
     const worker = forked(`${ROOT}server/start.mjs`, ["--built"], environment(port));
     const heard: string[] = [];
-    worker.on("message", ({ say }: { say: string }) => heard.push(say));
+    worker.on("message", ({ type }: { type: string }) => heard.push(type));
     await once(worker, "message");
     const words = [
-      { say: "lanes", areUp: true },
-      { say: "begin", role: "accepting", name: "1" },
-      { say: "ping" },
+      { type: "lanes", areUp: true },
+      { type: "begin", role: "accepting", name: "1" },
+      { type: "ping" },
     ];
     for (const word of words) worker.send(word);
     await until(() => heard.includes("ready"), START_MS / 2);
@@ -442,7 +445,7 @@ t.test("the parent survives every fault of its children", async (t) => {
       ["here", "pong", "ready"],
       "a process of the service receives all of these messages",
     );
-    worker.send({ say: "stop", isAnnounced: false });
+    worker.send({ type: "stop", isAnnounced: false });
     t.same(await once(worker, "exit"), [0, null]);
   };
   const [hung, failed, lived, died] = await Promise.all([

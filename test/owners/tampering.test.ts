@@ -118,7 +118,7 @@ const authorization = (over: Partial<Authorization> = {}): Authorization => ({
 function freshCustody(): { custody: Custody; alarmed: string[] } {
   const alarmed: string[] = [];
   const custody = new Custody({
-    vault: vaultHere(app, { believes: true }),
+    vault: vaultHere(app, { trustsCaller: true }),
     alarm: ({ error }) => void alarmed.push(error.message),
   });
   return { custody, alarmed };

@@ -20,7 +20,7 @@ const TOO_SOON_MS = 25;
 function heard(blockMs: number, sights: readonly { seenAfterMs: number; lateMs: number }[]) {
   const rhythm = new BlockSchedule(SAID_MS);
   sights.forEach(({ seenAfterMs, lateMs }, at) =>
-    rhythm.saw(BigInt(at), at * blockMs + seenAfterMs, lateMs),
+    rhythm.observe(BigInt(at), at * blockMs + seenAfterMs, lateMs),
   );
   return rhythm;
 }
@@ -44,7 +44,8 @@ t.test("blocks that come slower, or faster, than they are said to", async (t) =>
 
 t.test("blocks that come at any time have none", async (t) => {
   const rhythm = new BlockSchedule(SAID_MS);
-  for (const [at, ms] of [0, 900, 1_100, 3_400, 3_500].entries()) rhythm.saw(BigInt(at), ms, 25);
+  for (const [at, ms] of [0, 900, 1_100, 3_400, 3_500].entries())
+    rhythm.observe(BigInt(at), ms, 25);
   t.equal(rhythm.dueOf(6n), undefined);
   t.equal(rhythm.intervalMs, undefined);
 });

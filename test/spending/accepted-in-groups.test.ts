@@ -2,7 +2,7 @@
 // fails only its own request.
 import t from "tap";
 import { getAddress } from "viem";
-import { createPool, inTransaction, LOCK_TIMEOUT, PATIENCE } from "../../server/infra/db/pool.ts";
+import { createPool, inTransaction, LOCK_TIMEOUT, TIMEOUTS } from "../../server/infra/db/pool.ts";
 import {
   isReservationGone,
   markUnknownInGroups,
@@ -249,7 +249,7 @@ t.test("accepting settlements in groups", async (t) => {
 
   await t.test("a locked agent row blocks only that agent's outcomes", async (t) => {
     const hasty = createPool((await database).url, {
-      patience: { ...PATIENCE.engine, lockMs: 300 },
+      timeouts: { ...TIMEOUTS.engine, lockMs: 300 },
     });
     t.teardown(() => hasty.end());
     const thirdParties = [make(), make(), make(), make()];

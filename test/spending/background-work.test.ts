@@ -8,7 +8,7 @@ import { until } from "../helpers/until.ts";
 import { reserveUnsigned, statusesOf } from "./ledger.helper.ts";
 import { deleteExpiredSignIns } from "../../server/plugins/owners/store.ts";
 import { readAllTime } from "../../server/plugins/facilitator/store.ts";
-import { forgetOldRows } from "../../server/infra/retention.ts";
+import { deleteOldRows } from "../../server/infra/retention.ts";
 
 const ctx = await testApp(t);
 const { app, chain, database } = ctx;
@@ -84,7 +84,7 @@ t.test(
       url: `/api/agents/${agent.id}`,
       body: { name: "Renamed" },
     });
-    const deleted = await forgetOldRows(database.pool, days, 1);
+    const deleted = await deleteOldRows(database.pool, days, 1);
     t.equal(deleted["answers"], 2);
     t.ok((deleted["events"] ?? 0) > 1, "in more than one batch");
     const { rows } = await database.pool.query("SELECT key FROM idempotency_keys ORDER BY key");
@@ -146,7 +146,7 @@ t.test(
       [agent.id],
     );
     const everBefore = await readAllTime(app.prisma);
-    const deleted = await forgetOldRows(pool, days, 1);
+    const deleted = await deleteOldRows(pool, days, 1);
     t.match(deleted, { blocked: 2, bytes: 3, strangers: 1, hours: 1, sums: 1 });
     const read = async (sql: string) =>
       (await pool.query<{ v: unknown }>(sql)).rows.map(({ v }) => v);
@@ -178,7 +178,7 @@ t.test(
       [1001, 1002, 1004],
     );
     t.same(await read("SELECT settled::int + volume::int AS v FROM facilitator_past"), [8]);
-    t.same(await forgetOldRows(pool, days), {}, "a second run deletes nothing");
+    t.same(await deleteOldRows(pool, days), {}, "a second run deletes nothing");
     t.same(await readAllTime(app.prisma), everBefore, "the all-time totals are kept");
   },
 );

@@ -71,7 +71,7 @@ function contextOf(world: World): EngineContext {
         return refs.map(() => world.wasUsed);
       },
       findAuthorizationUse: async () => (world.use ? [HASH] : []),
-      readShown: async () => world.receipt ?? null,
+      readReceiptWithCall: async () => world.receipt ?? null,
       readHeader: async (_rpc: unknown, number: bigint) => ({
         number,
         hash: "0x03",

@@ -6,7 +6,7 @@ import { pathToFileURL } from "node:url";
 import { promisify } from "node:util";
 import { build } from "esbuild";
 import t from "tap";
-import { inSources } from "../../server/infra/source-places.ts";
+import { withSourceLocations } from "../../server/infra/source-places.ts";
 
 const run = promisify(execFile);
 const SOURCE = `interface Gone { so: "that lines move" }
@@ -35,17 +35,17 @@ t.test("a compiled file is told as its source", async (t) => {
     env: {},
   });
   t.match(stack, /dist\/thing\.js:2:/, "where it was thrown");
-  t.match(inSources(stack), /server\/thing\.ts:4:9/, "where it was written");
-  t.notMatch(inSources(stack), /thing\.js/);
+  t.match(withSourceLocations(stack), /server\/thing\.ts:4:9/, "where it was written");
+  t.notMatch(withSourceLocations(stack), /thing\.js/);
 });
 
 t.test("what is not compiled, or has no map, stays", async (t) => {
   const stack = stackOf(() => {
     throw new Error("here");
   });
-  t.equal(inSources(stack), stack);
+  t.equal(withSourceLocations(stack), stack);
   const nowhere = "Error: x\n    at f (/nowhere/server/dist/main.js:10:3)";
-  t.equal(inSources(nowhere), nowhere);
+  t.equal(withSourceLocations(nowhere), nowhere);
 });
 
 t.test("what the compiler added has no source, and stays", async (t) => {
@@ -54,7 +54,7 @@ t.test("what the compiler added has no source, and stays", async (t) => {
   const map = { version: 3, names: [], sources: ["../thing.ts"], mappings: "A;AAAA" };
   await writeFile(join(dist, "added.js.map"), JSON.stringify(map));
   const stack = `Error: x\n    at f (${join(dist, "added.js")}:1:1)`;
-  t.equal(inSources(stack), stack);
+  t.equal(withSourceLocations(stack), stack);
 });
 
 function stackOf(fail: () => never): string {

@@ -3,20 +3,23 @@ import { verifyHash } from "viem/actions";
 import type { ChainClient, Chains } from "./index.ts";
 
 /**
- * `key`: the account's own key signed, which is the same account on every chain. `contract`: code on the chain that was
- * asked vouches for it, and for that chain only. `unavailable`: the chain could not say; that is no verdict.
+ * `key`: the account's own key (EOA) signed, so the verdict holds on every chain. `contract`: a contract on the queried
+ * chain accepted the signature, for that chain only. `unavailable`: the chain did not answer, so nothing is decided.
  */
 export type SignatureVerdict = "key" | "contract" | "invalid" | "unavailable";
 
 const MAX_MS = 5_000;
 
-/** An owner: an address, and the chain whose contract it is; 0 for one that has a key. */
+/** An owner: an address, plus the chain of its contract, or 0 if it is a plain key (EOA). */
 export interface AccountIdentity {
   address: Address;
   chainId: number;
 }
 
-/** Did this owner sign this hash? Only what made it this owner counts: its key, or its contract on its chain. */
+/**
+ * Returns whether this owner signed the hash. Only the identity that registered counts: the key, or the contract on its
+ * chain.
+ */
 export async function isSignedByOwner(
   chains: Pick<Chains, "byChainId" | "verified">,
   { address, chainId }: AccountIdentity,
@@ -32,9 +35,9 @@ export async function isSignedByOwner(
 }
 
 /**
- * Did this account sign this hash? Keys (EOA) are checked in this process, so that they work while
- * the RPC is down. Only then is the chain asked: deployed contracts (ERC-1271), and ones that will be
- * deployed by the factory the signature names (ERC-6492).
+ * Verifies the account's signature of a hash. EOA signatures are checked in this process, so they work while the RPC is
+ * down. Otherwise the chain is called: for deployed contracts (ERC-1271), and for contracts that the factory named in
+ * the signature will deploy (ERC-6492).
  */
 export async function verifyAccountSignature(
   chain: ChainClient,
@@ -65,11 +68,11 @@ async function readFromChain(
   args: { address: Address; hash: Hex; signature: Hex },
 ): Promise<SignatureVerdict> {
   try {
-    // A plain key that did not sign costs one read, not a simulation.
+    // An account without code whose key did not sign costs one read, not a simulation.
     const code = await client.getCode({ address: args.address });
     if (code === undefined && !args.signature.endsWith(ERC6492_SUFFIX)) return "invalid";
     if (await verifyHash(client, args)) return "contract";
-    // viem answers false for a failed call as well: only a chain that still answers said "no".
+    // viem also returns false when the call fails. Only a chain that still responds has rejected the signature.
     await client.getBlockNumber();
     return "invalid";
   } catch {
@@ -77,7 +80,10 @@ async function readFromChain(
   }
 }
 
-/** Code of its own; a key that lent itself code (EIP-7702) is still a key, the same on every chain. */
+/**
+ * True if the address has code of its own. An EOA that delegates to code (EIP-7702) still counts as a key, the same on
+ * every chain.
+ */
 export async function isContractAt({ client }: ChainClient, address: Address): Promise<boolean> {
   const code = await client.getCode({ address });
   return code !== undefined && !code.startsWith(DELEGATED);

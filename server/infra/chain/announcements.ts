@@ -1,12 +1,12 @@
-/** Whoever says that there is a new block, without being asked. */
+/** Receives notifications of new blocks over WebSocket (`eth_subscribe`). */
 import type { WebSocket } from "undici";
 
 const REOPEN_MS = 5_000;
-/** So long without a word, and the connection is given up. */
+/** A connection is given up after this many block times without a notification. */
 const SILENT_BLOCKS = 5;
 const SUBSCRIBED_WITHIN_MS = 10_000;
 
-/** `eth_subscribe` to new heads at the first endpoint that answers; the next one when it falls silent. */
+/** Subscribes to new heads at the first endpoint that answers, and moves to the next one when it falls silent. */
 export class Announcements {
   readonly #urls: readonly string[];
   readonly #onNumber: (number: bigint) => void;
@@ -15,10 +15,10 @@ export class Announcements {
   #isSubscribed = false;
   #isClosed = false;
   #timer: NodeJS.Timeout | undefined;
-  /** The last word, or the attempt to hear one. */
+  /** Time of the last notification, or of the attempt to subscribe. */
   #receivedMs = 0;
   #hasReceived = false;
-  /** Between two blocks, as they come. */
+  /** The usual time between two blocks, measured from notifications. */
   #usualMs: number;
 
   constructor(urls: readonly string[], blockTimeMs: number, onNumber: (number: bigint) => void) {
@@ -27,12 +27,15 @@ export class Announcements {
     this.#onNumber = onNumber;
   }
 
-  /** Words come, as far as can be known; an end that has been silent for too long is given up for the next. */
+  /**
+   * True while notifications arrive as expected. An endpoint that has been silent for too long is dropped for the next
+   * one.
+   */
   isReceiving(): boolean {
-    const patienceMs = this.#isSubscribed
+    const timeoutMs = this.#isSubscribed
       ? Math.max(this.#usualMs * SILENT_BLOCKS, 2_000)
       : SUBSCRIBED_WITHIN_MS;
-    if (performance.now() - this.#receivedMs > patienceMs) this.#giveUp(this.#socket);
+    if (performance.now() - this.#receivedMs > timeoutMs) this.#giveUp(this.#socket);
     return this.#isSubscribed;
   }
 
@@ -45,7 +48,7 @@ export class Announcements {
   }
 
   async #listen(url: string): Promise<void> {
-    // Loaded by whoever has an endpoint for it.
+    // Loaded lazily: only networks with a WebSocket endpoint need it.
     const { WebSocket: Socket } = await import("undici");
     if (this.#isClosed) return;
     const socket = new Socket(url);
@@ -58,12 +61,12 @@ export class Announcements {
     socket.addEventListener("message", ({ data }) => {
       if (this.#socket === socket) this.#read(data);
     });
-    // An error is followed by its close, and says nothing that helps; its URL may hold a key.
+    // A close event follows each error. The error itself is not used, because its URL may contain a key.
     socket.addEventListener("error", () => undefined);
     socket.addEventListener("close", () => this.#giveUp(socket));
   }
 
-  /** At once: an end that fell silent does not answer to a close either. */
+  /** Immediate: an endpoint that fell silent does not complete a close handshake either. */
   #giveUp(socket: WebSocket | undefined): void {
     if (socket === undefined || this.#socket !== socket) return;
     this.#socket = undefined;
@@ -82,13 +85,13 @@ export class Announcements {
 
   #read(data: unknown): void {
     const now = performance.now();
-    const word = typeof data === "string" ? numberIn(data) : undefined;
-    if (word === "subscribed") this.#isSubscribed = true;
-    else if (word === "refused") return this.#giveUp(this.#socket);
-    else if (word !== undefined) {
+    const message = typeof data === "string" ? numberIn(data) : undefined;
+    if (message === "subscribed") this.#isSubscribed = true;
+    else if (message === "refused") return this.#giveUp(this.#socket);
+    else if (message !== undefined) {
       if (this.#hasReceived) this.#usualMs = (this.#usualMs + now - this.#receivedMs) / 2;
       this.#hasReceived = true;
-      this.#onNumber(word);
+      this.#onNumber(message);
     }
     this.#receivedMs = now;
   }

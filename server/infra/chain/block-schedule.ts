@@ -1,19 +1,22 @@
-/** When the next block is due, on a chain whose blocks come regularly. */
+/** Predicts when the next block is due, on a chain with a regular block time. */
 
-/** So many blocks make a rhythm, ... */
+/** How many observed blocks are kept, and how many are needed for a schedule. */
 const REMEMBERED = 16;
 const ENOUGH = 3;
-/** ... and it holds for so many more that nobody looked at. */
+/** The schedule is trusted for this many blocks after the last observation. */
 const HOLDS_FOR_BLOCKS = 120;
-/** A block's moment is known where it was seen no later than this after it came: announced, or asked for in short steps. */
-const SHARP_MS = 120;
-/** So much before its moment the next one is asked for first; more each time it was there already. */
+/**
+ * An observation is exact if the block was seen at most this long after it appeared (by a notification, or by polling
+ * in short steps).
+ */
+const EXACT_MS = 120;
+/** How long before the due time polling starts. It grows whenever the block was already there. */
 const LEAD_MS = 10;
 const MAX_LEAD_MS = 160;
 const SHORTEST_MS = 100;
-/** One of so many may be late, and the others keep time all the same. */
+/** One block in this many may be late without spoiling the schedule. */
 const SOME_LATE = 4;
-/** Blocks that miss their moment by more than this part of their distance have none. */
+/** Blocks that miss their due time by more than the interval divided by this have no regular schedule. */
 const SHARE = 2;
 
 interface Measures {
@@ -25,24 +28,24 @@ interface Measures {
 interface Seen {
   number: bigint;
   ms: number;
-  /** So long before that it may have been there. */
+  /** The block may have existed for up to this long before it was seen. */
   lateMs: number;
 }
 
 /**
- * Moments are those at which an endpoint has to be asked for a block so that it tells of it. Blocks are seen late and
- * never early: the moment of the one that was seen soonest is that of all, and asking a little before it finds out
- * whether it is sooner still.
+ * All times are those of the request to the endpoint that returned the block. Blocks are seen late and never early: the
+ * earliest observation fixes the phase of the schedule, and polling a little before the due time finds out whether it
+ * is earlier still.
  */
 export class BlockSchedule {
   readonly #configuredMs: number;
   readonly #longestMs: number;
   #seen: readonly Seen[] = [];
-  /** Of these the measures were taken: it is asked for far more often than blocks come. */
+  /** Cache: the schedule is read far more often than blocks come. */
   #measured: { of: readonly Seen[]; as: Measures | undefined } | undefined;
   #leadMs = LEAD_MS;
   #isLost = false;
-  /** So many of the last ones came certainly late. */
+  /** How many of the last blocks in a row were certainly late. */
   #lateOnes = 0;
 
   constructor(configuredMs: number) {
@@ -50,31 +53,32 @@ export class BlockSchedule {
     this.#longestMs = configuredMs * 8;
   }
 
-  /** `lateMs`: how long it may have been there before it was seen. */
-  saw(number: bigint, ms: number, lateMs: number): void {
+  /** `lateMs`: how long the block may have existed before it was seen. */
+  observe(number: bigint, ms: number, lateMs: number): void {
     const last = this.#seen.at(-1);
     if (last && number <= last.number) {
-      // A reorganisation, or a node that lags; or, far behind, a chain that was reset.
+      // A reorganisation or a lagging node. If the number is far behind, the chain was reset.
       if (last.number - number > BigInt(REMEMBERED)) this.#seen = [];
       return;
     }
     const dueMs = this.dueOf(number);
-    // Long before its moment, or certainly long after it: what came before says nothing of what comes next.
+    // Long before its due time, or certainly long after it: earlier observations no longer predict the next block.
     const offMs = dueMs === undefined ? 0 : Math.max(ms - lateMs - dueMs, dueMs - ms);
     if (offMs > (this.intervalMs ?? 0) / SHARE) this.#seen = [];
-    if (lateMs <= SHARP_MS) {
+    if (lateMs <= EXACT_MS) {
       this.#leadMs = Math.max(this.#leadMs / 2, LEAD_MS);
       this.#isLost = false;
       const isLate = dueMs !== undefined && ms - lateMs > dueMs + LEAD_MS;
       this.#lateOnes = isLate ? this.#lateOnes + 1 : 0;
       this.#remember({ number, ms, lateMs });
-      // One is late now and then; after so many it is the chain that has other moments now.
+      // Single late blocks are normal. After this many in a row, the chain's schedule has shifted.
       if (this.#lateOnes === ENOUGH) {
         this.#lateOnes = 0;
         this.#seen = this.#seen.slice(-ENOUGH);
       }
-    } else if (dueMs !== undefined && ms < dueMs + SHARP_MS) {
-      // There before it was asked for: its moment is this one, or sooner. Next time it is asked for sooner, and then in short steps.
+    } else if (dueMs !== undefined && ms < dueMs + EXACT_MS) {
+      // The block existed before it was requested, so its due time is now or earlier. The next request starts earlier,
+      // and then polls in short steps.
       if (ms < dueMs) this.#remember({ number, ms, lateMs });
       this.#isLost = this.#leadMs >= MAX_LEAD_MS;
       this.#leadMs = Math.min(this.#leadMs * 4, MAX_LEAD_MS);
@@ -85,12 +89,12 @@ export class BlockSchedule {
     this.#seen = [...this.#seen.slice(1 - REMEMBERED), seen];
   }
 
-  /** Blocks come regularly, and it is not known any more when. */
+  /** True when blocks come regularly but the due time is no longer known. */
   get isLost(): boolean {
     return this.#isLost;
   }
 
-  /** Between two blocks; undefined where they come at any time. */
+  /** The interval between two blocks; undefined where they come irregularly. */
   get intervalMs(): number | undefined {
     return this.#measure()?.intervalMs;
   }
@@ -104,7 +108,7 @@ export class BlockSchedule {
     return blocks > HOLDS_FOR_BLOCKS ? undefined : phaseMs + blocks * intervalMs;
   }
 
-  /** How many blocks came between these moments; none is known of where they come at any time. */
+  /** How many blocks came between two times; 0 where blocks come irregularly. */
   countBetween(fromMs: number, toMs: number): bigint {
     const measured = this.#measure();
     if (!measured || !Number.isFinite(fromMs)) return 0n;
@@ -113,8 +117,8 @@ export class BlockSchedule {
     return BigInt(until(toMs) - until(fromMs));
   }
 
-  /** When to ask for a block that is due then, so that it is not missed. */
-  askAt(dueMs: number): number {
+  /** When to start polling for a block with this due time, so that it is not missed. */
+  pollAt(dueMs: number): number {
     return dueMs - this.#leadMs;
   }
 
@@ -144,21 +148,20 @@ export class BlockSchedule {
     const phases = observations.map(({ x, ms }) => ms - x * intervalMs).sort((a, b) => a - b);
     const [phaseMs = 0] = phases;
     const latestMs = phases[phases.length - 1 - Math.floor(phases.length / SOME_LATE)] ?? phaseMs;
-    // As irregular as this, and there is none.
+    // Observations that vary this much have no schedule.
     if (latestMs - phaseMs > intervalMs / SHARE) return undefined;
     return { number: last.number, phaseMs, intervalMs };
   }
 }
 
-/** A block that was seen. */
 interface BlockObservation {
-  /** Its number, counted from that of the newest. */
+  /** The block number relative to the newest block. */
   x: number;
   ms: number;
   lateMs: number;
 }
 
-/** Whether they may have come one each so many milliseconds: all but the few that a chain is late with now and then. */
+/** Whether the observations fit this interval, allowing for the few blocks that a chain delays now and then. */
 function agrees(observations: readonly BlockObservation[], intervalMs: number): boolean {
   const latestMs = Math.min(...observations.map(({ x, ms }) => ms - x * intervalMs));
   const isLate = ({ x, ms, lateMs }: BlockObservation): boolean =>
@@ -166,7 +169,7 @@ function agrees(observations: readonly BlockObservation[], intervalMs: number): 
   return observations.filter(isLate).length <= observations.length / SOME_LATE;
 }
 
-/** The distance at which they are nearest to when they came, without the few that came late. */
+/** The interval that fits the observations best, without the few late blocks. */
 function slope(observations: readonly BlockObservation[]): number {
   const kept = [...observations];
   for (let spared = Math.floor(observations.length / SOME_LATE); ; spared -= 1) {
@@ -179,15 +182,15 @@ function slope(observations: readonly BlockObservation[]): number {
   }
 }
 
-/** By least squares; those whose moment is known better count for more. */
+/** A least-squares fit; exact observations have more weight. */
 function line(observations: readonly BlockObservation[]): { intervalMs: number; startMs: number } {
-  const weighed = observations.map(({ x, ms, lateMs }) => ({
+  const weighted = observations.map(({ x, ms, lateMs }) => ({
     x,
     y: ms - lateMs / 2,
     weight: 1 / (lateMs + LEAD_MS) ** 2,
   }));
-  const sum = (of: (point: (typeof weighed)[number]) => number): number =>
-    weighed.reduce((total, point) => total + point.weight * of(point), 0);
+  const sum = (of: (point: (typeof weighted)[number]) => number): number =>
+    weighted.reduce((total, point) => total + point.weight * of(point), 0);
   const whole = sum(() => 1);
   const [meanX, meanY] = [sum(({ x }) => x) / whole, sum(({ y }) => y) / whole];
   const intervalMs =

@@ -1,4 +1,4 @@
-/** What contracts are asked, packed and read by hand: Multicall3, the token, authorizations. */
+/** Contract calls, encoded and decoded by hand: Multicall3, the token, authorizations. */
 import { domainSeparator, toFunctionSelector, type Hex, type Address } from "viem";
 import {
   addressWord,
@@ -18,12 +18,14 @@ import type { ExpectedTransfer, SentCall } from "../../schemes/scheme.ts";
 import type { Caller } from "./rpc.ts";
 
 /**
- * Multicall3's `aggregate3` packed and read by hand: on the hot path the generic ABI coder costs more
- * than everything else around a chain read. A test compares it with viem's coder.
+ * Multicall3's `aggregate3`. On the hot path the generic ABI coder costs more than everything else around a chain read.
+ * A test compares this code with viem's coder.
  */
 
 interface AggregateCall extends ContractCall {
-  /** Its failure fails the whole aggregate; otherwise a call that reverts does not harm its neighbours. */
+  /**
+   * If true, a failure of this call fails the whole aggregate. Otherwise a reverting call does not affect the others.
+   */
   readonly mustSucceed?: boolean;
 }
 
@@ -46,7 +48,7 @@ export function encodeAggregate(calls: readonly AggregateCall[]): Hex {
   return `0x${SELECTOR}${WORD_32}${uintWord(calls.length)}${offsets}${tuples}`;
 }
 
-/** Throws when the answer is not that many results: then it came from no Multicall3. */
+/** Throws if the number of results differs: then the response did not come from Multicall3. */
 export function decodeAggregate(answer: Hex, count: number): CallResult[] {
   const listAt = 2 + numberAt(answer, 2) * 2;
   if (numberAt(answer, listAt) !== count) throw new Error("unexpected answer of Multicall3");
@@ -67,7 +69,7 @@ function numberAt(text: string, at: number): number {
   return value;
 }
 
-/** Calldata of standard functions a payment check needs, and whether a token is the one of our table. */
+/** Calldata of the standard functions that a payment check needs, and the check of the token's domain. */
 
 const BALANCE_OF = selectorDigits("balanceOf(address)");
 const IS_VALID_SIGNATURE = selectorDigits("isValidSignature(bytes32,bytes)");
@@ -78,12 +80,12 @@ export const balanceOf = (account: string): Hex => `0x${BALANCE_OF}${addressWord
 export const isValidSignature = (digest: Hex, signature: Hex): Hex =>
   `0x${IS_VALID_SIGNATURE}${digest.slice(2)}${uintWord(64)}${bytesTail(signature)}`;
 
-/** `actual` is missing where the address holds no such token. */
+/** `actual` is undefined where the address has no such token. */
 type DomainCheck = { ok: true } | { ok: false; expected: Hex; actual: Hex | undefined };
 
 /**
- * Compares the token's DOMAIN_SEPARATOR() with ours: a mismatch would make every signature worthless. Throws
- * where the chain gave no answer to compare.
+ * Compares the token's DOMAIN_SEPARATOR() with the expected one: with a mismatch, every signature would be worthless.
+ * Throws if the chain returned nothing to compare.
  */
 export async function checkTokenDomain({ network, rpc }: ChainClient): Promise<DomainCheck> {
   const expected = domainSeparator({ domain: tokenDomainOf(network) });
@@ -102,14 +104,14 @@ async function readDomain(rpc: ChainClient["rpc"], token: Address): Promise<Hex 
   }
 }
 
-/** What the chain says of authorizations: simulated calls, used or not, and by which transaction. */
+/** Authorizations on the chain: simulated calls, states, and the transaction that used one. */
 
-/** A block tag, or a number as hex. */
+/** A block tag, or a block number as hex. */
 type BlockTag = Hex | "latest";
 
 /**
- * One block, by its own header. Everything a decision reads is read at this number: what a contract says of
- * `block.number` is another chain's on some rollups, and "latest" is another block with each call.
+ * One block, from its own header. Every read of a decision uses this number: on some rollups `block.number` in a
+ * contract is another chain's, and "latest" can be a different block with each call.
  */
 export interface BlockHeader {
   number: bigint;
@@ -125,18 +127,18 @@ export interface RpcReceipt {
   blockHash: Hex;
   status: Hex;
   gasUsed: Hex;
-  /** Missing from a few old nodes. */
+  /** Missing in responses of a few old nodes. */
   effectiveGasPrice?: Hex;
-  /** What a rollup takes for its parent's data, beside the gas (OP Stack). */
+  /** What a rollup charges for data on its parent chain, besides gas (OP Stack). */
   l1Fee?: Hex | null;
   logs: RpcLog[];
-  /** What it called; read only where the logs do not say enough. */
+  /** The transaction's call; read only where the logs are not sufficient. */
   sent?: SentCall;
 }
 
 const MAX_CALLS = 400;
 
-/** Several questions, all answered as of one block. */
+/** Several calls, all as of one block. */
 export async function readMany(
   rpc: Caller,
   calls: readonly AggregateCall[],
@@ -148,7 +150,7 @@ export async function readMany(
   return decodeAggregate(answer, calls.length);
 }
 
-/** Which of these authorizations were used or canceled as of this block. Undefined: the token did not say. */
+/** Which of these authorizations were used or canceled as of this block. Undefined: the token returned no state. */
 export async function readAuthorizationStates(
   rpc: Caller,
   refs: readonly AuthorizationRef[],
@@ -178,16 +180,15 @@ export async function readBalances(
 ): Promise<bigint[]> {
   const calls = accounts.map((account) => ({ target: asset, data: balanceOf(account) }));
   return (await readMany(rpc, calls, block)).map((result) => {
-    if (!result.success || result.data === "0x")
-      throw new Error("the token returned no balance");
+    if (!result.success || result.data === "0x") throw new Error("the token returned no balance");
     return BigInt(result.data);
   });
 }
 
 /**
- * Tries the calls in order as one `aggregate3`, from the relayer, with the gas and at the price of the real
- * transaction: code that looks at either sees no difference. Throws when the whole thing ran out of gas or
- * reverted, and where the relayer could not pay.
+ * Simulates the calls in order as one `aggregate3`, from the relayer, with the gas limit and gas price of the real
+ * transaction, so that contracts that read them behave the same. Throws if the whole call ran out of gas or reverted,
+ * or if the relayer could not pay.
  */
 export async function simulate(
   rpc: Caller,
@@ -212,7 +213,7 @@ export async function simulate(
   return decodeAggregate(answer, args.calls.length);
 }
 
-/** One call from one account, for a contract that looks at who calls. */
+/** One call from a given account, for contracts that check the caller. */
 export async function callAs(
   rpc: Caller,
   from: string,
@@ -233,8 +234,8 @@ export async function callAs(
 }
 
 /**
- * `for each word after this code: its EXTCODESIZE`, run as a contract creation that is only called: one
- * question for all, answered as of one block, with the very instruction the token decides by.
+ * EVM code that returns the EXTCODESIZE of each address appended to it. It is run as a contract creation in eth_call:
+ * one request for all addresses, as of one block, with the same instruction that the token uses.
  */
 const SIZES_CODE = "6024380380602460003960005b81811015601f5780513b8152602001600c565b506000f3";
 
@@ -257,8 +258,8 @@ export async function readCodeSizes(
 }
 
 /**
- * Looks in one span of blocks for the event that used or canceled an authorization, and answers the transactions that
- * may have. Nothing found proves nothing.
+ * Searches a range of blocks for the event that used or canceled an authorization, and returns the candidate
+ * transactions. An empty result proves nothing.
  */
 export async function findAuthorizationUse(
   rpc: Caller,
@@ -280,18 +281,18 @@ export function readReceipt(rpc: Caller, hash: string): Promise<RpcReceipt | nul
   return rpc.call<RpcReceipt | null>("eth_getTransactionReceipt", [hash]);
 }
 
-/** The receipt with all that is needed to judge this authorization by it. */
-export async function readShown(
+/** The receipt, with everything needed to decide about this authorization. */
+export async function readReceiptWithCall(
   rpc: Caller,
   hash: string,
   ref: AuthorizationRef,
 ): Promise<RpcReceipt | null> {
   const receipt = await readReceipt(rpc, hash);
-  return receipt && withSent(rpc, receipt, ref);
+  return receipt && withCall(rpc, receipt, ref);
 }
 
-/** What a transaction called is in its hash: any endpoint's answer will do. */
-export async function withSent(
+/** Adds the transaction's call if needed. The hash commits to it, so the answer of any endpoint will do. */
+export async function withCall(
   rpc: Caller,
   receipt: RpcReceipt,
   ref: AuthorizationRef,
@@ -308,7 +309,7 @@ export async function readSent(rpc: Caller, hash: Hex): Promise<SentCall | undef
   return sent ? { to: sent.to ?? "0x", data: sent.input } : undefined;
 }
 
-/** All receipts of a block; undefined where the node does not show each of them. */
+/** All receipts of a block; undefined if the node does not return every one of them. */
 export async function readBlockReceipts(
   rpc: Caller,
   { number, hash }: BlockHeader,
@@ -335,7 +336,7 @@ export async function readNativeBalance(rpc: Caller, address: string): Promise<b
   return BigInt(await rpc.call<Hex>("eth_getBalance", [address, "latest"]));
 }
 
-/** Undefined where the node knows no such block: yet, or any more. */
+/** Undefined if the node does not have the block (not yet, or not any more). */
 export async function readHeader(rpc: Caller, number: bigint): Promise<BlockHeader | undefined> {
   const block = await rpc.call<{ hash: Hex; timestamp: Hex } | null>("eth_getBlockByNumber", [
     tagOf(number),
@@ -346,7 +347,7 @@ export async function readHeader(rpc: Caller, number: bigint): Promise<BlockHead
     : undefined;
 }
 
-/** The hash of the transaction that this account sent with this nonce, if this block holds it. */
+/** The hash of the transaction that this account sent with this nonce, if it is in this block. */
 export async function findNonceIn(
   rpc: Caller,
   sender: { address: string; nonce: bigint },

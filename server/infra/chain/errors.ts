@@ -1,27 +1,24 @@
-/**
- * The one place that knows what a chain error means. Nodes agree on little: some send codes, most send
- * English. Everything else asks here and gets a word.
- */
+/** Classifies chain errors, in this one place. Nodes hardly agree: some send codes, most send English text. */
 import type { Hex } from "viem";
 
 export type ChainErrorKind =
-  /** No usable answer: down, timed out, rate limited, broken. Whether a write arrived is unknown. */
+  /** No usable response: down, timed out, rate limited or broken. Whether a write arrived is unknown. */
   | "unreachable"
-  /** The node has this very transaction: as good as accepted. Proves nothing until it is mined. */
+  /** The node already has this transaction, so it counts as accepted. Proves nothing until it is mined. */
   | "already_known"
   | "nonce_too_low"
   | "nonce_too_high"
-  /** Another transaction of this nonce waits there, and ours does not outbid it. */
+  /** The node has another transaction with this nonce, and ours does not outbid it. */
   | "replacement_underpriced"
-  /** The fee is below what the node or the block takes now. */
+  /** The fee is below what the node or the block accepts now. */
   | "fee_too_low"
-  /** The sender cannot pay the gas. */
+  /** The sender cannot pay for the gas. */
   | "insufficient_gas_money"
   | "gas_limit"
-  /** The node takes no transaction that may cost this much in all (`--rpc.txfeecap`). */
+  /** The node refuses transactions whose total fee may reach this much (`--rpc.txfeecap`). */
   | "node_fee_cap"
   | "method_missing"
-  /** A waiting send gave up waiting; the transaction is in the node's pool. */
+  /** A send that waits for the receipt timed out; the transaction is in the node's pool. */
   | "sent_not_mined"
   | "reverted"
   | "rejected";
@@ -31,12 +28,12 @@ export interface ChainErrorVerdict {
   message: string;
 }
 
-/** Our transport throws it when no endpoint gave a usable answer. */
+/** Thrown by our transport when no endpoint gave a usable response. */
 export class ChainUnreachable extends Error {
   override name = "ChainUnreachable";
 }
 
-/** A JSON-RPC error a node answered with. */
+/** A JSON-RPC error returned by a node. */
 export class ChainRefusal extends Error {
   override name = "ChainRefusal";
   readonly code: number;
@@ -59,14 +56,14 @@ const TRANSPORT_NAMES = new Set([
 ]);
 const TRANSPORT_CODES = /^(ECONN|ETIMEDOUT|ENOTFOUND|EPIPE|EAI_|EHOST|UND_ERR)/;
 /**
- * Answers that speak of the endpoint, not of the call: another endpoint may do better. A node that does not
- * know the block asked for, yet or any more, has not answered.
+ * Errors about the endpoint and not the call, so another endpoint may succeed. A node that does not have the requested
+ * block (not yet, or not any more) counts as well.
  */
 const ENDPOINT_CODES = new Set([-32005, -32016, -32097, 429]);
 const ENDPOINT_TEXT =
   /rate limit|too many requests|limit exceeded|temporarily unavailable|header not found|block not found|unknown block|BlockOutOfRange|block .*out of range|missing trie node|state .*(not available|unavailable|pruned)|no backend|upstream|overloaded|internal error$/i;
 
-/** In order: the first that matches wins. */
+/** In order: the first match decides. */
 const BY_TEXT: readonly [RegExp, ChainErrorKind][] = [
   [
     /already known|already imported|known transaction|alreadyknown|already in mempool/i,
@@ -81,12 +78,14 @@ const BY_TEXT: readonly [RegExp, ChainErrorKind][] = [
     /replacement.*underpriced|underpriced.*replacement|gas price too low to replace|could not replace existing|replacementnotallowed/i,
     "replacement_underpriced",
   ],
-  // geth, reth, erigon: "tx fee (1.20 ether) exceeds the configured cap (1.00 ether)"; Besu: "Transaction fee cap exceeded".
+  // geth, reth, erigon: "tx fee (1.20 ether) exceeds the configured cap (1.00 ether)"; Besu: "Transaction fee cap
+  // exceeded".
   [
     /(tx|transaction|gas) ?fee.*exceeds? .*cap|transaction fee cap exceeded|feecap ?exceeded|exceeds the configured cap/i,
     "node_fee_cap",
   ],
-  // Of all nodes; Nethermind: FeeTooLow, FeeTooLowToCompete; Besu: GAS_PRICE_TOO_LOW, gas price below current base fee.
+  // Text of all nodes; Nethermind: FeeTooLow, FeeTooLowToCompete; Besu: GAS_PRICE_TOO_LOW, gas price below current base
+  // fee.
   [
     /underpriced|(max ?fee|fee ?cap|gas ?fee ?cap|max fee) ?(per ?gas)?[^|]*(less than|below|lower than|too low)|fee_?too_?low|gas[_ ]?price[^|]*(low|below|less)|tip[^|]*(below|too low)|tip above|base fee exceeds|feecap/i,
     "fee_too_low",
@@ -95,7 +94,8 @@ const BY_TEXT: readonly [RegExp, ChainErrorKind][] = [
     /insufficient (funds|balance).*(gas|value|transfer|cost)|insufficient_?funds|upfront_cost_exceeds_balance|upfront cost exceeds|lack of funds|doesn't have enough funds|overshot/i,
     "insufficient_gas_money",
   ],
-  // Nethermind: GasLimitExceeded; Besu: EXCEEDS_BLOCK_GAS_LIMIT, INTRINSIC_GAS_EXCEEDS_GAS_LIMIT; anvil: CallGasCostMoreThanGasLimit.
+  // Nethermind: GasLimitExceeded; Besu: EXCEEDS_BLOCK_GAS_LIMIT, INTRINSIC_GAS_EXCEEDS_GAS_LIMIT; anvil:
+  // CallGasCostMoreThanGasLimit.
   [
     /exceeds[ _](the )?(block|transaction|tx|max)[ _]?(block )?gas[ _]?limit|gas limit reached|intrinsic[ _]gas|gas[ _]?limit[^|]*(high|exceed|too (low|big|large))|gas (cost )?more ?than ?gas ?limit|transaction gas limit too|tx gas limit|floor data gas|cap: /i,
     "gas_limit",
@@ -111,14 +111,14 @@ const BY_TEXT: readonly [RegExp, ChainErrorKind][] = [
   [/revert|out ?of ?gas|invalid opcode|execution error/i, "reverted"],
 ];
 
-/** The node will say the same of the same bytes tomorrow: waiting does not help, and neither does paying more. */
+/** Permanent refusals: the node will refuse the same bytes again, so neither waiting nor a higher fee helps. */
 const FOR_GOOD: ReadonlySet<ChainErrorKind> = new Set([
   "rejected",
   "gas_limit",
   "node_fee_cap",
   "reverted",
 ]);
-export const isRefusalForGood = (kind: ChainErrorKind): boolean => FOR_GOOD.has(kind);
+export const isPermanentRefusal = (kind: ChainErrorKind): boolean => FOR_GOOD.has(kind);
 
 export function classifyChainError(error: unknown): ChainErrorVerdict {
   const links = chainOf(error);
@@ -129,15 +129,15 @@ export function classifyChainError(error: unknown): ChainErrorVerdict {
   );
   if (isTransport) return { kind: "unreachable", message };
   for (const [pattern, kind] of BY_TEXT) if (pattern.test(text)) return { kind, message };
-  // After the words: Besu says -32004 where the sender cannot pay.
+  // After the texts, because Besu sends -32004 when the sender cannot pay.
   if (links.some((link) => link.code === -32601 || link.code === -32004))
     return { kind: "method_missing", message };
-  if (isEndpointTrouble(error)) return { kind: "unreachable", message };
+  if (isEndpointFailure(error)) return { kind: "unreachable", message };
   return { kind: "rejected", message };
 }
 
-/** True when the answer is about the endpoint, so that the next endpoint is worth a try. */
-export function isEndpointTrouble(error: unknown): boolean {
+/** True if the error is about the endpoint, so that the next endpoint is worth a try. */
+export function isEndpointFailure(error: unknown): boolean {
   return chainOf(error).some(
     (link) => ENDPOINT_CODES.has(Number(link.code)) || ENDPOINT_TEXT.test(link.message),
   );
@@ -166,7 +166,7 @@ function chainOf(error: unknown): Link[] {
   return links;
 }
 
-/** What a call that reverted by itself gave back; nodes put it in one of two places, or leave it out. */
+/** The return data of a reverted call. Nodes put it in one of two places, or omit it. */
 export function revertData(error: unknown): Hex {
   const data = error instanceof ChainRefusal ? error.data : undefined;
   const found =
@@ -176,13 +176,15 @@ export function revertData(error: unknown): Hex {
 
 const ERROR_STRING = "08c379a0";
 
-/** The same, or which custom error it was; none where it gave neither. */
+/** The revert text, or the selector of the custom error; undefined if there is neither. */
 export function revertReason(data: Hex): string | undefined {
   const text = revertText(data);
   return text === undefined && data.length >= 10 ? `custom error ${data.slice(0, 10)}` : text;
 }
 
-/** The text of `Error(string)` in what a reverted call returned; none where it ran out of gas or gave a custom error. */
+/**
+ * The text of `Error(string)` in a reverted call's return data; undefined if it ran out of gas or used a custom error.
+ */
 export function revertText(data: Hex): string | undefined {
   if (data.slice(2, 10) !== ERROR_STRING) return undefined;
   const length = Number(BigInt(`0x${data.slice(74, 138) || "0"}`));

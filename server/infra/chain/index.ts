@@ -1,4 +1,4 @@
-/** The configured networks, and the one way to each. */
+/** The configured networks, with one client for each. */
 import {
   createPublicClient,
   custom,
@@ -16,7 +16,7 @@ import fp from "fastify-plugin";
 import { Counter } from "prom-client";
 import { checkTokenDomain } from "./contracts.ts";
 
-/** One configured network and the one way to it: viem's client speaks through the same transport as the engine. */
+/** One configured network and its client. viem uses the same transport as the settlement engine. */
 export interface ChainClient {
   network: NetworkConfig;
   viemChain: ViemChain;
@@ -32,7 +32,7 @@ export function createChainClient(
     id: network.chainId,
     name: network.name,
     nativeCurrency: { name: network.nativeSymbol, symbol: network.nativeSymbol, decimals: 18 },
-    // viem speaks through our transport below; its errors print what stands here.
+    // viem uses our transport below; it prints these URLs in its errors, so there are none.
     rpcUrls: { default: { http: [] } },
     contracts: { multicall3: { address: MULTICALL3_ADDRESS } },
   });
@@ -40,7 +40,7 @@ export function createChainClient(
   const client = createPublicClient({
     chain: viemChain,
     transport: custom(
-      { request: (asked: RpcRequest) => callForViem(rpc, network, asked) },
+      { request: (request: RpcRequest) => callForViem(rpc, network, request) },
       { key: "rpc", name: "ChainRpc", retryCount: 0 },
     ),
     cacheTime: 0,
@@ -54,7 +54,10 @@ interface RpcRequest {
   params?: unknown[];
 }
 
-/** A node's refusal in the class viem reads reverts from. The URL may carry a key: the network's id stands for it. */
+/**
+ * Wraps a node's error in the class from which viem reads reverts. The network's id replaces the URL, which may contain
+ * a key.
+ */
 async function callForViem(
   rpc: ChainRpc,
   network: NetworkConfig,
@@ -82,7 +85,7 @@ declare module "fastify" {
 
 export class Chains {
   readonly all: readonly [ChainClient, ...ChainClient[]];
-  /** Networks whose token domain has been compared with ours (an RPC may be down at boot). */
+  /** Networks whose token domain has been compared with the expected one (an RPC may be down at boot). */
   readonly verified = new Set<number>();
 
   constructor(all: [ChainClient, ...ChainClient[]]) {
@@ -94,7 +97,7 @@ export class Chains {
   byChainId(chainId: number | bigint): ChainClient | undefined {
     return this.all.find((chain) => chain.network.chainId === Number(chainId));
   }
-  /** By CAIP-2 id or version 1 name. */
+  /** By CAIP-2 id or x402 version 1 name. */
   byNetwork(id: string): ChainClient | undefined {
     return this.all.find(
       (chain) =>
@@ -137,7 +140,7 @@ export default fp(
       chains.verified.add(chainId);
     };
 
-    // An RPC that is down at boot does not stop the service: it is checked when it answers.
+    // An RPC that is down at boot does not stop the service; the token is checked once it answers.
     const recheck = async (): Promise<void> => {
       for (const chain of chains.all) {
         if (chains.verified.has(chain.network.chainId)) continue;

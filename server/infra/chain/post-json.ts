@@ -1,6 +1,6 @@
 /**
- * One JSON question to an endpoint, and its answer. Beside a verify's own work this is most of what it costs when it
- * comes alone: no streams, no signal and no URL is made for it, and what limits its time is one timer that is cleared.
+ * Sends one JSON-RPC request over undici and reads the response. It is most of the cost of a single verify, so it
+ * creates no stream, no AbortSignal and no URL object, and one timer limits its time.
  */
 import type { Dispatcher } from "undici";
 
@@ -12,7 +12,10 @@ interface Place {
 
 const places = new Map<string, Place>();
 
-/** Of the few endpoints that are configured. `https://user:password@host` is a header: undici leaves it out of a URL. */
+/**
+ * Cached: there are few configured endpoints. `user:password@host` becomes a header, because undici ignores it in a
+ * URL.
+ */
 function placeOf(url: string): Place {
   const known = places.get(url);
   if (known) return known;
@@ -32,11 +35,11 @@ function placeOf(url: string): Place {
 
 export interface Patience {
   readonly budgetMs: number;
-  /** Whoever asked may give up before. */
+  /** Lets the caller give up earlier. */
   readonly givenUp?: AbortSignal | undefined;
 }
 
-/** Rejects where there is no answer in time, or none that is JSON; whatever its status, an answer is one. */
+/** Rejects if there is no response in time, or none that is JSON. A response counts whatever its status is. */
 export function postJson(
   dispatcher: Dispatcher,
   url: string,
@@ -44,18 +47,18 @@ export function postJson(
   { budgetMs, givenUp }: Patience,
 ): Promise<unknown> {
   return new Promise((resolve, reject) => {
-    // What cannot be asked throws here, before there is a timer.
-    const asked = {
+    // An invalid request throws here, before the timer exists.
+    const request = {
       method: "POST",
       body: JSON.stringify(question),
-      // The answer's own timer bounds all of it.
+      // The timer below bounds the whole response.
       headersTimeout: 0,
       bodyTimeout: 0,
       ...placeOf(url),
     } as const;
     const answer = new Answer(resolve, reject, budgetMs, givenUp);
     try {
-      dispatcher.dispatch(asked, answer);
+      dispatcher.dispatch(request, answer);
     } catch (error) {
       answer.fail(error);
     }
@@ -94,7 +97,7 @@ class Answer implements Dispatcher.DispatchHandler {
     if (this.#stopped) controller.abort(this.#stopped);
   }
 
-  /** Before the answer there may be another head: 100 Continue. */
+  /** A 1xx response (100 Continue) may come before the final one. */
   onResponseStart(): void {
     this.#chunks = [];
   }

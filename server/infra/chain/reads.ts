@@ -1,4 +1,4 @@
-/** What the chain is asked by many at once: balances, authorization states, heads. */
+/** Chain reads shared by concurrent callers: balances, authorization states, heads. */
 import type { Address } from "viem";
 import { classifyChainError } from "./errors.ts";
 import type { AuthorizationRef } from "../../core/authorization.ts";
@@ -9,18 +9,18 @@ import fp from "fastify-plugin";
 import { ApiError } from "../../errors.ts";
 
 interface Balances {
-  /** The block all these balances belong to. */
+  /** The block of all these balances. */
   blockNumber: bigint;
   timestampSeconds: bigint;
-  /** By address in lower case. */
+  /** By lower-case address. */
   balances: Map<string, bigint>;
 }
 
 const MAX_BALANCES = 400;
 
 /**
- * Chain reads of many callers at once. While one multicall is under way, new questions gather for the
- * next: the busier the service, the more questions share one request, and a lone one never waits.
+ * Coalesces the chain reads of many callers. While one multicall is in flight, new reads are collected for the next:
+ * the busier the service, the more reads share one request, and a single read never waits.
  */
 class CoalescedReads {
   readonly rpc: ChainRpc;
@@ -43,7 +43,7 @@ class CoalescedReads {
       const answer = this.#balancesBusy.then(async () => {
         if (this.#balancesNext?.accounts === wanted) this.#balancesNext = undefined;
         const list = [...wanted];
-        // Of this moment: money that has just arrived is there to be spent.
+        // Reads a new head, so that money that has just arrived can be spent.
         const { number, timestampSeconds } = await this.heads.refresh();
         const balances = await readBalances(this.rpc, this.#asset, list, number);
         return {
@@ -67,7 +67,7 @@ class CoalescedReads {
 
 declare module "fastify" {
   interface FastifyInstance {
-    /** USDC balances and heads, shared by everybody who asks at the same moment. */
+    /** USDC balances and heads, shared by all concurrent callers. */
     chainReads: ChainReads;
   }
 }
@@ -81,12 +81,15 @@ export class ChainReads {
 
   /** Throws `chain_unavailable` when the chain does not answer. */
   balances(chainId: number, addresses: readonly Address[]): Promise<Balances> {
-    return this.#asking(chainId, (chain) => chain.balances(addresses));
+    return this.#withChain(chainId, (chain) => chain.balances(addresses));
   }
 
-  /** As of the newest block we know of. A token that does not say is not one of ours: it has no word to trust. */
+  /**
+   * Whether an authorization was used or canceled, as of the newest known block. A token that returns no state is not
+   * one of ours and is not trusted.
+   */
   isEnded(chainId: number, ref: AuthorizationRef): Promise<boolean> {
-    return this.#asking(chainId, async (chain) => {
+    return this.#withChain(chainId, async (chain) => {
       const { number } = await chain.head();
       const [isEnded] = await readAuthorizationStates(chain.rpc, [ref], number);
       return isEnded ?? true;
@@ -94,7 +97,7 @@ export class ChainReads {
   }
 
   headOf(chainId: number): Promise<Head> {
-    return this.#asking(chainId, (chain) => chain.head());
+    return this.#withChain(chainId, (chain) => chain.head());
   }
 
   of(chainId: number): CoalescedReads {
@@ -103,9 +106,9 @@ export class ChainReads {
     return chain;
   }
 
-  async #asking<T>(chainId: number, ask: (chain: CoalescedReads) => Promise<T>): Promise<T> {
+  async #withChain<T>(chainId: number, read: (chain: CoalescedReads) => Promise<T>): Promise<T> {
     try {
-      return await ask(this.of(chainId));
+      return await read(this.of(chainId));
     } catch (error) {
       if (classifyChainError(error).kind === "unreachable")
         throw new ApiError("chain_unavailable", { cause: error });

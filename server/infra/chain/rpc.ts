@@ -1,55 +1,57 @@
-/** The one way to a chain's nodes: every endpoint of a network in order of preference, with failover. */
+/** JSON-RPC client of a network: all its endpoints in order of preference, with failover. */
 import { Agent } from "../undici.ts";
 import type { Hex } from "viem";
 import { hideInError, hideSecrets, secretsOfUrl, type Hide } from "../../core/secret-text.ts";
-import { ChainRefusal, ChainUnreachable, classifyChainError, isEndpointTrouble } from "./errors.ts";
+import { ChainRefusal, ChainUnreachable, classifyChainError, isEndpointFailure } from "./errors.ts";
 import { postJson } from "./post-json.ts";
 
 export interface ChainRpcOptions {
   urls: readonly string[];
   timeoutMs?: number;
-  /** How long an endpoint may be silent before it is no longer waited for. */
+  /** An endpoint that is silent for this long counts as absent. */
   absentAfterMs?: number;
-  /** Counted by the metrics: method, whether a usable answer came, and of which endpoint, from 1 on as configured. */
+  /**
+   * For metrics: the method, whether the response was usable, and the endpoint's position in the configuration, from 1.
+   */
   onCall?: (method: string, ok: boolean, endpoint: number) => void;
 }
 
-export interface Question {
+export interface RpcCall {
   method: string;
   params: unknown[];
 }
 
-/** Whoever answers: the network, or one of its endpoints alone. */
+/** Sends JSON-RPC calls: to the network with failover, or to one of its endpoints. */
 export interface Caller {
   call<T>(method: string, params: unknown[]): Promise<T>;
 }
 
-/** What the endpoints said one by one, and how many must say no before it is one. */
+/** The responses of the single endpoints, and how many must agree on a negative result before it is believed. */
 export interface Witnesses<T> {
   answers: T[];
   needed: number;
 }
 
-/** Silent for this long, an endpoint no longer counts as being there: it is not waited for. */
+/** An endpoint that is silent for this long counts as absent, and its response is not waited for. */
 const ABSENT_AFTER_MS = 180_000;
 /** One endpoint may lag or lie; two are believed. */
 const ENOUGH_WITNESSES = 2;
-const DOUBT_ONCE_MS = 4_000;
+const SUSPECT_ONCE_MS = 4_000;
 const DEFAULT_TIMEOUT_MS = 5_000;
-/** Nodes search for these; everything else they look up. */
+/** Nodes search for these; everything else is a look-up. */
 const SEARCHES = new Set(["eth_getLogs"]);
-/** After this long on a spare endpoint the preferred one is tried again. */
+/** After this long on another endpoint, the preferred one is tried again. */
 const RETURN_TO_FIRST_MS = 30_000;
-/** Sends, and answers with the receipt as soon as there is one (EIP-7966). */
+/** Sends, and responds with the receipt once the transaction is mined (EIP-7966). */
 const SEND_AND_WAIT = "eth_sendRawTransactionSync";
-/** As long as nodes wait by themselves, and a little more. */
+/** A little longer than nodes wait by default. */
 const WAIT_MS = 32_000;
-/** What an endpoint did not know, or did badly, is tried again after this long. */
+/** A method that an endpoint lacks or serves badly is tried again after this long. */
 const TRY_AGAIN_MS = 600_000;
 
 /**
- * An answer that is longer than this ends its connection. Logs and receipts are the longest: a transfer's log is some 700
- * bytes of JSON, so this is room for 90,000 of them, where gateways end a search at 10,000.
+ * A longer response ends its connection. Logs and receipts are the longest: a transfer's log is about 700 bytes of
+ * JSON, so this allows 90,000 of them, while gateways end a search at 10,000.
  */
 const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
 const AGENTS = { keepAliveTimeout: 30_000, maxResponseSize: MAX_ANSWER_BYTES };
@@ -59,15 +61,15 @@ export class ChainRpc {
   readonly #timeoutMs: number;
   readonly #absentAfterMs: number;
   readonly #onCall: (method: string, ok: boolean, endpoint: number) => void;
-  /** What leaves here as an error has no part of a URL in it that may be a key: nodes and libraries repeat them. */
+  /** Removes parts of the URL that may be a key from errors: nodes and libraries repeat them. */
   readonly #hide: Hide;
   readonly #agent = new Agent({ connections: 32, ...AGENTS });
-  /** Requests that are held open by design have connections of their own. */
+  /** Requests that stay open by design have their own connections. */
   readonly #waitingAgent = new Agent({ connections: 64, ...AGENTS });
-  /** Per endpoint: until when it is not asked to wait for a block, or to take several questions at once. */
+  /** Per endpoint: until when it gets no waiting sends, and no batches. */
   readonly #waitsNotUntilMs: (number | undefined)[] = [];
   readonly #batchesNotUntilMs: (number | undefined)[] = [];
-  /** Per endpoint: since when it has given no answer; undefined after one. */
+  /** Per endpoint: since when it has given no response; undefined after one. */
   readonly #silentSinceMs: (number | undefined)[] = [];
   #preferred = 0;
   #preferredSinceMs = 0;
@@ -81,24 +83,29 @@ export class ChainRpc {
     this.#onCall = options.onCall ?? (() => undefined);
   }
 
-  /** The first usable answer. Throws ChainRefusal (a node said no) or ChainUnreachable (nobody answered). */
+  /**
+   * The first usable response. Throws ChainRefusal (a node returned an error) or ChainUnreachable (no endpoint
+   * answered).
+   */
   call<T>(method: string, params: unknown[], options: { timeoutMs?: number } = {}): Promise<T> {
-    return this.#first(method, (index) => this.#ask<T>(index, method, params, options.timeoutMs));
+    return this.#first(method, (index) =>
+      this.#request<T>(index, method, params, options.timeoutMs),
+    );
   }
 
   /**
-   * Several questions to one endpoint in one request; each is answered or refused by itself. Where an endpoint takes
-   * one at a time, they are asked beside each other. Throws ChainUnreachable where nobody answered.
+   * Several calls to one endpoint in one batch request; each succeeds or fails by itself. If the endpoint does not
+   * support batches, they are sent in parallel. Throws ChainUnreachable if no endpoint answered.
    */
-  callMany(questions: readonly Question[]): Promise<PromiseSettledResult<unknown>[]> {
+  callMany(questions: readonly RpcCall[]): Promise<PromiseSettledResult<unknown>[]> {
     return this.#first(questions[0]?.method ?? "nothing", async (index) => {
       if (questions.length > 1 && isOver(this.#batchesNotUntilMs[index])) {
-        const answers = await this.#askTogether(index, questions);
+        const answers = await this.#requestBatch(index, questions);
         if (answers && troubleIn(answers) === undefined) return answers;
         this.#batchesNotUntilMs[index] = performance.now() + TRY_AGAIN_MS;
       }
       const answers = await Promise.allSettled(
-        questions.map(({ method, params }) => this.#ask(index, method, params)),
+        questions.map(({ method, params }) => this.#request(index, method, params)),
       );
       const trouble = troubleIn(answers);
       if (trouble !== undefined) throw trouble;
@@ -106,7 +113,7 @@ export class ChainRpc {
     });
   }
 
-  async #first<T>(what: string, ask: (index: number) => Promise<T>): Promise<T> {
+  async #first<T>(what: string, query: (index: number) => Promise<T>): Promise<T> {
     if (this.#preferred !== 0 && Date.now() - this.#preferredSinceMs > RETURN_TO_FIRST_MS)
       this.#preferred = 0;
     const start = this.#preferred;
@@ -114,14 +121,14 @@ export class ChainRpc {
     for (let step = 0; step < this.#urls.length; step += 1) {
       const index = (start + step) % this.#urls.length;
       try {
-        const answer = await ask(index);
+        const answer = await query(index);
         if (index !== this.#preferred) {
           this.#preferred = index;
           this.#preferredSinceMs = Date.now();
         }
         return answer;
       } catch (error) {
-        if (error instanceof ChainRefusal && !isEndpointTrouble(error)) throw error;
+        if (error instanceof ChainRefusal && !isEndpointFailure(error)) throw error;
         trouble = error;
       }
     }
@@ -129,14 +136,14 @@ export class ChainRpc {
   }
 
   /**
-   * Asks every endpoint by itself. For what only absence shows (unused, replaced, refused): a positive
-   * fact needs one witness, a denial as many as there are, two at most. An endpoint that has been silent for
-   * minutes is not there any more; until then its word is missing, and nothing is denied without it.
+   * Queries every endpoint. For facts that only an absence shows (unused, replaced, refused): a positive fact needs one
+   * witness, a negative one needs all present endpoints, at most two. An endpoint that has been silent for minutes
+   * counts as absent; until then its missing response prevents a negative result.
    */
-  async witnesses<T>(ask: (endpoint: Caller) => Promise<T>): Promise<Witnesses<T>> {
+  async witnesses<T>(query: (endpoint: Caller) => Promise<T>): Promise<Witnesses<T>> {
     const results = await Promise.allSettled(
       this.#urls.map((_, index) =>
-        ask({ call: (method, params) => this.#ask(index, method, params) }),
+        query({ call: (method, params) => this.#request(index, method, params) }),
       ),
     );
     const answers = results.flatMap((result) =>
@@ -150,22 +157,21 @@ export class ChainRpc {
     return { answers, needed: Math.max(1, Math.min(present, ENOUGH_WITNESSES)) };
   }
 
-  /** The preferred endpoint seems to lag behind what others say: the next one is asked first for a while. */
-  doubt(): void {
-    // Several that noticed the same doubt the same endpoint.
-    if (Date.now() - this.#preferredSinceMs < DOUBT_ONCE_MS) return;
+  /** Prefers the next endpoint for a while, because the current one seems to lag behind. */
+  suspectEndpoint(): void {
+    // Several callers that notice the same lag mean the same endpoint.
+    if (Date.now() - this.#preferredSinceMs < SUSPECT_ONCE_MS) return;
     this.#preferred = (this.#preferred + 1) % this.#urls.length;
     this.#preferredSinceMs = Date.now();
   }
 
-  /** How many endpoints there are to ask. */
   get endpoints(): number {
     return this.#urls.length;
   }
 
   /**
-   * Sends signed bytes. One endpoint that takes them is enough; a refusal is thrown only when no endpoint
-   * took them, and silence never means "not sent".
+   * Sends a signed transaction. It is enough that one endpoint accepts it. A refusal is thrown only if no endpoint
+   * accepted it, and silence never means "not sent".
    */
   async broadcast(raw: Hex): Promise<void> {
     let refusal: unknown;
@@ -173,14 +179,14 @@ export class ChainRpc {
     for (let step = 0; step < this.#urls.length; step += 1) {
       const index = (this.#preferred + step) % this.#urls.length;
       try {
-        await this.#ask<Hex>(index, "eth_sendRawTransaction", [raw]);
+        await this.#request<Hex>(index, "eth_sendRawTransaction", [raw]);
         return;
       } catch (error) {
-        if (error instanceof ChainRefusal && !isEndpointTrouble(error)) refusal ??= error;
+        if (error instanceof ChainRefusal && !isEndpointFailure(error)) refusal ??= error;
         else trouble = error;
       }
     }
-    // A silent endpoint may have taken it: the refusal of another is then no proof.
+    // A silent endpoint may have accepted it, so the refusal of another one proves nothing.
     if (trouble === undefined && refusal !== undefined) throw refusal as Error;
     if (refusal !== undefined)
       throw new ChainUnreachable("one endpoint refused and another did not respond", {
@@ -189,35 +195,40 @@ export class ChainRpc {
     throw new ChainUnreachable("no RPC endpoint accepted the transaction", { cause: trouble });
   }
 
-  /** The endpoint that is asked first answers a send with the receipt, as far as is known. */
-  get mayWait(): boolean {
+  /** Whether the preferred endpoint supports sends that wait for the receipt, as far as is known. */
+  get supportsWaitingSend(): boolean {
     return isOver(this.#waitsNotUntilMs[this.#preferred]);
   }
 
   /**
-   * Sends signed bytes and waits for their block, where the endpoint does that: its receipt. Else, and whatever goes
-   * wrong, it is a broadcast, which alone says what is refused; the same bytes sent twice are sent once.
+   * Sends a signed transaction and waits for its receipt, if the endpoint supports that. Otherwise, and after any
+   * failure, it is a plain broadcast, which alone reports refusals. Sending the same bytes twice is harmless.
    */
   async broadcastAndWait(raw: Hex, signal: AbortSignal): Promise<unknown> {
     const index = this.#preferred;
     try {
-      if (this.mayWait)
-        return await this.#ask<unknown>(index, SEND_AND_WAIT, [raw], WAIT_MS, signal);
+      if (this.supportsWaitingSend)
+        return await this.#request<unknown>(index, SEND_AND_WAIT, [raw], WAIT_MS, signal);
     } catch (error) {
-      // Whoever gave up knows more: it was sent otherwise, or is in a block.
+      // The caller gave up because the transaction was sent in another way, or is in a block.
       if (signal.aborted) return undefined;
       const { kind } = classifyChainError(error);
-      if (kind === "sent_not_mined" || (error instanceof ChainRefusal && error.code === WAITED))
+      if (
+        kind === "sent_not_mined" ||
+        (error instanceof ChainRefusal && error.code === NOT_YET_MINED)
+      )
         return undefined;
       if (kind === "method_missing" || kind === "unreachable" || kind === "rejected")
-        this.noteNoWait(index);
+        this.suspendWaitingSends(index);
     }
     await this.broadcast(raw);
     return undefined;
   }
 
-  /** It was asked to answer with a block's receipt, and others knew it first: it is asked as before for a while. */
-  noteNoWait(index = this.#preferred): void {
+  /**
+   * Called when the receipt was known elsewhere before the waiting endpoint responded: it gets plain sends for a while.
+   */
+  suspendWaitingSends(index = this.#preferred): void {
     this.#waitsNotUntilMs[index] = performance.now() + TRY_AGAIN_MS;
   }
 
@@ -225,7 +236,7 @@ export class ChainRpc {
     await Promise.all([this.#agent.destroy(), this.#waitingAgent.destroy()]);
   }
 
-  async #ask<T>(
+  async #request<T>(
     index: number,
     method: string,
     params: unknown[],
@@ -241,16 +252,16 @@ export class ChainRpc {
       return this.#read(index, method, answer);
     } catch (error) {
       if (error instanceof ChainRefusal) throw error;
-      // Given up by us: it says nothing of the endpoint.
+      // We gave up: this is no failure of the endpoint.
       if (waiting?.aborted) throw error;
       throw this.#silent(index, method, error);
     }
   }
 
-  /** Undefined where the endpoint does not take several at once. */
-  async #askTogether(
+  /** Undefined if the endpoint does not support batches. */
+  async #requestBatch(
     index: number,
-    questions: readonly Question[],
+    questions: readonly RpcCall[],
   ): Promise<PromiseSettledResult<unknown>[] | undefined> {
     const sent = questions.map((question) => ({
       jsonrpc: "2.0",
@@ -262,7 +273,7 @@ export class ChainRpc {
     try {
       answers = await this.#post(index, sent, this.#timeoutMs);
     } catch (error) {
-      // What is no JSON is a proxy's page: it answers, and not to this.
+      // A response that is not JSON is a proxy's error page: the endpoint responds, but not to batches.
       if (error instanceof SyntaxError) return undefined;
       throw this.#silent(index, first?.method ?? "nothing", error);
     }
@@ -270,7 +281,7 @@ export class ChainRpc {
     const byId = new Map(
       (answers as ((Answer<unknown> & { id?: number }) | null)[]).map((one) => [one?.id, one]),
     );
-    // One error for all, or ids that are not ours.
+    // One error for the whole batch, or unknown ids.
     if (sent.some(({ id }) => !byId.get(id))) return undefined;
     this.#silentSinceMs[index] = undefined;
     return Promise.allSettled(
@@ -301,7 +312,7 @@ export class ChainRpc {
     return postJson(agent, url, sent, { budgetMs, givenUp: waiting });
   }
 
-  /** The URL may carry a key: it is not repeated in the message, nor in its causes. */
+  /** The URL may contain a key, so neither the message nor its causes repeat it. */
   #silent(index: number, method: string, error: unknown): ChainUnreachable {
     if (!(error instanceof ChainUnreachable)) this.#onCall(method, false, index + 1);
     this.#silentSinceMs[index] ??= performance.now();
@@ -310,26 +321,26 @@ export class ChainRpc {
     });
   }
 
-  /** Bytes of a revert are hex; some nodes answer with text or an object that repeats the request. */
+  /** Revert data is hex and is kept. Some nodes return text or an object that repeats the request. */
   #hideData(data: unknown): unknown {
     if (data === undefined || (typeof data === "string" && data.startsWith("0x"))) return data;
     return JSON.parse(this.#hide(JSON.stringify(data))) as unknown;
   }
 }
 
-/** What speaks of the endpoint and not of a question: another one may do better. */
+/** The first failure that is about the endpoint and not the call: another endpoint may do better. */
 function troubleIn(answers: readonly PromiseSettledResult<unknown>[]): unknown {
   for (const answer of answers)
     if (
       answer.status === "rejected" &&
-      !(answer.reason instanceof ChainRefusal && !isEndpointTrouble(answer.reason))
+      !(answer.reason instanceof ChainRefusal && !isEndpointFailure(answer.reason))
     )
       return answer.reason as unknown;
   return undefined;
 }
 
-/** Of EIP-7966: it waits in the pool for longer than the node waits for it. */
-const WAITED = 4;
+/** EIP-7966: the transaction is in the pool, but the node's waiting time has ended. */
+const NOT_YET_MINED = 4;
 
 const isOver = (untilMs: number | undefined): boolean =>
   untilMs === undefined || performance.now() >= untilMs;

@@ -1,4 +1,4 @@
-/** What a token logged of some wallets: transfers both ways, and authorizations used or canceled. */
+/** Token logs of given wallets: transfers both ways, and authorizations used or canceled. */
 import type { Address, Hex } from "viem";
 import { addressWord, uintOf } from "../../core/abi.ts";
 import type { Nonce, SchemeTerms } from "../../core/authorization.ts";
@@ -39,7 +39,7 @@ export type EndLog = Place & {
   event: "used" | "canceled";
   from: Address;
   nonce: Nonce;
-  /** Where the transaction's calls say that it was used, and no event does. */
+  /** Set where the use was found in the transaction's calls, and not in an event. */
   terms?: SchemeTerms;
 };
 export type WalletLog = TransferLog | EndLog;
@@ -53,10 +53,10 @@ interface NodeLog {
   blockHash: Hex;
 }
 
-/** How many queries one span costs. */
+/** How many queries one range of blocks costs. */
 export const queriesFor = (wallets: number): number => Math.ceil(wallets / MAX_TOPICS) * 2;
 
-/** In the chain's order. The token's own logs only: some chains also log native moves, from another address. */
+/** In chain order. Only the token's own logs: some chains also log native transfers, from another address. */
 export async function readWalletLogs(
   { rpc, network }: ChainClient,
   args: { wallets: readonly Address[]; fromBlock: bigint; toBlock: bigint },
@@ -76,7 +76,7 @@ export async function readWalletLogs(
           topics,
         },
       ]);
-    // The sender of a transfer and the signer of an authorization stand in the same place.
+    // The sender of a transfer and the signer of an authorization are in the same topic.
     const [out, incoming] = await Promise.all([
       query([[TRANSFER, AUTHORIZATION_USED, AUTHORIZATION_CANCELED], those]),
       query([[TRANSFER], null, those]),
@@ -92,7 +92,7 @@ export async function readWalletLogs(
 const SENT_AT_ONCE = 8;
 const MAX_SENT = 5_000;
 
-/** What transactions called, which never changes: the books look at the same blocks again and again. */
+/** Cache of transaction calls, which never change: reconciliation reads the same blocks repeatedly. */
 export class SentCalls {
   readonly #known = new Map<Hex, SentCall>();
 
@@ -121,8 +121,8 @@ export class SentCalls {
 }
 
 /**
- * Beside the transfers out of these wallets that no event of the token explains, the uses that the transaction's calls
- * name: as if there had been an event before each.
+ * For outgoing transfers that no event of the token explains, adds the authorization use found in the transaction's
+ * calls, as if its event preceded the transfer.
  */
 export async function withUses(
   { rpc, network }: Pick<ChainClient, "rpc" | "network">,
@@ -144,14 +144,14 @@ export async function withUses(
   return all;
 }
 
-/** What a transaction's receipt shows of the token, of anybody: complete, since a receipt is one answer. */
+/** All logs of the token in a receipt, of any wallet. They are complete, because a receipt is one response. */
 export function readReceiptLogs(receipt: RpcReceipt, token: Address): WalletLog[] {
   const { transactionHash, blockNumber, blockHash } = receipt;
   const own = receipt.logs.filter(({ address }) => address.toLowerCase() === token.toLowerCase());
   return own
     .filter(({ topics: [event] }) => EVENTS.has(event))
     .map((log, index) =>
-      // In its order, counted from the first of these.
+      // Numbered in their order from the first one.
       readLog({
         ...log,
         transactionHash,
@@ -186,7 +186,7 @@ export interface BlockFacts {
   at: Date;
 }
 
-/** Undefined where the chain has no such block (yet, or any more). */
+/** Undefined if the chain does not have the block (not yet, or not any more). */
 export async function readBlock(
   { rpc }: ChainClient,
   blockNumber: bigint,
@@ -198,7 +198,7 @@ export async function readBlock(
   return block ? { hash: block.hash, at: new Date(Number(block.timestamp) * 1000) } : undefined;
 }
 
-/** Balances as of one block; undefined where the node has forgotten that state, or has not got it yet. */
+/** Balances as of one block; undefined if the node has pruned that state, or does not have it yet. */
 export async function readBalancesAt(
   { rpc, network }: ChainClient,
   wallets: readonly Address[],

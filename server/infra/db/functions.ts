@@ -1,11 +1,9 @@
 /**
- * Keeps the database's functions as prisma/functions/*.sql say: one function a file, named like it, and
- * with it the triggers that call it. What changed is dropped and made anew, what left the folder is
- * dropped, all in one transaction.
- *
- * During an upgrade, and after a rollback, two builds serve beside each other on one set of functions: the newer
- * one's. So a process never installs functions older than those that are there, and a changed function still
- * serves the build before it.
+ * Keeps the database's SQL functions identical to prisma/functions/*.sql: one function per file, named like the file,
+ * with the triggers that call it. Changed functions are dropped and created again, removed ones are dropped, all in one
+ * transaction. During an upgrade, and after a rollback, two builds run on one set of functions: the newer build's. So a
+ * process never installs functions older than the installed ones, and a changed function must still serve the previous
+ * build.
  */
 import { createHash } from "node:crypto";
 import { readFile, readdir } from "node:fs/promises";
@@ -16,7 +14,10 @@ import { LOCK_TIMEOUT, type Sql, sqlState } from "./pool.ts";
 
 export const FUNCTIONS_DIRECTORY = new URL("../../../prisma/functions/", import.meta.url);
 
-/** Shorter than Postgres' deadlock_timeout of 1 s: where a payment and a start block each other, the start gives way. */
+/**
+ * Below Postgres' deadlock_timeout of 1 s: if a payment and a starting process block each other, the starting process
+ * gives way.
+ */
 const LOCK_TIMEOUT_MS = 500;
 const LOCK_TRIES = 20;
 const LOCK_PAUSE_MS = 250;
@@ -30,9 +31,9 @@ interface FunctionFile {
 export interface FunctionSet {
   /** Grows with every change of a file: `npm run derive` writes it into version.json. */
   version: number;
-  /** A function that calls another comes after it. */
+  /** Ordered so that a function comes after the functions it calls. */
   files: readonly FunctionFile[];
-  /** One checksum of all of them. */
+  /** One checksum of all files. */
   contents: string;
 }
 
@@ -44,7 +45,7 @@ export async function readFunctions(directory = FUNCTIONS_DIRECTORY): Promise<Fu
   return { version, files, contents: contentsOf(files) };
 }
 
-/** As `CONTENTS` computes it in the database. */
+/** The same checksum that the query `CONTENTS` computes in the database. */
 function contentsOf(files: readonly FunctionFile[]): string {
   const lines = files.map(({ name, checksum }) => `${name} ${checksum}`).sort();
   return createHash("sha256").update(lines.join("\n")).digest("hex");
@@ -64,7 +65,9 @@ async function readFiles(directory: URL): Promise<FunctionFile[]> {
   return calledFirst(files);
 }
 
-/** Installs what is missing or different and drops what left the folder, unless a newer build was here. */
+/**
+ * Installs what is missing or different and drops what was removed, unless a newer build has installed its functions.
+ */
 export async function applyFunctions(
   client: Client,
   { files, version }: FunctionSet,
@@ -112,7 +115,7 @@ async function replace(
   }
 }
 
-/** Its triggers first. Without CASCADE: whatever else hangs on it stops the start. */
+/** Drops the function after its triggers. Without CASCADE, so that any other dependency stops the start. */
 async function drop(client: Client, name: string): Promise<void> {
   const { rows } = await client.query<{ statement: string }>(
     `SELECT format('DROP TRIGGER %I ON %s', t.tgname, t.tgrelid::regclass) AS statement
@@ -152,13 +155,16 @@ async function create(client: Client, file: FunctionFile): Promise<void> {
   );
 }
 
-/** Postgres names the place as a character of the text. */
+/** Postgres reports the position of an error as a character offset. */
 function lineOf({ sql }: FunctionFile, error: unknown): string {
   const place = Number((error as { position?: string }).position);
   return place > 0 ? `, line ${sql.slice(0, place - 1).split("\n").length}` : "";
 }
 
-/** SQL functions are checked when they are made, so what they call must be there. Names decide among equals. */
+/**
+ * Sorts called functions first, because Postgres checks SQL functions when they are created. Otherwise the order is by
+ * name.
+ */
 function calledFirst(files: readonly FunctionFile[]): FunctionFile[] {
   const byName = new Map(files.map((file) => [file.name, file]));
   const ordered = new Set<FunctionFile>();
@@ -178,11 +184,11 @@ function calledFirst(files: readonly FunctionFile[]): FunctionFile[] {
   return [...ordered];
 }
 
-/** Everything written like a call, outside comments. */
+/** All names used like a call, outside comments. */
 const callsOf = ({ sql }: FunctionFile): string[] =>
   [...sql.replaceAll(/--.*/g, "").matchAll(/\b(\w+)\s*\(/g)].flatMap(([, name]) => name ?? []);
 
-/** The checksum of all that is installed, as `contentsOf` computes it. */
+/** The checksum of everything that is installed, as `contentsOf` computes it. */
 const CONTENTS = `
   SELECT coalesce(max(version), 0) AS version,
          encode(sha256(convert_to(coalesce(
@@ -196,7 +202,7 @@ export async function readInstalled(
   sql: Sql,
   own: Pick<FunctionSet, "version" | "contents">,
 ): Promise<InstalledFunctions> {
-  // SQL: the table of installed functions is read by every process, before Prisma is loaded.
+  // SQL: every process reads this table before Prisma is loaded.
   const { rows } = await sql.query<{ version: number; contents: string }>(CONTENTS);
   const [installed = { version: 0, contents: "" }] = rows;
   if (installed.version > own.version) return "newer";

@@ -3,33 +3,38 @@ import { connectionsOf } from "../../core/worker-settings.ts";
 import { Counter, Gauge, type Registry } from "prom-client";
 import {
   createPool,
-  PATIENCE,
+  TIMEOUTS,
   surviveLostConnections,
   type Pool,
   type PoolOptions,
 } from "./pool.ts";
 import { createPrisma, type PrismaClient } from "./prisma.ts";
-import { afterFirstAnswers } from "../first-answers.ts";
+import { afterStartup } from "../after-startup.ts";
 import { onPromotion } from "./primary.ts";
 import { readDurability } from "./settings.ts";
 import { SilenceWatch } from "./silence.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
-    /** SQL where Prisma cannot say it, or not fast enough (README, Database). */
+    /** For SQL that Prisma cannot express, or not fast enough (README, Database). */
     pool: Pool;
-    /** The engine's own: no crowd of requests keeps a lane from its lease, or a payment from its proof. */
+    /**
+     * The settlement engine's own pool: many requests cannot keep a lane from its lease, or a payment from its proof.
+     */
     enginePool: Pool;
-    /** What `prisma` speaks on. */
+    /** The pool under `prisma`. */
     prismaPool: Pool;
-    /** What one connection of this process finds out about a silent database counts for all. */
+    /** Shared by all connections of this process: a silent database that one connection detects counts for all. */
     silence: SilenceWatch;
-    /** Every ordinary read and write. */
+    /** For all ordinary reads and writes. */
     prisma: PrismaClient;
   }
 }
 
-/** What a burst of settlements uses of each pool at once: the first payment after a quiet hour finds them open. */
+/**
+ * What a burst of settlements uses of each pool at once. These connections stay open, so that the first payment after a
+ * quiet hour finds them.
+ */
 const KEPT = 4;
 
 export default fp(
@@ -48,20 +53,20 @@ export default fp(
       );
       return made;
     };
-    // The engine, its listeners and the jobs keep sessions, and go to Postgres itself.
+    // The engine, its listeners and the jobs need sessions, so they connect to Postgres directly.
     const isPooled = databasePooledUrl !== undefined;
     const { money, prisma: ordinary, engine } = connectionsOf(app.config);
-    const pool = open(money, { patience: PATIENCE.money, isPooled, keeps: KEPT });
+    const pool = open(money, { timeouts: TIMEOUTS.money, isPooled, keeps: KEPT });
     const prismaPool = open(ordinary, { applicationName: "purser prisma", isPooled });
     const enginePool = open(engine, {
       applicationName: "purser engine",
-      patience: PATIENCE.engine,
+      timeouts: TIMEOUTS.engine,
       keeps: KEPT,
     });
     const prisma = createPrisma(prismaPool);
-    // Loads its query compiler before a request needs it, and after those that need none were answered: it is a sixth
-    // of a start. The database is not asked yet.
-    afterFirstAnswers(app, () => {
+    // Loading the query compiler takes a sixth of the start, so it waits until after the first responses, and still
+    // comes before a request needs it. Nothing is sent to the database yet.
+    afterStartup(app, () => {
       prisma.$connect().catch((err: unknown) => app.log.warn({ err }, "Prisma is not loaded yet"));
     });
     app.decorate("silence", silence);

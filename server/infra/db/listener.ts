@@ -1,20 +1,20 @@
-/** One dedicated connection that listens for NOTIFY, and comes back by itself when it is lost. */
+/** A dedicated connection for LISTEN/NOTIFY that reconnects by itself. */
 import { EventEmitter } from "node:events";
 import type { Client } from "pg";
-import { connectionSettings, PATIENCE } from "./pool.ts";
+import { connectionSettings, TIMEOUTS } from "./pool.ts";
 import { PrimaryClient } from "./primary.ts";
 import type { SilenceWatch } from "./silence.ts";
 
 const FIRST_RETRY_MS = 100;
 const LAST_RETRY_MS = 5_000;
-/** Nothing may be said on it for hours: it is asked, so that its silence means something. */
+/** The connection may be quiet for hours, so it is queried regularly; then silence means that it is broken. */
 const HEARTBEAT_MS = 1_000;
 const PATIENCE_MS = 2_500;
 
 export interface ListenerOptions {
   connectionString: string;
   silence: SilenceWatch;
-  /** After each (re)connection: words may have been missed, so whoever waits must look again. */
+  /** Called after each (re)connection: notifications may have been missed, so waiting code must check again. */
   onConnected?: () => void;
   onTrouble?: (error: unknown) => void;
 }
@@ -38,11 +38,11 @@ export class Listener {
     this.#events.on(channel, handler);
   }
 
-  /** Never throws: an unreachable database is tried again in the background. */
+  /** Never throws: if the database is unreachable, it retries in the background. */
   async connect(): Promise<void> {
     if (this.#closed) return;
     const client = new PrimaryClient({
-      ...connectionSettings(this.#options.connectionString, PATIENCE.requests),
+      ...connectionSettings(this.#options.connectionString, TIMEOUTS.requests),
       application_name: "purser listener",
     });
     client.on("notification", ({ channel, payload }) => {
@@ -66,7 +66,7 @@ export class Listener {
       await client.connect();
       this.#options.silence.watch(client, PATIENCE_MS);
       for (const channel of this.#channels) await client.query(`LISTEN ${channel}`);
-      // Closed while it was still connecting: nobody else knows this connection.
+      // Closed while it was still connecting: nothing else holds this connection.
       if (this.#closed) return void quietly(client);
       this.#client = client;
       this.#beat(client);
@@ -78,16 +78,16 @@ export class Listener {
   }
 
   #beat(client: Client): void {
-    let isAsking = false;
+    let isQuerying = false;
     this.#heartbeat = setInterval(() => {
-      if (isAsking) return;
-      isAsking = true;
-      // Whoever does not answer is noticed by the watch, which ends the connection.
+      if (isQuerying) return;
+      isQuerying = true;
+      // If no response comes, SilenceWatch detects it and ends the connection.
       void client
         .query("SELECT 1")
         .catch(() => undefined)
         .finally(() => {
-          isAsking = false;
+          isQuerying = false;
         });
     }, HEARTBEAT_MS).unref();
   }
@@ -100,11 +100,9 @@ export class Listener {
   }
 }
 
-/** A connection that is gone already needs no farewell. */
+/** Ends the connection; one that is already lost needs no clean end. */
 async function quietly(client: Client): Promise<void> {
   try {
     await client.end();
-  } catch {
-    // Nothing is left to end.
-  }
+  } catch {}
 }

@@ -1,7 +1,6 @@
 /**
- * Applies pending migrations and changed functions at start, under an advisory lock, so that replicas
- * starting together do it exactly once. Keeps Prisma's own `_prisma_migrations` table, so that `prisma migrate
- * deploy` agrees wherever it can run.
+ * Applies pending migrations and changed SQL functions at start. An advisory lock makes replicas that start together do
+ * it exactly once. Uses Prisma's own `_prisma_migrations` table, so that `prisma migrate deploy` agrees.
  */
 import { createHash, randomUUID } from "node:crypto";
 import { readFile, readdir } from "node:fs/promises";
@@ -9,10 +8,10 @@ import type { Client } from "pg";
 import { applyFunctions, readFunctions } from "./functions.ts";
 import { MigrationError } from "./migration-error.ts";
 import { PrimaryClient } from "./primary.ts";
-import { connectionSettings, PATIENCE } from "./pool.ts";
+import { connectionSettings, TIMEOUTS } from "./pool.ts";
 
 const MIGRATIONS_DIRECTORY = new URL("../../../prisma/migrations/", import.meta.url);
-/** An arbitrary constant: every replica of Purser must use the same. */
+/** An arbitrary constant; all replicas must use the same. */
 export const MIGRATION_LOCK_KEY = 7_205_759_403;
 
 const PRISMA_TABLE = `
@@ -36,11 +35,11 @@ interface Migration {
 export interface Applied {
   migrations: string[];
   functions: string[];
-  /** Set where a newer build has installed its functions: they stay. */
+  /** Set if a newer build has installed its functions, which then stay. */
   newerFunctions?: number;
 }
 
-/** Every migration of this build, in order. */
+/** All migrations of this build, in order. */
 export async function readMigrations(): Promise<Migration[]> {
   const entries = await readdir(MIGRATIONS_DIRECTORY, { withFileTypes: true });
   const names = entries
@@ -68,7 +67,7 @@ export async function migrate(options: {
   });
 }
 
-/** Installs this build's functions again, for a running process that found older ones. */
+/** Reinstalls this build's functions, for a running process that found older ones. */
 export async function reinstallFunctions(connectionString: string): Promise<string[]> {
   const own = await readFunctions();
   const { functions } = await withMigrationLock(connectionString, (client) =>
@@ -81,8 +80,8 @@ async function withMigrationLock<T>(
   connectionString: string,
   work: (client: Client) => Promise<T>,
 ): Promise<T> {
-  // A migration takes as long as it takes, whatever the role's own settings say.
-  const client = new PrimaryClient(connectionSettings(connectionString, PATIENCE.none));
+  // A migration has no timeout, whatever the role's settings are.
+  const client = new PrimaryClient(connectionSettings(connectionString, TIMEOUTS.none));
   await client.connect();
   try {
     await client.query("SELECT pg_advisory_lock($1)", [MIGRATION_LOCK_KEY]);
@@ -110,7 +109,7 @@ async function applyMigrations(client: Client): Promise<string[]> {
   return done;
 }
 
-/** Names of migrations this build has and the database has not: `/api/ready` asks. */
+/** Names of this build's migrations that are missing in the database; used by `/api/ready`. */
 export async function pendingMigrations(
   query: (sql: string) => Promise<{ rows: unknown[] }>,
 ): Promise<string[]> {

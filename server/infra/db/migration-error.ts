@@ -1,4 +1,7 @@
-/** A database that cannot be brought to this build's tables and functions: one line a person can act on. */
+/**
+ * Thrown if the database cannot be migrated to this build's tables and functions; the message is one line that an
+ * operator can act on.
+ */
 export class MigrationError extends Error {
   override name = "MigrationError";
 }

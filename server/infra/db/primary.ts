@@ -1,53 +1,54 @@
 /**
- * Connections that reach the primary, and no other. Of several hosts the one is taken that is not in recovery; each
- * new connection is asked what it leads to. A promotion begins a new timeline: once this process has seen it, a
- * server on an older one is a primary that has come back from the dead. It is refused, and what was open to it is cut.
+ * Connections that only ever reach the Postgres primary (failover). Of several hosts, the one that is not in recovery
+ * is used, and each new connection is checked. A promotion starts a new timeline: once this process has seen it, a
+ * server on an older timeline is a former primary that came back. It is refused, and open connections to it are cut.
  */
 import { setMaxListeners } from "node:events";
 import { Client, type ClientConfig } from "pg";
 
-/** Other servers may still say that they are newer. */
+/** How long to wait for other servers that may be on a newer timeline. */
 const OTHERS_MS = 250;
 const QUERY_TIMEOUT_MS = 1_500;
 const ANSWER_MS = 5_000;
-/** A crowd of new connections asks once. */
+/** Connections that are opened within this time share one check. */
 const FRESH_MS = 500;
-/** Where there are several hosts: how soon a promotion is noticed by whoever still reaches the old primary. */
+/** With several hosts: how soon a promotion is noticed by a process that still reaches the old primary. */
 const WATCH_MS = 3_000;
 
 export interface PrimaryConfig extends ClientConfig {
-  /** One for each host, in order. */
+  /** One per host, in order. */
   urls: string[];
-  /** Named statements live in a session, and behind a transaction pooler there is none. */
+  /** Named statements belong to a session, and a transaction pooler has none. */
   isPooled?: boolean;
 }
 
 interface Identity {
   standby: boolean;
-  /** Null where the server does not tell: some services show Postgres' words, and have no log of its kind. */
+  /** Null if the server does not return it: some services are compatible with Postgres but have no such WAL. */
   system: string | null;
   timeline: number | null;
 }
 
 /**
- * The timeline of the log that is written, not the last checkpoint's: right after a promotion that is the old one's. And
- * in the same round trip: a commit that is told before it is on disk may be forgotten, and paid again.
+ * The timeline of the WAL that is being written, and not of the last checkpoint, which right after a promotion is still
+ * the old one. The same round trip raises synchronous_commit: a commit that is reported before it is on disk may be
+ * lost, and the payment made again.
  */
 const RAISED = `CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')
               THEN set_config('synchronous_commit', 'on', false) END AS raised`;
-const WHAT_ARE_YOU = `
+const IDENTIFY = `
   SELECT pg_is_in_recovery() AS standby,
          (SELECT system_identifier::text FROM pg_control_system()) AS system,
          CASE WHEN NOT pg_is_in_recovery()
               THEN ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int END AS timeline,
          ${RAISED}`;
-const ONLY_WHETHER = `SELECT pg_is_in_recovery() AS standby, NULL AS system, NULL AS timeline, ${RAISED}`;
-/** No such function, or not for this role. */
+const IDENTIFY_ROLE = `SELECT pg_is_in_recovery() AS standby, NULL AS system, NULL AS timeline, ${RAISED}`;
+/** No such function, or not allowed for this role. */
 const UNKNOWN = new Set(["42883", "42501", "0A000"]);
-/** A statement that writes met a server that only reads: it was the primary, and is not any more. */
+/** Postgres: a write on a read-only server, which used to be the primary. */
 const READ_ONLY = "25006";
 
-/** In words that count as "the database cannot be reached now" (pool.ts). */
+/** Its message counts as "the database cannot be reached now" (pool.ts). */
 export class NotThePrimary extends Error {
   override name = "NotThePrimary";
   constructor(why: string) {
@@ -56,19 +57,22 @@ export class NotThePrimary extends Error {
 }
 
 const raised = new EventTarget();
-// Several apps live in one process of the tests, and each has a listener for every network.
+// Several apps share one process in tests, and each has a listener per network.
 setMaxListeners(0, raised);
 
-/** Tells when another server has been promoted under this running process. */
+/** Notifies when another server was promoted while this process is running. */
 export const onPromotion = (listener: () => void, signal: AbortSignal): void =>
   raised.addEventListener("promotion", listener, { signal });
 
-/** What this process knows of one database system, by its identifier: who was connected to which timeline. */
+/**
+ * What this process knows of one database system, by its identifier: its newest timeline, and the timeline of each open
+ * connection.
+ */
 class Lineage {
   #newest = 0;
   readonly #open = new Map<PrimaryClient, number>();
 
-  /** Throws for an older timeline than the newest; a newer one ends all connections to the older. */
+  /** Throws for a timeline older than the newest; a newer one ends all connections to older ones. */
   admit(timeline: number, client?: PrimaryClient): void {
     if (timeline < this.#newest)
       throw new NotThePrimary(
@@ -90,13 +94,15 @@ class Lineage {
 }
 const lineages = new Map<string, Lineage>();
 
-/** The hosts of one URL. */
+/** The hosts of one DATABASE_URL. */
 class Servers {
   readonly #urls: string[];
-  #asked: { atMs: number; place: Promise<string> } | undefined;
+  #found: { atMs: number; place: Promise<string> } | undefined;
   #watch: NodeJS.Timeout | undefined;
   #clients = 0;
-  /** The database system that was found first: another one is not this one restored, or is somebody else's. */
+  /**
+   * The database system that was found first. A different one is a restored copy or another database, and is refused.
+   */
   #system: string | undefined;
 
   constructor(urls: string[]) {
@@ -107,12 +113,12 @@ class Servers {
   async primary(config: PrimaryConfig): Promise<string> {
     const [only] = this.#urls;
     if (only !== undefined && this.#urls.length === 1) return only;
-    if (!this.#asked || performance.now() - this.#asked.atMs > FRESH_MS)
-      this.#asked = { atMs: performance.now(), place: this.#query(config) };
-    return this.#asked.place;
+    if (!this.#found || performance.now() - this.#found.atMs > FRESH_MS)
+      this.#found = { atMs: performance.now(), place: this.#query(config) };
+    return this.#found.place;
   }
 
-  /** Throws where it must not be written to. */
+  /** Throws if the server must not be written to. */
   admit({ standby, system, timeline }: Identity, client?: PrimaryClient): void {
     if (standby) throw new NotThePrimary("it is a standby");
     if (system === null || timeline === null) return;
@@ -126,7 +132,10 @@ class Servers {
     lineage.admit(timeline, client);
   }
 
-  /** While something is connected, another host may be promoted without anybody's connection breaking. */
+  /**
+   * While there are connections, checks all hosts regularly: another host may be promoted without breaking any
+   * connection.
+   */
   watch(config: PrimaryConfig, client: PrimaryClient): void {
     if (this.#urls.length === 1) return;
     this.#clients += 1;
@@ -144,9 +153,9 @@ class Servers {
   async #query(config: PrimaryConfig): Promise<string> {
     const answers: (Identity & { url: string })[] = [];
     const reasons: string[] = [];
-    const ask = async (url: string): Promise<void> => {
+    const identifyBy = async (url: string): Promise<void> => {
       try {
-        answers.push({ ...(await whatIs(config, url)), url });
+        answers.push({ ...(await identifyServer(config, url)), url });
       } catch (error) {
         const { code, message } = error as { code?: string; message: string };
         reasons.push(`${new URL(url).host} ${code ?? message}`);
@@ -155,7 +164,7 @@ class Servers {
     await new Promise<void>((resolve) => {
       let open = this.#urls.length;
       for (const url of this.#urls)
-        void ask(url).finally(() => {
+        void identifyBy(url).finally(() => {
           open -= 1;
           if (open === 0) resolve();
           else if (answers.some(({ standby }) => !standby)) setTimeout(resolve, OTHERS_MS);
@@ -173,7 +182,7 @@ class Servers {
     return newest.url;
   }
 }
-/** Of this process: what is said here is of servers, and any other process finds it out as this one did. */
+/** Per process: the state is about servers, and every process finds it out in the same way. */
 const known = new Map<string, Servers>();
 
 function serversOf(urls: string[]): Servers {
@@ -183,7 +192,7 @@ function serversOf(urls: string[]): Servers {
   return servers;
 }
 
-async function whatIs(config: PrimaryConfig, url: string): Promise<Identity> {
+async function identifyServer(config: PrimaryConfig, url: string): Promise<Identity> {
   const { urls: _urls, ...rest } = config;
   const client = new Client({
     ...rest,
@@ -202,20 +211,20 @@ async function whatIs(config: PrimaryConfig, url: string): Promise<Identity> {
 }
 
 async function identify(client: Pick<Client, "query">): Promise<Identity> {
-  const ask = async (text: string): Promise<Identity> => {
-    // SQL: what kind of server this is; asked before anything else.
+  const identifyBy = async (text: string): Promise<Identity> => {
+    // SQL: the role of this server, before anything else.
     const { rows } = await client.query<Identity>(text);
     return rows[0] as Identity;
   };
   try {
-    return await ask(WHAT_ARE_YOU);
+    return await identifyBy(IDENTIFY);
   } catch (error) {
     if (!UNKNOWN.has((error as { code?: string }).code ?? "")) throw error;
-    return ask(ONLY_WHETHER);
+    return identifyBy(IDENTIFY_ROLE);
   }
 }
 
-/** What pg keeps below a client: told by its messages, not by its types. */
+/** Internals of a pg client, which its types do not contain. */
 interface Wire {
   stream: { destroy(error: Error): void };
   on(event: "errorMessage", listener: (message: { code?: string }) => void): void;
@@ -232,7 +241,7 @@ export class PrimaryClient extends Client {
   constructor(config: PrimaryConfig) {
     super(config);
     this.#config = config;
-    // It may be lost before whoever asked for it listens.
+    // The connection may be lost before its owner adds a listener.
     this.on("error", () => undefined);
     const { connection } = this as unknown as { connection: Wire };
     connection.on("errorMessage", ({ code }) => {
@@ -254,7 +263,7 @@ export class PrimaryClient extends Client {
     connecting.then(() => (connected as () => void)(), connected);
   }
 
-  /** Whatever is asked on it fails, and whether it was carried out is unknown. */
+  /** All open queries fail, and whether they were carried out is unknown. */
   cut(why: string): void {
     destroy(this, why);
   }
@@ -263,7 +272,7 @@ export class PrimaryClient extends Client {
     const servers = serversOf(this.#config.urls);
     const { hostname, port } = new URL(await servers.primary(this.#config));
     if (this.#config.urls.length > 1) {
-      // pg looks there when it connects.
+      // pg reads these when it connects.
       this.host = hostname.replace(/^\[(.*)\]$/, "$1");
       this.port = Number(port === "" ? 5432 : port);
     }

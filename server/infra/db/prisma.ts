@@ -1,4 +1,4 @@
-/** Prisma: its client, our money and JSON in its types, and lists by keyset. */
+/** Prisma: the client, conversions of money and JSON to its types, and keyset pagination of lists. */
 import { PrismaPg } from "@prisma/adapter-pg";
 import { Prisma, PrismaClient } from "../../generated/prisma/client.ts";
 import { toJsonb } from "../../core/foreign-text.ts";
@@ -6,23 +6,23 @@ import type { Pool } from "./pool.ts";
 import type { PageRequest, Place } from "../../core/paging.ts";
 
 export type { Prisma, PrismaClient };
-/** What a store takes: the client, or the handle inside `prisma.$transaction(async (tx) => ...)`. */
+/** For stores: the client, or the handle inside `prisma.$transaction(async (tx) => ...)`. */
 export type Db = Prisma.TransactionClient;
 
-/** On a pool of ours, so that its connections are limited and watched like all others. */
+/** Uses one of our pools, so that its connections are limited and watched like all others. */
 export function createPrisma(pool: Pool): PrismaClient {
   return new PrismaClient({
     adapter: new PrismaPg(pool, { disposeExternalPool: false }),
-    // As long as the pool waits for a connection; and as long as Postgres lets a transaction idle.
+    // The same limits as the pool's wait for a connection, and Postgres' idle-in-transaction timeout.
     transactionOptions: { maxWait: 5_000, timeout: 8_000 },
-    // Otherwise a message quotes the source around the call.
+    // Otherwise messages quote the source code around the call.
     errorFormat: "minimal",
   });
 }
 
 /**
- * The database's clock, which judges all times: replicas' own clocks may differ. Rows get their dates
- * from it too, because Prisma would fill `@default(now())` from this process' clock.
+ * The time of the database's clock. It decides all times, because the clocks of replicas may differ. Rows get their
+ * dates from it too: Prisma would fill `@default(now())` from this process' clock.
  */
 export async function databaseNow(db: Db): Promise<Date> {
   // SQL: Prisma has no expression for the database's clock.
@@ -34,38 +34,38 @@ export const secondsAfter = (time: Date, seconds: number): Date =>
   new Date(time.getTime() + seconds * 1000);
 export const hoursBefore = (time: Date, hours: number): Date => secondsAfter(time, -hours * 3600);
 
-/** A JSON column's value from strangers' data, without what jsonb refuses. */
+/** A JSON column's value from third-party data, without characters that jsonb refuses. */
 export const jsonOf = (value: unknown): Prisma.InputJsonValue =>
   JSON.parse(toJsonb(value)) as Prisma.InputJsonValue;
 
-/** The same where a column may be NULL. */
+/** The same for a column that may be NULL. */
 export const jsonOrNull = (value: unknown): Prisma.InputJsonValue | typeof Prisma.DbNull =>
   value === null ? Prisma.DbNull : jsonOf(value);
 
-/** The one place between Prisma's Decimal and our bigint: money is atomic units, never a float. */
+/** The one conversion between Prisma's Decimal and bigint: money is atomic units, never a float. */
 
-/** A NUMERIC(78,0) as it is: every digit, no exponent; throws should it ever have a fraction. */
+/** A NUMERIC(78,0) with every digit and no exponent; throws if it has a fraction. */
 export const atomicOf = (value: Prisma.Decimal): bigint => BigInt(value.toFixed());
 
 export const atomicOrNull = (value: Prisma.Decimal | null): bigint | null =>
   value === null ? null : atomicOf(value);
 
-/** Prisma takes decimals as text; a number would lose digits. */
+/** As text, because a JavaScript number would lose digits. */
 export const decimalOf = (atomic: bigint): string => atomic.toString();
 
 export const decimalOrNull = (atomic: bigint | null): string | null =>
   atomic === null ? null : decimalOf(atomic);
 
 /**
- * Keyset paging for Prisma. A JavaScript date has milliseconds where Postgres orders by microseconds, so a
- * page begins with the rows of the last row's millisecond, in the database's order, and finds its place in
- * them; what is older follows by an index condition. A late page costs what the first one does. (Prisma's
- * own cursor reads every older row of a table whose key has two columns.)
+ * Keyset pagination for Prisma. A JavaScript date has milliseconds, but Postgres orders by microseconds. So a page
+ * first reads the rows in the same millisecond as the last row, in the database's order, and continues after that row;
+ * older rows follow by an index condition. A late page costs as much as the first one. (Prisma's own cursor reads every
+ * older row of a table whose key has two columns.)
  */
 
 const MICROS_PER_MS = 1000n;
 
-/** Joined to a list's own condition. */
+/** Combined with the list's own condition. */
 interface KeysetWhere {
   createdAt?: { gte?: Date; lt: Date };
 }
@@ -75,7 +75,7 @@ interface Placed {
   createdAt: Date;
 }
 
-/** Spread into `findMany`: how every list is ordered, and how many rows; without `take` all. */
+/** Spread into `findMany`: the order of every list and the number of rows; without `take`, all rows. */
 interface KeysetOrder {
   orderBy: [{ createdAt: "desc" }, { id: "desc" }];
   take?: number;
@@ -87,7 +87,7 @@ export const placeOf = ({ id, createdAt }: Placed): Place => ({
   createdAtMicros: BigInt(createdAt.getTime()) * MICROS_PER_MS,
 });
 
-/** One row more than the page, which only says that there is more. */
+/** Reads one row more than the page, which only shows that there is a next page. */
 export async function readKeyset<Row extends Placed>(
   page: PageRequest,
   read: (where: KeysetWhere, order: KeysetOrder) => Promise<Row[]>,
@@ -99,7 +99,7 @@ export async function readKeyset<Row extends Placed>(
   const next = new Date(millisecond.getTime() + 1);
   const beside = await read({ createdAt: { gte: millisecond, lt: next } }, NEWEST_FIRST);
   const last = beside.findIndex((row) => row.id === id);
-  // The last row may be deleted by now: then the ids decide within its millisecond.
+  // The last row may have been deleted; then the ids decide within its millisecond.
   const rest = last === -1 ? beside.filter((row) => row.id < id) : beside.slice(last + 1);
   if (rest.length >= take) return rest.slice(0, take);
   const order = { ...NEWEST_FIRST, take: take - rest.length };

@@ -1,14 +1,14 @@
 /**
- * What the database has to be before money is moved on it: reached without a pooler where sessions matter, with the
- * settings that a pooler does not carry, and one that remembers what it has confirmed.
+ * Checks the database before any money is moved: sessions must not go through a transaction pooler, the role must have
+ * the settings that a pooler does not pass on, and confirmed commits must be durable.
  */
 import type { DatabaseSettings } from "../../core/database-settings.ts";
 import { connectionsInAll } from "../../core/worker-settings.ts";
-import { connectionSettings, PATIENCE } from "./pool.ts";
+import { connectionSettings, TIMEOUTS } from "./pool.ts";
 import { PrimaryClient, type PrimaryConfig } from "./primary.ts";
 import type { Sql } from "./pool.ts";
 
-/** A sentence for the operator. */
+/** Its message is one sentence for the operator. */
 export class UnfitDatabase extends Error {
   override name = "UnfitDatabase";
 }
@@ -18,19 +18,19 @@ const POOLER_WITHOUT_DIRECT =
 const POOLER_AS_DIRECT =
   "DATABASE_DIRECT_URL leads to a connection pooler (such as PgBouncer). Set it to Postgres itself";
 
-/** Unknown to Postgres, so it says what we said; a pooler refuses it, or leaves it out. */
+/** A setting that Postgres does not know, so it returns what we sent; a pooler refuses it or drops it. */
 const MARK = "purser.direct";
 
-/** Throws UnfitDatabase; answers what an operator should know, a sentence each. */
+/** Throws UnfitDatabase; returns notes for the operator, one sentence each. */
 export async function checkDatabase(
   settings: DatabaseSettings & { workers?: number },
 ): Promise<string[]> {
   const { databaseUrl, databasePooledUrl } = settings;
   if (databaseUrl === undefined) return [];
-  const base = connectionSettings(databaseUrl, PATIENCE.jobs);
+  const base = connectionSettings(databaseUrl, TIMEOUTS.jobs);
   const marked = { ...base, options: `${base.options ?? ""} -c ${MARK}=1` };
   const refusal = databasePooledUrl === undefined ? POOLER_WITHOUT_DIRECT : POOLER_AS_DIRECT;
-  const direct = await asked(marked, async (sql) => {
+  const direct = await withConnection(marked, async (sql) => {
     // SQL: whether our settings arrive.
     const { rows } = await sql.query<{ mark: string | null }>(
       `SELECT current_setting('${MARK}', true) AS mark`,
@@ -47,8 +47,8 @@ export async function checkDatabase(
     throw error;
   });
   if (databasePooledUrl === undefined) return direct.notes;
-  await asked(
-    connectionSettings(databasePooledUrl, PATIENCE.requests, { isPooled: true }),
+  await withConnection(
+    connectionSettings(databasePooledUrl, TIMEOUTS.requests, { isPooled: true }),
     async (sql) => {
       if ((await placeOf(sql)) !== direct.place)
         throw new UnfitDatabase(
@@ -60,17 +60,20 @@ export async function checkDatabase(
   return direct.notes;
 }
 
-async function asked<T>(config: PrimaryConfig, ask: (sql: Sql) => Promise<T>): Promise<T> {
+async function withConnection<T>(
+  config: PrimaryConfig,
+  work: (sql: Sql) => Promise<T>,
+): Promise<T> {
   const client = new PrimaryClient(config);
   await client.connect();
   try {
-    return await ask(client);
+    return await work(client);
   } finally {
     await client.end();
   }
 }
 
-/** The same for two ways to one database. */
+/** An identifier of the database that is equal for two routes to it. */
 async function placeOf(sql: Sql): Promise<string> {
   // SQL: which database of which server this is.
   const { rows } = await sql.query<{ place: string }>(
@@ -80,18 +83,19 @@ async function placeOf(sql: Sql): Promise<string> {
   return rows[0]?.place ?? "";
 }
 
-/** What is sent with each direct connection; behind a pooler it is the role's own. */
+/** Settings that every direct connection sends. Behind a pooler the role must have them. */
 const NEEDED = [
-  { name: "statement_timeout", mostMs: PATIENCE.requests.statementMs },
-  { name: "lock_timeout", mostMs: PATIENCE.requests.lockMs },
+  { name: "statement_timeout", mostMs: TIMEOUTS.requests.statementMs },
+  { name: "lock_timeout", mostMs: TIMEOUTS.requests.lockMs },
   {
     name: "idle_in_transaction_session_timeout",
-    mostMs: PATIENCE.requests.idleInTransactionMs,
+    mostMs: TIMEOUTS.requests.idleInTransactionMs,
   },
 ];
 
 async function assertRoleSettings(sql: Sql): Promise<void> {
-  // SQL: the settings of a session that came through the pooler; one of them we have raised ourselves by now.
+  // SQL: the session's settings behind the pooler. We have already raised synchronous_commit, so its reset value is
+  // read.
   const { rows } = await sql.query<{ name: string; setting: string; whose: string }>(
     `SELECT name, CASE name WHEN 'synchronous_commit' THEN reset_val ELSE setting END AS setting,
             format('ALTER ROLE %I IN DATABASE %I', current_user, current_database()) AS whose
@@ -116,11 +120,11 @@ async function assertRoleSettings(sql: Sql): Promise<void> {
 export interface Durability {
   fsync: boolean;
   fullPageWrites: boolean;
-  /** The database's own; our connections raise it to "on" where it is less. */
+  /** The database's own setting; our connections raise it to "on" if it is lower. */
   synchronousCommit: string;
   /** Commits wait for a standby. */
   waitsForStandby: boolean;
-  /** Commits of this role that wait for one now, and for how long the oldest has. */
+  /** How many commits of this role wait for a standby now, and for how long the oldest has. */
   waiting: number;
 }
 
@@ -137,14 +141,14 @@ export async function readDurability(sql: Sql): Promise<Durability> {
   return rows[0] as Durability;
 }
 
-/** For `/api/ready`. Every replica sees the same: none is less ready than another for it. */
+/** For `/api/ready`. Every replica sees the same, so none becomes less ready because of it. */
 export function describeDurability({ waitsForStandby, waiting }: Durability): string {
   if (waiting > 0)
     return `degraded: ${waiting} commits wait for a standby, and none confirms them (synchronous_standby_names)`;
   return waitsForStandby ? "answers; every commit waits for a standby" : "answers";
 }
 
-/** One process needs what one process always needed. */
+/** Notes only with several workers: one process needs as many connections as before. */
 async function connectionNotes(sql: Sql, workers: number): Promise<string[]> {
   if (workers === 1) return [];
   // SQL: a setting of the server.

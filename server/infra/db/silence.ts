@@ -1,18 +1,18 @@
 /**
- * Notices connections that went silent: after a failover, or behind a proxy that forgot them, nothing comes
- * back and no error either, for as long as TCP is willing to wait. A question without a byte of answer for
- * longer than the server itself would let it run was asked of nobody: its connection is destroyed, which
- * fails the question (whether it was carried out is unknown), and all others are suspected with it.
+ * Detects database connections that went silent: after a failover, or behind a proxy that dropped them, neither data
+ * nor an error arrives until TCP gives up. If no byte arrives for longer than the server itself would let a query run,
+ * the connection is destroyed. Its query fails (whether it was carried out is unknown), and all other connections
+ * become suspect.
  */
 import type { ClientBase } from "pg";
 
 const TICK_MS = 250;
-/** Once one was found silent, older ones are given no longer than this. */
+/** Once one connection was found silent, older ones get at most this long. */
 const SUSPECT_LIMIT_MS = 1_500;
-/** Held by somebody who asks nothing (a listener): renewed with the idle ones. */
+/** Connections without queries (listeners) are renewed together with the idle ones. */
 const DORMANT_MS = 10_000;
 
-/** What pg keeps below a client: told by its messages, not by its types. */
+/** Internals of a pg client, which its types do not contain. */
 interface Wire {
   stream: {
     bytesRead: number;
@@ -27,10 +27,13 @@ interface Watched {
   wire: Wire;
   limitMs: number;
   openedAtMs: number;
-  /** What had been written when the server last said that it waits for us. */
+  /** How many bytes had been written when the server was last ready for a query. */
   answeredAt: number;
   bytesRead: number;
-  /** Without a byte, and of that with a question open. Counted in ticks: a process that was stopped did not listen. */
+  /**
+   * Time without a byte, and the part of it with an open query. Counted in ticks, because a process that was stopped
+   * could not read.
+   */
   quietMs: number;
   unansweredMs: number;
   isIdle: boolean;
@@ -43,7 +46,7 @@ export class SilentConnection extends Error {
   }
 }
 
-/** One for all connections of a process: what one of them finds out counts for all. */
+/** One for all connections of a process: what one of them detects counts for all. */
 export class SilenceWatch {
   readonly #watched = new Map<ClientBase, Watched>();
   readonly #onSilence: () => void;
@@ -54,7 +57,9 @@ export class SilenceWatch {
     this.#onSilence = onSilence;
   }
 
-  /** From its connecting on. A limit above the statement timeout: then only silence can exceed it. */
+  /**
+   * Watches a connection from its start. The limit is above the statement timeout, so that only silence can exceed it.
+   */
   watch(client: ClientBase, limitMs: number): void {
     const { connection: wire } = client as unknown as { connection: Wire };
     const watched: Watched = {
@@ -67,7 +72,7 @@ export class SilenceWatch {
       unansweredMs: 0,
       isIdle: false,
     };
-    // Before the client hears it: whoever waits for the connection asks the next question in that very moment.
+    // Before the client's own listener, because a caller that waits for the connection sends the next query from it.
     wire.prependListener("readyForQuery", () => {
       watched.answeredAt = wire.stream.bytesWritten;
     });
@@ -76,7 +81,7 @@ export class SilenceWatch {
     this.#timer ??= setInterval(() => this.#tick(), TICK_MS).unref();
   }
 
-  /** In a pool, in nobody's hands. */
+  /** Marks a connection as idle in its pool. */
   setIdle(client: ClientBase, isIdle: boolean): void {
     const watched = this.#watched.get(client);
     if (watched) watched.isIdle = isIdle;
@@ -99,7 +104,7 @@ export class SilenceWatch {
         watched.unansweredMs = 0;
       } else {
         watched.quietMs += TICK_MS;
-        watched.unansweredMs = isAsking(watched) ? watched.unansweredMs + TICK_MS : 0;
+        watched.unansweredMs = hasOpenQuery(watched) ? watched.unansweredMs + TICK_MS : 0;
       }
     }
     for (const [client, watched] of this.#watched)
@@ -113,12 +118,12 @@ export class SilenceWatch {
     return openedAtMs < this.#suspectedAtMs ? Math.min(limitMs, SUSPECT_LIMIT_MS) : limitMs;
   }
 
-  /** Idle ones are opened anew when they are next wanted; those in use have to prove themselves. */
+  /** Closes idle connections, which are reopened on demand. Those in use get a shorter limit to respond. */
   #suspectAll(): void {
     this.#suspectedAtMs = performance.now();
     this.#onSilence();
     for (const [client, watched] of this.#watched)
-      if (!isAsking(watched) && (watched.isIdle || watched.quietMs >= DORMANT_MS))
+      if (!hasOpenQuery(watched) && (watched.isIdle || watched.quietMs >= DORMANT_MS))
         this.#destroy(client, watched);
   }
 
@@ -128,5 +133,6 @@ export class SilenceWatch {
   }
 }
 
-/** Something was written since the server last said that it waits for us. */
-const isAsking = ({ wire, answeredAt }: Watched): boolean => wire.stream.bytesWritten > answeredAt;
+/** Bytes were written since the server was last ready for a query. */
+const hasOpenQuery = ({ wire, answeredAt }: Watched): boolean =>
+  wire.stream.bytesWritten > answeredAt;

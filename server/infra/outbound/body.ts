@@ -1,6 +1,7 @@
 /**
- * Reads a response body within a limit that holds both on the wire and unpacked. What somebody paid for is worth having
- * as far as it came: over the limit, cut, timed out or packed badly, the part that arrived is answered, and why it is one.
+ * Reads a response body within a limit, on the wire and decompressed. A response that was paid for is useful even in
+ * part: if it is over the limit, cut off, timed out or badly compressed, the part that arrived is returned with the
+ * reason.
  */
 import type { Readable } from "node:stream";
 import {
@@ -15,15 +16,15 @@ import {
 } from "node:zlib";
 import { OutboundError, toOutboundError } from "./guard.ts";
 
-/** size: over our limit. connection, timeout: the target left it so. encoding: the rest did not unpack. */
+/** size: over our limit. connection, timeout: the target's failure. encoding: the rest could not be decompressed. */
 export type Truncation = "size" | "connection" | "timeout" | "encoding";
 
 export interface ReadBodyOptions {
-  /** The Content-Encoding header; what cannot be unpacked here is passed on packed. */
+  /** The Content-Encoding header; a body that cannot be decompressed here is returned compressed. */
   encoding: string;
   maxBytes: number;
   mayRead: (bytes: number) => boolean;
-  /** False: all of it or an error. */
+  /** False: return all of it or throw. */
   isPartialWanted: boolean;
 }
 
@@ -35,7 +36,7 @@ export interface BodyRead {
 
 interface Packing {
   stream: () => ReturnType<typeof createGunzip> | ReturnType<typeof createBrotliDecompress>;
-  /** All that a beginning holds. */
+  /** Decompresses as much as a truncated input contains. */
   begin: (packed: Buffer, maxOutputLength: number) => Buffer;
 }
 
@@ -67,7 +68,7 @@ const PACKINGS = new Map<string, Packing>([
   ],
 ]);
 
-/** Of so much the packed bytes are kept, to get the last of them unpacked when the packing breaks off. */
+/** Up to this size the compressed bytes are kept, to recover the last of them if the compression breaks off. */
 const SMALL_BYTES = 64 * 1024;
 const SALVAGED_BYTES = 1024 * 1024;
 
@@ -92,7 +93,7 @@ interface Read {
   body: Buffer;
   truncated: Truncation | undefined;
   isPacked?: boolean;
-  /** Why it is not whole. */
+  /** Why the body is incomplete. */
   error?: unknown;
 }
 
@@ -103,21 +104,21 @@ function assertWhole({ truncated, isPacked, error }: Read): void {
   if (truncated !== undefined) throw toOutboundError(error);
 }
 
-/** Bytes as they come, up to the limit. */
+/** Collects bytes up to the limit. */
 class Held {
   readonly #parts: Buffer[] = [];
   readonly #options: ReadBodyOptions;
   size = 0;
-  /** More came than the limit. */
+  /** More arrived than the limit allows. */
   isOver = false;
-  /** There is no room for it in this process. */
+  /** This process has no room for it. */
   isRefused = false;
 
   constructor(options: ReadBodyOptions) {
     this.#options = options;
   }
 
-  /** Whether more is wanted. */
+  /** Returns whether more is wanted. */
   take(chunk: Buffer): boolean {
     const { maxBytes, mayRead } = this.#options;
     const part = chunk.subarray(0, maxBytes - this.size);
@@ -148,7 +149,7 @@ async function readPacked(
   packing: Packing,
 ): Promise<Read> {
   const unpacked = new Held(options);
-  /** As it came: while it is short, or as long as nothing could be unpacked. */
+  /** The body as it came, kept while it is short, or while nothing could be decompressed. */
   const packed = new Held({
     ...options,
     mayRead: (bytes) => packed.size < SMALL_BYTES || options.mayRead(bytes),
@@ -186,7 +187,9 @@ async function readPacked(
 
 const EMPTY = Buffer.alloc(0);
 
-/** Until the source ends, or no more is wanted; says why it ended too early. Never more than one piece ahead. */
+/**
+ * Reads until the source ends or no more is wanted; returns why it ended too early. Never more than one chunk ahead.
+ */
 async function pour(
   source: Readable,
   take: (chunk: Buffer) => Promise<boolean>,
@@ -198,12 +201,12 @@ async function pour(
     const isTimeout = toOutboundError(error).failure === "timeout";
     return { truncated: isTimeout ? "timeout" : "connection", error };
   } finally {
-    // What is left is not wanted: the socket goes with it.
+    // The rest is not wanted, so the socket is closed with it.
     source.on("error", () => undefined).destroy();
   }
 }
 
-/** A decompressor that is fed piece by piece; what it gave before it broke is not lost. */
+/** A decompressor that is fed chunk by chunk; its output before a failure is kept. */
 class Decoder {
   readonly #stream: ReturnType<Packing["stream"]>;
   error: Error | undefined;
@@ -217,11 +220,11 @@ class Decoder {
     stream.on("error", (error) => {
       if (!this.#isOver) this.error ??= error;
     });
-    // Whatever follows its end is none of it.
+    // Bytes after the end of the compressed data are ignored.
     stream.on("end", () => (this.#isOver = true));
   }
 
-  /** Resolves when it is unpacked, or cannot be. */
+  /** Resolves when the chunk is decompressed, or cannot be. */
   async write(piece: Buffer): Promise<void> {
     if (this.#isOver || this.error !== undefined) return;
     await this.#done((done) => void this.#stream.write(piece, () => done()));
@@ -232,7 +235,7 @@ class Decoder {
     await this.#done((done) => void this.#stream.once("end", done).end());
   }
 
-  /** What breaks it does not call back: it closes. */
+  /** A stream that fails does not call back, it closes. */
   async #done(act: (done: () => void) => void): Promise<void> {
     await new Promise<void>((resolve) => {
       const done = (): void => {
@@ -250,7 +253,9 @@ class Decoder {
   }
 }
 
-/** The longest beginning that unpacks: a stream gives nothing of the piece in which it finds a fault. */
+/**
+ * Finds the longest prefix that can be decompressed: a stream returns nothing of the chunk in which it finds an error.
+ */
 function salvage({ begin }: Packing, packed: Buffer): Buffer {
   let best: Buffer = EMPTY;
   let good = 0;

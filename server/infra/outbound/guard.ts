@@ -1,4 +1,4 @@
-/** What the service may talk to on somebody else's behalf: which URLs, which addresses; and why there is no answer. */
+/** The SSRF guard of outbound requests: which URLs and addresses may be requested, and how failures are reported. */
 import ipaddr from "ipaddr.js";
 import { lookup as systemLookup } from "node:dns";
 import { isIP, type LookupFunction } from "node:net";
@@ -6,7 +6,7 @@ import { callbackify } from "node:util";
 import { buildConnector } from "../undici.ts";
 
 export interface TargetRules {
-  /** Plain http is allowed too (local mode). Origins named as private may always use it. */
+  /** Allows plain http too (local mode). Private origins may always use it. */
   isHttpAllowed: boolean;
   /** Exact origins (scheme, host, port) whose address is not checked. */
   privateOrigins: readonly string[];
@@ -20,8 +20,8 @@ export interface Target {
 const MAX_URL_LENGTH = 4_096;
 
 /**
- * Ports on which an HTTP request could be taken for another protocol: the list of the Fetch
- * standard (https://fetch.spec.whatwg.org/#port-blocking), which browsers refuse as well.
+ * Ports on which an HTTP request could be taken for another protocol: the list of the Fetch standard
+ * (https://fetch.spec.whatwg.org/#port-blocking), which browsers refuse as well.
  */
 const BAD_PORTS = new Set(
   `1 7 9 11 13 15 17 19 20 21 22 23 25 37 42 43 53 69 77 79 87 95 101 102 103 104 109 110 111 113
@@ -31,8 +31,8 @@ const BAD_PORTS = new Set(
 );
 
 /**
- * Parses and judges a URL before anything is resolved. The WHATWG parser turns decimal, octal,
- * hexadecimal and short spellings of IPv4 into dotted form here, so later checks see one spelling.
+ * Parses and checks a URL before DNS resolution. The WHATWG parser turns decimal, octal, hexadecimal and short forms of
+ * IPv4 into dotted form here, so later checks see one form.
  */
 export function parseTarget(text: string | URL, rules: TargetRules): Target {
   const source = String(text);
@@ -49,7 +49,7 @@ export function parseTarget(text: string | URL, rules: TargetRules): Target {
     throw new OutboundError("blocked", { detail: "Only https URLs can be fetched" });
   if (BAD_PORTS.has(url.port))
     throw new OutboundError("blocked", { detail: "This port is not used for HTTP" });
-  // RFC 6761: always this machine, whatever a resolver makes of it.
+  // RFC 6761: always this machine, whatever a resolver returns.
   if (!isPrivate && /(^|\.)localhost\.?$/.test(url.hostname)) throw new OutboundError("blocked");
   return { url, isPrivate };
 }
@@ -60,7 +60,7 @@ const ranges = (...texts: string[]): Cidr[] => texts.map((text) => ipaddr.parseC
 const FORBIDDEN_V4 = ranges(
   "0.0.0.0/8", // "this network"; 0.0.0.0 reaches the machine itself on Linux
   "10.0.0.0/8", // private
-  "100.64.0.0/10", // carrier-grade NAT; a cloud's metadata service lives at 100.100.100.200
+  "100.64.0.0/10", // carrier-grade NAT; one cloud's metadata service is at 100.100.100.200
   "127.0.0.0/8", // loopback
   "168.63.129.16/32", // a cloud's host agent, on an address that looks public
   "169.254.0.0/16", // link-local, metadata services
@@ -79,7 +79,7 @@ const FORBIDDEN_V4 = ranges(
   "240.0.0.0/4", // reserved, and the broadcast address
 );
 
-/** All global unicast IPv6 is in here; loopback, ULA, link-local, mapped and compatible are not. */
+/** All global unicast IPv6 addresses; loopback, ULA, link-local, mapped and compatible ones are outside. */
 const GLOBAL_V6: Cidr = ipaddr.parseCIDR("2000::/3");
 const FORBIDDEN_V6 = ranges(
   "2001::/23", // protocol assignments: Teredo, ORCHID, benchmarking
@@ -88,22 +88,21 @@ const FORBIDDEN_V6 = ranges(
   "2620:4f:8000::/48", // AS112
   "3fff::/20", // documentation
 );
-/** NAT64: on IPv6-only networks every IPv4 name resolves into it, so the embedded address decides. */
+/** NAT64: on IPv6-only networks every IPv4 host resolves into this range, so the embedded address is checked. */
 const NAT64: Cidr = ipaddr.parseCIDR("64:ff9b::/96");
 
 const within = (address: ipaddr.IPv4 | ipaddr.IPv6, [network, bits]: Cidr): boolean =>
   address.kind() === network.kind() && address.match(network, bits);
 
 /**
- * Only addresses that the IANA special-purpose registries call globally reachable may be talked to. Everything else
- * (our own network, the machine itself, a cloud's metadata service) is refused, and so is text that is
- * no address: what cannot be judged is not connected to.
+ * True unless the IANA special-purpose registries call the address globally reachable. This refuses our own network,
+ * the machine itself and a cloud's metadata service, and also text that is not an address.
  */
 export function isForbiddenAddress(text: string): boolean {
   if (!ipaddr.isValid(text)) return true;
   const address = ipaddr.parse(text);
   if (address instanceof ipaddr.IPv4) return FORBIDDEN_V4.some((range) => within(address, range));
-  // An interface of this machine: only link-local addresses carry one.
+  // A zone names an interface of this machine; only link-local addresses have one.
   if (address.zoneId !== undefined) return true;
   if (within(address, NAT64)) return isForbiddenAddress(address.toByteArray().slice(12).join("."));
   return !within(address, GLOBAL_V6) || FORBIDDEN_V6.some((range) => within(address, range));
@@ -113,7 +112,7 @@ export interface ResolvedAddress {
   address: string;
   family: number;
 }
-/** Resolves a name to all its addresses. Tests give their own. */
+/** Resolves a name to all its addresses. Tests pass their own. */
 export type Resolver = (hostname: string) => Promise<ResolvedAddress[]>;
 
 export const systemResolver: Resolver = (hostname) =>
@@ -126,17 +125,14 @@ export const systemResolver: Resolver = (hostname) =>
 interface GuardedConnectorOptions {
   resolver: Resolver;
   connectTimeoutMs: number;
-  /** False only for origins the operator named: their addresses are his business. */
+  /** False only for origins that the operator named, who is responsible for their addresses. */
   isChecked: boolean;
 }
 
 /**
- * Connects sockets, and only to addresses that may be talked to.
- *
- * The check sits inside the socket's own lookup: the addresses it approves are the ones the socket
- * connects to, so a name that resolves differently a moment later (rebinding) gains nothing. Every
- * address of a name must be allowed; one forbidden among them refuses the name. Literal addresses
- * skip the lookup in node:net, so they are checked before.
+ * Connects sockets, and only to allowed addresses. The check is inside the socket's own lookup: the socket connects to
+ * exactly the addresses that were checked, so DNS rebinding does not work. If one address of a name is forbidden, the
+ * name is refused. Literal addresses skip the lookup in node:net, so they are checked before.
  */
 export function guardedConnector(options: GuardedConnectorOptions): buildConnector.connector {
   const connect = buildConnector({
@@ -157,7 +153,7 @@ export function guardedConnector(options: GuardedConnectorOptions): buildConnect
   };
 }
 
-/** Of attempts that ended without a socket: whatever waited for it was written nowhere. */
+/** Errors of attempts that never had a socket, so that nothing was sent. */
 const connectFailures = new WeakSet<Error>();
 
 function guardedLookup({ resolver, isChecked }: GuardedConnectorOptions): LookupFunction {
@@ -172,30 +168,29 @@ function guardedLookup({ resolver, isChecked }: GuardedConnectorOptions): Lookup
     resolveAllowed(hostname, (error, addresses) => {
       const [first] = addresses ?? [];
       if (error || !first) callback(error, []);
-      // node:net asks for all of them when it races address families, else for one.
+      // node:net requests all addresses if it races address families, otherwise one.
       else if (lookupOptions.all) callback(null, addresses);
       else callback(null, first.address, first.family);
     });
   };
 }
 
-/** Why an outbound request has no answer. The kind is all the outside may learn. */
+/** Why an outbound request has no response. Clients see only this kind. */
 export type OutboundFailure =
-  /** The target is one we do not talk to; no byte was sent. */
+  /** The target is not allowed; nothing was sent. */
   | "blocked"
   /** No connection, or no HTTP on it. */
   | "unreachable"
   /** The time allowed ran out. */
   | "timeout"
-  /** Larger than we accept, in headers, on the wire or unpacked. */
+  /** Larger than we accept, in headers, on the wire or decompressed. */
   | "too_large"
-  /** Compressed in a way that does not unpack. */
+  /** The compressed body is invalid. */
   | "undecodable";
 
 /**
- * The sentences say the same for a closed port and for one that speaks something else, and the
- * same for every forbidden address: the service must not serve as a port scanner. The reason
- * (`cause`) goes to the log only.
+ * The messages are the same for a closed port and one with another protocol, and for every forbidden address, so that
+ * the service cannot be used as a port scanner. The reason (`cause`) goes to the log only.
  */
 const MESSAGES: Record<OutboundFailure, string> = {
   blocked: "This URL cannot be fetched: only public http(s) addresses are allowed",
@@ -208,8 +203,8 @@ const MESSAGES: Record<OutboundFailure, string> = {
 export class OutboundError extends Error {
   readonly failure: OutboundFailure;
   /**
-   * Proved: there never was a connection for it, so no byte of the request can have arrived. A time-out of ours, a
-   * reset or a closed connection proves nothing.
+   * True if there never was a connection, which proves that no byte of the request arrived. A timeout, a reset or a
+   * closed connection proves nothing.
    */
   readonly neverSent: boolean;
 
@@ -232,7 +227,7 @@ const TIMEOUT_CODES = new Set([
 ]);
 const SIZE_CODES = new Set(["UND_ERR_HEADERS_OVERFLOW", "UND_ERR_RES_EXCEEDED_MAX_SIZE"]);
 
-/** Whatever undici, the socket or the resolver threw, in our five words. */
+/** Maps any error of undici, the socket or the resolver to one of our five failures. */
 export function toOutboundError(error: unknown): OutboundError {
   let neverSent = false;
   for (let cause = error; cause instanceof Error; cause = cause.cause) {
@@ -243,7 +238,7 @@ export function toOutboundError(error: unknown): OutboundError {
     if (TIMEOUT_CODES.has(code) || cause.name === "TimeoutError")
       return new OutboundError("timeout", options);
     if (SIZE_CODES.has(code)) return new OutboundError("too_large", options);
-    // Several addresses were tried: one judgement for all of them.
+    // Several addresses were tried; the first error decides for all of them.
     if (cause instanceof AggregateError && cause.errors.length > 0) {
       const { failure } = toOutboundError(cause.errors[0]);
       return new OutboundError(failure, options);

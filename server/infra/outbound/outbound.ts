@@ -1,7 +1,7 @@
 /**
- * The one way out: every request to an address somebody else chose (x402-fetch, listing probes and
- * re-probes) goes through here, under the rules of this folder. It follows no
- * redirects, sends only what it is given, and answers with a bounded body or an OutboundError.
+ * All outbound requests to URLs that a third party chose (paid fetches, listing probes) go through here, under the SSRF
+ * rules of this folder. It follows no redirects, sends only what it is given, and returns a body of bounded size or
+ * throws OutboundError.
  */
 import type { Readable } from "node:stream";
 import { Agent, request as ask } from "../undici.ts";
@@ -25,24 +25,24 @@ export interface OutboundRequest {
   method?: string;
   headers?: Record<string, string>;
   body?: string;
-  /** For everything: lookup, connection, headers and the last byte of the body. */
+  /** The time for everything: lookup, connection, headers and the last byte of the body. */
   timeoutMs?: number;
   maxBytes?: number;
-  /** Asked for each piece of the body, unpacked, before it is held; false ends the request as `too_large`. */
+  /** Called for each decompressed chunk of the body before it is kept; false ends the request as `too_large`. */
   mayRead?: (bytes: number) => boolean;
-  /** Once headers came, whatever comes of the body is an answer, as far as it came; otherwise all of it or an error. */
+  /** True: once headers arrived, a partial body is returned as well. False: all of it or an error. */
   isPartialWanted?: boolean;
   signal?: AbortSignal;
 }
 
 export interface OutboundResponse {
   status: number;
-  /** Lower-case names. A header sent twice is kept as two values, for the reader to refuse. */
+  /** Lower-case names. A header that was sent twice keeps both values, so that the reader can refuse it. */
   headers: Record<string, string | string[] | undefined>;
   body: Buffer;
-  /** Why there is no more of the body. */
+  /** Why the body is incomplete. */
   truncated?: Truncation;
-  /** The body is still packed in this way. */
+  /** The body is still compressed in this way. */
   contentEncoding?: string;
 }
 
@@ -51,20 +51,20 @@ export interface OutboundOptions extends TargetRules {
   resolver?: Resolver;
 }
 
-/** Says that somebody else chose this request's URL. Not among the headers a caller can set or leave out. */
+/** Marks a request whose URL a third party chose. Callers can neither set nor remove it. */
 export const OUTBOUND_HEADER = "x-purser-outbound";
 
 export const DEFAULT_TIMEOUT_MS = 30_000;
 const MAX_TIMEOUT_MS = 120_000;
 export const MAX_BODY_BYTES = 5 * 1024 * 1024;
-/** Payment requirements travel in a header and may carry schemas; a megabyte is an attack. */
+/** Payment requirements are in a header and may contain schemas; a megabyte is an attack. */
 const MAX_HEADER_BYTES = 64 * 1024;
 const CONNECT_TIMEOUT_MS = 5_000;
 const MAX_CONNECTIONS_PER_ORIGIN = 128;
 
 export class Outbound {
   readonly #options: OutboundOptions;
-  /** Two agents, so that a socket opened for a private origin can never serve a checked one. */
+  /** Two agents, so that a socket to a private origin is never reused for a checked one. */
   readonly #checked: Agent;
   readonly #private: Agent;
 
@@ -74,7 +74,9 @@ export class Outbound {
     this.#private = this.#agent(false);
   }
 
-  /** Throws OutboundError("blocked") for a URL that would be refused by its spelling alone, as an address too. */
+  /**
+   * Throws OutboundError("blocked") for a URL that would be refused without a DNS lookup, including literal addresses.
+   */
   assertAllowed(url: string | URL): URL {
     const target = parseTarget(url, this.#options);
     const host = target.url.hostname.replaceAll(/^\[|\]$/g, "");
@@ -99,7 +101,7 @@ export class Outbound {
           accept: "*/*",
           ...request.headers,
           "accept-encoding": "gzip",
-          // To what the operator named only; our own origin is among it in local mode.
+          // Only to origins that the operator named; in local mode our own origin is one of them.
           ...(isPrivate ? { [OUTBOUND_HEADER]: "1" } : {}),
         },
         body: request.body ?? null,
@@ -115,7 +117,7 @@ export class Outbound {
       });
       return { status: response.statusCode, headers: response.headers, ...read };
     } catch (error) {
-      // What is left of the answer is not wanted: the socket goes with it.
+      // The rest of the response is not wanted, so the socket is closed with it.
       stream?.on("error", () => undefined).destroy();
       throw toOutboundError(error);
     }
@@ -126,8 +128,8 @@ export class Outbound {
   }
 
   /**
-   * A kept-alive socket was checked when it was connected and stays with that address, so reusing
-   * it for the same origin skips no check.
+   * A kept-alive socket was checked when it connected and stays with that address, so its reuse for the same origin
+   * skips no check.
    */
   #agent(isChecked: boolean): Agent {
     return new Agent({
@@ -139,7 +141,7 @@ export class Outbound {
       connections: MAX_CONNECTIONS_PER_ORIGIN,
       pipelining: 1,
       maxHeaderSize: MAX_HEADER_BYTES,
-      // The total timeout above rules; these two only must not end a request before it does.
+      // The total timeout above decides; these two must only not end a request earlier.
       headersTimeout: MAX_TIMEOUT_MS,
       bodyTimeout: MAX_TIMEOUT_MS,
     });
@@ -148,7 +150,7 @@ export class Outbound {
 
 declare module "fastify" {
   interface FastifyInstance {
-    /** Requests to addresses somebody else chose; nothing else in the service makes such. */
+    /** Requests to URLs that a third party chose; nothing else in the service makes such requests. */
     outbound: Outbound;
   }
 }

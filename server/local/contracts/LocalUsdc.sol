@@ -10,7 +10,7 @@ import {Nonces} from "@openzeppelin/contracts/utils/Nonces.sol";
 import {SignatureChecker} from "@openzeppelin/contracts/utils/cryptography/SignatureChecker.sol";
 
 /**
- * USDC of the local chain: behaves like the deployed FiatToken v2.2 where Purser can tell the difference
+ * USDC of the local chain: behaves like the deployed FiatToken v2.2 where it matters to Purser
  * (functions, events, order of checks, revert strings, signature rules). One key, the admin, stands for
  * the real token's owner, pauser, blacklister and only minter; on the local chain the faucet holds it.
  *
@@ -319,7 +319,7 @@ contract LocalUsdc is ERC3009, Nonces {
         _approve(from, spender, value);
     }
 
-    /// An account with code (also a delegated EOA) is asked by ERC-1271; every other by ecrecover.
+    /// Signatures of an account with code (also a delegated EOA) are verified by ERC-1271, all others by ecrecover.
     function _checkSignature(
         address signer,
         bytes32 structHash,

@@ -1,5 +1,5 @@
-// Compiles our contracts, those of the local chain and of the tests: `npm run contracts`. The artifacts are
-// committed, so that starting needs no compiler; a test holds them and the sources together.
+// Compiles our contracts, those of the local chain and of the tests: `npm run contracts`. The artifacts are committed,
+// so that a start needs no compiler; a test checks that they match the sources.
 import { readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { basename } from "node:path";
@@ -12,11 +12,11 @@ export interface ContractSource {
   source: URL;
   contract: string;
   artifact: URL;
-  /** Placed by its code alone: then no immutable may be left in it. */
+  /** Placed by its runtime code, which then must not contain immutables. */
   placed: boolean;
-  /** State variables whose storage slots the artifact names. */
+  /** State variables whose storage slots the artifact contains. */
   slots: string[];
-  /** Made on any chain by the CREATE2 deployer with this salt: its code, and so its address, is for good. */
+  /** Created on any chain by the CREATE2 deployer with this salt, so its code and address never change. */
   salt?: Hex;
 }
 
@@ -75,7 +75,7 @@ export function compile(target: ContractSource): string {
     language: "Solidity",
     sources: { [file]: { content: readFileSync(target.source, "utf8") } },
     settings: {
-      // What is deployed elsewhere runs wherever there is PUSH0.
+      // Contracts for real networks need only PUSH0 (shanghai).
       evmVersion: target.salt === undefined ? "prague" : "shanghai",
       viaIR: true,
       optimizer: { enabled: true, runs: 1_000_000 },

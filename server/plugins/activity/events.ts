@@ -1,8 +1,8 @@
-/** One owner's server-sent events: everything once, in order, from any replica, resumable. */
+/** One owner's server-sent events (SSE): every event once, in order, from any replica, resumable. */
 import type { Sql } from "../../infra/db/pool.ts";
 import type { Payment } from "../../schemas/payments.ts";
 
-/** Who waits for news of which owner, in this process. A wakeup is a hint; the truth is read from Postgres. */
+/** Streams of this process that wait for events, by owner. A wakeup is only a hint; events are read from Postgres. */
 export class Wakeups {
   readonly #waiting = new Map<string, Set<() => void>>();
   #closed = false;
@@ -11,7 +11,7 @@ export class Wakeups {
     for (const resolve of this.#waiting.get(ownerId) ?? []) resolve();
   }
 
-  /** After a lost connection: anybody may have missed something. */
+  /** After a lost connection every stream may have missed something. */
   wakeAll(): void {
     for (const ownerId of this.#waiting.keys()) this.wake(ownerId);
   }
@@ -30,7 +30,7 @@ export class Wakeups {
     return [...this.#waiting.keys()];
   }
 
-  /** Begins to listen at once, so that news between a read and the wait is not missed. */
+  /** Subscribes at once, so that events between a read and the wait are not missed. */
   subscribe(ownerId: string): { wait(timeoutMs: number): Promise<boolean>; end(): void } {
     let isAwake = false;
     let notify: (() => void) | undefined;
@@ -41,7 +41,7 @@ export class Wakeups {
     const waiting = this.#waiting.get(ownerId) ?? new Set();
     this.#waiting.set(ownerId, waiting.add(wake));
     return {
-      /** True when there may be news, false when the time is over. */
+      /** True if there may be new events, false after the timeout. */
       wait: (timeoutMs) =>
         new Promise((resolve) => {
           const finish = (news: boolean): void => {
@@ -83,7 +83,7 @@ export async function* eventStream(
     ownerId: string;
     sessionId: string;
     lastEventId: string | undefined;
-    /** Aborted when nobody listens any more: what waits then ends at once. */
+    /** Aborted when the client has disconnected, which ends every wait. */
     gone: AbortSignal;
   },
 ): AsyncGenerator<string> {
@@ -119,7 +119,7 @@ export async function* eventStream(
   }
 }
 
-/** Where the client stopped, or now. A place of another database's future is no place. */
+/** The client's last position, or now. A position ahead of this database (after a restore) is ignored. */
 async function startingPlace(deps: Deps, lastEventId: string | undefined): Promise<EventPlace> {
   const { now, futureTx } = await deps.current();
   const [, tx, seq] = /^([0-9]{1,18})-([0-9]{1,18})$/.exec(lastEventId ?? "") ?? [];
@@ -128,8 +128,9 @@ async function startingPlace(deps: Deps, lastEventId: string | undefined): Promi
 }
 
 /**
- * A payment that changed twice is told once, as it is now, at its last change's place. That may be a change that is not
- * to be told yet: asked for after the payments are read, so that none of what they show is told at an earlier place.
+ * A payment that changed several times is sent once, in its current state, at the position of its last change. If that
+ * change is not to be sent yet, the payment is left out here. This is checked after the payments are read, so that no
+ * state is sent before the position of its change.
  */
 async function render(deps: Deps, ownerId: string, rows: EventRow[]): Promise<string> {
   const lastOf = new Map(rows.map((row) => [`${row.type}:${row.subjectId}`, row]));
@@ -143,8 +144,8 @@ async function render(deps: Deps, ownerId: string, rows: EventRow[]): Promise<st
   const paymentIds = changed.map(({ paymentId }) => paymentId);
   const after = rows.at(-1);
   const changedAgain = after && (await deps.changedSince({ ownerId, after, paymentIds }));
-  const told = last.filter((row) => row.type !== "payment" || !changedAgain?.has(row.subjectId));
-  return told.map((row) => renderOne(row, payments)).join("");
+  const sent = last.filter((row) => row.type !== "payment" || !changedAgain?.has(row.subjectId));
+  return sent.map((row) => renderOne(row, payments)).join("");
 }
 
 function renderOne(row: EventRow, payments: Map<string, Payment>): string {
@@ -166,11 +167,11 @@ export interface EventRow {
   type: "payment" | "agent" | "session" | "alarm" | `approval.${string}`;
   agentId: string | null;
   subjectId: string;
-  /** False: a transaction that began before this one's is still running, and may add events before it. */
+  /** False: an earlier transaction is still running and may add events before this one. */
   ready: boolean;
 }
 
-/** A place in an owner's stream. */
+/** A position in an owner's stream. */
 export interface EventPlace {
   tx: bigint;
   seq: bigint;
@@ -180,7 +181,7 @@ export async function readEvents(
   sql: Sql,
   args: { ownerId: string; after: EventPlace; limit: number },
 ): Promise<EventRow[]> {
-  // SQL: what this very snapshot sees, and which transactions still run, are one question.
+  // SQL: the events of one snapshot, and which transactions it sees as running, in one query.
   const { rows } = await sql.query<EventRow>(
     `SELECT tx, seq, type, agent_id AS "agentId", subject_id AS "subjectId",
             tx < pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS ready
@@ -197,13 +198,13 @@ export interface ChangedSince {
   paymentIds: readonly string[];
 }
 
-/** Those of these payments that have an event after this place, ready to be told or not. */
+/** The payments among these that have an event after this position, whether or not it can be sent yet. */
 export async function changedSince(
   sql: Sql,
   { ownerId, after, paymentIds }: ChangedSince,
 ): Promise<ReadonlySet<string>> {
   if (paymentIds.length === 0) return new Set();
-  // SQL: places are compared as pairs.
+  // SQL: positions are compared as pairs.
   const { rows } = await sql.query<{ id: string }>(
     `SELECT DISTINCT subject_id AS id FROM events
       WHERE owner_id = $1 AND (tx, seq) > ($2, $3) AND type = 'payment' AND subject_id = ANY ($4)`,
@@ -212,13 +213,13 @@ export async function changedSince(
   return new Set(rows.map(({ id }) => id));
 }
 
-/** Which of these owners have events that are not older than this, and where to look from next time. */
+/** The owners among these that have events since `sinceTx`, and the `sinceTx` of the next query. */
 export async function ownersWithNews(
   sql: Sql,
   ownerIds: readonly string[],
   sinceTx: bigint,
 ): Promise<{ owners: string[]; nextTx: bigint }> {
-  // SQL: the snapshot and what it shows are one question, asked four times a second.
+  // SQL: the snapshot and what it contains in one query, four times a second.
   const { rows } = await sql.query<{ xmin: bigint; owners: string[] }>(
     `SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,
             ARRAY(SELECT o.id FROM unnest($1::text[]) AS o (id)
@@ -229,9 +230,9 @@ export async function ownersWithNews(
   return { owners: row?.owners ?? [], nextTx: row?.xmin ?? sinceTx };
 }
 
-/** Where a stream without a past begins, and the first place that cannot exist yet. */
+/** Where a stream without a last position starts, and the first position that cannot exist yet. */
 export async function currentPlace(sql: Sql): Promise<{ now: EventPlace; futureTx: bigint }> {
-  // SQL: the snapshot itself, which is no table.
+  // SQL: the snapshot itself, which is not a table.
   const { rows } = await sql.query<{ xmin: bigint; xmax: bigint }>(
     `SELECT pg_snapshot_xmin(s)::text::bigint AS xmin, pg_snapshot_xmax(s)::text::bigint AS xmax
        FROM pg_current_snapshot() AS s`,

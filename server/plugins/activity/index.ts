@@ -1,4 +1,4 @@
-/** What happened to an owner's agents, as it happens. */
+/** Streams the events of an owner's agents (server-sent events), until the session or the service ends. */
 import fp from "fastify-plugin";
 import {
   changedSince,
@@ -24,8 +24,6 @@ export default fp(
   },
   { name: "activity" },
 );
-
-/** An owner's events: noticed in Postgres, streamed over HTTP until the session or the service ends. */
 
 const HEARTBEAT_MS = 10_000;
 /** Payments do not NOTIFY (see the migration): one small query per process, while streams are open. */
@@ -54,7 +52,7 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
       nextTx = found.nextTx;
       for (const ownerId of found.owners) wakeups.wake(ownerId);
     } catch (error) {
-      // The heartbeat reads as well, and says so to the client when it cannot.
+      // The heartbeat reads too, and reports to the client if it cannot.
       app.log.debug({ err: error }, "could not read new events");
     } finally {
       isLooking = false;
@@ -126,9 +124,9 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
         .headers({
           "content-type": "text/event-stream; charset=utf-8",
           "cache-control": "no-store, no-transform",
-          // Proxies that buffer would hold events back.
+          // Buffering proxies would hold events back.
           "x-accel-buffering": "no",
-          // When the stream ends there is nothing more to ask here; kept alive it would hold up a stop.
+          // A kept-alive connection would delay a shutdown.
           connection: "close",
         })
         .send(Readable.from(eventsOf(owner, lastEventId, gone.signal)));

@@ -3,7 +3,7 @@
 export const NEVER_SPLIT =
   "Never split a payment, change its timing or use another address to get around a limit.";
 
-/** @param key How a caller gives a key here: the header, or the tool's argument. */
+/** @param key How a caller passes a key here: the header, or the tool's argument. */
 export const repeatUnanswered = (key: string): string =>
   `If no answer arrives, repeat exactly the same call within ten minutes: it joins the first one (replayed:true) and pays nothing more. After an answer, the same call is a new purchase. To buy the same again at once, send a new ${key}.`;
 

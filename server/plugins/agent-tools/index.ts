@@ -1,4 +1,4 @@
-/** The same calls as tools: MCP, and definitions for the common function-calling formats. */
+/** The API as tools for agents: MCP, and definitions for the common function-calling formats. */
 import { randomUUID } from "node:crypto";
 import fp from "fastify-plugin";
 import type { FastifyRequest } from "fastify";
@@ -23,7 +23,7 @@ export default fp(
   { name: "agent-tools" },
 );
 
-/** The protocol's own; nothing here reads it. */
+/** Members of the protocol, which are not read here. */
 const JsonRpc = Type.Object(
   { jsonrpc: Type.Literal("2.0") },
   {
@@ -37,7 +37,7 @@ const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
   const config = { auth: "agent", oauth: true } as const;
   keepJsonText(app);
   const callers = new WeakMap<Request, McpCaller>();
-  // Loaded when it is first asked for: its schemas are a twentieth of a start.
+  // Loaded on first use: its schemas are a twentieth of the start.
   const handler = memoFor(Number.POSITIVE_INFINITY, async () => {
     const { mcpHandler } = await import("./mcp-server.ts");
     const made = mcpHandler(
@@ -77,7 +77,7 @@ const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
       for (const call of canceledCalls(body, exchange.session))
         await app.cancelCall(agent.id, call);
       callers.set(exchange.request, {
-        // Through the front door: the same authentication, schema, guardrails and errors as any caller.
+        // An injected request, with the same authentication, schema, guardrails and errors as any caller's.
         async callApi({ method, url, payload }, { idempotencyKey, id, pays } = {}) {
           const between = exchange.intermediary(id);
           const name = randomUUID();
@@ -99,7 +99,7 @@ const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
             )
             .finally(() => app.intermediaries.delete(name));
           const { ref } = between;
-          // What a fetch brought may be megabytes of tiny elements.
+          // The content of a fetch may be megabytes of tiny elements.
           const parse = (text: string): Record<string, unknown> =>
             pays ? parseMembers(text, MAX_INLINE) : (parseExact(text) as Record<string, unknown>);
           const isJson = /\bjson\b/.test(String(response.headers["content-type"]));
@@ -119,11 +119,11 @@ const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
         },
       });
       reply.raw.once("finish", () => {
-        for (const ref of exchange.told()) app.joining.noteDelivered(ref);
+        for (const ref of exchange.delivered()) app.joining.noteDelivered(ref);
       });
       const mcp = await handler();
       const response = await mcp.fetch(exchange.request, { parsedBody: body });
-      // Kept nowhere: it only tells one client's requests from another's.
+      // Not stored: it only distinguishes the requests of different clients.
       if (isInitialize(body)) reply.header(SESSION, randomUUID());
       return reply.send(response as never);
     },
@@ -193,7 +193,7 @@ const definitionRoutes: FastifyPluginAsyncTypebox = async (app) => {
   );
 };
 
-/** The body of a tool's fetch goes on to a stranger: its numbers stay as they were written. */
+/** The body of a tool's fetch is sent to a third party, so its numbers keep their original text. */
 function asWritten({ body, jsonText }: Pick<FastifyRequest, "body" | "jsonText">): unknown {
   const fetched = argumentsOf(body)?.["body"];
   if (jsonText === undefined || fetched === undefined || typeof fetched === "string") return body;

@@ -1,4 +1,7 @@
-/** One POST of an MCP client: whether it still listens, what it canceled, and what it has heard when its answer is out. */
+/**
+ * One POST of an MCP client: whether it is still connected, what it canceled, and which paid results its response
+ * delivered.
+ */
 import { createHash, randomUUID } from "node:crypto";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { isRecord } from "../../core/foreign-text.ts";
@@ -7,9 +10,9 @@ import { whenSent } from "../http/index.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
 import type { Intermediary } from "../payments/joining.ts";
 
-/** Ours is only a name that the client repeats: two clients of one agent both count their requests from 0. */
+/** A name that the client only repeats: two clients of one agent both number their requests from 0. */
 export const SESSION = "mcp-session-id";
-/** Since this revision a closed stream is a cancellation; before it, a disconnection is none. */
+/** From this revision on, a closed stream is a cancellation; before it, it is not. */
 const CLOSING_CANCELS = /^20(?:2[6-9]|[3-9]\d)-/;
 
 export class McpRequest {
@@ -34,7 +37,7 @@ export class McpRequest {
     const sent = new Headers();
     for (const [name, value] of Object.entries(headers))
       if (value !== undefined && name !== "content-length") sent.set(name, String(value));
-    // Its body is parsed already, and never read from here.
+    // The body is already parsed, and not read from this object.
     this.request = new Request(`${protocol}://${host}${url}`, {
       method: "POST",
       headers: sent,
@@ -58,18 +61,18 @@ export class McpRequest {
     return made;
   }
 
-  /** Once the answer has left, or can leave no more. */
+  /** Runs after the response was sent, or can no longer be sent. */
   whenSent(run: () => void): void {
     whenSent(this.#reply, run);
   }
 
-  /** What was paid for by calls without a key, once the answer of all is out. */
-  told(): IdempotencyRef[] {
+  /** The paid results of calls without a key, to be marked as delivered once the whole response was sent. */
+  delivered(): IdempotencyRef[] {
     return this.#made.flatMap(({ ref }) => ref ?? []);
   }
 }
 
-/** Of a client that repeats no session, no request can be told from another client's: those cannot be canceled. */
+/** Without a session, a request cannot be distinguished from another client's, so it cannot be canceled. */
 const callName = (session: string | undefined, id: string | number | undefined): string =>
   session === undefined || id === undefined
     ? `nobody's ${randomUUID()}`
@@ -82,10 +85,10 @@ const messages = (body: unknown): Record<string, unknown>[] => [body].flat().fil
 export const isInitialize = (body: unknown): boolean =>
   messages(body).some(({ method }) => method === "initialize");
 
-/** More than any client has under way at once; each is a transaction on the agent's row. */
+/** More than any client has in progress at once; each is a transaction on the agent's row. */
 const MOST_CANCELED = 50;
 
-/** What a client waits for no longer (`notifications/cancelled`, revisions before 2026-07-28). */
+/** Calls that the client canceled (`notifications/cancelled`, revisions before 2026-07-28). */
 export function canceledCalls(body: unknown, session: string | undefined): Set<string> {
   if (session === undefined) return new Set();
   const calls = messages(body).flatMap(({ method, params }) => {

@@ -1,4 +1,7 @@
-/** Our MCP server: tools, resources and a prompt, for one request of one agent. It keeps nothing: any replica answers the next one. */
+/**
+ * The MCP server: tools, resources and a prompt, for one request of one agent. Stateless, so any replica can handle the
+ * next request.
+ */
 import {
   CLIENT_CAPABILITIES_META_KEY,
   createMcpHandler,
@@ -23,26 +26,26 @@ import { AGENT_TOOLS, plain, type AgentTool, type ApiCall } from "./tools.ts";
 export interface ApiAnswer {
   status: number;
   body: Record<string, unknown>;
-  /** The words of an answer that is no JSON. */
+  /** The text of a response that is not JSON. */
   text: string;
-  /** The key it is kept under; ours, where the caller gave none. */
+  /** The idempotency key under which it is stored; generated if the caller gave none. */
   idempotencyKey: string | undefined;
 }
 
-/** Whoever asks, and how our own API is called for it. */
+/** The client, with access to our API on its behalf. */
 export interface McpCaller {
-  /** With the caller's credential; `id` is the JSON-RPC request a cancellation would name. */
+  /** Uses the caller's credential; `id` is the JSON-RPC request that a cancellation would name. */
   callApi(
     call: ApiCall,
     options?: { idempotencyKey?: string | undefined; id?: string | number; pays?: boolean },
   ): Promise<ApiAnswer>;
-  /** What one of the agent's own paid fetches answered, while that is kept. */
+  /** The response of one of the agent's own paid fetches, while it is stored. */
   storedAnswer(key: string): Promise<StoredAnswer | undefined>;
 }
 
 const SKILL_URI = "purser://skill";
 const ANSWER_URI = "purser://answers/";
-/** Clients that reset their time-out at a sign of life wait as long as the payment takes. */
+/** Clients that restart their timeout on progress notifications wait as long as the payment takes. */
 const PROGRESS_MS = 750;
 
 const INSTRUCTIONS = [
@@ -61,7 +64,7 @@ const SETUP = `Set up my Purser wallet with me.
 3. If the balance is 0, tell me to send USDC to that address on that network, and stop.
 4. Find one cheap service with search_services and read its price with x402_quote. Do not pay before I confirm.`;
 
-/** Both revisions: 2026-07-28, and those before it, without sessions. */
+/** Supports both protocols: revision 2026-07-28, and the earlier ones, without sessions. */
 export const mcpHandler = (
   callerOf: (request: Request) => McpCaller | undefined,
   onerror: (error: Error) => void,
@@ -148,17 +151,17 @@ function decode(text: string): string | undefined {
   }
 }
 
-/** To a client that gave a token for it: a sign of life while the call runs. */
+/** Sends progress notifications while the call runs, if the client requested them with a token. */
 async function whileReporting<T>({ mcpReq }: ServerContext, work: () => Promise<T>): Promise<T> {
   const progressToken = mcpReq._meta?.progressToken;
   if (progressToken === undefined) return work();
   let progress = 0;
-  const tell = (): void => {
+  const notify = (): void => {
     const params = { progressToken, progress: (progress += 1), message: "Still running" };
-    // Whoever is gone hears nothing; the payment does not depend on it.
+    // A failed notification is ignored: the payment does not depend on it.
     mcpReq.notify({ method: "notifications/progress", params }).catch(() => undefined);
   };
-  const timer = setInterval(tell, PROGRESS_MS);
+  const timer = setInterval(notify, PROGRESS_MS);
   try {
     return await work();
   } finally {
@@ -174,14 +177,14 @@ async function run(
   const { idempotencyKey: given, ...rest } = args;
   if (given !== undefined && (typeof given !== "string" || !tool.pays))
     throw invalid("idempotencyKey must be a string and works only with tools that pay");
-  const asked = elicitedFromUser(context);
+  const elicited = elicitedFromUser(context);
   const { status, body, idempotencyKey } = await caller.callApi(
-    tool.toCall(asked.isWanted ? { ...rest, ...asked.approval } : rest),
+    tool.toCall(elicited.isWanted ? { ...rest, ...elicited.approval } : rest),
     { idempotencyKey: given, id: context.mcpReq.id, pays: tool.pays },
   );
   const mayAsk = tool.pays && body["approvable"] === true && rest["requestApproval"] === undefined;
-  if (mayAsk && asked.canAsk) return elicitFromUser(body);
-  // An answer that names a key of its own (an open request for approval) is to be repeated with that one.
+  if (mayAsk && elicited.canAsk) return elicitFromUser(body);
+  // A response with its own key (an open approval request) must be repeated with that key.
   const answer = idempotencyKey === undefined ? body : { idempotencyKey, ...body };
   const uri = idempotencyKey && `${ANSWER_URI}${encodeURIComponent(idempotencyKey)}`;
   const isKept = body["paid"] === true && status < 400;
@@ -189,9 +192,10 @@ async function run(
 }
 
 /**
- * Whether a person stands by at the client, and what he said. Only since the revision of 2026-07-28, where each request
- * says what its client can do and brings the answer itself, to whichever replica it comes. Before it a client says so once,
- * in a handshake of which a server without sessions knows nothing: such a client is not asked, and hears the refusal.
+ * Whether the client can ask its user (elicitation), and the user's response. Only since revision 2026-07-28, where
+ * each request contains the client's capabilities and the user's response, so that any replica can handle it. Earlier
+ * clients send their capabilities once in a handshake, which a server without sessions does not keep: they get the
+ * refusal instead.
  */
 function elicitedFromUser({ mcpReq }: ServerContext) {
   const envelope = mcpReq.envelope as Record<string, unknown> | undefined;
@@ -233,7 +237,7 @@ function describe(tool: AgentTool): Tool {
     title: tool.title,
     description: tool.description,
     inputSchema: plain(tool.input) as Tool["inputSchema"],
-    // Clients hold refusals to the output schema too, so both forms are in it.
+    // Clients validate refusals against the output schema too, so it includes both forms.
     outputSchema: {
       type: "object",
       anyOf: [plain(tool.output), plain(withoutId(Problem))],
@@ -242,7 +246,7 @@ function describe(tool: AgentTool): Tool {
       title: tool.title,
       readOnlyHint: tool.readOnly,
       destructiveHint: tool.pays,
-      // Of two calls one after the other each pays; only one whose answer was lost does not.
+      // Two separate calls pay twice; only the repeat of an unanswered call does not.
       idempotentHint: !tool.pays,
       openWorldHint: tool.openWorld,
     },

@@ -1,7 +1,7 @@
 /**
- * The tools an agent may be given, in one table: MCP, and the OpenAI and Anthropic definitions, are
- * three renderings of it. Every tool is one call of our own HTTP API, so that limits, idempotency and
- * errors are the same on every path. No tool changes a rule: rules belong to the owner.
+ * The table of all agent tools, from which the MCP, OpenAI and Anthropic definitions are made. Every tool is one call
+ * of our own HTTP API, so that limits, idempotency and errors are the same on every path. No tool changes a rule: rules
+ * belong to the owner.
  */
 import { Type, type TObject, type TSchema } from "typebox";
 import { AgentApproval, ApprovalRequired } from "../../schemas/approvals.ts";
@@ -28,12 +28,12 @@ export interface AgentTool {
   title: string;
   description: string;
   input: TObject;
-  /** What a success looks like; a refusal is the problem object. */
+  /** The result of a success; a refusal is the problem object. */
   output: TSchema;
   readOnly: boolean;
-  /** Moves money, so it carries an Idempotency-Key. */
+  /** Moves money, so it has an Idempotency-Key. */
   pays: boolean;
-  /** Talks to services that are not ours. */
+  /** Involves services of third parties. */
   openWorld: boolean;
   toCall(args: Record<string, unknown>): ApiCall;
 }
@@ -51,7 +51,7 @@ const UNANSWERED = repeatUnanswered("idempotencyKey");
 
 const { dryRun: _dryRun, ...fetchProperties } = X402FetchRequest.properties;
 const { url, listingId, mcp, maxAmount, timeoutMs } = fetchProperties;
-const paidOrAsked = (output: TSchema): TSchema => Type.Union([output, ApprovalRequired]);
+const paidOrApprovalRequired = (output: TSchema): TSchema => Type.Union([output, ApprovalRequired]);
 
 export const AGENT_TOOLS: readonly AgentTool[] = [
   {
@@ -87,7 +87,7 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
     title: "Fetch and pay if required",
     description: `Fetches a URL or a marketplace listing, or calls a tool of a remote MCP server (url and mcp), and pays its x402 price from your wallet, within your limits. Give maxAmount. ${UNANSWERED} ${APPROVAL} ${UNTRUSTED}`,
     input: Strict({ ...fetchProperties, idempotencyKey: IdempotencyKey }),
-    output: paidOrAsked(X402FetchAnswer),
+    output: paidOrApprovalRequired(X402FetchAnswer),
     readOnly: false,
     pays: true,
     openWorld: true,
@@ -98,7 +98,7 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
     title: "Send USDC",
     description: `Pays USDC to an address that your owner allowed. ${NEVER_SPLIT} ${UNANSWERED} ${APPROVAL}`,
     input: Strict({ ...SpendRequest.properties, idempotencyKey: IdempotencyKey }),
-    output: paidOrAsked(SpendAnswer),
+    output: paidOrApprovalRequired(SpendAnswer),
     readOnly: false,
     pays: true,
     openWorld: true,
@@ -161,7 +161,7 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
     output: ListingPage,
     readOnly: true,
     pays: false,
-    // What sellers say of themselves.
+    // Descriptions that sellers wrote.
     openWorld: true,
     toCall: (args) => ({ method: "GET", url: `/api/listings${queryText(args)}` }),
   },
@@ -215,6 +215,6 @@ export const anthropicTools = () =>
     input_schema: plain(input),
   }));
 
-/** A schema as plain JSON: what typebox keeps beside it (symbols, non-enumerables) goes. */
+/** A schema as plain JSON, without typebox's own metadata (symbols, non-enumerable members). */
 export const plain = (schema: TSchema): Record<string, unknown> =>
   JSON.parse(JSON.stringify(schema)) as Record<string, unknown>;

@@ -37,13 +37,13 @@ import { assertAllKnown, type ReadAllBalances } from "./balances.ts";
 
 export interface Deps {
   custody: Custody;
-  /** Configured ones; the first is the default. */
+  /** The configured networks; the first is the default. */
   networks: readonly [NetworkFacts, ...NetworkFacts[]];
 }
 
 /**
- * An agent, its wallet, its allowlist and its first key: all of it or nothing. The first request prepares the wallet,
- * because the policy names it; the one with the owner's signature makes the rows.
+ * Creates an agent with its wallet, its allowlist and its first key, all or nothing. The first request prepares the
+ * wallet, because the policy names it; the request with the owner's signature inserts the rows.
  */
 export async function createAgent(
   call: OwnerCall,
@@ -85,14 +85,15 @@ export async function createAgent(
             ...single,
           }),
       };
-      // Given way to newer ones, or swept: what was signed is for a wallet that is no more.
+      // The prepared wallet was replaced by newer ones or deleted, so the signed policy names a wallet that no longer
+      // exists.
       if (signed && !prepared) throw new SignatureNeeded(draft, "policy_changed");
       await useOrderOrRequest(tx, call, signed, draft);
       if (!signed) throw new Error("an agent needs its owner's signature");
       const policy = { signed, rules };
       return insertAll(tx, call, { id, network, wallet, policy, ...wanted });
     });
-  return call.orders.answering(call.owner, () => withOwnerLock(call, signed, work));
+  return call.orders.requestingSignature(call.owner, () => withOwnerLock(call, signed, work));
 }
 
 type NewAgentRules = Omit<NewAgent, "id" | "ownerId" | "network" | "walletAddress">;
@@ -198,7 +199,7 @@ async function insertAll(
   return { agent, apiKey, key };
 }
 
-/** Changes rules. Only what really changed is written, and audited as before and after. */
+/** Changes rules. Only real differences are written, and recorded in the audit with the values before and after. */
 export async function editAgent(
   call: OwnerCall,
   agentId: string,
@@ -244,7 +245,7 @@ function onlyChanges(agent: AgentRow, wanted: AgentChange): AgentChange {
   );
 }
 
-/** For the audit log: all rules, or only those of a change. */
+/** For the audit log: all rules, or only the changed ones. */
 function ruleFacts(agent: AgentRow, only?: AgentChange): Record<string, unknown> {
   const facts = rulesOnWire(agent);
   if (only === undefined) return facts;
@@ -253,15 +254,15 @@ function ruleFacts(agent: AgentRow, only?: AgentChange): Record<string, unknown>
 }
 
 /**
- * Ends an agent: its keys are revoked and it can only be read. Refused while money is in its wallet on any
- * network, or promised by it: an archived agent must not be able to lose or gain by itself.
+ * Archives an agent: its keys are revoked and it becomes read-only. Refused while its wallet has money on any network,
+ * or outstanding payments: the balance of an archived agent must not change.
  */
 export async function archiveAgent(
   call: OwnerCall,
   agentId: string,
   chains: { read: ReadAllBalances; isConfigured: (networkId: string) => boolean },
 ): Promise<AgentRow> {
-  // Read before the row is locked: no reservation waits for an RPC.
+  // Read before the row is locked, so that no reservation waits for an RPC.
   const seen = await ownAgent(call, agentId);
   if (seen.status === "archived") return seen;
   if (!chains.isConfigured(seen.network))
@@ -295,7 +296,7 @@ export async function archiveAgent(
   });
 }
 
-/** Names the networks: the owner may not know that there is money on them. */
+/** Names the networks, because the owner may not know that there is money on them. */
 function agentHasFunds(
   places: readonly { network: NetworkFacts; atomic: bigint; outstandingAtomic: bigint }[],
 ): ApiError {

@@ -21,7 +21,7 @@ import {
 } from "./payees-store.ts";
 import { updateAgent } from "./store.ts";
 
-/** The whole list at once (bulk paste). Entries that stay keep the date they were added. */
+/** Replaces the whole list (bulk paste). Unchanged entries keep their date. */
 export async function replaceAllowlist(
   call: OwnerCall,
   agentId: string,
@@ -36,7 +36,7 @@ export async function replaceAllowlist(
   });
 }
 
-/** After it was permitted. */
+/** Writes a change that was permitted before. */
 export async function writeAllowlist(
   { tx, agent, audit, order }: LockedAgent,
   change: AllowlistChange,
@@ -48,8 +48,8 @@ export async function writeAllowlist(
 }
 
 /**
- * Adds one address (at one site, or everywhere), or gives one that is there other terms. With `replaces`, in the place
- * and by the terms of another address at that site, which goes.
+ * Adds one address (for one site or everywhere), or changes the terms of an existing entry. With `replaces`, it takes
+ * the place and the terms of another address at that site, which is removed.
  */
 export async function addToAllowlist(
   call: OwnerCall,
@@ -90,7 +90,7 @@ export async function addToAllowlist(
   });
 }
 
-/** Without a site, wherever the address may be paid. */
+/** Without a site, removes all entries of the address. */
 export async function removeAllowed(
   call: OwnerCall,
   agentId: string,

@@ -1,4 +1,7 @@
-/** What wallets hold: an address is the same on every network, so money may have come to it on any of them. */
+/**
+ * Balances of wallets on all networks: an address is the same on every network, so money may have arrived on any of
+ * them.
+ */
 import { setTimeout as delay } from "node:timers/promises";
 import { getAddress, type Address } from "viem";
 import { formatAtomic } from "../../core/money.ts";
@@ -15,17 +18,17 @@ import { allowanceCall, SPENDERS } from "../../schemes/index.ts";
 
 export interface NetworkBalance {
   network: NetworkFacts;
-  /** The balance and the block it was read at; undefined while that chain does not answer. */
+  /** The balance and its block; undefined if the chain does not respond. */
   held: { atomic: bigint; blockNumber: bigint } | undefined;
 }
 
 /** One wallet's balances, one for each configured network in their order. */
 export type WalletBalances = readonly NetworkBalance[];
 
-/** By wallet in lower case; a chain that is down or slow hides its own balances only. */
+/** By wallet in lower case; a chain that is down or slow hides only its own balances. */
 export type ReadAllBalances = (wallets: readonly Address[]) => Promise<Map<string, WalletBalances>>;
 
-/** Nobody waits longer than this for a chain: what it holds is unknown then. */
+/** How long to wait for a chain; after that, its balance is unknown. */
 const WAIT_MS = 2_000;
 
 const inTime = <T>(answer: Promise<T>): Promise<T | undefined> =>
@@ -39,16 +42,16 @@ export function readAllBalances(
   ) => Promise<{ blockNumber: bigint; balances: Map<string, bigint> }>,
 ): ReadAllBalances {
   return async (wallets) => {
-    const asked = wallets.map((wallet) => wallet.toLowerCase() as Address);
-    if (asked.length === 0) return new Map();
+    const addresses = wallets.map((wallet) => wallet.toLowerCase() as Address);
+    if (addresses.length === 0) return new Map();
     const answers = await Promise.all(
       networks.map(async (network) => ({
         network,
-        answer: await inTime(read(network.chainId, asked)),
+        answer: await inTime(read(network.chainId, addresses)),
       })),
     );
     return new Map(
-      asked.map((wallet) => [
+      addresses.map((wallet) => [
         wallet,
         answers.map(({ network, answer }) => ({
           network,
@@ -62,23 +65,23 @@ export function readAllBalances(
   };
 }
 
-/** An agent's own network is the one its payments go out on unless they name another. */
+/** An agent's own network is used for its payments unless they name another one. */
 type AgentWallet = Pick<AgentRow, "id" | "network" | "walletAddress">;
 
 export interface Wallets {
   balances: Map<string, WalletBalances>;
-  /** By agent, of the wallet on the agent's own network; missing while that chain does not answer. */
+  /** By agent, for the wallet on the agent's own network; missing if that chain does not respond. */
   facts: Map<string, WalletFacts>;
 }
 
 export type ReadWallets = (agents: readonly AgentWallet[]) => Promise<Wallets>;
 
-/** Balances, and what the rules know of each wallet beside. */
+/** Balances, and the facts about each wallet that the rules use. */
 export function readWalletsBy(deps: {
   networks: readonly NetworkFacts[];
   balances: ReadAllBalances;
   gasHold(chainId: number): Promise<bigint>;
-  facts(asked: readonly WalletQuery[]): Promise<Map<string, WalletFacts>>;
+  facts(queries: readonly WalletQuery[]): Promise<Map<string, WalletFacts>>;
 }): ReadWallets {
   return async (agents) => {
     const [balances, holds] = await Promise.all([
@@ -89,7 +92,7 @@ export function readWalletsBy(deps: {
         ),
       ).then((each) => new Map<string, bigint | undefined>(each)),
     ]);
-    const asked = agents.flatMap((agent): WalletQuery[] => {
+    const queries = agents.flatMap((agent): WalletQuery[] => {
       const place = balances
         .get(agent.walletAddress)
         ?.find(({ network }) => network.id === agent.network);
@@ -98,11 +101,11 @@ export function readWalletsBy(deps: {
       const { chainId, usdc } = place.network;
       return [{ agentId: agent.id, chainId, asset: usdc.address, balance: place.held, gasHold }];
     });
-    return { balances, facts: await deps.facts(asked) };
+    return { balances, facts: await deps.facts(queries) };
   };
 }
 
-/** What contracts may take of a wallet; nothing where they may take nothing. */
+/** The allowances of contracts for a wallet, without those of zero. */
 export async function readAllowances(
   chains: readonly ChainClient[],
   wallet: Address,
@@ -134,7 +137,7 @@ export const balancesOnWire = (balances: WalletBalances | undefined): WireBalanc
     balance: held === undefined ? null : formatAtomic(held.atomic),
   }));
 
-/** Throws `chain_unavailable` where one network did not answer: what it holds could be stranded. */
+/** Throws `chain_unavailable` if a network did not respond: money there could be stranded. */
 export function assertAllKnown(
   balances: WalletBalances,
 ): { network: NetworkFacts; atomic: bigint; blockNumber: bigint }[] {

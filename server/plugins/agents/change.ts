@@ -1,4 +1,4 @@
-/** A change of an agent: who asks for it, whether the owner's wallet signed it, its lock and its audit entry. */
+/** A change of an agent: the caller, the owner's signature, the lock of its row, and its audit entry. */
 import type { FastifyInstance, FastifyRequest } from "fastify";
 import type { Hex } from "viem";
 import { keyOrder, policyOrder, type OrderKind } from "../../core/orders.ts";
@@ -8,7 +8,7 @@ import { ApiError } from "../../errors.ts";
 import type { AnyAuthorization } from "../../schemas/orders.ts";
 import { noteAudit, type AuditAction } from "../audit/store.ts";
 import {
-  noRoom,
+  quotaExceeded,
   orderNotSigned,
   SignatureNeeded,
   type Draft,
@@ -17,12 +17,12 @@ import {
   type SignedOrder,
 } from "../orders/orders.ts";
 import type { Custody } from "../custody/custody.ts";
-import { KEPT_BYTES_PER_DAY, latestVersion, takeRoom } from "../orders/store.ts";
+import { KEPT_BYTES_PER_DAY, latestVersion, takeQuota } from "../orders/store.ts";
 import { payeeOnWire, rulesInForce, secondsOf } from "./rules.ts";
 import type { AllowlistChange, AllowlistRow } from "./payees-store.ts";
 import { findAgent, lockAgent, type AgentRow } from "./store.ts";
 
-/** Who asks for a change, and in which request. */
+/** The caller of a change, with its request. */
 export interface OwnerCall {
   prisma: PrismaClient;
   withAgentLock: FastifyInstance["withAgentLock"];
@@ -30,7 +30,7 @@ export interface OwnerCall {
   custody: Custody;
   owner: OrderOwner;
   requestId: string;
-  /** The order the owner's wallet signed for this request. */
+  /** The order that the owner's wallet signed for this request. */
   authorization: AnyAuthorization | undefined;
 }
 
@@ -51,10 +51,10 @@ interface AuditNote {
   after: Record<string, unknown> | null;
 }
 
-/** What lets a change happen. What only renames lets nothing through, and stops nothing. */
+/** Why a change is permitted. A change that only renames allows and prevents nothing. */
 type Permission = "signed" | "tightens" | "renames";
 
-/** Somebody else's agent is as absent as one that never was. */
+/** Another owner's agent is reported like one that does not exist. */
 const agentNotFound = (): ApiError =>
   new ApiError("not_found", { detail: "You have no agent with this id." });
 
@@ -67,7 +67,7 @@ export async function ownAgent(
   return agent;
 }
 
-/** The agent as it is held by the transaction, and what may be done to it. */
+/** The agent, locked by the transaction, with the checks for changing it. */
 export interface LockedAgent {
   tx: Db;
   agent: AgentRow;
@@ -75,17 +75,17 @@ export interface LockedAgent {
   order: Hex | undefined;
   audit: (note: AuditNote) => Promise<void>;
   /**
-   * To be called before rules are written, with the payees as they are. What loosens the rules needs the owner's signature
-   * over the whole resulting policy; what only tightens them does not.
+   * Call this before writing rules, with the current payees. A change that loosens the rules needs the owner's
+   * signature of the whole resulting policy; a change that only tightens them does not.
    */
   permit: (payees: readonly AllowlistRow[], wanted: RulesInForce, name: string) => Promise<void>;
-  /** A key is always the owner's to issue. */
+  /** Issuing a key always needs the owner's signature. */
   permitKey: (label: string, expiresAt: Date | null) => Promise<void>;
 }
 
 /**
- * Every change of an agent's rules and keys: under the agent's row lock, so that two edits and a
- * reservation never interleave, and in one transaction with its order and its audit entries.
+ * Runs every change of an agent's rules and keys: with the agent's row locked, so that two edits and a reservation
+ * never interleave, and in one transaction with its order and its audit entries.
  */
 export async function changeAgent<T>(
   call: OwnerCall,
@@ -96,7 +96,7 @@ export async function changeAgent<T>(
   const signed = await signedFor(call, agentId, kind);
   const withAgentLock = <R>(work: () => Promise<R>) =>
     withOwnerLock(call, signed, () => call.withAgentLock(agentId, work));
-  return call.orders.answering(call.owner, () =>
+  return call.orders.requestingSignature(call.owner, () =>
     withAgentLock(() =>
       call.prisma.$transaction(async (tx) => {
         const agent = await lockAgent(tx, call.owner.id, agentId);
@@ -111,7 +111,7 @@ export async function changeAgent<T>(
           agent,
           order: signed?.digest,
           audit: async (note) =>
-            writeAudit(tx, call, agentId, await inItsRoom(tx, call, permission, note)),
+            writeAudit(tx, call, agentId, await withinQuota(tx, call, permission, note)),
           permit: async (payees, wanted, name) => {
             permission = await permitRules(tx, call, { agent, signed, payees, wanted, name });
           },
@@ -123,8 +123,8 @@ export async function changeAgent<T>(
 }
 
 /**
- * What takes room of the owner's day waits here for what took some before it, and not with a connection to the database
- * in its hand. Nothing else waits for it.
+ * Serializes signed changes of one owner, which share a daily storage quota, so that a waiting change does not hold a
+ * database connection. Nothing else waits for this lock.
  */
 export const withOwnerLock = <T>(
   { withAgentLock, owner }: Pick<OwnerCall, "withAgentLock" | "owner">,
@@ -132,7 +132,7 @@ export const withOwnerLock = <T>(
   work: () => Promise<T>,
 ): Promise<T> => (signed === undefined ? work() : withAgentLock(owner.id, work));
 
-/** CAIP-2 of an EVM chain. */
+/** The chain id of a CAIP-2 id (EVM). */
 export const chainIdOf = (network: string): number => Number(network.split(":")[1]);
 
 async function signedFor<K extends "AgentPolicy" | "IssueKey">(
@@ -219,16 +219,16 @@ export async function useOrderOrRequest<K extends OrderKind>(
   await call.orders.use(tx, call.owner, signed as unknown as SignedOrder<K>, draft);
 }
 
-/** Of an entry beside what it says. */
+/** The size of an audit entry besides its values. */
 const ENTRY_BYTES = 1024;
-/** Payees that take more are counted where they need not be named. */
+/** Larger lists of payees may be counted instead of named. */
 const NAMED_BYTES = 4_000;
 
 const bytesOf = (value: object): number => Buffer.byteLength(JSON.stringify(value));
 
 /**
- * The payees that a change adds, removes or changes, before and after. The order that was signed names them too, so many
- * of them are only counted then.
+ * The payees that a change adds, removes or changes, before and after. A signed order names them too, so a long list is
+ * then only counted.
  */
 export function payeeFacts(
   { before, after }: Pick<AllowlistChange, "after"> & { before: readonly Payee[] },
@@ -251,10 +251,11 @@ export function payeeFacts(
 }
 
 /**
- * An entry is kept for ever, so what needs no signature takes room too. Without room a change that only renames is refused;
- * one that tightens never is, and its entry counts the payees instead of naming them.
+ * Applies the owner's daily quota, because audit entries are kept forever, including those of unsigned changes. Without
+ * quota left, a change that only renames is refused; one that tightens never is, and its entry then counts the payees
+ * instead of naming them.
  */
-async function inItsRoom(
+async function withinQuota(
   tx: Db,
   { owner }: OwnerCall,
   permission: Permission,
@@ -262,13 +263,13 @@ async function inItsRoom(
 ): Promise<AuditNote> {
   const bytes = ENTRY_BYTES + bytesOf({ before: note.before, after: note.after });
   if (permission === "signed" || (permission === "tightens" && bytes <= NAMED_BYTES)) return note;
-  // A session alone leaves half of the day to changes that the owner's wallet signs.
+  // Half of the day's quota is reserved for changes that the owner's wallet signs.
   const withHalf = { bytes: bytes + KEPT_BYTES_PER_DAY / 2, dryRun: true };
   const seconds =
-    (await takeRoom(tx, owner.id, withHalf)) ||
-    (await takeRoom(tx, owner.id, { bytes, dryRun: false }));
+    (await takeQuota(tx, owner.id, withHalf)) ||
+    (await takeQuota(tx, owner.id, { bytes, dryRun: false }));
   if (seconds === 0) return note;
-  if (permission === "renames") throw noRoom(seconds);
+  if (permission === "renames") throw quotaExceeded(seconds);
   const { payees: _payees, ...counts } = note.after ?? {};
   return { ...note, before: null, after: counts };
 }

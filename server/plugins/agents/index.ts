@@ -17,13 +17,13 @@ import type { Agent, AgentDetail } from "../../schemas/agents.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
-    /** Agents as the wire shows them, with meters and balances. */
+    /** Agents in their API form, with meters and balances. */
     viewAgents(agents: readonly AgentRow[]): Promise<Agent[]>;
-    /** One agent, and what its wallet has promised and could give. */
+    /** One agent, with its outstanding and withdrawable amounts. */
     viewAgentDetail(agent: AgentRow): Promise<AgentDetail>;
     /** Balances of wallets on every configured network. */
     walletBalances: ReadAllBalances;
-    /** The same of agents' wallets, and what the rules know of each. */
+    /** Balances of agents' wallets, and the facts about each that the rules use. */
     agentWallets: ReadWallets;
   }
 }
@@ -38,7 +38,7 @@ export default fp(
     const agentWallets = readWalletsBy({
       networks,
       balances: readBalances,
-      // The settlement module is registered later; requests come after all of them.
+      // The settlement module is registered later, but before any request.
       gasHold: (chainId) => app.settlement.gasHold(chainId),
       facts: (asked) => readWallets(app.pool, asked, app.config.minPaymentAtomic),
     });
@@ -55,7 +55,7 @@ export default fp(
       const [view] = await viewAgents(app, [agent], async () => wallets);
       if (!view) throw new Error(`no view of agent ${agent.id}`);
       const wallet = wallets.facts.get(agent.id);
-      // A chain that is down or slow, or configured no more, hides balances, not agents.
+      // A chain that is down, slow or no longer configured hides balances, not agents.
       if (wallet === undefined)
         return { ...view, outstanding: null, withdrawable: null, allowances };
       return {

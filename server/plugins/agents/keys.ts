@@ -16,7 +16,7 @@ import { readLabel, readTime, refuseField } from "./rules.ts";
 
 export interface IssuedKey {
   row: ApiKeyRow;
-  /** Shown this one time. */
+  /** Shown only this once. */
   apiKey: string;
 }
 
@@ -31,7 +31,7 @@ export async function createKey(
   const expiresAt =
     typeof body.expiresAt === "string" ? readTime(body.expiresAt, "body.expiresAt") : null;
   const work = async ({ tx, audit, permitKey }: LockedAgent) => {
-    // The database's clock judges, as it will when the key is used.
+    // The database's clock decides, as it will when the key is used.
     if (expiresAt !== null && expiresAt <= (await databaseNow(tx)))
       throw refuseField("validation_failed", "body.expiresAt", "must be in the future");
     await permitKey(label, expiresAt);
@@ -42,7 +42,7 @@ export async function createKey(
   return changeAgent(call, agentId, work, "IssueKey");
 }
 
-/** A new key with the old one's label; the old one works on for the grace, so that nothing stops. */
+/** Creates a key with the old one's label; the old key works for a grace period, so that no client is interrupted. */
 export async function rotateKey(
   call: OwnerCall,
   agentId: string,
@@ -68,7 +68,7 @@ export async function rotateKey(
   return changeAgent(call, agentId, work, "IssueKey");
 }
 
-/** Acts at once, on all replicas: each request looks its key up. Revoking twice is no error. */
+/** Takes effect at once on all replicas, because each request looks up its key. Revoking twice is no error. */
 export async function revokeKey(
   call: OwnerCall,
   agentId: string,
@@ -100,7 +100,7 @@ async function existing(tx: Db, agentId: string, keyId: string): Promise<ApiKeyR
   return key;
 }
 
-/** What the audit log keeps of a key: never the key. */
+/** The audit facts of a key, without the key itself. */
 const keyFacts = (key: ApiKeyRow): Record<string, unknown> => ({
   id: key.id,
   label: key.label,

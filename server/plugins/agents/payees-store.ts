@@ -36,7 +36,7 @@ const columnsOf = (payee: Payee, rest: { agentId: string; createdAt: Date }) => 
     payee.expiresAtSeconds === null ? null : new Date(Number(payee.expiresAtSeconds) * 1000),
 });
 
-/** Entries of several agents at once, in the order they were added. */
+/** The entries of several agents, in the order in which they were added. */
 export async function listAllowlists(
   db: Db,
   agentIds: readonly string[],
@@ -53,7 +53,7 @@ export async function listAllowlists(
 export const entriesOf = async (db: Db, agentId: string): Promise<AllowlistRow[]> =>
   (await listAllowlists(db, [agentId])).get(agentId) ?? [];
 
-/** Entries that differ: as they were, and as they are to be. Nothing of the others is written, or noted in the audit. */
+/** The entries that differ, before and after. Other entries are neither written nor recorded in the audit. */
 export interface AllowlistChange {
   before: AllowlistRow[];
   after: Payee[];
@@ -71,7 +71,10 @@ export function allowlistChange(
   };
 }
 
-/** An entry that stays keeps its date. All at once: a thousand statements would hold the agent's row for seconds. */
+/**
+ * An unchanged entry keeps its date. In single statements, because a thousand of them would lock the agent's row for
+ * seconds.
+ */
 export async function storeAllowlist(
   tx: Db,
   agentId: string,
@@ -79,7 +82,7 @@ export async function storeAllowlist(
 ): Promise<void> {
   const now = await databaseNow(tx);
   const known = new Map(before.map((row) => [payeeKey(row), row]));
-  // SQL: pairs of address and site; from Prisma each row would be compared with every pair.
+  // SQL: pairs of address and site; Prisma would compare each row with every pair.
   await tx.$executeRaw`
     DELETE FROM allowlist_entries e
      USING unnest(${before.map(({ address }) => address)}::text[], ${before.map(({ site }) => site)}::text[])
@@ -99,7 +102,7 @@ const isSame = (left: Payee, right: Payee | undefined): boolean =>
   left.perPaymentLimitAtomic === right.perPaymentLimitAtomic &&
   left.expiresAtSeconds === right.expiresAtSeconds;
 
-/** May this agent, which is confined to its sites, be let out to this one? */
+/** Whether this agent, which is restricted to its payees' sites, may fetch from this one. */
 export async function hasSite(db: Db, agentId: string, site: string): Promise<boolean> {
   const now = await databaseNow(db);
   const entry = await db.allowlistEntry.findFirst({

@@ -30,7 +30,7 @@ import { refuseField } from "./rules.ts";
 import { viewKey } from "./keys.ts";
 import { viewEntry } from "./view.ts";
 
-/** A policy of a thousand payees comes twice: as the rules that are asked for, and as the order that was signed. */
+/** A policy with a thousand payees is sent twice: as the requested rules, and as the signed order. */
 const SIGNED_BODY_LIMIT_BYTES = 1024 * 1024;
 
 export const agentRoutes: FastifyPluginAsyncTypebox = async (app) => {

@@ -1,4 +1,4 @@
-/** The rules an owner writes: read from requests, refused with the field's path, and shown again. */
+/** Parses an owner's rules from requests, refuses invalid fields by their path, and formats rules for responses. */
 import { getAddress, type Address } from "viem";
 import { parseAddress } from "../../core/foreign-text.ts";
 import { formatAtomic, parseDecimal } from "../../core/money.ts";
@@ -29,7 +29,7 @@ export function readLabel(text: string | undefined, path: string): string {
 }
 
 function assertPrintable(text: string, path: string): void {
-  // Control characters, and the marks that reorder text: they would let a label show as another.
+  // Control characters, and marks that reorder text: they would let a label look like another one.
   if (/[\p{Cc}\u2028\u2029\u202a-\u202e\u2066-\u2069]/u.test(text))
     throw refuseField("validation_failed", path, "must not contain control characters");
 }
@@ -46,7 +46,7 @@ export function readTime(text: string, path: string): Date {
   const year = time.getUTCFullYear();
   if (Number.isNaN(time.getTime()) || year < 1970 || year > 9999)
     throw refuseField("validation_failed", path, "must be a time in RFC 3339 format");
-  // Whole seconds, as an order says them: never later than what was written.
+  // Whole seconds, as in an order, rounded down so that it is never later than requested.
   return new Date(Math.floor(time.getTime() / 1000) * 1000);
 }
 
@@ -56,7 +56,7 @@ export function readAddress(text: string, path: string): Address {
   return parsed.address;
 }
 
-/** A payee's own terms; what is not said keeps what is there, or is none. */
+/** A payee's own terms; missing members keep their current value, or are unset. */
 export function readPayeeTerms(body: Omit<PayeeInput, "address">, path: string, known?: Payee) {
   const limit = (text: string | null | undefined, name: string, before: bigint | null) =>
     typeof text === "string" ? readLimit(text, `${path}.${name}`) : text === null ? null : before;
@@ -77,7 +77,7 @@ export function readPayeeTerms(body: Omit<PayeeInput, "address">, path: string, 
   };
 }
 
-/** "" is everywhere. */
+/** "" means everywhere. */
 export function readSite(text: string | undefined, path: string): string {
   if (text === undefined || text === "") return "";
   const read = parseSite(text);
@@ -85,7 +85,7 @@ export function readSite(text: string | undefined, path: string): string {
   return read.site;
 }
 
-/** All wrong lines of a bulk paste are named at once; the same address twice at one site is refused as well. */
+/** All invalid lines of a bulk paste are reported together; the same address twice for one site is refused as well. */
 export function readAllowlist(items: AllowlistInput): Payee[] {
   const errors: { path: string; message: string }[] = [];
   const entries: Payee[] = [];
@@ -118,7 +118,7 @@ export function readAllowlist(items: AllowlistInput): Payee[] {
   });
 }
 
-/** What a body says of limits, names and times; what it does not say is not there. */
+/** The limits, names and times in a body; missing members stay missing. */
 export function readChange(
   body: Omit<UpdateAgentBody, "authorization" | "allowlist">,
 ): AgentChange {
@@ -139,7 +139,7 @@ export function readChange(
       : { perPaymentLimitAtomic: limit(perPaymentLimit, "perPaymentLimit") }),
     ...(paymentsPerHour === undefined ? {} : { paymentsPerHour }),
     ...(body.fetch === undefined ? {} : { fetch: body.fetch }),
-    // A time that is past already ends the agent now.
+    // A time in the past ends the agent at once.
     ...(body.expiresAt === undefined
       ? {}
       : { expiresAt: body.expiresAt === null ? null : readTime(body.expiresAt, "body.expiresAt") }),
@@ -150,7 +150,7 @@ export function readChange(
 export const secondsOf = (time: Date | null): bigint | null =>
   time === null ? null : BigInt(Math.floor(time.getTime() / 1000));
 
-/** An agent's columns and payees as the rules they are. */
+/** The rules in force, from an agent's columns and payees. */
 export const rulesInForce = (
   agent: Omit<AgentChange, "name"> & Pick<AgentRow, "dailyLimitAtomic" | "status">,
   payees: readonly Payee[],
@@ -169,7 +169,7 @@ export const rulesInForce = (
 const amountOrNull = (atomic: bigint | null): string | null =>
   atomic === null ? null : formatAtomic(atomic);
 
-/** An agent's rules in wire form. */
+/** An agent's rules in API form. */
 export const rulesOnWire = (agent: AgentRow) => ({
   name: agent.name,
   dailyLimit: formatAtomic(agent.dailyLimitAtomic),

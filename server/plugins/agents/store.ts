@@ -50,7 +50,7 @@ function rowOf(stored: Stored, now: Date): AgentRow {
   };
 }
 
-/** What an owner may set. */
+/** The members that an owner may set. */
 type AgentRules = Pick<
   AgentRow,
   | "name"
@@ -98,7 +98,7 @@ export async function findAgent(
   return stored === null ? undefined : rowOf(stored, await databaseNow(db));
 }
 
-/** Holds the agent's row until the transaction ends: edits and reservations come one after another. */
+/** Locks the agent's row until the transaction ends, so that edits and reservations run one after another. */
 export async function lockAgent(
   tx: Db,
   ownerId: string,
@@ -148,7 +148,7 @@ const columnsOf = (change: AgentChange) => {
   };
 };
 
-/** Sets what is given; an empty change only moves updatedAt (allowlist and keys are elsewhere). */
+/** Sets the given members; an empty change only updates updatedAt (allowlist and keys are stored elsewhere). */
 export async function updateAgent(db: Db, agentId: string, change: AgentChange): Promise<AgentRow> {
   const now = await databaseNow(db);
   const stored = await db.agent.update({
@@ -168,12 +168,12 @@ export interface AgentActivity {
   blocked24h: number;
 }
 
-/** When each agent last tried to pay, and how often it was refused within a day. */
+/** When each agent last tried to pay, and how many payments were refused within a day. */
 export async function readActivity(
   db: Db,
   agentIds: readonly string[],
 ): Promise<Map<string, AgentActivity>> {
-  // SQL: the newest payment of each of many agents is LATERAL; Prisma would read all their payments.
+  // SQL: LATERAL for the newest payment of each of many agents; Prisma would read all their payments.
   const rows = await db.$queryRaw<AgentActivity[]>`
     SELECT a.id AS "agentId", latest.at AS "lastActivityAt", blocked.count::int AS "blocked24h"
       FROM agents a
@@ -188,12 +188,12 @@ export async function readActivity(
   return new Map(rows.map((row) => [row.agentId, row]));
 }
 
-/** What the wallet has promised, as the transaction that holds the agent sees it. */
+/** The outstanding amount of the wallet, as seen by the transaction that has locked the agent. */
 export async function outstandingOf(
   tx: Db,
   args: { agentId: string; chainId: number; balanceBlock: bigint },
 ): Promise<bigint> {
-  // SQL: the decision is a function of the database, and this transaction holds the agent's row.
+  // SQL: the amount is computed by a SQL function, and this transaction has locked the agent's row.
   const rows = await tx.$queryRaw<{ total: Prisma.Decimal }[]>`
     SELECT purser_outstanding(${args.agentId}, ${BigInt(args.chainId)}, ${args.balanceBlock}) AS total`;
   return rows[0] ? atomicOf(rows[0].total) : 0n;

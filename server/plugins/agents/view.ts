@@ -14,7 +14,9 @@ import type { Limits } from "../guardrails/types.ts";
 import { formatAtomic } from "../../core/money.ts";
 import { balanceOn, balancesOnWire, type ReadWallets, type WalletBalances } from "./balances.ts";
 
-/** Agents as their owner sees them: rules, meters, allowlist and balances; few queries for any number. */
+/**
+ * Agents as their owner sees them: rules, meters, allowlist and balances, with few queries for any number of agents.
+ */
 export async function viewAgents(
   { pool, prisma }: { pool: Sql; prisma: Db },
   agents: readonly AgentRow[],
@@ -23,7 +25,7 @@ export async function viewAgents(
   if (agents.length === 0) return [];
   const ids = agents.map(({ id }) => id);
   const [limits, activity, allowlists, wallets] = await Promise.all([
-    // Of single payees only where one agent is looked at: a list has room for none of them.
+    // Limits per payee only for a single agent: a list does not show them.
     readLimits(pool, ids, { payees: agents.length === 1 }),
     readActivity(prisma, ids),
     listAllowlists(prisma, ids),
@@ -71,7 +73,7 @@ function viewAgent(agent: AgentRow, around: Surroundings): Agent {
   };
 }
 
-/** What the owner did comes before what time did. */
+/** The owner's status comes before expiry. */
 function shownStatus(agent: AgentRow): "active" | "paused" | "expired" | "archived" {
   if (agent.status !== "active") return agent.status;
   return agent.expired ? "expired" : "active";
@@ -82,7 +84,7 @@ export const viewEntry = (row: AllowlistRow) => ({
   createdAt: row.createdAt.toISOString(),
 });
 
-/** Those with a limit of their own say what is left of it. */
+/** Payees with their own limit show what is left of it. */
 export const viewPayees = (
   entries: readonly AllowlistRow[],
   limits: Limits | undefined,
@@ -92,7 +94,7 @@ export const viewPayees = (
     return { ...viewEntry(entry), ...(window && { limits: windowOnWire(window) }) };
   });
 
-/** The limits, and what they and every other rule for all payees leave at this moment. */
+/** The limits, and how much they and all other rules for every payee allow right now. */
 export const viewLimits = (
   agent: { status: string; expired: boolean; perPaymentLimitAtomic: bigint | null },
   around: {

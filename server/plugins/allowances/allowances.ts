@@ -1,7 +1,8 @@
 /**
- * What contracts may take of wallets. A payment that goes through such a contract is signed only once the wallet's
- * allowance on chain covers it and everything else that is open for that contract; where it does not, the wallet signs a
- * permit of the token, our lanes relay it, and the payment waits. One such raise of a wallet at a time.
+ * ERC-20 allowances of agents' wallets for payment contracts (Permit2). A payment through such a contract is signed
+ * only when the wallet's allowance on the chain covers it and all other open payments through that contract. Otherwise
+ * the wallet signs a permit of the token, our relayers submit it, and the payment waits. Only one such increase per
+ * wallet is in progress at a time.
  */
 import type { Address } from "viem";
 import { ApiError } from "../../errors.ts";
@@ -10,12 +11,12 @@ import { paymentSchemeOf, type AllowanceWanted } from "../../schemes/index.ts";
 import type { Cover } from "../custody/covers.ts";
 import type { SettlementOutcome } from "../settlement/types.ts";
 
-/** What the chain says, all as of one block. */
+/** The state on the chain, all as of one block. */
 export interface AllowanceState {
   atomic: bigint;
-  /** How many permits of this wallet the token has taken. */
+  /** The token's permit nonce of the wallet. */
   count: bigint;
-  /** The contract the payment goes through is there. */
+  /** Whether the contract of the payment is deployed. */
   isThere: boolean;
   blockNumber: bigint;
   timestampSeconds: bigint;
@@ -31,7 +32,7 @@ export interface WalletRef {
 export interface Raise {
   id: string;
   isOpen: boolean;
-  /** Where it was taken. */
+  /** The block in which it was executed. */
   blockNumber: bigint | null;
 }
 
@@ -41,11 +42,11 @@ export interface Covered {
   cover: Cover;
 }
 
-/** The points between the steps at which a crash test kills the process. */
+/** The points at which a crash test kills the process. */
 export type AllowanceFault = "permit-signed" | "permit-sent";
 
 export interface AllowancesDeps {
-  /** At the head, or at the block where that is newer than the head this process knows. */
+  /** At this process's head, or at `notBefore` if that is newer. */
   read(
     wallet: WalletRef,
     spender: Address,
@@ -53,17 +54,20 @@ export interface AllowancesDeps {
   ): Promise<AllowanceState>;
   store: {
     newest(args: { agentId: string; chainId: number }): Promise<Raise | undefined>;
-    /** What is open for contracts that take by an allowance and may be taken after this block, and what they took after it. */
+    /**
+     * The amount of open payments through contracts with an allowance that may be executed after this block, and of
+     * those executed after it.
+     */
     promised(args: {
       agentId: string;
       chainId: number;
       afterBlock: bigint;
       atSeconds: bigint;
     }): Promise<bigint>;
-    /** Those archived last first. */
+    /** The most recently archived first. */
     toRevoke(): Promise<(WalletRef & { agentId: string; spender: Address })[]>;
   };
-  /** What the agent's limits still allow today, what is reserved taken off. */
+  /** What the agent's limits still allow today, minus reservations. */
   leftOfDay(agentId: string): Promise<bigint>;
   custody: {
     signAllowance(
@@ -77,7 +81,7 @@ export interface AllowancesDeps {
       wanted: Pick<AllowanceWanted, "spender" | "count" | "deadline">,
     ): Promise<SignedAuthorization>;
   };
-  /** Undefined where this wallet has another permit under way. */
+  /** Undefined if this wallet has another permit in progress. */
   accept(request: {
     agentId: string;
     authorization: SignedAuthorization;
@@ -91,25 +95,27 @@ export interface AllowancesDeps {
   log: { warn(fields: object, message: string): void };
 }
 
-/** Of a permit. The token takes it no longer, and then another can be signed. */
+/** The validity of a permit. After it, the token refuses the permit and another one can be signed. */
 const PERMIT_SECONDS = 120n;
 
-/** What is left to take back of many agents that were archived together. */
+/** Limits the revocations per round if many agents were archived together. */
 const REVOKED_AT_ONCE = 8;
-/** A permit that somebody kept could still raise it: then it is looked at again, long after it was last good. */
+/**
+ * An unused permit could still raise an allowance of zero, so it is checked again long after any permit has expired.
+ */
 const ZERO_MS = 3_600_000;
 const MAX_ZEROS = 100_000;
 
 export class Allowances {
   readonly #deps: AllowancesDeps;
-  /** When an archived agent's allowance was last seen at zero: losing this costs a look each. */
+  /** When an archived agent's allowance was last seen to be zero: losing this costs one read each. */
   readonly #zeroAtMs = new Map<string, number>();
 
   constructor(deps: AllowancesDeps) {
     this.#deps = deps;
   }
 
-  /** Returns once this payment, which is reserved, may be signed. */
+  /** Returns once this reserved payment may be signed. */
   async cover(payment: Covered): Promise<void> {
     const { agentId, authorization } = payment;
     const { spender } = paymentSchemeOf(authorization);
@@ -124,19 +130,20 @@ export class Allowances {
         await deps.wait(newest.id, Math.max(until - performance.now(), 0));
       } else {
         const notBefore = newest?.blockNumber ?? 0n;
-        const asked = { notBefore, payment: authorization };
-        const state = await deps.read(authorization, spender, asked);
+        const options = { notBefore, payment: authorization };
+        const state = await deps.read(authorization, spender, options);
         if (!state.isThere)
           throw new ApiError("chain_unavailable", {
             detail:
               "The contract for this payment is not deployed on the network. Nothing was signed.",
           });
-        // After the chain was read: what was taken before is gone from the allowance, what was taken since is in here.
+        // Read after the chain: earlier executions are already deducted from the allowance, later ones are included
+        // here.
         const afterBlock = state.blockNumber;
         const atSeconds = state.timestampSeconds;
         const promised = await deps.store.promised({ agentId, chainId, afterBlock, atSeconds });
         if (state.atomic >= promised) return;
-        // Over, and the token has taken no permit since: another one now would end as this did.
+        // The permit has ended without being executed: another one now would end in the same way.
         if (raised?.count === state.count) throw notInTime(await deps.wait(raised.id, 0));
         if (performance.now() < until) raised = await this.#raise(payment, state, newest);
       }
@@ -145,8 +152,9 @@ export class Allowances {
   }
 
   /**
-   * To what is open, and what today's limits still allow: the next payments of the day need none. Undefined where another
-   * payment of this wallet has raised it since the chain was read: the token would not take a second permit.
+   * Raises the allowance to the open amount plus what today's limits still allow, so that the next payments of the day
+   * need no permit. Undefined if another payment of this wallet raised it since the chain was read: the token would not
+   * accept a second permit.
    */
   async #raise(
     { agentId, authorization, cover }: Covered,
@@ -155,7 +163,7 @@ export class Allowances {
   ): Promise<{ id: string; count: bigint } | undefined> {
     const deps = this.#deps;
     const { chainId } = authorization;
-    // What is left first: what is reserved in between is in both then, and not in neither.
+    // The remaining limit is read first: a concurrent reservation is then counted twice, and not missed.
     const left = await deps.leftOfDay(agentId);
     const promised = await deps.store.promised({
       agentId,
@@ -166,7 +174,7 @@ export class Allowances {
     const value = promised + left;
     const terms = { value, count: state.count, deadline: this.#deadline(state) };
     const signed = await deps.custody.signAllowance(agentId, { authorization, cover }, terms);
-    // The limits are lower than they were when the rest was promised: it must end first.
+    // The limits were lowered since the open payments were reserved: those must end first.
     if (signed.value < promised) throw notInTime();
     await deps.fault("permit-signed");
     const isNewest = (await deps.store.newest({ agentId, chainId }))?.id === newest?.id;
@@ -177,7 +185,7 @@ export class Allowances {
     return id === undefined ? undefined : { id, count: state.count };
   }
 
-  /** Of agents that are archived; what cannot be done now is done the next time. */
+  /** Revokes the allowances of archived agents; failures are retried in the next round. */
   async revokeArchived(): Promise<void> {
     const { store, log } = this.#deps;
     const left = (await store.toRevoke())
@@ -205,7 +213,7 @@ export class Allowances {
     this.#zeroAtMs.set(key, performance.now());
   }
 
-  /** True where there is nothing to take back; else it is on its way to be. */
+  /** True if there is nothing to revoke; otherwise a revocation is in progress. */
   async #isRevoked(agentId: string, wallet: WalletRef, spender: Address): Promise<boolean> {
     const deps = this.#deps;
     const newest = await deps.store.newest({ agentId, chainId: wallet.chainId });

@@ -1,4 +1,7 @@
-/** The allowances by which contracts may take money out of agents' wallets: raised for payments, taken back at the end. */
+/**
+ * Allowances with which contracts take money from agents' wallets: raised for payments, revoked when an agent is
+ * archived.
+ */
 import fp from "fastify-plugin";
 import { uintOf } from "../../core/abi.ts";
 import { newId } from "../../core/ids.ts";
@@ -14,7 +17,7 @@ import { archivedWithAllowance, isUnderWay, newestRaise, promisedByAllowance } f
 declare module "fastify" {
   interface FastifyInstance {
     allowances: Allowances;
-    /** Tests stop the process at a named point; nobody else sets it. */
+    /** Tests stop the process at a named point; nothing else sets it. */
     allowanceFaults: Faults;
   }
 }
@@ -23,11 +26,11 @@ export default fp(
   async (app) => {
     const { pool, custody, settlement } = app;
     const faults: Faults = {};
-    const ask: AllowancesDeps["read"] = async (wallet, spender, { notBefore, payment }) => {
+    const readState: AllowancesDeps["read"] = async (wallet, spender, { notBefore, payment }) => {
       const { rpc, heads } = app.chainReads.of(wallet.chainId);
       const head = await heads.refresh();
       const blockNumber = head.number > notBefore ? head.number : notBefore;
-      // The first thing that is asked to explain a failed payment is whether its contract is there.
+      // The first diagnosis call of a failed payment checks whether its contract is deployed.
       const contract = payment && paymentSchemeOf(payment).diagnosisCalls?.(payment)[0];
       const [atomic, count, there] = await readMany(
         rpc,
@@ -50,8 +53,8 @@ export default fp(
       };
     };
     const allowances = new Allowances({
-      read: (...asked) =>
-        ask(...asked).catch((cause: unknown) => {
+      read: (...args) =>
+        readState(...args).catch((cause: unknown) => {
           if (classifyChainError(cause).kind !== "unreachable") throw cause;
           throw new ApiError("chain_unavailable", { cause });
         }),
@@ -92,7 +95,7 @@ interface Faults {
   at?: (point: AllowanceFault) => Promise<void>;
 }
 
-/** Of every limit of a time, the least that is left. */
+/** The least that any time-based limit leaves. */
 function leftOf(limits: Limits | undefined): bigint {
   if (!limits) return 0n;
   return [limits.weekly, limits.monthly].reduce(

@@ -1,4 +1,4 @@
-/** Allowances as rows: the permits a wallet has signed, and what is promised to the contracts that take by them. */
+/** Stored allowances: the permits that a wallet has signed, and the open payments that use them. */
 import { DatabaseError } from "pg";
 import type { Address } from "viem";
 import type { Sql } from "../../infra/db/pool.ts";
@@ -8,7 +8,7 @@ export async function newestRaise(
   sql: Sql,
   args: { agentId: string; chainId: number },
 ): Promise<Raise | undefined> {
-  // SQL: on the way of a payment, by the partial index of allowances.
+  // SQL: on the payment path, by the partial index of allowances.
   const { rows } = await sql.query<Raise>({
     name: "newest-allowance",
     text: `SELECT id, status IN ('queued', 'submitted') AS "isOpen", block_number AS "blockNumber" FROM settlements
@@ -18,12 +18,15 @@ export async function newestRaise(
   return rows[0];
 }
 
-/** A maximum counts as such as long as it is open. What was too late for this block is too late for all that follow. */
+/**
+ * A payment with a maximum counts with it while it is open. A payment that was too late for this block is too late for
+ * all later ones.
+ */
 export async function promisedByAllowance(
   sql: Sql,
   args: { agentId: string; chainId: number; afterBlock: bigint; atSeconds: bigint },
 ): Promise<bigint> {
-  // SQL: one snapshot of what is open and of what has ended since the chain was read.
+  // SQL: one snapshot of the open payments and of those that ended since the chain was read.
   const { rows } = await sql.query<{ sum: bigint }>({
     name: "promised-by-allowance",
     text: `SELECT coalesce((SELECT sum(o.amount) FROM payments o
@@ -37,7 +40,7 @@ export async function promisedByAllowance(
   return rows[0]?.sum ?? 0n;
 }
 
-/** Wallets of agents archived lately that gave an allowance and have not taken it back. */
+/** Wallets of recently archived agents that granted an allowance and have not revoked it. */
 export async function archivedWithAllowance(
   sql: Sql,
 ): Promise<(WalletRef & { agentId: string; spender: Address })[]> {
@@ -61,6 +64,6 @@ export async function archivedWithAllowance(
   return rows.map((row) => ({ ...row, chainId: Number(row.chainId) }));
 }
 
-/** This wallet has a permit under way already: refused by the index that allows one. */
+/** This wallet already has a permit in progress: the unique index allows one. */
 export const isUnderWay = (error: unknown): boolean =>
   error instanceof DatabaseError && error.constraint === "settlements_one_allowance_idx";

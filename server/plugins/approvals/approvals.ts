@@ -1,7 +1,7 @@
 /**
- * From a denial to a permit in one round (docs/decisions/0021): the agent asks once, the owner's wallet signs or the
- * owner declines, and the same call of the agent is then paid once. What the permit lifts is decided in SQL, in the
- * transaction that reserves; here is only who asks, who decides, and what both are told.
+ * Approvals of denied payments (docs/decisions/0021): the agent requests one, the owner's wallet signs or the owner
+ * declines, and then the same call of the agent is paid once. SQL decides what an approval lifts, in the transaction
+ * that reserves; this file handles the requests, the decisions and the responses to both sides.
  */
 import { randomBytes } from "node:crypto";
 import { getAddress } from "viem";
@@ -28,14 +28,14 @@ import {
 
 /** How long the owner may take. */
 const OPEN_SECONDS = 24 * 3600;
-/** The longest an authorization is good for: it must end before the order does. */
+/** The longest validity of an authorization, which must end before the order does. */
 const AUTHORIZATION_SECONDS = 120;
 const MAX_OPEN = 5;
 const MAX_A_DAY = 100;
-/** A key of ours, for a call that came without one. */
+/** The prefix of a generated key, for a call without one. */
 const OWN_KEY = "approval-";
 
-export type ApprovalAsk = Omit<NewApproval, "id" | "ownerId" | "expiresAt">;
+export type ApprovalRequest = Omit<NewApproval, "id" | "ownerId" | "expiresAt">;
 
 export interface ApprovalsDeps {
   prisma: PrismaClient;
@@ -52,8 +52,8 @@ export class Approvals {
   }
 
   /**
-   * For a call that came without an Idempotency-Key: the one its request for approval has, as long as that is not over;
-   * else a new one. So a repeat without a key joins, pays once and is answered once, like one with a key.
+   * The key for a call without an Idempotency-Key: that of its approval request, while that is open, otherwise a new
+   * one. So a repeat without a key joins the first call and is paid once, like one with a key.
    */
   async keyFor(agentId: string, call: Uint8Array): Promise<{ key: string; isKnown: boolean }> {
     const known = await approvalsOfCall(this.#deps.prisma, { agentId, call });
@@ -62,47 +62,47 @@ export class Approvals {
     return { key, isKnown: joined !== undefined };
   }
 
-  /** Opens a request, or joins the one this call has; without a lock where there is one already. */
-  async ask(asked: ApprovalAsk): Promise<ApprovalRequired> {
-    const known = await approvalsOfCall(this.#deps.prisma, asked);
-    const live = known.find((one) => isLive(one) && isWithin(asked, one));
+  /** Opens an approval request, or joins the existing one of this call without taking a lock. */
+  async request(wanted: ApprovalRequest): Promise<ApprovalRequired> {
+    const known = await approvalsOfCall(this.#deps.prisma, wanted);
+    const live = known.find((one) => isLive(one) && isWithin(wanted, one));
     if (live) return this.#required(live);
-    // Repeats that come together take the agent's lock once. Their terms are told apart by the row.
-    const call = `${asked.agentId}|${Buffer.from(asked.call).toString("hex")}`;
-    const opening = this.#opening.get(call) ?? this.#open(asked);
+    // Concurrent repeats take the agent's lock once. The row distinguishes different terms.
+    const call = `${wanted.agentId}|${Buffer.from(wanted.call).toString("hex")}`;
+    const opening = this.#opening.get(call) ?? this.#open(wanted);
     this.#opening.set(call, opening);
     try {
       const row = await opening;
-      return this.#required(isWithin(asked, row) ? row : await this.#open(asked));
+      return this.#required(isWithin(wanted, row) ? row : await this.#open(wanted));
     } finally {
       if (this.#opening.get(call) === opening) this.#opening.delete(call);
     }
   }
 
-  async #open(asked: ApprovalAsk): Promise<ApprovalRow> {
-    const { agentId } = asked;
+  async #open(wanted: ApprovalRequest): Promise<ApprovalRow> {
+    const { agentId } = wanted;
     return this.#deps.withAgentLock(agentId, () =>
       this.#deps.prisma.$transaction(async (tx) => {
         const ownerId = await lockedOwner(tx, agentId);
-        const known = await approvalsOfCall(tx, asked);
-        const live = known.find((one) => isLive(one) && isWithin(asked, one));
+        const known = await approvalsOfCall(tx, wanted);
+        const live = known.find((one) => isLive(one) && isWithin(wanted, one));
         if (live) return live;
-        const declined = known.find((one) => one.state === "declined" && isSame(asked, one));
-        if (declined && declined.amountAtomic <= asked.amountAtomic)
+        const declined = known.find((one) => one.state === "declined" && isSame(wanted, one));
+        if (declined && declined.amountAtomic <= wanted.amountAtomic)
           throw new ApiError("approval_declined", {
             detail: "The owner declined this payment.",
-            extra: { ...denied(asked), approvalId: declined.id },
+            extra: { ...denied(wanted), approvalId: declined.id },
           });
-        // Its price or its payee is another one now: what the owner was asked, or signed, is not what would be paid.
-        await expireCall(tx, asked);
-        await assertQuota(tx, asked);
+        // The price or payee has changed: the payment would differ from what the owner was asked for, or signed.
+        await expireCall(tx, wanted);
+        await assertQuota(tx, wanted);
         const expiresAt = secondsAfter(await databaseNow(tx), OPEN_SECONDS);
-        return insertApproval(tx, { ...asked, id: newId("apr"), ownerId, expiresAt });
+        return insertApproval(tx, { ...wanted, id: newId("apr"), ownerId, expiresAt });
       }),
     );
   }
 
-  /** The owner's wallet signs exactly these terms; the digest of what it signed becomes the payment's nonce. */
+  /** The owner's wallet signs exactly these terms; the digest of the signed order becomes the payment's nonce. */
   async approve(call: OwnerCall, id: string): Promise<Approval> {
     const seen = await this.ofOwner(call.owner.id, id);
     const { agentId } = seen;
@@ -113,7 +113,7 @@ export class Approvals {
       throw orderNotSigned("The order is for a different approval.");
     const work = () =>
       this.#deciding(call, seen, async (tx, held) => {
-        // The same signature again: its answer was lost.
+        // The same signature again: the response to it was lost.
         if (signed && held.permitNonce === signed.digest) return;
         if (held.state !== "open") throw closed(held);
         await useOrderOrRequest(tx, call, signed, {
@@ -133,7 +133,7 @@ export class Approvals {
               ...single,
             }),
         });
-        // useOrAsk throws where there is none.
+        // useOrderOrRequest has thrown if there is no signature.
         if (!signed) return;
         const deadline = BigInt(signed.order.deadline);
         const granted = {
@@ -146,11 +146,13 @@ export class Approvals {
         const after = { ...this.#auditFacts(held), orderNonce: signed.order.nonce };
         await writeAudit(tx, call, agentId, { action: "approval.granted", before: null, after });
       });
-    const row = await call.orders.answering(call.owner, () => withOwnerLock(call, signed, work));
+    const row = await call.orders.requestingSignature(call.owner, () =>
+      withOwnerLock(call, signed, work),
+    );
     return this.view(row);
   }
 
-  /** Tightens, so the session is enough; also takes back what was granted and is not paid yet. */
+  /** Declining only tightens, so a session is sufficient; it also revokes an approval that is not paid yet. */
   async decline(call: OwnerCall, id: string): Promise<Approval> {
     const seen = await this.ofOwner(call.owner.id, id);
     const row = await this.#deciding(call, seen, async (tx, held) => {
@@ -165,7 +167,7 @@ export class Approvals {
     return this.view(row);
   }
 
-  /** Under the agent's lock, so that a decision and a payment come one after the other. */
+  /** Under the agent's lock, so that a decision and a payment run one after the other. */
   #deciding(
     call: OwnerCall,
     { id, agentId }: ApprovalRow,
@@ -214,9 +216,9 @@ export class Approvals {
 
   view(row: ApprovalRow): Approval {
     const { id, agentId, agentName, kind, url, memo, deniedPaymentId, paymentId } = row;
-    const told = { id, agentId, agentName, kind, url, memo, deniedPaymentId, paymentId };
+    const facts = { id, agentId, agentName, kind, url, memo, deniedPaymentId, paymentId };
     return {
-      ...told,
+      ...facts,
       approvalId: id,
       status: row.state,
       ...this.#facts(row),
@@ -259,12 +261,12 @@ const isSame = (one: Omit<Terms, "amountAtomic">, other: Omit<Terms, "amountAtom
   one.payee === other.payee &&
   one.site === other.site;
 
-/** A request for more covers less. */
-const isWithin = (asked: Terms, row: Terms): boolean =>
-  isSame(asked, row) && asked.amountAtomic <= row.amountAtomic;
+/** A request for a larger amount covers a smaller one. */
+const isWithin = (wanted: Terms, row: Terms): boolean =>
+  isSame(wanted, row) && wanted.amountAtomic <= row.amountAtomic;
 
-async function assertQuota(tx: Db, asked: ApprovalAsk): Promise<void> {
-  const { openIds, lastDay } = await countApprovals(tx, asked.agentId);
+async function assertQuota(tx: Db, wanted: ApprovalRequest): Promise<void> {
+  const { openIds, lastDay } = await countApprovals(tx, wanted.agentId);
   if (openIds.length < MAX_OPEN && lastDay < MAX_A_DAY) return;
   throw new ApiError("too_many_approvals", {
     detail:
@@ -272,12 +274,12 @@ async function assertQuota(tx: Db, asked: ApprovalAsk): Promise<void> {
         ? `The agent already has ${openIds.length} open requests. Nothing was paid or requested.`
         : `The agent made ${lastDay} requests in 24 hours. Nothing was paid or requested.`,
     headers: { "retry-after": "60" },
-    extra: { ...denied(asked), approvalIds: openIds },
+    extra: { ...denied(wanted), approvalIds: openIds },
   });
 }
 
-/** It stays a denial, with the numbers of its rule. */
-const denied = ({ denial, deniedPaymentId }: ApprovalAsk) => ({
+/** The response is still a denial, with the numbers of its rule. */
+const denied = ({ denial, deniedPaymentId }: ApprovalRequest) => ({
   blocked: true,
   denialCode: denial.code,
   policy: denial.policy,
@@ -293,7 +295,7 @@ const closed = ({ state, id }: ApprovalRow): ApiError =>
     extra: { approvalId: id, state },
   });
 
-/** In words a model follows. */
+/** Instructions for a model. */
 function instructions({ id, key, state }: ApprovalRow) {
   const waitUrl = `/api/agents/approvals/${id}?wait=30`;
   const next = {

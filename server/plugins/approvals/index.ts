@@ -1,4 +1,4 @@
-/** What a rule denied, and the owner may allow once. */
+/** Approvals: payments that a rule denied, and that the owner may allow once. */
 import fp from "fastify-plugin";
 import { Approvals } from "./approvals.ts";
 import routes from "./routes.ts";
@@ -25,7 +25,7 @@ export default fp(
       decided: (ids) => decidedAmong(app.prisma, ids),
       trouble: (error) => app.log.debug({ err: error }, "could not read decisions"),
     });
-    // Who waits would hold up a stop.
+    // Waiting requests would delay a shutdown.
     app.addHook("preClose", async () => waiting.close());
     app.jobs.addTask("expire-approvals", async () => void (await expireApprovals(app.prisma)), {
       cron: "* * * * *",

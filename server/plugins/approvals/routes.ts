@@ -1,4 +1,4 @@
-/** Approvals over HTTP: an agent waits for its own, an owner reads and decides. */
+/** Routes of approvals: an agent waits for its own, an owner reads and decides. */
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { readPage, toPage } from "../../core/paging.ts";
 import {

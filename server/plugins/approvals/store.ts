@@ -1,4 +1,4 @@
-/** Approvals as they are stored. The permit itself is used up in SQL (purser_permit), with the reservation. */
+/** Stored approvals. A granted approval is used up in SQL (purser_permit), together with the reservation. */
 import type { Address, Hex } from "viem";
 import type { PageRequest, Place } from "../../core/paging.ts";
 import {
@@ -15,7 +15,7 @@ import {
 
 export type ApprovalState = "open" | "granted" | "declined" | "expired" | "used";
 
-/** Why it was denied, as the agent heard it. */
+/** The denial as the agent received it. */
 export interface StoredDenial {
   code: string;
   rule: string;
@@ -23,14 +23,14 @@ export interface StoredDenial {
   policy: Record<string, string>;
 }
 
-/** What the agent's call would pay. */
+/** The payment that the agent's call would make. */
 export interface Terms {
   kind: "spend" | "x402";
   chainId: number;
   asset: Address;
   payee: Address;
   amountAtomic: bigint;
-  /** The origin x402-fetch pays at; "" for a spend. */
+  /** The origin that x402-fetch pays; "" for a spend. */
   site: string;
 }
 
@@ -51,7 +51,7 @@ export interface NewApproval extends Terms {
 
 export interface ApprovalRow extends Omit<NewApproval, "call">, Place {
   agentName: string;
-  /** As of now: what is over is expired, also before it was swept. */
+  /** The current state: an approval past its end is expired, even before the job has marked it. */
   state: ApprovalState;
   permitNonce: Hex | null;
   paymentId: string | null;
@@ -112,7 +112,7 @@ export async function findApproval(
   return stored === null ? undefined : rowOf(stored, await databaseNow(db));
 }
 
-/** Newest first: all there is of this call and is not over, in whatever state. */
+/** Newest first: all approvals of this call that have not expired, in any state. */
 export async function approvalsOfCall(
   db: Db,
   { agentId, call }: { agentId: string; call: Uint8Array },
@@ -127,7 +127,7 @@ export async function approvalsOfCall(
   return stored.map((one) => rowOf(one, now));
 }
 
-/** What counts against an agent's quota: open ones, and all of the last day. */
+/** The approvals that count against an agent's quota: open ones, and all of the last day. */
 export async function countApprovals(
   db: Db,
   agentId: string,
@@ -143,7 +143,7 @@ export async function countApprovals(
   return { openIds: open.map(({ id }) => id), lastDay };
 }
 
-/** Those of one call that are over, or whose terms the call has no more. */
+/** Expires the approvals of one call that have ended, or whose terms the call no longer has. */
 export async function expireCall(
   tx: Db,
   { agentId, call }: { agentId: string; call: Uint8Array },
@@ -161,7 +161,7 @@ export interface Decision {
   expiresAt?: Date;
 }
 
-/** False when it is in none of these states any more. */
+/** False if it is no longer in one of these states. */
 export async function decideApproval(
   tx: Db,
   id: string,
@@ -199,7 +199,7 @@ export async function listApprovals(
   return stored.map((one) => rowOf(one, now));
 }
 
-/** Which of these are open no more. */
+/** Which of these are no longer open. */
 export async function decidedAmong(db: Db, ids: readonly string[]): Promise<string[]> {
   const now = await databaseNow(db);
   const open = await db.approval.findMany({
@@ -210,7 +210,7 @@ export async function decidedAmong(db: Db, ids: readonly string[]): Promise<stri
   return ids.filter((id) => !isOpen.has(id));
 }
 
-/** What nobody decided or used in time; its owner hears of it. */
+/** Expires approvals that were not decided or used in time; the owner is notified. */
 export async function expireApprovals(db: Db): Promise<number> {
   const now = await databaseNow(db);
   const { count } = await db.approval.updateMany({

@@ -1,12 +1,15 @@
-/** Agents that wait for their owners: one small look for all of them in this process, whichever replica decides. */
+/**
+ * Agents that wait for a decision of their owners (long polling): one small query for all waits of this process,
+ * whichever replica decides.
+ */
 import { OpenWaits } from "../../core/open-waits.ts";
 
 const LOOK_MS = 250;
-/** A caller is an agent. Further ones are answered at once. */
+/** A caller is an agent. Further waits return at once. */
 const MOST_WAITS = { perCaller: 8, perOwner: 32, perProcess: 500 };
 
 export interface WaitingDeps {
-  /** Which of these are decided or over. */
+  /** Which of these are decided or expired. */
   decided(ids: readonly string[]): Promise<string[]>;
   trouble(error: unknown): void;
 }
@@ -22,7 +25,7 @@ export class Waiting {
     this.#deps = deps;
   }
 
-  /** Until it is decided, the time is over or nobody listens any more. */
+  /** Waits until a decision, the timeout, or the client's disconnection. */
   async wait(args: {
     agentId: string;
     ownerId: string;
@@ -70,7 +73,7 @@ export class Waiting {
     try {
       for (const id of await this.#deps.decided([...this.#waits.keys()])) this.#wake(id);
     } catch (error) {
-      // Asked again in a moment; whoever waits is answered from the row in the end.
+      // The query is repeated soon; in the end a waiting client gets its response from the row.
       this.#deps.trouble(error);
     }
     this.#timer = undefined;

@@ -1,6 +1,6 @@
 /**
- * Checks that the owner's signature permits an entry. Every order is used once, for the action of its kind, and the
- * rules of each agent are followed from entry to entry. Pure, as verify.ts is.
+ * Checks that the owner's signature permits an audit entry. Every order is used once, for the action of its kind, and
+ * the rules of each agent are followed from entry to entry. Pure, like verify.ts.
  */
 import { formatAtomic, parseDecimal } from "../../core/money.ts";
 import {
@@ -15,14 +15,14 @@ import {
 import { loosens, payeeKey, type RulesInForce } from "../../core/rules.ts";
 import type { EntryBody } from "./verify.ts";
 
-/** What was signed for an entry: a sign-in message, or an order. */
+/** The signed content of an entry: a sign-in message, or an order. */
 export type Signed =
   | { kind: "message"; digest: string; message: string; signer: string }
   | {
       [K in OrderKind]: { kind: K; digest: string; order: Orders[K]; chainId: number };
     }[OrderKind];
 
-/** What nobody can have done without a signature, and what is signed for it. */
+/** Actions that are impossible without a signature, and the kind of content that is signed. */
 export const SIGNED_AS: Readonly<Record<string, Signed["kind"]>> = {
   "session.created": "message",
   "policy.signed": "AgentPolicy",
@@ -33,7 +33,7 @@ export const SIGNED_AS: Readonly<Record<string, Signed["kind"]>> = {
   "owner.moved": "MoveOwner",
   "owner.received": "MoveOwner",
 };
-/** What follows an order of its own, which stands right before it. */
+/** Actions that directly follow the entry of their order. */
 const AFTER_ORDER: Readonly<Record<string, OrderKind>> = {
   "agent.created": "AgentPolicy",
   "agent.resumed": "AgentPolicy",
@@ -45,16 +45,21 @@ const AFTER_ORDER: Readonly<Record<string, OrderKind>> = {
 
 type Facts = Record<string, unknown>;
 
-/** As entries write it. `rules` are unknown of an agent that came from another owner, until a policy is signed for it. */
+/**
+ * An agent's facts in the form of entries. After a move from another owner, `rules` are unknown until a policy is
+ * signed.
+ */
 interface AgentFacts {
   isReceived?: boolean;
   wallet?: string;
   status: RulesInForce["status"];
   rules?: Facts;
   payees: Facts[];
-  /** Before the policy that was signed last. */
+  /** The payees before the most recently signed policy. */
   formerPayees?: Facts[];
-  /** An entry without a signature counted the payees it took off: which are left is unknown until a policy is signed. */
+  /**
+   * An unsigned entry only counted the payees that it removed: the remaining ones are unknown until a policy is signed.
+   */
   hasUnnamedRemovals?: boolean;
 }
 
@@ -65,12 +70,12 @@ export class Authority {
   readonly #used = new Set<string>();
   readonly #agents = new Map<string, AgentFacts>();
   readonly #withdrawals = new Map<string, Facts>();
-  /** The order right before, while what it permits is still to come. */
+  /** The order of the previous entry, until the entry that it permits. */
   #open: Signed | undefined;
-  /** The second wallet, as the owner named it last. */
+  /** The recovery wallet that the owner named last. */
   second: { address: string; chainId: number } | undefined;
 
-  /** Undefined where the entry fits. `signed` holds before its signer and its digest. */
+  /** Undefined if the entry is valid. The signer and the digest of `signed` were verified before. */
   faultOf(body: EntryBody, signed: Signed | undefined): string | undefined {
     const { action } = body;
     const needed = SIGNED_AS[action];
@@ -94,7 +99,7 @@ export class Authority {
     const { order, kind, chainId } = signed;
     const after = body.after ?? {};
     const { agent = body.agentId } = order as { agent?: string };
-    // A move carries no nonce beside its order.
+    // A move has no nonce besides its order.
     const isSame =
       agent === body.agentId && (kind === "MoveOwner" || after["nonce"] === order.nonce);
     if (!isSame) return OTHER;
@@ -149,8 +154,7 @@ export class Authority {
     const order = open && "order" in open ? (open.order as { agent: string }) : undefined;
     const isOpen = order !== undefined && order.agent === agentId;
     if (needed !== undefined) {
-      if (!isOpen || open?.kind !== needed)
-        return `is ${action} without a signed order`;
+      if (!isOpen || open?.kind !== needed) return `is ${action} without a signed order`;
       return this.#permittedFault(body, open);
     }
     if (/^(agent\.updated$|allowlist\.)/.test(action)) {
@@ -163,7 +167,7 @@ export class Authority {
     }
     if (action.startsWith("withdrawal.")) {
       const ordered = this.#withdrawals.get(asText(after?.["paymentId"]));
-      // Of an agent that moved, the order may be in the other owner's chain.
+      // If the agent moved, the order may be in the other owner's chain.
       if (ordered === undefined)
         return this.#agent(agentId).isReceived ? undefined : `is ${action} without an order`;
       return holds(ordered, after ?? {}) ? undefined : "differs from its order";
@@ -171,7 +175,7 @@ export class Authority {
     return undefined;
   }
 
-  /** What an order right before it permits. */
+  /** Checks an action that the order of the previous entry permits. */
   #permittedFault(body: EntryBody, open: Signed): string | undefined {
     const { action, agentId } = body;
     const after = body.after ?? {};
@@ -196,7 +200,7 @@ export class Authority {
     return isSame && version === "1" && after["status"] === "active" ? undefined : OTHER;
   }
 
-  /** A change equals the policy right before it, or it only tightens what was in force. */
+  /** A change must equal the policy of the previous entry, or only tighten the rules in force. */
   #changeFault(body: EntryBody, order: Signed | undefined): string | undefined {
     const { action, agentId, before, after } = body;
     const agent = this.#agents.get(agentId ?? "");
@@ -217,7 +221,8 @@ export class Authority {
       this.#agents.set(agentId ?? "", { ...agent, hasUnnamedRemovals: true });
       return undefined;
     }
-    // What is left after removals that were only counted is not known: then the entry's own payees are compared.
+    // After removals that were only counted, the remaining payees are unknown: then the entry's own payees are
+    // compared.
     const from = agent.hasUnnamedRemovals ? change.before : payees;
     const texts = new Set(from.map(textOf));
     if (!change.before.every((payee) => texts.has(textOf(payee)))) return UNFOUNDED;
@@ -232,7 +237,7 @@ export class Authority {
     { action, agentId, after }: EntryBody,
     { from, to }: { from: AgentFacts; to: AgentFacts },
   ): string | undefined {
-    // Payees who are taken off need no order, except where their terms for everywhere then hold.
+    // Removing payees needs no order, unless their terms for everywhere then apply.
     const isRemoval = action === "allowlist.removed" && listIn(after).length === 0;
     if (!isRemoval && loosens(rulesOf(from), rulesOf(to)))
       return `is ${action} without a signed order, and it loosens the rules`;
@@ -244,7 +249,7 @@ export class Authority {
     return this.#agents.get(id ?? "") ?? { status: "paused", payees: [] };
   }
 
-  /** An agent has one wallet for ever. */
+  /** An agent keeps its wallet forever. */
   #hasWallet(id: string | null, wallet: string): boolean {
     const agent = this.#agent(id);
     const isSame = (agent.wallet ?? wallet) === wallet;
@@ -274,18 +279,18 @@ function keyFault(action: string, after: Facts, order: IssueKeyOrder): string | 
 const isAddress = (left: string, right: string): boolean =>
   left.toLowerCase() === right.toLowerCase();
 
-/** Every one of these facts stands in the other as well. */
+/** Whether the other object contains all of these facts. */
 const holds = (facts: Facts, other: Facts): boolean =>
   Object.entries(facts).every(([name, value]) => other[name] === value);
 
-/** As an entry writes a time; null is never. */
+/** A time in the form of entries; null is never. */
 const timeOf = (seconds: bigint | null): string | null =>
   seconds === null ? null : new Date(Number(seconds) * 1000).toISOString();
 
 const amountOf = (atomic: bigint | null): string | null =>
   atomic === null ? null : formatAtomic(atomic);
 
-/** A policy as entries write it. */
+/** A policy in the form of entries. */
 function factsOf(order: AgentPolicyOrder): Pick<AgentFacts, "rules" | "payees"> {
   const rules = rulesOfPolicy(order);
   return {
@@ -323,7 +328,7 @@ const textOf = (payee: Facts): string => {
   return JSON.stringify([addressOf(payee), label, site, dailyLimit, perPaymentLimit, expiresAt]);
 };
 
-/** Payees that differ, as they were and as they are. */
+/** The payees that differ, before and after. */
 interface PayeeChange {
   before: Facts[];
   after: Facts[];
@@ -340,7 +345,7 @@ function difference(before: readonly Facts[], after: readonly Facts[]): PayeeCha
   };
 }
 
-/** The payees in one side of an entry: one of them, those that differ, or, in entries of before, the whole list. */
+/** The payees in one side of an entry: one of them, those that differ, or, in old entries, the whole list. */
 function listIn(side: Facts | null): Facts[] {
   if (side === null) return [];
   if ("address" in side) return [side];
@@ -352,7 +357,7 @@ const isNamed = ({ before, after }: EntryBody): boolean =>
     ["address", "payees", "allowlist"].some((name) => name in (side ?? {})),
   );
 
-/** Undefined where the entry counts payees and names none. */
+/** Undefined if the entry counts payees without naming them. */
 function changeIn(body: EntryBody): PayeeChange | undefined {
   if (!isNamed(body)) return undefined;
   const [before, after] = [listIn(body.before), listIn(body.after)];
@@ -368,14 +373,14 @@ function countsOf({ before, after }: PayeeChange): Record<(typeof COUNTS)[number
   return { added: after.length - changed, removed: before.length - changed, changed };
 }
 
-/** An entry of one payee has no counts; in others those of zero are left out. */
+/** An entry about one payee has no counts; other entries omit counts of zero. */
 function hasCounts({ before, after }: EntryBody, change: PayeeChange): boolean {
   if ([before, after].some((side) => "address" in (side ?? {}))) return true;
   const counts = countsOf(change);
   return COUNTS.every((name) => (after?.[name] ?? 0) === counts[name]);
 }
 
-/** Payees were only removed or tightened, and the entry names none of them. */
+/** The entry removed or tightened payees, and names none of them. */
 const countsRemovals = ({ action, before, after }: EntryBody): boolean =>
   action !== "allowlist.added" &&
   before === null &&
@@ -383,7 +388,7 @@ const countsRemovals = ({ action, before, after }: EntryBody): boolean =>
   after?.["order"] === undefined &&
   [after?.["removed"], after?.["changed"]].some((count) => Number.isSafeInteger(count));
 
-/** The entry has this change and its signed order; it may count the payees and not name them. */
+/** Whether the entry contains this change and its signed order; it may count the payees instead of naming them. */
 function saysChange(body: EntryBody, change: PayeeChange, digest: string): boolean {
   const { before, after } = body;
   const isSame =
@@ -392,7 +397,7 @@ function saysChange(body: EntryBody, change: PayeeChange, digest: string): boole
   return isSame && hasCounts(body, change) && after?.["order"] === digest;
 }
 
-/** What the policy right before it changed. */
+/** Whether the entry is the change of the policy in the previous entry. */
 function isSignedChange(
   body: EntryBody,
   { payees, formerPayees }: AgentFacts,
@@ -426,7 +431,7 @@ function atomicOf(text: unknown): bigint | null {
 const secondsOf = (time: unknown): bigint | null =>
   time === null ? null : BigInt(Math.floor(Date.parse(asText(time)) / 1000));
 
-/** The facts as rules, to compare them. */
+/** The facts as rules, for comparison. */
 function rulesOf({ status, rules = {}, payees }: AgentFacts): RulesInForce {
   const perHour = rules["paymentsPerHour"];
   return {

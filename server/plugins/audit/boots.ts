@@ -1,6 +1,6 @@
 /**
- * Which keys of the configuration changed since the last start, by their names alone. What is kept of a value is a slow
- * hash of it with a salt of this database: enough to see that it is another one, and nothing to read it from.
+ * Records which configuration keys changed since the last start, by name only. Values are stored as slow hashes with a
+ * salt of this database, which show that a value changed but do not reveal it.
  */
 import { withSecretFiles } from "../../core/secret-files.ts";
 import { randomBytes } from "node:crypto";
@@ -12,12 +12,12 @@ import { VERSION } from "../../infra/version.ts";
 import { actAsOperator, lastOperatorActs, lockOperators } from "./operators.ts";
 
 type Environment = Record<string, string | undefined>;
-/** Each replica has its own of these. */
+/** These differ between replicas. */
 const OF_ONE_REPLICA = new Set(["HOST", "PORT", "OPERATOR", "WORKERS"]);
-/** 8 MB each, of WebAssembly: once that much of glibc's was freed, each of its arenas would keep twice as much for good. */
+/** 8 MB each, in WebAssembly: once glibc has freed that much memory, each of its arenas would keep twice as much. */
 const COST = { costFactor: 2 ** 13, blockSize: 8, parallelism: 1, hashLength: 16 };
 
-/** The keys that the service reads of its environment: taken from the reader itself. */
+/** The keys that the service reads from its environment, recorded while loadConfig reads them. */
 function keysSet(environment: Environment): Map<string, string> {
   const set = new Map<string, string>();
   const watched = new Proxy(environment, {
@@ -29,7 +29,7 @@ function keysSet(environment: Environment): Map<string, string> {
     },
   });
   loadConfig(watched);
-  // Secrets in files are read by their names; their content counts.
+  // Secrets in files are found by their names; their content is hashed.
   for (const [key, value] of Object.entries(withSecretFiles(environment, [])))
     if (value !== undefined) set.set(key, value);
   return set;
@@ -38,12 +38,12 @@ function keysSet(environment: Environment): Map<string, string> {
 interface Noted {
   version: string;
   salt: string;
-  /** Of all values together. */
+  /** The hash of all values together. */
   whole?: string;
   values: Record<string, string>;
 }
 
-/** Writes an entry where this start is configured otherwise than the last one; answers the keys that changed. */
+/** Writes an entry if this start's configuration differs from the last one; returns the changed keys. */
 export async function noteBoot(
   prisma: PrismaClient,
   config: Pick<Config, "operator">,
@@ -54,12 +54,12 @@ export async function noteBoot(
   const before = last?.what as Noted | undefined;
   const salt = before?.salt ?? randomBytes(16).toString("hex");
   const slowHash = async (password: string): Promise<string> => {
-    // It takes this thread 25 ms: requests come in between.
+    // A hash blocks this thread for 25 ms, so requests are handled in between.
     await others();
     return scrypt({ ...COST, password, salt: Buffer.from(salt, "hex"), outputType: "hex" });
   };
   const set = Object.fromEntries(keysSet(environment));
-  // The usual start: one hash shows that nothing changed.
+  // The usual case: one hash shows that nothing changed.
   const whole = await slowHash(JSON.stringify(sorted(set)));
   if (before?.whole === whole && before.version === VERSION) return [];
   const values: Record<string, string> = {};
@@ -69,7 +69,7 @@ export async function noteBoot(
   const changed = names.filter((key) => known[key] !== values[key]);
   if (before && changed.length === 0 && before.version === VERSION) return [];
   await prisma.$transaction(async (tx) => {
-    // Replicas that start together note it once.
+    // Replicas that start together record it once.
     await lockOperators(tx);
     const [newest] = await lastOperatorActs(tx, { take: 1, action: "service.configured" });
     if (newest?.seq !== last?.seq && isSame(newest?.what as unknown as Noted, values)) return;

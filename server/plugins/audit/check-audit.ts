@@ -1,6 +1,7 @@
 /**
- * `node check-audit.mjs purser-audit.jsonl [<seq>:<hash> ...]`: checks the export of an audit, against heads noted earlier.
- * docs/how-to/check-audit.mjs is made of this by `npm run derive`, for those who have nothing else of this service.
+ * `node check-audit.mjs purser-audit.jsonl [<seq>:<hash> ...]`: verifies an audit export against heads that were
+ * recorded earlier. `npm run derive` generates docs/how-to/check-audit.mjs from it, for people who have nothing else of
+ * this service.
  */
 import { readHead, verifyFile } from "./check-file.ts";
 

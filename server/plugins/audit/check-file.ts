@@ -1,11 +1,11 @@
-/** Checks an export and reports in one line: for `npm run audit:verify`, and for the script of docs/how-to. */
+/** Verifies an audit export and reports in one line: for `npm run audit:verify`, and for the script in docs/how-to. */
 import { createReadStream } from "node:fs";
 import { createInterface } from "node:readline";
 import { readLine, verifyChain, type ChainHead, type ChainRow, type Verdict } from "./verify.ts";
 
 export type Print = (line: string) => void;
 
-/** False where the chain does not hold. */
+/** False if the chain is not valid. */
 export async function verifyFile(path: string, noted: ChainHead[], say: Print): Promise<boolean> {
   const unreadable: number[] = [];
   async function* rows(): AsyncGenerator<ChainRow> {
@@ -35,7 +35,7 @@ export function report(whose: string, verdict: Verdict, say: Print): boolean {
   return verdict.ok;
 }
 
-/** Undefined for what is no `<seq>:<hash of 64 hex digits>`. */
+/** Parses `<seq>:<hash of 64 hex digits>`; undefined for anything else. */
 export function readHead(text: string): ChainHead | undefined {
   const [, seq, hash] = /^(\d{1,15}):([0-9a-f]{64})$/.exec(text) ?? [];
   return seq === undefined || hash === undefined ? undefined : { seq: Number(seq), hash };

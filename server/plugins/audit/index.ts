@@ -1,4 +1,7 @@
-/** Every change of rules, keys, sessions and orders: chained for each owner, and exported for anybody to check. */
+/**
+ * The audit log: every change of rules, keys, sessions and orders, in a hash chain per owner, with an export that
+ * anybody can verify.
+ */
 import { Readable } from "node:stream";
 import fp from "fastify-plugin";
 import type { FastifyRequest } from "fastify";
@@ -86,8 +89,9 @@ export const viewEntry = ({ seq, hash, entry, createdAt }: AuditRow) => ({
 });
 
 /**
- * Denied authority: a signature that is not the owner's, on the owner's session, and a session
- * on somebody else's agent. Noted after the answer: the time of an answer must not reveal whether an agent exists.
+ * Records refused authority: a signature that is not the owner's in the owner's session, and a session that uses
+ * another owner's agent. Recorded after the response, because the response time must not reveal whether an agent
+ * exists.
  */
 const noteRefusals: FastifyPluginAsyncTypebox = fp(async (app) => {
   const refused = new WeakMap<FastifyRequest, string>();
@@ -96,7 +100,7 @@ const noteRefusals: FastifyPluginAsyncTypebox = fp(async (app) => {
   });
   app.addHook("onResponse", (request, _reply, done) => {
     const code = refused.get(request);
-    // Without a session nobody is known: a sign-in that is refused is noted where it is.
+    // Without a session there is no owner: the sign-in route records a refused sign-in itself.
     if (code === undefined || !(request.owner as unknown)) return done();
     const unnoted = (error: unknown): void =>
       request.log.error({ err: error }, "a refusal was not recorded in the audit log");
@@ -109,11 +113,11 @@ const noteRefusals: FastifyPluginAsyncTypebox = fp(async (app) => {
     const { url: route = "" } = request.routeOptions;
     const { id: named } = (request.params ?? {}) as { id?: string };
     const agentId = route.startsWith("/api/agents/:id") && named !== undefined ? named : null;
-    const asked = { method: request.method, route };
+    const refused = { method: request.method, route };
     const actor = (owner.second ?? owner).address;
-    const common = { actor, before: null, after: asked, requestId };
+    const common = { actor, before: null, after: refused, requestId };
     if (code === "invalid_signature") {
-      // An entry about an agent belongs to its owner: none is written about another owner's agent.
+      // An entry about an agent belongs to its owner, so another owner's agent is not named.
       const isOwn = agentId !== null && (await findOwnerOf(app.prisma, agentId)) === owner.id;
       await noteAudit(app.prisma, {
         ...common,

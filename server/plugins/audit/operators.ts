@@ -1,4 +1,4 @@
-/** What operators did, as rows: who, from where, what. One chain, hashed as the owners' audits are. */
+/** The audit of operators' actions: who, from where, and what. One hash chain, like the owners' audits. */
 import { hostname, userInfo } from "node:os";
 import { newId } from "../../core/ids.ts";
 import type { Config } from "../../config.ts";
@@ -6,9 +6,9 @@ import { jsonOf, type Db } from "../../infra/db/prisma.ts";
 import { hex, NO_HASH } from "./store.ts";
 import type { ChainHead, ChainRow } from "./verify.ts";
 
-/** What changes something, each with its own members in `what`; never a secret's value. */
+/** Actions that change something, each with its own members in `what`; never with the value of a secret. */
 export type OperatorAct =
-  /** A replica started with another version or configuration than the one before: names of keys. */
+  /** A replica started with another version or configuration than before; contains names of keys. */
   | "service.configured"
   | "keys.rotation_began"
   | "keys.rotation_ended"
@@ -23,7 +23,7 @@ export interface OperatorEntry {
   what: Record<string, unknown>;
 }
 
-/** In the caller's transaction: neither the act nor its entry is without the other. */
+/** In the caller's transaction, so that neither the action nor its entry exists without the other. */
 export async function actAsOperator(
   db: Db,
   { operator }: Pick<Config, "operator">,
@@ -31,11 +31,11 @@ export async function actAsOperator(
   what: Record<string, unknown>,
 ): Promise<void> {
   const who = jsonOf({ user: systemUser(), host: hostname(), operator: operator ?? null });
-  // SQL: the function that hashes the entry under the lock of the chain's end.
+  // SQL: the function hashes the entry under the lock of the chain's head.
   await db.$queryRaw`SELECT purser_operator_act(${newId("opr")}, ${who}::jsonb, ${action}, ${jsonOf(what)}::jsonb)`;
 }
 
-/** Nobody else adds an entry until this transaction ends. */
+/** Prevents other entries until this transaction ends. */
 export async function lockOperators(tx: Db): Promise<void> {
   // SQL: the locked row has to exist; Prisma would read it first.
   await tx.$queryRaw`INSERT INTO operator_head DEFAULT VALUES ON CONFLICT DO NOTHING`;
@@ -43,7 +43,7 @@ export async function lockOperators(tx: Db): Promise<void> {
   await tx.$queryRaw`SELECT seq FROM operator_head FOR UPDATE`;
 }
 
-/** A container may run as a number that no name belongs to. */
+/** In a container the user id may have no name. */
 function systemUser(): string {
   try {
     return userInfo().username;

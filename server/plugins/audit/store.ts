@@ -1,11 +1,11 @@
-/** The audit's rows: the entries of a transaction, and one unbroken chain for each owner. */
+/** Stored audit entries: those of a transaction, and one unbroken hash chain per owner. */
 import { typedDataOf, type OrderKind } from "../../core/orders.ts";
 import { newId } from "../../core/ids.ts";
 import type { PageRequest, Place } from "../../core/paging.ts";
 import { jsonOrNull, placeOf, readKeyset, type Db } from "../../infra/db/prisma.ts";
 import type { ChainHead, ChainRow, EntryBody, Proof } from "./verify.ts";
 
-/** Where nobody known acts: the chain itself, or one whose signature was refused. */
+/** The actor of entries without a known person: the chain itself, or a refused signature. */
 export const NOBODY = "0x0000000000000000000000000000000000000000";
 
 export interface AuditNote {
@@ -17,11 +17,11 @@ export interface AuditNote {
   before: Record<string, unknown> | null;
   after: Record<string, unknown> | null;
   requestId: string;
-  /** What was signed, so that anybody can check it again. */
+  /** The signed content, so that anybody can verify it again. */
   proof?: Proof;
 }
 
-/** A `.refused` one is kept a few times an hour only: third parties can cause it. */
+/** `.refused` entries are written only a few times an hour, because third parties can cause them. */
 export type AuditAction =
   | "session.created"
   | "session.ended"
@@ -71,8 +71,8 @@ export type AuditAction =
   | "payment.corrected";
 
 /**
- * Inside the transaction of the change itself: neither happens without the other. It gets its place in the chain
- * when the transaction commits (purser_audit_chain), so whatever else is locked, the chain's end is locked last.
+ * Called in the transaction of the change, so that neither exists without the other. The entry gets its place in the
+ * chain when the transaction commits (purser_audit_chain), so the chain's head is always locked last.
  */
 export async function noteAudit(tx: Db, note: AuditNote): Promise<void> {
   await tx.auditNote.create({
@@ -93,7 +93,7 @@ export interface AuditRow extends Place {
   createdAt: Date;
 }
 
-/** Newest first: all of an owner's, or what is about one agent, whoever its owners were. */
+/** Newest first: all entries of an owner, or those about one agent under all its owners. */
 export async function listAudit(
   db: Db,
   of: { ownerId: string } | { agentId: string },
@@ -113,7 +113,7 @@ export async function listAudit(
 
 const BATCH = 200;
 
-/** An owner's chain in its order, a batch at a time. */
+/** An owner's chain in order, in batches. */
 export async function* readChain(
   db: Db,
   ownerId: string,
@@ -151,7 +151,7 @@ async function ordersOf(
   const named = new Map<bigint, { digest: string; agentId: string }>();
   for (const { seq, body } of rows) {
     const { proof, agentId } = JSON.parse(body) as EntryBody;
-    // An order of no agent has none by that name.
+    // An order without an agent is stored under an empty agent id.
     if (proof?.kind === "order" && proof.order === undefined)
       named.set(seq, { digest: proof.digest, agentId: agentId ?? "" });
   }
@@ -179,7 +179,7 @@ export async function readHead(db: Db, ownerId: string): Promise<ChainHead> {
   return head ? { seq: Number(head.seq), hash: hex(head.hash) } : { seq: 0, hash: NO_HASH };
 }
 
-/** Everybody who has one, or the one who is named by id or address. */
+/** All owners with an audit, or the one with this id or address. */
 export async function ownersWithAudit(
   db: Db,
   named: string | undefined,

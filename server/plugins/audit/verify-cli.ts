@@ -1,9 +1,9 @@
 /**
- * `npm run audit:verify`: recomputes every owner's chain and every signature in it, in the database of DATABASE_URL.
- * `npm run audit:verify -- purser-audit.jsonl`: the same for an export, which needs no database.
- *
- * The operators' chain is checked with them. `--operators` checks it alone, `--owner <id or address>` one owner's. `--head <seq>:<hash>` is an end noted earlier, somewhere an intruder
- * does not reach: a chain that was cut or written anew since then cannot have it.
+ * `npm run audit:verify`: recomputes every owner's hash chain and every signature in it, in the database of
+ * DATABASE_URL. `npm run audit:verify -- purser-audit.jsonl`: the same for an export, which needs no database. The
+ * operators' chain is included. `--operators` verifies only that one, `--owner <id or address>` only one owner's.
+ * `--head <seq>:<hash>` is a head that was recorded earlier in a place that the operator cannot change: a chain that
+ * was cut or rewritten since then does not contain it.
  */
 import { realpathSync } from "node:fs";
 import { pathToFileURL } from "node:url";
@@ -16,7 +16,7 @@ import { readOperatorHead, readOperators } from "./operators.ts";
 import { readHead, report, verifyFile, type Print } from "./check-file.ts";
 import { verifyChain, verifyOperators, type ChainHead } from "./verify.ts";
 
-/** Reports each chain; false when one does not hold. */
+/** Reports each chain; returns false if one is not valid. */
 export async function verifyDatabase(
   db: Db,
   { owner, noted }: { owner: string | undefined; noted: ChainHead[] },
@@ -31,7 +31,7 @@ export async function verifyDatabase(
     throw new ConfigError(["--head needs --owner: each owner has a chain of its own"]);
   let isWhole = true;
   for (const { id, address } of owners) {
-    // Before the rows: what is appended meanwhile is not missing.
+    // Read before the rows, so that entries appended meanwhile do not count as missing.
     const head = await readOwnersHead(db, id);
     const verdict = await verifyChain(readChain(db, id, 0n), [head, ...noted]);
     isWhole = report(`${address} (${id})`, verdict, say) && isWhole;
@@ -83,7 +83,8 @@ async function main(): Promise<boolean> {
   }
 }
 
-// Imported by a test it only lends its functions. A link in the path must not make it do nothing.
+// Run only as a program, not when a test imports it. realpath, because a symlink in the path must not turn the program
+// into a no-op.
 if (import.meta.url === pathToFileURL(realpathSync(process.argv[1] ?? ".")).href) {
   try {
     if (!(await main())) process.exitCode = 1;

@@ -1,6 +1,6 @@
 /**
- * Checks that a chain of entries is unbroken, and that the owner signed its orders. Pure, so that rows of the
- * database and lines of an export are checked alike. docs/how-to/check-an-audit.md explains it to others.
+ * Verifies that an audit chain is unbroken, and that the owner signed its orders. Pure, so that database rows and lines
+ * of an export are verified alike. docs/how-to/check-an-audit.md explains it to users.
  */
 import { createHash } from "node:crypto";
 import { hashMessage, recoverAddress, type Hex } from "viem";
@@ -14,7 +14,7 @@ export interface EntryBody {
   at: string;
   ownerId: string;
   owner: string;
-  /** The chain whose contract the owner is; 0 for a key. */
+  /** The chain of the owner's contract; 0 for a plain key. */
   ownerChainId: number;
   agentId: string | null;
   actor: string;
@@ -26,8 +26,8 @@ export interface EntryBody {
 }
 
 /**
- * A signed text, or a signed order (EIP-712 typed data) by its digest, with whoever signed it. An order is here where it is
- * small, beside the entry where it is long. `chainId`: by a contract of that chain.
+ * A signed text, or a signed order (EIP-712 typed data) by its digest, with its signers. A small order is included
+ * here, a long one is next to the entry. `chainId`: of the signer's contract.
  */
 export type Proof =
   | { kind: "message"; message: string; signer: string; chainId: number; signature: string }
@@ -46,7 +46,7 @@ export interface ChainRow {
   body: string;
   /** The order whose digest the body names. */
   order?: unknown;
-  /** What the database has beside the text; an export has none. */
+  /** The database's columns for the text; an export has none. */
   columns?: { id: string; agentId: string | null; action: string; at: Date };
 }
 
@@ -60,8 +60,8 @@ export type Verdict =
   | { ok: false; seq: number; why: string };
 
 /**
- * Names the first entry that does not fit. `noted` are ends seen before, wherever they were kept: a chain that is
- * shorter, or another at that place, was cut or written anew.
+ * Returns the first invalid entry. `noted` are heads that were recorded earlier: a chain that is shorter, or differs at
+ * that position, was cut or rewritten.
  */
 export async function verifyChain(
   rows: AsyncIterable<ChainRow> | Iterable<ChainRow>,
@@ -97,7 +97,10 @@ export async function verifyChain(
   return cutFault(head, noted) ?? { ok: true, head, signatures, byContract, ownerId };
 }
 
-/** What operators did: no signatures, so the chain proves only that nothing was changed or removed since. */
+/**
+ * Verifies the operators' audit. It has no signatures, so the chain only proves that nothing was changed or removed
+ * since.
+ */
 export async function verifyOperators(
   rows: AsyncIterable<ChainRow> | Iterable<ChainRow>,
   noted: readonly ChainHead[] = [],
@@ -159,7 +162,9 @@ function readBody(text: string): EntryBody | undefined {
   }
 }
 
-/** The columns that find an entry must equal its text, or the entry would be found where it does not belong. */
+/**
+ * The columns used for searching must equal the entry's text; otherwise the entry would be found in the wrong place.
+ */
 function bodyFault(
   { seq, columns }: ChainRow,
   body: EntryBody,
@@ -172,21 +177,21 @@ function bodyFault(
     columns.id === body.id &&
     columns.agentId === body.agentId &&
     columns.action === body.action &&
-    // A date of ours has milliseconds, the text microseconds.
+    // A JavaScript date has milliseconds, the text microseconds.
     columns.at.toISOString().slice(0, 23) === body.at.slice(0, 23);
   return isSame ? undefined : "its columns differ from its text";
 }
 
 interface Wallet {
   address: string;
-  /** The chain whose contract it is; 0 for a key. */
+  /** The chain of its contract; 0 for a plain key. */
   chainId: number;
 }
 
-/** What the owner's second wallet may sign. */
+/** Actions that the owner's recovery wallet may sign. */
 const BY_SECOND = new Set(["session.created", "withdrawal.ordered"]);
 
-/** Who signed may sign this, and did. */
+/** Checks that the signers may sign this action, and did. */
 async function signersFault(
   { proof, action, owner, ownerChainId }: EntryBody,
   signed: Signed | undefined,
@@ -207,7 +212,8 @@ async function signersFault(
     return "both wallets must sign it";
   for (const { signer, chainId, signature } of signers) {
     counted.signatures += 1;
-    // Only its chain can show what a contract accepts, and only for that moment; the service called it when it was signed.
+    // Only its chain can tell what a contract accepts, and only at that moment; the service called it at the time of
+    // the signature.
     if (chainId !== 0) counted.byContract += 1;
     else if ((await recovered(signed.digest as Hex, signature)) !== signer)
       return `its signature is not by ${signer}`;
@@ -215,7 +221,7 @@ async function signersFault(
   return undefined;
 }
 
-/** Our own types and domain, and no others: what an owner signed elsewhere is no order. */
+/** Accepts only our own types and domain: what an owner signed elsewhere is no order. */
 function readSigned(
   row: ChainRow,
   proof: Proof | null,
@@ -252,7 +258,7 @@ async function recovered(hash: Hex, signature: string): Promise<string | undefin
   }
 }
 
-/** A line of an export; undefined when it is none. */
+/** Parses a line of an export; undefined if it is invalid. */
 export function readLine(text: string): ChainRow | undefined {
   try {
     const { seq, prevHash, hash, body, order } = JSON.parse(text) as ChainRow;

@@ -15,7 +15,7 @@ import { API_KEY_PREFIX, createKey } from "./secrets.ts";
 
 interface NewSecret {
   keyHash: Buffer;
-  /** What a person may recognize it by. */
+  /** The parts by which a person can recognize the key. */
   prefix: string;
   last4: string;
 }
@@ -30,19 +30,19 @@ export function createApiKey(): NewApiKey {
   return { apiKey, ...facts };
 }
 
-/** A key that nobody holds, not even we: tokens stand for it. Nothing known has this hash. */
-export const createHeldByNobody = (): NewSecret => ({
+/** A placeholder key of an OAuth connection: its tokens are used instead. The hash is random, so no key matches it. */
+export const createConnectionKey = (): NewSecret => ({
   keyHash: randomBytes(32),
   prefix: "oauth",
   last4: "",
 });
 
-/** What a request's key says about who is asking. */
+/** The agent that a key belongs to, and the state of the key. */
 export interface KeyHolder {
   apiKeyId: string;
   revoked: boolean;
   keyExpired: boolean;
-  /** Its last use was noted more than a minute ago, or never. */
+  /** Its last use was recorded more than a minute ago, or never. */
   isUseStale: boolean;
   id: string;
   ownerId: string;
@@ -50,7 +50,7 @@ export interface KeyHolder {
   walletAddress: Address;
   network: string;
   status: "active" | "paused" | "archived";
-  /** sites: x402-fetch reaches its payees' sites and nothing else. */
+  /** sites: x402-fetch may only request its payees' sites. */
   fetch: "any" | "sites";
   expiresAt: Date | null;
 }
@@ -73,14 +73,14 @@ const HOLDER = `k.id AS "apiKeyId", k.revoked_at IS NOT NULL AS revoked,
                 coalesce(k.last_used_at < now() - interval '1 minute', true) AS "isUseStale",
                 a.id, a.owner_id AS "ownerId", a.name, a.wallet_address AS "walletAddress",
                 a.network, a.status, a.fetch_scope AS fetch, a.expires_at AS "expiresAt"`;
-/** The one query of every agent request: by the unique index of the hash, prepared once per connection. */
+/** The query of every agent request: by the unique index of the hash, prepared once per connection. */
 const BY_KEY = {
   name: "api-key-holders",
   text: `SELECT k.key_hash AS "hash", coalesce(k.expires_at <= now(), false) AS "keyExpired", ${HOLDER}
            FROM api_keys k JOIN agents a ON a.id = k.agent_id
           WHERE k.key_hash = ANY($1::bytea[])`,
 };
-/** The same for an access token, which stands for a key and ends before it. */
+/** The same for an access token, which belongs to a key and expires before it. */
 const BY_TOKEN = {
   name: "access-token-holders",
   text: `SELECT t.hash, t.expires_at <= now() OR coalesce(k.expires_at <= now(), false) AS "keyExpired", ${HOLDER}
@@ -93,10 +93,10 @@ type FindHolder = (hash: Buffer) => Promise<KeyHolder | undefined>;
 export const keyHolders = (sql: Sql): FindHolder => holders(sql, BY_KEY);
 export const tokenHolders = (sql: Sql): FindHolder => holders(sql, BY_TOKEN);
 
-/** Requests that come together share a statement; each waits for one that began after it came. */
+/** Concurrent requests share a statement; each waits for one that started after the request arrived. */
 function holders(sql: Sql, statement: { name: string; text: string }): FindHolder {
   const lookups = new Coalescer<Buffer, KeyHolder | undefined>(async (hashes) => {
-    // SQL: every request of an agent asks it; prepared, joined, and for all who ask together.
+    // SQL: part of every agent request; prepared, joined, and shared by concurrent requests.
     const { rows } = await sql.query<KeyHolder & { hash: Buffer }>({
       ...statement,
       values: [hashes],
@@ -106,10 +106,10 @@ function holders(sql: Sql, statement: { name: string; text: string }): FindHolde
     );
     return hashes.map((hash) => byHash.get(hash.toString("hex")));
   }, SHARED);
-  return (hash) => lookups.ask(hash);
+  return (hash) => lookups.fetch(hash);
 }
 
-/** At most once a minute per key, whoever asks; never waits for a row that somebody holds. */
+/** At most once a minute per key; never waits for a locked row. */
 export async function noteKeyUse(sql: Sql, apiKeyId: string): Promise<void> {
   // SQL: SKIP LOCKED, so that a busy key's requests never wait for one another.
   await sql.query(
@@ -149,7 +149,7 @@ export async function insertApiKey(db: Db, key: NewKeyRow): Promise<ApiKeyRow> {
   return rowOf(stored, now);
 }
 
-/** One that somebody holds; a connection is found as such. Inside a change of the agent, whose row is held. */
+/** An API key, but not the key of a connection. Runs in a change of the agent, whose row is locked. */
 export async function findApiKey(
   tx: Db,
   agentId: string,
@@ -160,7 +160,7 @@ export async function findApiKey(
   return stored === null ? undefined : rowOf(stored, await databaseNow(tx));
 }
 
-/** One key, or all of the agent. Answers those that this ended. */
+/** Revokes one key, or all keys of the agent. Returns those that were revoked now. */
 export async function revokeApiKeys(
   db: Db,
   agentId: string,
@@ -175,7 +175,7 @@ export async function revokeApiKeys(
   return stored.map((key) => rowOf(key, now));
 }
 
-/** The old key of a rotation: ends after the grace, or at its own expiry if that comes first. */
+/** The old key of a rotation: expires after the grace period, or at its own expiry if that comes first. */
 export async function replaceApiKey(
   tx: Db,
   args: { old: ApiKeyRow; newKeyId: string; graceSeconds: number },

@@ -1,4 +1,4 @@
-/** Programs that an owner connected to an agent by OAuth: a key nobody holds, and the tokens that stand for it. */
+/** OAuth connections of programs to an agent: a placeholder key, and the tokens that are used instead of it. */
 import type { PageRequest } from "../../core/paging.ts";
 import {
   readKeyset,
@@ -8,7 +8,7 @@ import {
   type Prisma,
 } from "../../infra/db/prisma.ts";
 import {
-  createHeldByNobody,
+  createConnectionKey,
   HIDDEN,
   insertApiKey,
   revokeApiKeys,
@@ -24,9 +24,9 @@ import {
 } from "./secrets.ts";
 
 export const ACCESS_TOKEN_SECONDS = 30 * 60;
-/** Of a refresh token that nobody uses; each use brings a new one. */
+/** The lifetime of an unused refresh token; each use returns a new one. */
 export const REFRESH_TOKEN_SECONDS = 30 * 24 * 3600;
-/** Access tokens of before end this soon after a renewal: requests that are under way arrive. */
+/** How long older access tokens work after a renewal, so that requests in progress succeed. */
 const OLD_ACCESS_SECONDS = 60;
 
 export interface Program {
@@ -55,7 +55,7 @@ export async function insertConnection(
     agentId,
     label,
     expiresAt,
-    ...createHeldByNobody(),
+    ...createConnectionKey(),
   });
   await tx.oauthConnection.create({ data: { keyId, ...program, createdAt: key.createdAt } });
   return key;
@@ -78,7 +78,7 @@ export async function listConnections(
   return rows.flatMap((row) => connectionRow(row, now));
 }
 
-/** One of this agent, alive or not. */
+/** A connection of this agent, active or not. */
 export async function findConnectionRow(
   db: Db,
   agentId: string,
@@ -108,7 +108,7 @@ export interface FoundConnection {
   ownerId: string;
   clientId: string;
   label: string;
-  /** Not revoked, not over, and of an agent that is none of the past. */
+  /** Not revoked, not expired, and its agent is not archived. */
   isAlive: boolean;
   expiresAt: Date | null;
 }
@@ -133,7 +133,7 @@ export async function findConnection(db: Db, keyId: string): Promise<FoundConnec
   };
 }
 
-/** True when this call ended it. Its tokens find no key from now on, on all replicas. */
+/** True if this call revoked it. From now on all replicas refuse its tokens. */
 export async function revokeConnection(
   tx: Db,
   { agentId, keyId }: { agentId: string; keyId: string },
@@ -141,7 +141,7 @@ export async function revokeConnection(
   return (await revokeApiKeys(tx, agentId, keyId)).length === 1;
 }
 
-/** What a former owner allowed was that owner's word. Answers those that this ended. */
+/** Revokes the connections that a former owner allowed. Returns those that were revoked now. */
 export async function revokeConnectionsOf(
   tx: Db,
   agentIds: readonly string[],
@@ -160,7 +160,7 @@ export interface Tokens {
   accessSeconds: number;
 }
 
-/** A pair for a connection that is alive; neither outlives it. */
+/** A pair of tokens for an active connection; neither outlives it. */
 export async function issueTokens(
   tx: Db,
   { keyId, expiresAt }: Pick<FoundConnection, "keyId" | "expiresAt">,
@@ -218,7 +218,10 @@ export async function findToken(db: Db, text: string): Promise<FoundToken | unde
   return { keyId, kind: kind as FoundToken["kind"], isUsed: usedAt !== null, isExpired };
 }
 
-/** Of two who show the same refresh token, one gets true. By its own columns alone, so that Postgres decides under the row's lock. */
+/**
+ * Of two requests with the same refresh token, one gets true. Uses only its own columns, so that Postgres decides under
+ * the row's lock.
+ */
 export async function useRefreshToken(tx: Db, text: string): Promise<boolean> {
   const now = await databaseNow(tx);
   const { count } = await tx.oauthToken.updateMany({
@@ -239,7 +242,7 @@ export async function endAccessToken(tx: Db, text: string): Promise<void> {
   });
 }
 
-/** Used refresh tokens stay until they would have ended: shown again, they tell of a theft. */
+/** Used refresh tokens are kept until their expiry: if one is used again, it was stolen. */
 export async function deleteOldTokens(db: Db): Promise<number> {
   const now = await databaseNow(db);
   const { count } = await db.oauthToken.deleteMany({ where: { expiresAt: { lt: now } } });

@@ -1,9 +1,9 @@
-/** How each credential is proven: an agent's key, an owner's session, a merchant's key. */
+/** Authentication: an agent's API key, an owner's session, a merchant's key. */
 import fp from "fastify-plugin";
 import type { FastifyRequest, FastifyReply } from "fastify";
 import { ApiError, type ErrorCode } from "../../errors.ts";
 import { keyHolders, noteKeyUse, tokenHolders, type KeyHolder } from "./api-keys.ts";
-import { Passes } from "./passes.ts";
+import { InternalPasses } from "./passes.ts";
 import { proveFacilitatorKeys } from "./merchant-keys.ts";
 import { ACCESS_TOKEN_PREFIX, API_KEY_PREFIX, hashSecret, isSecretShape } from "./secrets.ts";
 import cookie from "@fastify/cookie";
@@ -28,12 +28,12 @@ export default fp(
   { name: "auth" },
 );
 
-/** The agent whose key came with the request. Paused and expired ones still may read. */
+/** The agent of the request's key. Paused and expired agents may still read. */
 export type RequestAgent = Omit<KeyHolder, "revoked" | "keyExpired" | "isUseStale">;
 
 declare module "fastify" {
   interface FastifyContextConfig {
-    /** The resource that OAuth protects: an access token opens it as a key does, and opens nothing else. */
+    /** The resource that OAuth protects: an access token is accepted like a key here, and nowhere else. */
     oauth?: true;
   }
   interface FastifyRequest {
@@ -42,8 +42,8 @@ declare module "fastify" {
   }
   interface FastifyInstance {
     /**
-     * A call of our own API for an agent that has proven who it is. The headers open one request of this process's
-     * own, whatever the agent itself had shown.
+     * Calls our own API for an authenticated agent. The headers are valid for one injected request of this process,
+     * whichever credential the agent used.
      */
     asAgent<T>(
       agent: RequestAgent,
@@ -52,12 +52,12 @@ declare module "fastify" {
   }
 }
 
-/** No cache: a key that is revoked on one replica is refused by all at once. */
+/** No cache, so that a key revoked on one replica is refused by all at once. */
 export const agent = fp(
   async (app) => {
     const holderOfKey = keyHolders(app.pool);
     const holderOfToken = tokenHolders(app.pool);
-    const passes = new Passes<RequestAgent>();
+    const passes = new InternalPasses<RequestAgent>();
     app.decorateRequest("agent", null as unknown as RequestAgent);
     app.decorate("asAgent", (agent, call) => passes.lend(agent, call));
     app.authenticators.set("agent", async (request) => {
@@ -68,7 +68,7 @@ export const agent = fp(
     async function authenticate(request: FastifyRequest): Promise<RequestAgent> {
       const isOauth = request.routeOptions.config.oauth === true;
       const refuse = (code: ErrorCode, detail?: string) => {
-        const origin = isOauth ? app.ownOrigins.asAsked(request) : undefined;
+        const origin = isOauth ? app.ownOrigins.originOf(request) : undefined;
         return refusal(code, challenge(code, origin), detail);
       };
       const shown = bearerOf(request);
@@ -93,7 +93,7 @@ export const agent = fp(
       if (revoked) throw refuse("api_key_revoked");
       if (keyExpired) throw refuse("api_key_expired");
       if (isUseStale) {
-        // Beside the request: when it was last used is worth no waiting and no failure.
+        // In the background: recording the last use must neither delay nor fail the request.
         noteKeyUse(app.pool, agent.apiKeyId).catch((error: unknown) =>
           app.log.warn(
             { err: error, apiKeyId: agent.apiKeyId },
@@ -109,7 +109,7 @@ export const agent = fp(
 
 const UNKNOWN_KEY = `This API key is unknown. Keys begin with \`${API_KEY_PREFIX}\` and are shown only once, when they are created.`;
 
-/** The header only: a token in an address would be in logs and histories (RFC 6750 section 2.3). */
+/** The header only: a token in a URL would end up in logs and histories (RFC 6750 section 2.3). */
 function bearerOf(request: FastifyRequest): string | { detail?: string } {
   const { authorization } = request.headers;
   if (authorization === undefined || authorization === "") return {};
@@ -117,7 +117,7 @@ function bearerOf(request: FastifyRequest): string | { detail?: string } {
   return key ?? { detail: "The Authorization header must be `Bearer <AGENT_API_KEY>`." };
 }
 
-/** Where OAuth is spoken, the challenge says where a client finds out how (RFC 9728 section 5.1). */
+/** On routes with OAuth, the challenge names the metadata for clients (RFC 9728 section 5.1). */
 function challenge(code: ErrorCode, origin: string | undefined): string {
   const error = code === "missing_api_key" ? [] : ['error="invalid_token"'];
   const place =
@@ -141,9 +141,9 @@ export interface RequestOwner {
   id: string;
   /** Lower case, as stored. */
   address: Address;
-  /** The chain whose contract it is; 0 for an owner with a key. */
+  /** The chain of its contract; 0 for an owner with a plain key. */
   chainId: number;
-  /** Signed in by the owner's second wallet: may tighten, and withdraw to the owner. */
+  /** Set if the owner's recovery wallet signed in: it may tighten rules, and withdraw to the owner. */
   second: { address: Address; chainId: number } | null;
   sessionId: string;
   sessionCreatedAt: Date;
@@ -152,7 +152,7 @@ export interface RequestOwner {
 
 declare module "fastify" {
   interface FastifyContextConfig {
-    /** The owner's second wallet may call it, too. */
+    /** The owner's recovery wallet may call it too. */
     second?: true;
   }
   interface FastifyRequest {
@@ -161,14 +161,14 @@ declare module "fastify" {
   }
   interface FastifyInstance {
     ownOrigins: OwnOrigins;
-    /** Refuses unsafe requests of other origins and form encodings (CSRF). Sign-in uses it as well. */
+    /** Refuses unsafe requests of other origins and form encodings (CSRF protection). Sign-in uses it as well. */
     requireOwnOrigin(request: FastifyRequest): void;
     sessionCookie: SessionCookie;
   }
 }
 
 interface SessionCookie {
-  /** The token the browser showed, if it could be one of ours. */
+  /** The token from the browser's cookie, if it has the right form. */
   read(request: FastifyRequest): string | undefined;
   set(reply: FastifyReply, token: string): void;
   clear(reply: FastifyReply): void;
@@ -219,7 +219,7 @@ export const owner = fp(
   { name: "auth-owner" },
 );
 
-/** A second wallet reads everything, and changes what its route says it may. */
+/** A recovery wallet may read everything, and change what the route allows it to. */
 const mayCall = ({ method, routeOptions }: FastifyRequest): boolean =>
   SAFE_METHODS.has(method) || routeOptions.config.second === true;
 
@@ -233,7 +233,7 @@ function requireOwnOrigin(request: FastifyRequest, own: OwnOrigins): void {
       detail: `This request must come from ${[...own.origins][0] ?? ""}: its Origin header is ${origin === undefined ? "missing" : "different"}.`,
     });
   }
-  // Forms and other cross-site "simple" requests cannot send JSON without asking first.
+  // Forms and other cross-site "simple" requests cannot send JSON without a CORS preflight.
   const mediaType = request.headers["content-type"]?.split(";", 1)[0]?.trim().toLowerCase();
   const hasBody =
     request.headers["transfer-encoding"] !== undefined ||
@@ -260,14 +260,14 @@ function createSessionCookie(
   };
 }
 
-/** Our own origins: PUBLIC_URL's. On a loopback address its other usual spelling is ours as well. */
+/** Our own origins, from PUBLIC_URL. For a loopback address, the other usual name counts as well. */
 export interface OwnOrigins {
   origins: ReadonlySet<string>;
   /** `host[:port]` of each, as a sign-in message names its domain. */
   hosts: ReadonlySet<string>;
   isHttps: boolean;
-  /** By which of our names this request came; OAuth's clients want to hear the one they use. */
-  asAsked(request: FastifyRequest): string;
+  /** The origin that this request used; OAuth clients expect the name that they use. */
+  originOf(request: FastifyRequest): string;
 }
 
 const LOOPBACK_NAMES = ["localhost", "127.0.0.1"];
@@ -282,7 +282,7 @@ export function ownOrigins(publicUrl: string): OwnOrigins {
     hosts: new Set(hosts),
     origins: new Set(hosts.map((host) => `${url.protocol}//${host}`)),
     isHttps: url.protocol === "https:",
-    asAsked({ headers: { host = "" } }) {
+    originOf({ headers: { host = "" } }) {
       return hosts.includes(host) ? `${url.protocol}//${host}` : url.origin;
     },
   };

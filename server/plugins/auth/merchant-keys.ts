@@ -1,4 +1,4 @@
-/** Keys to verify and settle with: the operator's, and merchants' own; how those are made, and what they open. */
+/** API keys for verify and settle: the operator's keys, and merchants' own keys. */
 import { createHash, timingSafeEqual } from "node:crypto";
 import type { FastifyInstance, FastifyRequest } from "fastify";
 import type { Address } from "viem";
@@ -21,11 +21,11 @@ interface MerchantKeyHolder {
 
 type StoredHolder = Omit<MerchantKeyHolder, "chainId"> & { chainId: bigint; hash: Buffer };
 
-/** No cache: a key that is revoked on one replica is refused by all at once. */
+/** No cache, so that a key revoked on one replica is refused by all at once. */
 function merchantKeyHolders(sql: Sql): (hash: Buffer) => Promise<MerchantKeyHolder | undefined> {
   const lookups = new Coalescer<Buffer, MerchantKeyHolder | undefined>(
     async (hashes) => {
-      // SQL: each verify and settle with a key asks it; prepared, joined, and for all who ask together.
+      // SQL: part of each verify and settle with a key; prepared, joined, and shared by concurrent requests.
       const { rows } = await sql.query<StoredHolder>({
         name: "merchant-key-holders",
         text: `SELECT k.key_hash AS hash, k.id AS "keyId", k.owner_id AS "ownerId", o.address,
@@ -45,10 +45,10 @@ function merchantKeyHolders(sql: Sql): (hash: Buffer) => Promise<MerchantKeyHold
     },
     { maxBatch: 64, maxInFlight: 2 },
   );
-  return (hash) => lookups.ask(hash);
+  return (hash) => lookups.fetch(hash);
 }
 
-/** At most once a minute per key, whoever asks; never waits for a row that somebody holds. */
+/** At most once a minute per key; never waits for a locked row. */
 async function noteMerchantKeyUse(sql: Sql, keyId: string): Promise<void> {
   // SQL: SKIP LOCKED, so that a busy key's requests never wait for one another.
   await sql.query(
@@ -61,11 +61,11 @@ async function noteMerchantKeyUse(sql: Sql, keyId: string): Promise<void> {
 }
 
 /**
- * Paid APIs. Strangers may settle unless the operator named who may (FACILITATOR_API_KEYS, MERCHANTS); FACILITATOR_OPEN
- * beside these lets them in without a key: their gas is their own, as a merchant's is the merchant's.
- *
- * Whoever signs in can make a merchant's key, so it opens only what is open to strangers: it is neither let into a closed
- * facilitator, nor to the merchants' gas, nor out of its address' limits, unless the operator admitted its wallet.
+ * Authentication of verify and settle. Third parties may settle unless the operator restricted access
+ * (FACILITATOR_API_KEYS, MERCHANTS). FACILITATOR_OPEN allows them without a key nevertheless, charged to the third
+ * parties' gas share and not to the merchants'. Everybody who signs in can create a merchant's key, so by itself it
+ * grants no more than third parties have: no access to a closed facilitator, no merchants' gas, and no exemption from
+ * the limits of an address. That needs the operator to admit the wallet.
  */
 export function proveFacilitatorKeys(app: FastifyInstance): void {
   const { facilitatorApiKeys, facilitatorOpen, merchants } = app.config;
@@ -93,14 +93,14 @@ export function proveFacilitatorKeys(app: FastifyInstance): void {
         ...FACILITATOR_CHALLENGE,
         detail: "Send `Authorization: Bearer <FACILITATOR_API_KEY>` to this facilitator.",
       });
-    const given = digest(key);
-    const known = await app.proveCredential(request, given, {
-      // All are compared, in constant time each: the answer's time tells nothing of a near miss.
-      look: () => digests.filter((candidate) => timingSafeEqual(candidate, given)).length > 0,
+    const keyHash = digest(key);
+    const known = await app.proveCredential(request, keyHash, {
+      // All are compared, each in constant time, so that the response time does not reveal a near match.
+      look: () => digests.filter((candidate) => timingSafeEqual(candidate, keyHash)).length > 0,
       isProven: (found) => found,
     });
     if (!known) throw new ApiError("invalid_api_key", FACILITATOR_CHALLENGE);
-    request.caller = { kind: "merchant", id: given.toString("base64url") };
+    request.caller = { kind: "merchant", id: keyHash.toString("base64url") };
   }
 
   async function proveMerchantKey(request: FastifyRequest, key: string): Promise<void> {

@@ -1,13 +1,13 @@
 /**
- * What this process shows to itself: a call it makes to its own API for somebody who has proven who he is. A pass is 256
- * random bits, lives in this process's memory for one request, and is gone when that request has shown it; so nothing
- * that comes from outside can be one, also if it were seen.
+ * One-time credentials for requests that this process injects into its own API for an authenticated caller. A pass is
+ * 256 random bits, kept in this process's memory for one request and deleted when it is used; so a request from outside
+ * can never use one, even if it were observed.
  */
 import { randomBytes } from "node:crypto";
 
 const PREFIX = "pass_";
 
-export class Passes<Holder> {
+export class InternalPasses<Holder> {
   readonly #open = new Map<string, Holder>();
 
   async lend<T>(

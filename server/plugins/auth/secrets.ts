@@ -1,7 +1,7 @@
 /**
- * What we hand out and recognize by its hash: a prefix that says what it is, 192 random bits in 33 base-62 digits, then
- * a CRC-32 in 6 more. The checksum refuses typos and truncated pastes without asking the database, and lets secret
- * scanners be sure.
+ * Secrets that we issue and recognize by their hash: a prefix for the kind, 192 random bits in 33 base-62 digits, and a
+ * CRC-32 in 6 more. The checksum refuses typos and truncated pastes without a database query, and makes secret scanners
+ * reliable.
  */
 import { createHash, randomBytes } from "node:crypto";
 import { crc32 } from "node:zlib";
@@ -12,7 +12,7 @@ const CHECKSUM_DIGITS = 6;
 const DIGITS = /^[0-9A-Za-z]{39}$/;
 const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/** No prefix of one kind begins a secret of another: the digits after it have no underscore. */
+/** No prefix of one kind is the start of another kind's secret: the digits after it contain no underscore. */
 export const API_KEY_PREFIX = "purser_";
 export const ACCESS_TOKEN_PREFIX = "purser_at_";
 export const REFRESH_TOKEN_PREFIX = "purser_rt_";
@@ -24,7 +24,7 @@ export function createSecret(prefix: string): string {
   return `${prefix}${secret}${checksum(prefix, secret)}`;
 }
 
-/** A key as it is kept, and as it is shown: once. */
+/** A new key, with the parts to store and the full text to show once. */
 export function createKey(prefix: string) {
   const key = createSecret(prefix);
   const facts = {
@@ -35,7 +35,7 @@ export function createKey(prefix: string) {
   return { key, facts };
 }
 
-/** Could this be one of ours, of this kind? False means: certainly not, no query needed. */
+/** Whether the text has the form of our secrets of this kind. If false, no query is needed. */
 export function isSecretShape(prefix: string, text: string): boolean {
   if (!text.startsWith(prefix)) return false;
   const digits = text.slice(prefix.length);
@@ -43,7 +43,7 @@ export function isSecretShape(prefix: string, text: string): boolean {
   return checksum(prefix, digits.slice(0, SECRET_DIGITS)) === digits.slice(SECRET_DIGITS);
 }
 
-/** 192 random bits: a plain hash cannot be searched backwards. */
+/** 192 random bits cannot be guessed, so a plain hash is sufficient. */
 export const hashSecret = (text: string): Buffer => createHash("sha256").update(text).digest();
 
 const checksum = (prefix: string, secret: string): string =>

@@ -5,13 +5,13 @@ import type { PageRequest, Place } from "../../core/paging.ts";
 import { placeOf, readKeyset, databaseNow, secondsAfter, type Db } from "../../infra/db/prisma.ts";
 import type { Sql } from "../../infra/db/pool.ts";
 
-/** Sessions end after a day unused, and after a week in any case (database clock). */
+/** Sessions end after a day without use, and after a week in any case (database clock). */
 export const SESSION_IDLE_SECONDS = 24 * 3600;
 export const SESSION_ABSOLUTE_SECONDS = 7 * 24 * 3600;
 
 const TOKEN_SHAPE = /^[A-Za-z0-9_-]{43}$/;
 
-/** 256 random bits, opaque. Only its hash is stored. */
+/** 256 random bits. Only the hash is stored. */
 export const createSessionToken = (): string => randomBytes(32).toString("base64url");
 
 export const isSessionTokenShape = (text: string): boolean => TOKEN_SHAPE.test(text);
@@ -24,7 +24,7 @@ export interface SessionHolder {
   ownerId: string;
   address: Address;
   chainId: number;
-  /** The second wallet that signed in for this owner. */
+  /** The recovery wallet that signed in for this owner. */
   secondAddress: Address | null;
   secondChainId: number | null;
   createdAt: Date;
@@ -40,7 +40,7 @@ export interface SessionRow extends Place {
   expiresAt: Date;
 }
 
-/** Alive: not revoked, not past its end, and used within the idle time. All on the database's clock. */
+/** Active: not revoked, not past its end, and used within the idle time. All by the database's clock. */
 const aliveAt = (now: Date) => ({
   revokedAt: null,
   expiresAt: { gt: now },
@@ -78,7 +78,7 @@ export async function insertSession(
 }
 
 export async function findSession(sql: Sql, tokenHash: Buffer): Promise<SessionHolder | undefined> {
-  // SQL: every request of an owner asks it; prepared once per connection, with its owner in one round trip.
+  // SQL: part of every owner request; prepared once per connection, with its owner in one round trip.
   const { rows } = await sql.query<SessionHolder>({
     name: "session-holder",
     text: `SELECT s.id AS "sessionId", s.owner_id AS "ownerId", o.address, o.chain_id::float8 AS "chainId",
@@ -113,7 +113,7 @@ export async function listSessions(
   return rows.map((row) => ({ ...row, ...placeOf(row) }));
 }
 
-/** Ends a session of this owner; false when there is none such alive. */
+/** Ends a session of this owner; false if there is no such active session. */
 export async function revokeSession(db: Db, ownerId: string, sessionId: string): Promise<boolean> {
   const now = await databaseNow(db);
   const { count } = await db.session.updateMany({
@@ -123,7 +123,7 @@ export async function revokeSession(db: Db, ownerId: string, sessionId: string):
   return count === 1;
 }
 
-/** Those of a second wallet that is none any more. */
+/** Ends the sessions of a former recovery wallet. */
 export async function revokeSecondSessions(db: Db, ownerId: string): Promise<void> {
   const revokedAt = await databaseNow(db);
   await db.session.updateMany({
@@ -132,7 +132,7 @@ export async function revokeSecondSessions(db: Db, ownerId: string): Promise<voi
   });
 }
 
-/** Whether a session of this id can still be used, for a stream that outlives its request. */
+/** Whether a session can still be used, for a stream that outlives its request. */
 export async function isSessionLive(db: Db, sessionId: string): Promise<boolean> {
   const now = await databaseNow(db);
   const found = await db.session.findFirst({
@@ -142,7 +142,7 @@ export async function isSessionLive(db: Db, sessionId: string): Promise<boolean>
   return found !== null;
 }
 
-/** The session a browser still carried when it signed in anew: nobody holds its cookie any more. Answers whose it was. */
+/** Ends the previous session of a browser that signed in again: its cookie was replaced. Returns its owner. */
 export async function revokeSessionByToken(
   db: Db,
   tokenHash: Buffer,

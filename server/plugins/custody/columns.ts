@@ -1,4 +1,6 @@
-/** Rules as the statement of store.ts spells the columns they are kept in: the two are compared before each signature. */
+/**
+ * Rules in the text format of the statement in store.ts: columns and signed rules are compared before each signature.
+ */
 import type { Address, Hex } from "viem";
 import type { Authorization } from "../../core/authorization.ts";
 import { payeeKey, type Payee, type RulesInForce } from "../../core/rules.ts";
@@ -6,7 +8,7 @@ import { ApiError } from "../../errors.ts";
 import type { LoadedWallet, PaidAt, Verified } from "./covers.ts";
 import { NotSignedFor } from "./envelope.ts";
 
-/** A withdrawal as it was ordered. */
+/** A withdrawal as ordered by the owner. */
 export interface WithdrawalRow {
   to: Address;
   amountAtomic: bigint;
@@ -15,7 +17,7 @@ export interface WithdrawalRow {
 }
 
 const text = (value: bigint | null): string => (value === null ? "" : String(value));
-/** As Postgres writes the seconds of a time. */
+/** Postgres' text of a time in seconds. */
 const timeText = (seconds: bigint | null): string =>
   seconds === null ? "" : `${String(seconds)}.000000`;
 
@@ -41,7 +43,7 @@ export const payeeText = (payee: Payee): string =>
     timeText(payee.expiresAtSeconds),
   ].join("|");
 
-/** Columns equal what was verified, or nothing is signed. */
+/** Nothing is signed unless the columns equal the verified rules. */
 export function assertSameColumns(loaded: LoadedWallet, verified: Verified, paidAt: PaidAt): void {
   const address = paidAt.payee as Address;
   const known =
@@ -54,7 +56,7 @@ export function assertSameColumns(loaded: LoadedWallet, verified: Verified, paid
   if (loaded.latestVersion !== verified.version) throw fail("its policy is not the latest one");
 }
 
-/** The rows agree with one another, so this is no forgery: the rules changed after the decision. */
+/** The rows are consistent, so a payment that is not covered is no forgery: the rules changed after the decision. */
 export function assertCovered(
   { nowSeconds }: LoadedWallet,
   verified: Verified,
@@ -77,7 +79,7 @@ export const changedMeanwhile = (): ApiError =>
     detail: "The agent's rules changed during this payment. Nothing was signed. Try again.",
   });
 
-export const chainSilent = (): ApiError =>
+export const chainUnavailable = (): ApiError =>
   new ApiError("chain_unavailable", {
     detail: "The owner's contract could not be read to check this signature.",
   });

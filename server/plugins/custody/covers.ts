@@ -1,7 +1,7 @@
 /**
- * Is this payment covered by what the owner signed? Asked before each signature, of the documents themselves: columns of
- * the database count only as far as they agree. What was verified once is remembered by its digests, so
- * that a payment costs one shared statement.
+ * Checks before each signature whether the owner's signature covers the payment. The signed documents decide: database
+ * columns count only if they agree with them. Verified policies are cached by their digests, so that a payment costs
+ * one shared statement.
  */
 import type { Address, Hex } from "viem";
 import type { Authorization } from "../../core/authorization.ts";
@@ -24,7 +24,7 @@ import {
 import {
   assertCovered,
   assertSameColumns,
-  chainSilent,
+  chainUnavailable,
   changedMeanwhile,
   columnsText,
   type WithdrawalRow,
@@ -37,7 +37,10 @@ import {
   type WalletName,
 } from "./envelope.ts";
 
-/** What covers it: the policy in force (`site`: where an x402 payment goes), an approval of this payment, a withdrawal's order. */
+/**
+ * What covers the payment: the policy in force (`site`: where an x402 payment goes), an approval of this payment, or a
+ * withdrawal order.
+ */
 export type Cover =
   | { kind: "policy"; site?: string }
   | { kind: "approval"; approvalId: string; site?: string }
@@ -47,9 +50,9 @@ export interface Sealed extends WalletName, SealedWallet {
   address: Address;
 }
 
-/** A wallet with the columns a decision used, as one snapshot of the database. */
+/** A wallet with the columns that a decision used, in one snapshot of the database. */
 export interface LoadedWallet extends Sealed {
-  /** `columnsText` and `payeeText` of the present rows. */
+  /** `columnsText` and `payeeText` of the current rows. */
   columns: string;
   payeeColumns: string | null;
   latestVersion: number | null;
@@ -63,13 +66,13 @@ export interface SignedDocument {
   chainId: number;
 }
 
-/** The same with all rules and the policy they come from; read when they are met for the first time. */
+/** The same with all rules and the policy they come from; read when this seal is seen for the first time. */
 export interface Evidence extends LoadedWallet {
   rules: RulesInForce;
   policy: SignedDocument | null;
 }
 
-/** Who is paid, and at which site ("" for none): that decides which entry of the list is the payee's. */
+/** The payee and the site ("" for none), which decide the entry of the list that applies. */
 export interface PaidAt {
   agentId: string;
   payee: string;
@@ -77,8 +80,8 @@ export interface PaidAt {
 }
 
 export interface CoversDeps {
-  load(asked: PaidAt): Promise<LoadedWallet | undefined>;
-  loadEvidence(asked: PaidAt): Promise<Evidence | undefined>;
+  load(paidAt: PaidAt): Promise<LoadedWallet | undefined>;
+  loadEvidence(paidAt: PaidAt): Promise<Evidence | undefined>;
   findWithdrawal(agentId: string, nonce: Hex): Promise<WithdrawalRow | undefined>;
   /** The newest order in which the owner of this agent named a second wallet. */
   findSecond(agentId: string): Promise<SignedDocument | undefined>;
@@ -95,7 +98,7 @@ export interface Verified {
   payees: ReadonlyMap<string, Payee>;
   status: RulesInForce["status"];
   endsAtSeconds: bigint | null;
-  /** The most of a day, by every limit of a time. */
+  /** The most that may be spent in a day, by all time-based limits. */
   mostOfDayAtomic: bigint;
   version: number;
   judge(payment: PaymentFacts): { covered: true } | { covered: false; why: string };
@@ -107,9 +110,9 @@ interface CoverRequest {
   cover: Cover;
 }
 
-/** How long a permit of the token may be good. */
+/** The longest validity of a token permit. */
 const MAX_PERMIT_SECONDS = 300n;
-/** Policies that are remembered, and payees in them: some 20 MB at most. */
+/** How many policies, and payees in them, are cached: about 20 MB at most. */
 const MAX_REMEMBERED = 20_000;
 const MAX_PAYEES = 100_000;
 
@@ -117,14 +120,14 @@ export class Covers {
   readonly #deps: CoversDeps;
   readonly #verified = new Map<string, Verified>();
   #payees = 0;
-  /** The newest seal seen of each agent: an older one that comes back was put back. */
+  /** The newest known seal revision of each agent: an older one means that old rows were restored. */
   readonly #revisions = new Map<string, number>();
 
   constructor(deps: CoversDeps) {
     this.#deps = deps;
   }
 
-  /** The wallet, if the owner's signature covers this; throws otherwise, and then nothing was signed. */
+  /** Returns the wallet if the owner's signature covers the payment. Otherwise throws, and nothing was signed. */
   async check({ agentId, authorization, cover }: CoverRequest): Promise<Sealed> {
     const site = (cover.kind === "withdrawal" ? undefined : cover.site) ?? "";
     const paidAt = { agentId, payee: authorization.to.toLowerCase(), site };
@@ -141,15 +144,18 @@ export class Covers {
   }
 
   /**
-   * The wallet, if the policy in force covers this payment, which it must (an approval lifts limits, and an allowance is
-   * held to them), and the allowance: the requested amount, and no more than a day's limit, which must be enough for it.
+   * Returns the wallet and the allowance to sign, if the policy in force covers this payment. (An approval lifts
+   * limits, but an allowance must stay within them.) The allowance is the requested amount, at most a day's limit,
+   * which must suffice for the payment.
    */
   async checkAllowance(
     { agentId, authorization, cover }: CoverRequest,
     wanted: { value: bigint; deadline: bigint },
   ): Promise<{ wallet: Sealed; value: bigint }> {
     if (cover.kind !== "policy")
-      throw new NotSignedFor(`agent ${agentId}: an allowance is only for payments that the policy covers`);
+      throw new NotSignedFor(
+        `agent ${agentId}: an allowance is only for payments that the policy covers`,
+      );
     const paidAt = { agentId, payee: authorization.to.toLowerCase(), site: cover.site ?? "" };
     const { wallet, verified } = await this.#policyOf(await this.load(paidAt), paidAt);
     assertCovered(wallet, verified, { authorization, site: cover.site });
@@ -161,7 +167,7 @@ export class Covers {
     return { wallet, value };
   }
 
-  /** The wallet, if the policy in force lets it pay this payee at this site; nothing is paid by it. */
+  /** Returns the wallet if the policy in force allows payments to this payee at this site; nothing is paid. */
   async checkSite(paidAt: PaidAt): Promise<Sealed> {
     const { payee, site } = paidAt;
     const { wallet, verified } = await this.#policyOf(await this.load(paidAt), paidAt);
@@ -169,17 +175,17 @@ export class Covers {
     return wallet;
   }
 
-  async load(asked: PaidAt): Promise<LoadedWallet> {
-    const loaded = await this.#deps.load(asked);
-    if (!loaded) throw new CustodyError(`agent ${asked.agentId} has no wallet`);
+  async load(paidAt: PaidAt): Promise<LoadedWallet> {
+    const loaded = await this.#deps.load(paidAt);
+    if (!loaded) throw new CustodyError(`agent ${paidAt.agentId} has no wallet`);
     if (!this.#isOld(loaded)) return loaded;
-    // Statements that were under way together may end in another order; what is read now is not.
-    const again = await this.#deps.load(asked);
-    if (!again || this.#isOld(again)) throw putBack(asked.agentId);
+    // Concurrent statements may finish out of order; this new read cannot be older.
+    const again = await this.#deps.load(paidAt);
+    if (!again || this.#isOld(again)) throw putBack(paidAt.agentId);
     return again;
   }
 
-  /** What is sealed anew is no older seal that was put back. */
+  /** Throws if an old seal was restored, before the wallet is sealed again. */
   assertNewest({ agentId, revision }: WalletName): void {
     if (revision < (this.#revisions.get(agentId) ?? 0)) throw putBack(agentId);
   }
@@ -197,7 +203,7 @@ export class Covers {
     return false;
   }
 
-  /** What was verified of the policy and rules this wallet is sealed for. */
+  /** The verified policy and rules for which this wallet is sealed. */
   async #policyOf(
     loaded: LoadedWallet,
     paidAt: PaidAt,
@@ -218,15 +224,14 @@ export class Covers {
   async #verify(evidence: Evidence): Promise<Verified> {
     const { agentId, rules, policy } = evidence;
     const fail = (what: string) => new NotSignedFor(`agent ${agentId}: ${what}`);
-    // It moved to an owner who has signed nothing yet; what was decided before that is not paid.
+    // The agent moved to an owner who has not signed a policy yet; earlier decisions are not paid.
     if (
       evidence.policyDigest === NOTHING &&
       rules.status !== "active" &&
       rulesDigest(rules) === evidence.rulesDigest
     )
       throw changedMeanwhile();
-    if (policy?.digest !== evidence.policyDigest)
-      throw fail("the sealed policy is missing");
+    if (policy?.digest !== evidence.policyDigest) throw fail("the sealed policy is missing");
     const order = await this.#read("AgentPolicy", policy, evidence);
     if (!order) throw fail("its owner did not sign its policy");
     if (order.agent !== agentId || order.wallet.toLowerCase() !== evidence.address)
@@ -245,12 +250,12 @@ export class Covers {
         rules.dailyLimitAtomic,
       ),
       version: Number(order.version),
-      // The rules in force are the policy or narrower: what they cover, it covers.
+      // The rules in force are the policy or narrower, so the policy covers what they cover.
       judge: coverOf(rules),
     };
   }
 
-  /** The document, if it has its digest and the owner's signature. */
+  /** The document, if it matches its digest and has the owner's signature. */
   async #read<K extends OrderKind>(
     kind: K,
     { document, digest, signature, chainId }: SignedDocument,
@@ -258,7 +263,8 @@ export class Covers {
   ): Promise<Orders[K] | undefined> {
     const order = readOrder(kind, document as Orders[K]);
     if (!order || orderDigest(kind, order, chainId) !== digest) return undefined;
-    // A contract was called before its digest was sealed, which only this service does; it may answer differently today.
+    // A contract wallet was called before its digest was sealed, which only this service does; it may respond
+    // differently today.
     if (wallet.ownerChainId !== 0 && kind === "AgentPolicy") return order;
     return (await this.#isSigned(wallet, { hash: digest, signature })) ? order : undefined;
   }
@@ -266,7 +272,7 @@ export class Covers {
   async #isSigned(wallet: WalletName, signed: { hash: Hex; signature: Hex }): Promise<boolean> {
     const owner = { address: wallet.ownerAddress as Address, chainId: wallet.ownerChainId };
     const verdict = await this.#deps.isSigned(owner, signed);
-    if (verdict === "unavailable") throw chainSilent();
+    if (verdict === "unavailable") throw chainUnavailable();
     return verdict === "valid";
   }
 
@@ -310,7 +316,9 @@ export class Covers {
       throw fail("its owner did not sign this withdrawal");
   }
 
-  /** By the wallet that the sealed owner named, in an order that is checked as any other. */
+  /**
+   * Whether the recovery wallet signed it, which the sealed owner named in an order that is verified like any other.
+   */
   async #isSignedBySecond(
     wallet: WalletName,
     signed: { hash: Hex; signature: Hex },
@@ -328,10 +336,10 @@ export class Covers {
   async #checkApproval(
     wallet: LoadedWallet,
     verified: Verified,
-    asked: { authorization: Authorization; cover: Extract<Cover, { kind: "approval" }> },
+    payment: { authorization: Authorization; cover: Extract<Cover, { kind: "approval" }> },
   ): Promise<void> {
     const { agentId, nowSeconds } = wallet;
-    const { authorization, cover } = asked;
+    const { authorization, cover } = payment;
     const { endsAtSeconds, status } = verified;
     if (status !== "active" || (endsAtSeconds !== null && endsAtSeconds <= nowSeconds))
       throw changedMeanwhile();
@@ -344,7 +352,7 @@ export class Covers {
       order.asset.toLowerCase() === authorization.asset.toLowerCase() &&
       BigInt(order.maxAmount) >= authorization.value &&
       order.site === (cover.site ?? "") &&
-      // One order, one authorization: the token's contract decides whether it was used, not its row.
+      // One order allows one authorization: the token's contract decides whether it was used, not its row.
       authorization.nonce.toLowerCase() === found?.digest &&
       authorization.validBefore <= BigInt(order.deadline) &&
       found?.chainId === authorization.chainId;

@@ -1,4 +1,7 @@
-/** The modules' interface to the agents' wallets: seals change in their transactions, and a mismatch raises an alarm. */
+/**
+ * The interface to the agents' wallets for other modules: seals change in their transactions, and a mismatch raises an
+ * alarm.
+ */
 import { isKeysUnavailable } from "../../infra/kms.ts";
 import type { SIWxPayload } from "@x402/extensions/sign-in-with-x";
 import type { Address, Hex } from "viem";
@@ -13,9 +16,11 @@ import { lockWallet, updateSeal } from "./store.ts";
 import type { SignedMove, Owner } from "./seal-changes.ts";
 
 export interface Deps {
-  /** In this process, or in another. */
+  /** In this process, or in the custody process. */
   vault: KeyVault;
-  /** Stored rules do not match the owner's signatures: raises an alarm, and notifies the owner. Never fails. */
+  /**
+   * Called if stored rules do not match the owner's signatures: raises an alarm and notifies the owner. Never fails.
+   */
   alarm(about: { agentId: string; error: Error }): void;
 }
 
@@ -28,26 +33,26 @@ export class Custody {
     this.#deps = deps;
   }
 
-  /** A new random wallet for this agent, sealed for its owner alone; the key itself is gone when this returns. */
+  /** Creates a random wallet for this agent, sealed for its owner; the plaintext key is gone when this returns. */
   createWallet(agentId: string, owner: Owner): Promise<{ address: Address; sealed: SealedWallet }> {
     return this.#deps.vault.createWallet(agentId, ownerOf(owner));
   }
 
-  /** A wallet that was made for an order, sealed for it now that it is signed. */
+  /** Seals a wallet that was created for an order, now that the order is signed. */
   async adopt(
     wallet: VaultArguments<"adopt">[0],
     first: VaultArguments<"adopt">[1],
   ): Promise<Resealed> {
     const { agentId, owner } = wallet;
-    return this.#ringing(agentId, () =>
+    return this.#withAlarm(agentId, () =>
       this.#deps.vault.adopt({ ...wallet, owner: ownerOf(owner) }, first),
     );
   }
 
   /**
-   * Seals the wallet for other rules, in the transaction that writes them and holds the agent's row. Narrower ones need
-   * nothing but that; others need the policy the owner just signed. Where rows were tampered with, a narrowing only
-   * leaves the wallet as it is: it opens for nothing then, until the owner signs again.
+   * Seals the wallet for other rules, in the transaction that writes them and holds a lock on the agent's row. Narrower
+   * rules need nothing else; wider rules need the policy that the owner just signed. If rows were tampered with,
+   * narrowing leaves the wallet unchanged: it signs nothing then, until the owner signs again.
    */
   async reseal(
     tx: Db,
@@ -60,7 +65,7 @@ export class Custody {
       const { seal, sealed } = await this.#deps.vault.reseal(wallet, rules);
       await updateSeal(tx, agentId, seal, sealed);
     } catch (error) {
-      // What narrows acts at once, also while the keys are away: the old seal opens for nothing then.
+      // Narrowing takes effect at once, also while the keys are unavailable: the old seal matches no payment then.
       if (!rules.signed && isKeysUnavailable(error)) return;
       if (!(error instanceof NotSignedFor)) throw error;
       this.#deps.alarm({ agentId, error });
@@ -69,8 +74,8 @@ export class Custody {
   }
 
   /**
-   * Seals the wallet for another owner, who has signed nothing yet: for the same rules or narrower ones, and for no
-   * payment before that owner's first policy. In the transaction that moves the agent, and holds its row.
+   * Seals the wallet for another owner, who has not signed a policy yet: for the same rules or narrower ones, and for
+   * no payment before that owner's first policy. Runs in the transaction that moves the agent and locks its row.
    */
   async reown(
     tx: Db,
@@ -78,41 +83,41 @@ export class Custody {
     rules: { current: RulesInForce; wanted: RulesInForce; signed: SignedMove },
   ): Promise<void> {
     const wallet = await held(tx, agentId, from);
-    await this.#ringing(agentId, async () => {
+    await this.#withAlarm(agentId, async () => {
       const { seal, sealed } = await this.#deps.vault.reown(wallet, ownerOf(to), rules);
       await updateSeal(tx, agentId, seal, sealed);
     });
   }
 
-  /** A transfer of our USDC from this agent's wallet, if the owner's signature covers it. */
+  /** A USDC transfer from this agent's wallet, if the owner's signature covers it. */
   signAuthorization(agentId: string, authorization: Authorization, cover: Cover): Promise<Hex> {
-    return this.#ringing(agentId, () =>
+    return this.#withAlarm(agentId, () =>
       this.#deps.vault.signAuthorization(agentId, authorization, cover),
     );
   }
 
-  /** Lets the contract that a payment goes through take money of this wallet. */
-  signAllowance(...asked: VaultArguments<"signAllowance">): Promise<SignedAuthorization> {
-    return this.#ringing(asked[0], () => this.#deps.vault.signAllowance(...asked));
+  /** An allowance for the contract through which a payment is made. */
+  signAllowance(...args: VaultArguments<"signAllowance">): Promise<SignedAuthorization> {
+    return this.#withAlarm(args[0], () => this.#deps.vault.signAllowance(...args));
   }
 
-  /** Takes such an allowance back. */
-  signRevocation(...asked: VaultArguments<"signRevocation">): Promise<SignedAuthorization> {
-    return this.#deps.vault.signRevocation(...asked);
+  /** Revokes such an allowance. */
+  signRevocation(...args: VaultArguments<"signRevocation">): Promise<SignedAuthorization> {
+    return this.#deps.vault.signRevocation(...args);
   }
 
-  /** Makes an unused authorization of this wallet worthless. */
-  signCancel(...asked: VaultArguments<"signCancel">): Promise<Hex> {
-    return this.#deps.vault.signCancel(...asked);
+  /** Cancels an unused authorization of this wallet. */
+  signCancel(...args: VaultArguments<"signCancel">): Promise<Hex> {
+    return this.#deps.vault.signCancel(...args);
   }
 
-  /** Tells a site which wallet is asking, and nothing else. */
-  signIn(asked: SiteSignInRequest): Promise<SIWxPayload | undefined> {
-    return this.#ringing(asked.agentId, () => this.#deps.vault.signIn(asked));
+  /** Proves to a site which wallet sends the request, and nothing else (sign-in-with-x). */
+  signIn(args: SiteSignInRequest): Promise<SIWxPayload | undefined> {
+    return this.#withAlarm(args.agentId, () => this.#deps.vault.signIn(args));
   }
 
-  /** What the owner's signature does not cover is not signed, and is an alarm. */
-  async #ringing<T>(agentId: string, sign: () => Promise<T>): Promise<T> {
+  /** If the owner's signature does not cover the request, nothing is signed and an alarm is raised. */
+  async #withAlarm<T>(agentId: string, sign: () => Promise<T>): Promise<T> {
     try {
       return await sign();
     } catch (error) {
@@ -123,15 +128,15 @@ export class Custody {
   }
 }
 
-/** Nothing else of an owner's row goes on. */
+/** Passes only these two members of an owner's row. */
 const ownerOf = ({ address, chainId }: Owner): Owner => ({ address, chainId });
 
-/** The wallet's row, locked; of the owner whom the caller holds. */
+/** The wallet's row, locked; its owner is the one whom the caller has locked. */
 async function held(tx: Db, agentId: string, owner: Owner): Promise<HeldWallet> {
   const wallet = await lockWallet(tx, agentId);
   if (!wallet) throw new CustodyError(`agent ${agentId} has no wallet`);
   return { ...wallet, agentId, ownerAddress: owner.address, ownerChainId: owner.chainId };
 }
 
-/** Says nothing of what was found: that is for the operator's log and the owner. */
+/** Without details: those are for the operator's log and the owner. */
 const notSigned = (cause: Error): ApiError => new ApiError("policy_not_signed", { cause });

@@ -7,27 +7,27 @@ export { CustodyError, NotSignedFor } from "./boxes.ts";
 export { KeyRing } from "./key-ring.ts";
 
 /**
- * Envelope encryption of wallet keys. Each wallet has a random data key of its own, which encrypts
- * the private key; a master key (`kid`) wraps the data key, here or in a KMS. Rotation re-wraps data keys only.
- * Both layers are bound to agent id and address, so nothing opens in another row. The wrapping is bound to
- * its seal as well: whose agent it is, what that owner signed, and what of it is in force (docs/decisions/0020).
+ * Envelope encryption of wallet keys. Each wallet has its own random data key, which encrypts the private key; a master
+ * key (`kid`) wraps the data key, here or in a KMS. Rotation only re-wraps data keys. Both layers are bound to agent id
+ * and address, so nothing can be decrypted in another row. The wrapping is also bound to its seal: the agent's owner,
+ * what that owner signed, and which part of it is in force (docs/decisions/0020).
  */
 
-/** What the wrapping stands for; changed only with what it names, in the same transaction. */
+/** The facts to which a wrapped key is bound; changed only together with them, in the same transaction. */
 export interface Seal {
-  /** In lower case; with the chain of a contract, 0 for a key. */
+  /** In lower case; with the chain of a contract, or 0 for a plain key. */
   ownerAddress: string;
   ownerChainId: number;
-  /** Of the policy in force. */
+  /** The digest of the policy in force. */
   policyDigest: Hex;
-  /** Of the rules in force: the policy, narrowed by what the owner took back since. */
+  /** The digest of the rules in force: the policy, narrowed by the owner's later restrictions. */
   rulesDigest: Hex;
-  /** One more with every change. */
+  /** Increases by one with every change. */
   revision: number;
 }
 
 export const NOTHING: Hex = `0x${"0".repeat(64)}`;
-/** Of a wallet whose owner has signed nothing yet: it opens for nothing but its first policy. */
+/** The seal of a wallet whose owner has not signed a policy yet: it can only be sealed for its first policy. */
 export const unsigned = (owner: { address: string; chainId: number }): Seal => ({
   ownerAddress: owner.address,
   ownerChainId: owner.chainId,
@@ -36,7 +36,7 @@ export const unsigned = (owner: { address: string; chainId: number }): Seal => (
   revision: 0,
 });
 
-/** Whose key it is: the additional data of both layers. The address is in lower case. */
+/** Identifies the key: the additional authenticated data of both layers. The address is in lower case. */
 export interface WalletName extends Seal {
   agentId: string;
   address: string;
@@ -63,7 +63,7 @@ export async function sealWallet(
   }
 }
 
-/** Opens the private key for the time of `use`, then overwrites it. */
+/** Decrypts the private key for the duration of `use`, then overwrites it. */
 export async function withPrivateKey<T>(
   ring: KeyRing,
   wallet: WalletName,
@@ -81,7 +81,9 @@ export async function withPrivateKey<T>(
   }
 }
 
-/** The same wallet under the active master key, and a new seal where one is given; the private key itself is not opened. */
+/**
+ * Re-wraps a wallet under the active master key, and for a new seal if one is given; the private key is not decrypted.
+ */
 export async function rewrapWallet(
   ring: KeyRing,
   wallet: WalletName,

@@ -15,11 +15,11 @@ import { vaultHere } from "./wiring.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
-    /** Makes agents' wallets and signs with them; nothing else ever sees a private key. */
+    /** Creates agents' wallets and signs with them; nothing else ever sees a private key. */
     custody: Custody;
-    /** Seals what the service must keep secret in its own database. */
+    /** Encrypts secrets that the service keeps in its own database. */
     secretBox: SecretBox;
-    /** Of the master keys, wherever they are; throws while they cannot be used. */
+    /** The names of the master keys; throws while the keys cannot be used. */
     masterKeyNames(): Promise<KeyNames>;
     /** 32 random bytes, the same for every replica and every start. */
     sharedSecret(purpose: string): Promise<Uint8Array>;
@@ -35,7 +35,7 @@ export default fp(
     });
     const { custodySocket, networks, timings } = app.config;
     let vault: KeyVault;
-    if (custodySocket === undefined) vault = vaultHere(app, { believes: true });
+    if (custodySocket === undefined) vault = vaultHere(app, { trustsCaller: true });
     else {
       const remote = new RemoteVault({
         calls: new UnixCalls(custodySocket, timings),
@@ -82,13 +82,13 @@ export default fp(
         },
       }),
     );
-    // A master key taken away before `keys:rotate` was done shows here, not at the first payment.
+    // A master key that was removed before `keys:rotate` finished is detected here, and not at the first payment.
     app.readiness.add("custody", async () => {
       const configured = new Set((await keysOf(vault)).kids);
       const isMissing = (kid: string): boolean => !configured.has(kid);
       if ((await kidsInUse(app.prisma)).some(isMissing))
         throw new NotReady("wallets are under a master key that is not configured");
-      // These cost no money: the service goes on without them, and reports it.
+      // No money depends on these secrets: the service continues without them, and reports it.
       if ((await kidsOfSecrets(app.prisma)).some(isMissing))
         return "degraded: secrets of webhooks or of the service are under a master key that is not configured";
       return "all required master keys are configured";

@@ -1,12 +1,12 @@
-/** The master keys: those in this process wrap data keys here, those of a KMS where they are. */
+/** The master keys: those in this process wrap data keys here, those of a KMS wrap them in the KMS. */
 import { createHash } from "node:crypto";
 import type { MasterKey } from "../../core/master-keys.ts";
 import { Kms, KmsAltered, type KmsContext } from "../../infra/kms.ts";
 import { CustodyError, decrypt, encrypt, NotSignedFor } from "./boxes.ts";
 
-/** What a wrapping is bound to, by the kid it is under: it opens for the same name only. */
+/** What a wrapped key is bound to, by the kid that wraps it: it can be unwrapped only with the same name. */
 export interface Bound {
-  /** Whose it is, for people who read a KMS's log. */
+  /** The subject, for people who read a KMS's log. */
   of: string;
   name(kid: string): Buffer;
 }
@@ -18,11 +18,14 @@ export interface Wrapped {
 
 export interface KeyRingOptions {
   kms?: Kms;
-  /** How long a data key that a KMS unwrapped is kept; 0: not at all. */
+  /** How long a data key that a KMS unwrapped is cached; 0: not at all. */
   cacheMs?: number;
 }
 
-/** A KMS distinguishes altered bytes from other failures; so does this. */
+/**
+ * The size of a key wrapped here. Other sizes were altered, an error that is kept apart from other failures as in a
+ * KMS.
+ */
 const WRAPPED_BYTES = 60;
 const CACHED = 10_000;
 
@@ -52,7 +55,7 @@ export class KeyRing {
     return key;
   }
 
-  /** Under the active key. */
+  /** Wraps under the active key. */
   async wrap(dataKey: Uint8Array, bound: Bound): Promise<Wrapped> {
     const { kid, key, kmsKeyId } = this.active;
     const wrapped =
@@ -62,7 +65,7 @@ export class KeyRing {
     return { kid, wrapped };
   }
 
-  /** The caller overwrites it after use. */
+  /** The caller overwrites the key after use. */
   async unwrap({ kid, wrapped }: Wrapped, bound: Bound): Promise<Uint8Array> {
     const { key, kmsKeyId } = this.get(kid);
     try {
@@ -79,7 +82,10 @@ export class KeyRing {
     }
   }
 
-  /** Under the active key, and for another name where one is given. From KMS to KMS the data key stays there. */
+  /**
+   * Re-wraps under the active key, and for another name if one is given. From KMS to KMS the data key never leaves the
+   * KMS.
+   */
   async rewrap(from: Wrapped, bound: Bound, next: Bound = bound): Promise<Wrapped> {
     const old = this.get(from.kid);
     const { kid, kmsKeyId } = this.active;
@@ -103,7 +109,7 @@ export class KeyRing {
     }
   }
 
-  /** Whether the active key can be used now. */
+  /** Throws if the active key cannot be used now. */
   async check(): Promise<void> {
     if (this.active.kmsKeyId === undefined) return;
     const bound = { of: "check", name: (kid: string) => Buffer.from(`purser:check:v1|${kid}`) };
@@ -123,7 +129,7 @@ export class KeyRing {
 
 const digestOf = (bytes: Uint8Array): string => createHash("sha256").update(bytes).digest("hex");
 
-/** KMS keeps and logs it in the open: the name goes as its digest. */
+/** A KMS stores and logs the context in plain text, so the name is sent as a digest. */
 const contextOf = (bound: Bound, kid: string): KmsContext => ({
   "purser:of": bound.of,
   "purser:seal": digestOf(bound.name(kid)),
@@ -136,8 +142,9 @@ export const doesNotOpen = (what: string, of: string, cause: unknown): NotSigned
   );
 
 /**
- * Data keys that a KMS has just opened. One payment of an agent is often followed by more, and each would cost a call to
- * the KMS; a change of the seal is another place here, so that nothing narrowed stays open. Overwritten at their end.
+ * A cache of data keys that a KMS has unwrapped. A payment of an agent is often followed by more, and each would cost a
+ * call to the KMS. A changed seal has another cache key, so nothing that was narrowed stays usable. Keys are
+ * overwritten when they expire.
  */
 class DataKeys {
   readonly #keepMs: number;
@@ -147,7 +154,7 @@ class DataKeys {
     this.#keepMs = keepMs;
   }
 
-  /** A copy, which is the caller's. */
+  /** Returns a copy, which belongs to the caller. */
   async of(place: string, open: () => Promise<Uint8Array>): Promise<Uint8Array> {
     if (this.#keepMs === 0) return open();
     const known = this.#keys.get(place);
@@ -166,7 +173,7 @@ class DataKeys {
     if (!known) return;
     this.#keys.delete(place);
     clearTimeout(known.timer);
-    // Callers that wait for it take a copy first: they called before this.
+    // Callers that wait for the key have copied it first: they called earlier.
     void known.key.then((key) => setImmediate(() => key.fill(0))).catch(() => undefined);
   }
 

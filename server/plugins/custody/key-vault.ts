@@ -1,4 +1,3 @@
-/** The complete interface to the agents' keys, wherever they are. */
 import type { SIWxPayload } from "@x402/extensions/sign-in-with-x";
 import type { Address, Hex } from "viem";
 import type {
@@ -19,7 +18,7 @@ export interface Resealed {
   sealed: SealedWallet;
 }
 
-/** A wallet as its row has it. */
+/** A wallet with the members of its row. */
 export type HeldWallet = WalletName & SealedWallet;
 
 export interface NewRules {
@@ -29,7 +28,7 @@ export interface NewRules {
 }
 
 export interface KeyNames {
-  /** What new wrappings are under. */
+  /** The key for new wrappings. */
   active: string;
   kids: string[];
 }
@@ -37,8 +36,8 @@ export interface KeyNames {
 export type SiteSignInRequest = Omit<SignInRequest, "networks" | "url"> & { url: string };
 
 /**
- * The complete interface to the keys. In this process, or over a socket of another (remote-vault.ts): a refusal is
- * an ApiError, a NotSignedFor (an alarm) or another CustodyError, and then nothing was signed.
+ * The complete interface to the agents' keys, in this process or in the custody process (remote-vault.ts). A refusal is
+ * an ApiError, a NotSignedFor (an alarm) or another CustodyError; then nothing was signed.
  */
 export interface KeyVault extends SecretBox {
   createWallet(agentId: string, owner: Owner): Promise<{ address: Address; sealed: SealedWallet }>;
@@ -67,7 +66,7 @@ export interface KeyVault extends SecretBox {
     agentId: string,
     key: Omit<SettlementKey, "from"> & Pick<Authorization, "terms">,
   ): Promise<Hex>;
-  signIn(asked: SiteSignInRequest): Promise<SIWxPayload | undefined>;
-  /** The names of the master keys it has; throws where it cannot use the active one now. */
+  signIn(request: SiteSignInRequest): Promise<SIWxPayload | undefined>;
+  /** The names of the configured master keys; throws if the active one cannot be used now. */
   keyNames(): Promise<KeyNames>;
 }

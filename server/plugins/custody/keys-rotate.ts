@@ -80,9 +80,9 @@ export const ROTATION_BATCH = 200;
 const BATCH_TIME = { timeout: 30_000 };
 
 /**
- * Re-wraps every data key to the active master key, batch by batch, each in a transaction of its own:
- * a killed run leaves whole batches, and the next run goes on with the rest. Replicas sign meanwhile,
- * as long as their MASTER_KEYS hold both keys; a second run skips the rows this one holds.
+ * Re-wraps every data key to the active master key in batches, each in its own transaction: a killed run leaves whole
+ * batches, and the next run continues. Replicas continue to sign, as long as their MASTER_KEYS contain both keys; a
+ * concurrent run skips the rows that this one has locked.
  */
 export async function rotateMasterKey(
   prisma: PrismaClient,
@@ -115,7 +115,7 @@ export async function rotateMasterKey(
   }
 }
 
-/** A KMS has a quota of its own, which the service that signs meanwhile needs. */
+/** Limits concurrent calls: a KMS has a quota, which the running service needs too. */
 const AT_ONCE = 16;
 
 async function inGroups<T, R>(items: readonly T[], work: (item: T) => Promise<R>): Promise<R[]> {
@@ -125,7 +125,7 @@ async function inGroups<T, R>(items: readonly T[], work: (item: T) => Promise<R>
   return done;
 }
 
-/** What the service keeps sealed beside wallets. */
+/** Re-wraps the secrets that the service keeps besides wallets. */
 async function rotateSecrets(prisma: PrismaClient, ring: KeyRing): Promise<number> {
   const box = createSecretBox(ring);
   let count = 0;
@@ -145,7 +145,7 @@ const whyAway = (error: unknown): string => {
 
 const TRIES = 5;
 
-/** A KMS that is busy for a moment does not end a long run. */
+/** Retries, so that a KMS that is busy for a moment does not end a long run. */
 async function patiently<T>(work: () => Promise<T>): Promise<T> {
   for (let tried = 1; ; tried += 1) {
     try {
@@ -157,7 +157,8 @@ async function patiently<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-// Imported by a test it only lends its functions. A link in the path must not make it do nothing.
+// Run only as a program, not when a test imports it. realpath, because a symlink in the path must not turn the program
+// into a no-op.
 if (import.meta.url === pathToFileURL(realpathSync(process.argv[1] ?? ".")).href) {
   try {
     await main();

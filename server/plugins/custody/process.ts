@@ -1,7 +1,7 @@
 /**
- * `npm run custody`: the one process that has the master keys, and that signs for agents' wallets (docs/decisions/0030).
- * It reads the database with a connection of its own, checks the owner's signature itself, and listens on CUSTODY_SOCKET
- * alone. It writes nothing: what it seals goes back to the service, which stores it.
+ * `npm run custody`: the separate process that has the master keys and signs for agents' wallets (docs/decisions/0030).
+ * It reads the database with its own connection, verifies the owner's signatures itself, and listens only on
+ * CUSTODY_SOCKET. It writes nothing: sealed wallets are returned to the service, which stores them.
  */
 import { realpathSync } from "node:fs";
 import { pathToFileURL } from "node:url";
@@ -20,7 +20,7 @@ import type { KeyVault } from "./key-vault.ts";
 import { answerOf, assertCall, type Answer } from "./vault-calls.ts";
 import { vaultHere } from "./wiring.ts";
 
-/** As many as the database runs side by side, and a burst that waits. */
+/** How many calls run at once, as many as the database can run, and how many of a burst wait. */
 const AT_ONCE = 128;
 const WAITING = 1_024;
 
@@ -36,8 +36,8 @@ export async function startCustody(config: Config): Promise<CustodyProcess> {
   try {
     for (const part of [metrics, kms, db, chains]) await app.register(part);
     await app.ready();
-    const vault = vaultHere(app, { believes: false });
-    // A master key that cannot be used is reported now, not at the first payment.
+    const vault = vaultHere(app, { trustsCaller: false });
+    // Fails at the start, and not at the first payment, if a master key cannot be used.
     await vault.keyNames();
     const served = await serveCalls({
       path,
@@ -65,20 +65,20 @@ async function answer(app: FastifyInstance, vault: KeyVault, call: Call): Promis
   try {
     assertCall(method, args);
     const given = method === "signIn" ? signInArgs(args) : (args as unknown[]);
-    const ask = vault[method].bind(vault) as (...asked: unknown[]) => Promise<unknown>;
-    return { ok: true, result: (await ask(...given)) ?? null };
+    const invoke = vault[method].bind(vault) as (...args: unknown[]) => Promise<unknown>;
+    return { ok: true, result: (await invoke(...given)) ?? null };
   } catch (error) {
     if (error instanceof NotSignedFor)
       app.log.error({ err: error, method }, "a request is not covered by the owner's signature");
     else if (!(error instanceof ApiError)) app.log.error({ err: error, method }, "a call failed");
     if (error instanceof CustodyError) return answerOf(error);
-    // A database that is away is no fault, here as there.
-    const told = toApiError(error as FastifyError);
-    return answerOf(told.status === 500 ? error : told);
+    // An unreachable database is no internal error, here as in the service.
+    const apiError = toApiError(error as FastifyError);
+    return answerOf(apiError.status === 500 ? error : apiError);
   }
 }
 
-/** Its challenge came as text. */
+/** The challenge is sent as text. */
 function signInArgs(args: unknown): unknown[] {
   const [asked] = args as [{ challenge: string }];
   return [{ ...asked, challenge: JSON.parse(asked.challenge) as unknown }];

@@ -1,4 +1,4 @@
-/** The keys of another process (process.ts), called over its socket. When anything fails in between, nothing was signed. */
+/** The client of the custody process (process.ts) over its socket. If a call fails, nothing was signed. */
 import type { SIWxPayload } from "@x402/extensions/sign-in-with-x";
 import type { Hex } from "viem";
 import type { Authorization, SignedAuthorization } from "../../core/authorization.ts";
@@ -38,31 +38,31 @@ export class RemoteVault implements KeyVault {
   }
 
   keyNames(): Promise<KeyNames> {
-    return this.#ask("keyNames");
+    return this.#call("keyNames");
   }
 
-  seal(...asked: VaultArguments<"seal">): Promise<Uint8Array> {
-    return this.#ask("seal", ...asked);
+  seal(...args: VaultArguments<"seal">): Promise<Uint8Array> {
+    return this.#call("seal", ...args);
   }
 
-  open(...asked: VaultArguments<"open">): Promise<Uint8Array> {
-    return this.#ask("open", ...asked);
+  open(...args: VaultArguments<"open">): Promise<Uint8Array> {
+    return this.#call("open", ...args);
   }
 
-  createWallet(...asked: VaultArguments<"createWallet">): Promise<Answered<"createWallet">> {
-    return this.#ask("createWallet", ...asked);
+  createWallet(...args: VaultArguments<"createWallet">): Promise<Answered<"createWallet">> {
+    return this.#call("createWallet", ...args);
   }
 
-  adopt(...asked: VaultArguments<"adopt">): Promise<Answered<"adopt">> {
-    return this.#ask("adopt", ...asked);
+  adopt(...args: VaultArguments<"adopt">): Promise<Answered<"adopt">> {
+    return this.#call("adopt", ...args);
   }
 
-  reseal(...asked: VaultArguments<"reseal">): Promise<Answered<"reseal">> {
-    return this.#ask("reseal", ...asked);
+  reseal(...args: VaultArguments<"reseal">): Promise<Answered<"reseal">> {
+    return this.#call("reseal", ...args);
   }
 
-  reown(...asked: VaultArguments<"reown">): Promise<Answered<"reown">> {
-    return this.#ask("reown", ...asked);
+  reown(...args: VaultArguments<"reown">): Promise<Answered<"reown">> {
+    return this.#call("reown", ...args);
   }
 
   async signAuthorization(
@@ -70,11 +70,11 @@ export class RemoteVault implements KeyVault {
     authorization: Authorization,
     cover: Cover,
   ): Promise<Hex> {
-    const signature = await this.#ask("signAuthorization", agentId, authorization, cover);
+    const signature = await this.#call("signAuthorization", agentId, authorization, cover);
     const network = this.#options.networks.find((one) => one.chainId === authorization.chainId);
     const read = parseEcdsa(signature);
     const scheme = paymentSchemeOf(authorization);
-    // An answer that was mixed up would be stored, and found out by the chain.
+    // A mixed-up response would be stored, and only the chain would detect it.
     const isOurs =
       network !== undefined &&
       read !== undefined &&
@@ -84,25 +84,25 @@ export class RemoteVault implements KeyVault {
     return signature;
   }
 
-  signAllowance(...asked: VaultArguments<"signAllowance">): Promise<SignedAuthorization> {
-    return this.#ask("signAllowance", ...asked);
+  signAllowance(...args: VaultArguments<"signAllowance">): Promise<SignedAuthorization> {
+    return this.#call("signAllowance", ...args);
   }
 
-  signRevocation(...asked: VaultArguments<"signRevocation">): Promise<SignedAuthorization> {
-    return this.#ask("signRevocation", ...asked);
+  signRevocation(...args: VaultArguments<"signRevocation">): Promise<SignedAuthorization> {
+    return this.#call("signRevocation", ...args);
   }
 
-  signCancel(...asked: VaultArguments<"signCancel">): Promise<Hex> {
-    return this.#ask("signCancel", ...asked);
+  signCancel(...args: VaultArguments<"signCancel">): Promise<Hex> {
+    return this.#call("signCancel", ...args);
   }
 
-  async signIn(asked: SiteSignInRequest): Promise<SIWxPayload | undefined> {
-    // Third-party JSON goes as text: the frames have types of their own.
-    const challenge = JSON.stringify(asked.challenge ?? null);
-    return (await this.#ask("signIn", { ...asked, challenge })) ?? undefined;
+  async signIn(args: SiteSignInRequest): Promise<SIWxPayload | undefined> {
+    // Third-party JSON is sent as text, because the frames have special types of their own.
+    const challenge = JSON.stringify(args.challenge ?? null);
+    return (await this.#call("signIn", { ...args, challenge })) ?? undefined;
   }
 
-  async #ask<Name extends keyof KeyVault>(
+  async #call<Name extends keyof KeyVault>(
     name: Name,
     ...args: VaultArguments<Name>
   ): Promise<Answered<Name>> {

@@ -1,6 +1,6 @@
 /**
- * What allows a seal to change, checked by custody itself where it does not trust the caller (a process of its
- * own): the owner's signature over the new policy, or over the move to the second wallet. Narrowing needs neither.
+ * Verifies changes of a seal if custody does not trust the caller (in the custody process): they need the owner's
+ * signature of the new policy, or of the move to the recovery wallet. Narrowing needs neither.
  */
 import type { Address, Hex } from "viem";
 import {
@@ -12,7 +12,7 @@ import {
 } from "../../core/orders.ts";
 import type { Rules } from "../../core/rules.ts";
 import { ApiError } from "../../errors.ts";
-import { chainSilent } from "./columns.ts";
+import { chainUnavailable } from "./columns.ts";
 import type { SignedDocument } from "./covers.ts";
 import { NotSignedFor, NOTHING, type WalletName } from "./envelope.ts";
 
@@ -21,7 +21,7 @@ export interface Owner {
   chainId: number;
 }
 
-/** An order with its signature, as the module of orders has verified it. */
+/** An order with its signature, as verified by the orders module. */
 export interface SignedOrderDocument<K extends OrderKind> {
   chainId: number;
   order: Orders[K];
@@ -44,38 +44,40 @@ export interface SealChangesDeps {
   nowSeconds(): bigint;
 }
 
-/** Between the database's clock, by which an order was used in time, and ours. */
+/** Tolerance between the database's clock, by which an order was in time, and ours. */
 const CLOCKS_SECONDS = 60n;
 const REMEMBERED = 1_000;
 
 export class SealChanges {
   readonly #deps: SealChangesDeps;
-  /** A move checks the same for each agent, and a contract's signature takes a call to its chain. */
+  /**
+   * A cache: a move verifies the same signatures for each agent, and a contract's signature takes a call to its chain.
+   */
   readonly #valid = new Set<string>();
 
   constructor(deps: SealChangesDeps) {
     this.#deps = deps;
   }
 
-  /** The rules its owner signed for this wallet: later ones than those that are sealed. */
-  async policy(wallet: WalletName, word: SignedOrderDocument<"AgentPolicy">): Promise<Rules> {
+  /** The rules that its owner signed for this wallet, if they are newer than the sealed ones. */
+  async policy(wallet: WalletName, signed: SignedOrderDocument<"AgentPolicy">): Promise<Rules> {
     const { agentId } = wallet;
     const fail = (what: string) => new NotSignedFor(`agent ${agentId}: ${what}`);
-    const order = this.#read("AgentPolicy", word, agentId);
+    const order = this.#read("AgentPolicy", signed, agentId);
     if (order.agent !== agentId || order.wallet.toLowerCase() !== wallet.address)
       throw fail("the new policy is another agent's");
     if (BigInt(order.version) <= (await this.#versionOf(wallet)))
       throw fail("the new policy is not newer than the one in force");
     const owner = { address: wallet.ownerAddress as Address, chainId: wallet.ownerChainId };
-    await this.#assertSigned(agentId, owner, word.digest, word.signature);
+    await this.#assertSigned(agentId, owner, signed.digest, signed.signature);
     return rulesOfPolicy(order);
   }
 
-  /** The owner of this wallet, and the recovery wallet that it named, both signed the move. */
-  async move(wallet: WalletName, to: Owner, word: SignedMove): Promise<void> {
+  /** Throws unless the owner of this wallet and the recovery wallet that it named both signed the move. */
+  async move(wallet: WalletName, to: Owner, signed: SignedMove): Promise<void> {
     const { agentId, ownerAddress, ownerChainId } = wallet;
     const fail = (what: string) => new NotSignedFor(`agent ${agentId}: ${what}`);
-    const order = this.#read("MoveOwner", word, agentId);
+    const order = this.#read("MoveOwner", signed, agentId);
     if (order.from.toLowerCase() !== ownerAddress || order.to.toLowerCase() !== to.address)
       throw fail("the move is between other wallets");
     const owner = { address: ownerAddress as Address, chainId: ownerChainId };
@@ -92,21 +94,21 @@ export class SealChanges {
     )
       throw fail("its owner named another second wallet");
     await this.#assertSigned(agentId, owner, named.digest, named.signature);
-    await this.#assertSigned(agentId, owner, word.digest, word.signature);
-    await this.#assertSigned(agentId, second, word.digest, word.secondSignature);
+    await this.#assertSigned(agentId, owner, signed.digest, signed.signature);
+    await this.#assertSigned(agentId, second, signed.digest, signed.secondSignature);
   }
 
-  /** As it has its digest, and in time. */
-  #read<K extends OrderKind>(kind: K, word: SignedOrderDocument<K>, agentId: string): Orders[K] {
-    const order = readOrder(kind, word.order);
-    if (!order || orderDigest(kind, order, word.chainId) !== word.digest)
+  /** The order, if it matches its digest and is in time. */
+  #read<K extends OrderKind>(kind: K, signed: SignedOrderDocument<K>, agentId: string): Orders[K] {
+    const order = readOrder(kind, signed.order);
+    if (!order || orderDigest(kind, order, signed.chainId) !== signed.digest)
       throw new NotSignedFor(`agent ${agentId}: the order does not have its digest`);
     if (BigInt(order.deadline) + CLOCKS_SECONDS < this.#deps.nowSeconds())
       throw new ApiError("signature_expired");
     return order;
   }
 
-  /** Of the sealed policy: the digest is in the seal, so the document cannot be another. */
+  /** The version of the sealed policy: its digest is in the seal, so the document cannot have been replaced. */
   async #versionOf({ agentId, policyDigest }: WalletName): Promise<bigint> {
     if (policyDigest === NOTHING) return 0n;
     const found = await this.#deps.findPolicy(agentId, policyDigest);
@@ -125,7 +127,7 @@ export class SealChanges {
     const known = `${owner.address}|${owner.chainId}|${hash}|${signature}`;
     if (this.#valid.has(known)) return;
     const verdict = await this.#deps.isSigned(owner, { hash, signature });
-    if (verdict === "unavailable") throw chainSilent();
+    if (verdict === "unavailable") throw chainUnavailable();
     if (verdict === "invalid")
       throw new NotSignedFor(`agent ${agentId}: its owner did not sign this order`);
     this.#valid.add(known);

@@ -3,19 +3,22 @@ import { CustodyError, decrypt, encrypt, KEY_BYTES, NotSignedFor } from "./boxes
 import type { Bound, KeyRing } from "./key-ring.ts";
 
 /**
- * Small secrets that the service itself must read again (those of webhooks), sealed for the database. The purpose shows
- * whose it is and what for, and nothing opens under another. Promises, since a key may be somewhere else than here.
+ * Encrypts small secrets that the service itself must read again (such as those of webhooks) for the database. The
+ * purpose names the owner and the use of a secret, and a secret can be decrypted only with the same purpose. Promises,
+ * because the key may be in a KMS or in the custody process.
  */
 export interface SecretBox {
   seal(purpose: string, plain: Uint8Array): Promise<Uint8Array>;
   open(purpose: string, sealed: Uint8Array): Promise<Uint8Array>;
 }
 
-/** Under a key derived from a master key that is here, or under one of its own that a KMS has wrapped. */
+/** Encrypted with a key derived from a local master key, or with its own key that a KMS has wrapped. */
 const DERIVED = 1;
 const WRAPPED = 2;
 
-/** version | length of kid | kid | [length of the wrapped key, 2 bytes | wrapped key] | nonce | tag | ciphertext */
+/**
+ * Format: version | length of kid | kid | [length of the wrapped key, 2 bytes | wrapped key] | nonce | tag | ciphertext
+ */
 export function createSecretBox(ring: KeyRing): SecretBox {
   const derived = new Map<string, Uint8Array>();
   const derivedOf = (kid: string, master: Uint8Array): Uint8Array => {
@@ -59,7 +62,7 @@ export function createSecretBox(ring: KeyRing): SecretBox {
           key.fill(0);
         }
       } catch (error) {
-        // A KMS that cannot be reached proves nothing about the secret.
+        // A KMS that is unreachable proves nothing about the secret.
         if (error instanceof Error && error.name === "ApiError") throw error;
         throw new CustodyError(
           `a sealed secret does not open as "${purpose}": it was altered, or was sealed for a different purpose`,
@@ -70,7 +73,7 @@ export function createSecretBox(ring: KeyRing): SecretBox {
   };
 }
 
-/** Which master key opens it. */
+/** The master key that decrypts it. */
 export const kidOfSealed = (sealed: Uint8Array): string => readSealed(sealed).kid;
 
 const head = (version: number, kid: string): Buffer =>
@@ -98,7 +101,7 @@ function readSealed(sealed: Uint8Array): {
   };
 }
 
-/** The kid holds no such sign. */
+/** A kid never contains this separator. */
 const nameOf = (kid: string, purpose: string): Buffer =>
   Buffer.from(`purser:secret:v1|${kid}|${purpose}`);
 const boundTo = (purpose: string): Bound => ({

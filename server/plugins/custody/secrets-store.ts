@@ -2,12 +2,12 @@ import type { Sql } from "../../infra/db/pool.ts";
 import type { Db } from "../../infra/db/prisma.ts";
 import { kidOfSealed } from "./secret-box.ts";
 
-/** A secret that replicas share and that nobody outside needs: the first caller makes it. */
+/** A secret that replicas share; the first caller creates it. */
 export async function findServiceSecret(
   sql: Sql,
   purpose: string,
 ): Promise<Uint8Array | undefined> {
-  // SQL: the port waits for it, and would wait for Prisma's query compiler.
+  // SQL: the server listens only after this, and would wait for Prisma's query compiler.
   const { rows } = await sql.query<{ sealed: Uint8Array }>(
     "SELECT sealed FROM service_secrets WHERE purpose = $1",
     [purpose],
@@ -15,7 +15,7 @@ export async function findServiceSecret(
   return rows[0]?.sealed;
 }
 
-/** False where another replica was faster, or `instead` is no longer what is there. */
+/** False if another replica was faster, or the stored secret is no longer `instead`. */
 export async function keepServiceSecret(
   db: Db,
   purpose: string,
@@ -40,7 +40,7 @@ export async function keepServiceSecret(
 export const listServiceSecrets = (db: Db): Promise<{ purpose: string; sealed: Uint8Array }[]> =>
   db.serviceSecret.findMany({ select: { purpose: true, sealed: true } });
 
-/** The master keys that small secrets are under: those of webhooks, by steps of an index, and the service's own few. */
+/** The master keys of small secrets: those of webhooks, by steps of an index, and the service's own few. */
 export async function kidsOfSecrets(db: Db): Promise<string[]> {
   // SQL: a recursive skip over the index; Prisma's `distinct` reads every webhook.
   const webhooks = await db.$queryRaw<{ kid: string }[]>`

@@ -1,6 +1,6 @@
 /**
- * Secrets that replicas have in common and that last: random, and kept sealed in the database, since a master key may be
- * where nothing can be derived from it.
+ * Permanent secrets that all replicas share: random and stored encrypted in the database, because a master key in a KMS
+ * cannot derive them.
  */
 import { randomBytes } from "node:crypto";
 import { ConfigError } from "../../config.ts";
@@ -10,17 +10,17 @@ export interface SharedSecretsDeps {
   box: SecretBox;
   find(purpose: string): Promise<Uint8Array | undefined>;
   keep(purpose: string, sealed: Uint8Array, instead: Uint8Array | undefined): Promise<boolean>;
-  /** The master keys that are configured. */
+  /** The names of the configured master keys. */
   kids(): Promise<readonly string[]>;
-  /** Keys cannot be reached now. */
+  /** True if the keys are unavailable now. */
   isAway(error: unknown): boolean;
   sleep(ms: number): Promise<void>;
-  /** One that does not open under its own master key was altered, and is given up for a new one. */
+  /** Called if a secret cannot be decrypted with its own master key: it was altered, and is replaced by a new one. */
   onLost(purpose: string, error: unknown): void;
 }
 
 const BYTES = 32;
-/** A service may start together with what keeps its keys. */
+/** The service may start at the same time as its KMS or custody process, so it retries for this long. */
 const PATIENCE_MS = 20_000;
 const AGAIN_MS = 500;
 
@@ -48,7 +48,7 @@ export async function sharedSecret(deps: SharedSecretsDeps, purpose: string): Pr
   }
 }
 
-/** A key that is missing by mistake must not cost what it sealed. */
+/** A key that is missing by mistake must not cost the secrets that it encrypted. */
 async function assertConfigured(
   deps: SharedSecretsDeps,
   purpose: string,
@@ -60,5 +60,5 @@ async function assertConfigured(
   ]);
 }
 
-/** What it is sealed as. */
+/** The purpose under which the secret is encrypted. */
 export const nameOf = (purpose: string): string => `service|${purpose}`;

@@ -1,7 +1,8 @@
 /**
- * The one message an agent's wallet signs that moves nothing: "I am the wallet that paid you" (sign-in-with-x, EIP-4361).
- * Every line of it is ours or bounded: the origin is the one we request, the address is the agent's, the chain one of ours,
- * and it is worthless after some minutes. It is hashed as EIP-191 text, which no token takes for an authorization.
+ * sign-in-with-x (EIP-4361): the only message that an agent's wallet signs without moving money: "I am the wallet that
+ * paid you". Every line of it is ours or bounded: the origin is the requested one, the address is the agent's, the
+ * chain is a configured one, and it expires after some minutes. It is hashed as EIP-191 text, which no token accepts as
+ * an authorization.
  */
 import {
   assertSIWxChallengeBoundToOrigin,
@@ -17,9 +18,9 @@ export interface SignInRequest {
   agentId: string;
   /** The URL of the fetch: the message is for its origin. */
   url: URL;
-  /** Who is paid there. */
+  /** The account that is paid there. */
   payee: Address;
-  /** The extension as the site sent it. */
+  /** The extension in the site's response. */
   challenge: unknown;
   networks: readonly NetworkFacts[];
 }
@@ -27,12 +28,12 @@ export interface SignInRequest {
 type SignInFacts = Omit<SIWxPayload, "address" | "signature" | "uri"> & { uri: string };
 
 const NONCE = /^[A-Za-z0-9]{8,128}$/;
-/** One line of what a keyboard has. */
+/** One line of printable ASCII. */
 const STATEMENT = /^[\x20-\x7e]{1,200}$/;
 const CLOCKS_MS = 5 * 60_000;
 const VALID_MS = 5 * 60_000;
 
-/** The message to sign; undefined: the site requests something else, and gets no signature. */
+/** The message to sign; undefined if the site requests something else, which is not signed. */
 export function readChallenge(
   { url, challenge, networks }: Pick<SignInRequest, "url" | "challenge" | "networks">,
   now: Date,

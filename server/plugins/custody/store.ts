@@ -29,7 +29,7 @@ export async function insertWallet(
   });
 }
 
-/** For another seal; a rotation of master keys waits, or is waited for. */
+/** Locks a wallet for a change of its seal; excludes a concurrent rotation of master keys. */
 export async function lockWallet(
   tx: Db,
   agentId: string,
@@ -64,7 +64,7 @@ export async function updateSeal(
   });
 }
 
-/** A wallet, its seal, and the columns that decisions use, in one snapshot; in the order of covers.ts. */
+/** A wallet, its seal, and the columns that decisions use, in one snapshot; in the order of columns.ts. */
 const LOADED = `
   w.agent_id AS "agentId", w.address, w.kid, w.wrapped_data_key AS "wrappedDataKey", w.ciphertext,
   w.policy_digest AS "policyDigest", w.rules_digest AS "rulesDigest", w.revision,
@@ -85,24 +85,24 @@ const FROM = `
      WHERE e.agent_id = w.agent_id AND e.address = ask.payee AND e.site IN ('', ask.site)
      ORDER BY e.site DESC LIMIT 1) l ON true`;
 
-/** Read anew for each signature; concurrent signatures share a statement. */
-export function walletsOf(sql: Sql): (asked: PaidAt) => Promise<LoadedWallet | undefined> {
-  const lookups = new Coalescer<PaidAt, LoadedWallet | undefined>(async (asked) => {
-    // SQL: once per payment, between reserving and signing; prepared, and for all who sign together.
+/** Read for each signature; concurrent signatures share a statement. */
+export function walletsOf(sql: Sql): (wanted: PaidAt) => Promise<LoadedWallet | undefined> {
+  const lookups = new Coalescer<PaidAt, LoadedWallet | undefined>(async (wanted) => {
+    // SQL: once per payment, between reservation and signature; prepared, and shared by all concurrent signatures.
     const { rows } = await sql.query<LoadedWallet & { place: number }>({
       name: "sealed-wallets",
       text: `SELECT ask.place::int AS place, ${LOADED}
                FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS ask (agent_id, payee, site, place) ${FROM}`,
       values: [
-        asked.map(({ agentId }) => agentId),
-        asked.map(({ payee }) => payee),
-        asked.map(({ site }) => site),
+        wanted.map(({ agentId }) => agentId),
+        wanted.map(({ payee }) => payee),
+        wanted.map(({ site }) => site),
       ],
     });
     const byPlace = new Map(rows.map(({ place, ...wallet }) => [place, wallet] as const));
-    return asked.map((_one, index) => byPlace.get(index + 1));
+    return wanted.map((_one, index) => byPlace.get(index + 1));
   }, SHARED);
-  return (asked) => lookups.ask(asked);
+  return (wanted) => lookups.fetch(wanted);
 }
 
 interface RawEvidence extends LoadedWallet {
@@ -111,9 +111,9 @@ interface RawEvidence extends LoadedWallet {
   policy: (Omit<SignedDocument, "digest"> & { digest: Hex }) | null;
 }
 
-/** The same with every rule and the signed policy: for a seal this process has not met. */
-export async function readEvidence(sql: Sql, asked: PaidAt): Promise<Evidence | undefined> {
-  // SQL: wallet, rules and policy as one snapshot; numbers as text, since JSON numbers would lose digits.
+/** The same with all rules and the signed policy: for a seal that is new to this process. */
+export async function readEvidence(sql: Sql, wanted: PaidAt): Promise<Evidence | undefined> {
+  // SQL: wallet, rules and policy in one snapshot; numbers as text, because JSON numbers would lose digits.
   const { rows } = await sql.query<RawEvidence>(
     `SELECT ${LOADED},
             jsonb_build_object('status', a.status, 'daily', a.daily_limit::text, 'weekly', a.weekly_limit::text,
@@ -130,7 +130,7 @@ export async function readEvidence(sql: Sql, asked: PaidAt): Promise<Evidence | 
               WHERE d.agent_id = w.agent_id AND d.digest = w.policy_digest AND d.kind = 'AgentPolicy'
                 AND d.used_at IS NOT NULL LIMIT 1) AS policy
        FROM (SELECT $1::text AS agent_id, $2::text AS payee, $3::text AS site) AS ask ${FROM}`,
-    [asked.agentId, asked.payee, asked.site],
+    [wanted.agentId, wanted.payee, wanted.site],
   );
   const row = rows[0];
   if (!row) return undefined;
@@ -138,7 +138,7 @@ export async function readEvidence(sql: Sql, asked: PaidAt): Promise<Evidence | 
   return { ...rest, rules: readRules(rules, payees ?? []) };
 }
 
-/** A time that is no number (infinity) is no rule that was ever signed. */
+/** A time that is not a number (infinity) is not in any signed rule. */
 const numberOf = (text: string | null | undefined): bigint | null =>
   typeof text === "string" ? (/^-?[0-9]+$/.test(text) ? BigInt(text) : -1n) : null;
 
@@ -171,7 +171,7 @@ export async function findWithdrawal(
   agentId: string,
   nonce: Hex,
 ): Promise<WithdrawalRow | undefined> {
-  // SQL: on the money's way, as the reservation is that wrote it.
+  // SQL: on the payment path, like the reservation that wrote it.
   const { rows } = await sql.query<Omit<WithdrawalRow, "signature"> & { signature: Buffer }>(
     `SELECT to_address AS "to", amount AS "amountAtomic", deadline AS "deadlineSeconds", signature
        FROM withdrawal_orders WHERE agent_id = $1 AND nonce = $2`,
@@ -182,7 +182,7 @@ export async function findWithdrawal(
 
 const hexOf = (bytes: Uint8Array): Hex => `0x${Buffer.from(bytes).toString("hex")}`;
 
-/** A permit of the owner for one payment. */
+/** The owner's approval of one payment. */
 export async function findApproval(
   db: Db,
   agentId: string,
@@ -216,7 +216,7 @@ export async function findPolicy(
   };
 }
 
-/** How the owner of this agent named a second wallet, the last time. */
+/** The newest order in which the owner of this agent named a second wallet. */
 export async function findSecond(db: Db, agentId: string): Promise<SignedDocument | undefined> {
   const agent = await db.agent.findUnique({ where: { id: agentId }, select: { ownerId: true } });
   const row = agent && (await latestSecond(db, agent.ownerId));
@@ -229,9 +229,9 @@ export async function findSecond(db: Db, agentId: string): Promise<SignedDocumen
   };
 }
 
-/** Notifies the owner of the agent's row. */
+/** Notifies the owner of this agent. */
 export async function notifyOwner(sql: Sql, agentId: string): Promise<void> {
-  // SQL: the event is written by the function every other one is.
+  // SQL: all events are written by this function.
   await sql.query(
     "SELECT purser_emit(a.owner_id, 'alarm', a.id, a.id) FROM agents a WHERE a.id = $1",
     [agentId],
@@ -240,13 +240,13 @@ export async function notifyOwner(sql: Sql, agentId: string): Promise<void> {
 
 export type WalletToRewrap = SealedWallet & WalletName;
 
-/** Some wallets not yet under the active key, locked; those another run holds are skipped. */
+/** Some wallets that are not under the active key, locked; those that another run has locked are skipped. */
 export async function lockWalletsNotUnder(
   tx: Db,
   activeKid: string,
   limit: number,
 ): Promise<WalletToRewrap[]> {
-  // SQL: row locks, and SKIP LOCKED for a second run.
+  // SQL: row locks, and SKIP LOCKED for a concurrent run.
   return tx.$queryRaw<WalletToRewrap[]>`
     SELECT w.agent_id AS "agentId", w.address, w.kid, w.wrapped_data_key AS "wrappedDataKey", w.ciphertext,
            w.policy_digest AS "policyDigest", w.rules_digest AS "rulesDigest", w.revision,
@@ -255,13 +255,13 @@ export async function lockWalletsNotUnder(
      WHERE w.kid <> ${activeKid} ORDER BY w.agent_id LIMIT ${limit} FOR UPDATE OF w SKIP LOCKED`;
 }
 
-/** Only the wrappings change, and only of what was read. */
+/** Changes only the wrapped keys, and only if they are still what was read. */
 export async function updateWrappings(
   tx: Db,
   wallets: readonly { agentId: string; fromKid: string; sealed: SealedWallet }[],
 ): Promise<void> {
   const base64 = (bytes: Uint8Array) => Buffer.from(bytes).toString("base64");
-  // SQL: each wallet gets a value of its own, in one statement for the batch that is locked.
+  // SQL: a different value for each wallet, in one statement for the locked batch.
   const count = await tx.$executeRaw`
     UPDATE agent_wallets w SET kid = r.kid, wrapped_data_key = decode(r.wrapped, 'base64'), updated_at = now()
       FROM unnest(${wallets.map(({ agentId }) => agentId)}::text[],
@@ -278,7 +278,7 @@ export async function countWalletsByKid(db: Db): Promise<Map<string, number>> {
   return new Map(groups.map(({ kid, _count }) => [kid, _count]));
 }
 
-/** The master keys wallets are under, by as many index steps as there are keys. */
+/** The master keys of all wallets, in as many index steps as there are keys. */
 export async function kidsInUse(db: Db): Promise<string[]> {
   // SQL: a recursive skip over the index; Prisma's `distinct` reads every wallet.
   const rows = await db.$queryRaw<{ kid: string }[]>`
@@ -290,7 +290,7 @@ export async function kidsInUse(db: Db): Promise<string[]> {
   return rows.map(({ kid }) => kid);
 }
 
-/** The payment that was noted for this site has settled, by the ledger and not by the note. */
+/** Whether the payment that was recorded for this site has settled; the ledger decides. */
 export async function hasPaidAt(db: Db, { agentId, payee, site }: PaidAt): Promise<boolean> {
   const noted = await db.paidSite.findUnique({
     where: { agentId_site_payee: { agentId, site, payee } },
@@ -310,7 +310,7 @@ export async function hasPaidAt(db: Db, { agentId, payee, site }: PaidAt): Promi
   return payment !== null;
 }
 
-/** Of a site that will take a signature for it the next time. */
+/** Records a payment to a site, which may accept a sign-in signature instead of a payment the next time. */
 export async function notePaidSite(
   db: Db,
   { agentId, payee, site }: PaidAt,

@@ -1,6 +1,6 @@
 /**
- * The messages between the service and the custody process. Each side validates what it receives with these schemas: an object
- * where a name belongs would be a filter for the database, and garbage for a signature would be stored as one.
+ * The messages between the service and the custody process. Each side validates what it receives with these schemas: an
+ * object instead of a name would become a database filter, and garbage instead of a signature would be stored.
  */
 import { Type, type TSchema } from "typebox";
 import { Value } from "typebox/value";
@@ -13,11 +13,11 @@ const Address = Type.String({ pattern: "^0x[0-9a-fA-F]{40}$" });
 const Hash = Type.String({ pattern: "^0x[0-9a-fA-F]{64}$" });
 const Nonce = Type.String({ pattern: "^([a-z0-9]{1,10}:)?0x[0-9a-fA-F]{64}$" });
 const Hex = Type.String({ pattern: "^0x([0-9a-fA-F]{2})*$" });
-/** r, s, v. */
+/** 65 bytes: r, s, v. */
 const Signature = Type.String({ pattern: "^0x[0-9a-fA-F]{130}$" });
 const Text = Type.String();
 const ChainId = Type.Integer({ minimum: 0 });
-/** The frames know whole numbers and bytes; JSON Schema has no type for either. */
+/** The frames support bigints and bytes; JSON Schema has no type for either. */
 const Whole = Type.Refine(Type.Unknown(), (value) => typeof value === "bigint");
 const Bytes = Type.Refine(
   Type.Unknown(),
@@ -56,15 +56,15 @@ const Rules = Type.Object({
   expiresAtSeconds: OrNull(Whole),
   payees: Type.Array(Payee),
 });
-/** The order itself is read by core/orders.ts, to the letter. */
-const word = {
+/** core/orders.ts validates the order itself, in every detail. */
+const signedOrder = {
   chainId: ChainId,
   order: Type.Record(Text, Type.Unknown()),
   digest: Hash,
   signature: Hex,
 };
-const Word = Type.Object(word);
-const Move = Type.Object({ ...word, secondSignature: Hex });
+const SignedOrder = Type.Object(signedOrder);
+const Move = Type.Object({ ...signedOrder, secondSignature: Hex });
 const Terms = Type.Object({ scheme: Text });
 const Authorization = Type.Object({
   chainId: ChainId,
@@ -91,7 +91,7 @@ const Purpose = Type.String({ maxLength: 200 });
 
 type Method = keyof KeyVault;
 
-/** Requests and answers. */
+/** The arguments and the result of each call. */
 const CALLS: Record<Method, { args: TSchema[]; result: TSchema }> = {
   keyNames: { args: [], result: Type.Object({ active: Name, kids: Type.Array(Name) }) },
   seal: { args: [Purpose, Bytes], result: Bytes },
@@ -103,12 +103,15 @@ const CALLS: Record<Method, { args: TSchema[]; result: TSchema }> = {
   adopt: {
     args: [
       Type.Object({ agentId: Name, address: Address, sealed: SealedWallet, owner: Owner }),
-      Type.Object({ signed: Word, rules: Rules }),
+      Type.Object({ signed: SignedOrder, rules: Rules }),
     ],
     result: Resealed,
   },
   reseal: {
-    args: [Held, Type.Object({ current: Rules, wanted: Rules, signed: Type.Optional(Word) })],
+    args: [
+      Held,
+      Type.Object({ current: Rules, wanted: Rules, signed: Type.Optional(SignedOrder) }),
+    ],
     result: Resealed,
   },
   reown: {
@@ -152,7 +155,7 @@ const CALLS: Record<Method, { args: TSchema[]; result: TSchema }> = {
 
 const isMethod = (name: string): name is Method => Object.hasOwn(CALLS, name);
 
-/** Throws where the call is none of these. */
+/** Throws if the call is invalid. */
 export function assertCall(name: string, args: unknown): asserts name is Method {
   if (!isMethod(name)) throw new CustodyError("unknown call");
   const { args: wanted } = CALLS[name];
@@ -166,14 +169,14 @@ export function assertCall(name: string, args: unknown): asserts name is Method 
 export const isResult = (name: Method, result: unknown): boolean =>
   Value.Check(CALLS[name].result, result);
 
-/** What an answer's frame holds. */
+/** The content of a response frame. */
 export type Answer =
   | { ok: true; result: unknown }
   | { ok: false; kind: "refused"; code: ErrorCode; detail: string; extra: object; headers: object }
   | { ok: false; kind: "not-signed" | "custody"; message: string }
   | { ok: false; kind: "fault" };
 
-/** Every refusal keeps its code; of faults the asking side learns nothing. */
+/** Refusals keep their code; the client gets no details of internal errors. */
 export function answerOf(error: unknown): Answer {
   if (error instanceof ApiError) {
     const { code, message, extra, headers } = error;
@@ -206,7 +209,7 @@ const Success = Type.Object({ ok: Type.Literal(true), result: Type.Unknown() });
 export const isAnswer = (answer: unknown): answer is Answer =>
   Value.Check(Success, answer) || Value.Check(Refusal, answer);
 
-/** The error again that was refused with. */
+/** Recreates the error from the response. */
 export function errorOf(answer: Exclude<Answer, { ok: true }>): Error {
   switch (answer.kind) {
     case "refused":

@@ -1,4 +1,4 @@
-/** Where wallet keys are opened: for one signature each, after the owner's own signature was seen to cover it. */
+/** Decrypts wallet keys: for one signature each, after checking that the owner's own signature covers it. */
 import { randomBytes } from "node:crypto";
 import type { Address, Hex } from "viem";
 import type { NetworkFacts } from "../../core/networks.ts";
@@ -42,12 +42,12 @@ import type {
 import { readChallenge, signInOf } from "./sign-in.ts";
 import type { SignedMove, Owner, SignedOrderDocument, SealChanges } from "./seal-changes.ts";
 
-/** The curve: secp256k1, native where it can be. */
+/** secp256k1, native if available. */
 export interface Curve {
   /** Lower case. */
   addressOf(privateKey: Uint8Array): Address;
   isPrivateKey(bytes: Uint8Array): boolean;
-  /** 65 bytes r, s (low), v (27 or 28). */
+  /** 65 bytes: r, s (low), v (27 or 28). */
   sign(hash: Uint8Array, privateKey: Uint8Array): Hex;
 }
 
@@ -56,13 +56,13 @@ export interface VaultDeps {
   curve: Curve;
   networks: readonly NetworkFacts[];
   covers: Covers;
-  /** Has this payee collected a payment of this agent at this site? */
+  /** Whether this payee has collected a payment of this agent at this site. */
   hasPaid(paidAt: PaidAt): Promise<boolean>;
-  /** Undefined where the caller is this process, which has verified the change of a seal. */
-  words?: SealChanges | undefined;
+  /** Undefined if the caller is in this process, which has verified the change of a seal. */
+  sealChanges?: SealChanges | undefined;
 }
 
-/** Signs for agents' wallets, with the keys at hand. The token's domain is always from our own table. */
+/** Signs for agents' wallets. The token's domain is always from our own table. */
 export class Vault implements KeyVault {
   readonly #deps: VaultDeps;
   readonly #box: SecretBox;
@@ -93,8 +93,9 @@ export class Vault implements KeyVault {
     const { ring, curve } = this.#deps;
     const privateKey = randomBytes(32);
     try {
-      // One in 2^128 random numbers is no key; then there is no agent rather than a wrong one.
-      if (!curve.isPrivateKey(privateKey)) throw new CustodyError("the random bytes are not a valid private key");
+      // One in 2^128 random numbers is not a valid key; then no agent is created.
+      if (!curve.isPrivateKey(privateKey))
+        throw new CustodyError("the random bytes are not a valid private key");
       const address = curve.addressOf(privateKey);
       const sealed = await sealWallet(ring, { agentId, address, ...unsigned(owner) }, privateKey);
       return { address, sealed };
@@ -125,10 +126,12 @@ export class Vault implements KeyVault {
     else {
       if (rulesDigest(current) !== wallet.rulesDigest)
         throw new NotSignedFor(`the rules of agent ${agentId} differ from the sealed rules`);
-      // Who may lie about the row must not lift an older seal over a newer one by narrowing it.
-      if (this.#deps.words) this.#deps.covers.assertNewest(wallet);
+      // A caller that may lie about the row must not replace a newer seal by narrowing an older one.
+      if (this.#deps.sealChanges) this.#deps.covers.assertNewest(wallet);
       if (loosens(current, wanted))
-        throw new NotSignedFor(`the rules of agent ${agentId} would allow more than the owner signed`);
+        throw new NotSignedFor(
+          `the rules of agent ${agentId} would allow more than the owner signed`,
+        );
     }
     return this.#reseal(wallet, {
       ownerAddress: wallet.ownerAddress,
@@ -147,7 +150,7 @@ export class Vault implements KeyVault {
     const { current, wanted, signed } = rules;
     if (rulesDigest(current) !== wallet.rulesDigest || loosens(current, wanted))
       throw new NotSignedFor(`the rules of agent ${wallet.agentId} differ from the sealed rules`);
-    await this.#deps.words?.move(wallet, to, signed);
+    await this.#deps.sealChanges?.move(wallet, to, signed);
     return this.#reseal(wallet, {
       ...unsigned(to),
       rulesDigest: rulesDigest(wanted),
@@ -159,21 +162,23 @@ export class Vault implements KeyVault {
     return { seal, sealed: await rewrapWallet(this.#deps.ring, wallet, wallet, seal) };
   }
 
-  /** Rules are the policy that was just signed, or narrower. */
+  /** Throws unless the rules are the policy that was just signed, or narrower. */
   async #assertWithin(
     wallet: WalletName,
     signed: SignedOrderDocument<"AgentPolicy">,
     wanted: RulesInForce,
   ): Promise<void> {
-    const { words } = this.#deps;
-    const rules: Rules = words ? await words.policy(wallet, signed) : rulesOfPolicy(signed.order);
+    const { sealChanges } = this.#deps;
+    const rules: Rules = sealChanges
+      ? await sealChanges.policy(wallet, signed)
+      : rulesOfPolicy(signed.order);
     if (loosens({ ...rules, status: "active" }, wanted))
       throw new NotSignedFor(
         `the rules of agent ${wallet.agentId} would be wider than what was signed`,
       );
   }
 
-  /** A transfer of our USDC from this agent's wallet, if the owner's signature covers it. */
+  /** A USDC transfer from this agent's wallet, if the owner's signature covers it. */
   async signAuthorization(
     agentId: string,
     authorization: Authorization,
@@ -192,8 +197,8 @@ export class Vault implements KeyVault {
   }
 
   /**
-   * Lets the contract that a payment goes through take money of this wallet: only together with such a payment, which is
-   * checked as for its own signature, and for no more than the limits that the owner signed, whatever was requested.
+   * An allowance for the contract through which a payment is made: only together with such a payment, which is checked
+   * as for its own signature, and never above the limits that the owner signed, whatever was requested.
    */
   async signAllowance(
     agentId: string,
@@ -214,7 +219,7 @@ export class Vault implements KeyVault {
     return this.#signPermit(wallet, { ...wanted, value, network, owner, spender });
   }
 
-  /** Takes such an allowance back: that needs no signature of the owner. */
+  /** Revokes such an allowance, which needs no signature of the owner. */
   async signRevocation(
     agentId: string,
     key: Pick<SettlementKey, "chainId" | "asset">,
@@ -231,25 +236,26 @@ export class Vault implements KeyVault {
     return { ...allowanceOf(wanted), signature: await this.#sign(wallet, permitDigest(wanted)) };
   }
 
-  /** Cancels an unused authorization of this wallet: that needs no signature of the owner. */
+  /** Cancels an unused authorization of this wallet, which needs no signature of the owner. */
   async signCancel(
     agentId: string,
     key: Omit<SettlementKey, "from"> & Pick<Authorization, "terms">,
   ): Promise<Hex> {
     const network = this.#networkOf(key);
     const scheme = paymentSchemeOf(key);
-    if (!scheme.cancelDigest) throw new CustodyError("this scheme has no cancellation by a third party");
+    if (!scheme.cancelDigest)
+      throw new CustodyError("this scheme has no cancellation by a third party");
     const wallet = await this.#deps.covers.load({ agentId, payee: "", site: "" });
     return this.#sign(wallet, scheme.cancelDigest(network, wallet.address, key.nonce));
   }
 
   /**
-   * Tells a site which wallet is asking, and nothing else: only where this wallet has paid, and may pay still by the
-   * owner's policy. Undefined where the site's challenge is not one that is answered.
+   * Proves to a site which wallet sends the request, and nothing else: only if this wallet has paid there, and may
+   * still pay by the owner's policy. Undefined if the site's challenge is not acceptable.
    */
-  async signIn(asked: SiteSignInRequest): Promise<SIWxPayload | undefined> {
-    const { agentId, payee, challenge } = asked;
-    const url = new URL(asked.url);
+  async signIn(request: SiteSignInRequest): Promise<SIWxPayload | undefined> {
+    const { agentId, payee, challenge } = request;
+    const url = new URL(request.url);
     const { networks } = this.#deps;
     const facts = readChallenge({ url, challenge, networks }, new Date());
     const paidAt = { agentId, payee: payee.toLowerCase(), site: url.origin };
@@ -262,7 +268,7 @@ export class Vault implements KeyVault {
   #sign(wallet: Sealed, hash: Uint8Array): Promise<Hex> {
     const { ring, curve } = this.#deps;
     return withPrivateKey(ring, wallet, wallet, (privateKey) => {
-      // The key that was opened must be this wallet's: the last check before money can move.
+      // The decrypted key must belong to this wallet's address: the last check before money can move.
       if (curve.addressOf(privateKey) !== wallet.address)
         throw new CustodyError(`the key of agent ${wallet.agentId} belongs to another address`);
       return curve.sign(hash, privateKey);
@@ -272,12 +278,14 @@ export class Vault implements KeyVault {
   #networkOf({ chainId, asset }: { chainId: number; asset: Address }): NetworkFacts {
     const network = this.#deps.networks.find((candidate) => candidate.chainId === chainId);
     if (!network || network.usdc.address.toLowerCase() !== asset.toLowerCase())
-      throw new CustodyError(`asset ${asset} on chain ${chainId} is not configured, so nothing is signed for it`);
+      throw new CustodyError(
+        `asset ${asset} on chain ${chainId} is not configured, so nothing is signed for it`,
+      );
     return network;
   }
 }
 
-/** What may be charged of a maximum is covered as the maximum. */
+/** An authorization with a maximum (upto) is checked with its maximum. */
 const atItsMost = (authorization: Authorization): Authorization => ({
   ...authorization,
   value: paymentSchemeOf(authorization).mostOf?.(authorization) ?? authorization.value,
@@ -290,7 +298,7 @@ function assertOwn({ agentId, address }: Sealed, { from }: Authorization): void 
 
 const MAX_UINT256 = (1n << 256n) - 1n;
 
-/** The digest is packed from these bytes as they are: a short address would be another address. */
+/** The digest is built from these bytes without further checks: a short address would become a different address. */
 function assertWellFormed({ from, to, nonce, ...numbers }: Authorization): void {
   const isAddress = (text: string) => /^0x[0-9a-fA-F]{40}$/.test(text);
   const isUint = (value: bigint) => value >= 0n && value <= MAX_UINT256;

@@ -1,4 +1,4 @@
-/** The vault with the keys at hand: for the service, or for the process that holds them alone. */
+/** Creates the vault that has the keys: for the service, or for the custody process. */
 import type { FastifyInstance } from "fastify";
 import { addressOf, isPrivateKey, sign } from "../../core/signatures.ts";
 import { isSignedByOwner } from "../../infra/chain/account-signature.ts";
@@ -18,11 +18,11 @@ import { SealChanges } from "./seal-changes.ts";
 
 type Parts = Pick<FastifyInstance, "config" | "pool" | "prisma" | "chains" | "kms">;
 
-/** `believes`: the caller is this process, which has verified the owner's signature over the change of a seal. */
-export function vaultHere(app: Parts, { believes }: { believes: boolean }): Vault {
+/** `believes`: the caller is in this process, which has verified the owner's signature of the change of a seal. */
+export function vaultHere(app: Parts, { trustsCaller }: { trustsCaller: boolean }): Vault {
   const { config, pool, prisma, chains, kms } = app;
-  const isSigned = (...asked: Parameters<CoversDeps["isSigned"]>) =>
-    isSignedByOwner(chains, ...asked);
+  const isSigned = (...args: Parameters<CoversDeps["isSigned"]>) =>
+    isSignedByOwner(chains, ...args);
   const orders = {
     isSigned,
     findSecond: (agentId: string) => findSecond(prisma, agentId),
@@ -37,12 +37,12 @@ export function vaultHere(app: Parts, { believes }: { believes: boolean }): Vaul
     covers: new Covers({
       ...orders,
       load: walletsOf(pool),
-      loadEvidence: (asked) => readEvidence(pool, asked),
+      loadEvidence: (args) => readEvidence(pool, args),
       findWithdrawal: (agentId, nonce) => findWithdrawal(pool, agentId, nonce),
       findApproval: (agentId, approvalId) => findApproval(prisma, agentId, approvalId),
     }),
     hasPaid: (paidAt) => hasPaidAt(prisma, paidAt),
-    words: believes
+    sealChanges: trustsCaller
       ? undefined
       : new SealChanges({
           ...orders,

@@ -39,7 +39,7 @@ const Blocks = Type.Object({
   ),
 });
 
-/** The protocol's, not ours: see the PAYMENT-REQUIRED header. A settle that failed answers it too. */
+/** Defined by the protocol: see the PAYMENT-REQUIRED header. A failed settle returns it too. */
 const PaymentRequiredAnswer = Type.Object(
   {
     x402Version: Type.Integer(),
@@ -67,7 +67,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     latest: () => client.getBlock({ blockTag: "latest" }),
     at: (blockNumber: bigint) => client.getBlock({ blockNumber }),
   };
-  // Read before the payment settles: a chain that does not answer costs the caller nothing.
+  // Read before the payment settles, so that a chain that does not respond costs the caller nothing.
   const prepared = new WeakMap<FastifyRequest, Awaited<ReturnType<typeof chainStats>>>();
   const paywall: PaywallRoute = {
     price: PRICE,
@@ -112,7 +112,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     mimeType: "application/json",
     serviceName: "Purser",
     tags: ["data", "chain"],
-    // What is answered is a range that is there in whole: it stays what it is, and nothing new is sold at the same URL.
+    // The response is a range of existing blocks, which never changes, so a repeat within an hour needs no new payment.
     again: { for: "1h" },
   };
   app.get(
@@ -142,7 +142,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         },
       );
       const price = PRICE_PER_BLOCK_ATOMIC * BigInt(found.length);
-      // What is too little to be settled is free.
+      // An amount that is too small to settle is free.
       request.payment?.charge(price < app.config.minPaymentAtomic ? 0n : price);
       return { network: network.id, blocks: found };
     },
@@ -172,7 +172,7 @@ export default routes;
 interface StatsBlock {
   number: bigint;
   hash: string;
-  /** Seconds. */
+  /** In seconds. */
   timestamp: bigint;
   gasUsed: bigint;
   gasLimit: bigint;
@@ -185,10 +185,10 @@ interface BlockReader {
   at(height: bigint): Promise<StatsBlock>;
 }
 
-/** Enough that blocks sharing a second (Arc's do) still give a fair mean. */
+/** Enough blocks for a fair mean, although several may share a second (on Arc). */
 const SAMPLED_BLOCKS = 60n;
 
-/** What is sold: how the chain is doing right now. */
+/** The paid content: current statistics of the chain. */
 async function chainStats(network: NetworkFacts, blocks: BlockReader) {
   const latest = await blocks.latest();
   const span = latest.number < SAMPLED_BLOCKS ? latest.number : SAMPLED_BLOCKS;
@@ -208,10 +208,10 @@ async function chainStats(network: NetworkFacts, blocks: BlockReader) {
   };
 }
 
-/** All of them, or none where the chain has not come so far. */
+/** All of them, or none if the chain has not reached the last one. */
 async function blocksFrom(chain: BlockReader, from: bigint, count: number) {
   const { number: newest } = await chain.latest();
-  // A range that grew after it was paid for would give blocks away to whoever may fetch it again.
+  // A range that grew after the payment would give blocks away to clients that may repeat the request.
   if (from + BigInt(count) - 1n > newest) return [];
   const heights = Array.from({ length: count }, (_, index) => from + BigInt(index));
   const found = await Promise.all(heights.map((height) => chain.at(height)));
@@ -224,7 +224,7 @@ async function blocksFrom(chain: BlockReader, from: bigint, count: number) {
   }));
 }
 
-/** Whole seconds over whole blocks, to a thousandth; block times are no money. */
+/** Whole seconds over whole blocks, to a thousandth; block times are not money. */
 function meanSeconds(oldest: StatsBlock, latest: StatsBlock, span: bigint): number {
   return Math.round((Number(latest.timestamp - oldest.timestamp) / Number(span)) * 1000) / 1000;
 }

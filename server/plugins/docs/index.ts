@@ -18,14 +18,14 @@ const NOT_BUILT = `<!doctype html><html lang="en"><meta charset="utf-8"><title>P
 <h1>Documentation</h1><p>The pages are not built yet. <code>npm start</code> builds them in its first minute; <code>npm run docs</code> does it now.</p>
 <p>Meanwhile: <a href="/openapi.json">the OpenAPI document</a>, <a href="/skill.md">the page for agents</a>.</p></html>`;
 
-/** Addresses that earlier versions answered. */
+/** URLs of earlier versions. */
 const MOVED = ["/docs/json", "/docs/yaml"];
 
 export default fp(
   async (app) => {
-    // No list of files is kept: the site may be built, and built again, while the service runs.
+    // Files are looked up for each request: the site may be built, and rebuilt, while the service runs.
     const send = async (reply: FastifyReply, path: string): Promise<FastifyReply> => {
-      // For a page alone: a script that is missing is an error.
+      // Only instead of a page: a missing script is an error.
       if (!existsSync(join(SITE, "index.html")) && !/\.\w+$/.test(path))
         return reply
           .type("text/html; charset=utf-8")
@@ -49,7 +49,7 @@ export default fp(
         preCompressed: true,
       });
       const open = { config: { auth: "public" }, schema: { hide: true } } as const;
-      // The router takes both addresses for one; the site's own scripts know the second alone.
+      // The router treats both URLs as one; the site's own scripts work only under the second.
       scope.get("/docs", open, (request, reply) =>
         request.url.split("?", 1)[0] === "/docs" ? reply.redirect("/docs/", 308) : send(reply, ""),
       );
@@ -63,7 +63,7 @@ export default fp(
   { name: "docs", dependencies: ["http"] },
 );
 
-/** A page's address has no ending. Undefined for a path that is no file of the site. */
+/** A page's URL has no extension. Undefined for a path that is not a file of the site. */
 function fileOf(path: string): string | undefined {
   const isOfSite = (file: string): boolean => {
     const place = join(SITE, file);
@@ -73,7 +73,7 @@ function fileOf(path: string): string | undefined {
   return [path, `${path}.html`, join(path, "index.html")].find(isOfSite);
 }
 
-/** Only the small scripts of this page: each by its hash. */
+/** Allows only the inline scripts of this page, each by its hash. */
 async function allowInlineScripts(reply: FastifyReply, place: string): Promise<void> {
   const page = await readFile(place, "utf8");
   const hashes = [...page.matchAll(/<script[^>]*>([^<]+)<\/script>/g)].map(

@@ -57,7 +57,7 @@ export class ChainPaymentReads {
     const plan = schemeOf(authorization).planTransfer(authorization);
     return plan.sender !== undefined || this.#wallets.has(authorization.from)
       ? (await this.rehearseAlone(authorization)).goesThrough
-      : this.#rehearsals.ask({ authorization, calls: plan.calls() });
+      : this.#rehearsals.fetch({ authorization, calls: plan.calls() });
   }
 
   async rehearseAlone(authorization: SignedAuthorization): Promise<Rehearsed> {
@@ -75,7 +75,7 @@ export class ChainPaymentReads {
   }
 
   diagnose(authorization: SignedAuthorization): Promise<Diagnosis> {
-    return this.#diagnoses.ask(authorization);
+    return this.#diagnoses.fetch(authorization);
   }
 
   async hasCode(address: Address): Promise<boolean> {

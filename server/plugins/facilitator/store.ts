@@ -61,10 +61,10 @@ export function successClaims(sql: Sql): SuccessClaims {
 
   return {
     async find(key) {
-      const id = await known.ask(key);
+      const id = await known.fetch(key);
       return id === undefined ? undefined : findSettlement(sql, id);
     },
-    claimSuccess: ({ id }) => claims.ask(id),
+    claimSuccess: ({ id }) => claims.fetch(id),
     async wasReturned({ id }) {
       // SQL: as the claim.
       const { rows } = await sql.query<{ told: boolean }>(

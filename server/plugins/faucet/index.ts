@@ -1,4 +1,4 @@
-/** Test USDC for whoever asks, on the local chain. */
+/** A faucet of test USDC on the local chain. */
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import {
   getAddress,
@@ -17,14 +17,14 @@ import { ApiError } from "../../errors.ts";
 import { OUTBOUND_HEADER } from "../../infra/outbound/outbound.ts";
 import { FaucetAnswer, FaucetRequest, LocalInfo } from "../../schemas/local.ts";
 
-/** The local world's helpers. In production shape they are not registered: 404, as if they never were. */
+/** Helpers of local mode. In production they are not registered, so they return 404. */
 const routes: FastifyPluginAsyncTypebox = async (app) => {
   const { local } = app.config;
   const network = app.config.networks.find(({ chainId }) => chainId === LOCAL_CHAIN_ID);
   const rpcUrl = network?.rpcUrls[0];
   if (!local || !network || rpcUrl === undefined) return;
-  // An agent may fetch from our own origin here, and must not fetch its owner's demo key: however the URL is spelled,
-  // it arrives with the mark of our own way out.
+  // In local mode an agent may fetch from our own origin, but it must not fetch its owner's demo key: however the URL
+  // is spelled, our outbound client marks the request with this header.
   app.addHook("onRequest", async (request) => {
     if (request.headers[OUTBOUND_HEADER] !== undefined)
       throw new ApiError("not_found", { detail: "Fetches cannot use this service's own routes." });
@@ -84,7 +84,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       },
     },
     async (_request, reply) => {
-      // A toy key all the same is for our own web app, not for every site open in the same browser.
+      // Although it is a test key, only our own web app may read it, not every site that is open in the same browser.
       reply.removeHeader("access-control-allow-origin").header("cache-control", "no-store");
       return {
         demoOwnerAddress: privateKeyToAddress(local.demoOwnerPrivateKey),
@@ -99,7 +99,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
 
 export default routes;
 
-/** Gives out USDC on the local chain, by a real mint transaction of the key that may mint. */
+/** Sends USDC on the local chain by a real mint transaction of the admin key. */
 
 export interface Faucet {
   /** Resolves when the transaction is in a block. */
@@ -137,7 +137,7 @@ export function createFaucet(options: {
   const transport = http(options.rpcUrl);
   const reader = createPublicClient({ chain, transport, pollingInterval: 100 });
   const sender = createWalletClient({ account, chain, transport });
-  // One at a time: the node's pending count is the next nonce only when nobody else is between.
+  // One at a time: the node's pending count is the next nonce only without concurrent transactions.
   let last: Promise<unknown> = Promise.resolve();
 
   async function mint(to: Address, amountAtomic: bigint): Promise<Hash> {
@@ -162,7 +162,7 @@ export function createFaucet(options: {
       const receipt = await reader.waitForTransactionReceipt({
         hash,
         timeout: RECEIPT_TIMEOUT_MS,
-        // Its nonces are ours alone; and viem overhears a block that comes while it looks for what replaced it.
+        // Nothing else uses its nonces; and viem can miss a block that arrives while it looks for a replacement.
         checkReplacement: false,
       });
       if (receipt.status !== "success") throw new Error(`the faucet's mint ${hash} was reverted`);
@@ -171,7 +171,7 @@ export function createFaucet(options: {
   };
 }
 
-/** Toy money, but not so much that a mistyped demo becomes unreadable. */
+/** Test money, but not so much that a typing mistake makes the demo unreadable. */
 const FAUCET = { usualAmount: "100", maxAmount: "10000" } as const;
 
 function readFaucetAmount(text: string = FAUCET.usualAmount): ParsedAmount {

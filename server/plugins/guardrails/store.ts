@@ -3,7 +3,7 @@ import type { Address } from "viem";
 import { toJsonb } from "../../core/foreign-text.ts";
 import { payeeKey } from "../../core/rules.ts";
 import { Coalescer } from "../../core/shared-answers.ts";
-import { isTaken, RESERVATION_GONE, sqlState, type Sql } from "../../infra/db/pool.ts";
+import { violates, RESERVATION_GONE, sqlState, type Sql } from "../../infra/db/pool.ts";
 import { remainingOf } from "./explain.ts";
 import { readFacts, RULES } from "./rules/index.ts";
 import type {
@@ -90,7 +90,7 @@ async function decide(sql: Sql, request: string, looks = 5): Promise<RawRow | un
   try {
     return (await sql.query<RawRow>({ ...RESERVE, values: [request] })).rows[0];
   } catch (error) {
-    if (looks === 1 || !isTaken(error, "idempotency_keys_pkey")) throw error;
+    if (looks === 1 || !violates(error, "idempotency_keys_pkey")) throw error;
     return decide(sql, request, looks - 1);
   }
 }
@@ -228,7 +228,7 @@ export function markUnknownInGroups(
     return keys.map(({ paymentId }) => marked.has(paymentId));
   }, GROUPS);
   return async (args) => {
-    if (!(await groups.ask(args))) await markUnknown(sql, args);
+    if (!(await groups.fetch(args))) await markUnknown(sql, args);
   };
 }
 

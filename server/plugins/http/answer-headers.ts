@@ -1,4 +1,4 @@
-/** The headers of answers that mean something to a caller, and which answers carry them. */
+/** Response headers that matter to clients, and the responses that have them. */
 import type { Schema } from "./components.ts";
 import type { DeclaredRoute } from "./refusals.ts";
 
@@ -46,7 +46,7 @@ const HEADERS: Record<string, Header> = {
   "Idempotent-Replayed": {
     description: "`true`: the first response to this key, returned again",
     schema: { type: "string", enum: ["true"] },
-    // Nothing moved for other refusals: they are not kept. 409: that there was an answer is all that is.
+    // Other refusals moved nothing and are not stored. 409: only the fact that a response existed is stored.
     applies: ({ config }, status) =>
       config.idempotencyKey === true &&
       config.auth !== "facilitator" &&
@@ -54,7 +54,7 @@ const HEADERS: Record<string, Header> = {
   },
 };
 
-/** Their names, as they are written; which of them an answer of this status may carry. */
+/** The names of the headers that a response of this status may have. */
 export function headerNames(route: DeclaredRoute, status: number): string[] {
   const own = Object.entries(route.config.answerHeaders ?? {});
   return [
@@ -63,7 +63,7 @@ export function headerNames(route: DeclaredRoute, status: number): string[] {
   ];
 }
 
-/** The same, as an answer of the document has them. */
+/** The same headers in the form of the OpenAPI document. */
 export function headersOf(route: DeclaredRoute, status: number): object {
   const own = route.config.answerHeaders ?? {};
   return Object.fromEntries(

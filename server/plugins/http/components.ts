@@ -1,6 +1,7 @@
 /**
- * Schemas as the OpenAPI document has them. What has a name on the wire is said once, and everywhere else by its name;
- * what TypeBox writes for TypeScript is written as generators of clients know it; and each has an example.
+ * Converts schemas for the OpenAPI document. A schema with a name is defined once and referenced everywhere else;
+ * TypeBox's forms for TypeScript are rewritten in the forms that client generators know; and each schema gets an
+ * example.
  */
 import { SCHEMES } from "../../schemes/index.ts";
 import * as wire from "../../schemas/all.ts";
@@ -8,11 +9,11 @@ import { DOCUMENTED_AS } from "../../schemas/common.ts";
 
 export type Schema = Record<string, unknown>;
 
-/** They say what a schema is for, not what it is: two that differ only in these are one type. */
+/** Annotations describe the use of a schema: two schemas that differ only in these are one type. */
 const ANNOTATIONS = ["description", "default", "examples"] as const;
 
 export class Components {
-  /** By key: every schema with a name, and what the document says in its place. */
+  /** By key: every named schema, with the schema that documents it. */
   readonly #named = new Map<number, { name: string; schema: Schema }>();
   readonly #keys = new WeakMap<object, number>();
   readonly #spellings = new Map<string, number>();
@@ -27,34 +28,34 @@ export class Components {
     }
   }
 
-  /** The schema as it stands in the document: a reference, where it has a name. */
+  /** The schema for the document: a reference if it has a name. */
   use(schema: Schema): Schema {
     const own = this.#named.get(this.#key(schema));
     if (!own) return this.#inline(schema);
-    // What is shown in its place may have a name itself.
+    // The schema that documents it may have a name itself.
     const shown = this.#named.get(this.#key(own.schema));
     const named = shown ? { ...shown, schema: own.schema } : own;
     const { description, default: preset } = schema;
-    const told = {
+    const overrides = {
       ...(description === undefined || description === named.schema["description"]
         ? {}
         : { description }),
       ...(preset === undefined ? {} : { default: preset }),
     };
-    if (!isWorthAName(named.schema)) return { ...this.#inline(named.schema), ...told };
+    if (!isWorthAName(named.schema)) return { ...this.#inline(named.schema), ...overrides };
     if (!this.#used.has(named.name)) {
       this.#used.set(named.name, {});
       this.#used.set(named.name, this.#inline(named.schema));
     }
-    return { $ref: `${PREFIX}${named.name}`, ...told };
+    return { $ref: `${PREFIX}${named.name}`, ...overrides };
   }
 
-  /** The same for the whole of a body: where it has a name, that gets an example. */
+  /** The same for a whole body: a named schema gets an example. */
   useWithExample(schema: Schema): { schema: Schema; example?: unknown } {
     const used = this.use(schema);
     const component = this.#resolve(used);
     if (!component) return { schema: used, example: this.#example(used, "") };
-    // Any value has no example of its own; where it is a certain one, that is told there.
+    // A schema for any value has no example of its own, so the example of its use is taken.
     if (component["type"] === undefined) {
       const [example] = (schema["examples"] ?? []) as unknown[];
       return { schema: used, ...(example === undefined ? {} : { example }) };
@@ -63,7 +64,7 @@ export class Components {
     return { schema: used };
   }
 
-  /** An answer that several routes give alike; others of the same name get a number. */
+  /** A response that several routes share; a different one with the same name gets a number. */
   useAnswer(name: string, answer: object): Schema {
     const spelling = JSON.stringify(answer);
     for (let number = 1; ; number += 1) {
@@ -75,7 +76,7 @@ export class Components {
     }
   }
 
-  /** What was used so far, by name. */
+  /** The schemas used so far, by name. */
   schemas(): Record<string, Schema> {
     return Object.fromEntries([...this.#used].sort(byName));
   }
@@ -88,7 +89,7 @@ export class Components {
   #name(schema: Schema, named: { name: string; schema: Schema }): void {
     const key = this.#key(schema);
     const before = this.#named.get(key);
-    // Two exports of one shape are one type, by the shorter of the names.
+    // Two exports of one shape are one type, with the shorter of the names.
     if (!before || named.name.length < before.name.length) this.#named.set(key, named);
   }
 
@@ -114,7 +115,7 @@ export class Components {
     return typeof $ref === "string" ? this.#used.get($ref.slice(PREFIX.length)) : undefined;
   }
 
-  /** Made of the examples of its members; `name` is the member it stands in. */
+  /** An example made of the examples of its members; `name` is the member's name. */
   #example(schema: Schema, name: string): unknown {
     const target = this.#resolve(schema);
     if (target) return this.#example(target, name);
@@ -126,10 +127,10 @@ export class Components {
     if (anyOf) return this.#example(anyOf[0] ?? {}, name);
     if (items) return [this.#example(items, name)];
     if (properties) {
-      const told = Object.entries(properties).filter(
+      const members = Object.entries(properties).filter(
         ([member, { examples }]) => required?.includes(member) || examples !== undefined,
       );
-      return Object.fromEntries(told.map(([key, member]) => [key, this.#example(member, key)]));
+      return Object.fromEntries(members.map(([key, member]) => [key, this.#example(member, key)]));
     }
     return scalar(schema, name);
   }
@@ -149,14 +150,14 @@ interface ObjectSchema {
 
 const PREFIX = "#/components/schemas/";
 
-/** Types of TypeBox know their kind; lists of members, words and functions do not. */
+/** TypeBox schemas have a kind; lists of members, strings and functions do not. */
 const isSchema = (value: unknown): value is Schema =>
   typeof value === "object" && value !== null && ("~kind" in value || "~unsafe" in value);
 
 const isObject = (value: unknown): value is Schema =>
   typeof value === "object" && value !== null && !Array.isArray(value);
 
-/** A word or a number that says no more than its type needs no type of its own. */
+/** A string or number without constraints needs no type of its own. */
 const isWorthAName = (schema: Schema): boolean =>
   !SCALARS.has(String(schema["type"])) || ["pattern", "format", "enum"].some((it) => it in schema);
 const SCALARS = new Set(["string", "integer", "number", "boolean"]);
@@ -172,7 +173,10 @@ const sorted = (value: unknown): unknown =>
         )
       : value;
 
-/** One level of it: words of a union as an `enum`, a record by `additionalProperties`, an `enum` with its type. */
+/**
+ * Converts one level: literals of a union become an `enum`, a record uses `additionalProperties`, and an `enum` gets
+ * its type.
+ */
 function plain(schema: Schema): Schema {
   const { patternProperties, anyOf, ...rest } = schema;
   const result: Schema = { ...rest };
@@ -181,8 +185,8 @@ function plain(schema: Schema): Schema {
     result["additionalProperties"] = Object.keys(values).length === 0 ? true : values;
   }
   if (Array.isArray(anyOf)) {
-    const words = (anyOf as Schema[]).map((member) => member["const"]);
-    if (words.every((word) => word !== undefined)) result["enum"] = words;
+    const literals = (anyOf as Schema[]).map((member) => member["const"]);
+    if (literals.every((literal) => literal !== undefined)) result["enum"] = literals;
     else result["anyOf"] = anyOf;
   }
   const values = result["enum"] as unknown[] | undefined;
@@ -212,7 +216,7 @@ function scalar(schema: Schema, name: string): unknown {
   return {};
 }
 
-/** What members that are any text look like, by their name. */
+/** Examples of text members, by their name. */
 const TEXTS: Record<string, string> = {
   agentName: "Research agent",
   apiKey: "purser_3f9aq7...",

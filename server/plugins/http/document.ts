@@ -1,6 +1,6 @@
 /**
- * The OpenAPI document, written from what the routes declare: their schemas, their credential, their limits. Nothing
- * about a route is said here by hand, so a route that is added is in it, whole.
+ * Generates the OpenAPI document from the declarations of the routes: their schemas, credentials and limits. Nothing
+ * about a single route is written here by hand, so a new route is included automatically.
  */
 import { ERRORS, type ErrorCode } from "../../errors.ts";
 import { Problem } from "../../schemas/common.ts";
@@ -9,13 +9,13 @@ import type { Credential } from "./index.ts";
 import { headerComponents, headersOf } from "./answer-headers.ts";
 import { refusalsOf, type DeclaredRoute } from "./refusals.ts";
 
-/** Use an agent within its rules: the one thing that a connected program is allowed. */
+/** Using an agent within its rules: the only permission of a connected program. */
 export const OAUTH_SCOPE = "agent";
 
 interface Service {
   version: string;
   publicUrl: string;
-  /** As the owner's cookie is called here. */
+  /** The name of the session cookie of this service. */
   cookieName: string;
 }
 
@@ -91,7 +91,7 @@ const ABOUT =
   "`application/problem+json` with a `code` of the catalogue (`GET /api/errors`). Lists are newest first: pass " +
   "`nextCursor` as `cursor` until it is null.";
 
-/** A route's tag must be one of these; a test tells. */
+/** A route's tag must be one of these; a test checks it. */
 const TAGS: Record<string, string> = {
   agents: "Agent calls with an API key: pay, fetch, read the wallet",
   "owners: session": "Sign-in with a wallet, and the sessions it opened",
@@ -182,7 +182,7 @@ function parametersIn(place: "path" | "query" | "header", schema: unknown, compo
   });
 }
 
-/** Every status the route can answer: what it declares itself, and its refusals. */
+/** All responses of the route by status: those that it declares, and its refusals. */
 function answers(route: DeclaredRoute, components: Components): object {
   const declared = (route.schema.response ?? {}) as Record<string, Schema>;
   const refusals = refusalsOf(route);
@@ -213,7 +213,7 @@ function answers(route: DeclaredRoute, components: Components): object {
       ...(Object.keys(content).length > 0 ? { content } : {}),
       ...(codes.length > 0 ? { "x-codes": codes } : {}),
     };
-    // Most routes refuse in the same few ways.
+    // Most routes share the same few refusals.
     result[status] = isProblem ? components.useAnswer(nameOf(codes), answer) : answer;
   }
   return result;
@@ -224,13 +224,13 @@ const PROBLEM = Problem as unknown as Schema;
 const MOST_CODES_IN_A_NAME = 2;
 
 function nameOf(codes: readonly ErrorCode[]): string {
-  const told = codes
+  const names = codes
     .slice(0, MOST_CODES_IN_A_NAME)
     .map((code) =>
       code.replaceAll(/(?:^|_)([a-z0-9])/g, (_match, letter: string) => letter.toUpperCase()),
     );
-  const more = codes.length - told.length;
-  return `${told.join("Or")}${more > 0 ? `Or${more}More` : ""}`;
+  const more = codes.length - names.length;
+  return `${names.join("Or")}${more > 0 ? `Or${more}More` : ""}`;
 }
 
 const isProblemSchema = ({ properties }: Schema): boolean =>
@@ -239,8 +239,8 @@ const isProblemSchema = ({ properties }: Schema): boolean =>
   "code" in (properties as object);
 
 function described(schema: Schema | undefined, codes: readonly ErrorCode[]): string | undefined {
-  const told = schema?.["description"];
-  if (codes.length === 0) return typeof told === "string" ? told : undefined;
+  const description = schema?.["description"];
+  if (codes.length === 0) return typeof description === "string" ? description : undefined;
   return codes.map((code) => `\`${code}\`: ${ERRORS[code].title}`).join(". ");
 }
 

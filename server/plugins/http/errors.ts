@@ -4,12 +4,12 @@ import { stringifyExact } from "../../core/exact-json.ts";
 import { isDatabaseUnavailable, isTextRefused } from "../../infra/db/pool.ts";
 import { ApiError, ERRORS, type ErrorCode } from "../../errors.ts";
 
-/** The one error handler: whatever is thrown becomes problem+json with a code of the registry. */
+/** The error handler: every thrown error becomes problem+json with a code from the registry. */
 export default fp(
   async (app) => {
     app.setErrorHandler((error: FastifyError, request, reply) => {
       const apiError = toApiError(error);
-      // An outcome like others, only not known yet: it has no fault to show and no stack.
+      // An outcome that is not known yet is no fault, so it is logged without a stack.
       if (apiError.code === "payment_status_unknown")
         request.log.warn({ code: apiError.code }, "the outcome of a payment is not known yet");
       else if (apiError.status >= 500)
@@ -36,7 +36,7 @@ export function sendProblem(
     .send(problemBody(error, request.id));
 }
 
-/** Fastify's own errors that a caller can cause. */
+/** Fastify's own errors that a client can cause. */
 const FASTIFY_CODES: Record<string, ErrorCode> = {
   FST_ERR_CTP_INVALID_JSON_BODY: "invalid_json",
   FST_ERR_CTP_EMPTY_JSON_BODY: "invalid_json",
@@ -69,7 +69,7 @@ export function toApiError(error: FastifyError | ApiError): ApiError {
   });
 }
 
-/** A schema failure confined to fields of one meaning gets that meaning's code. */
+/** If all invalid fields have the same meaning, its specific code is returned. */
 const FIELD_CODES: Record<string, ErrorCode> = {
   amount: "invalid_amount",
   maxAmount: "invalid_amount",
@@ -82,8 +82,8 @@ const FIELD_CODES: Record<string, ErrorCode> = {
 type Issue = NonNullable<FastifyError["validation"]>[number];
 
 /**
- * A choice of values fails once for each of them, and once more for all: what is valid is one sentence. The value may be
- * of the wrong case only.
+ * Merges the failures of an enum (one for each value, and one for the union) into one sentence with the valid values.
+ * The value may only have the wrong case.
  */
 function inOneSentence(issues: readonly Issue[]): Issue[] {
   const choices = new Map<string, unknown[]>();
@@ -95,14 +95,14 @@ function inOneSentence(issues: readonly Issue[]): Issue[] {
       ]);
   const isPart = ({ instancePath, keyword }: Issue): boolean =>
     choices.has(instancePath) && ["const", "anyOf", "type"].includes(keyword);
-  const told = [...choices].map(([instancePath, values]) => ({
+  const merged = [...choices].map(([instancePath, values]) => ({
     instancePath,
     keyword: "enum",
     schemaPath: "",
     params: {},
     message: `must be ${values.length > 1 ? "one of " : ""}${values.map(String).join(", ")}`,
   }));
-  return [...issues.filter((issue) => !isPart(issue)), ...told];
+  return [...issues.filter((issue) => !isPart(issue)), ...merged];
 }
 
 function validationError(error: FastifyError): ApiError {
@@ -131,7 +131,7 @@ function validationError(error: FastifyError): ApiError {
   });
 }
 
-/** The RFC 9457 body, a superset with `success:false` and `error` for plain clients. */
+/** The RFC 9457 body, with `success:false` and `error` added for simple clients. */
 export function problemBody(error: ApiError, requestId: string): Record<string, unknown> {
   const definition = ERRORS[error.code];
   return {

@@ -1,4 +1,4 @@
-/** What every request passes, whoever asks: errors, headers, limits, who may call, and what is not there. */
+/** What every request passes through: error handling, headers, rate limits, authentication, and 404s. */
 import fp from "fastify-plugin";
 import type { FastifyInstance, FastifyRequest, FastifyReply, RouteOptions } from "fastify";
 import errors from "./errors.ts";
@@ -8,7 +8,7 @@ import notFound from "./not-found.ts";
 import ownHost from "./own-host.ts";
 import rateLimits from "./rate-limits.ts";
 import sockets from "./sockets.ts";
-import { preflights, standingHeaders } from "./standing-headers.ts";
+import { preflights, fixedHeaders } from "./fixed-headers.ts";
 import { ApiError } from "../../errors.ts";
 import { traced } from "../../infra/tracing.ts";
 import { isTooDeep, MAX_JSON_DEPTH } from "../../core/foreign-text.ts";
@@ -16,7 +16,7 @@ import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 
 export default fp(
   async (app) => {
-    await app.register(standingHeaders);
+    await app.register(fixedHeaders);
     await app.register(errors);
     logAnswers(app);
     await app.register(sockets);
@@ -31,20 +31,20 @@ export default fp(
   { name: "http" },
 );
 
-/** A route that is asked thousands of times a second says that only its troubles are told. */
-const isHeard = ({ level }: FastifyRequest["log"]): boolean =>
+/** Whether this route logs every request. A very frequent route logs only problems, by a higher log level. */
+const isLogged = ({ level }: FastifyRequest["log"]): boolean =>
   level === "info" || level === "debug" || level === "trace";
 
 /**
- * One line per answer: what was asked, by which agent or owner, how it ended, how long it took. Nothing in it is found by
- * its name and hidden, which costs more than the line: it says no more than these words, and the path is cut and cleaned
+ * Logs one line per response: the request, its agent or owner, the status and the duration. Redaction is switched off,
+ * because it costs more than the line itself: the line has only these fields, and the path is cut and cleaned
  * (infra/telemetry.ts).
  */
 function logAnswers(app: FastifyInstance): void {
   const answers = app.log.child({}, { redact: [] });
   app.addHook("onResponse", (request, reply, done) => {
     const { agent, owner, log } = request;
-    if (isHeard(log))
+    if (isLogged(log))
       answers.info(
         {
           reqId: request.id,
@@ -60,17 +60,17 @@ function logAnswers(app: FastifyInstance): void {
   });
 }
 
-/** Runs it once the answer has left, or can leave no more; perhaps twice. */
+/** Runs `run` once the response was sent, or can no longer be sent; possibly twice. */
 export function whenSent({ raw }: FastifyReply, run: () => void): void {
   if (raw.destroyed || raw.writableFinished) run();
   else raw.once("finish", run).once("close", run);
 }
 
-/** Who may call a route. Every route declares one; a route that does not stops the boot. */
+/** The credential that a route requires. Every route declares one; a route without one stops the boot. */
 export type Credential = "public" | "agent" | "owner" | "facilitator";
 const CREDENTIALS: readonly Credential[] = ["public", "agent", "owner", "facilitator"];
 
-/** Proves the credential, or throws the ApiError that says what is missing. */
+/** Verifies the credential, or throws an ApiError. */
 type Authenticator = (request: FastifyRequest, reply: FastifyReply) => Promise<void> | undefined;
 
 export interface KnownRoute {
@@ -84,13 +84,13 @@ declare module "fastify" {
     auth?: Credential;
   }
   interface FastifyRequest {
-    /** The JSON body as it was written, where the route's scope keeps it (`keepJsonText`). */
+    /** The original text of the JSON body, if the route's scope keeps it (`keepJsonText`). */
     jsonText: string | undefined;
   }
   interface FastifyInstance {
-    /** Filled by the plugins that know how to prove each credential. */
+    /** Filled by the plugins that verify each credential. */
     authenticators: Map<Credential, Authenticator>;
-    /** Every route with its declared credential, complete once the app is ready. */
+    /** All routes with their declared credential; complete once the app is ready. */
     knownRoutes: KnownRoute[];
   }
 }
@@ -109,7 +109,7 @@ export const routeAuth = fp(
     app.decorate("knownRoutes", []);
     app.addHook("onRoute", (route) => void routes.push(route));
 
-    // Checked when all routes are there, so that a scope may declare one credential for all of its own.
+    // Checked when all routes are registered, so that a scope may declare one credential for all its routes.
     app.addHook("onReady", async () => {
       for (const route of routes) {
         const auth = route.config?.auth;
@@ -126,7 +126,7 @@ export const routeAuth = fp(
       }
     });
 
-    // onRequest: before the body is read, so that strangers cannot make us parse anything.
+    // onRequest: before the body is read, so that unauthenticated clients cannot make us parse it.
     app.addHook("onRequest", (request, reply, done) => {
       if (request.is404) return done();
       const { config, url } = request.routeOptions;
@@ -135,25 +135,25 @@ export const routeAuth = fp(
       if (!authenticate) throw new UndeclaredAuth(`Route ${url} has no authenticator`);
       const passed = (): void => done();
       const refused = (error: unknown): void => done(app.refusal(request, reply, error) as Error);
-      let proving: Promise<void> | undefined;
+      let verification: Promise<void> | undefined;
       try {
-        proving = traced("authenticate", { "purser.credential": auth ?? "none" }, () =>
+        verification = traced("authenticate", { "purser.credential": auth ?? "none" }, () =>
           authenticate(request, reply),
         );
       } catch (error) {
         return refused(error);
       }
-      // Who needs to prove nothing waits for nothing.
-      if (proving === undefined) return passed();
-      proving.then(passed, refused);
+      // A route without a credential continues synchronously.
+      if (verification === undefined) return passed();
+      verification.then(passed, refused);
     });
   },
   { name: "route-auth" },
 );
 
-/** What is refused, and what is let through, of a body before its route sees it. */
+/** Checks of request bodies before their route. */
 
-/** Refuses deeply nested bodies on every route, whichever parser read them, before anything looks at them. */
+/** Refuses deeply nested bodies on every route and for every parser, before any other code reads them. */
 const requestBody = fp(
   async (app) => {
     app.decorateRequest("jsonText", undefined);
@@ -170,8 +170,8 @@ const requestBody = fp(
 );
 
 /**
- * Clients that always send `Content-Type: application/json` also do so with a DELETE or a POST that
- * has no body. In this scope that is no body, and the route's own schema says whether it needs one.
+ * Some clients always send `Content-Type: application/json`, even for a DELETE or a POST without a body. In this scope
+ * an empty body counts as no body, and the route's own schema decides whether it needs one.
  */
 export function acceptEmptyJson(app: Parameters<FastifyPluginAsyncTypebox>[0]): void {
   const parseJson = app.getDefaultJsonParser("error", "error");
@@ -182,7 +182,7 @@ export function acceptEmptyJson(app: Parameters<FastifyPluginAsyncTypebox>[0]): 
   });
 }
 
-/** In this scope a body is passed on to somebody else: its text is kept, since its value may have lost digits. */
+/** In this scope a body is passed on to third parties, so its text is kept: its parsed numbers may have lost digits. */
 export function keepJsonText(app: Parameters<FastifyPluginAsyncTypebox>[0]): void {
   const parseJson = app.getDefaultJsonParser("error", "error");
   app.removeContentTypeParser("application/json");

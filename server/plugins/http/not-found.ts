@@ -9,19 +9,19 @@ import { sendProblem } from "./errors.ts";
 import type { KnownRoute } from "./index.ts";
 
 const WEB_ROOT = fileURLToPath(new URL("../../../web/dist/", import.meta.url));
-/** Paths of machines: what is not there is a problem document, never the web app. */
+/** Paths for programs: a missing one returns a problem document, never the web app. */
 const MACHINE_PATHS =
   /^\/(api|mcp|metrics|openapi\.json|assets|docs|\.well-known|oauth\/(register|token|revoke))(\/|\?|$)|\.(json|txt|md)(\?|$)/;
 const ONE_YEAR_SECONDS = 31_536_000;
 
 declare module "fastify" {
   interface FastifyInstance {
-    /** The route another method or a preflight is about; undefined when there is none. */
+    /** The route for another method or a preflight; undefined if there is none. */
     routeLookup(method: string, url: string): KnownRoute | undefined;
   }
 }
 
-/** Serves the built web app, with the SPA fallback for its own deep links, and explains every other 404. */
+/** Serves the built web app, with the SPA fallback for its deep links, and a problem document for every other 404. */
 export default fp(
   async (app) => {
     const matching = routesMatching(app);
@@ -37,15 +37,15 @@ export default fp(
         });
         await scope.register(fastifyStatic, {
           root: WEB_ROOT,
-          // Two routes for each of some hundred files were a twelfth of a start: the files are looked up here.
+          // Two routes for each of hundreds of files took a twelfth of the start, so files are looked up here.
           serve: false,
-          // The build leaves .br and .gz beside its files.
+          // The build writes .br and .gz files next to its files.
           preCompressed: true,
           cacheControl: false,
           redirect: false,
           decorateReply: true,
           setHeaders: (response, path) => {
-            // Vite puts a content hash into every name under assets/.
+            // Vite adds a content hash to every name under assets/.
             const isHashed = path.includes("/assets/");
             response.header(
               "cache-control",
@@ -96,7 +96,7 @@ export default fp(
   { name: "not-found" },
 );
 
-/** What the web app was built into, by its paths; nothing where it was not built. */
+/** The files of the built web app, by path; empty if it was not built. */
 function builtFiles(): Set<string> {
   if (!existsSync(WEB_ROOT)) return new Set();
   const entries = readdirSync(WEB_ROOT, { recursive: true, withFileTypes: true });
@@ -108,7 +108,7 @@ function builtFiles(): Set<string> {
   );
 }
 
-/** "Which route would this be?", for paths that Fastify itself has not routed. */
+/** Finds the routes of a path, for requests that Fastify itself has not routed. */
 function routesMatching(app: FastifyInstance): (url: string) => KnownRoute[] {
   let compiled: { pattern: RegExp; route: KnownRoute }[] | undefined;
   return (url) => {

@@ -1,4 +1,4 @@
-/** The OpenAPI document of the routes, as JSON. What it says is in document.ts. */
+/** Serves the OpenAPI document of the routes as JSON. document.ts generates it. */
 import type { FastifyInstance, RouteOptions } from "fastify";
 import fp from "fastify-plugin";
 import { VERSION } from "../../infra/version.ts";
@@ -7,14 +7,14 @@ import type { DeclaredRoute } from "./refusals.ts";
 
 declare module "fastify" {
   interface FastifySchema {
-    /** The name of the call in generated clients: a verb and a noun, and never another one again. */
+    /** The name of the operation in generated clients: a verb and a noun, which must never change. */
     operationId?: string;
     summary?: string;
     description?: string;
     tags?: readonly string[];
-    /** The media types of its 200, where they are more or others than JSON. */
+    /** The media types of its 200 response, if not just JSON. */
     produces?: readonly string[];
-    /** Not for callers: pages, files, and what only browsers ask. */
+    /** Not part of the API: pages, files, and routes for browsers only. */
     hide?: boolean;
   }
   interface FastifyInstance {
@@ -25,7 +25,7 @@ declare module "fastify" {
   }
 }
 
-/** The prefix makes browsers refuse the cookie from a subdomain, from plain http or for one path. */
+/** With this prefix browsers refuse the cookie from a subdomain, over plain http or for one path. */
 export const sessionCookieName = (isHttps: boolean): string =>
   isHttps ? "__Host-purser_session" : "purser_session";
 
@@ -37,7 +37,7 @@ export default fp(
       "/openapi.json",
       { config: { auth: "public" }, schema: { hide: true } },
       async (_request, reply) => {
-        // It never changes, and most processes are never asked.
+        // Generated on first use: it never changes, and most processes never need it.
         text ??= JSON.stringify(app.openApi());
         return reply
           .header("access-control-allow-origin", "*")
@@ -49,11 +49,14 @@ export default fp(
   { name: "openapi" },
 );
 
-/** Our own: the ready-made plugin knows neither components, nor problem+json, nor what a credential refuses with. */
+/**
+ * Not the ready-made plugin, because it supports neither components, nor problem+json, nor the refusals of a
+ * credential.
+ */
 const describeRoutes = fp(
   async (app: FastifyInstance) => {
     const routes: RouteOptions[] = [];
-    // Kept whole: what stands before a route may add to what it declares after this has seen it.
+    // The route objects themselves, because later hooks may add to their declarations.
     app.addHook("onRoute", (route) => void routes.push(route));
     const documented = (): DeclaredRoute[] =>
       routes

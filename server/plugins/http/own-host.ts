@@ -1,7 +1,7 @@
 /**
- * In local mode whoever reaches the port is trusted with toys, so a page of somebody else must not reach it: it could
- * make its own name point here (DNS rebinding), and its browser would call that the same origin. The name it was
- * called by is what gives it away.
+ * Protects local mode from DNS rebinding. There every client that reaches the port may use its test money, so a foreign
+ * page must not reach it: it could resolve its own host name to this machine, and the browser would treat that as the
+ * same origin. The Host header reveals such a request.
  */
 import fp from "fastify-plugin";
 import { readHostName } from "../../../packages/paywall/src/host.ts";
@@ -14,7 +14,7 @@ export default fp(
     const ownName = new URL(publicUrl).hostname;
     app.addHook("onRequest", (request, _reply, done) => {
       const { host } = request.headers;
-      // Node refuses it with no body; HTTP/1.0 may leave it out.
+      // Node would refuse this without a body; HTTP/1.0 may omit the header.
       if (host === undefined && request.raw.httpVersion === "1.1")
         throw new ApiError("bad_request", { detail: "The request has no Host header." });
       const name = readHostName(host ?? "");

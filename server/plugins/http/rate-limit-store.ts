@@ -1,4 +1,4 @@
-/** Shared buckets in Postgres: a process takes several requests at once out of one, and hands them out itself. */
+/** Shared rate-limit buckets in Postgres: a process leases several requests of a bucket at once. */
 import { Coalescer } from "../../core/shared-answers.ts";
 import type { Sql } from "../../infra/db/pool.ts";
 import { databaseNow, type Db } from "../../infra/db/prisma.ts";
@@ -6,10 +6,10 @@ import type { Lease, LeaseRequest } from "./shared-buckets.ts";
 
 const TOGETHER = { maxBatch: 64, maxInFlight: 2 };
 
-/** Leases that are asked for together are one statement. */
+/** Concurrent lease requests share one statement. */
 export function bucketLeases(sql: Sql): (request: LeaseRequest) => Promise<Lease> {
   const leases = new Coalescer<LeaseRequest, Lease>(async (requests) => {
-    // SQL: a decision under the bucket's row lock, on the way of payments; a function, prepared.
+    // SQL: a decision under the bucket's row lock, on the payment path; a prepared function call.
     const { rows } = await sql.query<{ key: string; granted: number; full_in_ms: number }>({
       name: "rate-lease",
       text: "SELECT key, granted, full_in_ms FROM purser_rate_lease($1, $2, $3)",
@@ -25,10 +25,10 @@ export function bucketLeases(sql: Sql): (request: LeaseRequest) => Promise<Lease
       return { granted: row?.granted ?? 0, fullInMs: row?.full_in_ms ?? 0 };
     });
   }, TOGETHER);
-  return (request) => leases.ask(request);
+  return (request) => leases.fetch(request);
 }
 
-/** Buckets that are full again, and were for an hour at least: as if they had never been there. */
+/** Deletes buckets that have been full for at least an hour: without a row they count as full anyway. */
 export async function deleteFullBuckets(db: Db): Promise<number> {
   const { count } = await db.rateBucket.deleteMany({
     where: { keptUntil: { lt: await databaseNow(db) } },

@@ -1,7 +1,7 @@
 /**
- * How often anybody may ask: the one place where requests are counted. A request is counted for its address until its
- * caller has proven who it is, and for that agent, session or merchant afterwards. Nothing else that a request says of
- * itself (another credential, a cookie, a spelling) chooses what it is counted for.
+ * Rate limits: the one place where requests are counted. A request is counted for its address until its caller is
+ * authenticated, and after that for the agent, session or merchant. No other part of a request (another credential, a
+ * cookie, a spelling) influences what it is counted for.
  */
 import { createHash } from "node:crypto";
 import fp from "fastify-plugin";
@@ -14,21 +14,22 @@ import { SharedBuckets } from "./shared-buckets.ts";
 
 declare module "fastify" {
   interface FastifyContextConfig {
-    /** A limit of this route beside the general ones, for each caller. */
+    /** A limit of this route for each caller, in addition to the general ones. */
     limit?: LimitName;
   }
   interface FastifyRequest {
-    /** Who has proven to be asking. Set by whoever proved it. */
+    /** The authenticated caller. Set by the authenticator. */
     caller: { kind: "agent" | "session" | "merchant"; id: string } | undefined;
   }
   interface FastifyInstance {
-    /** Counts one of these for somebody; throws `rate_limited`. */
+    /** Counts one request for this key; throws `rate_limited`. */
     countFor(limit: LimitName, who: string): void | Promise<void>;
-    /** A refused caller is counted for its address: the refusal, or `rate_limited` in its place. */
+    /** Counts a refused caller for its address: returns the refusal, or `rate_limited` instead. */
     refusal(request: FastifyRequest, reply: FastifyReply, error: unknown): unknown;
     /**
-     * Looks a shown credential up. It is counted for the caller's address before, and only that count is taken back
-     * when `isProven`. One that was proven here lately is not counted: others at its address cannot slow it down.
+     * Looks up a credential. The attempt is counted for the caller's address first, and the count is returned if
+     * `isProven`. A credential that was recently verified here is not counted, so that others at its address cannot
+     * slow it down.
      */
     proveCredential<T>(
       request: FastifyRequest,
@@ -43,7 +44,7 @@ interface Proof<T> {
   isProven: (found: T) => boolean;
 }
 
-/** Credentials proven by this process, so that many; never what they are, only their hash. */
+/** How many verified credentials this process remembers, by hash only. */
 const MAX_PROVEN = 20_000;
 const WARN_EVERY_MS = 10_000;
 
@@ -74,7 +75,7 @@ export default fp(
     app.decorate("refusal", (request, reply, error) => {
       if (!(error instanceof ApiError) || error.code === "rate_limited") return error;
       const verdict = own.take(`address:${addressBucket(request.ip)}`, limits.address.perMinute);
-      tell(reply, verdict);
+      setHeaders(reply, verdict);
       return verdict.allowed ? error : limited(verdict, "address");
     });
     app.decorate("proveCredential", async (request, shown, { look, isProven }) => {
@@ -87,7 +88,7 @@ export default fp(
       try {
         found = await look();
       } catch (error) {
-        // A fault says nothing of the credential; a refusal does.
+        // An internal error says nothing about the credential; a refusal does.
         if (error instanceof ApiError && error.status < 500) proven.delete(hash);
         else if (!wasProven) own.giveBack(key, perMinute);
         throw error;
@@ -101,12 +102,12 @@ export default fp(
       return found;
     });
 
-    /** After the credential's proof: plugins/http/index.ts registers that before this. */
+    /** After authentication, which plugins/http/index.ts registers before this. */
     app.addHook("onRequest", (request, reply, done) => {
       const { caller } = request;
       const { auth, limit } = request.routeOptions.config;
       const who = caller ? `${caller.kind}:${caller.id}` : addressBucket(request.ip);
-      // An open facilitator has its own limits for strangers: paid APIs ask often.
+      // An open facilitator has its own limits for third parties, because paid APIs send many requests.
       const general =
         caller === undefined
           ? auth === "facilitator"
@@ -134,24 +135,24 @@ export default fp(
   { name: "rate-limits" },
 );
 
-/** At once where the count is at hand: a promise for every request would be for nothing. */
+/** Synchronous if the count is available, which avoids a promise for most requests. */
 function count(
   reply: FastifyReply,
   taken: Verdict | Promise<Verdict>,
   name: LimitName,
 ): Promise<void> | undefined {
   const decide = (verdict: Verdict): undefined => {
-    tell(reply, verdict);
+    setHeaders(reply, verdict);
     mustBeAllowed(verdict, name);
     return undefined;
   };
   return taken instanceof Promise ? taken.then(decide) : decide(taken);
 }
 
-/** The tightest of the limits that counted the request is told. */
-function tell(reply: FastifyReply, verdict: Verdict): void {
-  const told = reply.getHeader("ratelimit-remaining");
-  if (told !== undefined && Number(told) < verdict.remaining) return;
+/** The headers show the tightest of the limits that counted the request. */
+function setHeaders(reply: FastifyReply, verdict: Verdict): void {
+  const shownRemaining = reply.getHeader("ratelimit-remaining");
+  if (shownRemaining !== undefined && Number(shownRemaining) < verdict.remaining) return;
   reply.headers({
     "ratelimit-limit": String(verdict.limit),
     "ratelimit-remaining": String(verdict.remaining),

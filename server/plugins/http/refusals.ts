@@ -1,7 +1,7 @@
 /**
- * What a route can refuse with, derived from what it declares: its credential, its method, its body, its limits. The
- * OpenAPI document is written from this, and the tests hold every answer of every route to it. A route names only
- * what is its own (`config.errors`).
+ * Derives a route's possible refusals from its declarations: its credential, method, body and limits. The OpenAPI
+ * document is generated from this, and the tests check every response of every route against it. A route lists only its
+ * own additional errors (`config.errors`).
  */
 import type { FastifyContextConfig, FastifySchema } from "fastify";
 import type { ErrorCode } from "../../errors.ts";
@@ -10,16 +10,16 @@ import type { Credential } from "./index.ts";
 
 declare module "fastify" {
   interface FastifyContextConfig {
-    /** Codes of this route's own, beside those that follow from its credential, body and limits. */
+    /** Codes of this route, in addition to those that follow from its credential, body and limits. */
     errors?: readonly ErrorCode[];
-    /** It takes the header `Idempotency-Key`. */
+    /** The route accepts the header `Idempotency-Key`. */
     idempotencyKey?: true;
-    /** Headers of its answers that no other route has: by name, with the statuses that carry them. */
+    /** Response headers of this route only: by name, with the statuses that have them. */
     answerHeaders?: Readonly<Record<string, { statuses: readonly number[]; description: string }>>;
   }
 }
 
-/** Of a route, all that the document and the tests read. */
+/** The parts of a route that the document and the tests read. */
 export interface DeclaredRoute {
   method: string;
   url: string;
@@ -29,7 +29,7 @@ export interface DeclaredRoute {
 
 const SAFE_METHODS = new Set(["GET", "HEAD"]);
 
-/** Before any route is known, or whoever asks. */
+/** Refusals before routing, or for every caller. */
 const ANY: readonly ErrorCode[] = [
   "bad_request",
   "request_timeout",
@@ -51,11 +51,11 @@ const OF_CREDENTIAL: Record<Credential, readonly ErrorCode[]> = {
   owner: ["session_required"],
   facilitator: ["missing_api_key", "invalid_api_key", "api_key_revoked", "merchant_not_admitted"],
 };
-/** Of a method that may carry a body, whether the route wants one or not. */
+/** Refusals of a method that may have a body, whether the route needs one or not. */
 const OF_BODY: readonly ErrorCode[] = ["invalid_json", "body_too_large", "unsupported_media_type"];
 /** An agent is changed by one request at a time, and not once it is archived. */
 const OF_AGENT: readonly ErrorCode[] = ["conflict", "agent_busy"];
-/** What an order of the owner's may be refused with (docs/decisions: an owner's signature covers what loosens). */
+/** Refusals of an owner's order (docs/decisions: loosening needs the owner's signature). */
 const OF_ORDER: readonly ErrorCode[] = [
   "invalid_signature",
   "owner_signature_required",
@@ -73,7 +73,7 @@ const OF_KEPT_ANSWERS: readonly ErrorCode[] = [
   "answer_not_kept",
   "idempotency_key_reused",
 ];
-/** Of asking a URL of somebody else what it sells. */
+/** Refusals of requests that probe a third-party URL. */
 const OF_TARGET: readonly ErrorCode[] = [
   "url_blocked",
   "unsupported_payment_requirements",
@@ -84,7 +84,7 @@ const OF_TARGET: readonly ErrorCode[] = [
   "upstream_timeout",
 ];
 
-/** Every code the route can answer, by status, in the order of the registry. */
+/** All error codes of the route by status, in the order of the registry. */
 export function refusalsOf(route: DeclaredRoute): Map<number, ErrorCode[]> {
   const codes = new Set(codesOf(route));
   const byStatus = new Map<number, ErrorCode[]>();
@@ -117,14 +117,14 @@ function codesOf({ method, url, config, schema }: DeclaredRoute): ErrorCode[] {
     ...(fields.has("authorization") ? OF_ORDER : []),
     ...(isUnsafe && auth === "owner" && url.startsWith("/api/agents/:id") ? OF_AGENT : []),
     ...(idempotencyKey ? (["idempotency_key_invalid"] as const) : []),
-    // A facilitator's answers are the protocol's: a key that is used twice is told in their own words.
+    // A facilitator's responses follow the protocol, which reports a reused key in its own form.
     ...(idempotencyKey && auth !== "facilitator" ? OF_KEPT_ANSWERS : []),
     ...(limit === "probe" || isFetch(guardrails) ? OF_TARGET : []),
     ...errors,
   ];
 }
 
-/** A field of one of these meanings has a code of its own when it is wrong. */
+/** An invalid field with one of these meanings has its own code. */
 const AMOUNTS = ["amount", "maxAmount", "maxPrice", "dailyLimit", "perPaymentLimit"];
 const ADDRESSES = ["recipient", "address", "allowlist", "to", "owner"];
 

@@ -1,7 +1,8 @@
 /**
- * Buckets that all replicas share, exactly: whatever a process hands out was first taken from the one row in
- * Postgres. It takes a few at a time (a lease), more for a caller that asks often, and asks for the next lease before
- * the last one is used up: so a busy caller's requests wait for no round trip, and a rare caller's for one.
+ * Rate-limit buckets that all replicas share exactly: every request that a process allows was first taken from the
+ * bucket's row in Postgres. A process takes a few at a time (a lease), more for a busy caller, and requests the next
+ * lease before the last one is used up. So a busy caller's requests wait for no round trip, and a rare caller's for
+ * one.
  */
 import { OwnBuckets, verdictOf, type Verdict } from "../../core/rate-limits.ts";
 
@@ -12,29 +13,29 @@ export interface LeaseRequest {
 }
 export interface Lease {
   granted: number;
-  /** Until the bucket in Postgres is full again. */
+  /** The time until the bucket in Postgres is full again. */
   fullInMs: number;
 }
 
 interface Bucket {
-  /** Leased and not handed out yet. */
+  /** Leased and not used yet. */
   left: number;
   leasedAtMs: number;
-  /** As the last lease found it. */
+  /** As of the last lease. */
   fullAtMs: number;
-  /** The bucket was empty: nobody gets one before this. */
+  /** The bucket was empty: no request is allowed before this time. */
   emptyUntilMs: number;
   nextSize: number;
   waiting: number;
   leasing: Promise<void> | undefined;
 }
 
-/** What is not used by then is lost: a process that fell asleep must not wake up with requests of the past. */
+/** An unused lease expires after this: a process that was suspended must not use old requests when it resumes. */
 const LEASE_MS = 10_000;
 /** A lease used up sooner than this doubles the next one. */
 const SOON_MS = 1_000;
 const FIRST_LEASE = 8;
-/** No process holds more than this share of a bucket. */
+/** A process leases at most this fraction of a bucket. */
 const MAX_SHARE = 16;
 const MAX_BUCKETS = 100_000;
 
@@ -42,7 +43,7 @@ export class SharedBuckets {
   readonly #lease: (request: LeaseRequest) => Promise<Lease>;
   readonly #onTrouble: (error: unknown) => void;
   readonly #buckets = new Map<string, Bucket>();
-  /** While Postgres is away: what moves money needs it anyway, and the rest is counted here. */
+  /** Used while Postgres is unavailable: payments need Postgres anyway, and everything else is counted per process. */
   readonly #own = new OwnBuckets();
 
   constructor(
@@ -53,7 +54,7 @@ export class SharedBuckets {
     this.#onTrouble = onTrouble;
   }
 
-  /** At once where a lease is at hand, else after the next one. */
+  /** Synchronous if a lease is available, otherwise after the next one. */
   take(key: string, perMinute: number): Verdict | Promise<Verdict> {
     return this.#takeLeft(this.#bucket(key), key, perMinute) ?? this.#takeLater(key, perMinute);
   }
@@ -89,31 +90,31 @@ export class SharedBuckets {
     }
   }
 
-  /** One at a time for each bucket; whoever comes meanwhile waits for the same. */
+  /** One renewal at a time per bucket; concurrent requests wait for it. */
   #renew(bucket: Bucket, key: string, perMinute: number): Promise<void> {
-    bucket.leasing ??= this.#ask(bucket, key, perMinute).finally(() => {
+    bucket.leasing ??= this.#requestLease(bucket, key, perMinute).finally(() => {
       bucket.leasing = undefined;
     });
     return bucket.leasing;
   }
 
-  async #ask(bucket: Bucket, key: string, perMinute: number): Promise<void> {
-    const askedAtMs = performance.now();
+  async #requestLease(bucket: Bucket, key: string, perMinute: number): Promise<void> {
+    const requestedAtMs = performance.now();
     const most = Math.max(1, Math.floor(perMinute / MAX_SHARE));
-    const wasSoon = askedAtMs - bucket.leasedAtMs < SOON_MS;
+    const wasSoon = requestedAtMs - bucket.leasedAtMs < SOON_MS;
     bucket.nextSize = Math.min(most, wasSoon ? bucket.nextSize * 2 : FIRST_LEASE);
     const wanted = Math.max(1, Math.min(most, Math.max(bucket.nextSize, bucket.waiting)));
     const { granted, fullInMs } = await this.#lease({ key, wanted, perMinute });
     const nowMs = performance.now();
-    // Little was left of a lease that is renewed early: it is handed out first.
+    // The rest of a lease that was renewed early is used as well.
     bucket.left = granted + (nowMs - bucket.leasedAtMs > LEASE_MS ? 0 : bucket.left);
-    bucket.leasedAtMs = askedAtMs;
+    bucket.leasedAtMs = requestedAtMs;
     bucket.fullAtMs = nowMs + fullInMs;
     const { retryAfterMs } = verdictOf(perMinute, bucket.fullAtMs, nowMs, false);
     bucket.emptyUntilMs = granted === 0 ? nowMs + retryAfterMs : 0;
   }
 
-  /** In the order of their last use; the longest unused makes room. */
+  /** In the order of last use; the bucket unused for longest makes room. */
   #bucket(key: string): Bucket {
     const known = this.#buckets.get(key);
     const bucket = known ?? {

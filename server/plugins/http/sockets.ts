@@ -1,9 +1,8 @@
 /**
- * What happens below a request: how many connections one address may hold, how long a request may take to arrive and
- * an answer to be taken, and what is said of bytes that are no HTTP.
- *
- * Connections are counted by the address that really holds them: behind a proxy that is the proxy, whose own limits
- * then are the ones that count callers, and CONNECTIONS_PER_ADDRESS must leave it room.
+ * Limits on connections: how many one address may hold, how long a request may take to arrive and a response to be
+ * read, and the response to bytes that are not HTTP. Connections are counted by the address of the peer: behind a proxy
+ * that is the proxy, whose own limits then apply to its clients, and CONNECTIONS_PER_ADDRESS must be high enough for
+ * it.
  */
 import type { Socket } from "node:net";
 import fp from "fastify-plugin";
@@ -14,21 +13,21 @@ import { newId } from "../../core/ids.ts";
 import { shareOf } from "../../core/worker-settings.ts";
 import { ApiError, type ErrorCode } from "../../errors.ts";
 import { problemBody } from "./errors.ts";
-import { standingHeadersOf } from "./standing-headers.ts";
+import { fixedHeadersOf } from "./fixed-headers.ts";
 
 const MAX_CONNECTIONS = 20_000;
-/** A reader that takes less than this while we hold an answer for it is waited for no longer than a request. */
+/** A slower reader of a response is disconnected after the same time as a slow request. */
 const MIN_BYTES_PER_SECOND = 1_024;
-/** Connections whose answer ends while the service stops are idle then, and closed. */
+/** How often a stopping service closes connections that have become idle. */
 const STOPPING_LOOK_MS = 50;
-/** When the service stops, an unused connection, which browsers and proxies open ahead, has this long to send something. */
+/** A stopping service closes an unused connection, which browsers and proxies open in advance, after this time. */
 const STOPPING_SILENT_MS = 1_000;
-/** When the service stops, a request that has begun has this long to arrive completely. */
+/** A stopping service gives a started request this long to arrive completely. */
 const STOPPING_ARRIVAL_MS = 10_000;
 
 interface Held {
   bucket: string;
-  /** Since when something waits for the reader, and what it had taken by then. */
+  /** Since when data has been waiting for the reader, and how much it had read by then. */
   waitingSinceMs: number | undefined;
   takenBytes: number;
 }
@@ -96,14 +95,15 @@ export default fp(
   { name: "sockets" },
 );
 
-/** Node's own record of the response that is in progress on a connection. */
+/** Node's own record of the response in progress on a connection. */
 type HttpSocket = Socket & {
   _httpMessage?: { headersSent: boolean; req: { complete: boolean } } | null;
 };
 
 /**
- * Closes a connection without a complete request. Node does not count it as idle, and a closing server no longer checks how
- * long a request takes to arrive: its client could delay the stop without end. A complete request keeps its connection.
+ * Closes a connection without a complete request. Node does not count it as idle, and a closing server no longer limits
+ * the arrival time of requests, so its client could delay the stop without end. A complete request keeps its
+ * connection.
  */
 function closeUnsent(app: FastifyInstance, socket: HttpSocket, stoppingForMs: number): void {
   const { requestTimeoutMs } = app.config;
@@ -118,7 +118,7 @@ function closeUnsent(app: FastifyInstance, socket: HttpSocket, stoppingForMs: nu
   }
 }
 
-/** As long as it takes what waits for it at a decent pace, a reader may take its time. */
+/** A reader that reads at a decent pace may take as long as it needs. */
 function isTooSlow(socket: Socket, state: Held, graceMs: number): boolean {
   const waiting = socket.writableLength;
   const taken = socket.bytesWritten - waiting;
@@ -135,7 +135,7 @@ function isTooSlow(socket: Socket, state: Held, graceMs: number): boolean {
   const elapsedMs = nowMs - state.waitingSinceMs;
   if (elapsedMs < graceMs) return false;
   if (taken - state.takenBytes < (MIN_BYTES_PER_SECOND * elapsedMs) / 1000) return true;
-  // It moved: what it takes from here on is measured anew.
+  // It has read something, so the measurement starts again.
   state.waitingSinceMs = nowMs;
   state.takenBytes = taken;
   return false;
@@ -146,7 +146,7 @@ const CODES: Record<string, ErrorCode> = {
   ERR_HTTP_REQUEST_TIMEOUT: "request_timeout",
 };
 
-/** Bytes that reached no route: malformed, too large or too slow. The bytes themselves are never logged. */
+/** Responds to bytes that reached no route: malformed, too large or too slow. The bytes themselves are never logged. */
 export function answerBrokenRequest(
   this: FastifyInstance,
   error: Error & { code?: string },
@@ -157,7 +157,7 @@ export function answerBrokenRequest(
   if (error.code !== "ECONNRESET")
     this.log.info({ reqId: id, code, reason: error.code }, "a request could not be read");
   const { _httpMessage: answer } = socket as HttpSocket;
-  // In the middle of an answer nothing can be added to it.
+  // A response that has already started cannot be replaced.
   if (error.code === "ECONNRESET" || !socket.writable || answer?.headersSent === true) {
     socket.destroy();
     return;
@@ -171,13 +171,12 @@ export function answerBrokenRequest(
     "Cache-Control: no-store",
     "Content-Type: application/problem+json; charset=utf-8",
     `Content-Length: ${Buffer.byteLength(body)}`,
-    ...Object.entries(standingHeadersOf(this.config).open).map(
-      ([name, value]) => `${name}: ${value}`,
-    ),
+    ...Object.entries(fixedHeadersOf(this.config).open).map(([name, value]) => `${name}: ${value}`),
     `X-Request-Id: ${id}`,
   ];
   socket.end(`${head.join("\r\n")}\r\n\r\n${body}`);
-  // Cut also when the client does not read this, or keeps sending: setTimeout of the socket would restart with each byte.
+  // Closes the connection even if the client does not read this, or keeps sending: the socket's own timeout would
+  // restart with each byte.
   const limit = setTimeout(() => socket.destroy(), 1_000);
   socket.once("close", () => clearTimeout(limit));
 }

@@ -1,4 +1,4 @@
-/** The book of listings, as those see it who fetch from them: pinned terms, and how far live ones may differ. */
+/** Marketplace listings as paid fetches use them: pinned terms, and how far live terms may differ. */
 import fp from "fastify-plugin";
 import type { PrismaClient } from "../../infra/db/prisma.ts";
 import { ApiError } from "../../errors.ts";
@@ -13,7 +13,7 @@ import { formatAtomic } from "../../core/money.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
-    /** The listings as a paid fetch meets them. */
+    /** The listings as paid fetches use them. */
     listingRegistry: ListingRegistry;
   }
 }
@@ -25,9 +25,7 @@ export default fp(
   { name: "listing-book" },
 );
 
-/** The listings as a paid fetch meets them: what it is held to, and what it reports back. */
-
-/** What x402-fetch is held to when it pays for a listing. */
+/** The terms that x402-fetch enforces when it pays for a listing. */
 export interface ListingPins {
   id: string;
   url: string;
@@ -40,7 +38,7 @@ export interface ListingPins {
   priceCeilingAtomic: bigint;
   status: ListingStatus;
   x402Version: number;
-  /** The entry of its 402 that was last seen. */
+  /** The payment requirement that was last seen in its 402. */
   requirement: Record<string, unknown>;
 }
 
@@ -50,7 +48,7 @@ export class ListingRegistry {
     this.#prisma = prisma;
   }
 
-  /** The pins for a paid fetch; the caller refuses one that is not active. */
+  /** The pinned terms for a paid fetch; the caller refuses a listing that is not active. */
   async forFetch(id: string): Promise<ListingPins> {
     const row = await findListing(this.#prisma, id);
     if (!row) throw new ApiError("not_found", { detail: "There is no listing with this id." });
@@ -71,7 +69,7 @@ export class ListingRegistry {
     };
   }
 
-  /** A fetch met other terms than the pinned ones. */
+  /** Records that a fetch got terms different from the pinned ones. */
   async flag(id: string, reason: string): Promise<void> {
     const sentence = "The terms at the last fetch differed from the listing. Nothing was paid.";
     await flagListing(this.#prisma, id, reason, sentence);
@@ -82,7 +80,7 @@ export class ListingRegistry {
   }
 }
 
-/** A listing's terms are pinned when it is made; whatever a seller asks later is held against them. */
+/** A listing's terms are pinned when it is created; later terms of the seller are compared with them. */
 
 /** Addresses in lower case, network as CAIP-2 id. */
 export interface Terms {
@@ -93,17 +91,17 @@ export interface Terms {
   priceAtomic: bigint;
 }
 
-/** What a probe of a live endpoint found: the entry of its 402 that a wallet here could pay. */
+/** The result of probing a live endpoint: the payment requirement of its 402 that a wallet of ours could pay. */
 export interface ProbedTerms extends Terms {
   x402Version: number;
   requirement: object;
-  /** Their words, as they came: `plainListing` makes them fit to keep. */
+  /** The seller's text, unchanged: `plainListing` makes it fit to store. */
   name: string | null;
   description: string | null;
   mimeType: string | null;
   sample: string | null;
   extensions: object | null;
-  /** What the 402 says it is for; null where it does not say. */
+  /** The resource that the 402 names; null if it names none. */
   resourceUrl: string | null;
 }
 
@@ -111,7 +109,7 @@ type PinnedTerms = Omit<Terms, "priceAtomic"> & { priceCeilingAtomic: bigint };
 
 type TermsVerdict = { kept: true } | { kept: false; reason: string };
 
-/** A lower price than the ceiling is no change; everything else is. */
+/** A price below the ceiling is no change; every other difference is. */
 export function compareTerms(pinned: PinnedTerms, live: Terms): TermsVerdict {
   const changed = (reason: string): TermsVerdict => ({ kept: false, reason });
   if (live.host !== pinned.host)

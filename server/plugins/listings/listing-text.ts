@@ -1,6 +1,6 @@
 /**
- * The words of a listing. They are its owner's, or the seller's own as our probe read them; and whoever wrote them,
- * every path to the table goes through here.
+ * Cleans the texts of a listing, whether its owner wrote them or our probe read them from the seller. Every write to
+ * the table passes through here.
  */
 import { plainJson, plainWords } from "../../core/foreign-text.ts";
 
@@ -12,7 +12,7 @@ export interface ListingText {
   sample: string | null;
   /** The bazaar extension of the live 402. */
   extensions: object | null;
-  /** The accepted entry of the live 402. */
+  /** The accepted payment requirement of the live 402. */
   requirement: object;
 }
 
@@ -22,7 +22,7 @@ const MAX_REQUIREMENT_BYTES = 8 * 1024;
 
 const orNull = (text: string): string | null => (text === "" ? null : text);
 
-/** Whatever of these is given, as it may be kept; everything else as it is. */
+/** The given texts in the form to store; other members stay unchanged. */
 export function plainListing<T extends Partial<ListingText>>(facts: T): T {
   const { name, description, category, mimeType, sample, extensions, requirement } = facts;
   const plain: Partial<ListingText> = {};
@@ -33,7 +33,7 @@ export function plainListing<T extends Partial<ListingText>>(facts: T): T {
   if (sample !== undefined) plain.sample = orNull(plainWords(sample, LONGEST.sample));
   if (extensions !== undefined)
     plain.extensions = plainJson(extensions, MAX_EXTENSIONS_BYTES) ?? null;
-  // Too much to keep: the checked terms stand in columns of their own.
+  // If it is too large it is not stored: the checked terms have their own columns.
   if (requirement !== undefined)
     plain.requirement = plainJson(requirement, MAX_REQUIREMENT_BYTES) ?? {};
   return { ...facts, ...plain };

@@ -1,4 +1,4 @@
-/** Listings in Postgres: what is offered, at which pinned terms, and when it is probed next. */
+/** Stored listings: the endpoints, their pinned terms, and when each is probed next. */
 import { isDeepStrictEqual } from "node:util";
 import type { Terms } from "./index.ts";
 import { plainListing, type ListingText } from "./listing-text.ts";
@@ -62,18 +62,18 @@ export interface ListingFilter {
   network?: string | undefined;
   maxPriceAtomic?: bigint | undefined;
   status?: ListingStatus | undefined;
-  /** Everything of one owner, paused ones too; otherwise only what the public may see. */
+  /** All listings of one owner, including paused ones; otherwise only public ones. */
   ownerId?: string | undefined;
 }
 
 const escapeLike = (text: string): string => text.replaceAll(/[\\%_]/g, String.raw`\$&`);
 
-/** Every word of the search in one of the texts, whatever its case. */
+/** Every word of the search must be in one of the texts, ignoring case. */
 export function matches(search: string | undefined): Prisma.ListingWhereInput {
   const words = (search ?? "").split(/\s+/).filter((word) => word !== "");
   return {
     AND: words.map((word) => {
-      // Prisma leaves the wildcards of LIKE as they are.
+      // Prisma does not escape the wildcards of LIKE.
       const text = { contains: escapeLike(word), mode: "insensitive" } as const;
       return { OR: [{ name: text }, { description: text }, { category: text }, { url: text }] };
     }),
@@ -82,7 +82,7 @@ export function matches(search: string | undefined): Prisma.ListingWhereInput {
 
 const PUBLIC: Prisma.ListingWhereInput = { status: { not: "paused" } };
 
-/** Newest first; one row more than `limit` says that there is a next page. */
+/** Newest first; one row more than `limit` shows that there is a next page. */
 export async function listListings(
   db: Db,
   filter: ListingFilter,
@@ -132,7 +132,7 @@ export interface NewListingRow extends Terms {
   extensions: object | null;
   mimeType: string | null;
   sample: string | null;
-  /** Null: never probed, due at once. */
+  /** Null: never probed, so due at once. */
   probedAt: Date | null;
   nextProbeInMs: number;
 }
@@ -152,7 +152,7 @@ const stored = (row: NewListingRow, now: Date) => {
   };
 };
 
-/** The words a probe saw, as columns; what is undefined stays as it is. */
+/** The texts that a probe read, as columns; undefined members stay unchanged. */
 export function wordsOf(words: Partial<ListingText>) {
   const { extensions, requirement, ...texts } = plainListing(words);
   return {
@@ -162,7 +162,7 @@ export function wordsOf(words: Partial<ListingText>) {
   };
 }
 
-/** Undefined: this owner listed this endpoint before. */
+/** Undefined if this owner has already listed this endpoint. */
 export async function insertListing(db: Db, row: NewListingRow): Promise<ListingRow | undefined> {
   const [inserted] = await db.listing.createManyAndReturn({
     data: [stored(row, await databaseNow(db))],
@@ -171,7 +171,10 @@ export async function insertListing(db: Db, row: NewListingRow): Promise<Listing
   return inserted && rowOf(inserted);
 }
 
-/** Our own endpoints: replicas that start together make one row, a changed origin or payee re-pins it. */
+/**
+ * Lists our own endpoints: replicas that start together create one row, and a changed origin or payee updates the
+ * pinned terms.
+ */
 export async function putBuiltIn(db: Db, row: NewListingRow): Promise<void> {
   if (row.builtInKey === null) throw new Error("a built-in listing needs its key");
   const now = await databaseNow(db);
@@ -225,7 +228,7 @@ export async function changeListing(
   const [changed] = await db.listing.updateManyAndReturn({
     where: key,
     data: {
-      // Prisma leaves alone what is undefined.
+      // Prisma ignores undefined members.
       ...plainListing(facts),
       ...(priceCeilingAtomic === undefined ? {} : { priceCeiling: decimalOf(priceCeilingAtomic) }),
       ...(flag === undefined ? {} : { flag, statusReason: statusReason ?? null }),
@@ -244,7 +247,7 @@ export async function deleteListing(
   return count === 1;
 }
 
-/** How many listings an owner has; and a host, of all owners together. */
+/** The number of listings of an owner, or of a host for all owners together. */
 export async function countListings(
   db: Db,
   of: { ownerId: string } | { host: string },
@@ -256,7 +259,7 @@ export async function countUse(db: Db, id: string): Promise<void> {
   await db.listing.updateMany({ where: { id }, data: { uses: { increment: 1 } } });
 }
 
-/** What becomes of a listing by what it is now: under its row's lock, so that its owner's change is not lost. */
+/** Changes a listing depending on its current state, under its row's lock, so that its owner's change is not lost. */
 export async function reviseListing(
   prisma: PrismaClient,
   id: string,
@@ -277,7 +280,7 @@ export async function reviseListing(
 
 const SOON_SECONDS = 60;
 
-/** Somebody met other terms than the pinned ones: failing at once, and probed soon. */
+/** Called if terms differ from the pinned ones: the listing fails at once, and is probed soon. */
 export async function flagListing(
   prisma: PrismaClient,
   id: string,

@@ -1,6 +1,7 @@
 /**
- * A seller that settles here may announce its endpoint in the payment's `bazaar` extension. The payer relays that
- * text, so only its URL is used: it nominates the URL, which our own probe then requests.
+ * Reads endpoint announcements: a seller that settles here may announce its endpoint in the payment's `bazaar`
+ * extension. The payer relays that text, so only its URL is used: it nominates the URL, which our own probe then
+ * requests.
  */
 import type { PaymentPayload, PaymentRequirements } from "@x402/core/types";
 import { extractDiscoveryInfo } from "@x402/extensions/bazaar";
@@ -11,7 +12,7 @@ import { type NetworkFacts, findNetwork } from "../../core/networks.ts";
 export interface Nomination {
   url: string;
   host: string;
-  /** Lower case, as the payer's. */
+  /** Lower case, like the payer. */
   payTo: string;
   payer: string;
   network: string;
@@ -31,7 +32,7 @@ type Requirements = PaymentRequirements & { outputSchema?: unknown };
 const MAX_URL_LENGTH = 2_048;
 const refused = (reason: string): ReadAnnouncement => ({ kind: "refused", reason });
 
-/** What a settle request announces. `payer` is who provably paid. */
+/** Reads the announcement of a settle request. `payer` is the proven payer. */
 export function readAnnouncement(
   body: unknown,
   payer: string,
@@ -42,7 +43,7 @@ export function readAnnouncement(
   if (!isAnnounced(payload, requirements)) return { kind: "none" };
   let found: ReturnType<typeof extractDiscoveryInfo>;
   try {
-    // Without its validation: that compiles a third party's JSON schema into code in our process.
+    // Without the library's validation, which compiles a third party's JSON schema into code in our process.
     found = extractDiscoveryInfo(payload, requirements, false);
   } catch {
     return refused("The announcement is not a valid bazaar extension.");
@@ -84,7 +85,7 @@ function isAnnounced(payload: PaymentPayload, requirements: Requirements): boole
     : isRecord(extensions) && extensions["bazaar"] !== undefined;
 }
 
-/** The same place: the URL of a probe and the resource of its 402 must agree in host and path. */
+/** Whether the URL of a probe and the resource of its 402 have the same host and path. */
 export function isSamePlace(url: string, other: string): boolean {
   if (!URL.canParse(other)) return false;
   const left = new URL(url);

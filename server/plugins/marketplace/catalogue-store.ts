@@ -1,8 +1,8 @@
-/** The catalogue that the protocol's Bazaar shows: what answers with its terms now. */
+/** The catalogue for the protocol's Bazaar: listings that currently respond with their terms. */
 import { jsonOrNull, type Db, type Prisma } from "../../infra/db/prisma.ts";
 import { type ListingRow, matches, rowOf } from "../listings/store.ts";
 
-/** An announced endpoint that never answered again is forgotten; it may be announced anew. */
+/** An announced endpoint is deleted after this many failed probes; it may be announced again. */
 const FAILURES_UNTIL_FORGOTTEN = 20;
 
 export async function forgetDeadAnnouncements(db: Db): Promise<number> {

@@ -1,25 +1,25 @@
 /**
- * Proof that who lists an endpoint controls its host: a file there names the owner's address. Without it we send
- * only GET without a body, because more could have an effect on somebody who never agreed to it.
+ * Proof that the owner of a listing controls its host: a file there names the owner's address. Without it we send only
+ * GET without a body, because other requests could have effects for a third party that never agreed to them.
  */
 import { isRecord, parseAddress, readForeignJson } from "../../core/foreign-text.ts";
 import { ApiError } from "../../errors.ts";
 import { OutboundError } from "../../infra/outbound/guard.ts";
 import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
 
-/** The owners a URL's host names, in lower case. */
+/** The owners that a URL's host names, in lower case. */
 export type ControlReader = (url: string) => Promise<ReadonlySet<string>>;
 
 const WELL_KNOWN = "/.well-known/purser.json";
 const LIMITS = { timeoutMs: 5_000, maxBytes: 16 * 1024 };
 
-/** Reads `{"owners": ["0x..."]}`; whatever is not that names nobody. */
+/** Reads `{"owners": ["0x..."]}`; any other content names no owner. */
 export function controlReader(
-  ask: (request: OutboundRequest) => Promise<OutboundResponse>,
+  send: (request: OutboundRequest) => Promise<OutboundResponse>,
 ): ControlReader {
   return async (url) => {
-    const asked = new URL(WELL_KNOWN, url);
-    const response = await ask({ url: asked, ...LIMITS }).catch((error: unknown) => {
+    const wellKnown = new URL(WELL_KNOWN, url);
+    const response = await send({ url: wellKnown, ...LIMITS }).catch((error: unknown) => {
       if (error instanceof OutboundError) return undefined;
       throw error;
     });

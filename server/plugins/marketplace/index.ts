@@ -11,9 +11,9 @@ import type { Prober, RoundLimits } from "./round.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
-    /** The marketplace: listings, their pinned terms, and what settles here announced itself. */
+    /** The marketplace: listings, their pinned terms, and announcements in settled payments. */
     listings: Listings;
-    /** One round of probes of listings that are due, now. The job queue calls it every minute. */
+    /** One round of probes of due listings. The job queue calls it every minute. */
     reprobeListings(limits?: RoundLimits): Promise<number>;
     /** The same for URLs that payments nominated. */
     probeNominations(limits?: RoundLimits): Promise<number>;
@@ -39,7 +39,7 @@ export default fp(
     app.decorate("reprobeListings", (limits) => reprobeDue(background, limits));
     app.decorate("probeNominations", (limits) => probeNominations(background, limits));
     const refreshBuiltIns = () => app.listings.refreshBuiltIns();
-    // The job makes up for it where the database answers late.
+    // If the database responds too late, the job does it.
     inBackground(app, () => {
       refreshBuiltIns().catch((err: unknown) =>
         app.log.warn({ err }, "listing our own endpoints failed"),
@@ -49,7 +49,7 @@ export default fp(
       "listings-probe",
       async () => {
         await refreshBuiltIns();
-        // Side by side: nominations take no time from listings.
+        // In parallel, so that nominations take no time from listings.
         await Promise.all([app.reprobeListings(), app.probeNominations()]);
         await forgetDeadAnnouncements(prisma);
         await forgetNominations(prisma);

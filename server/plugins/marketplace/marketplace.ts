@@ -1,4 +1,4 @@
-/** The marketplace: who may list what, and what a fetch by listing is held to. */
+/** The marketplace: creating, changing and reading listings. */
 import type { PaymentRequired } from "@x402/core/types";
 import type { PrismaClient } from "../../infra/db/prisma.ts";
 import { listCatalogue } from "./catalogue-store.ts";
@@ -36,15 +36,15 @@ export interface Deps {
   networks: readonly NetworkFacts[];
 }
 
-/** The caller: listings belong to the owner, and proof of control names its address. */
+/** The caller: listings belong to the owner, and the proof of control names its address. */
 export interface Lister {
   id: string;
   address: string;
 }
 
-/** Each listing is probed again as long as it exists, so their number is limited. */
+/** Every listing is probed as long as it exists, so their number is limited. */
 export const LISTING_QUOTAS = { owner: 50, host: 200 };
-/** A person waits for it, and a slow seller shall have its chance. */
+/** A person waits for the first probe, but a slow seller should still succeed. */
 const FIRST_PROBE_MS = 10_000;
 
 export class Listings {
@@ -72,7 +72,7 @@ export class Listings {
     return toPage(rows, page.limit, (row) => row);
   }
 
-  /** A paused listing is its owner's business; for everybody else it is not there. */
+  /** Only its owner sees a paused listing. */
   async get(id: string, viewerId: string | undefined): Promise<store.ListingRow> {
     const row = await store.findListing(this.#deps.prisma, id);
     if (!row || (row.status === "paused" && row.ownerId !== viewerId)) throw missing();
@@ -113,7 +113,7 @@ export class Listings {
     return row;
   }
 
-  /** A host that many listed already takes more only from who controls it. */
+  /** If a host already has many listings, only an owner who controls it may add more. */
   async #assertRoom(lister: Lister, { host, href }: URL): Promise<void> {
     const { prisma, control } = this.#deps;
     if ((await store.countListings(prisma, { ownerId: lister.id })) >= LISTING_QUOTAS.owner)
@@ -128,7 +128,7 @@ export class Listings {
     const before = await this.#own(ownerId, id);
     const ceiling =
       patch.maxPrice === undefined ? undefined : readCeiling(patch.maxPrice, before.priceAtomic);
-    // Resumed, or held to another ceiling: what it is worth is seen by the next probe, due at once.
+    // A resumed listing, or one with a new ceiling, is probed at once.
     const isResumed = patch.status === "active" && before.status === "paused";
     const row = await store.changeListing(
       this.#deps.prisma,
@@ -138,7 +138,7 @@ export class Listings {
         description: patch.description,
         category: patch.category,
         priceCeilingAtomic: ceiling,
-        // "active" does not overrule what a probe found.
+        // "active" does not override the result of a probe.
         status: patch.status === "paused" ? "paused" : isResumed ? resumed(before) : undefined,
         probeNow: isResumed || ceiling !== undefined || patch.status === "active",
       },
@@ -155,7 +155,7 @@ export class Listings {
     this.#builtIns.push(builtIn);
   }
 
-  /** Lists our own endpoints at their present terms; the same from every replica. */
+  /** Lists our own endpoints with their current terms; all replicas do the same. */
   async refreshBuiltIns(): Promise<void> {
     for (const builtIn of this.#builtIns) {
       const required = await builtIn.terms();
@@ -188,7 +188,7 @@ export class Listings {
     });
   }
 
-  /** What becomes of the announcement in a settle that succeeded; undefined where there is none. */
+  /** The result of the announcement in a successful settle; undefined if there is none. */
   async announced(body: unknown, payer: string): Promise<AnnouncementResult | undefined> {
     const { prisma, networks } = this.#deps;
     const read = readAnnouncement(body, payer, networks);

@@ -1,4 +1,4 @@
-/** Nominated URLs: taken within quotas, probed in order, and then listed or refused. */
+/** Stored nominations: URLs accepted within quotas, probed in order, and then listed or refused. */
 import { newId } from "../../core/ids.ts";
 import {
   databaseNow,
@@ -9,10 +9,10 @@ import {
 } from "../../infra/db/prisma.ts";
 import type { Nomination, AnnouncementResult } from "./announcement.ts";
 
-/** In 24 hours. One payment of a millionth is enough for a nomination, so it is counted who sends them. */
+/** Per 24 hours. A payment of a millionth is enough for a nomination, so they are counted by sender. */
 export const QUOTAS = { payer: 20, payee: 20, host: 50, waiting: 1_000 };
 const QUOTA_HOURS = 24;
-/** One payee cannot fill the catalogue. */
+/** So that one payee cannot fill the catalogue. */
 export const MAX_PER_PAYEE = 50;
 const WAITING_DAYS = 3;
 
@@ -21,7 +21,7 @@ const rejected = (rejectedReason: string): AnnouncementResult => ({
   rejectedReason,
 });
 
-/** A known endpoint stays as it is, whatever the payment announces. */
+/** A known endpoint stays unchanged, whatever the payment announces. */
 export async function nominate(db: Db, nomination: Nomination): Promise<AnnouncementResult> {
   const { url, host, payTo, payer, network } = nomination;
   const known = await db.listing.findFirst({
@@ -76,7 +76,7 @@ export interface WaitingNomination extends Nomination {
   tries: number;
 }
 
-/** As listings are claimed: at most one of a host at a time, each by one replica. */
+/** Claimed like listings: at most one of a host at a time, each by one replica. */
 export async function claimNominations(
   db: Db,
   options: { limit: number; leaseMs: number; exceptHosts: readonly string[] },
@@ -109,7 +109,7 @@ export async function postponeNomination(db: Db, id: string, seconds: number): P
   await db.nomination.updateMany({ where: { id }, data: { nextTryAt } });
 }
 
-/** Counted for a day after they came; then a refused URL may be announced anew. */
+/** Nominations count for a day; after that a refused URL may be announced again. */
 export async function forgetNominations(db: Db): Promise<number> {
   const now = await databaseNow(db);
   const { count } = await db.nomination.deleteMany({

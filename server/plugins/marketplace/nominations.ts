@@ -1,4 +1,4 @@
-/** From a nominated URL to a listing: name, description and price come from the seller's own live 402. */
+/** Turns a nominated URL into a listing: name, description and price come from the seller's own live 402. */
 import { newId } from "../../core/ids.ts";
 import { ApiError } from "../../errors.ts";
 import type { PrismaClient } from "../../infra/db/prisma.ts";
@@ -23,7 +23,7 @@ const TRIES = 3;
 const NEXT_TRY_SECONDS = 120;
 const LEASE_MS = 120_000;
 
-/** Probes what waits, within the time of one round; returns how many. */
+/** Probes waiting nominations, within the time of one round; returns how many. */
 export function probeNominations(deps: Deps, limits?: RoundLimits): Promise<number> {
   return probeRound(
     {

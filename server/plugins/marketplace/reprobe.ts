@@ -1,4 +1,4 @@
-/** The background check of listings: are they still there, at the terms they were listed with? */
+/** Probes listings in the background: whether they still respond, with their pinned terms. */
 import { ApiError } from "../../errors.ts";
 import { decimalOf, secondsAfter, type Db, type PrismaClient } from "../../infra/db/prisma.ts";
 import { type ListingRow, reviseListing, rowOf, wordsOf } from "../listings/store.ts";
@@ -7,9 +7,9 @@ import type { ListingText } from "../listings/listing-text.ts";
 import { assertControl, type ControlReader } from "./control.ts";
 import { nameOf, nextProbeInMs, probeRound, type Prober, type RoundLimits } from "./round.ts";
 
-/** One bad minute of a seller is no reason to hide it. */
+/** A short outage of a seller does not hide its listing. */
 export const FAILURES_UNTIL_FAILING = 3;
-/** While a probe runs; longer than any probe may take. */
+/** How long a claimed listing is not claimed again; longer than any probe may take. */
 const PROBE_LEASE_MS = 120_000;
 
 export interface Deps {
@@ -19,7 +19,7 @@ export interface Deps {
   isStopping(): boolean;
 }
 
-/** Probes what is due, within the time of one round; answers how many it looked at. */
+/** Probes due listings, within the time of one round; returns how many. */
 export function reprobeDue(deps: Deps, limits?: RoundLimits): Promise<number> {
   return probeRound(
     {
@@ -43,7 +43,7 @@ export async function reprobe(deps: Deps, listing: ListingRow): Promise<void> {
     if (!(error instanceof ApiError) || error.code === "internal_error") throw error;
     const failures = listing.failures + 1;
     await recordBadProbe(prisma, listing.id, {
-      // Known to be failing: the newest reason is the one to show. New here: it gets its tries.
+      // A failing listing shows the newest reason; a new one may fail a few times first.
       failing: failures >= FAILURES_UNTIL_FAILING || listing.status === "failing",
       flag: error.code,
       reason: error.message.slice(0, 300),
@@ -61,7 +61,7 @@ export async function reprobe(deps: Deps, listing: ListingRow): Promise<void> {
         extensions,
         ...(mimeType === null ? {} : { mimeType }),
         ...(sample === null ? {} : { sample }),
-        // What an owner called it is the owner's; what nobody listed is called what the seller calls it.
+        // An owner's name for a listing stays; a listing without an owner takes the seller's.
         ...(listing.source === "bazaar"
           ? { name: nameOf(name, listing.url), description: description ?? "" }
           : {}),
@@ -78,7 +78,7 @@ export async function reprobe(deps: Deps, listing: ListingRow): Promise<void> {
   }
 }
 
-/** Anybody may list anything, so whatever could do something over there needs that host's consent each time. */
+/** Anybody may list any URL, so a request that could have effects needs the host's consent each time. */
 async function mayProbe({ prisma, control }: Deps, listing: ListingRow): Promise<void> {
   if (listing.method === "GET") return;
   const owner =
@@ -91,13 +91,10 @@ async function mayProbe({ prisma, control }: Deps, listing: ListingRow): Promise
   await assertControl(control, listing.url, owner?.address ?? "");
 }
 
-/** What background probes write: who is due, and what was seen. */
-
 /**
- * Takes what is due and pushes it into the future in the same statement: replicas never probe the
- * same listing twice, and a process that dies in between loses one round, not the listing. At most one
- * of a host, and those that answered before go first. Our own endpoints are not probed: their terms are
- * known (`refreshBuiltIns`).
+ * Claims due listings and postpones their next probe in the same statement: replicas never probe the same listing
+ * twice, and a process that dies in between loses one round, not the listing. At most one listing per host, and those
+ * that responded before come first. Our own endpoints are not probed: their terms are known (`refreshBuiltIns`).
  */
 export async function claimDueListings(
   db: Db,
@@ -120,7 +117,7 @@ export async function claimDueListings(
   return found.map(rowOf);
 }
 
-/** The seller answered with the pinned terms: active again, unless its owner paused it meanwhile. */
+/** The seller responded with the pinned terms: the listing is active again, unless its owner paused it meanwhile. */
 export async function recordGoodProbe(
   prisma: PrismaClient,
   id: string,
@@ -138,7 +135,7 @@ export async function recordGoodProbe(
   }));
 }
 
-/** A failed probe; the listing turns to failing when `failing` says so, and stays what it is otherwise. */
+/** A failed probe; the listing becomes failing if `failing` is true, otherwise its status stays. */
 export async function recordBadProbe(
   prisma: PrismaClient,
   id: string,

@@ -22,14 +22,14 @@ import {
 } from "../../schemas/listings.ts";
 
 const tags = ["marketplace"];
-/** A page of the Bazaar shape, when the client names no size. */
+/** The page size of the Bazaar format, if the client names none. */
 const DEFAULT_LIMIT = 100;
 
-/** The marketplace in our own shape. */
+/** The marketplace in our own API format. */
 export const listingRoutes: FastifyPluginAsyncTypebox = async (app) => {
   acceptEmptyJson(app);
 
-  /** Reads are public; who is signed in also sees which listings are theirs. */
+  /** Reads are public; a signed-in owner also sees which listings are its own. */
   async function viewerOf(request: FastifyRequest, reply: FastifyReply) {
     if (app.sessionCookie.read(request) === undefined) return undefined;
     try {
@@ -176,7 +176,7 @@ export const listingRoutes: FastifyPluginAsyncTypebox = async (app) => {
   );
 };
 
-/** The marketplace in the protocol's Bazaar shape: stock clients (`withBazaar`) read it. */
+/** The marketplace in the protocol's Bazaar format, for standard clients (`withBazaar`). */
 export const discoveryRoutes: FastifyPluginAsyncTypebox = async (app) => {
   app.get(
     "/api/x402/discovery/resources",

@@ -1,4 +1,4 @@
-/** Listings on the wire: what an owner wrote, checked and in one spelling; and what the world sees. */
+/** Listings in API form: parses an owner's input, and formats listings for responses. */
 import { ApiError } from "../../errors.ts";
 import { plainWords } from "../../core/foreign-text.ts";
 import { parsePayable, formatAtomic } from "../../core/money.ts";
@@ -7,7 +7,7 @@ import { getAddress } from "viem";
 import type { ListingRow } from "../listings/store.ts";
 import type { DiscoveryItemWire, ListingWire } from "../../schemas/listings.ts";
 
-/** An absolute http(s) URL without credentials and fragment, as the listing keeps it. */
+/** An absolute http(s) URL without credentials and fragment, in the form to store. */
 export function readListingUrl(text: string): URL {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   if (!url || (url.protocol !== "https:" && url.protocol !== "http:"))
@@ -18,14 +18,14 @@ export function readListingUrl(text: string): URL {
   return url;
 }
 
-/** A name of which nothing is visible is none. */
+/** A name without visible characters is refused. */
 export function readName(text: string): string {
   const name = plainWords(text, LONGEST.name);
   if (name === "") throw invalid("body.name", "has no readable text");
   return name;
 }
 
-/** The ceiling an owner set; by default the price of today. */
+/** The owner's price ceiling; by default the current price. */
 export function readCeiling(text: string | undefined, priceAtomic: bigint): bigint {
   if (text === undefined) return priceAtomic;
   const parsed = parsePayable(text);
@@ -57,7 +57,7 @@ function invalid(path: string, message: string): ApiError {
   });
 }
 
-/** Our own REST shape. */
+/** Our own REST format. */
 export function toListing(row: ListingRow, viewerId: string | undefined): ListingWire {
   return {
     id: row.id,
@@ -90,7 +90,7 @@ export function toListing(row: ListingRow, viewerId: string | undefined): Listin
   };
 }
 
-/** The protocol's Bazaar shape. */
+/** The protocol's Bazaar format. */
 export function toDiscoveryItem(row: ListingRow): DiscoveryItemWire {
   return {
     resource: row.url,

@@ -1,4 +1,4 @@
-/** The merchant's place: whoever signs in with the wallet that is paid sees what was settled to it, and gives it back. */
+/** The merchant's API: the payee, signed in with its wallet, reads the settlements to it and makes refunds. */
 import fp from "fastify-plugin";
 import { ApiError } from "../../errors.ts";
 import { AgentLock } from "../guardrails/agent-lock.ts";
@@ -11,9 +11,9 @@ import { findPaid, readRefundsOf } from "./store.ts";
 declare module "fastify" {
   interface FastifyInstance {
     refunds: Refunds;
-    /** Counted refusals are kept now, instead of soon. */
+    /** Stores the counted refusals immediately. */
     keepRefusals(): Promise<void>;
-    /** Tests stop the process at a named point; nobody else sets it. */
+    /** Tests stop the process at a named point; nothing else sets it. */
     refundFaults: { at?: (point: RefundFault) => Promise<void> };
   }
 }
@@ -29,7 +29,7 @@ const HAND_OVER_MS = 10_000;
 export default fp(
   async (app) => {
     const faults: typeof app.refundFaults = {};
-    const turns = new AgentLock({ maxWaiting: 200, maxWaitMs: 10_000 });
+    const refundLock = new AgentLock({ maxWaiting: 200, maxWaitMs: 10_000 });
     app.decorate("refundFaults", faults);
     app.decorate(
       "refunds",
@@ -40,9 +40,9 @@ export default fp(
         isUsed: (authorization) => app.chainReads.isEnded(authorization.chainId, authorization),
         findPaid: (payee, id) => findPaid(app.prisma, payee, id),
         readRefunds: (id) => readRefundsOf(app.prisma, [id]),
-        // Who waits for a settlement's row waits here, and not with a connection in its hand.
+        // Refunds of one settlement wait here for its row, and not while holding a database connection.
         make: (refund) =>
-          turns
+          refundLock
             .take(refund.settlementId, () =>
               makeRefund(
                 {

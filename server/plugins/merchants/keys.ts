@@ -1,4 +1,4 @@
-/** A merchant's own keys to verify and settle with: made, listed by what they look like, revoked. */
+/** A merchant's own API keys for verify and settle: create, list and revoke. */
 import type { PageRequest, Place } from "../../core/paging.ts";
 import { newId } from "../../core/ids.ts";
 import { ApiError } from "../../errors.ts";
@@ -14,7 +14,7 @@ import type { MerchantKeyInfo } from "../../schemas/merchants.ts";
 import { noteAudit, type AuditAction } from "../audit/store.ts";
 import { createMerchantKey } from "../auth/merchant-keys.ts";
 
-/** Enough for every service of a merchant, and no more than a person can look through. */
+/** Enough for every service of a merchant, and few enough for a person to review. */
 const MOST_KEYS = 20;
 const HIDDEN = { keyHash: true } as const;
 type Stored = Prisma.MerchantKeyGetPayload<{ omit: typeof HIDDEN }>;
@@ -31,7 +31,7 @@ export async function makeMerchantKey(
 ): Promise<{ row: Stored; key: string }> {
   const { key, facts } = createMerchantKey();
   const row = await prisma.$transaction(async (tx) => {
-    // SQL: FOR UPDATE of the owner's row, so that two at once count each other.
+    // SQL: FOR UPDATE of the owner's row, so that concurrent requests count each other's keys.
     await tx.$queryRaw`SELECT 1 FROM owners WHERE id = ${owner.id} FOR UPDATE`;
     const count = await tx.merchantKey.count({ where: { ownerId: owner.id, revokedAt: null } });
     if (count >= MOST_KEYS)
@@ -55,7 +55,7 @@ export async function makeMerchantKey(
   return { row, key };
 }
 
-/** Acts at once, on all replicas. Revoking twice is no error. */
+/** Takes effect at once on all replicas. Revoking twice is no error. */
 export async function revokeMerchantKey(
   { prisma, owner, requestId }: KeyCall,
   id: string,

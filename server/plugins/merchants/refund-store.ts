@@ -1,14 +1,14 @@
-/** A refund as rows: what is left of its settlement, and its own authorization, in one transaction. */
+/** Stores a refund: reserves its part of the settlement, and accepts its authorization, in one transaction. */
 import type { SignedAuthorization } from "../../core/authorization.ts";
 import { inTransaction, type Pool, type Sql } from "../../infra/db/pool.ts";
 import { gasRefusals } from "../settlement/gas-store.ts";
 import type { Settlement } from "../settlement/types.ts";
 import type { Payee } from "./store.ts";
 
-/** Each costs gas: a payment is not given back in a thousand crumbs. */
+/** Each refund costs gas, so a payment cannot be refunded in a thousand small parts. */
 export const MOST_REFUNDS = 20;
 
-/** Tests stop the process at one of these; `committed` is the first moment at which anything of it exists. */
+/** Points at which tests stop the process; `committed` is the first moment at which the refund exists. */
 export type RefundFault = "locked" | "recorded" | "accepted" | "committed";
 
 export interface RefundToMake {
@@ -16,15 +16,18 @@ export interface RefundToMake {
   owner: Payee & { id: string };
   settlementId: string;
   authorization: SignedAuthorization;
-  /** Of the number that is due, the one its nonce is made of; undefined where it is neither that nor one soon after. */
+  /**
+   * Given the number that is due, returns the number that the authorization's nonce was derived from; undefined if it
+   * is neither that nor one soon after.
+   */
   numberOf: (due: number) => number | undefined;
-  /** The credential at whose gas it goes; strangers have none. */
+  /** The merchant whose gas share is charged; undefined for third parties. */
   merchant: string | undefined;
 }
 
 export type RefundMade =
   | { outcome: "made" }
-  /** The very same authorization was taken before. */
+  /** The same authorization was accepted before. */
   | { outcome: "known" }
   | { outcome: "gone" | "out_of_turn" | "other_use" }
   | { outcome: "too_much"; leftAtomic: bigint };
@@ -36,14 +39,14 @@ export interface MakingRefunds {
 }
 
 /**
- * Takes the refund's part and hands its authorization to the engine, or does neither: there is no step between the two
- * at which a process could die. Whoever refunds the same settlement waits here for its row's lock.
+ * Reserves the refund's amount and passes its authorization to the settlement engine, or does neither: there is no step
+ * in between at which a process could die. Concurrent refunds of the same settlement wait for its row's lock.
  */
-export async function makeRefund(deps: MakingRefunds, asked: RefundToMake): Promise<RefundMade> {
+export async function makeRefund(deps: MakingRefunds, refund: RefundToMake): Promise<RefundMade> {
   try {
     const made = await inTransaction(deps.pool, async (sql) => {
-      const result = await reserve(deps, sql, asked);
-      // Whatever was written for one that is not made is undone.
+      const result = await reserve(deps, sql, refund);
+      // If the refund is not made, all its writes are rolled back.
       if (result.outcome !== "made") throw new NotMade(result);
       return result;
     });
@@ -51,7 +54,7 @@ export async function makeRefund(deps: MakingRefunds, asked: RefundToMake): Prom
     return made;
   } catch (error) {
     if (error instanceof NotMade) return error.result;
-    throw gasRefusals(error).get(asked.id) ?? error;
+    throw gasRefusals(error).get(refund.id) ?? error;
   }
 }
 
@@ -63,16 +66,16 @@ class NotMade extends Error {
   }
 }
 
-async function reserve(deps: MakingRefunds, sql: Sql, asked: RefundToMake): Promise<RefundMade> {
-  const { owner, authorization } = asked;
-  // SQL: the lock that makes concurrent refunds of one settlement come one after the other.
+async function reserve(deps: MakingRefunds, sql: Sql, refund: RefundToMake): Promise<RefundMade> {
+  const { owner, authorization } = refund;
+  // SQL: the lock that serializes concurrent refunds of one settlement.
   const { rows: held } = await sql.query<{ value: bigint }>(
     `SELECT value FROM settlements
       WHERE id = $1 AND to_address = $2 AND ($3::bigint = 0 OR chain_id = $3)
         AND (kind = 'facilitated' OR (kind = 'x402' AND relay))
         AND status = 'settled' AND final_at IS NOT NULL
         FOR UPDATE`,
-    [asked.settlementId, owner.address, owner.chainId],
+    [refund.settlementId, owner.address, owner.chainId],
   );
   const settled = held[0];
   if (!settled) return { outcome: "gone" };
@@ -83,11 +86,11 @@ async function reserve(deps: MakingRefunds, sql: Sql, asked: RefundToMake): Prom
             CASE WHEN s.status IN ('failed', 'expired') AND s.final_at IS NOT NULL THEN 0 ELSE r.value END AS taken
        FROM refunds r JOIN settlements s USING (from_address, chain_id, asset, nonce)
       WHERE r.settlement_id = $1`,
-    [asked.settlementId],
+    [refund.settlementId],
   );
   const same = rows.find(({ nonce }) => nonce === authorization.nonce);
   if (same) return { outcome: same.value === authorization.value ? "known" : "out_of_turn" };
-  const number = asked.numberOf(rows.reduce((most, row) => Math.max(most, row.number + 1), 0));
+  const number = refund.numberOf(rows.reduce((most, row) => Math.max(most, row.number + 1), 0));
   if (number === undefined) return { outcome: "out_of_turn" };
   if (rows.length >= MOST_REFUNDS) return { outcome: "too_much", leftAtomic: 0n };
   const leftAtomic = settled.value - rows.reduce((sum, { taken }) => sum + taken, 0n);
@@ -97,9 +100,9 @@ async function reserve(deps: MakingRefunds, sql: Sql, asked: RefundToMake): Prom
     `INSERT INTO refunds (id, owner_id, settlement_id, number, from_address, chain_id, asset, nonce, value)
      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
     [
-      asked.id,
+      refund.id,
       owner.id,
-      asked.settlementId,
+      refund.settlementId,
       number,
       authorization.from,
       authorization.chainId,
@@ -110,19 +113,19 @@ async function reserve(deps: MakingRefunds, sql: Sql, asked: RefundToMake): Prom
   );
   await deps.fault("recorded");
   const { created } = await deps.settlement.accept(sql, {
-    id: asked.id,
+    id: refund.id,
     kind: "refund",
     agentId: null,
     authorization,
     relay: true,
-    ...(asked.merchant !== undefined && { merchant: asked.merchant }),
+    ...(refund.merchant !== undefined && { merchant: refund.merchant }),
   });
   await deps.fault("accepted");
-  // Presented to settle as a payment before, it is that payment, and follows other rules.
+  // If it was submitted to settle as a payment before, it is that payment, and other rules apply.
   return { outcome: created ? "made" : "other_use" };
 }
 
-/** Seconds of the database's clock, which judges all times. */
+/** The seconds of the database's clock, which decides all times. */
 export async function databaseSeconds(sql: Sql): Promise<bigint> {
   // SQL: the database's clock.
   const { rows } = await sql.query<{ now: bigint }>(

@@ -1,7 +1,7 @@
 /**
- * A merchant gives a payment back: it asks, its wallet signs the transfer it is shown, and that is relayed once. The
- * nonce is made of the settlement and the number of the refund: two that were prepared alike are the same transfer, here
- * and on chain, also after the database was set back to an earlier day.
+ * Refunds by a merchant: it requests one, its wallet signs the returned transfer, and that is relayed once. The nonce
+ * is derived from the settlement and the number of the refund, so two identical refunds are the same transfer, here and
+ * on the chain, even after the database was restored from a backup.
  */
 import { getAddress, keccak256, stringToHex, type Hex } from "viem";
 import { ApiError } from "../../errors.ts";
@@ -22,13 +22,13 @@ import { MOST_REFUNDS, type RefundMade, type RefundToMake } from "./refund-store
 export interface RefundsDeps {
   networkOf(chainId: number): NetworkFacts | undefined;
   settlement: Pick<Settlement, "assertAvailable" | "wait">;
-  /** The checker of every payment: the signature, the balance, and whether the token would move it. */
+  /** The checks of every payment: the signature, the balance, and a simulation of the token's transfer. */
   check(body: object): Promise<CheckResult>;
   isUsed(authorization: Authorization): Promise<boolean>;
   findPaid(payee: Payee, id: string): Promise<PaidRow | undefined>;
   readRefunds(settlementId: string): Promise<RefundRow[]>;
   make(refund: RefundToMake): Promise<RefundMade>;
-  /** Of the database's clock. */
+  /** The database's clock. */
   now(): Promise<bigint>;
   waitMs: number;
 }
@@ -45,7 +45,7 @@ export class Refunds {
     this.#deps = deps;
   }
 
-  /** Without a signature it answers what to sign. */
+  /** Without a signature it returns the order to sign. */
   async refund(owner: Refunder, settlementId: string, body: RefundRequest): Promise<RefundRow> {
     const paid = await this.#deps.findPaid(owner, settlementId);
     if (!paid) throw new ApiError("not_found", { detail: "You have no settlement with this id." });
@@ -57,7 +57,7 @@ export class Refunds {
     const refunds = await this.#deps.readRefunds(paid.id);
     const { authorization } = body;
     if (authorization === undefined)
-      throw await this.#ask({ paid, network, refunds, amount: body.amount });
+      throw await this.#requestSignature({ paid, network, refunds, amount: body.amount });
     const order = readOrder(authorization.order, paid);
     if (body.amount !== undefined && readAmount(body.amount) !== order.value)
       throw refuseField("invalid_amount", "body.amount", "differs from the signed amount");
@@ -68,21 +68,22 @@ export class Refunds {
     return this.#follow(paid.id, order.nonce);
   }
 
-  /** The answer is thrown: nothing happens before the wallet has signed. */
-  async #ask(asked: {
+  /** Throws the order to sign: nothing happens before the wallet has signed. */
+  async #requestSignature(request: {
     paid: PaidRow;
     network: NetworkFacts;
     refunds: RefundRow[];
     amount: string | undefined;
   }): Promise<ApiError> {
-    const { paid, network, refunds } = asked;
+    const { paid, network, refunds } = request;
     const left = leftOf(paid, refunds);
-    const amount = asked.amount === undefined ? left : readAmount(asked.amount);
+    const amount = request.amount === undefined ? left : readAmount(request.amount);
     if (amount > left) throw tooMuch(left);
     const validBefore = (await this.#deps.now()) + BigInt(MAX_ORDER_SECONDS);
     const number = refunds.reduce((most, refund) => Math.max(most, refund.number + 1), 0);
     const order = refundOf(paid, { number, value: amount, validBefore });
-    // Nobody else has a use for this nonce: it was given back, and this ledger was set back or never heard of it.
+    // Only this refund uses this nonce: if it is used, the refund was made, and this ledger was restored to an earlier
+    // state or never had it.
     if (await this.#deps.isUsed(order))
       throw new ApiError("refund_changed", {
         detail: `The chain has a refund of this payment that this ledger does not have (nonce ${order.nonce}). Purser makes no more refunds of it.`,
@@ -140,7 +141,7 @@ export class Refunds {
     }
   }
 
-  /** Whoever sends the same again hears of the same refund. */
+  /** A repeat of the same request returns the same refund. */
   async #follow(settlementId: string, nonce: string): Promise<RefundRow> {
     const find = async (): Promise<RefundRow> => {
       const refunds = await this.#deps.readRefunds(settlementId);
@@ -168,7 +169,7 @@ const TRANSFER = {
 
 type PaidKey = Pick<PaidRow, "chainId" | "asset" | "from" | "to" | "nonce">;
 
-/** By the payment's own key, which no other payment has, on any of our databases. */
+/** From the payment's own key, which is unique across all our databases. */
 export const refundNonce = (paid: PaidKey, number: number): Hex =>
   keccak256(
     stringToHex(
@@ -199,7 +200,7 @@ const orderOnWire = (order: Authorization): RefundOrder => ({
   nonce: order.nonce,
 });
 
-/** What came back signed, held against the settlement: from its payee to its payer, and nobody else. */
+/** Compares the signed order with the settlement: it must go from its payee to its payer. */
 function readOrder(wire: RefundOrder, paid: PaidRow): Authorization {
   const value = parseAtomic(wire.value);
   const validAfter = parseAtomic(wire.validAfter);
@@ -229,7 +230,7 @@ function readAmount(text: string): bigint {
   return amount.atomic;
 }
 
-/** Final, and something of it is left. */
+/** The rest that can be refunded, if the settlement is final. */
 function leftOf(paid: PaidRow, refunds: readonly RefundRow[]): bigint {
   if (paid.status === "settled" && !paid.isFinal) throw new ApiError("settlement_not_final");
   const left = refundableOf(paid, refunds);
@@ -255,7 +256,7 @@ const tooMuch = (leftAtomic: bigint): ApiError =>
     extra: { refundable: formatAtomic(leftAtomic) },
   });
 
-/** As a payment that asks for exactly what was signed. */
+/** The refund as a payment that requires exactly what was signed. */
 function asPayment(signed: {
   network: NetworkFacts;
   order: Authorization;

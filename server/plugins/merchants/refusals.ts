@@ -1,7 +1,7 @@
 /**
- * Why payments to known merchants were refused before they became a settlement: counted in memory, handed over now and
- * then, and kept by the hour. What strangers can make of it is bounded: so many counters at a time, only reasons of the
- * protocol, and rows for merchants alone.
+ * Counts why payments to known merchants were refused before they became a settlement: in memory, stored now and then
+ * by the hour. Third parties cannot make it grow without limit: the number of counters is bounded, only reasons of the
+ * protocol count, and rows exist for merchants only.
  */
 import { Counts, type Counted } from "../../core/counts.ts";
 import { parseAddress, isRecord } from "../../core/foreign-text.ts";
@@ -16,12 +16,12 @@ export interface Refusal {
   reason: string;
 }
 
-/** Of different payees, networks and reasons between two times they are handed over; what is more is not counted. */
+/** How many different payees, networks and reasons are counted between two hand-overs; further ones are dropped. */
 const MOST_COUNTERS = 1_000;
 
 export const refusalCounts = (): Counts<Refusal> => new Counts({ most: MOST_COUNTERS });
 
-/** What of a refused request counts: a reason of the protocol, and a payee on a network of ours. */
+/** The countable part of a refused request: a reason of the protocol, and a payee on a configured network. */
 export function refusalOf(
   operation: Refusal["operation"],
   { body, reason }: { body: unknown; reason: string },
@@ -37,9 +37,9 @@ export function refusalOf(
   return { payee: payTo.address, chainId: network.chainId, operation, reason };
 }
 
-/** Of those only who signed in and has a key or was paid here; in one order for all replicas. */
+/** Stores counts only for owners who have a key or were paid here; in the same order on all replicas. */
 export async function keepRefusals(sql: Sql, counts: readonly Counted<Refusal>[]): Promise<void> {
-  // SQL: for all at once, and only for merchants: a join Prisma's upsert has no word for.
+  // SQL: all counts at once, and only for merchants: a join that Prisma's upsert does not support.
   await sql.query(
     `INSERT INTO merchant_refusals AS kept (owner_id, hour, chain_id, operation, reason, count)
      SELECT o.id, date_trunc('hour', now()), c.chain_id, c.operation, c.reason, c.count

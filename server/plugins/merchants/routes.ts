@@ -1,4 +1,4 @@
-/** What a merchant reads and does here, signed in with the wallet that is paid. */
+/** Routes of the merchant's API, for owners signed in with the wallet that is paid. */
 import { Readable } from "node:stream";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import type { FastifyRequest } from "fastify";

@@ -1,4 +1,4 @@
-/** What was settled to a merchant, as rows: lists, sums per day, and why payments to it failed. */
+/** Stored settlements of a merchant: lists, sums per day, and reasons of failures. */
 import type { Address, Hex } from "viem";
 import type { Nonce, SchemeTerms } from "../../core/authorization.ts";
 import type { PageRequest, Place } from "../../core/paging.ts";
@@ -13,10 +13,10 @@ import {
 } from "../../infra/db/prisma.ts";
 import type { SettlementStatus } from "../settlement/types.ts";
 
-/** Whose settlements: the wallet that is signed in; a contract account is one on its own chain only. */
+/** The payee: the wallet that is signed in. A contract account counts only on its own chain. */
 export interface Payee {
   address: Address;
-  /** 0: a key, which is the same on every chain. */
+  /** 0: a plain key (EOA), which is the same on every chain. */
   chainId: number;
 }
 
@@ -31,7 +31,7 @@ export interface SettlementFilter {
   page: PageRequest;
 }
 
-/** A settlement that somebody asked this facilitator for. */
+/** A settlement that this facilitator was requested to make. */
 export interface PaidRow extends Place {
   status: SettlementStatus;
   chainId: number;
@@ -47,12 +47,12 @@ export interface PaidRow extends Place {
   errorMessage: string | null;
   createdAt: Date;
   settledAt: Date | null;
-  /** What refunds of it took, or may still take. */
+  /** The amount that refunds have taken, or may still take. */
   refundedAtomic: bigint;
   refundCount: number;
 }
 
-/** Every read begins with it; the words of the index `settlements_payee_idx`. */
+/** The start of every query; matches the index `settlements_payee_idx`. */
 const paidTo = ({ address, chainId }: Payee): Prisma.SettlementWhereInput => ({
   toAddress: address,
   ...(chainId === 0 ? {} : { chainId: BigInt(chainId) }),
@@ -156,8 +156,8 @@ export interface RefundRow {
 }
 
 /**
- * Its part of the settlement is taken until its authorization has provably ended without a transfer, at a block that
- * stays. An end that may still be taken back, and whatever is unknown, keeps it.
+ * Whether a refund still holds its part of the settlement: until its authorization has provably ended without a
+ * transfer, at a final block. An end that may still be reverted, and any unknown outcome, keeps it.
  */
 export const isTaken = ({ status, isFinal }: Pick<RefundRow, "status" | "isFinal">): boolean =>
   !(isFinal && (status === "failed" || status === "expired"));
@@ -170,7 +170,7 @@ export async function readRefundsOf(
   db: Db,
   settlementIds: readonly string[],
 ): Promise<RefundRow[]> {
-  // SQL: each with what became of its authorization, by that one's own key of four columns.
+  // SQL: each with the state of its authorization, by that one's key of four columns.
   const rows = await db.$queryRaw<StoredRefund[]>`
     SELECT r.id, r.settlement_id AS "settlementId", r.number, r.chain_id AS "chainId", s.to_address AS payer, r.nonce,
            r.value, s.status, s.tx_hash AS "txHash", s.final_at IS NOT NULL AS "isFinal",
@@ -211,7 +211,7 @@ export interface ReasonRow {
 }
 type Raw<Row> = { [Key in keyof Row]: Row[Key] extends bigint ? Prisma.Decimal : Row[Key] };
 
-/** The first moment of the oldest of so many days (UTC), today being the last. */
+/** The start of the first of this many days (UTC), today being the last. */
 async function firstDay(db: Db, days: number): Promise<Date> {
   const now = await databaseNow(db);
   const today = new Date(Math.floor(now.getTime() / DAY_MS) * DAY_MS);
@@ -221,7 +221,7 @@ const DAY_MS = 86_400_000;
 
 export async function readTotals(db: Db, payee: Payee, days: number): Promise<Totals> {
   const since = await firstDay(db, days);
-  // SQL: filtered sums, which Prisma has no words for; the first three lines are those of settlements_payee_idx.
+  // SQL: filtered sums, which Prisma does not support; the first three conditions match settlements_payee_idx.
   const rows = await db.$queryRaw<Raw<Totals>[]>`
     SELECT count(*) FILTER (WHERE status = 'settled')::int AS settled,
            coalesce(sum(value) FILTER (WHERE status = 'settled'), 0) AS volume,
@@ -238,7 +238,7 @@ export async function readTotals(db: Db, payee: Payee, days: number): Promise<To
     : { settled: 0, volume: 0n, pending: 0, failed: 0, payers: 0 };
 }
 
-/** Oldest first, empty ones as zeros. */
+/** Oldest first, empty days as zeros. */
 export async function readDays(
   db: Db,
   owner: Payee & { id: string },
@@ -280,7 +280,7 @@ export async function readRefundTotals(
   days: number,
 ): Promise<{ refunds: number; refunded: bigint }> {
   const since = await firstDay(db, days);
-  // SQL: joined with what became of each.
+  // SQL: joined with the state of each.
   const rows = await db.$queryRaw<{ refunds: number; refunded: Prisma.Decimal }[]>`
     SELECT count(*)::int AS refunds, coalesce(sum(r.value), 0) AS refunded
       FROM refunds r JOIN settlements s USING (from_address, chain_id, asset, nonce)
@@ -292,7 +292,7 @@ export async function readRefundTotals(
 
 const MOST_REASONS = 20;
 
-/** Of settlements, most frequent first. */
+/** Reasons of failed settlements, most frequent first. */
 export async function readFailures(db: Db, payee: Payee, days: number): Promise<ReasonRow[]> {
   const since = await firstDay(db, days);
   const groups = await db.settlement.groupBy({
@@ -312,7 +312,7 @@ export async function readFailures(db: Db, payee: Payee, days: number): Promise<
   }));
 }
 
-/** Of payments that never became a settlement. */
+/** Reasons of payments that never became a settlement. */
 export async function readRefusals(db: Db, ownerId: string, days: number): Promise<ReasonRow[]> {
   const since = await firstDay(db, days);
   const groups = await db.merchantRefusal.groupBy({

@@ -1,4 +1,4 @@
-/** What a merchant reads, on the wire: settlements, the overview of its days, and settlements as CSV. */
+/** Merchants' data in API form: settlements, the overview per day, and settlements as CSV. */
 import { getAddress } from "viem";
 import { formatAtomic, parsePayable } from "../../core/money.ts";
 import { findNetwork, type NetworkFacts } from "../../core/networks.ts";
@@ -112,7 +112,7 @@ export const presentReason = ({
   lastAt: lastAt.toISOString(),
 });
 
-/** Settlements as CSV (RFC 4180) that a spreadsheet may open: no cell can start a formula. */
+/** Settlements as CSV (RFC 4180), safe for spreadsheets: no cell can start a formula. */
 const COLUMNS: readonly [string, (row: MerchantSettlement) => string | null][] = [
   ["createdAt", (row) => row.createdAt],
   ["id", (row) => row.id],
@@ -130,7 +130,7 @@ const COLUMNS: readonly [string, (row: MerchantSettlement) => string | null][] =
 ];
 const CSV_CHUNK = 500;
 
-/** All that match, newest first, read in chunks: an export of any size takes little memory. */
+/** All matching settlements, newest first, read in chunks: an export of any size needs little memory. */
 export async function* settlementsCsv(
   list: (page: SettlementFilter["page"]) => Promise<PaidRow[]>,
   first: SettlementFilter["page"],

@@ -1,4 +1,4 @@
-/** What operators, agents and programs ask about the service itself. */
+/** Routes about the service itself: health, readiness, metrics, configuration facts, and documents for agents. */
 import fp from "fastify-plugin";
 import { createHash, timingSafeEqual } from "node:crypto";
 import { RULES } from "../guardrails/rules/index.ts";
@@ -23,7 +23,7 @@ export default fp(
 
 const TOTALS_KEPT_MS = 10_000;
 
-/** Is it alive, does every part work, and how much of what. */
+/** Health, readiness and metrics. */
 const operatorRoutes: FastifyPluginAsyncTypebox = async (app) => {
   app.get(
     "/api/health",
@@ -72,7 +72,7 @@ const operatorRoutes: FastifyPluginAsyncTypebox = async (app) => {
     { config: { auth: "public" }, schema: { hide: true } },
     async (request, reply) => {
       const { metricsToken, mode } = app.config;
-      // Behind a proxy everybody comes from this machine: without a token nobody is an operator.
+      // Behind a proxy all clients seem to come from this machine, so without a token no client is trusted.
       if (metricsToken === undefined && mode === "production")
         throw new ApiError("not_found", {
           detail: "Metrics are not available: METRICS_TOKEN is not set.",
@@ -95,7 +95,7 @@ const digest = (text: string): Buffer => createHash("sha256").update(text).diges
 const isSame = (left: string, right: string): boolean =>
   timingSafeEqual(digest(left), digest(right));
 
-/** Facts that anyone may know. */
+/** Public facts. */
 export const serviceRoutes: FastifyPluginAsyncTypebox = async (app) => {
   const { config } = app;
   const relayers = app.relayers.map(({ address }) => address);
@@ -173,7 +173,7 @@ export const serviceRoutes: FastifyPluginAsyncTypebox = async (app) => {
   );
 };
 
-/** What an agent reads to use the service. */
+/** Documents that an agent reads to use the service. */
 const agentDocRoutes: FastifyPluginAsyncTypebox = async (app) => {
   const config = { auth: "public" } as const;
   const { network } = app.chains.default;

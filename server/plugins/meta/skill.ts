@@ -1,4 +1,7 @@
-/** /skill.md and /llms.txt. The error table comes from the table of codes, and the rules that tools repeat from guidance.ts. */
+/**
+ * /skill.md and /llms.txt. The error table is generated from the table of codes, and guidance.ts has the rules shared
+ * with tools.
+ */
 import { ERRORS, type ErrorCode } from "../../errors.ts";
 import {
   ASK_THE_OWNER,
@@ -15,7 +18,7 @@ export interface SkillFacts {
   demoPath: string;
 }
 
-/** The codes that an agent gets in practice, in the order it gets them. */
+/** The codes that an agent gets in practice, in the order in which they occur. */
 const AGENT_CODES: readonly ErrorCode[] = [
   "missing_api_key",
   "invalid_api_key",
@@ -146,7 +149,7 @@ ${errorTable()}
 More: ${baseUrl}/openapi.json (complete API), ${baseUrl}/mcp (the same as MCP tools), ${baseUrl}/api/tools/openai and ${baseUrl}/api/tools/anthropic (tool definitions).
 `;
 
-/** Pages of the documentation that an agent or its developer needs, by their file in docs/. */
+/** Documentation pages for an agent or its developer, by their file in docs/. */
 export const AGENT_PAGES: Readonly<Record<string, string>> = {
   "tutorials/first-agent": "Your first agent",
   "tutorials/first-paid-api": "Your first paid API",

@@ -7,10 +7,10 @@ export interface ServiceTotals {
   blocked: number;
 }
 
-/** What the landing page shows: the last 24 hours of everything settled here, and everything refused. */
+/** The totals of the landing page: everything settled and everything refused in the last 24 hours. */
 export async function readServiceTotals(db: Db): Promise<ServiceTotals> {
   const since = hoursBefore(await databaseNow(db), 24);
-  // SQL: a percentile, which Prisma has no word for.
+  // SQL: a percentile, which Prisma does not support.
   const settled = db.$queryRaw<
     { count: number; volume: Prisma.Decimal; medianMs: number | null }[]
   >`

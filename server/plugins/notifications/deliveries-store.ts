@@ -1,18 +1,18 @@
-/** Deliveries as they wait in Postgres: who is next, and what became of each. */
+/** Stored webhook deliveries: claiming the next ones, and recording their outcomes. */
 import { inTransaction, type Pool, type Sql } from "../../infra/db/pool.ts";
 import { delayAfter, DISABLE, restAfter, type Outcome, type WebhookEvent } from "./message.ts";
 
-/** Accepted their last delivery; never had one; failed their last one. */
+/** Webhooks that accepted their last delivery, never had one, or failed their last one. */
 export type Targets = "trusted" | "new" | "failing";
 
 export interface ClaimRequest {
-  /** Owners take turns in the order of their ids. */
+  /** Owners are served in turn, in the order of their ids. */
   afterOwner: string;
   targets: Targets;
   limit: number;
   perWebhook: number;
   perOwner: number;
-  /** What is under way here already, each as often as it is. */
+  /** The webhooks and owners with deliveries in progress here, once per delivery. */
   busyWebhooks: readonly string[];
   busyOwners: readonly string[];
 }
@@ -21,29 +21,29 @@ export interface Claimed {
   ownerId: string;
   deliveryId: string;
   webhookId: string;
-  /** The number of this claim: a process that lost it writes nothing. */
+  /** The number of this claim: a process that lost the claim writes nothing. */
   claims: bigint;
   attempts: number;
   url: string;
-  /** Sealed, the newest first. */
+  /** Encrypted, the newest first. */
   secrets: Uint8Array[];
-  told: WebhookEvent;
+  event: WebhookEvent;
 }
 
 export interface ClaimedBatch {
   claimed: Claimed[];
-  /** Whose turn was last; "" once all had theirs. */
+  /** The owner served last; "" after the last owner. */
   nextAfter: string;
 }
 
-/** Longer than any attempt: after that its process is taken for dead. */
+/** Longer than any attempt: after it, the process that claimed the delivery counts as dead. */
 export const LEASE_SECONDS = 45;
-/** So many owners are looked at in one statement. */
+/** The most owners visited in one statement. */
 const OWNERS_AT_ONCE = 200;
 
 /**
- * A skip through the owners who have something waiting, and of each what is due, as far as there is room: one index
- * entry an owner, and none of what waits behind a flood of another's.
+ * Visits the owners with waiting deliveries by a skip scan, and takes each one's due deliveries as far as there is
+ * room: one index entry per owner, without reading the backlog of others.
  */
 const CLAIM = `
   WITH RECURSIVE turn AS (
@@ -105,7 +105,7 @@ interface ClaimRow {
 
 export async function claimDue(sql: Sql, request: ClaimRequest): Promise<ClaimedBatch> {
   const { afterOwner, targets, limit, perWebhook, perOwner } = request;
-  // SQL: a skip scan, locks that skip, and the claim, in one statement.
+  // SQL: a skip scan, locks with SKIP LOCKED, and the claim, in one statement.
   const { rows } = await sql.query<ClaimRow>(CLAIM, [
     afterOwner,
     OWNERS_AT_ONCE,
@@ -119,7 +119,7 @@ export async function claimDue(sql: Sql, request: ClaimRequest): Promise<Claimed
   ]);
   const claimed = rows.flatMap((row) => (row.ownerId === null ? [] : [toClaimed(row)]));
   const [{ owners, last } = { owners: 0n, last: null }] = rows;
-  // No place is left: the next round begins after the one served last.
+  // No place is left: the next round starts after the owner served last.
   if (claimed.length >= limit)
     return {
       claimed,
@@ -142,13 +142,13 @@ function toClaimed(row: ClaimRow): Claimed {
     attempts,
     url,
     secrets: previousSecret === null ? [secret] : [secret, previousSecret],
-    told: { id: row.notificationId, type: row.type, data: row.data, createdAt: row.createdAt },
+    event: { id: row.notificationId, type: row.type, data: row.data, createdAt: row.createdAt },
   };
 }
 
 /**
- * Whether any delivery is due. The newest first: those are no backlog of a resting target, of which so many are
- * looked at. What hides behind more of them waits for the next minute's round.
+ * Whether any delivery is due. The newest first, because those are not the backlog of a resting target. Only a limited
+ * number is read; deliveries behind them wait for the next minute's round.
  */
 export async function isAnyDue(sql: Sql): Promise<boolean> {
   // SQL: the database's clock; read twice a second by each replica.
@@ -162,7 +162,7 @@ export async function isAnyDue(sql: Sql): Promise<boolean> {
   return rows[0]?.due ?? false;
 }
 
-/** How many wait, and for how many seconds the oldest has been due. */
+/** How many deliveries wait, and for how many seconds the oldest has been due. */
 export async function readBacklog(sql: Sql): Promise<{ waiting: number; oldestSeconds: number }> {
   // SQL: an age by the database's clock.
   const { rows } = await sql.query<{ waiting: bigint; oldest: number }>(
@@ -174,7 +174,7 @@ export async function readBacklog(sql: Sql): Promise<{ waiting: number; oldestSe
   return { waiting: Number(rows[0]?.waiting ?? 0), oldestSeconds: rows[0]?.oldest ?? 0 };
 }
 
-/** Writes what became of an attempt, unless another process took it over meanwhile. */
+/** Records the outcome of an attempt, unless another process has claimed the delivery meanwhile. */
 export async function finishAttempt(
   pool: Pool,
   claimed: Claimed,
@@ -189,7 +189,7 @@ const OF_CLAIM = "owner_id = $1 AND id = $2 AND claims = $3 AND status IN ('wait
 const keyOf = ({ ownerId, deliveryId, claims }: Claimed) => [ownerId, deliveryId, claims];
 
 async function writeDelivered(sql: Sql, claimed: Claimed, status: number): Promise<"delivered"> {
-  // SQL: two tables at once; the webhook's row only where that says something new.
+  // SQL: two tables at once; the webhook's row only if it changes.
   await sql.query(
     `WITH done AS (
        UPDATE webhook_deliveries
@@ -209,7 +209,7 @@ async function writeFailed(
   { status, error, isGone }: Outcome & { kind: "failed" },
 ): Promise<"failed" | "given_up"> {
   const delaySeconds = isGone ? undefined : delayAfter(claimed.attempts);
-  // SQL: a lock. The webhook first, since its end locks all its deliveries.
+  // SQL: a lock. The webhook first, because disabling it locks all its deliveries.
   await sql.query("SELECT 1 FROM webhooks WHERE id = $1 FOR NO KEY UPDATE", [claimed.webhookId]);
   // SQL: by the claim, and by the database's clock.
   const { rowCount } = await sql.query(
@@ -220,7 +220,7 @@ async function writeFailed(
       WHERE ${OF_CLAIM}`,
     [...keyOf(claimed), status, error, delaySeconds ?? null],
   );
-  // SQL: counts in place, since several attempts fail at once.
+  // SQL: increments in place, because several attempts may fail at once.
   const { rows } = await sql.query<{ failures: number; isDead: boolean }>(
     `UPDATE webhooks
         SET failures = failures + 1, failing_since = coalesce(failing_since, clock_timestamp())
@@ -245,20 +245,20 @@ async function writeFailed(
   return rowCount === 1 && delaySeconds !== undefined ? "failed" : "given_up";
 }
 
-/** Its owner is notified over the other channels. */
+/** Its owner is notified through the other channels. */
 async function disable(sql: Sql, { webhookId, ownerId }: Claimed, reason: string): Promise<void> {
-  // SQL: the end of the webhook, of its open deliveries, and the notification of it in one transaction.
+  // SQL: the webhook's status, its open deliveries and the notification in one transaction.
   await sql.query(
     `UPDATE webhooks SET status = 'disabled', disabled_reason = left($2, 300) WHERE id = $1`,
     [webhookId, reason],
   );
-  // SQL: as above.
+  // SQL: in that transaction.
   await sql.query(
     `UPDATE webhook_deliveries SET status = 'given_up', last_error = coalesce(last_error, 'The webhook was disabled')
       WHERE owner_id = $1 AND webhook_id = $2 AND status IN ('waiting', 'failed')`,
     [ownerId, webhookId],
   );
-  // SQL: a function, and the audit's note of what nobody did.
+  // SQL: a function, and the audit entry of an action without an actor.
   await sql.query(
     `WITH noted AS (
        INSERT INTO audit_notes (owner_id, actor, action, after)
@@ -272,29 +272,29 @@ async function disable(sql: Sql, { webhookId, ownerId }: Claimed, reason: string
 }
 
 const SWEEP = 500;
-/** Of one run: the queue's other work has its turn, and the next run goes on. */
+/** The time limit of one run: the queue has other work, and the next run continues. */
 const SWEEP_DELETED_MS = 10_000;
 
-/** Webhooks that were deleted go with their deliveries, some at a time, so that no lock is held long. */
+/** Deletes removed webhooks with their deliveries in batches, so that no lock is held for long. */
 export async function sweepDeleted(
   sql: Sql,
   endMs = performance.now() + SWEEP_DELETED_MS,
 ): Promise<void> {
-  // SQL: a partial index that holds only these.
+  // SQL: a partial index with only these webhooks.
   const { rows } = await sql.query<{ id: string }>(
     "SELECT id FROM webhooks WHERE status = 'deleted' ORDER BY id LIMIT 1000",
   );
   for (const { id } of rows) {
     for (let count: number | null = SWEEP; count === SWEEP;) {
       if (performance.now() > endMs) return;
-      // SQL: a batch; what another run holds is that one's.
+      // SQL: a batch; rows that another run has locked are left to it.
       ({ rowCount: count } = await sql.query(
         `DELETE FROM webhook_deliveries WHERE ctid = ANY (ARRAY(
            SELECT ctid FROM webhook_deliveries WHERE webhook_id = $1 LIMIT $2 FOR UPDATE SKIP LOCKED))`,
         [id, SWEEP],
       ));
     }
-    // SQL: only without deliveries: a fact that was written meanwhile, or another run, may have some still.
+    // SQL: only if it has no deliveries: a concurrent notification, or another run, may still have some.
     await sql.query(
       `DELETE FROM webhooks w WHERE w.id = $1
           AND NOT EXISTS (SELECT 1 FROM webhook_deliveries d WHERE d.webhook_id = w.id)`,
@@ -303,10 +303,12 @@ export async function sweepDeleted(
   }
 }
 
-/** What had no chance in its day (its target rested, or was paused) is given up; old secrets are forgotten. */
+/**
+ * Gives up deliveries that could not be sent within a day (the target rested, or was paused), and deletes old secrets.
+ */
 export async function sweep(sql: Sql): Promise<void> {
   for (let count: number | null = SWEEP; count === SWEEP;)
-    // SQL: a batch, by the database's clock. A claim may be under way: an hour more.
+    // SQL: a batch, by the database's clock. One more hour, because an attempt may be in progress.
     ({ rowCount: count } = await sql.query(
       `UPDATE webhook_deliveries SET status = 'given_up', last_error = coalesce(last_error, 'It could not be sent in time')
         WHERE ctid = ANY (ARRAY(

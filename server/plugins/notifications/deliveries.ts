@@ -1,7 +1,6 @@
 /**
- * Tells webhooks what waits for them. Many at a time, since each may take its fifteen seconds, and in three lanes that
- * take no place of each other: targets that answer, those that were never asked, and those that failed last. Owners take
- * turns in each.
+ * Sends webhook deliveries: many concurrently, because each may take fifteen seconds, in three lanes with separate
+ * capacity: targets that respond, new ones, and those that failed last. Owners take turns in each lane.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import type { Timings } from "../../core/timings.ts";
@@ -17,19 +16,19 @@ export interface DeliveryDeps {
   send(request: OutboundRequest): Promise<OutboundResponse>;
   openSecret(webhookId: string, sealed: Uint8Array): Promise<string>;
   now(): Date;
-  /** Of our own making: the claim runs out, and it is tried again. */
+  /** A fault of our own: the claim expires, and the delivery is tried again. */
   trouble(error: unknown, claimed: Claimed | undefined): void;
   counted(outcome: string): void;
 }
 
 const MAX_ANSWER_BYTES = 1_024;
-/** Then the queue starts it anew, perhaps in another replica. */
+/** After this the queue starts a new round, perhaps on another replica. */
 const ROUND_MS = 10 * 60_000;
 
 interface Lane {
   targets: Targets;
   places: number;
-  /** At once to one webhook, and to all of one owner. */
+  /** The most concurrent deliveries to one webhook, and to all webhooks of one owner. */
   perWebhook: number;
   perOwner: number;
 }
@@ -40,9 +39,9 @@ export const LANES: readonly Lane[] = [
 ];
 
 interface OpenLane extends Lane {
-  /** The owner who was served last. */
+  /** The owner served last. */
   afterOwner: string;
-  /** How often the end of the owners was reached since the last claim: at two, all were visited. */
+  /** How often the last owner was reached since the last claim: after two times, all were visited. */
   ends: number;
   running: Map<Promise<void>, Claimed>;
 }
@@ -66,13 +65,13 @@ export class Deliveries {
     return this.#draining !== undefined;
   }
 
-  /** Until nothing is due. A concurrent call waits for the same. */
+  /** Delivers until nothing is due. Concurrent calls share one run. */
   drain(): Promise<void> {
     this.#draining ??= this.#drain().finally(() => (this.#draining = undefined));
     return this.#draining;
   }
 
-  /** What is under way is finished, nothing more is begun. */
+  /** Finishes deliveries in progress and starts no more. */
   async stop(): Promise<void> {
     this.#isStopping = true;
     await this.#draining?.catch(() => undefined);
@@ -83,7 +82,7 @@ export class Deliveries {
     const endMs = performance.now() + ROUND_MS;
     try {
       while (!this.#isStopping && performance.now() < endMs) {
-        // A delivery that ended meanwhile may have made room: then nothing due means nothing yet.
+        // A delivery that ended meanwhile may have made room, so "nothing due" only counts if none was running.
         const wasIdle = this.#running().length === 0;
         const claimed = await Promise.all(this.#lanes.map((lane) => this.#fill(lane)));
         if (claimed.includes(true)) continue;
@@ -99,7 +98,7 @@ export class Deliveries {
     return this.#lanes.flatMap(({ running }) => [...running.keys()]);
   }
 
-  /** Whether there may be more at once. */
+  /** Returns whether there may be more due now. */
   async #fill(lane: OpenLane): Promise<boolean> {
     const free = lane.places - lane.running.size;
     if (free <= 0) return false;
@@ -132,7 +131,7 @@ export class Deliveries {
   }
 
   async #attempt(claimed: Claimed): Promise<Outcome> {
-    const { webhookId, told, url } = claimed;
+    const { webhookId, event, url } = claimed;
     let secrets: string[];
     try {
       secrets = await Promise.all(
@@ -143,8 +142,8 @@ export class Deliveries {
       const reason = "This webhook's secret cannot be decrypted right now; create a new secret";
       return { kind: "failed", status: null, error: reason, isGone: false };
     }
-    const body = bodyOf(told);
-    return this.#post(url, headersOf(told.id, body, { secrets, at: this.#deps.now() }), body);
+    const body = bodyOf(event);
+    return this.#post(url, headersOf(event.id, body, { secrets, at: this.#deps.now() }), body);
   }
 
   async #post(url: string, headers: Record<string, string>, body: string): Promise<Outcome> {

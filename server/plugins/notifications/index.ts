@@ -1,4 +1,4 @@
-/** Notifications: webhooks (docs/how-to/receive-webhooks.md), e-mail, and what waits for delivery. */
+/** Notifications: webhooks (docs/how-to/receive-webhooks.md), e-mail, and the jobs that deliver them. */
 import type { FastifyInstance } from "fastify";
 import fp from "fastify-plugin";
 import { Counter, Gauge } from "prom-client";
@@ -20,7 +20,7 @@ import { Webhooks } from "./webhooks.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
-    /** Tells all that is due, now. The job queue calls it. */
+    /** Sends all due deliveries. The job queue calls it. */
     deliverWebhooks(): Promise<void>;
   }
 }
@@ -66,7 +66,7 @@ export default fp(
     });
     app.decorate("deliverWebhooks", () => deliveries.drain());
     app.addHook("preClose", () => deliveries.stop());
-    // One worker is enough: another that waited for the same drain would be missed by the queue's other tasks.
+    // One worker is enough: a second one that waits for the same run would be missing for the queue's other tasks.
     app.jobs.addTask(TASK, async () => void (deliveries.isDraining || (await deliveries.drain())), {
       cron: "* * * * *",
       atStart: true,
@@ -77,7 +77,7 @@ export default fp(
       async () => {
         await sweep(app.pool);
         await sweepDeleted(app.pool);
-        // Where another master key is the active one by now.
+        // If the active master key has changed.
         while ((await webhooks.reseal()) > 0);
       },
       { cron: "* * * * *", atStart: true },
@@ -90,7 +90,9 @@ export default fp(
   { name: "notifications" },
 );
 
-/** Due and not claimed means that no process delivers, or that it is full: then this replica helps. */
+/**
+ * A delivery that is due and not claimed means that no process delivers, or that it is busy: then this replica helps.
+ */
 function lookForNews(app: FastifyInstance, deliveries: Deliveries): void {
   let isLooking = false;
   const look = async (): Promise<void> => {
@@ -99,7 +101,7 @@ function lookForNews(app: FastifyInstance, deliveries: Deliveries): void {
     try {
       if (await isAnyDue(app.pool)) await app.jobs.enqueue(TASK, {}, { jobKey: TASK });
     } catch (error) {
-      // The round of the next minute comes by itself.
+      // The job retries every minute.
       app.log.debug({ err: error }, "could not read webhook deliveries");
     } finally {
       isLooking = false;
@@ -132,7 +134,7 @@ function addGauges(app: FastifyInstance): void {
         help,
         registers: [],
         async collect() {
-          // Scraping must not fail because the database is away: the last value stays.
+          // A scrape must not fail because the database is unreachable: the last value stays.
           const backlog = await readBacklog(app.pool).catch(() => undefined);
           if (backlog) this.set(read({ ...backlog }));
         },

@@ -1,4 +1,4 @@
-/** An owner's e-mail address: named, confirmed by a mail, moved, removed, stopped. */
+/** An owner's e-mail address: set, confirmed, changed, removed or unsubscribed. */
 import { mailboxOf } from "../../core/mail-settings.ts";
 import { newId } from "../../core/ids.ts";
 import { ApiError } from "../../errors.ts";
@@ -6,19 +6,19 @@ import { databaseNow, hoursBefore, secondsAfter, type Db } from "../../infra/db/
 import { NOBODY, noteAudit, type AuditAction } from "../audit/store.ts";
 import type { MailContent } from "./mail-texts.ts";
 
-/** Confirmations in a day: anybody with a wallet can name anybody's address. */
+/** Confirmation mails per day: anybody with a wallet can enter any address. */
 export const CONFIRMATIONS = { perOwner: 5, perMailbox: 3, inAll: 2_000 };
-/** A second click sends no second mail. */
+/** A second click within this time sends no second mail. */
 const SAME_REQUEST_SECONDS = 60;
 const DAY_HOURS = 24;
-/** One naming at a time, so that those who count do not count each other's too late. */
+/** An advisory lock: one request at a time, so that the counts include concurrent requests. */
 const NAMING_LOCK = 7_205_759_405;
-/** When a daily digest is made, UTC. */
+/** The hour of the daily digest, UTC. */
 const DIGEST_HOUR = 7;
 
 export interface Owner {
   id: string;
-  /** As people write it, for the mails. */
+  /** With checksum, for the mails. */
   address: string;
   requestId: string;
 }
@@ -44,8 +44,8 @@ export function nextDigest(now: Date, digest: string): Date {
 }
 
 /**
- * Settings of the confirmed address change at once. Another address waits for its confirmation, and what is sent goes to
- * the old one until then, and is notified.
+ * Settings of the confirmed address change at once. A new address must be confirmed first; until then mails go to the
+ * old one, which is notified of the change.
  */
 export async function nameAddress(
   tx: Db,
@@ -88,7 +88,7 @@ export async function nameAddress(
   if (isNew) {
     await note(tx, owner, "email.named", { address: wanted.address });
     if (row.address !== null && before?.pendingAddress !== wanted.address)
-      await tell(tx, owner, row.address, "asked");
+      await notifyOfChange(tx, owner, row.address, "asked");
   }
   return row;
 }
@@ -101,7 +101,7 @@ const FRESH = {
   lastError: null,
 };
 
-/** False: one is on its way already. Throws when too many were requested. */
+/** False if a mail was sent just before. Throws if too many were requested. */
 async function requestConfirmation(
   tx: Db,
   owner: Owner,
@@ -148,7 +148,7 @@ const tooMany = (detail: string): ApiError =>
     headers: { "retry-after": String(RETRY_SECONDS) },
   });
 
-/** Undefined: the link is over, was used, or belongs to somebody else. */
+/** Undefined if the link has expired, was used, or belongs to another owner. */
 export async function confirmAddress(
   tx: Db,
   owner: Owner,
@@ -161,7 +161,7 @@ export async function confirmAddress(
     return undefined;
   if (!row || row.pendingAddress !== token.address) return undefined;
   await tx.mailToken.deleteMany({ where: { ownerId: owner.id, purpose: "confirm" } });
-  if (row.address !== null) await tell(tx, owner, row.address, "moved");
+  if (row.address !== null) await notifyOfChange(tx, owner, row.address, "moved");
   await note(tx, owner, "email.confirmed", { address: token.address });
   return tx.emailAddress.update({
     where: { ownerId: owner.id },
@@ -182,10 +182,11 @@ export async function removeAddress(tx: Db, owner: Owner): Promise<void> {
   await tx.mailToken.deleteMany({ where: { ownerId: owner.id } });
   await tx.emailAddress.delete({ where: { ownerId: owner.id } });
   await note(tx, owner, "email.removed", { address: row.address ?? row.pendingAddress });
-  if (row.address !== null && row.stoppedAt === null) await tell(tx, owner, row.address, "removed");
+  if (row.address !== null && row.stoppedAt === null)
+    await notifyOfChange(tx, owner, row.address, "removed");
 }
 
-/** By the token of a mail alone: the reader of the mailbox may stop it. False where the token is unknown. */
+/** Needs only the token of a mail: whoever reads the mailbox may unsubscribe it. False if the token is unknown. */
 export async function unsubscribe(
   tx: Db,
   tokenHash: Uint8Array<ArrayBuffer>,
@@ -199,7 +200,7 @@ export async function unsubscribe(
   return true;
 }
 
-/** Once: an address that was changed or stopped since stays as it is. */
+/** Runs once; an address that was changed or stopped meanwhile stays unchanged. */
 export async function stopAddress(
   tx: Db,
   stop: {
@@ -221,7 +222,7 @@ export async function stopAddress(
   await note(tx, by, "email.stopped", { address, reason });
 }
 
-/** Deletes what waited for that address; a mail about the address itself is still sent. */
+/** Deletes the events waiting for that address; a mail about the address itself is still sent. */
 async function forgetWaiting(tx: Db, ownerId: string): Promise<void> {
   await tx.mailWaiting.deleteMany({ where: { ownerId } });
   await tx.mail.deleteMany({
@@ -229,7 +230,7 @@ async function forgetWaiting(tx: Db, ownerId: string): Promise<void> {
   });
 }
 
-async function tell(
+async function notifyOfChange(
   tx: Db,
   owner: Owner,
   address: string,

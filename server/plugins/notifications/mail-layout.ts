@@ -1,16 +1,19 @@
-/** A mail as plain text and as simple HTML: the same text, no picture, nothing loaded, readable in any program. */
+/**
+ * Formats a mail as plain text and as simple HTML: the same content, without images or external resources, for any mail
+ * program.
+ */
 import { escapeHtml, plainWords } from "../../core/foreign-text.ts";
 
 export interface Link {
   label: string;
-  /** An address of ours. */
+  /** A URL of this service. */
   url: string;
 }
 
 export interface Line {
   /** Our own text, with names in it that owners chose. */
   text: string;
-  /** What others wrote, each under a name of ours. */
+  /** Third-party texts, each with a label of ours. */
   quotes?: readonly (readonly [what: string, words: string])[];
   links?: readonly Link[];
 }
@@ -21,7 +24,7 @@ export interface Letter {
   /** Sentences above the list. */
   lead: readonly string[];
   lines: readonly Line[];
-  /** What the letter is for, as a button; below the list where there is one. */
+  /** The main action, as a button; below the list if there is one. */
   action?: Link;
   foot: readonly Line[];
 }
@@ -29,11 +32,11 @@ export interface Letter {
 const MAX_NAME = 60;
 const MAX_QUOTE = 160;
 
-/** A name that an owner gave: one visible line, and short. */
+/** A name from an owner: one visible line, shortened. */
 export const nameOf = (text: unknown, otherwise: string): string =>
   harmless(plainWords(text, MAX_NAME)) || otherwise;
 
-/** Mail programs turn text into links: third-party text must not become one. */
+/** Mail programs turn text into links, so third-party text is changed to prevent that. */
 function harmless(words: string): string {
   return words
     .replaceAll("://", "[:]//")
@@ -65,7 +68,7 @@ const INK = "#1a1d21";
 const QUIET = "#565d66";
 const ACCENT = "#0b5fce";
 
-/** Colours work in light and dark programs alike. */
+/** The colours work in light and dark mail programs. */
 export function asHtml({ subject, title, lead, lines, action, foot }: Letter): string {
   const paragraphs = lead.map((text) => `<p style="margin:0 0 16px">${escapeHtml(text)}</p>`);
   const items = lines.map((line) => `<li style="margin:0 0 14px">${htmlOfLine(line)}</li>`);

@@ -1,4 +1,4 @@
-/** E-mail: due mails are made every minute, and sent by the queue for outside hosts. */
+/** E-mail: due mails are composed every minute, and sent by the job queue for external hosts. */
 import { setTimeout as delay } from "node:timers/promises";
 import { Counter } from "prom-client";
 import type { FastifyInstance } from "fastify";
@@ -22,14 +22,17 @@ import { letterOf } from "./mail-texts.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
-    /** Makes and sends all mails that are due, now. The job queue calls it; without SMTP_URL there is nothing to call. */
+    /** Composes and sends all due mails. The job queue calls it; undefined without SMTP_URL. */
     sendMails?: () => Promise<void>;
   }
 }
 
 const CONFIRM_PREFIX = "purser_ec_";
 const UNSUBSCRIBE_PREFIX = "purser_eu_";
-/** At once, made and sent; and a run ends in time for the queue's other work. */
+/**
+ * How many mails are composed and sent concurrently, and the time limit of a run, which leaves time for the queue's
+ * other work.
+ */
 const TOGETHER = 4;
 const RUN_MS = 60_000;
 const LOOK_MS = 200;
@@ -69,18 +72,18 @@ interface Sending {
   mails: Counter<"kind" | "outcome">;
 }
 
-/** Of owners whose mails could not be made the last time. */
+/** Owners whose mails could not be composed the last time. */
 type Failing = Set<string>;
 
-/** A mail that cannot be made, which takes its time, must not keep the others from being made: then it is the last. */
+/** Mails that failed before come last, because a slow failure must not delay the others. */
 async function makeDueMails({ prisma, log }: FastifyInstance, failing: Failing): Promise<void> {
   const due = await ownersDue(prisma);
-  const inTurn = [
+  const ordered = [
     ...due.filter((ownerId) => !failing.has(ownerId)),
     ...due.filter((ownerId) => failing.has(ownerId)),
   ].values();
   const make = async (): Promise<void> => {
-    for (const ownerId of inTurn)
+    for (const ownerId of ordered)
       try {
         await prisma.$transaction((tx) => makeMails(tx, ownerId));
         failing.delete(ownerId);
@@ -92,18 +95,18 @@ async function makeDueMails({ prisma, log }: FastifyInstance, failing: Failing):
   await Promise.all(Array.from({ length: TOGETHER }, make));
 }
 
-/** What is made is sent while others are still being made. */
+/** Sends mails while others are still being composed. */
 async function sendMails(app: FastifyInstance, sending: Sending): Promise<void> {
   let isMaking = true;
   const making = makeDueMails(app, sending.failing).finally(() => (isMaking = false));
-  // Heard below, whatever fails before.
+  // A failure is handled by the await below.
   making.catch(() => undefined);
   const endsAtMs = performance.now() + RUN_MS;
   while (performance.now() < endsAtMs) {
     const mayCome = isMaking;
     const claimed = await claimMails(app.prisma, TOGETHER);
     const outcomes = await Promise.all(claimed.map((one) => sendMail(app, sending, one)));
-    // A server in trouble is left alone until the next run.
+    // If the server has a problem, it is not used again before the next run.
     if (outcomes.includes("trouble")) break;
     if (claimed.length === TOGETHER) continue;
     if (!mayCome) break;
@@ -129,7 +132,7 @@ async function sendMail(
     hash: Uint8Array.from(hashSecret(token)),
     purpose: isConfirmation ? "confirm" : "unsubscribe",
   });
-  // Behind a #, so that no server on the way sees it; the app posts it when its button is pressed.
+  // The token is in the URL's fragment, which no server sees; the app posts it when its button is pressed.
   const letter = letterOf(mail.content, {
     publicUrl,
     confirmUrl: `${publicUrl}/notifications/email#confirm=${token}`,

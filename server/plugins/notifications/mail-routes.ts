@@ -1,4 +1,4 @@
-/** An owner's e-mail over HTTP: named and confirmed in the app, stopped from any mail program. */
+/** Routes of an owner's e-mail: set and confirmed in the app, unsubscribed from any mail program. */
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import type { FastifyRequest } from "fastify";
 import { getAddress } from "viem";
@@ -70,7 +70,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       const row = await app.prisma.$transaction((tx) =>
         nameAddress(tx, ownerOf(request), wanted, URGENT_BY_DEFAULT),
       );
-      // Otherwise the next minute's run finds it.
+      // If this fails, the next minute's run sends it.
       await app.jobs
         .enqueue("send-mails", {}, { jobKey: "send-mails" })
         .catch((error: unknown) => request.log.debug({ err: error }, "the mail waits a minute"));
@@ -131,7 +131,9 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   }
 };
 
-/** RFC 8058. The token identifies the caller: a mail program has no session, and sends a form. */
+/**
+ * One-click unsubscribe (RFC 8058). The token identifies the caller: a mail program has no session, and sends a form.
+ */
 const unsubscribing: FastifyPluginAsyncTypebox = async (app) => {
   const tags = ["owners: notifications"];
   app.addContentTypeParser(
@@ -145,7 +147,7 @@ const unsubscribing: FastifyPluginAsyncTypebox = async (app) => {
     "/api/email/unsubscribe",
     {
       config: { auth: "public" },
-      // For a person's browser, not for a program: it leads to the app's page with a button, and changes nothing.
+      // For a person's browser: redirects to the app's page with a button, and changes nothing.
       schema: { hide: true, querystring: UnsubscribeQuery },
     },
     async ({ query }, reply) =>

@@ -1,25 +1,25 @@
-/** Hands one mail to the SMTP server, and decides whose fault a failure is. */
+/** Sends one mail to the SMTP server, and classifies failures. */
 import { createTransport, type Transporter } from "nodemailer";
 import type { MailSettings } from "../../core/mail-settings.ts";
 import { plainWords } from "../../core/foreign-text.ts";
 import { hideSecrets, type Hide } from "../../core/secret-text.ts";
 
 export interface OutgoingMail {
-  /** Of our own making: `<id@domain>` is the Message-ID, the same whenever this mail is sent again. */
+  /** Generated: `<id@domain>` is the Message-ID, the same whenever this mail is sent again. */
   id: string;
   to: string;
   subject: string;
   text: string;
   html: string;
   date: Date;
-  /** For List-Unsubscribe (RFC 2369 and 8058); a confirmation has none, since nothing is subscribed. */
+  /** For List-Unsubscribe (RFC 2369 and 8058); a confirmation has none, because nothing is subscribed yet. */
   unsubscribeUrl?: string;
 }
 
 /**
- * `refused`: the server will never take this mail for this address (5xx). `later`: it may take it another time (4xx).
- * `trouble`: the server itself cannot be used now, which proves nothing about the address. In the last two the mail may have
- * been taken all the same: what is sent again carries the same Message-ID.
+ * `refused`: the server will never accept this mail for this address (5xx). `later`: it may accept it another time
+ * (4xx). `trouble`: the server itself cannot be used now, which proves nothing about the address. In the last two cases
+ * the mail may have been accepted nevertheless; a repeat has the same Message-ID.
  */
 export type MailOutcome =
   | { kind: "sent" }
@@ -29,26 +29,26 @@ export interface MailServer {
   send(mail: OutgoingMail): Promise<MailOutcome>;
 }
 
-/** For each step, and for all: a server that dribbles is as good as one that is silent. */
-const PATIENCE = { stepMs: 10_000, wholeMs: 30_000 };
+/** Timeouts for each step, and for the whole: a server that sends single bytes is as bad as a silent one. */
+const SMTP_TIMEOUTS = { stepMs: 10_000, wholeMs: 30_000 };
 const MAX_REASON = 200;
 
 /** The connection to the server; the doctor uses it too. */
-export function transportOf(settings: MailSettings, patience = PATIENCE): Transporter {
+export function transportOf(settings: MailSettings, timeouts = SMTP_TIMEOUTS): Transporter {
   const { host, port, user, password } = settings;
   return createTransport({
     host,
     port,
     secure: settings.isSecure,
     requireTLS: settings.needsTls,
-    // On this machine there is nobody in between, and its certificate names nobody.
+    // On this machine the connection needs no TLS, and the certificate names no host.
     ignoreTLS: settings.isLoopback,
     tls: { minVersion: "TLSv1.2", rejectUnauthorized: !settings.isLoopback },
     ...(user === undefined || password === undefined ? {} : { auth: { user, pass: password } }),
-    connectionTimeout: patience.stepMs,
-    greetingTimeout: patience.stepMs,
-    dnsTimeout: patience.stepMs,
-    socketTimeout: patience.stepMs,
+    connectionTimeout: timeouts.stepMs,
+    greetingTimeout: timeouts.stepMs,
+    dnsTimeout: timeouts.stepMs,
+    socketTimeout: timeouts.stepMs,
     maxResponseSize: 16 * 1024,
     disableFileAccess: true,
     disableUrlAccess: true,
@@ -57,17 +57,17 @@ export function transportOf(settings: MailSettings, patience = PATIENCE): Transp
 
 export function mailServer(
   settings: MailSettings,
-  patience: { stepMs: number; wholeMs: number } = PATIENCE,
+  timeouts: { stepMs: number; wholeMs: number } = SMTP_TIMEOUTS,
 ): MailServer {
   const { from } = settings;
-  const transport = transportOf(settings, patience);
+  const transport = transportOf(settings, timeouts);
   const hide = hideSecrets(settings.secrets);
   const domain = from.address.slice(from.address.lastIndexOf("@") + 1);
   return {
     async send({ id, to, subject, text, html, date, unsubscribeUrl }) {
       try {
         await transport.sendMail({
-          signal: AbortSignal.timeout(patience.wholeMs),
+          signal: AbortSignal.timeout(timeouts.wholeMs),
           from,
           to: { name: "", address: to },
           subject: plainWords(subject, 150),
@@ -98,12 +98,12 @@ interface SmtpError {
   message?: string;
 }
 
-/** Only answers about the recipient or the message are about them; the rest is between the server and us. */
+/** Only responses to the recipient or the message are about the mail; all others are about the server. */
 function outcomeOf(error: unknown, hide: Hide): MailOutcome {
   const { code, command, responseCode = 0, message } = (error ?? {}) as SmtpError;
   const reason = plainWords(hide(message ?? "no reason given"), MAX_REASON);
   const isAboutMail = command === "RCPT TO" || command === "DATA";
-  // A connection that broke while the message went over has no code of the server's for it.
+  // If the connection breaks during the message, the error has no response code from the server.
   if (!isAboutMail || !/^(EENVELOPE|EMESSAGE)$/.test(code ?? ""))
     return { kind: "trouble", reason };
   if (responseCode >= 500) return { kind: "refused", reason };

@@ -1,4 +1,4 @@
-/** The mails: made of what waits for them, claimed, sent at least once, forgotten. */
+/** Stored mails: composed of waiting events, claimed, sent at least once, deleted. */
 import { getAddress } from "viem";
 import { databaseNow, hoursBefore, secondsAfter, type Db } from "../../infra/db/prisma.ts";
 import { findEmail, mailRow, nextDigest, stopAddress } from "./mail-address-store.ts";
@@ -7,23 +7,23 @@ import type { MailContent, MailBatch } from "./mail-texts.ts";
 
 export const URGENT_PER_HOUR = 4;
 const MAX_ITEMS = 20;
-/** In one mail. What is more comes in the next one, at once: a statement has its five seconds. */
+/** The most events in one mail, because a statement has five seconds. The rest follows at once in the next mail. */
 const MOST_IN_A_MAIL = 20_000;
-/** Longer than one attempt can last: then the process that claimed it is dead. */
+/** Longer than any attempt: after it, the process that claimed the mail counts as dead. */
 const LEASE_SECONDS = 120;
 const GIVE_UP_HOURS = 24;
 const BACKOFF_SECONDS = [60, 120, 300, 600, 900, 1800, 3600] as const;
-/** So often and so long an address may refuse what is sent to it. */
+/** An address that refuses mails this often and for this long is stopped. */
 export const STOP_AFTER = { refusals: 3, hours: 72 };
 const CONFIRM_HOURS = 24;
-/** As long as a mail may lie in a mailbox before somebody presses Unsubscribe. */
+/** How long the unsubscribe link of an old mail works. */
 const UNSUBSCRIBE_DAYS = 180;
 const KEPT_MAIL_DAYS = 30;
 const KEPT_WAITING_DAYS = 8;
 
-/** Owners for whom a mail may have to be made. */
+/** Owners for whom a mail may be due. */
 export async function ownersDue(db: Db): Promise<string[]> {
-  // SQL: two indexes that hold only what is due, and the database's clock.
+  // SQL: two indexes with only what is due, and the database's clock.
   const rows = await db.$queryRaw<{ ownerId: string }[]>`
     SELECT DISTINCT owner_id AS "ownerId" FROM mail_waiting WHERE urgent
      UNION
@@ -31,13 +31,13 @@ export async function ownersDue(db: Db): Promise<string[]> {
   return rows.map(({ ownerId }) => ownerId);
 }
 
-/** Makes at most one urgent mail and one digest; what is in them waits no more. Answers how many. */
+/** Composes at most one urgent mail and one digest from the waiting events. Returns how many. */
 export async function makeMails(
   tx: Db,
   ownerId: string,
   most: number = MOST_IN_A_MAIL,
 ): Promise<number> {
-  // SQL: skips an owner whose row is locked because its mails are being made.
+  // SQL: skips an owner whose row is locked because another process is composing its mails.
   const locked = await tx.$queryRaw<unknown[]>`
     SELECT 1 FROM email_addresses WHERE owner_id = ${ownerId} FOR NO KEY UPDATE SKIP LOCKED`;
   const row = await findEmail(tx, ownerId);
@@ -59,12 +59,12 @@ export async function makeMails(
   ];
   let made = 0;
   for (const kind of kinds) {
-    const told = await take(tx, ownerId, { isUrgent: kind === "urgent", most });
-    if (told.isMore && kind === "digest")
+    const batch = await take(tx, ownerId, { isUrgent: kind === "urgent", most });
+    if (batch.isMore && kind === "digest")
       await tx.emailAddress.update({ where: { ownerId }, data: { nextDigestAt: now } });
-    if (told.count === 0) continue;
+    if (batch.count === 0) continue;
     const owner = await tx.owner.findUniqueOrThrow({ where: { id: ownerId } });
-    const content: MailContent = { kind, owner: getAddress(owner.address), told };
+    const content: MailContent = { kind, owner: getAddress(owner.address), told: batch };
     await tx.mail.create({ data: mailRow(ownerId, address, content, { now }) });
     made += 1;
   }
@@ -76,7 +76,7 @@ async function take(
   ownerId: string,
   { isUrgent, most }: { isUrgent: boolean; most: number },
 ): Promise<MailBatch> {
-  // SQL: what waits is counted, summed and taken in one statement.
+  // SQL: waiting events are counted, summed and deleted in one statement.
   const rows = await tx.$queryRaw<{ told: MailBatch }[]>`
     SELECT purser_mail_take(${ownerId}, ${isUrgent}, ${MAX_ITEMS}::integer, ${most}::integer) AS told`;
   return (rows[0] as { told: MailBatch }).told;
@@ -91,7 +91,7 @@ export interface ClaimedMail {
   createdAt: Date;
 }
 
-/** Nobody else sends these until the lease is over. */
+/** No other process sends these until the lease expires. */
 export async function claimMails(db: Db, limit: number): Promise<ClaimedMail[]> {
   // SQL: SKIP LOCKED, so that replicas take different ones.
   const rows = await db.$queryRaw<(ClaimedMail & { kind: string; content: object })[]>`
@@ -106,7 +106,7 @@ export async function claimMails(db: Db, limit: number): Promise<ClaimedMail[]> 
   }));
 }
 
-/** Addresses change between a mail and its sending. */
+/** The address may have changed since the mail was composed. */
 export async function isWanted(
   db: Db,
   { ownerId, address, content }: ClaimedMail,
@@ -117,7 +117,7 @@ export async function isWanted(
   return row?.address === address && row.stoppedAt === null;
 }
 
-/** Before the mail is sent: a link that nobody knows yet is of no harm. */
+/** Stored before the mail is sent: an unused token does no harm. */
 export async function keepToken(
   db: Db,
   { ownerId, address }: ClaimedMail,
@@ -136,7 +136,7 @@ const fateOf = (mail: ClaimedMail, outcome: MailOutcome, now: Date) => {
   return mail.createdAt <= hoursBefore(now, GIVE_UP_HOURS) ? "given_up" : "waiting";
 };
 
-/** The result of an attempt, and its meaning for the address. Returns the mail's status. */
+/** Records the result of an attempt, and its meaning for the address. Returns the mail's status. */
 export async function settleMail(
   tx: Db,
   mail: ClaimedMail,
@@ -147,7 +147,7 @@ export async function settleMail(
   const lastError = outcome.kind === "sent" ? null : outcome.reason;
   const waits = BACKOFF_SECONDS[Math.min(mail.attempts, BACKOFF_SECONDS.length) - 1] ?? 60;
   await tx.mail.updateMany({
-    // Another may have sent it meanwhile, had our lease run out.
+    // Another process may have sent it meanwhile, if our lease expired.
     where: { id: mail.id, status: "waiting" },
     data: {
       status,
@@ -202,7 +202,7 @@ export async function dropMail(db: Db, id: string, why: string): Promise<void> {
   });
 }
 
-/** Where no server is configured nothing may pile up for one. */
+/** Without a mail server, waiting mails must not pile up. */
 export async function dropAll(db: Db): Promise<void> {
   await inBatches(({ limit }) => db.mailWaiting.deleteMany({ limit }));
   const data = { status: "given_up", lastError: "This service sends no e-mail." };
@@ -224,7 +224,7 @@ export async function forgetMails(db: Db): Promise<number> {
 
 const BATCH = 2_000;
 
-/** However many there are, none of the statements takes long, and nobody waits for its locks. */
+/** In batches, so that no statement takes long, and no other transaction waits for its locks. */
 async function inBatches(
   work: (batch: { limit: number }) => Promise<{ count: number }>,
 ): Promise<number> {

@@ -1,13 +1,13 @@
-/** The text of a mail: our sentence for each event, and the links. */
+/** The texts of mails: one sentence of ours for each event, and the links. */
 import { isRecord } from "../../core/foreign-text.ts";
 import { nameOf, type Letter, type Line, type Link } from "./mail-layout.ts";
 
-/** As purser_mail_take answers it. */
+/** The result of purser_mail_take. */
 export interface MailBatch {
   count: number;
   from: string | null;
   to: string | null;
-  /** More waits, for the next mail. */
+  /** More events wait for the next mail. */
   isMore: boolean;
   groups: {
     type: string;
@@ -16,7 +16,7 @@ export interface MailBatch {
     count: number;
     amount: string | null;
   }[];
-  /** Groups for which there was no place, and how often they happened. */
+  /** Groups that did not fit, and the number of their events. */
   leftOut: { groups: number; count: number };
   items: MailItem[];
 }
@@ -36,9 +36,9 @@ export type MailContent =
   | { kind: "urgent" | "digest"; owner: string; told: MailBatch };
 
 export interface Place {
-  /** Without a slash at its end. */
+  /** Without a trailing slash. */
   publicUrl: string;
-  /** Of this one mail: it carries a secret of its own. */
+  /** The link of this one mail, with its own token. */
   confirmUrl: string;
 }
 
@@ -105,28 +105,30 @@ function addressChanged(
 }
 
 function report(
-  { kind, owner, told }: { kind: "urgent" | "digest"; owner: string; told: MailBatch },
+  { kind, owner, told: batch }: { kind: "urgent" | "digest"; owner: string; told: MailBatch },
   place: Place,
 ): Letter {
   const isUrgent = kind === "urgent";
-  const isOne = isUrgent && told.count === 1;
-  const items = told.items.map((item) => itemLine(item, place, isOne));
-  const more = isUrgent ? told.count - told.items.length : 0;
-  const [first] = told.items;
+  const isOne = isUrgent && batch.count === 1;
+  const items = batch.items.map((item) => itemLine(item, place, isOne));
+  const more = isUrgent ? batch.count - batch.items.length : 0;
+  const [first] = batch.items;
   const title = isUrgent
     ? isOne && first
       ? headline(first)
-      : `${told.count} alerts need your attention`
+      : `${batch.count} alerts need your attention`
     : "What your agents did";
   // A digest counts everything, and lists the newest events that are not plain payments.
   const lines = isUrgent
     ? items
-    : [...told.groups.map((group) => groupLine(group, place)), ...leftOut(told), ...items];
-  const lead = isUrgent ? [] : [`${span(told)}, for the wallet ${owner}.`];
-  if (told.isMore)
-    lead.push(`This mail lists the first ${told.count} events. Later events are in the next mail.`);
+    : [...batch.groups.map((group) => groupLine(group, place)), ...leftOut(batch), ...items];
+  const lead = isUrgent ? [] : [`${span(batch)}, for the wallet ${owner}.`];
+  if (batch.isMore)
+    lead.push(
+      `This mail lists the first ${batch.count} events. Later events are in the next mail.`,
+    );
   return {
-    subject: isUrgent ? `Purser: ${title}` : `Purser: ${plural(told.count, "event")}`,
+    subject: isUrgent ? `Purser: ${title}` : `Purser: ${plural(batch.count, "event")}`,
     title,
     lead,
     lines:
@@ -209,7 +211,7 @@ function groupLine(
   };
 }
 
-/** Numbers, codes and addresses of our own: other shapes are left out. */
+/** Only numbers, codes and addresses: other forms are left out. */
 const FACT = /^[\w.:-]{1,60}$/;
 function fact(data: unknown, name: string): string {
   const value = isRecord(data) ? data[name] : undefined;
@@ -224,7 +226,7 @@ const LIMITS: Readonly<Record<string, string>> = {
 };
 const isCorrected = (data: unknown): boolean => isRecord(data) && data["corrected"] === true;
 
-/** One sentence for each type; amounts and limits are our own facts, names are the owner's. */
+/** One sentence for each type; amounts and limits are our own facts, names come from the owner. */
 function headline({ type, agentName, data }: MailItem): string {
   const who = nameOf(agentName, "An agent");
   const amount = `${fact(data, "amount")} USDC`;
@@ -271,7 +273,7 @@ const QUOTES = {
   errorMessage: "Message",
 } as const;
 
-/** The title of a mail about one event already has it. */
+/** If the mail has only one event, its title already contains the sentence. */
 function itemLine(item: MailItem, place: Place, isTitled: boolean): Line {
   const foreign = isRecord(item.data) ? item.data["thirdParty"] : undefined;
   const quotes = Object.entries(QUOTES).flatMap(([name, what]) => {
@@ -287,7 +289,7 @@ function itemLine(item: MailItem, place: Place, isTitled: boolean): Line {
 
 const ID = /^[A-Za-z0-9_-]{1,64}$/;
 
-/** What tightens is one press away; what loosens has no link. */
+/** Tightening is one click away; there is no link for loosening. */
 function linksOf({ type, agentId, subjectId }: MailItem, place: Place): Link[] {
   const links: Link[] = [];
   const add = (label: string, path: string): void =>

@@ -1,4 +1,4 @@
-/** One delivery in the format of Standard Webhooks, the meaning of an answer, and when it is tried again. */
+/** The Standard Webhooks format of a delivery, the meaning of a response, and the retry schedule. */
 import { createHmac, randomBytes } from "node:crypto";
 
 export interface WebhookEvent {
@@ -19,7 +19,7 @@ export const hintOf = (secret: string): string => `…${secret.replace(/=+$/, ""
 export const bodyOf = ({ type, createdAt, data }: WebhookEvent): string =>
   JSON.stringify({ type, timestamp: createdAt.toISOString(), data });
 
-/** Signed with every secret that is good at this moment, the newest first. */
+/** Signed with every secret that is currently valid, the newest first. */
 export function headersOf(
   id: string,
   body: string,
@@ -43,7 +43,7 @@ export type Outcome =
   /** `isGone`: the target wants no more deliveries. */
   | { kind: "failed"; status: number | null; error: string; isGone: boolean };
 
-/** Only a status of success counts, whatever the body. */
+/** Only a success status counts, whatever the body is. */
 export function readAnswer(status: number): Outcome {
   if (status >= 200 && status < 300) return { kind: "delivered", status };
   const failed = { kind: "failed", status } as const;
@@ -57,7 +57,7 @@ export function readAnswer(status: number): Outcome {
 
 const MINUTE = 60;
 const HOUR = 3_600;
-/** After the first attempt: 10 more in 24 hours. */
+/** After the first attempt, 10 more in 24 hours. */
 const DELAYS_SECONDS = [
   5,
   30,
@@ -70,21 +70,21 @@ const DELAYS_SECONDS = [
   6 * HOUR,
   10 * HOUR,
 ];
-/** So that what failed together does not come back together. */
+/** Random variation, so that deliveries that failed together are not retried together. */
 const JITTER = 0.2;
 const JITTERED_SECONDS = 30 * MINUTE;
 
-/** Until the next attempt; undefined: that was the last one. */
+/** The time until the next attempt; undefined after the last one. */
 export function delayAfter(attempts: number, random = Math.random()): number | undefined {
   const seconds = DELAYS_SECONDS[attempts - 1];
   if (seconds === undefined || seconds > JITTERED_SECONDS) return seconds;
   return seconds * (1 - JITTER * random);
 }
 
-/** A target that failed so many times in a row is left alone this long, with all that waits for it. */
+/** The longest time for which a failing target, with all its deliveries, is left alone. */
 const LONGEST_REST_SECONDS = 5 * MINUTE;
 export const restAfter = (failures: number): number =>
   Math.min(2 ** Math.min(failures, 10), LONGEST_REST_SECONDS);
 
-/** Both conditions: a burst fails often in a moment, and rare events fail seldom. */
+/** Both must be reached: a burst fails often in a moment, and rare events fail seldom. */
 export const DISABLE = { failures: 10, hours: 23 };

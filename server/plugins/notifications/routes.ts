@@ -1,4 +1,4 @@
-/** Notifications and webhooks over HTTP, for signed-in owners and merchants. */
+/** Routes of notifications and webhooks, for signed-in owners and merchants. */
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import type { FastifyRequest } from "fastify";
 import { Type } from "typebox";

@@ -1,4 +1,4 @@
-/** Webhooks, notifications and deliveries as an owner reads and changes them. */
+/** Webhooks, notifications and deliveries, as an owner reads and changes them. */
 import { newId } from "../../core/ids.ts";
 import type { PageRequest, Place } from "../../core/paging.ts";
 import {
@@ -30,7 +30,7 @@ export async function listNotifications(
   );
 }
 
-/** Its owner deleted the others, and sees nothing more of them. */
+/** Deleted webhooks are no longer shown to their owner. */
 const KEPT = { status: { not: "deleted" } };
 
 export async function listWebhooks(db: Db, ownerId: string): Promise<WebhookRow[]> {
@@ -47,9 +47,9 @@ export async function findWebhook(
   return db.webhook.findFirst({ where: { ...of, ...KEPT } });
 }
 
-/** One change of an owner's webhooks at a time; nobody else waits for that. */
+/** Serializes changes of an owner's webhooks, without blocking anything else. */
 export async function lockOwner(tx: Db, ownerId: string): Promise<void> {
-  // SQL: a lock that those who refer to the row do not wait for.
+  // SQL: a lock that does not block inserts of rows that refer to this one.
   await tx.$queryRaw`SELECT 1 FROM owners WHERE id = ${ownerId} FOR NO KEY UPDATE`;
 }
 
@@ -71,7 +71,7 @@ export async function insertWebhook(db: Db, webhook: NewWebhook): Promise<Webhoo
 
 export type WebhookChange = Partial<Pick<WebhookRow, "url" | "types" | "description" | "status">>;
 
-/** Another target, or another start: what is known of the old one's failures and successes is not this one's. */
+/** A new target, or a restart: the recorded failures and successes of the old one no longer count. */
 export async function updateWebhook(
   tx: Db,
   before: WebhookRow,
@@ -119,12 +119,15 @@ export async function writeSecrets(
   });
 }
 
-/** No longer shown, and nothing is delivered. Its deliveries may be very many: the sweep deletes them, and then the row. */
+/**
+ * No longer shown, and nothing is delivered. There may be very many deliveries, so a job deletes them, and then the
+ * row.
+ */
 export async function deleteWebhook(tx: Db, id: string): Promise<void> {
   await tx.webhook.update({ where: { id }, data: { status: "deleted", disabledReason: null } });
 }
 
-/** Some whose secrets another master key sealed, locked. Not always the same: some may not open. */
+/** Some webhooks whose secrets are under another master key, locked. In random order, because some may not decrypt. */
 export async function lockSealedOtherwise(tx: Db, kid: string): Promise<WebhookRow[]> {
   // SQL: SKIP LOCKED.
   const rows = await tx.$queryRaw<{ id: string }[]>`
@@ -133,7 +136,7 @@ export async function lockSealedOtherwise(tx: Db, kid: string): Promise<WebhookR
   return tx.webhook.findMany({ where: { id: { in: rows.map(({ id }) => id) } } });
 }
 
-/** To this one webhook alone, whatever events it subscribed to. */
+/** To this one webhook only, whatever events it subscribed to. */
 export async function insertTest(tx: Db, webhook: WebhookRow): Promise<DeliveryRow> {
   const { id: webhookId, ownerId } = webhook;
   const createdAt = await databaseNow(tx);
@@ -177,7 +180,7 @@ export async function listDeliveries(
   );
 }
 
-/** Told again from the beginning, with its one id. Whoever is sending it at this moment writes nothing of it any more. */
+/** Restarts the delivery with the same id. An attempt in progress can no longer record its outcome. */
 export async function resendDelivery(
   tx: Db,
   of: { ownerId: string; webhookId: string; id: string },

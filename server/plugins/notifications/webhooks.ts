@@ -1,4 +1,4 @@
-/** An owner's webhooks: made, changed, their secrets shown once and replaced, tests and resends. */
+/** An owner's webhooks: create and change them, show and rotate secrets, send tests and resend deliveries. */
 import { isKeysUnavailable } from "../../infra/kms.ts";
 import { newId } from "../../core/ids.ts";
 import { ApiError } from "../../errors.ts";
@@ -13,9 +13,12 @@ import type { DeliveryRow, WebhookRow } from "./store.ts";
 export interface WebhooksDeps {
   prisma: PrismaClient;
   secretBox: SecretBox;
-  /** A secret does not open: altered, or its master key is gone. Replacing it mends that. */
+  /**
+   * Called if a secret cannot be decrypted: it was altered, or its master key is missing. Rotating the secret repairs
+   * it.
+   */
   trouble(error: unknown, webhookId: string): void;
-  /** Throws for what is never sent to. */
+  /** Throws for URLs that must not be requested. */
   assertAllowed(url: string): URL;
 }
 
@@ -91,7 +94,7 @@ export class Webhooks {
     });
   }
 
-  /** Both are valid for a while, so that the receiver can change over without losing anything. */
+  /** Both secrets are valid for a while, so that the receiver can switch without losing deliveries. */
   async rotateSecret(
     caller: Caller,
     id: string,
@@ -102,7 +105,7 @@ export class Webhooks {
     return this.#changing(caller, async (tx) => {
       const before = await this.#own(tx, caller, id);
       const now = await databaseNow(tx);
-      // Under one master key, so that one column names what opens both.
+      // Under one master key, so that one column names the key of both.
       const previousSecret = graceHours === 0 ? null : await this.#again(id, before.secret);
       const after = await store.writeSecrets(
         tx,
@@ -161,7 +164,7 @@ export class Webhooks {
     return Buffer.from(await this.#deps.secretBox.open(purposeOf(id), sealed)).toString();
   }
 
-  /** Puts secrets under the active master key, some at a time; answers how many. */
+  /** Re-encrypts secrets under the active master key in batches; returns how many. */
   async reseal(): Promise<number> {
     const { prisma } = this.#deps;
     const kid = kidOfSealed(await this.seal("", ""));
@@ -180,12 +183,12 @@ export class Webhooks {
     });
   }
 
-  /** Under the active master key; null where it does not open. */
+  /** Re-encrypted under the active master key; null if it cannot be decrypted. */
   async #again(id: string, sealed: Uint8Array): Promise<Uint8Array | null> {
     try {
       return await this.seal(id, await this.open(id, sealed));
     } catch (error) {
-      // Keys that are unavailable for now prove nothing about what they sealed.
+      // Keys that are temporarily unavailable prove nothing about the secret.
       if (isKeysUnavailable(error)) throw error;
       this.#deps.trouble(error, id);
       return null;
@@ -213,7 +216,7 @@ export class Webhooks {
   }
 }
 
-/** What was sealed for one webhook opens for no other. */
+/** A secret that was encrypted for one webhook cannot be decrypted for another. */
 const purposeOf = (id: string): string => `webhook:${id}`;
 
 function assertActive(webhook: WebhookRow): WebhookRow {

@@ -1,4 +1,4 @@
-/** Programs: their metadata when they register (RFC 7591), or in the document whose address is their id. */
+/** OAuth clients: metadata from dynamic registration (RFC 7591), or from the document whose URL is the client id. */
 import { isRecord, plainWords, readForeignJson } from "../../core/foreign-text.ts";
 import { ApiError } from "../../errors.ts";
 import type { OutboundResponse } from "../../infra/outbound/outbound.ts";
@@ -15,7 +15,7 @@ const MAX_REDIRECTS = 10;
 const MAX_NAME = 60;
 const MAX_ID = 500;
 
-/** A program's metadata; throws what is wrong with it. */
+/** Parses a client's metadata; throws what is invalid. */
 export function readMetadata(metadata: Record<string, unknown>): Omit<Client, "id"> {
   const { redirect_uris: uris, grant_types: grants, response_types: responses } = metadata;
   if (!Array.isArray(uris) || uris.length === 0 || uris.length > MAX_REDIRECTS)
@@ -29,20 +29,20 @@ export function readMetadata(metadata: Record<string, unknown>): Omit<Client, "i
       throw new OauthError("invalid_redirect_uri", `redirect_uris[${index}] ${why}.`);
     return uri as string;
   });
-  const speaks = (list: unknown, word: string): boolean =>
+  const supports = (list: unknown, word: string): boolean =>
     list === undefined || (Array.isArray(list) && list.includes(word));
-  if (!speaks(grants, "authorization_code"))
+  if (!supports(grants, "authorization_code"))
     throw new OauthError("invalid_client_metadata", "grant_types must name authorization_code.");
-  if (!speaks(responses, "code"))
+  if (!supports(responses, "code"))
     throw new OauthError("invalid_client_metadata", "response_types must name code.");
   const name = plainWords(metadata["client_name"], MAX_NAME);
   return { redirectUris, name: name === "" ? "Unnamed program" : name };
 }
 
-/** An id that is the address of a document (draft-ietf-oauth-client-id-metadata-document). */
+/** Whether the id is the URL of a document (draft-ietf-oauth-client-id-metadata-document). */
 export const isDocumentId = (clientId: string): boolean => /^https?:\/\//i.test(clientId);
 
-/** In local mode a document may be served over http, as everything else there. */
+/** In local mode a document may be served over http. */
 export function assertDocumentUrl(clientId: string, isHttpAllowed: boolean): URL {
   const refuse = (why: string) => refused(`The program's id ${why}.`);
   if (clientId.length > MAX_ID || !/^[\x21-\x7e]+$/.test(clientId) || !URL.canParse(clientId))
@@ -51,13 +51,13 @@ export function assertDocumentUrl(clientId: string, isHttpAllowed: boolean): URL
   if (url.protocol !== "https:" && !(isHttpAllowed && url.protocol === "http:"))
     throw refuse("must be an https address");
   if (url.pathname === "/") throw refuse("names a host but no document");
-  // One document, one spelling: what is shown, compared and fetched is the same text.
+  // The URL must be in canonical form, so that the same text is shown, compared and fetched.
   if (url.href !== clientId || url.hash !== "" || url.username !== "" || url.password !== "")
     throw refuse("is not in normal form");
   return url;
 }
 
-/** The document's metadata, if its id is its own address: another id would let one program pass for another. */
+/** The document's metadata, if its id is its own URL: otherwise one program could impersonate another. */
 export function readDocument(clientId: string, answer: OutboundResponse): Client {
   const type = String(answer.headers["content-type"] ?? "");
   const read =
@@ -81,12 +81,12 @@ export function readDocument(clientId: string, answer: OutboundResponse): Client
   }
 }
 
-/** One sentence for every failure on the way: it must not reveal what is in our network. */
+/** The same message for every failure, because it must not reveal anything about our network. */
 export const UNREADABLE = "The program's description could not be read.";
 
 export const refused = (detail: string): ApiError => new ApiError("program_refused", { detail });
 
-/** One that the program registered, or nothing goes there: no error either (RFC 9700 section 4.11.2). */
+/** Returns a registered redirect URI, or throws without redirecting, not even an error (RFC 9700 section 4.11.2). */
 export function assertRedirect(client: Client, redirectUri: string | undefined): string {
   if (redirectUri === undefined || redirectUri === "")
     throw new ApiError("return_address_refused", { detail: "redirect_uri is missing." });

@@ -25,17 +25,17 @@ import { acceptEmptyJson } from "../http/index.ts";
 import { allow, readConsentRequest, deny } from "./consent.ts";
 import { placeOfRedirect } from "./redirects.ts";
 
-/** What the web app's consent page and list of connections call. */
+/** Routes for the web app's consent page and its list of connections. */
 export const consentRoutes: FastifyPluginAsyncTypebox = async (app) => {
   acceptEmptyJson(app);
   app.addHook("onSend", async (_request, reply) => void reply.header("cache-control", "no-store"));
   const tags = ["owners: connections"];
-  const issuerFor = (request: FastifyRequest) => app.ownOrigins.asAsked(request);
+  const issuerFor = (request: FastifyRequest) => app.ownOrigins.originOf(request);
 
   app.post(
     "/api/oauth/requests",
     {
-      // Reading a program's description is work that somebody else's address can cause.
+      // Rate limited, because reading a program's document causes requests to a third party's URL.
       config: {
         auth: "owner",
         limit: "probe",

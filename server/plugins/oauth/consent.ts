@@ -1,4 +1,7 @@
-/** The owner's side: a program's request, shown to one session, and answered only with the owner's wallet. */
+/**
+ * The owner's side of OAuth: a program's request is shown in one session, and granted only with the owner's wallet
+ * signature.
+ */
 import type { FastifyInstance, FastifyRequest } from "fastify";
 import { newId } from "../../core/ids.ts";
 import { ApiError } from "../../errors.ts";
@@ -28,7 +31,7 @@ import {
   type RequestRow,
 } from "./store.ts";
 
-/** How long a connection may live: in the order the owner's wallet signs. */
+/** The lifetime of a connection, which is in the order that the owner's wallet signs. */
 const CONNECTION_SECONDS = 90 * 24 * 3600;
 const DOCUMENT_BYTES = 16 * 1024;
 const DOCUMENT_MS = 5_000;
@@ -36,7 +39,7 @@ const MAX_STATE = 1_000;
 
 type Parameters = Partial<Record<string, unknown>>;
 
-/** Opens a consent for this session. Until program and address are known to belong together nothing is answered to it. */
+/** Opens a consent for this session. Errors are redirected to the program only after its redirect URI was verified. */
 export async function readConsentRequest(
   app: FastifyInstance,
   owner: FastifyRequest["owner"],
@@ -82,7 +85,7 @@ export async function readConsentRequest(
   return viewRequest(row);
 }
 
-/** What is wrong with the rest of the request, as an OAuth error. */
+/** What else is invalid in the request, as an OAuth error. */
 function whyNot(
   text: (name: string) => string | undefined,
   resource: string,
@@ -101,9 +104,9 @@ function whyNot(
     : { error: "invalid_target", description: `resource must be ${resource}.` };
 }
 
-/** Clients of before resource indicators name none: there is one. */
-export const isResource = (asked: string | undefined, resource: string): boolean =>
-  asked === undefined || asked.replace(/\/$/, "") === resource;
+/** Clients without support for resource indicators name none: there is only one resource. */
+export const isResource = (requested: string | undefined, resource: string): boolean =>
+  requested === undefined || requested.replace(/\/$/, "") === resource;
 
 async function clientOf(app: FastifyInstance, clientId: string | undefined): Promise<Client> {
   if (clientId === undefined) throw refused("client_id is missing.");
@@ -114,7 +117,7 @@ async function clientOf(app: FastifyInstance, clientId: string | undefined): Pro
   if (known?.isFresh === true) return known;
   if (!isDocument)
     throw refused("This program is not registered, or its registration expired unused.");
-  // No redirect is followed, no private address reached: the one way out sees to it.
+  // The outbound client follows no redirects and refuses private addresses.
   const answer = await app.outbound
     .request({
       url: clientId,
@@ -131,7 +134,7 @@ async function clientOf(app: FastifyInstance, clientId: string | undefined): Pro
   return client;
 }
 
-/** To the second, as in an order, and the same for each call. */
+/** In whole seconds, as in an order, and the same for each call. */
 const keyEnd = ({ createdAt }: RequestRow): Date =>
   new Date(Math.floor(secondsAfter(createdAt, CONNECTION_SECONDS).getTime() / 1000) * 1000);
 
@@ -152,17 +155,17 @@ interface Answer {
 }
 
 /**
- * By the law a connection is a new key, so the owner's wallet signs it: without that nothing here happens. Key, code and
- * the end of the request are one transaction.
+ * Grants the request. A connection is a new key, so it needs the signature of the owner's wallet. The key, the code and
+ * the end of the request are written in one transaction.
  */
 export async function allow(
   call: OwnerCall,
   { requestId, sessionId, issuer }: Answer,
   agentId: string,
 ): Promise<string> {
-  const asked = { requestId, sessionId, ownerId: call.owner.id };
+  const requested = { requestId, sessionId, ownerId: call.owner.id };
   const work = async ({ tx, audit, permitKey }: LockedAgent) => {
-    const request = await findOpenRequest(tx, asked);
+    const request = await findOpenRequest(tx, requested);
     if (!request) throw requestOver();
     const expiresAt = keyEnd(request);
     await permitKey(request.label, expiresAt);
@@ -171,7 +174,7 @@ export async function allow(
     const { clientId, clientName, redirectUri, label, state } = request;
     const program = { clientId, clientName, redirectUri };
     await insertConnection(tx, { keyId, agentId, label, expiresAt, program });
-    if (!(await decideRequest(tx, asked, { keyId, codeHash: hashSecret(code) })))
+    if (!(await decideRequest(tx, requested, { keyId, codeHash: hashSecret(code) })))
       throw requestOver();
     await noteClientUse(tx, clientId);
     const after = { id: keyId, label, ...program, expiresAt: expiresAt.toISOString() };
@@ -183,14 +186,14 @@ export async function allow(
 
 export async function deny(call: OwnerCall, answer: Answer): Promise<string> {
   const { requestId, sessionId, issuer } = answer;
-  const asked = { requestId, sessionId, ownerId: call.owner.id };
-  const request = await findOpenRequest(call.prisma, asked);
-  if (!request || !(await decideRequest(call.prisma, asked))) throw requestOver();
+  const requested = { requestId, sessionId, ownerId: call.owner.id };
+  const request = await findOpenRequest(call.prisma, requested);
+  if (!request || !(await decideRequest(call.prisma, requested))) throw requestOver();
   const { redirectUri, state } = request;
   return redirectTo(redirectUri, { error: "access_denied", state, iss: issuer });
 }
 
-/** Another owner's, another session's, answered, or too late: the answer is the same. */
+/** The same error for a request of another owner or session, an answered one, and an expired one. */
 const requestOver = (): ApiError =>
   new ApiError("not_found", {
     detail: "This request is no longer open. Start again in the program that you want to connect.",

@@ -1,4 +1,4 @@
-/** Errors of OAuth's own endpoints have OAuth's format (RFC 6749 section 5.2, RFC 7591 section 3.2.2). */
+/** Errors of the OAuth endpoints in OAuth's own format (RFC 6749 section 5.2, RFC 7591 section 3.2.2). */
 import type { FastifyError, FastifyReply, FastifyRequest } from "fastify";
 import type { ApiError } from "../../errors.ts";
 import { problemBody, sendProblem, toApiError } from "../http/errors.ts";
@@ -32,24 +32,24 @@ export function sendOauthError(
   const problem = toApiError(error);
   if (problem.status >= 500)
     request.log.error({ err: error, code: problem.code }, "request failed");
-  const word =
+  const code =
     problem.status === 429 || problem.status === 503
       ? "temporarily_unavailable"
       : problem.status >= 500
         ? "server_error"
         : "invalid_request";
-  // A request that OAuth calls invalid is a 400, whatever HTTP would call it.
+  // OAuth requires status 400 for invalid requests, whatever their HTTP status would be.
   const status = problem.status === 429 || problem.status >= 500 ? problem.status : 400;
   return reply
     .code(status)
     .headers(problem.headers)
-    .send({ error: word, error_description: problem.message });
+    .send({ error: code, error_description: problem.message });
 }
 
-/** JSON-RPC's "server error" range; the problem itself is in `data`. */
+/** In the "server error" range of JSON-RPC; the problem itself is in `data`. */
 const UNAUTHORIZED = -32_001;
 
-/** A 401 of the protected resource: a body its clients can read, and the challenge in the header. */
+/** A 401 of the protected resource: a JSON-RPC body for its clients, and the challenge in the header. */
 export function sendMcpError(
   error: FastifyError | ApiError,
   request: FastifyRequest,

@@ -1,4 +1,4 @@
-/** OAuth 2.1 for the MCP endpoint: programs that connect to an agent without a key copied by hand. */
+/** OAuth 2.1 for the MCP endpoint: programs connect to an agent without copying a key by hand. */
 import fp from "fastify-plugin";
 import { deleteOldTokens } from "../auth/connections.ts";
 import { consentRoutes } from "./consent-routes.ts";
@@ -9,7 +9,7 @@ import { tokenRoutes } from "./token-routes.ts";
 
 export default fp(
   async (app) => {
-    // The protected resource speaks JSON-RPC, in its refusals too.
+    // The protected resource uses JSON-RPC, also for its refusals.
     app.addHook("onRoute", (route) => {
       if (route.config?.oauth === true) route.errorHandler = sendMcpError as never;
     });

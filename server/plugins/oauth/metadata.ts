@@ -1,10 +1,10 @@
-/** Who we are and what we speak, as a client finds it out (RFC 8414, RFC 9728). Only what is really there is named. */
+/** OAuth metadata documents (RFC 8414, RFC 9728). They contain only supported features. */
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { AuthorizationServer, ProtectedResource } from "../../schemas/oauth.ts";
 import { RESOURCE_METADATA_PATH, RESOURCE_PATH } from "../auth/index.ts";
 import { OAUTH_SCOPE } from "../http/document.ts";
 
-/** Our issuer is an origin: PUBLIC_URL's, on a loopback address also its other spelling, for whoever uses that one. */
+/** The issuer is an origin: that of PUBLIC_URL, and for a loopback address also the other loopback name. */
 export const resourceOf = (issuer: string): string => `${issuer}${RESOURCE_PATH}`;
 
 const protectedResource = (issuer: string) => ({
@@ -35,7 +35,7 @@ const authorizationServer = (issuer: string) => ({
   service_documentation: `${issuer}/developers`,
 });
 
-/** Clients of several years read several addresses; the answer is the same. */
+/** Clients of different ages read different paths; the response is the same. */
 const RESOURCE_PATHS = ["/.well-known/oauth-protected-resource", RESOURCE_METADATA_PATH];
 const SERVER_PATHS = [
   "/.well-known/oauth-authorization-server",
@@ -59,7 +59,7 @@ export const metadataRoutes: FastifyPluginAsyncTypebox = async (app) => {
           response: { 200: ProtectedResource },
         },
       },
-      async (request) => protectedResource(app.ownOrigins.asAsked(request)),
+      async (request) => protectedResource(app.ownOrigins.originOf(request)),
     );
   for (const path of SERVER_PATHS)
     app.get(
@@ -72,6 +72,6 @@ export const metadataRoutes: FastifyPluginAsyncTypebox = async (app) => {
           response: { 200: AuthorizationServer },
         },
       },
-      async (request) => authorizationServer(app.ownOrigins.asAsked(request)),
+      async (request) => authorizationServer(app.ownOrigins.originOf(request)),
     );
 };

@@ -1,12 +1,12 @@
-/** Where a program may have its owner sent back to: which addresses are safe, which are the same, and what a person calls them. */
+/** Redirect URIs of OAuth clients: which are safe, which are equal, and how they are shown to people. */
 import { CONNECTION_LABEL } from "../../core/orders.ts";
 
 const MAX_LENGTH = 500;
 const LOOPBACK = new Set(["127.0.0.1", "[::1]", "localhost"]);
 /**
- * Editors and assistants whose scheme has no dot, as they register with MCP servers. Any other app's scheme must be a
- * domain name turned round (RFC 8252 section 7.1), so that nothing a browser or the system acts on (javascript, data,
- * file, mailto, ...) can be meant.
+ * URI schemes without a dot, of editors and assistants that register with MCP servers. Any other app's scheme must be a
+ * reversed domain name (RFC 8252 section 7.1), so that it can never be one that browsers or the system handle
+ * (javascript, data, file, mailto, ...).
  */
 const APP_SCHEMES = new Set([
   "claude",
@@ -26,10 +26,10 @@ const APP_SCHEMES = new Set([
 ]);
 const REVERSED_DOMAIN = /^[a-z][a-z0-9-]*(\.[a-z0-9-]+)+$/;
 
-/** Why it cannot be one; undefined when it can. */
+/** The reason why a redirect URI is refused; undefined if it is valid. */
 export function whyNotRedirect(text: string): string | undefined {
   if (text.length > MAX_LENGTH) return `is longer than ${MAX_LENGTH} characters`;
-  // What a URL parser would drop or turn round: the text that is compared must be the address that is opened.
+  // Characters that a URL parser would drop or rewrite: the compared text must be the opened URL.
   if (!/^[\x21-\x7e]+$/.test(text) || /[\\<>"^`{|}]/.test(text))
     return "has characters that are not allowed in an address";
   if (!URL.canParse(text)) return "is not an absolute URL";
@@ -46,11 +46,14 @@ export function whyNotRedirect(text: string): string | undefined {
   return `has the scheme ${scheme}:, which is not an app's own scheme`;
 }
 
-/** Exactly a registered one; on this computer with any port, since a program takes one that is free (RFC 8252 section 7.3). */
-export function isRegistered(asked: string, registered: readonly string[]): boolean {
-  if (whyNotRedirect(asked) !== undefined) return false;
-  if (registered.includes(asked)) return true;
-  const plain = withoutPort(asked);
+/**
+ * Must equal a registered URI. On loopback any port is accepted, because a program uses a free one (RFC 8252 section
+ * 7.3).
+ */
+export function isRegistered(redirectUri: string, registered: readonly string[]): boolean {
+  if (whyNotRedirect(redirectUri) !== undefined) return false;
+  if (registered.includes(redirectUri)) return true;
+  const plain = withoutPort(redirectUri);
   return plain !== undefined && registered.some((one) => withoutPort(one) === plain);
 }
 
@@ -59,7 +62,7 @@ const withoutPort = (text: string): string | undefined =>
     ? text.replace(/^(http:\/\/(?:127\.0\.0\.1|\[::1\]|localhost))(?::[0-9]{1,5})?/, "$1")
     : undefined;
 
-/** As a person sees it, and as the wallet shows it. */
+/** The place as shown to people and by the wallet. */
 export function placeOfRedirect(redirectUri: string): string {
   const url = new URL(redirectUri);
   if (url.protocol === "https:") return url.host;
@@ -67,7 +70,7 @@ export function placeOfRedirect(redirectUri: string): string {
   return `${url.protocol}// app`;
 }
 
-/** The redirect with the answer. Parameters that the address already has stay. */
+/** The redirect URI with the response parameters. Its existing parameters stay. */
 export function redirectTo(
   redirectUri: string,
   parameters: Readonly<Record<string, string | null>>,
@@ -83,12 +86,12 @@ const MAX_LABEL = 80;
 const MAX_PLACE = 36;
 
 /**
- * The name of the key, which the owner's wallet shows and signs: first where the answer goes, which the program cannot
- * choose freely, then what it calls itself.
+ * The label of the key, which the owner's wallet shows and signs: first the redirect's place, which the program cannot
+ * choose freely, then the program's own name.
  */
 export function labelOf(clientName: string, redirectUri: string): string {
   const place = placeOfRedirect(redirectUri);
-  // The end of a long host is its owner's.
+  // The end of a long host name is kept, because it identifies its owner.
   const shown = place.length > MAX_PLACE ? `…${place.slice(1 - MAX_PLACE)}` : place;
   const [before, after] = [`${CONNECTION_LABEL}${shown}, named "`, '"'];
   const room = MAX_LABEL - before.length - after.length;

@@ -1,20 +1,23 @@
 import { databaseNow, secondsAfter, type Db } from "../../infra/db/prisma.ts";
 import type { Client } from "./clients.ts";
 
-/** Registered, and never connected: that many, and that long. The oldest give way, so a flood closes no door. */
+/**
+ * How many clients may be registered without ever connecting, and for how long. The oldest are deleted first, so that a
+ * flood does not block new registrations.
+ */
 const MAX_UNUSED = 10_000;
 const UNUSED_SECONDS = 7 * 24 * 3600;
-/** Connected once, and silent since: longer than any connection lives. */
+/** How long a client that once connected is kept after its last use: longer than any connection lives. */
 const KEPT_SECONDS = 400 * 24 * 3600;
 const NOTE_USE_SECONDS = 24 * 3600;
-/** A description is read again after this. */
+/** A client's document is fetched again after this. */
 const DOCUMENT_SECONDS = 600;
 
-/** A consent waits that long for its owner. */
+/** How long a consent request stays open. */
 export const REQUEST_SECONDS = 15 * 60;
 export const CODE_SECONDS = 60;
 const MAX_OPEN = 20;
-/** Used codes are remembered, so that one shown again ends what it gave. */
+/** Used codes are kept, so that a second use revokes the connection. */
 const KEPT_REQUEST_SECONDS = 24 * 3600;
 
 export async function insertClient(db: Db, client: Client): Promise<Date> {
@@ -24,7 +27,7 @@ export async function insertClient(db: Db, client: Client): Promise<Date> {
   return createdAt;
 }
 
-/** Also of what documents describe: each costs a row as a registration does. */
+/** Stores a client that is described by a document; it counts like a registered one. */
 export async function keepDocument(db: Db, client: Client): Promise<void> {
   const fetchedAt = await databaseNow(db);
   await makeRoom(db);
@@ -61,7 +64,7 @@ export async function findClient(
   return { id, name, redirectUris, isFresh: fetchedAt === null || fetchedAt > since };
 }
 
-/** At most once a day: it only has to outlive its connections. */
+/** At most once a day, because the date only has to outlive the client's connections. */
 export async function noteClientUse(db: Db, id: string): Promise<void> {
   const usedAt = await databaseNow(db);
   await db.oauthClient.updateMany({
@@ -107,7 +110,7 @@ export async function insertRequest(tx: Db, request: NewRequest): Promise<Reques
 interface AuthorizationRequest {
   requestId: string;
   ownerId: string;
-  /** Whoever else is signed in as this owner did not see this consent. */
+  /** The session in which the consent was shown; other sessions of the same owner cannot answer it. */
   sessionId: string;
 }
 
@@ -119,19 +122,19 @@ const openAt = ({ requestId, ownerId, sessionId }: AuthorizationRequest, now: Da
   expiresAt: { gt: now },
 });
 
-/** One that is this session's, and was never answered. */
+/** A request of this session that was not answered yet. */
 export async function findOpenRequest(
   db: Db,
-  asked: AuthorizationRequest,
+  request: AuthorizationRequest,
 ): Promise<RequestRow | undefined> {
-  const found = await db.oauthRequest.findFirst({ where: openAt(asked, await databaseNow(db)) });
+  const found = await db.oauthRequest.findFirst({ where: openAt(request, await databaseNow(db)) });
   return found ?? undefined;
 }
 
-/** Answers it, once: of two who try, one gets true. */
+/** Answers it once: of two concurrent calls, one gets true. */
 export async function decideRequest(
   tx: Db,
-  asked: AuthorizationRequest,
+  request: AuthorizationRequest,
   granted?: { keyId: string; codeHash: Buffer },
 ): Promise<boolean> {
   const now = await databaseNow(tx);
@@ -141,19 +144,19 @@ export async function decideRequest(
     codeExpiresAt: secondsAfter(now, CODE_SECONDS),
   };
   const { count } = await tx.oauthRequest.updateMany({
-    where: openAt(asked, now),
+    where: openAt(request, now),
     data: { decidedAt: now, ...code },
   });
   return count === 1;
 }
 
-/** The code of this program, for this address, with the verifier of its challenge; once, and in time. */
+/** Uses the code of this program for this redirect URI, with the verifier of its challenge; once, and in time. */
 export async function useCode(
   tx: Db,
   shown: {
     codeHash: Buffer;
     clientId: string;
-    /** Undefined: not shown. The verifier alone binds the code then. */
+    /** Undefined if the client did not send it; then the verifier alone binds the code. */
     redirectUri: string | undefined;
     codeChallenge: string;
   },

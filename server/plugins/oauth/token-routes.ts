@@ -22,8 +22,8 @@ const FORM_BYTES = 16 * 1024;
 const problems = { "4xx": OauthProblem, "5xx": OauthProblem };
 
 /**
- * What programs call. Strangers all of them, until what they show is proven. They find these in the documents of OAuth
- * and are refused with its errors, so the API's own description leaves them out.
+ * Endpoints for programs, which are unauthenticated until their credentials are verified. The OAuth metadata lists them
+ * and they use OAuth's errors, so they are not in the OpenAPI document.
  */
 export const tokenRoutes: FastifyPluginAsyncTypebox = async (app) => {
   const config = { auth: "public" } as const;
@@ -109,7 +109,7 @@ export const tokenRoutes: FastifyPluginAsyncTypebox = async (app) => {
           const call = { prisma: app.prisma, requestId: request.id };
           await app.proveCredential(request, token, {
             look: () => revoke(call, { token, clientId }),
-            // The answer reveals nothing about the token, so every call is counted.
+            // The response reveals nothing about the token, so every call is counted.
             isProven: () => false,
           });
           return {};
@@ -126,9 +126,9 @@ export const tokenRoutes: FastifyPluginAsyncTypebox = async (app) => {
     if (type !== "authorization_code" && type !== "refresh_token")
       throw new OauthError("unsupported_grant_type", "authorization_code or refresh_token.");
     const clientId = text("client_id");
-    const asked = body["resource"];
-    const resource = resourceOf(app.ownOrigins.asAsked(request));
-    if (!isResource(typeof asked === "string" ? asked : undefined, resource))
+    const requested = body["resource"];
+    const resource = resourceOf(app.ownOrigins.originOf(request));
+    if (!isResource(typeof requested === "string" ? requested : undefined, resource))
       throw new OauthError("invalid_target", `resource must be ${resource}.`);
     const isCode = type === "authorization_code";
     const shown = text(isCode ? "code" : "refresh_token");
@@ -142,7 +142,7 @@ export const tokenRoutes: FastifyPluginAsyncTypebox = async (app) => {
           })
       : () =>
           renew(call, { refreshToken: shown, clientId }, (keyId) => app.countFor("renewal", keyId));
-    // A refusal is an answer here, so that it is counted as a credential that was not proven.
+    // A refusal is returned and not thrown here, so that it counts as an unverified credential.
     const found = await app.proveCredential(request, shown, {
       look: () =>
         look().catch((error: unknown) => {
@@ -163,14 +163,14 @@ function readForms(app: Parameters<FastifyPluginAsyncTypebox>[0]): void {
   app.addContentTypeParser(FORM, { parseAs: "string" }, (_request, body, done) => {
     const form = new URLSearchParams(body as string);
     const names = [...form.keys()];
-    // RFC 6749 section 3.2: once each. Two readers of one request must not see two values.
+    // RFC 6749 section 3.2: each parameter at most once, so that two parsers cannot read different values.
     if (new Set(names).size !== names.length)
       done(new OauthError("invalid_request", "A parameter is repeated."), undefined);
     else done(null, Object.fromEntries(form));
   });
 }
 
-/** OAuth 2.1 no longer requires it, OAuth 2.0 does; an empty value counts as absent (RFC 6749 section 3.2). */
+/** Optional in OAuth 2.1, required in OAuth 2.0; an empty value counts as absent (RFC 6749 section 3.2). */
 function redirectUriOf({ redirect_uri: shown }: Record<string, unknown>): string | undefined {
   return typeof shown === "string" && shown !== "" ? shown : undefined;
 }

@@ -1,4 +1,7 @@
-/** The program's side: codes and refresh tokens become tokens, once each; one shown twice ends what it gave. */
+/**
+ * The program's side of OAuth: codes and refresh tokens are exchanged for tokens, once each; a second use revokes what
+ * the first one got.
+ */
 import { createHash } from "node:crypto";
 import { databaseNow, type Db, type PrismaClient } from "../../infra/db/prisma.ts";
 import { noteAudit, NOBODY } from "../audit/store.ts";
@@ -22,7 +25,7 @@ interface TokenCall {
   requestId: string;
 }
 
-/** The reason for the audit: the program does not send one. */
+/** The reason in the audit; the program does not send one. */
 type Reason = "code used twice" | "refresh token used twice" | "asked by the program";
 
 const badGrant = () =>
@@ -48,7 +51,7 @@ export async function exchangeCode(
   if (!isSecretShape(CODE_PREFIX, code)) throw badGrant();
   const codeHash = hashSecret(code);
   const codeChallenge = challengeOf(verifier);
-  // What is refused must stay in the database too, so it is an answer and not an exception.
+  // A refusal must be committed as well, so it is returned instead of thrown.
   const tokens = await call.prisma.$transaction(async (tx) => {
     const isUsed = await useCode(tx, { codeHash, clientId, redirectUri, codeChallenge });
     const found = await findCode(tx, codeHash);
@@ -64,14 +67,14 @@ export async function exchangeCode(
 export async function renew(
   call: TokenCall,
   shown: { refreshToken: string; clientId: string },
-  /** Counts a renewal of this connection; throws when there were too many. */
+  /** Counts a renewal of this connection; throws if there were too many. */
   countFor: (keyId: string) => void | Promise<void>,
 ): Promise<Tokens> {
   const { refreshToken, clientId } = shown;
   if (!isRefreshToken(refreshToken)) throw badGrant();
   const found = await findToken(call.prisma, refreshToken);
   const connection = found && (await findConnection(call.prisma, found.keyId));
-  // Given to another program: its own copy stays good, this one learns nothing.
+  // The token belongs to another program: it stays valid, and the caller learns nothing.
   if (!found || connection?.clientId !== clientId) throw badGrant();
   if (!found.isUsed) await countFor(found.keyId);
   const tokens = await call.prisma.$transaction(async (tx) => {
@@ -91,7 +94,7 @@ async function tokensFor(tx: Db, keyId: string, clientId: string): Promise<Token
   return issueTokens(tx, connection);
 }
 
-/** RFC 7009: whatever is shown, the answer is the same. The end of a refresh token is the end of the connection. */
+/** RFC 7009: the response is always the same. Revoking a refresh token ends the connection. */
 export async function revoke(
   call: TokenCall,
   shown: { token: string; clientId: string | undefined },

@@ -1,4 +1,4 @@
-/** What owners sign with their wallets. */
+/** Orders that owners sign with their wallets (EIP-712). */
 import fp from "fastify-plugin";
 import { isSignedByOwner } from "../../infra/chain/account-signature.ts";
 import { OwnerOrders } from "./orders.ts";

@@ -1,6 +1,6 @@
 /**
- * The one mechanism for whatever needs the owner's wallet: a request that lacks the signature is answered with the order
- * to sign; the same request with the signed order is carried out, once, in one transaction with what it changes.
+ * The mechanism for everything that needs the owner's wallet: a request without the signature returns the order to
+ * sign; the same request with the signed order is executed once, in one transaction with its changes.
  */
 import { randomBytes } from "node:crypto";
 import type { Address, Hex } from "viem";
@@ -19,24 +19,24 @@ import {
   insertPrepared,
   insertUsed,
   KEPT_BYTES_PER_DAY,
-  takeRoom,
+  takeQuota,
   type PreparedWallet,
 } from "./store.ts";
 
-/** An order as this request would have it, but for what makes it single. */
+/** The order that this request needs, without its nonce and deadline. */
 export interface Draft<K extends OrderKind = OrderKind> {
   kind: K;
   agentId: string;
   chainId: number;
   version: number | null;
-  /** How long it is good for; MAX_ORDER_SECONDS if it does not say. */
+  /** How long the order is valid; MAX_ORDER_SECONDS by default. */
   validSeconds?: number;
   build(single: { nonce: Hex; deadlineSeconds: bigint }): Orders[K];
-  /** Of an agent that is to be. */
+  /** The wallet of an agent that is to be created. */
   wallet?: PreparedWallet;
 }
 
-/** An order whose signature is the owner's; whether it is still good is seen in the transaction that uses it. */
+/** An order with a verified signature of the owner; the transaction that uses it checks whether it is still valid. */
 export interface SignedOrder<K extends OrderKind = OrderKind> {
   kind: K;
   chainId: number;
@@ -49,7 +49,7 @@ export interface OrderOwner {
   id: string;
   address: Address;
   chainId: number;
-  /** Whose session it is, where the owner's second wallet signed in. */
+  /** Set if the owner's recovery wallet signed in. */
   second?: { address: Address; chainId: number } | null;
 }
 
@@ -61,7 +61,7 @@ export interface OrdersDeps {
   ): Promise<"valid" | "invalid" | "unavailable">;
 }
 
-/** Thrown inside a transaction, which it undoes: `OwnerOrders.answering` makes the order that is asked for. */
+/** Thrown in a transaction, which is rolled back: `OwnerOrders.answering` turns it into the order to sign. */
 export class SignatureNeeded extends Error {
   readonly draft: Draft;
   readonly code: "owner_signature_required" | "policy_changed";
@@ -80,7 +80,7 @@ export class OwnerOrders {
     this.#deps = deps;
   }
 
-  /** Before any lock is held: a contract's word may take its chain's time. */
+  /** Call it before taking any lock: verifying a contract's signature takes a call to its chain. */
   async verify<K extends OrderKind>(
     owner: OrderOwner,
     kind: K,
@@ -100,7 +100,10 @@ export class OwnerOrders {
     return { kind, chainId, order, digest, signature };
   }
 
-  /** Uses the signed order up, if it says what this request would do now; else nothing of this transaction stays. */
+  /**
+   * Uses up the signed order if it equals what this request would do now; otherwise throws, and the transaction is
+   * rolled back.
+   */
   async use<K extends OrderKind>(
     tx: Db,
     owner: OrderOwner,
@@ -123,7 +126,7 @@ export class OwnerOrders {
     const wanted = readOrder(draft.kind, draft.build({ nonce, deadlineSeconds }));
     if (wanted === undefined || orderDigest(draft.kind, wanted, draft.chainId) !== signed.digest)
       throw new SignatureNeeded(draft, "policy_changed");
-    await takeRoomFor(tx, owner, signed);
+    await takeQuotaFor(tx, owner, signed);
     const row = {
       nonce,
       kind: draft.kind,
@@ -138,28 +141,28 @@ export class OwnerOrders {
     if (!(await insertUsed(tx, row, signed.signature))) throw new ApiError("order_used");
   }
 
-  /** Runs a change; where it turns out to need the owner's wallet, the answer is the order to sign. */
-  async answering<T>(owner: OrderOwner, work: () => Promise<T>): Promise<T> {
+  /** Runs a change; if it turns out to need the owner's wallet, the response is the order to sign. */
+  async requestingSignature<T>(owner: OrderOwner, work: () => Promise<T>): Promise<T> {
     try {
       return await work();
     } catch (error) {
       if (!(error instanceof SignatureNeeded)) throw error;
-      // A move is signed by both wallets; whatever else needs a signature is the owner's.
+      // A move is signed by both wallets; every other order by the owner alone.
       if (owner.second && error.draft.kind !== "MoveOwner")
         throw new ApiError("second_wallet_only_tightens");
-      throw await this.#ask(owner, error);
+      throw await this.#requestSignature(owner, error);
     }
   }
 
-  async #ask(owner: OrderOwner, { draft, code }: SignatureNeeded): Promise<ApiError> {
+  async #requestSignature(owner: OrderOwner, { draft, code }: SignatureNeeded): Promise<ApiError> {
     const nonce: Hex = `0x${randomBytes(32).toString("hex")}`;
     return this.#deps.prisma.$transaction(async (tx) => {
       const nowSeconds = Math.floor((await databaseNow(tx)).getTime() / 1000);
       const deadlineSeconds = BigInt(nowSeconds + (draft.validSeconds ?? MAX_ORDER_SECONDS));
       const order = draft.build({ nonce, deadlineSeconds });
       const { kind, agentId, chainId, version, wallet } = draft;
-      // Nobody should sign an order that would then be refused.
-      await takeRoomFor(tx, owner, { kind, order }, { dryRun: true });
+      // Checks the quota first, so that no order is signed that would then be refused.
+      await takeQuotaFor(tx, owner, { kind, order }, { dryRun: true });
       if (wallet) {
         const digest = orderDigest(kind, order, chainId);
         const row = { nonce, kind, agentId, chainId, version, document: order, digest };
@@ -176,24 +179,24 @@ export class OwnerOrders {
   }
 }
 
-/** Beside the document: the order's row, the audit's entries of it with their names of payees, the indexes. */
+/** The estimated size of the order's row, its audit entries with payees' names, and the indexes. */
 const ORDER_BYTES = 8192;
 
-async function takeRoomFor(
+async function takeQuotaFor(
   tx: Db,
   owner: OrderOwner,
   { kind, order, signature = "" }: { kind: OrderKind; order: object; signature?: string },
   { dryRun } = { dryRun: false },
 ): Promise<void> {
-  // A move to the second wallet happens once, and may be an owner's last resort.
+  // A move to the recovery wallet happens once, and may be an owner's last resort, so it needs no quota.
   if (kind === "MoveOwner") return;
-  // The signature stands in the order's row and in the audit.
+  // The signature is stored in the order's row and in the audit.
   const bytes = ORDER_BYTES + Buffer.byteLength(JSON.stringify(order)) + 2 * signature.length;
-  const seconds = await takeRoom(tx, owner.id, { bytes, dryRun });
-  if (seconds > 0) throw noRoom(seconds);
+  const seconds = await takeQuota(tx, owner.id, { bytes, dryRun });
+  if (seconds > 0) throw quotaExceeded(seconds);
 }
 
-export const noRoom = (seconds: number): ApiError =>
+export const quotaExceeded = (seconds: number): ApiError =>
   new ApiError("rate_limited", {
     detail: `An owner's changes may use ${KEPT_BYTES_PER_DAY / 1024 / 1024} MB a day, and this change exceeds that. Nothing was changed. You can still pause, lower, remove, revoke and withdraw.`,
     extra: { retryAfterSeconds: seconds },

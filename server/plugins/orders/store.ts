@@ -7,7 +7,7 @@ export interface OrderRow<K extends OrderKind = OrderKind> {
   kind: K;
   ownerId: string;
   agentId: string;
-  /** Of a policy. */
+  /** The version of a policy. */
   version: number | null;
   chainId: number;
   document: Orders[K];
@@ -15,7 +15,7 @@ export interface OrderRow<K extends OrderKind = OrderKind> {
   deadlineSeconds: bigint;
 }
 
-/** The wallet of an agent that is to be, sealed; base64, as JSON holds it. */
+/** The sealed wallet of an agent that is to be created; base64, because it is stored as JSON. */
 export interface PreparedWallet {
   address: Address;
   kid: string;
@@ -31,14 +31,17 @@ const dataOf = ({ chainId, deadlineSeconds, document, ...row }: OrderRow) => ({
   document: jsonOf(document),
 });
 
-/** Few for each owner: a session that asks and asks fills nothing. The oldest give way. */
+/** The most unused orders per owner, so that repeated requests do not fill the table. The oldest are deleted. */
 const MAX_PREPARED = 20;
 
-/** Signed documents and entries of the audit are kept for ever: an owner may cause so many bytes of them in a day. */
+/** Signed documents and audit entries are kept forever, so an owner may cause this many bytes of them per day. */
 export const KEPT_BYTES_PER_DAY = 32 * 1024 * 1024;
 
-/** Takes room out of the owner's day, or only looks. Returns 0, or the seconds until there is room: then it took none. */
-export async function takeRoom(
+/**
+ * Takes bytes from the owner's daily quota, or only checks it. Returns 0, or the seconds until there is enough, in
+ * which case nothing was taken.
+ */
+export async function takeQuota(
   tx: Db,
   ownerId: string,
   { bytes, dryRun }: { bytes: number; dryRun: boolean },
@@ -51,7 +54,10 @@ export async function takeRoom(
   return seconds === null ? 0 : Math.max(1, Math.ceil(seconds));
 }
 
-/** Kept until its deadline, for the wallet in it. Its document is not: the request that uses the order brings it. */
+/**
+ * Kept until its deadline because of the wallet in it. The document is not stored: the request that uses the order
+ * contains it.
+ */
 export async function insertPrepared(tx: Db, row: OrderRow, wallet: PreparedWallet): Promise<void> {
   const older = await tx.ownerOrder.findMany({
     where: { ownerId: row.ownerId, usedAt: null },
@@ -90,7 +96,7 @@ export async function findOrder(db: Db, nonce: Hex): Promise<FoundOrder | undefi
   return { ...rest, isUsed: usedAt !== null, wallet: sealed as unknown as PreparedWallet | null };
 }
 
-/** False when it was used before: the nonce is unique, and a prepared row is taken by one transaction only. */
+/** False if the order was used before: the nonce is unique, and only one transaction can take a prepared row. */
 export async function insertUsed(tx: Db, row: OrderRow, signature: Hex): Promise<boolean> {
   const usedAt = await databaseNow(tx);
   const signed = { signature: Uint8Array.from(Buffer.from(signature.slice(2), "hex")), usedAt };
@@ -99,7 +105,7 @@ export async function insertUsed(tx: Db, row: OrderRow, signature: Hex): Promise
     data: { ...dataOf(row), ...signed, sealed: jsonOrNull(null) },
   });
   if (count === 1) return true;
-  // A nonce that is there already is skipped, which does not end the transaction.
+  // An existing nonce is skipped, which does not abort the transaction.
   const made = await tx.ownerOrder.createMany({
     data: [{ ...dataOf(row), ...signed, createdAt: usedAt }],
     skipDuplicates: true,
@@ -107,7 +113,7 @@ export async function insertUsed(tx: Db, row: OrderRow, signature: Hex): Promise
   return made.count === 1;
 }
 
-/** Of the policy in force; 0 before the first. */
+/** The version of the policy in force; 0 before the first one. */
 export async function latestVersion(db: Db, agentId: string): Promise<number> {
   const found = await db.ownerOrder.aggregate({
     where: { agentId, kind: "AgentPolicy", usedAt: { not: null } },
@@ -118,7 +124,7 @@ export async function latestVersion(db: Db, agentId: string): Promise<number> {
 
 const KEPT_SECONDS = 3600;
 
-/** Prepared, and never signed in time. */
+/** Deletes orders that were prepared and not signed in time. */
 export async function deletePrepared(db: Db): Promise<number> {
   const now = Math.floor((await databaseNow(db)).getTime() / 1000);
   const { count } = await db.ownerOrder.deleteMany({

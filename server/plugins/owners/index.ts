@@ -1,4 +1,4 @@
-/** Owners sign in with their wallet. */
+/** Owners' sign-in with their wallet, and their sessions. */
 import fp from "fastify-plugin";
 import { deleteExpiredSignIns } from "./store.ts";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
@@ -56,7 +56,7 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/auth/verify",
     {
-      // Asking a chain about a contract's signature is work that strangers can cause.
+      // Rate limited, because anybody can make us call a chain to verify a contract's signature.
       config: {
         auth: "public",
         limit: "sign-in",
@@ -91,7 +91,7 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
               isVerified: (chainId) => app.chains.verified.has(chainId),
             },
           ),
-        // A message is good once: what comes back is a session.
+        // A message works once, so the result is a session and not a credential to remember.
         isProven: () => true,
       });
       app.sessionCookie.set(reply, token);
@@ -196,7 +196,7 @@ function readOwner(text: string | undefined): Address | undefined {
   });
 }
 
-/** False when the owner has no such session alive. */
+/** False if the owner has no such active session. */
 async function endSession(request: FastifyRequest, sessionId: string): Promise<boolean> {
   const { owner, server } = request;
   return server.prisma.$transaction(async (tx) => {

@@ -1,4 +1,4 @@
-/** Sign-in with Ethereum (EIP-4361): our nonce, the message, its signature, a session. */
+/** Sign-in with Ethereum (EIP-4361): nonce, message, signature, session. */
 import { randomInt } from "node:crypto";
 import { getAddress, isHex, type Hex, type Address } from "viem";
 import {
@@ -22,7 +22,7 @@ import { parseAddress } from "../../core/foreign-text.ts";
 const NONCE_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 const NONCE_LENGTH = 32;
 
-/** Letters and digits only, as EIP-4361 demands; 190 random bits. */
+/** Letters and digits only, as EIP-4361 requires; 190 random bits. */
 export async function issueNonce(prisma: PrismaClient): Promise<string> {
   const digit = () => NONCE_ALPHABET[randomInt(NONCE_ALPHABET.length)] ?? "";
   const nonce = Array.from({ length: NONCE_LENGTH }, digit).join("");
@@ -36,9 +36,9 @@ interface SignInRequest {
   userAgent: string;
   ip: string;
   requestId: string;
-  /** The owner whose second wallet signs in. */
+  /** The owner whose recovery wallet signs in. */
   secondOf: Address | undefined;
-  /** The token the browser came with; never adopted, ended if it was alive. */
+  /** The browser's previous session token; it is never reused, and its session is ended. */
   oldToken: string | undefined;
 }
 
@@ -46,11 +46,11 @@ export interface Deps {
   prisma: PrismaClient;
   own: OwnOrigins;
   chains: readonly ChainClient[];
-  /** Whether a chain was found to be the one it is called. */
+  /** Whether a chain was verified to be the configured one. */
   isVerified: (chainId: number) => boolean;
 }
 
-/** The nonce is gone before anything is verified: a message works at most once, come what may. */
+/** The nonce is deleted before anything is verified, so a message works at most once in any case. */
 export async function signIn(
   request: SignInRequest,
   { prisma, own, chains, isVerified }: Deps,
@@ -66,7 +66,7 @@ export async function signIn(
 
   const chain = chains.find(({ network }) => network.chainId === fields.chainId) as ChainClient;
   const verdict = await verify(chain, fields, request);
-  // A contract's word is its chain's: one that may be another chain vouches for nobody.
+  // A contract's signature counts only on its chain: an unverified chain proves nothing.
   const isVouched = verdict !== "contract" || isVerified(fields.chainId);
   if (verdict === "invalid") await noteRefusal(prisma, fields, request);
   assertSigned(isVouched ? verdict : "unavailable");
@@ -97,7 +97,7 @@ export async function signIn(
       before: null,
       after: { sessionId, ...from },
       requestId: request.requestId,
-      // The message can be used no more, and shows for ever who asked for this session.
+      // The message can no longer be used, and permanently shows who requested this session.
       proof: {
         kind: "message",
         message: request.message,
@@ -121,7 +121,7 @@ async function endOld(tx: Db, { requestId }: SignInRequest, oldToken: string): P
   await noteAudit(tx, { ownerId, agentId: null, actor, action, before: null, after, requestId });
 }
 
-/** Somebody tried to be an owner of ours, and was not. */
+/** Records a failed attempt to sign in as an existing owner. */
 async function noteRefusal(
   prisma: PrismaClient,
   { address, chainId }: SiweFields,
@@ -168,20 +168,20 @@ const refused = (reason: string): ApiError =>
   });
 
 /**
- * Sign-in messages (EIP-4361). The whole message is matched from first to last character: a second
- * set of fields hidden in the statement, or anything before or after, makes it no message at all.
+ * Sign-in messages (EIP-4361). The whole message is matched from its first to its last character: a second set of
+ * fields hidden in the statement, or any text before or after, makes it invalid.
  */
 
-/** Server nonces: 32 of 62 characters are 190 random bits; the floor is 96. */
+/** Server nonces: 32 of 62 characters are 190 random bits; the minimum is 96. */
 const NONCE_LIFE_SECONDS = 600;
-/** How far a person's clock may be ahead of ours. */
+/** How far a user's clock may be ahead of ours. */
 const CLOCK_SKEW_MS = 5 * 60_000;
 
 const TIME = String.raw`\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?(?:Z|[+-]\d{2}:\d{2})`;
 const MESSAGE = new RegExp(
   [
     String.raw`^(?:(?<scheme>[a-z][a-z0-9+.-]*)://)?(?<domain>[^\s/?#@]+) wants you to sign in with your Ethereum account:`,
-    // Without a statement the grammar has two empty lines; some libraries write one.
+    // Without a statement the grammar has two empty lines; some libraries write only one.
     String.raw`(?<address>0x[0-9a-fA-F]{40})(?:\n\n[^\n]+\n|\n\n?)`,
     String.raw`URI: (?<uri>\S+)`,
     String.raw`Version: (?<version>\S+)`,
@@ -237,7 +237,7 @@ export function parseSiwe(message: string): SiweFields | undefined {
   };
 }
 
-/** Is this message meant for us, here and now? The signature is checked elsewhere. */
+/** Checks that the message is for this service, and currently valid. The signature is verified elsewhere. */
 export function checkSiwe(
   fields: SiweFields,
   expected: { own: OwnOrigins; chainIds: readonly number[]; now: Date },

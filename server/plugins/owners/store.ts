@@ -3,21 +3,21 @@ import { newId } from "../../core/ids.ts";
 import type { SecondWalletOrder } from "../../core/orders.ts";
 import { databaseNow, hoursBefore, secondsAfter, type Db } from "../../infra/db/prisma.ts";
 
-/** An owner exists from the first sign-in of its address: by its key (0), or by a contract on this chain. */
+/** Creates the owner at the first sign-in of its address: as a plain key (0), or as a contract on this chain. */
 export async function ensureOwner(db: Db, address: Address, contractOn = 0): Promise<string> {
   const createdAt = await databaseNow(db);
   const chainId = BigInt(contractOn);
   const { id } = await db.owner.upsert({
     where: { address_chainId: { address, chainId } },
     create: { id: newId("own"), address, chainId, createdAt },
-    // Nothing changes; with something to set it is one INSERT ... ON CONFLICT, safe in a race.
+    // Nothing changes, but with an update Prisma uses one INSERT ... ON CONFLICT, which is safe under concurrency.
     update: { address },
     select: { id: true },
   });
   return id;
 }
 
-/** Those of an address: by its key (0), and by its contract on each of these chains. */
+/** The owners of an address: as a plain key (0), and as a contract on each of these chains. */
 export async function findOwners(
   db: Db,
   address: Address,
@@ -31,7 +31,7 @@ export async function findOwners(
   return owners.map(({ id }) => id);
 }
 
-/** The order in which an owner named a second wallet, the last time; it may name none. */
+/** The order in which an owner last named a recovery wallet; it may name none. */
 export const latestSecond = (db: Db, ownerId: string) =>
   db.ownerOrder.findFirst({
     where: { ownerId, kind: "SecondWallet", usedAt: { not: null } },
@@ -55,7 +55,7 @@ export async function secondWalletOf(db: Db, ownerId: string): Promise<SecondWal
   };
 }
 
-/** The owner of this address, by key or contract, who named this wallet as the second one. */
+/** The owner of this address, by key or contract, who named this wallet as recovery wallet. */
 export async function ownerSecondedBy(
   db: Db,
   ownerAddress: Address,
@@ -73,9 +73,9 @@ export async function ownerSecondedBy(
   return undefined;
 }
 
-/** Keeps a fresh sign-in nonce, and clears away some that were never used. */
+/** Stores a new sign-in nonce, and deletes some expired ones. */
 export async function insertNonce(db: Db, nonce: string, lifeSeconds: number): Promise<void> {
-  // SQL: SKIP LOCKED, so that two who clear away at once do not wait for each other.
+  // SQL: SKIP LOCKED, so that concurrent deletions do not wait for each other.
   await db.$executeRaw`
     DELETE FROM auth_nonces WHERE nonce IN (
       SELECT nonce FROM auth_nonces WHERE expires_at < now() LIMIT 100 FOR UPDATE SKIP LOCKED)`;
@@ -85,11 +85,11 @@ export async function insertNonce(db: Db, nonce: string, lifeSeconds: number): P
 
 export interface TakenNonce {
   fresh: boolean;
-  /** The database's clock, which judges all times of the message. */
+  /** The database's clock, which decides all times of the message. */
   now: Date;
 }
 
-/** Deletes the nonce: of two requests with the same one, exactly one gets a row back. */
+/** Deletes the nonce: of two requests with the same nonce, exactly one succeeds. */
 export async function takeNonce(db: Db, nonce: string): Promise<TakenNonce | undefined> {
   const now = await databaseNow(db);
   const { count } = await db.authNonce.deleteMany({ where: { nonce, expiresAt: { gt: now } } });
@@ -101,7 +101,7 @@ export async function takeNonce(db: Db, nonce: string): Promise<TakenNonce | und
 const KEPT_NONCE_HOURS = 1;
 const KEPT_SESSION_HOURS = 7 * 24;
 
-/** Sign-in nonces and sessions that can be used no more; sessions stay a week for the owner's list. */
+/** Deletes sign-in nonces and sessions that can no longer be used; sessions are kept a week for the owner's list. */
 export async function deleteExpiredSignIns(db: Db): Promise<number> {
   const now = await databaseNow(db);
   const before = hoursBefore(now, KEPT_SESSION_HOURS);

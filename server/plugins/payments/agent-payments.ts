@@ -95,7 +95,7 @@ interface AgentReserveDeps extends SellerNonceDeps {
     ): Promise<{ blockNumber: bigint; timestampSeconds: bigint; balances: Map<string, bigint> }>;
   };
   guardrails: Guardrails;
-  approvals: Pick<Approvals, "ask">;
+  approvals: Pick<Approvals, "request">;
   networkOf(chainId: number): NetworkFacts;
 }
 
@@ -172,7 +172,7 @@ export class AgentReserve {
     if (idempotency === undefined) throw new Error("an approval is asked for without a key");
     const { kind, chainId, amountAtomic } = request;
     const policy = error.extra["policy"] as Policy;
-    return this.#deps.approvals.ask({
+    return this.#deps.approvals.request({
       kind,
       chainId,
       amountAtomic,

@@ -51,7 +51,7 @@ export function markDelivered(sql: Sql): JoiningStore["markDelivered"] {
   );
   return async (delivered) => {
     const { ref, key, atMs } = delivered;
-    if (ref.call === undefined) return groups.ask(delivered);
+    if (ref.call === undefined) return groups.fetch(delivered);
     // SQL: serialized with a cancellation that arrives at the same moment.
     await sql.query("SELECT purser_call_told($1, $2, $3, $4, $5)", [
       ref.subjectId,

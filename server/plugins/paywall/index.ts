@@ -3,7 +3,7 @@ import { paywall } from "../../../packages/paywall/src/paywall.ts";
 import { SCHEMES } from "../../schemes/index.ts";
 import { PostgresPaywallStore } from "./store.ts";
 
-/** Of what is sold: the protocol's own headers. */
+/** The protocol's headers of paid routes. */
 const TOLD = {
   "PAYMENT-REQUIRED": {
     statuses: [402],
@@ -21,17 +21,17 @@ const TOLD = {
   "X-PAYMENT-RESPONSE": { statuses: [200, 402], description: "The same, with the name of x402 v1" },
 };
 
-/** Our own paid routes, settled by our own facilitator without a detour over HTTP. */
+/** Our own paid routes, settled by our own facilitator without HTTP. */
 export default fp(
   async (app) => {
     const { config } = app;
     const [relayer] = app.relayers;
-    // Unless DEMO_PAY_TO says otherwise the relayer is paid: what the demo earns pays for gas on Arc.
+    // Unless DEMO_PAY_TO is set the relayer is paid: the demo's income pays for gas on Arc.
     const payTo = config.demoPayTo ?? relayer?.address;
     if (payTo === undefined) throw new Error("the paywall needs somebody to pay");
-    // An offer is worth something where whoever is paid has signed it: of those keys ours is the relayer's alone.
+    // A signed offer is only useful if the payee signed it, and we only have the relayer's key.
     const isOurs = relayer?.address.toLowerCase() === payTo.toLowerCase();
-    // What binds the challenges of MPP, the same for every replica.
+    // The secret that authenticates MPP challenges, the same for every replica.
     const challenges = await app.sharedSecret("paywall:challenges");
     const store = new PostgresPaywallStore(app.prisma);
     app.jobs.addTask(

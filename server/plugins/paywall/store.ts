@@ -1,4 +1,4 @@
-/** What our own paid routes remember, for all replicas and over restarts. */
+/** The paywall's storage of our own paid routes, for all replicas and across restarts. */
 import { createHash } from "node:crypto";
 import type { MeteredCharge, PaywallStore } from "../../../packages/paywall/src/paywall.ts";
 import type { PrismaClient } from "../../infra/db/prisma.ts";
@@ -49,7 +49,7 @@ export class PostgresPaywallStore implements PaywallStore {
     return count;
   }
 
-  /** The first of a name, or what it replaces is past its time. */
+  /** True if the name is new, or its previous entry has expired. */
   async #add(kind: Kind, name: string, until: Date, value?: MeteredCharge): Promise<boolean> {
     const key = keyOf(kind, name);
     const row = { ...key, until, ...(value && { value: { ...value } }) };

@@ -1,6 +1,6 @@
 /**
- * Whether the transfers lead from each wallet's last balance to the one it has. A log may come later than its block:
- * where they do not match, what was read before is read again, before anything is reported.
+ * Checks that the transfers lead from each wallet's last known balance to its current one. A log may arrive later than
+ * its block: if the balances do not match, earlier blocks are read again before anything is reported.
  */
 import type { Address } from "viem";
 import type { WalletLog } from "../../infra/chain/wallet-logs.ts";
@@ -9,25 +9,25 @@ import type { Repair, Patience } from "./repair.ts";
 
 export interface BalanceDeps {
   balancesAt(wallets: readonly Address[], block: bigint): Promise<Map<Address, bigint> | undefined>;
-  /** Each as of the block in which it was read. */
+  /** Each balance with the block at which it was read. */
   knownBalances(
     wallets: readonly Address[],
   ): Promise<Map<string, { atomic: bigint; blockNumber: bigint }>>;
   logs(wallets: readonly Address[], from: bigint, until: bigint): Promise<WalletLog[]>;
   repair(finding: Finding): Promise<Repair>;
-  /** Logs that came late are looked for by then. */
+  /** Makes the next read for late logs happen by then. */
   lookBackWithin(ms: number): void;
   patience: Patience;
 }
 
 /** Nodes keep the state of about this many blocks. */
 const STATE_BLOCKS = 64n;
-/** Incoming transfers of the last so many blocks are read again and again, whichever process read them first. */
+/** Incoming transfers of this many last blocks are read repeatedly, whichever process read them first. */
 export const LOOK_BACK = 1_000n;
-/** Sooner, where a wallet holds more than its logs show. */
+/** Sooner than usual, if a wallet has more than its logs show. */
 const LOOK_SOON_MS = 5_000;
 
-/** New balances of the wallets that moved; undefined while a wallet holds less than its transfers show. */
+/** The new balances of the wallets that changed; undefined while a wallet has less than its transfers show. */
 export async function checkBalances(
   deps: BalanceDeps,
   span: {
@@ -46,7 +46,7 @@ export async function checkBalances(
   const [known, now] = await Promise.all([deps.knownBalances(moved), deps.balancesAt(moved, to)]);
   if (!now) return [];
   const holds = (wallet: Address): bigint => now.get(wallet) ?? 0n;
-  const late = await cameLate(
+  const late = await lateChanges(
     deps,
     moved.flatMap((wallet) => {
       const before = known.get(wallet);
@@ -60,13 +60,13 @@ export async function checkBalances(
     const before = known.get(wallet);
     if (!before) continue;
     const expected = before.atomic + (late.get(wallet) ?? 0n) + (changes.get(wallet) ?? 0n);
-    // More than the logs show: something came in that a late node has not logged yet.
+    // More than the logs show: a transfer arrived that a slow node has not logged yet.
     if (holds(wallet) > expected) deps.lookBackWithin(LOOK_SOON_MS);
     if (holds(wallet) < expected) short.push({ wallet, expected });
-    // What lasted before is over: the next time counts from its own beginning.
+    // The shortage has ended; a later one is timed from its own start.
     else patience.forget(`balance:${wallet}`);
   }
-  // Their waiting runs side by side, and ends together.
+  // The waiting times run in parallel.
   const isOver = short.map(({ wallet }) =>
     patience.isOver(`balance:${wallet}`, patience.timings.reconcileAbsentMs),
   );
@@ -74,7 +74,8 @@ export async function checkBalances(
   for (const { wallet, expected } of short) {
     await deps.repair({
       kind: "balance_short",
-      // Where the cursor stands: a span that cannot end grows with the chain, and is one difference all the same.
+      // The key uses the cursor's block: a span that cannot be completed grows with the chain, but remains one
+      // difference.
       key: `${wallet}:${from}`,
       agentId: wallets.get(wallet) ?? null,
       blockNumber: to,
@@ -87,22 +88,22 @@ export async function checkBalances(
 }
 
 /**
- * How much these wallets' balances changed after they were last known, in blocks that were read before all of their
- * logs were there.
+ * How much these wallets' balances changed since they were last known, by logs that arrived after their blocks had been
+ * read.
  */
-async function cameLate(
+async function lateChanges(
   deps: BalanceDeps,
-  asked: readonly { wallet: Address; since: bigint }[],
+  wanted: readonly { wallet: Address; since: bigint }[],
   before: bigint,
 ): Promise<Map<Address, bigint>> {
   const late = new Map<Address, bigint>();
   const oldest = before > LOOK_BACK ? before - LOOK_BACK : 0n;
-  const first = asked.reduce((least, { since }) => (since < least ? since : least), before);
+  const first = wanted.reduce((least, { since }) => (since < least ? since : least), before);
   const from = first > oldest ? first : oldest;
   if (from >= before) return late;
-  const asking = asked.map(({ wallet }) => wallet);
-  const logs = await deps.logs(asking, from, before - 1n);
-  for (const { wallet, since } of asked) {
+  const wallets = wanted.map(({ wallet }) => wallet);
+  const logs = await deps.logs(wallets, from, before - 1n);
+  for (const { wallet, since } of wanted) {
     const own = logs.filter(({ blockNumber }) => blockNumber >= since);
     const change = changesOf(own, new Map([[wallet, ""]])).get(wallet);
     if (change !== undefined) late.set(wallet, change);

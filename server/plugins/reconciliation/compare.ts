@@ -1,4 +1,4 @@
-/** Compares the chain's records of a span of blocks with the rows: pure functions. */
+/** Compares the chain's logs of a range of blocks with the ledger's rows: pure functions. */
 import type { Address, Hex } from "viem";
 import type { Nonce, SchemeTerms } from "../../core/authorization.ts";
 import { schemeOf } from "../../schemes/index.ts";
@@ -22,7 +22,9 @@ export interface LedgerRow {
   blockHash: Hex | null;
 }
 
-/** How ledger and chain may differ. docs/operations/differences.md says what each kind means and what to do. */
+/**
+ * The kinds of differences between ledger and chain. docs/operations/differences.md explains each kind and what to do.
+ */
 export type DifferenceKind =
   | "payment_open"
   | "payment_not_settled"
@@ -39,7 +41,7 @@ export type DifferenceKind =
 
 export interface Finding {
   kind: DifferenceKind;
-  /** Names it on chain. */
+  /** Identifies the difference on the chain. */
   key: string;
   agentId: string | null;
   blockNumber: bigint;
@@ -54,7 +56,7 @@ export interface Finding {
 export const keyOf = ({ from, nonce }: { from: string; nonce: string }): string =>
   `${from}:${nonce}`;
 
-/** The transfer each use of an authorization made, and the transfers out of our wallets that none made. */
+/** The transfer of each authorization use, and the transfers out of our wallets without one. */
 function matchTransfers(logs: readonly WalletLog[], wallets: { has(wallet: Address): boolean }) {
   const transferOf = new Map<EndLog, TransferLog>();
   const unexplained: TransferLog[] = [];
@@ -79,7 +81,7 @@ export const unexplainedIn = (
   wallets: ReadonlySet<Address>,
 ): ReadonlySet<WalletLog> => new Set(matchTransfers(logs, wallets).unexplained);
 
-/** Whether all logs of its transaction show this transfer, and no authorization that made it. */
+/** Whether the logs of its transaction contain this transfer, but no authorization that made it. */
 export function isUnexplained(transfer: TransferLog, logs: readonly WalletLog[]): boolean {
   const { from, to, amountAtomic } = transfer;
   return matchTransfers(logs, new Map([[from, ""]])).unexplained.some(
@@ -90,9 +92,9 @@ export function isUnexplained(transfer: TransferLog, logs: readonly WalletLog[])
 export function compareSpan(args: {
   logs: readonly WalletLog[];
   wallets: ReadonlyMap<Address, string>;
-  /** Rows of the authorizations in the logs, by their key. */
+  /** The rows of the authorizations in the logs, by their key. */
   rows: ReadonlyMap<string, LedgerRow>;
-  /** Agents' rows that claim to be settled in this span. */
+  /** Agents' rows that claim to be settled in this range. */
   claims: readonly LedgerRow[];
 }): Finding[] {
   const { logs, wallets, rows, claims } = args;
@@ -120,7 +122,7 @@ export function compareSpan(args: {
       },
     ];
   });
-  // Relayed through another contract: its calls prove nothing, but the settlement that was proven in another way does.
+  // Relayed through another contract: its calls prove nothing, but a settlement that was proven in another way does.
   const isOf = (row: LedgerRow) => (transfer: TransferLog) =>
     !schemeOf(row).isNamedInLogs &&
     transfer.txHash === row.txHash &&
@@ -153,7 +155,7 @@ function kindOfUse(
   return kindOfPaid(row, log);
 }
 
-/** Any part of a maximum may have been charged, as long as the row does not hold the amount. */
+/** Before the row contains the charged amount, any part of the maximum may have been charged. */
 function isAmountOf(row: LedgerRow, amount: bigint): boolean {
   const { status, terms, value } = row;
   return status !== "settled" && terms !== null && "maximum" in terms
@@ -161,7 +163,7 @@ function isAmountOf(row: LedgerRow, amount: bigint): boolean {
     : amount === value;
 }
 
-/** The chain paid exactly this row's authorization, here. */
+/** The difference, if any, of a row whose exact authorization the chain executed here. */
 export function kindOfPaid(
   row: LedgerRow,
   place: { txHash: Hex; blockHash: Hex },
@@ -191,7 +193,7 @@ export const notOnChain = (row: LedgerRow): Finding => ({
   row,
 });
 
-/** What the transfers of a span change in each wallet's balance. */
+/** The changes of each wallet's balance by the transfers of a range. */
 export function changesOf(
   logs: readonly WalletLog[],
   wallets: ReadonlyMap<Address, string>,

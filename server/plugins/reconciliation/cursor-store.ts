@@ -1,4 +1,4 @@
-/** How far each chain has been read: the cursor under its lease, and what a span adds to the ledger. */
+/** How far each chain has been read: the cursor with its lease, and what a range adds to the ledger. */
 import type { Address, Hex } from "viem";
 import { newId } from "../../core/ids.ts";
 import {
@@ -16,15 +16,15 @@ export interface CursorKey {
 
 export interface Cursor {
   nextBlock: bigint;
-  /** Of the last block read; another hash there now means the chain was rolled back. */
+  /** The hash of the last block read; a different hash there now means a reorganisation. */
   lastHash: Hex | null;
-  /** Blocks below this were read before, on a branch that may be gone. */
+  /** Blocks below this were read before, perhaps on a branch that no longer exists. */
   readBefore: bigint | null;
 }
 
 export const idOf = ({ chainId, asset }: CursorKey) => ({ chainId: BigInt(chainId), asset });
 
-/** The cursor, if this process may read for a while; undefined while another one does. */
+/** The cursor, if this process gets the lease; undefined while another process has it. */
 export async function leaseCursor(
   db: Db,
   key: CursorKey,
@@ -61,7 +61,7 @@ export interface IncomingRow {
   settledAt: Date;
 }
 
-/** What a span of blocks adds to the ledger. */
+/** What a range of blocks adds to the ledger. */
 export interface SpanRead {
   nextBlock: bigint;
   lastHash: Hex;
@@ -72,8 +72,8 @@ export interface SpanRead {
 }
 
 /**
- * The transfers and the cursor move in one transaction, and only under the lease: nothing is missed
- * or reported twice, whichever process reads next. False when the lease was lost meanwhile.
+ * Stores the transfers and moves the cursor in one transaction, and only under the lease: nothing is missed or reported
+ * twice, whichever process reads next. False if the lease was lost meanwhile.
  */
 export async function storeSpan(
   prisma: PrismaClient,
@@ -124,7 +124,7 @@ export async function insertIncoming(
   });
 }
 
-/** Which of these transactions' transfers to these agents are in the ledger, by hash and place of the log. */
+/** Which transfers of these transactions to these agents are in the ledger, by hash and log index. */
 export async function recordedIncoming(
   db: Db,
   chainId: number,
@@ -141,7 +141,7 @@ export async function recordedIncoming(
   });
 }
 
-/** After a rollback: the cursor goes back, and balances of the lost branch are forgotten. */
+/** After a reorganisation: moves the cursor back and deletes balances of the lost branch. */
 export async function rewindCursor(
   prisma: PrismaClient,
   key: CursorKey,
@@ -160,8 +160,8 @@ export async function rewindCursor(
 }
 
 /**
- * By hand: everything from a block on is read once more. Whoever reads now loses the lease, so that what it has read does
- * not put the cursor back. Undefined where this chain was never read.
+ * An operator's command: everything from a block on is read again. A process that is reading now loses the lease, so
+ * that it does not move the cursor back again. Undefined if this chain was never read.
  */
 export async function readAgainFrom(
   db: Db,
@@ -174,14 +174,14 @@ export async function readAgainFrom(
     where: idOf(key),
     data: { nextBlock, lastHash: null, leaseOwner: null, leaseUntil: await databaseNow(db) },
   });
-  // They hold already what is read again.
+  // They already include what is read again.
   await db.ledgerBalance.deleteMany({
     where: { chainId: BigInt(key.chainId), blockNumber: { gte: nextBlock } },
   });
   return before;
 }
 
-/** Told of blocks that are gone: those of these that the chain does not show any more are taken back. */
+/** After a reorganisation: voids incoming transfers in these blocks that the chain no longer has. */
 export async function voidGoneIncoming(
   db: Db,
   chainId: number,
@@ -200,7 +200,7 @@ export async function voidGoneIncoming(
   for (const { agentId, id } of gone)
     await db.payment.update({
       where: { agentId_id: { agentId, id } },
-      // Not a key of it any more: the same transfer may come back.
+      // Without its log index, so that the same transfer may be recorded again.
       data: {
         status: "voided",
         logIndex: null,
@@ -220,7 +220,7 @@ export async function readNextBlock(db: Db, key: CursorKey): Promise<bigint | un
   return cursor?.nextBlock;
 }
 
-/** Per chain: the state of reconciliation. */
+/** The state of reconciliation per chain. */
 export async function readCursors(
   db: Db,
 ): Promise<Map<number, { asOfBlock: bigint | null; asOf: Date | null }>> {

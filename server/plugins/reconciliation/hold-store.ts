@@ -1,11 +1,11 @@
-/** The hold of hold.ts as rows: of the cursor it waits for, and of the lanes that showed it. */
+/** Stored holds of hold.ts: in the cursor that a hold waits for, and in the lanes that caused it. */
 import type { Sql } from "../../infra/db/pool.ts";
 import { databaseNow, type Db, type PrismaClient } from "../../infra/db/prisma.ts";
 import { idOf, type CursorKey } from "./cursor-store.ts";
 import { SOME_BLOCK, type HoldRow } from "./hold.ts";
 
 export async function readHold(sql: Sql, key: CursorKey): Promise<HoldRow | undefined> {
-  // SQL: the port waits for it, and would wait for Prisma's query compiler.
+  // SQL: the server listens only after this, and would wait for Prisma's query compiler.
   const { rows } = await sql.query<HoldRow>(
     `SELECT hold_until_block AS "untilBlock", hold_generation AS generation, next_block AS "nextBlock"
        FROM ledger_cursors WHERE chain_id = $1 AND asset = $2`,
@@ -14,7 +14,7 @@ export async function readHold(sql: Sql, key: CursorKey): Promise<HoldRow | unde
   return rows[0];
 }
 
-/** Never shorter than one that is there: that one's generation stays then. */
+/** Never shortens an existing hold, whose generation then stays. */
 export async function beginHold(
   prisma: PrismaClient,
   key: CursorKey,
@@ -24,13 +24,13 @@ export async function beginHold(
   const chainId = BigInt(key.chainId);
   await prisma.$transaction(async (tx) => {
     const now = await databaseNow(tx);
-    // The lanes before the cursor, as the engine's transaction locks them (purser_hold_begin).
+    // Locks the lanes before the cursor, in the same order as the engine's transaction (purser_hold_begin).
     for (const { address, used } of lanes)
       await tx.relayerLane.updateMany({
         where: { chainId, address, lookedNonce: { lt: used } },
         data: { lookedNonce: used },
       });
-    // Where nothing was ever read, that one block is.
+    // If the chain was never read, reading starts at that block.
     await tx.ledgerCursor.createMany({
       data: [{ ...idOf(key), nextBlock: untilBlock, leaseUntil: now, updatedAt: now }],
       skipDuplicates: true,
@@ -56,7 +56,8 @@ export async function placeHold(
   { generation, untilBlock }: HoldPlace,
 ): Promise<void> {
   const where = { ...idOf(key), holdGeneration: generation, holdUntilBlock: SOME_BLOCK };
-  // Nothing was ever read: that one block is. First, or the hold would seem to be read past.
+  // If the chain was never read, reading starts at that block. Done first, because otherwise the hold would count as
+  // passed.
   await db.ledgerCursor.updateMany({
     where: { ...where, nextBlock: SOME_BLOCK },
     data: { nextBlock: untilBlock },
@@ -67,7 +68,7 @@ export async function placeHold(
   });
 }
 
-/** False where it is another one by now, or has been lifted. */
+/** False if the hold was replaced by another one, or lifted. */
 export async function liftHold(db: Db, key: CursorKey, generation: bigint): Promise<boolean> {
   const { count } = await db.ledgerCursor.updateMany({
     where: {

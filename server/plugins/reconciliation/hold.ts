@@ -1,11 +1,11 @@
 /**
- * After a restore, or a failover to a standby that was behind, the window lacks what was paid since. A relayer whose nonce on chain is beyond
- * what this database ever gave out is the sign of it: agents cannot pay until reconciliation has read up to the
- * block of that moment. In ordinary life the sign is never there: a nonce is stored before it is used.
- *
- * The hold is a row, so it is every replica's, those that start meanwhile included. Whoever sees the sign writes it; the
- * engine's first transaction, which would hide the sign, writes it as well (purser_hold_begin). Who is over it here has
- * compared; that nobody began another since, the decision itself sees (purser_reserve).
+ * Holds agents' payments after a database restore, or a failover to a standby that lagged behind: the spending window
+ * then lacks recent payments. The sign is a relayer whose nonce on the chain is beyond every nonce in this database.
+ * Agents cannot pay until reconciliation has read up to the block of that moment. In normal operation the sign never
+ * occurs, because a nonce is stored before it is used. The hold is a row, so it applies to all replicas, including
+ * those that start later. A replica that sees the sign writes it; so does the engine's first transaction, which would
+ * hide the sign (purser_hold_begin). `#isOver` only means that this process has compared the nonces; the decision in
+ * SQL checks that no newer hold exists (purser_reserve).
  */
 import { ApiError } from "../../errors.ts";
 import { behindTheChain } from "../guardrails/decide.ts";
@@ -13,7 +13,7 @@ import { behindTheChain } from "../guardrails/decide.ts";
 export interface LaneSign {
   address: string;
   nextNonce: bigint;
-  /** Used on the chain, and held for already. */
+  /** Used on the chain, and already covered by a hold. */
   lookedNonce: bigint;
 }
 
@@ -24,22 +24,22 @@ export interface HoldRow {
   nextBlock: bigint;
 }
 
-/** That there is a hold is known, and not yet up to which block. */
+/** There is a hold, but its block is not known yet. */
 export const SOME_BLOCK = 2n ** 63n - 1n;
 
 export interface HoldDeps {
-  /** What the database knows may have become less: a standby that was behind. */
+  /** After a promotion the database may be behind: the standby lagged. */
   onPromotion(again: () => void): void;
-  /** The lanes' nonces as this database has them. */
+  /** The lanes' nonces in this database. */
   lanes(): Promise<LaneSign[]>;
   usedOnChain(address: string): Promise<bigint>;
   head(): Promise<bigint>;
   read(): Promise<HoldRow | undefined>;
-  /** For what these addresses have used. */
+  /** Because of the nonces that these addresses have used. */
   begin(untilBlock: bigint, used: readonly { address: string; used: bigint }[]): Promise<void>;
-  /** The next two only in the generation that was read. */
+  /** These two apply only to the generation that was read. */
   place(generation: bigint, untilBlock: bigint): Promise<void>;
-  /** And only when reconciliation has read past it. */
+  /** Also requires that reconciliation has read past the hold. */
   lift(generation: bigint): Promise<boolean>;
   log: { warn(fields: object, message: string): void };
 }
@@ -50,7 +50,7 @@ const isBeyond = ({ nextNonce, lookedNonce }: LaneSign, used: bigint): boolean =
 export class RestoreHold {
   readonly #deps: HoldDeps;
   #looking: Promise<void> | undefined;
-  /** Grows with each promotion: a check that began before one proves nothing. */
+  /** Grows with each promotion: a check that started before one proves nothing. */
   #era = 0;
   /** The era in which the lanes were compared with the chain. */
   #compared = -1;
@@ -61,7 +61,8 @@ export class RestoreHold {
     deps.onPromotion(() => {
       this.#era += 1;
       this.#isOver = false;
-      // Now, before a transaction of the engine's hides the sign. What fails is tried again by the next payment or pass.
+      // At once, before a transaction of the engine hides the sign. After a failure, the next payment or round tries
+      // again.
       this.look().catch(() => undefined);
     });
   }
@@ -75,7 +76,7 @@ export class RestoreHold {
     if (!this.#isOver) throw behindTheChain();
   }
 
-  /** With each pass of the books: another replica may have seen the sign, or lifted the hold. */
+  /** With each round of reconciliation: another replica may have seen the sign, or lifted the hold. */
   async look(): Promise<void> {
     this.#looking ??= this.#look().finally(() => {
       this.#looking = undefined;
@@ -102,7 +103,8 @@ export class RestoreHold {
       if (isBeyond(lane, count)) used.set(lane.address, count);
     }
     if (used.size === 0) return;
-    // A lane that sent since its row was read is no sign: what was used by now, a current database has by now.
+    // A lane may have sent since its row was read. The used nonces were read earlier, so a current database already
+    // contains them.
     const beyond: { address: string; used: bigint }[] = [];
     for (const lane of await this.#deps.lanes()) {
       const { address, nextNonce } = lane;
@@ -126,7 +128,7 @@ export class RestoreHold {
     }
     if (row.nextBlock <= row.untilBlock) return false;
     if (await this.#deps.lift(row.generation)) return true;
-    // Another replica was faster, or there is a newer one.
+    // Another replica was faster, or there is a newer hold.
     const now = await this.#deps.read();
     return !now || now.untilBlock === null;
   }

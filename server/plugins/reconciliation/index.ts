@@ -1,6 +1,6 @@
 /**
- * Reconciliation: compares the chain's records of our wallets and relayers with the rows. Registered before payments, which
- * show owners its state; it reads payments and settlements as rows, and corrects them by the
+ * Reconciliation: compares the chain's records of our wallets and relayers with the ledger's rows. Registered before
+ * payments, which show its state to owners; it reads payments and settlements as rows, and corrects them through
  * functions of the settlement engine.
  */
 import { setTimeout as delay } from "node:timers/promises";
@@ -10,8 +10,8 @@ import { newId } from "../../core/ids.ts";
 import {
   readNonce,
   readReceipt,
-  readShown,
-  withSent,
+  readReceiptWithCall,
+  withCall,
   type RpcReceipt,
 } from "../../infra/chain/contracts.ts";
 import { inBackground } from "../../infra/jobs.ts";
@@ -35,7 +35,7 @@ import * as store from "./store.ts";
 declare module "fastify" {
   interface FastifyInstance {
     reconciliation: {
-      /** Reads and compares what is new of a chain now; true when more waits. */
+      /** Reads and compares the new blocks of a chain; true if more are waiting. */
       read(chainId: number): Promise<boolean>;
       /** The state of reconciliation, with the differences that concern this owner. */
       stateFor(ownerId: string): Promise<LedgerState[]>;
@@ -50,12 +50,15 @@ const explained =
   (chain: ChainClient, known: walletLogs.SentCalls, wallets: readonly Address[]) =>
   (logs: walletLogs.WalletLog[]) =>
     withUses(chain, logs, { unexplained: unexplainedIn(logs, new Set(wallets)), known });
-/** From the deadline at a final block: what the engine has for the rounds in which it proves what became of a payment. */
+/**
+ * The time that the engine gets after the deadline in a final block, to prove the outcome of a payment in its own
+ * rounds.
+ */
 const PROOF_MS = 60_000;
 const MAX_POLL_MS = 10_000;
-/** Between two passes of a long catch-up, so that other work runs. */
+/** The pause between two rounds of a long catch-up, so that other work runs. */
 const BREATH_MS = 20;
-/** One call per endpoint and pass would read the same receipt again for each payment of a batch. */
+/** A cache: otherwise each round would read the same receipt for every payment of a batch. */
 const MAX_RECEIPTS = 2_000;
 
 interface ChainReconciliation {
@@ -70,7 +73,7 @@ async function pass({ reader, hold }: ChainReconciliation): Promise<boolean> {
   try {
     return await reader.pass();
   } finally {
-    // Also where the chain could not be read: another replica may have read it.
+    // Even if the chain could not be read: another replica may have read it.
     await hold.look();
   }
 }
@@ -88,15 +91,15 @@ export default fp(
     const networks = app.chains.all.map(({ network }) => network);
     app.decorate("reconciliation", {
       read: async (chainId: number) => {
-        const book = reconciliation.get(chainId);
-        return book !== undefined && pass(book);
+        const entry = reconciliation.get(chainId);
+        return entry !== undefined && pass(entry);
       },
       assertCurrent: async (chainId: number) => reconciliation.get(chainId)?.hold.assertOver(),
       stateFor: (ownerId: string) => readState(app.prisma, networks, ownerId),
     });
     showToOperators(app);
-    // Before the engine starts: its first transaction would hide the sign. A chain that is silent now is
-    // read again by the first payment.
+    // Before the engine starts, because its first transaction would hide the sign. If the chain does not respond now,
+    // the first payment tries again.
     const looked = [...reconciliation.values()].map(({ hold }) =>
       hold.assertOver().catch(() => undefined),
     );
@@ -105,12 +108,12 @@ export default fp(
       delay(timings.reconcileFirstMs, undefined, { ref: false }),
     ]);
     inBackground(app, () => {
-      for (const [chainId, book] of reconciliation) loops.push(loop(chainId, book));
+      for (const [chainId, entry] of reconciliation) loops.push(loop(chainId, entry));
     });
     app.addHook("preClose", async () => {
       closing.abort();
       await Promise.all(loops);
-      // Another replica need not wait for the lease to lapse.
+      // So that another replica need not wait for the lease to expire.
       for (const { key } of reconciliation.values())
         await cursors.releaseCursor(app.prisma, key, owner).catch(() => undefined);
     });
@@ -128,11 +131,12 @@ export default fp(
         return found;
       };
       const proofSeconds = (network.confirmations * network.blockTimeMs + PROOF_MS) / 1_000;
-      const healing: RepairDeps = {
+      const repairDeps: RepairDeps = {
         ...key,
         receipt: (hash) => readReceipt(rpc, hash),
-        shown: (hash, row) => readShown(rpc, hash, row),
-        allShown: (hash, row) => rpc.witnesses((endpoint) => readShown(endpoint, hash, row)),
+        receiptFor: (hash, row) => readReceiptWithCall(rpc, hash, row),
+        receiptsFor: (hash, row) =>
+          rpc.witnesses((endpoint) => readReceiptWithCall(endpoint, hash, row)),
         blockTime: async (block) => (await readBlock(chain, block))?.at,
         isOurs: (hash) => isOurTransaction(app.pool, hash),
         finalize: (outcomes) => finalizeSettlements(app.pool, chainId, outcomes),
@@ -147,7 +151,7 @@ export default fp(
       };
       const rows = (keys: readonly { from: string; nonce: string }[]) =>
         store.readRows(app.pool, key, keys);
-      const heals = (finding: Finding) => repair(healing, finding);
+      const repairFinding = (finding: Finding) => repair(repairDeps, finding);
       const wallets = knownWallets();
       const reader = new Reconciler({
         confirmations: network.confirmations,
@@ -165,12 +169,12 @@ export default fp(
         knownBalances: (those) => store.readKnownBalances(app.prisma, chainId, those),
         rows,
         claims: (range) => store.readClaims(app.prisma, key, range),
-        unshown: async (claims) => {
+        notShown: async (claims) => {
           const missing: LedgerRow[] = [];
           for (const row of claims) {
             if (receipts.size > MAX_RECEIPTS) receipts.clear();
-            const told = row.txHash === null ? null : await receipt(row.txHash);
-            const found = told && (await withSent(rpc, told, row));
+            const own = row.txHash === null ? null : await receipt(row.txHash);
+            const found = own && (await withCall(rpc, own, row));
             const authorization = { chainId, ...row };
             if (!found || schemeOf(authorization).outcomeIn(found, authorization) !== "paid")
               missing.push(row);
@@ -178,7 +182,7 @@ export default fp(
           }
           return missing;
         },
-        repair: heals,
+        repair: repairFinding,
         lease: (firstBlock) =>
           cursors.leaseCursor(app.prisma, key, {
             owner,
@@ -208,9 +212,9 @@ export default fp(
           for (const open of await store.readOpenOnRows(app.prisma, chainId)) {
             const [from = "", ...rest] = open.key.split(":");
             const nonce = rest.join(":");
-            const row = await healing.row({ from, nonce });
+            const row = await repairDeps.row({ from, nonce });
             const finding = { ...open, ...(row && { row }) };
-            if (await agrees(healing, finding)) await healing.repaired(finding);
+            if (await agrees(repairDeps, finding)) await repairDeps.repaired(finding);
           }
         },
         lanes: (finalBlock) =>
@@ -221,9 +225,9 @@ export default fp(
               lanes: () => store.readLaneNonces(app.pool, chainId),
               nonceAt: (address, block) => readNonce(rpc, address, `0x${block.toString(16)}`),
               receipt,
-              withSent: (told, row) => withSent(rpc, told, row),
+              withCall: (found, row) => withCall(rpc, found, row),
               rows,
-              repair: heals,
+              repair: repairFinding,
               patience,
             },
             finalBlock,
@@ -236,7 +240,7 @@ export default fp(
         timings.reconcileRoundMs,
       );
       const mostMs = Math.max(MAX_POLL_MS, blockMs);
-      // Many wallets cost several queries a look: then it looks less often.
+      // Many wallets need several queries per read, so they are read less often.
       const pollMs = () =>
         wallets.count() === 0
           ? mostMs
@@ -253,7 +257,7 @@ export default fp(
         lift: (generation) => holds.liftHold(app.prisma, key, generation),
         log,
       });
-      // Without a wallet there are only third-party payments: it reads seldom, until there is one.
+      // Without wallets there are only third-party payments, so it reads seldom until a wallet exists.
       const rest = async (waitMs: number): Promise<void> => {
         const untilMs = performance.now() + waitMs;
         for (;;) {
@@ -281,17 +285,17 @@ export default fp(
       };
     }
 
-    async function loop(chainId: number, book: ChainReconciliation): Promise<void> {
+    async function loop(chainId: number, entry: ChainReconciliation): Promise<void> {
       let waitMs = 0;
       while (!closing.signal.aborted) {
         try {
-          waitMs = (await pass(book)) ? BREATH_MS : book.pollMs();
+          waitMs = (await pass(entry)) ? BREATH_MS : entry.pollMs();
         } catch (error) {
           if (closing.signal.aborted) return;
-          waitMs = Math.min(waitMs * 2 + book.pollMs(), MAX_POLL_MS);
+          waitMs = Math.min(waitMs * 2 + entry.pollMs(), MAX_POLL_MS);
           app.log.warn({ err: error, chainId }, "the chain could not be compared; will retry");
         }
-        await book.rest(waitMs).catch(() => undefined);
+        await entry.rest(waitMs).catch(() => undefined);
       }
     }
   },

@@ -1,6 +1,6 @@
 /**
- * The relayers' nonces: each that is used at a final block was used by a transaction of ours, whose receipt
- * shows what became of everything it carried. A nonce that another transaction took is a second signer.
+ * Checks the relayers' nonces: each nonce used at a final block must belong to a transaction of ours, whose receipt
+ * shows the outcome of all its payments. A nonce that another transaction used means a second signer.
  */
 import type { Hex } from "viem";
 import type { RpcReceipt } from "../../infra/chain/contracts.ts";
@@ -15,27 +15,27 @@ export interface LaneDeps {
   lanes(): Promise<readonly { address: string }[]>;
   nonceAt(address: string, block: bigint): Promise<bigint>;
   receipt(hash: Hex): Promise<RpcReceipt | null>;
-  /** With what the transaction called, where the row's scheme needs it. */
-  withSent(receipt: RpcReceipt, row: LedgerRow): Promise<RpcReceipt | null>;
+  /** With the transaction's call, if the row's scheme needs it. */
+  withCall(receipt: RpcReceipt, row: LedgerRow): Promise<RpcReceipt | null>;
   rows(authorizations: readonly { from: string; nonce: string }[]): Promise<Map<string, LedgerRow>>;
   repair(finding: Finding): Promise<Repair>;
   patience: Patience;
 }
 
-/** Nonces of one key that are looked at in one go. */
+/** The most nonces of one key that are checked at once. */
 const MAX_NONCES = 100n;
 const AT_ONCE = 8;
 
-/** waiting: a nonce has no result yet; more: go on at once. */
+/** waiting: a nonce has no result yet; more: continue at once. */
 export type LanesRead = "done" | "waiting" | "more";
 
 export async function readLanes(deps: LaneDeps, finalBlock: bigint): Promise<LanesRead> {
-  let told: LanesRead = "done";
+  let result: LanesRead = "done";
   for (const { address } of await deps.lanes()) {
     const read = await readLane(deps, address, finalBlock);
-    if (read === "more" || told === "done") told = read;
+    if (read === "more" || result === "done") result = read;
   }
-  return told;
+  return result;
 }
 
 async function readLane(deps: LaneDeps, address: string, finalBlock: bigint): Promise<LanesRead> {
@@ -44,7 +44,7 @@ async function readLane(deps: LaneDeps, address: string, finalBlock: bigint): Pr
   const used = await deps.nonceAt(address, finalBlock);
   const known = await db.ledgerLane.findUnique({ where: { chainId_address: id } });
   const start = known?.nextNonce ?? (await firstOwn(db, id, used));
-  // A chain that was rolled back used fewer.
+  // After a reorganisation fewer nonces are used.
   const from = start > used ? used : start;
   const end = used - from > MAX_NONCES ? from + MAX_NONCES : used;
   const next = from < end ? await follow(deps, { address, from, end, finalBlock }) : from;
@@ -58,7 +58,7 @@ async function readLane(deps: LaneDeps, address: string, finalBlock: bigint): Pr
   return end < used ? "more" : "done";
 }
 
-/** What the key did before it was ours is its own history. */
+/** Transactions from before the key became ours do not count. */
 async function firstOwn(
   db: Db,
   { chainId, address }: { chainId: bigint; address: string },
@@ -100,20 +100,20 @@ async function follow(
     }
   };
   await Promise.all(Array.from({ length: AT_ONCE }, work));
-  const strange: bigint[] = [];
+  const foreign: bigint[] = [];
   const holdsUp = async (nonce: bigint, tx: Stored | undefined): Promise<boolean> => {
     const receipt = receipts.get(nonce);
     if (tx && receipt) return (await judge(deps, tx.items, receipt)) === "wait";
-    // Its row may be committed a moment after its block, and a receipt may be late: an absence must last.
+    // Its row may be committed a moment after its block, and a receipt may be late, so an absence must last.
     if (!deps.patience.isOver(`${address}:${nonce}`, deps.patience.timings.reconcileAbsentMs))
       return true;
     deps.patience.forget(`${address}:${nonce}`);
-    strange.push(nonce);
+    foreign.push(nonce);
     return false;
   };
   let next = from;
   while (next < end && !(await holdsUp(next, byNonce.get(next)))) next += 1n;
-  await ring(deps, address, strange, finalBlock);
+  await raiseAlarm(deps, address, foreign, finalBlock);
   return next;
 }
 
@@ -125,15 +125,15 @@ async function receiptOf(deps: LaneDeps, hashes: readonly Hex[]): Promise<RpcRec
   return null;
 }
 
-/** One alarm for nonces in a row. */
-async function ring(
+/** One alarm for consecutive nonces. */
+async function raiseAlarm(
   deps: LaneDeps,
   address: string,
-  strange: readonly bigint[],
+  foreign: readonly bigint[],
   finalBlock: bigint,
 ): Promise<void> {
-  const [first] = strange;
-  const last = strange.at(-1);
+  const [first] = foreign;
+  const last = foreign.at(-1);
   if (first === undefined || last === undefined) return;
   await deps.repair({
     kind: "relayer_nonce",
@@ -141,25 +141,25 @@ async function ring(
     agentId: null,
     blockNumber: finalBlock,
     txHash: null,
-    detail: { lane: address, firstNonce: first, lastNonce: last, count: strange.length },
+    detail: { lane: address, firstNonce: first, lastNonce: last, count: foreign.length },
   });
 }
 
-/** Whether the rows agree with this receipt about everything its transaction carried. */
+/** Whether the rows agree with this receipt about all payments of its transaction. */
 async function judge(
   deps: LaneDeps,
   items: readonly { fromAddress: string; asset: string; nonce: string }[],
   receipt: RpcReceipt,
 ): Promise<Repair> {
   const rows = await deps.rows(items.map(({ fromAddress: from, nonce }) => ({ from, nonce })));
-  let told: Repair = "done";
+  let result: Repair = "done";
   for (const item of items) {
     const row = rows.get(keyOf({ from: item.fromAddress, nonce: item.nonce }));
-    const shown = row && (await deps.withSent(receipt, row));
-    const finding = row && shown && findingOf(deps.chainId, row, shown);
-    if (finding && (await deps.repair(finding)) === "wait") told = "wait";
+    const withCall = row && (await deps.withCall(receipt, row));
+    const finding = row && withCall && findingOf(deps.chainId, row, withCall);
+    if (finding && (await deps.repair(finding)) === "wait") result = "wait";
   }
-  return told;
+  return result;
 }
 
 function findingOf(chainId: number, row: LedgerRow, receipt: RpcReceipt): Finding | undefined {

@@ -1,12 +1,12 @@
 /**
- * `npm run operator -- <command>`: what an operator does to a running service by hand, with its entry in the record.
+ * `npm run operator -- <command>`: an operator's manual actions on a running service, each recorded in the operators' audit.
  *
  *   log [--last 20]                                                  who did what
  *   heal-difference --network <id> --kind <kind> [--key <key>] --why <text>
- *                                                                    a difference somebody has looked at is over
- *   read-again --network <id> --from-block <number> --why <text>    reconciliation reads the chain once more from there
+ *                                                                    closes a difference that was investigated
+ *   read-again --network <id> --from-block <number> --why <text>    reconciliation reads the chain again from there
  *
- * `--dry-run` says what would be done. OPERATOR in the environment names you beside the system's user and host.
+ * `--dry-run` reports what would be done. OPERATOR in the environment names you, next to the system's user and host.
  */
 import { realpathSync } from "node:fs";
 import { pathToFileURL } from "node:url";
@@ -16,7 +16,7 @@ import { createPool } from "../../infra/db/pool.ts";
 import { createPrisma, type PrismaClient } from "../../infra/db/prisma.ts";
 import { actAsOperator, lastOperatorActs, type OperatorEntry } from "../audit/operators.ts";
 import { readAgainFrom } from "./cursor-store.ts";
-import { closeByHand } from "./store.ts";
+import { closeManually } from "./store.ts";
 
 const OPTIONS = {
   network: { type: "string" },
@@ -39,7 +39,7 @@ interface Work {
 
 const wrong = (problem: string): ConfigError => new ConfigError([problem]);
 
-/** Rolls back after a dry run. */
+/** Thrown to roll back after a dry run. */
 class ReadOnly extends Error {}
 
 const COMMANDS: Readonly<Record<string, (work: Work) => Promise<void>>> = {
@@ -56,14 +56,14 @@ const COMMANDS: Readonly<Record<string, (work: Work) => Promise<void>>> = {
     if (kind === undefined) throw wrong("heal-difference needs --kind, as shown in the alarm");
     const why = whyOf(values);
     await prisma.$transaction(async (tx) => {
-      const healed = await closeByHand(tx, { chainId: network.chainId, kind, key });
-      if (healed.length === 0) throw wrong(`no ${kind} is open on ${network.id}`);
-      for (const each of healed)
+      const closed = await closeManually(tx, { chainId: network.chainId, kind, key });
+      if (closed.length === 0) throw wrong(`no ${kind} is open on ${network.id}`);
+      for (const each of closed)
         say(`${kind} ${each.key}${each.agentId ? ` (${each.agentId})` : ""}`);
-      const what = { network: network.id, kind, keys: healed.map((each) => each.key), why };
+      const what = { network: network.id, kind, keys: closed.map((each) => each.key), why };
       await actAsOperator(tx, config, "ledger.difference_healed", what);
       if (values["dry-run"]) throw new ReadOnly();
-      say(`${healed.length} healed.`);
+      say(`${closed.length} healed.`);
     });
   },
 
@@ -97,7 +97,7 @@ function networkOf({ config, values }: Work): Config["networks"][number] {
   throw wrong(`--network must be one of ${known}`);
 }
 
-/** Who reads the record later was not there. */
+/** The reason must be understandable for later readers of the record. */
 function whyOf({ why }: Values): string {
   if (why === undefined || why.trim() === "" || why.length > 500)
     throw wrong("--why must give the reason in a sentence (at most 500 characters)");
@@ -110,7 +110,7 @@ export function lineOf({ seq, at, who, action, what }: OperatorEntry): string {
   return `${seq} ${at} ${name}@${who.host} ${action} ${JSON.stringify(shown)}`;
 }
 
-/** One command, as it was typed. */
+/** Runs one command. */
 export async function operate(
   args: string[],
   environment: Record<string, string | undefined>,
@@ -138,7 +138,8 @@ export async function operate(
   }
 }
 
-// Imported by a test it only lends its functions. A link in the path must not make it do nothing.
+// Run only as a program, not when a test imports it. realpath, because a symlink in the path must not turn the program
+// into a no-op.
 if (import.meta.url === pathToFileURL(realpathSync(process.argv[1] ?? ".")).href) {
   try {
     await operate(process.argv.slice(2), process.env, (line) => console.log(line));

@@ -1,10 +1,9 @@
 /**
- * Reads a chain block by block as it becomes final, and holds the rows against it. One replica at a time per
- * chain; the cursor is in Postgres, so downtime of any length leaves no gap and nothing is reported twice.
- *
- * An answer without logs proves nothing. A span counts as read when its last block was the same before and
- * after, when every row that claims to be settled in it is shown by a log or a receipt, and when the transfers
- * lead from each wallet's last balance to the one it has.
+ * Reads a chain block by block as blocks become final, and compares it with the ledger's rows. One replica at a time
+ * per chain; the cursor is in Postgres, so a downtime of any length leaves no gap, and nothing is reported twice. A
+ * response without logs proves nothing. A range counts as read only if its last block was the same before and after, if
+ * a log or receipt shows every row that claims to be settled in it, and if the transfers lead from each wallet's last
+ * balance to its current one.
  */
 import type { Address, Hex } from "viem";
 import type { BlockFacts, WalletLog } from "../../infra/chain/wallet-logs.ts";
@@ -23,24 +22,24 @@ export interface ReaderDeps extends Pick<BalanceDeps, "balancesAt" | "knownBalan
     fromBlock: bigint;
     toBlock: bigint;
   }): Promise<WalletLog[]>;
-  /** Every agent's wallet, and whose it is. */
+  /** Every agent's wallet, with its agent. */
   wallets(): Promise<ReadonlyMap<Address, string>>;
   rows(authorizations: readonly { from: string; nonce: string }[]): Promise<Map<string, LedgerRow>>;
   claims(range: { from: bigint; to: bigint; limit: number }): Promise<LedgerRow[]>;
-  /** Which of these third-party payments their own transactions do not show. */
-  unshown(claims: readonly LedgerRow[]): Promise<LedgerRow[]>;
+  /** The third-party payments among these that their own transactions do not show. */
+  notShown(claims: readonly LedgerRow[]): Promise<LedgerRow[]>;
   repair(finding: Finding): Promise<Repair>;
   lease(firstBlock: bigint): Promise<Cursor | undefined>;
   rewind(args: { nextBlock: bigint; readBefore: bigint }): Promise<void>;
   store(span: SpanRead): Promise<boolean>;
-  /** Of these transfers to agents, the places of those that are in the ledger. */
+  /** The positions of those transfers to agents that are in the ledger. */
   recorded(agentIds: readonly string[], txHashes: readonly Hex[]): Promise<ReadonlySet<string>>;
-  /** Once more, for logs that came late. */
+  /** Records transfers whose logs arrived late. */
   addIncoming(rows: readonly IncomingRow[]): Promise<void>;
   goneIncoming(span: { from: bigint; to: bigint; seen: ReadonlySet<string> }): Promise<Finding[]>;
   /** The relayers' nonces, as of a final block. */
   lanes(finalBlock: bigint): Promise<LanesRead>;
-  /** Whether rows that differed have come to agree by themselves. */
+  /** Closes differences whose rows agree with the chain by now. */
   recheck(): Promise<void>;
   patience: Patience;
   log: { warn(fields: object, message: string): void };
@@ -48,11 +47,11 @@ export interface ReaderDeps extends Pick<BalanceDeps, "balancesAt" | "knownBalan
 
 const RANGE = 2_000n;
 const MIN_RANGE = 1n;
-/** After a rollback: far enough back for any reorganization beyond the confirmations. */
+/** How far to go back after a reorganisation: further than any reorganisation beyond the confirmations. */
 const REWIND = 2_000n;
-/** A lease is renewed by every pass; a long catch-up ends a pass so that it is. */
+/** Every round renews the lease, so a long catch-up is divided into rounds. */
 const MAX_RANGES_PER_PASS = 20;
-/** Rows of one span that are held against the chain at once. */
+/** The most rows of one range that are compared with the chain at once. */
 const MAX_CLAIMS = 10_000;
 
 export class Reconciler {
@@ -62,7 +61,7 @@ export class Reconciler {
   #lanesReadAt: bigint | undefined;
   #recheckedMs = Number.NEGATIVE_INFINITY;
   #lookBackAtMs = 0;
-  /** What the last look back saw: nothing needs to be done for it again. */
+  /** What the last read for late logs has handled already. */
   #shown: ReadonlySet<string> = new Set();
 
   constructor(deps: ReaderDeps) {
@@ -76,9 +75,9 @@ export class Reconciler {
     };
   }
 
-  /** Reads what is new. True when there is more to read at once. */
+  /** Reads new blocks. True if there are more to read at once. */
   async pass(): Promise<boolean> {
-    // The head first, the wallets after it: a wallet made later is funded in a later block.
+    // The head first and the wallets after it: a wallet created later receives money in a later block.
     const head = await this.#deps.head();
     const safe = head - BigInt(this.#deps.confirmations - 1);
     const cursor = await this.#deps.lease(safe + 1n);
@@ -99,14 +98,14 @@ export class Reconciler {
       this.#recheckedMs = performance.now();
       await this.#deps.recheck();
     }
-    // No new block, no new nonce.
+    // No new block means no new nonce.
     if (this.#lanesReadAt === safe) return false;
     const read = await this.#deps.lanes(safe);
     this.#lanesReadAt = read === "done" ? safe : undefined;
     return read === "more";
   }
 
-  /** The next block to read after the span; undefined when it cannot be called read yet. */
+  /** The next block to read after the range; undefined if it does not count as read yet. */
   async #readSpan(args: {
     wallets: ReadonlyMap<Address, string>;
     from: bigint;
@@ -129,18 +128,18 @@ export class Reconciler {
     }
     const findings = await this.#findings(wallets, logs, claims);
     const cut = await this.#repairAll(findings);
-    // Up to the block before the first one without a result.
+    // Ends before the first block without a result.
     if (cut !== undefined) to = cut - 1n < to ? cut - 1n : to;
     if (to < from) return undefined;
     logs = logs.filter(({ blockNumber }) => blockNumber <= to);
     const end = cut === undefined ? tail : await this.#deps.block(to);
     const balances = await checkBalances(this.#balanceDeps, { ...args, to, logs });
     if (!end || !balances) return undefined;
-    // Another block in its place by now: what was read may be of either branch.
+    // The block was replaced meanwhile: the data may be of either branch.
     if ((await this.#deps.block(to))?.hash !== end.hash || !belongTo(logs, to, end.hash))
       return undefined;
     if (cursor.readBefore !== null && from < cursor.readBefore)
-      await this.#takeBack(from, to, logs);
+      await this.#voidGone(from, to, logs);
     const isAgainOver = cursor.readBefore !== null && to + 1n >= cursor.readBefore;
     const isStored = await this.#deps.store({
       nextBlock: to + 1n,
@@ -163,7 +162,7 @@ export class Reconciler {
       if (this.#range < RANGE) this.#range *= 2n;
       return logs;
     } catch (error) {
-      // Nodes limit ranges or results in their own ways: half of it next time, down to one block.
+      // Nodes limit ranges or results in different ways, so the next range is half as long, down to one block.
       if (this.#range > MIN_RANGE) this.#range /= 2n;
       throw error;
     }
@@ -175,16 +174,16 @@ export class Reconciler {
     claims: readonly LedgerRow[],
   ): Promise<Finding[]> {
     const isOurs = (row: LedgerRow): boolean => wallets.has(row.from);
-    const strangers = claims.filter((row) => !isOurs(row));
+    const thirdParty = claims.filter((row) => !isOurs(row));
     const [rows, unshown] = await Promise.all([
       this.#deps.rows(logs.flatMap((log) => (log.event === "transfer" ? [] : [log]))),
-      this.#deps.unshown(strangers),
+      this.#deps.notShown(thirdParty),
     ]);
     const found = compareSpan({ logs, wallets, rows, claims: claims.filter(isOurs) });
     return [...found, ...unshown.map(notOnChain)];
   }
 
-  /** The first block that has something without a result. */
+  /** The first block with something that has no result yet. */
   async #repairAll(findings: readonly Finding[]): Promise<bigint | undefined> {
     let cut: bigint | undefined;
     for (const finding of findings) {
@@ -206,15 +205,15 @@ export class Reconciler {
     return logs;
   }
 
-  /** Of the blocks read lately, again: what came late is held against the rows, and written down. */
+  /** Reads the recent blocks again: logs that arrived late are compared with the rows, and recorded. */
   async #lookBack(safe: bigint): Promise<void> {
     const wallets = await this.#deps.wallets();
     const from = safe > LOOK_BACK ? safe - LOOK_BACK : 0n;
     const logs = await this.#readAll([...wallets.keys()], from, safe);
     const unseen = logs.filter((log) => !this.#shown.has(placeOf(log)));
-    // With its whole transaction: the use of an authorization and its transfer explain each other.
-    const ofTheirs = new Set(unseen.map(({ txHash }) => txHash));
-    const together = logs.filter(({ txHash }) => ofTheirs.has(txHash));
+    // With all logs of the transaction, because an authorization's use and its transfer explain each other.
+    const transactions = new Set(unseen.map(({ txHash }) => txHash));
+    const together = logs.filter(({ txHash }) => transactions.has(txHash));
     const cut = await this.#repairAll(await this.#findings(wallets, together, []));
     const arrived = unseen.flatMap((log) => {
       const agentId = log.event === "transfer" && wallets.get(log.to);
@@ -252,19 +251,19 @@ export class Reconciler {
     return rows;
   }
 
-  async #takeBack(from: bigint, to: bigint, logs: readonly WalletLog[]): Promise<void> {
+  async #voidGone(from: bigint, to: bigint, logs: readonly WalletLog[]): Promise<void> {
     const seen = new Set(logs.map(placeOf));
     for (const finding of await this.#deps.goneIncoming({ from, to, seen }))
       await this.#deps.repair(finding);
   }
 
-  /** Where to read on; undefined when the cursor went back because the last block read is not there any more. */
+  /** Where to continue; undefined if the cursor went back, because the last block read no longer exists. */
   async #afterRollback(cursor: Cursor, safe: bigint): Promise<bigint | undefined> {
     const { nextBlock, lastHash } = cursor;
     const last = nextBlock - 1n;
     if (lastHash === null || last < 0n) return nextBlock;
     if (last > safe) {
-      // A node that lags, or a chain that began anew: lagging ends.
+      // A node that lags, or a chain that was reset: a lag ends by itself.
       if (!this.#deps.patience.isOver("behind", 2 * this.#deps.patience.timings.reconcileAbsentMs))
         return nextBlock;
     } else {

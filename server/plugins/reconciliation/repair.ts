@@ -1,6 +1,6 @@
 /**
- * What is done about a difference: proof is read once more, the row is corrected or written, and
- * operators are alerted. What only absence shows counts late, and only when all endpoints agree.
+ * Handles a difference: the proof is read again, the row is corrected or written, and operators are alerted. A
+ * difference that rests on an absence counts only after some time, and only if all endpoints agree.
  */
 import type { Timings } from "../../core/timings.ts";
 import type { Address, Hex } from "viem";
@@ -18,14 +18,14 @@ export interface RepairDeps {
   chainId: number;
   asset: Address;
   receipt(hash: Hex): Promise<RpcReceipt | null>;
-  /** The same with all that is needed to judge this row by it. */
-  shown(hash: Hex, row: LedgerRow): Promise<RpcReceipt | null>;
-  /** Each endpoint's own receipt, and how many must answer "none" before there is none. */
-  allShown(hash: Hex, row: LedgerRow): Promise<Witnesses<RpcReceipt | null>>;
+  /** The receipt with everything needed to decide about this row. */
+  receiptFor(hash: Hex, row: LedgerRow): Promise<RpcReceipt | null>;
+  /** Each endpoint's own receipt, and how many must return none before there is none. */
+  receiptsFor(hash: Hex, row: LedgerRow): Promise<Witnesses<RpcReceipt | null>>;
   blockTime(block: bigint): Promise<Date | undefined>;
   isOurs(hash: Hex): Promise<boolean>;
   finalize(outcomes: readonly ProvenOutcome[]): Promise<unknown>;
-  /** The row as it is now. */
+  /** The current row. */
   row(authorization: { from: string; nonce: string }): Promise<LedgerRow | undefined>;
   found(payment: {
     agentId: string;
@@ -39,9 +39,9 @@ export interface RepairDeps {
     blockHash: Hex;
     at: Date;
   }): Promise<string | undefined>;
-  /** Of a transfer whose transaction does not name what it used: the rows that may have made it. */
+  /** For a transfer whose transaction does not name the authorization: the rows that may have made it. */
   mayHaveMade(transfer: TransferLog): Promise<{ isOpen: boolean }[]>;
-  /** True when it was not known before. */
+  /** True if the difference is new. */
   note(finding: Finding): Promise<boolean>;
   repaired(finding: Pick<Finding, "kind" | "key">): Promise<void>;
   patience: Patience;
@@ -51,7 +51,7 @@ export interface RepairDeps {
   };
 }
 
-/** Since when something has been so, in this process. */
+/** Since when each condition has lasted, in this process. */
 export class Patience {
   readonly timings: Timings;
   readonly #since = new Map<string, number>();
@@ -72,7 +72,7 @@ export class Patience {
   }
 }
 
-/** What it means, in the log and in the owner's overview. */
+/** The explanation in the log and in the owner's overview. */
 export const MEANING: Record<DifferenceKind, string> = {
   payment_open: "a payment was on chain long before the ledger recorded it",
   payment_not_settled: "a payment recorded as failed is on chain",
@@ -98,7 +98,7 @@ const WAITS: Partial<Record<DifferenceKind, "reconcileOpenMs" | "reconcileAbsent
   payment_not_on_chain: "reconcileAbsentMs",
 };
 
-/** "wait": there is no result yet, so its block does not count as read. */
+/** "wait": there is no result yet, so the block does not count as read. */
 export async function repair(deps: RepairDeps, finding: Finding): Promise<Repair> {
   const { kind, key } = finding;
   const wait = WAITS[kind];
@@ -112,11 +112,11 @@ export async function repair(deps: RepairDeps, finding: Finding): Promise<Repair
   const isNew = await deps.note(finding);
   const isRepaired = (await proven()) || (await agrees(deps, finding));
   if (isRepaired) await deps.repaired(finding);
-  if (isNew) tell(deps, finding, isRepaired);
+  if (isNew) logDifference(deps, finding, isRepaired);
   return "done";
 }
 
-/** Whether the row, as it is now, agrees with the chain. */
+/** Whether the current row agrees with the chain. */
 export async function agrees(
   deps: Pick<RepairDeps, "row">,
   { kind, row, txHash }: Pick<Finding, "kind" | "row" | "txHash">,
@@ -137,7 +137,7 @@ export async function agrees(
   }
 }
 
-function tell(
+function logDifference(
   deps: Pick<RepairDeps, "log" | "chainId">,
   finding: Finding,
   isRepaired: boolean,
@@ -159,7 +159,7 @@ function tell(
   );
 }
 
-/** What to do; true when ledger and chain agree after it, false when the row has to be read again. */
+/** What to do: the function returns true if ledger and chain then agree, false if the row has to be read again. */
 type Proven = "wait" | "fine" | (() => Promise<boolean>);
 
 async function prove(deps: RepairDeps, finding: Finding): Promise<Proven> {
@@ -179,7 +179,7 @@ async function prove(deps: RepairDeps, finding: Finding): Promise<Proven> {
     case "payment_other":
       return row && txHash ? proveOther(deps, row, txHash) : "wait";
     default:
-      // The rows are right: what is wrong is outside, and only a person can close it.
+      // The rows are right: the problem is outside, and only a person can close it.
       return async () => kind === "incoming_gone";
   }
 }
@@ -192,7 +192,7 @@ const authorizationOf = (row: LedgerRow, chainId: number) => ({
 });
 
 async function provePaid(deps: RepairDeps, row: LedgerRow, txHash: Hex): Promise<Proven> {
-  const receipt = await deps.shown(txHash, row);
+  const receipt = await deps.receiptFor(txHash, row);
   const authorization = authorizationOf(row, deps.chainId);
   const scheme = schemeOf(authorization);
   const fate = receipt && scheme.outcomeIn(receipt, authorization);
@@ -219,15 +219,15 @@ async function provePaid(deps: RepairDeps, row: LedgerRow, txHash: Hex): Promise
   };
 }
 
-/** Whether this row's own transaction shows the payment: one endpoint may show it, all must miss it. */
+/** Whether this row's own transaction shows the payment: one endpoint is enough to show it, all must miss it. */
 async function proveAbsent(deps: RepairDeps, row: LedgerRow): Promise<Proven> {
   const { txHash, blockNumber, blockHash, from, asset, nonce } = row;
   if (txHash === null || blockNumber === null) return "fine";
   const authorization = authorizationOf(row, deps.chainId);
   const isShown = (receipt: RpcReceipt | null): boolean =>
     receipt !== null && schemeOf(authorization).outcomeIn(receipt, authorization) === "paid";
-  const { answers, needed } = await deps.allShown(txHash, row);
-  // Then it is the logs that lack it.
+  const { answers, needed } = await deps.receiptsFor(txHash, row);
+  // The receipt shows the payment, so only the logs lack it.
   if (answers.some(isShown)) return "wait";
   if (answers.length < needed) return "wait";
   const proof = {
@@ -242,19 +242,19 @@ async function proveAbsent(deps: RepairDeps, row: LedgerRow): Promise<Proven> {
   };
 }
 
-/** Lists of logs come in several answers, which may know different blocks: the receipt shows what belongs together. */
+/** Logs come in several responses, which may be of different blocks; one receipt contains what belongs together. */
 async function proveUnexplained(deps: RepairDeps, { transfer }: Finding): Promise<Proven> {
   const receipt = transfer && (await deps.receipt(transfer.txHash));
   if (!receipt || !isUnexplained(transfer, readReceiptLogs(receipt, deps.asset))) return "wait";
   const makers = await deps.mayHaveMade(transfer);
-  // The engine reads from the contract which of them it was. Where that is not known when they have expired, the
-  // transfer is a difference: reconciliation of all other wallets must go on.
+  // The engine reads from the contract which of them it was. If that is still unknown when they have expired, the
+  // transfer is a difference: reconciliation of all other wallets must continue.
   if (makers.some(({ isOpen }) => isOpen)) return "wait";
   return makers.length > 0 ? "fine" : async () => false;
 }
 
 async function proveOther(deps: RepairDeps, row: LedgerRow, txHash: Hex): Promise<Proven> {
-  const receipt = await deps.shown(txHash, row);
+  const receipt = await deps.receiptFor(txHash, row);
   const authorization = authorizationOf(row, deps.chainId);
   if (!receipt || schemeOf(authorization).outcomeIn(receipt, authorization) === "paid")
     return "wait";

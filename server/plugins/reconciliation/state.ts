@@ -40,8 +40,8 @@ export async function readState(
 }
 
 /**
- * For operators. A difference does not make a replica unready: all replicas see the same one, and no
- * payment gets safer by taking them all out of the load balancer. The text reports it, and an alert fires.
+ * For operators. A difference does not make a replica unready: all replicas see the same one, and taking all of them
+ * out of the load balancer makes no payment safer. The readiness text reports it, and an alert fires.
  */
 export function showToOperators(app: FastifyInstance): void {
   for (const { network } of app.chains.all)
@@ -65,7 +65,7 @@ export function showToOperators(app: FastifyInstance): void {
       labelNames: ["network"],
       registers: [],
       async collect() {
-        // Scraping must not fail because the database is away: the last value stays.
+        // A scrape must not fail because the database is unreachable: the last value stays.
         const places = await readCursors(app.prisma).catch(() => new Map());
         for (const [chainId, { asOfBlock }] of places) {
           const network = networkOf(chainId);

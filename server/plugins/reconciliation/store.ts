@@ -1,4 +1,4 @@
-/** The rows that are compared with the chain: claims of settlements, differences, and payments found on chain. */
+/** The rows that are compared with the chain: claims of settlements, differences, and payments found on the chain. */
 import type { Address, Hex } from "viem";
 import type { Nonce, SchemeTerms } from "../../core/authorization.ts";
 import { newId } from "../../core/ids.ts";
@@ -44,7 +44,7 @@ const claimsIn = (db: Db, key: CursorKey, range: { from: bigint; to: bigint; lim
       ...idOf(key),
       status: "settled",
       blockNumber: { gte: range.from, lte: range.to },
-      // Moves nothing.
+      // An allowance moves nothing.
       kind: { not: "allowance" },
     },
     select: ROW,
@@ -67,9 +67,9 @@ export async function readRows(
   authorizations: readonly { from: string; nonce: string }[],
 ): Promise<Map<string, LedgerRow>> {
   if (authorizations.length === 0) return new Map();
-  // SQL: a join with the list of keys; Prisma would write them out as hundreds of ORs.
+  // SQL: a join with the list of keys; Prisma would write hundreds of ORs.
   const { rows } = await sql.query<LedgerRow>({
-    // LIMIT: by its key, whatever the planner believes of the table.
+    // LIMIT makes Postgres use the key's index, whatever the planner's statistics are.
     name: "book-rows",
     text: `SELECT s.id, s.kind, s.agent_id AS "agentId", s.from_address AS "from", s.to_address AS "to", s.asset, s.value,
             s.nonce, s.terms, s.status, s.tx_hash AS "txHash", s.block_number AS "blockNumber", s.block_hash AS "blockHash"
@@ -88,8 +88,8 @@ export async function readRows(
 }
 
 /**
- * Authorizations that no event names, and that may have made this transfer: settled by it, or accepted before it and open
- * for so little longer than they are valid that the engine may still prove them.
+ * Authorizations without an event that may have made this transfer: settled by it, or accepted before it and still
+ * open, for so short a time after their validity that the engine may still prove them.
  */
 export async function findMakers(
   sql: Sql,
@@ -97,7 +97,7 @@ export async function findMakers(
   transfer: { from: string; to: string; amountAtomic: bigint; txHash: string; blockNumber: bigint },
   proofSeconds: number,
 ): Promise<{ isOpen: boolean }[]> {
-  // SQL: by the prefix of the nonce, and of the terms the maximum.
+  // SQL: by the prefix of the nonce, and by the maximum in the terms.
   const { rows } = await sql.query<{ isOpen: boolean }>(
     `SELECT status IN ('queued', 'submitted') AS "isOpen" FROM settlements
       WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce ^@ 'permit2:' AND to_address = $4
@@ -119,9 +119,9 @@ export async function findMakers(
   return rows;
 }
 
-/** Transfers that nothing explained, and payments do that were proven later: as many as there are. */
+/** Closes transfers that were unexplained, if payments proven later explain them: as many as there are payments. */
 export async function closeExplained(sql: Sql, chainId: number): Promise<void> {
-  // SQL: differences counted against the payments that are in their transactions.
+  // SQL: counts differences against the payments in their transactions.
   await sql.query(
     `UPDATE ledger_differences d SET healed_at = clock_timestamp()
        FROM (SELECT *, row_number() OVER (PARTITION BY tx_hash, detail->>'to', detail->>'amount' ORDER BY healed_at, key) AS place
@@ -135,14 +135,14 @@ export async function closeExplained(sql: Sql, chainId: number): Promise<void> {
   );
 }
 
-/** No key's address: leases of other work live beside the lanes. */
+/** False for leases of other work, which are stored as lanes with an address that no key has. */
 export const isLane = ({ address }: { address: string }): boolean => !/^0x0{39}/.test(address);
 
 export async function readLaneNonces(
   sql: Sql,
   chainId: number,
 ): Promise<{ address: string; nextNonce: bigint; lookedNonce: bigint }[]> {
-  // SQL: the port waits for it, and would wait for Prisma's query compiler.
+  // SQL: the server listens only after this, and would wait for Prisma's query compiler.
   const { rows } = await sql.query<{ address: string; nextNonce: bigint; lookedNonce: bigint }>(
     `SELECT address, next_nonce AS "nextNonce", looked_nonce AS "lookedNonce"
        FROM relayer_lanes WHERE chain_id = $1 ORDER BY address`,
@@ -170,7 +170,7 @@ export async function readKnownBalances(
 /** For rows whose transaction committed late. */
 const MARGIN_SECONDS = 600;
 
-/** Wallets made since, with a margin, and whose they are. */
+/** Wallets created since then, with a margin, and their agents. */
 export async function walletsSince(
   db: Db,
   since: Date | undefined,
@@ -183,7 +183,7 @@ export async function walletsSince(
   return { wallets: agents.map(({ id, walletAddress }) => [walletAddress as Address, id]), now };
 }
 
-/** True when it was not known before. */
+/** True if the difference is new. */
 export async function insertDifference(
   db: Db,
   chainId: number,
@@ -224,8 +224,8 @@ export async function closeDifference(
   });
 }
 
-/** What a person has looked at and calls over. Answers what that was. */
-export async function closeByHand(
+/** Closes differences that an operator has investigated. Returns the closed ones. */
+export async function closeManually(
   db: Db,
   of: { chainId: number; kind: string; key: string | undefined },
 ): Promise<{ key: string; agentId: string | null }[]> {
@@ -242,7 +242,7 @@ export async function closeByHand(
   });
 }
 
-/** A payment that only the chain knows; its id, or undefined where a row was there. */
+/** Inserts a payment that only the chain has; returns its id, or undefined if a row exists. */
 export async function insertFound(
   sql: Sql,
   found: {
@@ -282,7 +282,7 @@ export async function insertFound(
   return rows[0]?.id ?? undefined;
 }
 
-/** Open differences that hang on a row: it may have been put right since. */
+/** Open differences that concern a row, which may have been corrected since. */
 export async function readOpenOnRows(
   db: Db,
   chainId: number,

@@ -1,4 +1,4 @@
-/** A second wallet for an owner, and the way to make it the owner. */
+/** A recovery (second) wallet for an owner, and the transfer of all agents to it. */
 import fp from "fastify-plugin";
 import type { FastifyRequest } from "fastify";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
@@ -25,7 +25,7 @@ export default fp(
 
 const routes: FastifyPluginAsyncTypebox = async (app) => {
   const tags = ["owners: recovery"];
-  // What an owner signs for no agent in particular is signed on the first network.
+  // An owner's orders that concern no agent are signed for the first network.
   const chainId = app.config.networks[0].chainId;
   const callOf = ({ owner, id: requestId }: Pick<FastifyRequest, "owner" | "id">) => ({
     prisma: app.prisma,

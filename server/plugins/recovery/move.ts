@@ -1,4 +1,4 @@
-/** Everything of an owner becomes the second wallet's: signed by both, in one transaction or not at all. */
+/** Moves all of an owner's agents to the recovery wallet: signed by both wallets, in one transaction. */
 import { getAddress, type Address, type Hex } from "viem";
 import type { Static } from "typebox";
 import { typedDataOf, type MoveOwnerOrder } from "../../core/orders.ts";
@@ -26,7 +26,7 @@ interface MoveCall extends RecoveryCall {
   ): Promise<"valid" | "invalid" | "unavailable">;
 }
 
-/** Each agent is sealed anew, two statements and a little arithmetic; a thousand of them take seconds. */
+/** Each agent is sealed again, with two statements and some computation; a thousand of them take seconds. */
 const MOVE_MS = 60_000;
 
 export async function moveOwner(
@@ -43,11 +43,11 @@ export async function moveOwner(
     });
   if (signed && secondSignature !== undefined)
     await assertSecondSigned(call, named, signed, secondSignature);
-  return orders.answering(owner, () =>
+  return orders.requestingSignature(owner, () =>
     call.prisma.$transaction(
       async (tx) => {
         if (!(await lockOwner(tx, owner.id))) throw new ApiError("not_found");
-        // Asked again under the lock: it may have been taken back since.
+        // Read again under the lock: it may have been revoked meanwhile.
         const second = await secondWalletOf(tx, owner.id);
         if (second?.address !== named.address || second.chainId !== named.chainId)
           throw new ApiError("conflict", {
@@ -60,12 +60,12 @@ export async function moveOwner(
         await keepSecondSignature(tx, signed.order.nonce, secondSignature);
         const newOwnerId = await ensureOwner(tx, second.address, second.chainId);
         const agentIds = await lockAgents(tx, owner.id);
-        const word = { ...signed, secondSignature };
-        for (const agentId of agentIds) await moveAgent(tx, call, { agentId, second, word });
+        const signedMove = { ...signed, secondSignature };
+        for (const agentId of agentIds) await moveAgent(tx, call, { agentId, second, signedMove });
         await giveAgents(tx, owner.id, newOwnerId);
         await revokeSecondSessions(tx, owner.id);
         await endConnections(tx, call, agentIds);
-        await tell(tx, call, { second, newOwnerId, agentIds, signed, secondSignature });
+        await noteMove(tx, call, { second, newOwnerId, agentIds, signed, secondSignature });
         return { address: second.address, agents: agentIds.length };
       },
       { timeout: MOVE_MS },
@@ -87,11 +87,17 @@ async function assertSecondSigned(
   if (verdict === "invalid") throw orderNotSigned("The recovery wallet did not sign this order.");
 }
 
-/** Paused, and sealed for an owner who has signed nothing yet: what resumes it is that owner's first policy. */
+/**
+ * The agent is paused, and sealed for an owner who has not signed a policy yet: that owner's first policy resumes it.
+ */
 async function moveAgent(
   tx: Db,
   { custody, owner }: MoveCall,
-  { agentId, second, word }: { agentId: string; second: SecondWallet; word: SignedMove },
+  {
+    agentId,
+    second,
+    signedMove,
+  }: { agentId: string; second: SecondWallet; signedMove: SignedMove },
 ): Promise<void> {
   const agent = await findAgent(tx, owner.id, agentId);
   if (!agent) throw new Error(`agent ${agentId} is held, and gone`);
@@ -99,11 +105,15 @@ async function moveAgent(
   const current = rulesInForce(agent, payees);
   const status = agent.status === "active" ? "paused" : agent.status;
   const wanted = { ...current, status };
-  await custody.reown(tx, { agentId, from: owner, to: second }, { current, wanted, signed: word });
+  await custody.reown(
+    tx,
+    { agentId, from: owner, to: second },
+    { current, wanted, signed: signedMove },
+  );
   if (status !== agent.status) await updateAgent(tx, agentId, { status });
 }
 
-/** In the audit of the owner who allowed them. */
+/** Recorded in the audit of the owner who allowed them. */
 async function endConnections(
   tx: Db,
   { owner, requestId }: MoveCall,
@@ -121,8 +131,8 @@ async function endConnections(
     });
 }
 
-/** In both owners' audits, with both signatures. */
-async function tell(
+/** Recorded in both owners' audits, with both signatures. */
+async function noteMove(
   tx: Db,
   { owner, chainId, requestId }: MoveCall,
   moved: {
@@ -157,7 +167,7 @@ async function tell(
 
 const moveDraft = ({ owner, chainId }: MoveCall, second: SecondWallet): Draft<"MoveOwner"> => ({
   kind: "MoveOwner",
-  // Of no agent.
+  // Not about an agent.
   agentId: "",
   chainId,
   version: null,

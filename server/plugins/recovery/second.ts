@@ -14,12 +14,14 @@ export interface RecoveryCall {
   prisma: PrismaClient;
   orders: OwnerOrders;
   owner: RequestOwner;
-  /** Whose domain such orders are signed for. */
+  /** The chain of the EIP-712 domain of such orders. */
   chainId: number;
   requestId: string;
 }
 
-/** Names the second wallet, another one, or none: always by the owner's own signature. Ends the old one's sessions. */
+/**
+ * Names the recovery wallet, another one, or none: always with the owner's own signature. Ends the old one's sessions.
+ */
 export async function nameSecond(
   call: RecoveryCall,
   body: Static<typeof SecondBody>,
@@ -37,7 +39,7 @@ export async function nameSecond(
   const draft = secondDraft(call, second, body.address === null ? 0 : (body.chainId ?? 0));
   const signed =
     body.authorization && (await orders.verify(owner, "SecondWallet", body.authorization, chainId));
-  await orders.answering(owner, () =>
+  await orders.requestingSignature(owner, () =>
     call.prisma.$transaction(async (tx) => {
       if (!(await lockOwner(tx, owner.id))) throw new ApiError("not_found");
       if (!signed) throw new SignatureNeeded(draft, "owner_signature_required");
@@ -53,7 +55,7 @@ const secondDraft = (
   secondChain: number,
 ): Draft<"SecondWallet"> => ({
   kind: "SecondWallet",
-  // Of no agent.
+  // Not about an agent.
   agentId: "",
   chainId,
   version: null,

@@ -1,6 +1,6 @@
 import type { Db } from "../../infra/db/prisma.ts";
 
-/** One naming or move of an owner at a time. Whatever only refers to the owner's row goes on. */
+/** Serializes naming and moves of an owner. Transactions that only refer to the owner's row are not blocked. */
 export async function lockOwner(tx: Db, ownerId: string): Promise<boolean> {
   // SQL: a row lock, which Prisma does not have.
   const rows = await tx.$queryRaw<
@@ -9,15 +9,18 @@ export async function lockOwner(tx: Db, ownerId: string): Promise<boolean> {
   return rows.length === 1;
 }
 
-/** All agents of an owner, archived ones included, held until the transaction ends. */
+/** All agents of an owner, including archived ones, locked until the transaction ends. */
 export async function lockAgents(tx: Db, ownerId: string): Promise<string[]> {
-  // SQL: row locks, in one order for everybody.
+  // SQL: row locks, always in the same order.
   const rows = await tx.$queryRaw<{ id: string }[]>`
     SELECT id FROM agents WHERE owner_id = ${ownerId} ORDER BY id FOR UPDATE`;
   return rows.map(({ id }) => id);
 }
 
-/** With all they have, but for what the former owner was asked or allowed: that was its word, and the new owner's counts. */
+/**
+ * Moves agents with all their data, and listings, but without the former owner's approvals: only the new owner's
+ * decisions count.
+ */
 export async function giveAgents(tx: Db, from: string, to: string): Promise<void> {
   await tx.approval.updateMany({
     where: { ownerId: from, state: { in: ["open", "granted"] } },

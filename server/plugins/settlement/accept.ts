@@ -6,7 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { SettlementKey } from "../../core/authorization.ts";
 import { Coalescer } from "../../core/shared-answers.ts";
 import { wasRolledBack, type Sql } from "../../infra/db/pool.ts";
-import { traced, traceHere } from "../../infra/tracing.ts";
+import { traced, currentTraceparent } from "../../infra/tracing.ts";
 import { MAX_BATCH } from "./batch.ts";
 import { gasRefusals } from "./gas-store.ts";
 import { newRow, recordColumns, toRow, type SettlementRecord } from "./store.ts";
@@ -54,9 +54,9 @@ export function acceptInGroups(accepting: Accepting): Accept {
   );
   return async (request) => {
     // Keep the caller's own trace: the group runs in the trace of one of its callers.
-    const traceparent = traceHere();
+    const traceparent = currentTraceparent();
     const result = await traced("settlement.persist", { "purser.payment_id": request.id }, () =>
-      groups.ask(traceparent === null ? request : Object.assign({}, request, { traceparent })),
+      groups.fetch(traceparent === null ? request : Object.assign({}, request, { traceparent })),
     );
     if (result.status === "rejected") throw result.reason;
     return result.value;

@@ -135,7 +135,7 @@ export class UnseenBlocks {
       { alarm: "chain_unseen", what, ...fields },
       "payments wait for chain data that no node returns",
     );
-    this.#ctx.rpc.doubt();
+    this.#ctx.rpc.suspectEndpoint();
   }
 }
 

@@ -8,7 +8,7 @@ import {
   ChainRefusal,
   ChainUnreachable,
   classifyChainError,
-  isRefusalForGood,
+  isPermanentRefusal,
 } from "../../infra/chain/errors.ts";
 import { initialFees, replacementFees, signAttempt, type Fees } from "./batch.ts";
 import type { EngineContext } from "./context.ts";
@@ -78,7 +78,7 @@ export class Mempool {
     return this.#send(slot, async (latest) => {
       const waiting = new AbortController();
       slot.waiting = waiting;
-      const stopAwaiting = ctx.heads.awaitWord();
+      const stopAwaiting = ctx.heads.expectNotification();
       try {
         const shown = await ctx.rpc.broadcastAndWait(latest.raw, waiting.signal);
         if (waiting.signal.aborted) throw GIVEN_UP;
@@ -106,7 +106,7 @@ export class Mempool {
       // The result is unknown: nothing changes.
       if (kind === "unreachable")
         return ctx.log.warn(about, "sent a transaction but got no response; it may have arrived");
-      if (isRefusalForGood(kind)) {
+      if (isPermanentRefusal(kind)) {
         slot.refusals ??= { count: 0, sinceMs: slot.lastSentMs };
         slot.refusals.count += 1;
         ctx.log.error({ ...about, reason: message }, "the node rejects a stored transaction");
@@ -265,7 +265,7 @@ export class Mempool {
     slot.attempts.push(attempt);
     slot.underpriced = false;
     slot.refusals = undefined;
-    slot.sentAtBlock = ctx.heads.reckonedNumber;
+    slot.sentAtBlock = ctx.heads.expectedNumber;
     return attempt;
   }
 
@@ -311,7 +311,7 @@ export class Mempool {
     } catch (error) {
       const { kind } = classifyChainError(error);
       if (kind === "already_known") return "taken";
-      return isRefusalForGood(kind) || kind === "fee_too_low" ? "none" : "unknown";
+      return isPermanentRefusal(kind) || kind === "fee_too_low" ? "none" : "unknown";
     }
   }
 }

@@ -158,7 +158,7 @@ async function confirmations(
     };
   }
   const { answers, needed } = await ctx.rpc.witnesses(refusedBy);
-  if (answers.some((verdicts) => verdicts.includes(false))) ctx.rpc.doubt();
+  if (answers.some((verdicts) => verdicts.includes(false))) ctx.rpc.suspectEndpoint();
   return (index) =>
     answers.filter((verdicts) => verdicts[index] === true).length >= needed &&
     answers.every((verdicts) => verdicts[index] !== false);

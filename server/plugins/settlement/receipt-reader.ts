@@ -6,7 +6,7 @@
 import type { Hex } from "viem";
 import type { RpcReceipt } from "../../infra/chain/contracts.ts";
 import type { Head, PiggybackRead } from "../../infra/chain/heads.ts";
-import type { Question } from "../../infra/chain/rpc.ts";
+import type { RpcCall } from "../../infra/chain/rpc.ts";
 import type { EngineContext } from "./context.ts";
 import { isReceiptOf } from "./receipts.ts";
 import type { Slot } from "./slot.ts";
@@ -18,7 +18,7 @@ const FRESH_MS = 50;
 /** After this many blocks without a receipt, the lane's nonce is read as well. */
 const OVERDUE_BLOCKS = 1.5;
 
-const receiptQuestion = (hash: Hex): Question => ({
+const receiptQuestion = (hash: Hex): RpcCall => ({
   method: "eth_getTransactionReceipt",
   params: [hash],
 });

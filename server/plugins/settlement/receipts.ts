@@ -154,7 +154,7 @@ export async function findingIn(
   expected: ExpectedTransfer,
   headNumber: bigint,
 ): Promise<Finding | undefined> {
-  const receipt = await ctx.reads.readShown(ctx.rpc, txHash, expected);
+  const receipt = await ctx.reads.readReceiptWithCall(ctx.rpc, txHash, expected);
   if (!receipt) return undefined;
   const blockNumber = BigInt(receipt.blockNumber);
   const depth = depthOf(headNumber, blockNumber);

@@ -80,7 +80,7 @@ export class Tracker {
   add(tx: StoredTransaction): Slot {
     // The idle time starts now: before, there was nothing to check.
     if (this.slots.size === 0) this.#lookedMs = performance.now();
-    const slot = slotOf(tx, this.#deps.ctx.heads.reckonedNumber);
+    const slot = slotOf(tx, this.#deps.ctx.heads.expectedNumber);
     this.slots.set(tx.nonce, slot);
     return slot;
   }
@@ -96,7 +96,8 @@ export class Tracker {
    */
   async sendAndWait(slot: Slot): Promise<void> {
     const waiting = [...this.slots.values()].filter((each) => each.waiting).length;
-    if (waiting < MAX_WAITING && this.#deps.ctx.rpc.mayWait) await this.#mempool.sendAndWait(slot);
+    if (waiting < MAX_WAITING && this.#deps.ctx.rpc.supportsWaitingSend)
+      await this.#mempool.sendAndWait(slot);
     else await this.send(slot);
   }
 
@@ -216,7 +217,7 @@ export class Tracker {
     slot.waiting.abort();
     slot.waiting = undefined;
     this.#late += 1;
-    if (this.#late >= MAX_LATE) this.#deps.ctx.rpc.noteNoWait();
+    if (this.#late >= MAX_LATE) this.#deps.ctx.rpc.suspendWaitingSends();
   }
 
   async #receiptOf(slot: Slot): Promise<RpcReceipt | undefined> {
@@ -346,7 +347,7 @@ export class Tracker {
       // Another endpoint may have the receipt.
       slot.missingSinceMs = undefined;
       this.#unseen.missed(`nonce ${slot.nonce}`, { lane: lease.address });
-      return ctx.rpc.doubt();
+      return ctx.rpc.suspectEndpoint();
     }
     if (await ctx.transactions.isOurTransaction(ctx.pool, taken.txHash))
       return this.#deps.onLeaseLost();

@@ -116,7 +116,7 @@ export class Waiters {
   }
 
   async #finalQuery(id: string): Promise<SettlementOutcome> {
-    const row = await this.#finalQueries.ask(id);
+    const row = await this.#finalQueries.fetch(id);
     return row ? outcomeOf(row) : { status: "pending", id };
   }
 }

@@ -1,7 +1,7 @@
 // The time of a decision must not grow with history: the same rules with 1,000 and with 1,000,000 payments in
 // the window.
 import { Pool as HttpPool } from "undici";
-import { createPool, PATIENCE, type Pool } from "../../../server/infra/db/pool.ts";
+import { createPool, TIMEOUTS, type Pool } from "../../../server/infra/db/pool.ts";
 import { reserve } from "../../../server/plugins/guardrails/store.ts";
 import type { DenialCode } from "../../../server/plugins/guardrails/types.ts";
 import { newId } from "../../../server/core/ids.ts";
@@ -70,7 +70,7 @@ async function compare(context: BenchContext, timed: Timed, history: History): P
   const database = await testDatabase({
     teardown: (close: () => unknown) => void closers.push(close),
   });
-  const pool = createPool(database.url, { maxConnections: 1, patience: PATIENCE.none });
+  const pool = createPool(database.url, { maxConnections: 1, timeouts: TIMEOUTS.none });
   try {
     const agents = [await seed(pool, FEW, history), await seed(pool, MANY, history)] as const;
     await pool.query("VACUUM ANALYZE payments, payment_sums");
@@ -162,7 +162,7 @@ async function readIdle(context: BenchContext): Promise<Figure[]> {
     env: { RATE_LIMITS: "agent=1000000" },
   });
   const agents = await makeAgents(world, 2);
-  const pool = createPool(world.databaseUrl, { maxConnections: 1, patience: PATIENCE.none });
+  const pool = createPool(world.databaseUrl, { maxConnections: 1, timeouts: TIMEOUTS.none });
   const http = new HttpPool(world.ours, { connections: 1, pipelining: 1 });
   try {
     for (const [which, { id }] of agents.entries())

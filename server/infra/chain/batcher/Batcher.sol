@@ -2,28 +2,28 @@
 pragma solidity 0.8.37;
 
 /**
- * Relays many EIP-3009 transfers of one token in one transaction, each by a call of its own that may fail alone.
+ * Relays many EIP-3009 transfers of one token in one transaction, each in a call of its own that may fail alone.
  *
- * It has no owner, no state, no money and no rights: it does what anybody may do, since an authorization says itself who pays
- * whom, and the token asks for nobody else. Whatever is sent to this address is lost. All it ever calls is the
- * token's `transferWithAuthorization(address,address,uint256,uint256,uint256,bytes32,uint8,bytes32,bytes32)`: through it
- * nobody can approve, spend an approval, or reach another function of anything, and it answers no ERC-1271 question, so
- * that no authorization in its own name is ever valid.
+ * It has no owner, no state, no money and no rights. Anybody may relay, because an authorization itself names payer and
+ * payee, and the token does not check who relays it. Money sent to this address is lost. It only ever calls the token's
+ * `transferWithAuthorization(address,address,uint256,uint256,uint256,bytes32,uint8,bytes32,bytes32)`: nobody can use it
+ * to approve, to spend an approval, or to call any other function. It does not implement ERC-1271, so no authorization
+ * in its own name is ever valid.
  *
- * Which transfers took place is in the token's logs. The answer says which calls returned without a revert, a byte each.
+ * The token's logs show which transfers took place. The result has one byte per call: whether it did not revert.
  */
 contract Batcher {
     /**
      * `packed`, without gaps:
      *   token 20, gas for each call 4, widths 4 x 1, bases 4 x 32
-     *   for each transfer: from 20, nonce 32, r 32, s 32, and to, value, validAfter, validBefore in as many bytes as
-     *   their width says
-     * Each of these four is its base and what the transfer adds to it: with width 0, it is the same for all. The
-     * topmost bit of `s`, which no valid one has, is 1 where v is 28.
+     *   for each transfer: from 20, nonce 32, r 32, s 32, and to, value, validAfter, validBefore, each in as many bytes as
+     *   its width
+     * Each of these four values is its base plus the transfer's own part: with width 0 it is the same for all. The
+     * highest bit of `s`, which is 0 in every valid one, is 1 if v is 28.
      */
     function relay(bytes calldata packed) external returns (bytes memory) {
-        // It returns by itself: memory is its own, from 0. 0x000 the call; 0x140 how far to shift each of the four fields,
-        // 0x1c0 where each but the first begins in a transfer, 0x220 the bases, 0x2a0 the answer.
+        // The assembly returns itself, so it may use memory from 0. 0x000: the call; 0x140: the shift of each of the four
+        // fields; 0x1c0: where each but the first starts in a transfer; 0x220: the bases; 0x2a0: the result.
         assembly {
             if lt(packed.length, 156) { revert(0, 0) }
             let at := packed.offset
@@ -34,7 +34,7 @@ contract Batcher {
                 if gt(width, 32) { revert(0, 0) }
                 mstore(add(0x140, shl(5, field)), sub(256, shl(3, width)))
                 size := add(size, width)
-                // The last is where the transfer ends, and is written over by the first base.
+                // The last one is the end of the transfer, and is overwritten by the first base.
                 mstore(add(0x1c0, shl(5, field)), size)
             }
             calldatacopy(0x220, add(at, 28), 128)
@@ -57,7 +57,7 @@ contract Batcher {
                 mstore(0xc4, add(27, shr(255, s)))
                 mstore(0xe4, calldataload(add(at, 52)))
                 mstore(0x104, shr(1, shl(1, s)))
-                // Nothing of what is returned is copied: an endless answer costs us nothing.
+                // Return data is not copied, so a token that returns endless data costs nothing.
                 mstore8(answer, call(limit, token, 0, 0, 0x124, 0, 0))
                 answer := add(answer, 1)
                 at := add(at, size)

@@ -1,7 +1,8 @@
 /**
- * `npm run batcher -- --network <id>`: puts our batcher on a network, by the deterministic deployer, so that it has the same
- * address everywhere. Anybody may: DEPLOYER_PRIVATE_KEY pays for it, and has no rights in it. `--dry-run` says what it would cost.
- * The rest of the environment is the server's. A running service finds it within a minute.
+ * `npm run batcher -- --network <id>`: deploys our batcher contract with the deterministic deployer, so that it has the
+ * same address on every network. DEPLOYER_PRIVATE_KEY pays for it and has no rights in it; anybody can do it.
+ * `--dry-run` reports the cost. All other settings come from the server's environment. A running service finds the
+ * contract within a minute.
  */
 import { realpathSync } from "node:fs";
 import { pathToFileURL } from "node:url";
@@ -69,7 +70,7 @@ async function deploy(
   if (!/^0x[0-9a-fA-F]{64}$/.test(key))
     throw wrong("DEPLOYER_PRIVATE_KEY is the key that pays for it: 0x and 64 hexadecimal digits");
   const account = privateKeyToAccount(key as Hex);
-  // A lane counts its own nonces: a transaction of somebody else's with its key is an alarm.
+  // A relayer lane counts its own nonces, so a foreign transaction with its key would raise an alarm.
   const relayers = environment["RELAYER_PRIVATE_KEYS"]?.toLowerCase().split(/[\s,]+/);
   if (relayers?.includes(key.toLowerCase()))
     throw wrong(
@@ -101,7 +102,8 @@ async function deploy(
   say(`${network.id}: the batcher is at ${BATCHER_ADDRESS}.`);
 }
 
-// Imported by a test it only lends its functions. A link in the path must not make it do nothing.
+// Run only as a program, not when a test imports it. realpath, because a symlink in the path must not turn the program
+// into a no-op.
 if (import.meta.url === pathToFileURL(realpathSync(process.argv[1] ?? ".")).href) {
   try {
     await deployBatcher(process.argv.slice(2), process.env, (line) => console.log(line));

@@ -4,8 +4,8 @@ import { ChainRefusal } from "../errors.ts";
 import type { Caller } from "../rpc.ts";
 
 /**
- * Whether our batcher is at an address. The code alone does not say that it runs: a chain may not know each instruction
- * that is in it (PUSH0), and then every call of it fails.
+ * Returns whether our batcher is deployed and working at an address. Its code alone does not prove that: a chain may
+ * lack an instruction that it uses (PUSH0), and then every call fails.
  */
 export async function readBatcher(
   rpc: Caller,

@@ -1,6 +1,6 @@
 /**
- * What every answer carries, put together once at boot: its answer's name, what a browser may do with it, and which other
- * origins may read it. Every value is the same for all requests but the name.
+ * Headers of every response, computed once at boot: security headers and CORS. Only the request id differs between
+ * requests.
  */
 import cors from "@fastify/cors";
 import type { FastifyInstance, FastifyRequest } from "fastify";
@@ -22,7 +22,7 @@ const EXPOSED_HEADERS = [
   "mcp-protocol-version",
 ];
 
-/** Strict for everything we serve; pages of the documentation add the hashes of their scripts. */
+/** Strict for everything we serve; documentation pages add the hashes of their scripts. */
 const CONTENT_POLICY = [
   "default-src 'none'",
   "script-src 'self'",
@@ -51,12 +51,12 @@ const securityHeaders = (isHttps: boolean): Record<string, string> => ({
   "x-download-options": "noopen",
   "x-frame-options": "DENY",
   "x-permitted-cross-domain-policies": "none",
-  // The filter of old browsers could be turned against a page.
+  // The XSS filter of old browsers could be misused against a page.
   "x-xss-protection": "0",
 });
 
 /**
- * Agents' and facilitator routes answer any origin, without credentials. Owners' routes carry a cookie, so no other
+ * Agents' and facilitator routes allow every origin, without credentials. Owners' routes use a cookie, so no other
  * origin may read them at all.
  */
 const READABLE_BY_ALL = {
@@ -71,14 +71,17 @@ const standing = (isHttps: boolean) => {
 const OVER_HTTPS = standing(true);
 const OVER_HTTP = standing(false);
 
-/** For owners' routes, and for all others. What reaches no route has no hooks: whoever answers it adds them. */
-export const standingHeadersOf = ({ publicUrl }: { publicUrl: string }): typeof OVER_HTTPS =>
+/**
+ * For owners' routes (`own`), and for all others (`open`). A request that reaches no route has no hooks, so its
+ * response adds them explicitly.
+ */
+export const fixedHeadersOf = ({ publicUrl }: { publicUrl: string }): typeof OVER_HTTPS =>
   publicUrl.startsWith("https:") ? OVER_HTTPS : OVER_HTTP;
 
-/** First of all hooks: refusals carry all of it too, and can be read by a browser's script. */
-export const standingHeaders = fp(
+/** The first of all hooks, so that refusals have these headers too and browser scripts can read them. */
+export const fixedHeaders = fp(
   async (app) => {
-    const { own, open } = standingHeadersOf(app.config);
+    const { own, open } = fixedHeadersOf(app.config);
     app.addHook("onRequest", (request, reply, done) => {
       reply.headers(isOwnersRoute(app, request) ? own : open).header("x-request-id", request.id);
       done();
@@ -87,10 +90,10 @@ export const standingHeaders = fp(
   { name: "standing-headers" },
 );
 
-/** What a browser asks before it sends what another origin's page wants: answered before authentication and limits. */
+/** CORS preflights: answered before authentication and limits. */
 export const preflights = fp(
   async (app) => {
-    // In a scope of their own: what every other answer says of origins is said above.
+    // In a scope of its own, because the CORS headers of all other responses are set above.
     await app.register(async (scope) => {
       scope.addHook("onRoute", (route) => {
         route.config = { ...route.config, auth: "public" };
