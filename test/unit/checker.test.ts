@@ -1,4 +1,4 @@
-// Goal: the one checker asks the chain what it must, believes nothing the payer says, and approves only what the token would move.
+// Goal: the checker reads the chain where it must, trusts nothing that the payer claims, and approves only transfers that the token would execute.
 import t from "tap";
 import { hashTypedData, type Address, type Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
@@ -9,7 +9,7 @@ const key = privateKeyToAccount(generatePrivateKey());
 const stranger = privateKeyToAccount(generatePrivateKey());
 const WALLET: Address = "0x00000000000000000000000000000000000000AA";
 
-/** A chain on which all is well, unless told otherwise; `asked` says what it was asked, in order. */
+/** A chain on which every read succeeds, unless `over` replaces it. `asked` lists the reads in order. */
 function checkerOn(over: Partial<PaymentReads> = {}) {
   const asked: string[] = [];
   const answers: PaymentReads = {
@@ -61,13 +61,13 @@ async function payment(from: Address = key.address, signer = key, asset = ARC.us
   return body;
 }
 
-t.test("an ordinary account costs one question", async (t) => {
+t.test("a plain account costs one chain read", async (t) => {
   const { checker, asked } = checkerOn();
   t.match(await checker.check(await payment()), { isValid: true, payment: { payer: key.address } });
   t.same(asked, ["rehearse"]);
 });
 
-t.test("somebody else's signature is not asked about further than it must", async (t) => {
+t.test("a signature of another key costs no more chain reads than necessary", async (t) => {
   const { checker, asked } = checkerOn();
   t.match(await checker.check(await payment(key.address, stranger)), {
     reason: "invalid_exact_evm_signature",
@@ -75,7 +75,7 @@ t.test("somebody else's signature is not asked about further than it must", asyn
   t.same(asked, ["hasCode"], "an account without code can sign only with its key");
 });
 
-t.test("terms are refused before any rehearsal", async (t) => {
+t.test("wrong terms are refused before any simulation", async (t) => {
   const { checker, asked } = checkerOn();
   const body = await payment();
   body.paymentRequirements.payTo = stranger.address;
@@ -83,7 +83,7 @@ t.test("terms are refused before any rehearsal", async (t) => {
   t.same(asked, []);
 });
 
-t.test("only the network's own token", async (t) => {
+t.test("only the network's own token is accepted", async (t) => {
   for (const [isContract, reason] of [
     [true, "invalid_exact_evm_eip3009_not_supported"],
     [false, "asset_not_deployed_contract"],
@@ -94,7 +94,7 @@ t.test("only the network's own token", async (t) => {
   }
 });
 
-t.test("a transfer that fails is explained, and looked at alone first", async (t) => {
+t.test("a failing transfer is simulated alone before it is explained", async (t) => {
   const poor = checkerOn({
     rehearse: async () => false,
     rehearseAlone: async () => ({ goesThrough: false, revert: undefined }),
@@ -104,10 +104,10 @@ t.test("a transfer that fails is explained, and looked at alone first", async (t
     reason: "invalid_exact_evm_insufficient_balance",
   });
   const crowded = checkerOn({ rehearse: async () => false });
-  t.match(await crowded.checker.check(await payment()), { isValid: true }, "a neighbour's fault");
+  t.match(await crowded.checker.check(await payment()), { isValid: true }, "another payment of the batch failed");
 });
 
-t.test("what the token says against it is told", async (t) => {
+t.test("the token's revert reason is returned", async (t) => {
   for (const [revert, reason, message] of [
     ["Pausable: paused", "invalid_exact_evm_transaction_simulation_failed", /paused/],
     ["Blacklistable: account is blacklisted", /simulation_failed/, /blocks the payer/],
@@ -122,7 +122,7 @@ t.test("what the token says against it is told", async (t) => {
   }
 });
 
-t.test("an account that is a contract answers for its signatures itself", async (t) => {
+t.test("a contract account verifies its own signatures", async (t) => {
   const body = await payment(WALLET);
   const shown: Hex[] = [];
   const yes = checkerOn({
@@ -131,14 +131,14 @@ t.test("an account that is a contract answers for its signatures itself", async 
   });
   const approved = await yes.checker.check(body);
   t.match(approved, { isValid: true, payment: { payer: WALLET } });
-  t.same(shown, [body.paymentPayload.payload.signature], "as it was given");
-  t.same(yes.asked, ["hasCode", "acceptsSignature", "rehearseAlone"], "never with others");
+  t.same(shown, [body.paymentPayload.payload.signature], "unchanged");
+  t.same(yes.asked, ["hasCode", "acceptsSignature", "rehearseAlone"], "never in a batch");
   const no = checkerOn({ hasCode: async () => true });
   t.match(await no.checker.check(body), { reason: "invalid_exact_evm_signature" });
   t.same(no.asked, ["hasCode", "acceptsSignature"]);
 });
 
-t.test("a key whose account has become a contract is asked like one", async (t) => {
+t.test("an account that has code is checked like a contract even when the key signed", async (t) => {
   const { checker, asked } = checkerOn({
     rehearse: async () => false,
     rehearseAlone: async () => ({ goesThrough: false, revert: undefined }),
@@ -148,7 +148,7 @@ t.test("a key whose account has become a contract is asked like one", async (t) 
   t.equal(asked.at(-1), "acceptsSignature");
 });
 
-t.test("a chain that does not answer gives no result", async (t) => {
+t.test("no result when the chain does not answer", async (t) => {
   const down = new Error("down");
   const { checker } = checkerOn({ rehearse: async () => Promise.reject(down) });
   await t.rejects(checker.check(await payment()), down);

@@ -1,4 +1,4 @@
-// Goal: recipient, window, value and domain are held to what the seller asks, each with its own reason and in the protocol's order.
+// Goal: recipient, validity window, value and domain are checked against the seller's terms, each with its own reason and in the protocol's order.
 import t from "tap";
 import {
   checkTerms,
@@ -11,7 +11,7 @@ import { ARC, bodyOf } from "./payment-samples.ts";
 const read = readPayment(bodyOf(), [ARC]);
 if (!read.isValid) throw new Error(read.message);
 const GOOD = read.payment as ExactPayment;
-/** With another authorization, or another member beside it. */
+/** The good payment with changed members or a changed authorization. */
 function bent({ authorization, ...rest }: Bent): ExactPayment {
   return { ...GOOD, ...rest, authorization: { ...GOOD.authorization, ...authorization } };
 }
@@ -21,7 +21,7 @@ type Bent = Partial<Omit<ExactPayment, "authorization">> & {
 const OTHER = "0x00000000000000000000000000000000000000ee";
 const NOW = 1_000n;
 
-t.test("terms", async (t) => {
+t.test("each mismatch with the terms has its reason", async (t) => {
   t.equal(checkTerms(GOOD, NOW), undefined);
   const wrong: [string, Bent, string][] = [
     ["to another", { authorization: { to: OTHER } }, "invalid_exact_evm_recipient_mismatch"],
@@ -43,7 +43,7 @@ t.test("terms", async (t) => {
     ],
     ["accepted another asset", { acceptedMismatch: "asset" }, "invalid_payload"],
     [
-      "dies within 6 seconds",
+      "expires within 6 seconds",
       { authorization: { validBefore: NOW + 5n } },
       "invalid_exact_evm_payload_authorization_valid_before",
     ],
@@ -73,7 +73,7 @@ t.test("terms", async (t) => {
   t.equal(
     checkTerms(bent({ authorization: { validBefore: 1n } }), undefined),
     undefined,
-    "without a time the window is not looked at",
+    "without a time the window is not checked",
   );
 });
 

@@ -1,4 +1,4 @@
-// Goal: what is packed by hand for Permit2 is what viem makes of it, and only the payment itself counts as paid.
+// Goal: our Permit2 encoding equals viem's, and only the payment itself counts as paid.
 import { randomBytes } from "node:crypto";
 import {
   permit2WitnessTypes,
@@ -64,7 +64,7 @@ const signed = (
   ...over,
 });
 
-/** The same in viem's words. */
+/** The same payment as viem's arguments. */
 function spoken(authorization: SignedAuthorization) {
   const { asset, from, to, value, validAfter, validBefore, terms } = authorization;
   const isUpto = terms?.scheme === "upto";
@@ -75,7 +75,7 @@ function spoken(authorization: SignedAuthorization) {
   return { isUpto, permitted, nonce, deadline, witness, from, value };
 }
 
-t.test("digests and calls are viem's", async (t) => {
+t.test("digests and calls equal viem's", async (t) => {
   for (let index = 0; index < 40; index += 1) {
     const authorization = signed(
       index % 2 === 0 ? "exact-permit2" : "upto",
@@ -118,7 +118,7 @@ t.test("digests and calls are viem's", async (t) => {
   }
 });
 
-t.test("a nonce is one bit of its owner's words", async (t) => {
+t.test("a nonce is one bit of its owner's nonce bitmap", async (t) => {
   const at = (nonce: bigint) =>
     signed("exact-permit2", { nonce: `permit2:${toHex(nonce, { size: 32 })}` });
   const word = (value: bigint) => ({ success: true, data: toHex(value, { size: 32 }) });
@@ -145,7 +145,7 @@ const moved = ({ asset, from, to, value }: SignedAuthorization): RpcLog =>
     [toEventSelector("Transfer(address,address,uint256)"), pad(from), pad(to)],
     toHex(value, { size: 32 }),
   );
-/** Through our batcher: an authorization of the token's own. */
+/** An EIP-3009 authorization of the token, sent through our batcher. */
 function batcherOf(authorization: SignedAuthorization): SentCall {
   const { terms: _terms, ...plain } = authorization;
   const signature = `0x${"1b".repeat(65)}` as const;
@@ -190,7 +190,7 @@ for (const name of ["exact-permit2", "upto"] as const)
     t.equal(
       fateIn({ logs: [moved(mine), between, settledBy(address)], sent }, mine),
       "paid",
-      "whatever the token says in between",
+      "another event of the token in between",
     );
     t.equal(
       fateIn(
@@ -198,16 +198,16 @@ for (const name of ["exact-permit2", "upto"] as const)
         mine,
       ),
       "paid",
-      "in company",
+      "in a batch",
     );
-    t.equal(fateIn({ logs: trace }, mine), "untouched", "what it called is not known");
+    t.equal(fateIn({ logs: trace }, mine), "untouched", "its calls are not known");
     t.equal(fateIn({ logs: [], sent }, mine), "untouched", "reverted");
-    t.equal(fateIn({ logs: [moved(mine)], sent }, mine), "untouched", "no word of the proxy");
-    t.equal(fateIn({ logs: [settledBy(address)], sent }, mine), "untouched", "nothing moved");
+    t.equal(fateIn({ logs: [moved(mine)], sent }, mine), "untouched", "no event of the proxy");
+    t.equal(fateIn({ logs: [settledBy(address)], sent }, mine), "untouched", "no transfer");
     t.equal(
       fateIn({ logs: [moved(mine), settledBy(random(20))], sent }, mine),
       "untouched",
-      "another contract's word",
+      "another contract's event",
     );
     t.equal(
       fateIn({ logs: [{ ...moved(mine), address: random(20) }, settledBy(address)], sent }, mine),
@@ -223,12 +223,12 @@ for (const name of ["exact-permit2", "upto"] as const)
     t.equal(
       fateIn({ logs: trace, sent: batch(sent, callOf(twin)) }, mine),
       "untouched",
-      "one of two that look alike: nobody can tell which",
+      "one of two with the same transfer: ambiguous",
     );
     t.equal(
       fateIn({ logs: trace, sent: batch(sent, { to: random(20), data: "0x" }) }, mine),
       "untouched",
-      "a stranger's contract beside it may have made the trace",
+      "a third party's contract in the same batch may have made the logs",
     );
     t.equal(
       fateIn({ logs: trace, sent: { to: random(20), data: sent.data } }, mine),
@@ -260,38 +260,38 @@ for (const name of ["exact-permit2", "upto"] as const)
     t.equal(
       fateIn({ logs: trace, sent: batch(sent, plain, worthless) }, mine),
       "untouched",
-      "another token's settlement beside it may have said the word",
+      "the settlement of another token may have made the proxy's event",
     );
     t.equal(
       fateIn({ logs: trace, sent: batch(sent, { to: address, data: "0x12345678" }) }, mine),
       "untouched",
-      "a call to the proxy that cannot be read",
+      "a call to the proxy that cannot be decoded",
     );
     const elsewhere = batch(sent);
-    // The same bytes, and the list they are said to hold is another one.
+    // The same bytes, but the offset of the list points elsewhere.
     const moving = elsewhere.data.slice(0, 10) + pad("0x40").slice(2) + elsewhere.data.slice(74);
     t.equal(
       fateIn({ logs: trace, sent: { ...elsewhere, data: moving as Hex } }, mine),
       "untouched",
-      "a batch whose list is not where it is looked for",
+      "a batch whose list is at another offset",
     );
 
     const unclear = (shown: Shown): boolean => (scheme.unreadIn?.(shown, mine) ?? []).length > 0;
     const theirs = { to: random(20), data: sent.data };
-    t.ok(unclear({ logs: trace, sent: theirs }), "through a contract of a stranger's");
-    t.ok(unclear({ logs: trace, sent: batch(sent, callOf(twin)) }), "one of two that look alike");
+    t.ok(unclear({ logs: trace, sent: theirs }), "through a third party's contract");
+    t.ok(unclear({ logs: trace, sent: batch(sent, callOf(twin)) }), "one of two with the same transfer");
     t.ok(unclear({ logs: trace, sent: batch(callOf(twin), theirs) }));
-    t.notOk(unclear({ logs: trace, sent: callOf(twin) }), "the trace is another payment's");
-    t.notOk(unclear({ logs: [moved(mine)], sent: theirs }), "no trace of the proxy");
+    t.notOk(unclear({ logs: trace, sent: callOf(twin) }), "the logs belong to another payment");
+    t.notOk(unclear({ logs: [moved(mine)], sent: theirs }), "no event of the proxy");
     t.notOk(unclear({ logs: byOwnSignature, sent: theirs }), "paid by another authorization");
     t.ok(unclear({ logs: trace, sent: batch(sent, plain, worthless) }));
 
     const token = batcherOf({ ...mine, nonce: random(32) });
     t.equal(fateIn({ logs: trace, sent: token }, mine), "untouched", "the token's own transfers");
-    t.ok(unclear({ logs: trace, sent: token }), "what stands at its address is not known");
+    t.ok(unclear({ logs: trace, sent: token }), "the code at its address is not known");
     t.notOk(
       unclear({ logs: [used, moved(mine)], sent: token }),
-      "our batcher leaves no such trace",
+      "our batcher leaves no such logs",
     );
 
     const nonce = nonceOf(mine);
@@ -308,7 +308,7 @@ for (const name of ["exact-permit2", "upto"] as const)
     t.equal(fateIn({ logs: [givenUp(mine.from, bit ^ (2n ** 256n - 1n))] }, mine), "untouched");
   });
 
-t.test("what a transaction called is asked for once", async (t) => {
+t.test("the calls of a transaction are requested once", async (t) => {
   const asked = { calls: 0, atOnce: 0, most: 0 };
   const call = async (): Promise<unknown> => {
     asked.calls += 1;
@@ -321,8 +321,8 @@ t.test("what a transaction called is asked for once", async (t) => {
   const hashes = new Set(Array.from({ length: 40 }, () => random(32)));
   const known = new SentCalls();
   for (let look = 0; look < 3; look += 1) t.equal((await known.read(rpc, hashes)).size, 40);
-  t.equal(asked.calls, 40, "not at every look");
-  t.ok(asked.most > 1 && asked.most <= 8, `${asked.most} at once`);
+  t.equal(asked.calls, 40, "not again at every search");
+  t.ok(asked.most > 1 && asked.most <= 8, `${asked.most} in parallel`);
 });
 
 t.test("what reverts mean", async (t) => {

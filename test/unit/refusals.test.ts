@@ -1,4 +1,4 @@
-// Goal: a refusal names the first rule that refuses, by its true numbers; a larger amount never helps, and a wider limit never harms.
+// Goal: a refusal names the first rule that refuses, with its true numbers; a larger amount never helps, and a wider limit never harms.
 import * as fc from "fast-check";
 import t from "tap";
 import { ERRORS } from "../../server/errors.ts";
@@ -19,7 +19,7 @@ const OTHER = "0x3c44cdddb6a900fa2b585dd299e03d12fa4293bc";
 const upTo = (max: number) => fc.nat({ max }).map(BigInt);
 const often = <T>(usual: T, ...others: T[]) =>
   fc.oneof({ weight: 9, arbitrary: fc.constant(usual) }, fc.constantFrom(...others));
-/** Mostly far above what is asked, and else around it: of so many rules the last ones must be met as well. */
+/** Mostly far above the requested amount and sometimes near it, so that the last of so many rules are reached too. */
 const room = fc.oneof({ weight: 3, arbitrary: upTo(40).map((more) => more + 14n) }, upTo(12));
 const limit = fc.option(room, { nil: undefined, freq: 2 });
 const used = { spent: upTo(3), reserved: upTo(2) };
@@ -39,7 +39,7 @@ const facts: fc.Arbitrary<Snapshot> = fc
       { allowed: false },
       { allowed: false, site: "https://a.example", expectedPayee: WALLET, seenPayee: OTHER },
       { allowed: false, site: "https://a.example", expectedPayee: WALLET, seenPayee: OTHER },
-      // Of what makes a changed payee, a part is none.
+      // Two of the three facts of a changed payee are not enough for that refusal.
       { allowed: false, site: "https://a.example", expectedPayee: WALLET },
       { allowed: false, expectedPayee: WALLET, seenPayee: OTHER },
       { allowed: false, payeeSites: ["https://b.example"] },
@@ -75,7 +75,7 @@ const facts: fc.Arbitrary<Snapshot> = fc
       {},
     ),
   })
-  // What is undefined is not there.
+  // Members that are undefined are absent.
   .map(
     ({
       who,
@@ -117,7 +117,7 @@ const facts: fc.Arbitrary<Snapshot> = fc
       }) as Snapshot,
   );
 
-/** What an owner may let pass once. */
+/** Rules that the owner can lift for one payment. */
 const LIFTABLE = new Set<RuleName>([
   "allowlist",
   "payee_expiry",
@@ -132,7 +132,7 @@ const LIFTABLE = new Set<RuleName>([
 
 type Refusal = [rule: RuleName, code: DenialCode];
 
-/** The owner's rules as a person would read them out. */
+/** A simple reference implementation of the rules. */
 function naive(f: Snapshot): Refusal | undefined {
   const { requested: asked } = f;
   if (f.status !== "active") return ["status", "agent_paused"];
@@ -169,7 +169,7 @@ const isOver = (most: bigint | undefined, spent = 0n, reserved = 0n, more = 0n):
   most !== undefined && spent + reserved + more > most;
 const placeOf = (rule: RuleName): number => RULES.findIndex(({ name }) => name === rule);
 
-t.test("the first rule that refuses decides, whatever else is wrong", async (t) => {
+t.test("the first refusing rule decides, whatever else is wrong", async (t) => {
   const seen = new Set<DenialCode>();
   let allowed = 0;
   fc.assert(
@@ -193,7 +193,7 @@ t.test("the first rule that refuses decides, whatever else is wrong", async (t) 
     }),
     RUNS,
   );
-  t.same([...seen].sort(), [...DENIAL_CODES].sort(), "every code was met");
+  t.same([...seen].sort(), [...DENIAL_CODES].sort(), "every code occurred");
   t.ok(allowed > RUNS.numRuns / 20, `${allowed} were allowed`);
 });
 
@@ -201,7 +201,7 @@ t.test("a larger amount never passes where a smaller one was refused", async () 
   fc.assert(
     fc.property(facts, upTo(12), (f, more) => {
       const found = evaluate(f);
-      // The one rule that refuses small amounts.
+      // The floor is the only rule that refuses small amounts.
       if (found.allowed || found.rule === "floor") return true;
       const larger = evaluate({ ...f, requested: f.requested + more });
       return !larger.allowed && placeOf(larger.rule) <= placeOf(found.rule);
@@ -227,7 +227,7 @@ const wider = fc.record(
     fc.Arbitrary<bigint | null>
   >,
 );
-/** Each limit a little higher, or none any more. */
+/** Each limit a little higher, or removed. */
 function widened(f: Snapshot, by: Record<(typeof LIMITS)[number], bigint | null>): Snapshot {
   const result: Record<string, unknown> = { ...f };
   for (const name of LIMITS) {
@@ -241,7 +241,7 @@ function widened(f: Snapshot, by: Record<(typeof LIMITS)[number], bigint | null>
   return result as unknown as Snapshot;
 }
 
-t.test("a wider limit never refuses what was allowed, and no rule moves up for it", async () => {
+t.test("a wider limit never refuses what was allowed, and no earlier rule refuses because of it", async () => {
   fc.assert(
     fc.property(facts, wider, (f, by) => {
       const found = evaluate(f);
@@ -253,7 +253,7 @@ t.test("a wider limit never refuses what was allowed, and no rule moves up for i
   );
 });
 
-/** The long way: digit by digit. */
+/** Formats an amount independently, digit by digit. */
 function usdc(atomic: bigint): string {
   const digits = String(atomic).padStart(7, "0");
   const [whole, part] = [digits.slice(0, -6), digits.slice(-6)];
@@ -301,7 +301,7 @@ const WINDOWS = new Set<RuleName>([
 ]);
 const NEVER = new Set<RuleName>(["per_payment_limit", "payee_per_payment_limit", "floor"]);
 
-t.test("code, numbers and times of a refusal are those of its rule", async (t) => {
+t.test("code, numbers and times of a refusal belong to its rule", async (t) => {
   const time = fc.option(fc.nat({ max: 2_000_000_000 }).map((seconds) => new Date(seconds * 1000)));
   const seen = new Set<RuleName>();
   fc.assert(

@@ -1,9 +1,9 @@
-// One payment nothing speaks against, and for each rule the fact that makes it refuse.
+// One payment that every rule allows, and for each rule the fact that makes it refuse.
 import type { DenialCode, RuleName, Snapshot } from "../../server/plugins/guardrails/types.ts";
 
 export const USDC = 1_000_000n;
 
-/** No limit but that of the day, and nothing said of the payee. */
+/** No limit but the daily one, and no facts about the payee. */
 export const bare: Snapshot = {
   status: "active",
   expired: false,
@@ -21,7 +21,7 @@ export const bare: Snapshot = {
   gasHold: 10n ** 15n,
 };
 
-/** A payment nothing speaks against, at the edge of every rule. */
+/** A payment that every rule allows, exactly at each limit. */
 export const fine: Snapshot = {
   ...bare,
   maxAmount: 1n * USDC,
@@ -42,7 +42,7 @@ export const fine: Snapshot = {
   monthlyReserved: 1n * USDC,
 };
 
-/** One fact wrong per rule, in the order of the rules; each is at the very edge. */
+/** For each rule one wrong fact, in the order of the rules; each exceeds its limit by the smallest step. */
 export const FAULTS: {
   rule: RuleName;
   code: DenialCode;

@@ -1,4 +1,4 @@
-// Goal: whoever asks, however often and in whatever order, a settlement is made once and its success told to the right caller.
+// Goal: a settlement is made once, and its success is returned to the right caller, however often and in whatever order it is requested.
 import t from "tap";
 import type { Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
@@ -123,27 +123,27 @@ const rowOf = (over: Partial<SettlementRow> = {}): SettlementRow => ({
   ...over,
 });
 
-/** The newest one as a payment is checked; when it was, there is another. */
+/** The newest block when a payment is checked; the check moves it on by one. */
 const BLOCK = 50n;
 
 interface Scene {
-  /** The row the first look finds. */
+  /** The row that the first lookup finds. */
   known?: SettlementRow;
-  /** The row somebody else made while this payment was checked. */
+  /** The row that another request made while this payment was checked. */
   raced?: SettlementRow;
   /** The agent's own row that this request attaches. */
   attaches?: SettlementRow;
-  /** Not only made by somebody else meanwhile, but settled: the chain refuses it a second time. */
+  /** A row of another request that was also settled meanwhile: the chain refuses the payment a second time. */
   racedToTheEnd?: SettlementRow;
   outcome?: SettlementOutcome;
   isTold?: boolean;
   wouldMove?: boolean;
-  /** Found wanting at first, and good once that was laid. */
+  /** The check succeeds only after the payer's approval was submitted. */
   needsGroundwork?: true;
   over?: Partial<SettlerArgs>;
 }
 
-/** A desk whose store is a row in memory and whose chain is a word. */
+/** A settler whose store is a row in memory and whose chain is a boolean. */
 function desk(given: Scene = {}) {
   const log: string[] = [];
   let isTold = given.isTold ?? false;
@@ -208,7 +208,7 @@ function desk(given: Scene = {}) {
     accept: async (request) => {
       log.push(`accept ${request.kind}`);
       const block = given.needsGroundwork ? undefined : BLOCK;
-      t.equal(request.rehearsedBlock, block, "what answered was this block, or a newer one");
+      t.equal(request.rehearsedBlock, block, "not newer than the block of the check");
       const known = given.raced ?? given.attaches;
       const settlement = known ?? rowOf({ ...request, status: "queued", settledAt: null } as never);
       const attached = given.attaches !== undefined;
@@ -233,19 +233,19 @@ function desk(given: Scene = {}) {
 }
 
 const keyed = (idempotencyKey: string) => callerProof(body, { idempotencyKey }).callerKeyHash;
-/** So that a repeat without a key would have to stand back, which no test waits for. */
+/** A recent time: a repeat without a key would have to wait for it, which no test here does. */
 const justSettled = { settledAt: new Date(Date.now() + 60_000) };
 const success = { success: true, transaction: HASH };
 const duplicate = { success: false, errorReason: "duplicate_settlement", transaction: HASH };
 
-t.test("the first request makes the settlement and hears of it once", async (t) => {
+t.test("the first request makes the settlement and receives its success once", async (t) => {
   const { settle, log } = desk();
   t.match(await settle(), { ...success, network: ARC.id, payer: payer.address, amount: "1000" });
   t.same(log, ["admit", "accept facilitated", "wait 5000", "claim"]);
 });
 
 t.test(
-  "what needed groundwork did not go through at the block that was known before",
+  "a payment that needed an approval has no block at which it was simulated successfully",
   async (t) => {
     const { settle, log } = desk({ needsGroundwork: true });
     t.match(await settle(), success);
@@ -264,7 +264,7 @@ t.test("a caller may wait shorter, never longer", async (t) => {
   }
 });
 
-t.test("what does not hold is refused before anything is accepted", async (t) => {
+t.test("an invalid payment is refused before anything is accepted", async (t) => {
   const refused = desk({ wouldMove: false });
   t.match(await refused.settle(), {
     success: false,
@@ -278,7 +278,7 @@ t.test("what does not hold is refused before anything is accepted", async (t) =>
   t.same(refused.log, []);
 });
 
-t.test("no gas, or too many of one payer: nothing is accepted", async (t) => {
+t.test("too many requests of one payer: nothing is accepted", async (t) => {
   const limited = desk({
     over: {
       admit: () => {
@@ -290,10 +290,10 @@ t.test("no gas, or too many of one payer: nothing is accepted", async (t) => {
   t.same(limited.log, []);
 });
 
-t.test("the same again, by a caller that proves nothing", async (t) => {
+t.test("a repeat by a caller without a key receives an unclaimed success once", async (t) => {
   const untold = desk({ known: rowOf() });
-  t.match(await untold.settle(), success, "nobody heard yet");
-  t.match(await untold.settle(), duplicate, "told once, not twice");
+  t.match(await untold.settle(), success, "the success was not returned yet");
+  t.match(await untold.settle(), duplicate, "returned once, not twice");
   t.notOk(
     untold.log.some((step) => step.startsWith("accept")),
     "never made a second time",
@@ -301,7 +301,7 @@ t.test("the same again, by a caller that proves nothing", async (t) => {
   t.match(await desk({ known: rowOf(), isTold: true }).settle(), duplicate);
 });
 
-t.test("the same caller gets it as often as it asks", async (t) => {
+t.test("the same caller receives its success as often as it requests it", async (t) => {
   const known = rowOf({ callerKeyHash: keyed("mine") });
   const { settle } = desk({ known, isTold: true });
   t.match(await settle({ idempotencyKey: "mine" }), success);
@@ -311,25 +311,25 @@ t.test("the same caller gets it as often as it asks", async (t) => {
   t.match(
     await settle({ idempotencyKey: "mine", credential: "somebody" }),
     duplicate,
-    "the same word of another caller is another key",
+    "the same key of another caller is a different key",
   );
 });
 
-t.test("a first caller with a key can ask again: nobody is told in its place", async (t) => {
+t.test("a first caller with a key can ask again: no other caller receives its success", async (t) => {
   const { settle, log } = desk({ known: rowOf({ callerKeyHash: keyed("mine") }) });
   t.match(await settle(), duplicate);
   t.notOk(log.includes("claim"));
 });
 
 t.test(
-  "a key is another caller's where the first had none; without a key success is given once",
+  "a key is another caller's where the first had none; without a key success is returned once",
   async (t) => {
     const { settle, log } = desk({ known: rowOf() });
     t.match(await settle({ idempotencyKey: "any" }), duplicate);
-    t.notOk(log.includes("claim"), "its success is still there");
+    t.notOk(log.includes("claim"), "its success is still unclaimed");
     const elsewhere = structuredClone(body);
     Object.assign(elsewhere.paymentPayload, { resource: { url: "http://localhost/other" } });
-    t.match(await settle({}, elsewhere), success, "no part of a body proves anything");
+    t.match(await settle({}, elsewhere), success, "no part of a body proves who the caller is");
     t.match(await settle(), duplicate);
   },
 );
@@ -340,7 +340,7 @@ t.test("the same key with another body is another caller", async (t) => {
   t.match(await settle({ idempotencyKey: "mine" }), duplicate);
 });
 
-t.test("another caller stands back until the first has heard", async (t) => {
+t.test("another caller waits until the first has received the success", async (t) => {
   let sleeps = 0;
   let isTold = false;
   const known = rowOf({ settledAt: new Date(Date.now() + 60_000) });
@@ -364,10 +364,10 @@ t.test("another caller stands back until the first has heard", async (t) => {
   t.equal(sleeps, 3);
 });
 
-t.test("success is not told to who hung up", async (t) => {
+t.test("success is not returned on a closed connection", async (t) => {
   const { settle, log } = desk();
   t.match(await settle({ isGone: () => true }), duplicate);
-  t.notOk(log.includes("claim"), "the next who asks may still hear it");
+  t.notOk(log.includes("claim"), "the next request may still receive it");
 });
 
 t.test("a nonce alone proves nothing", async (t) => {
@@ -388,7 +388,7 @@ t.test("a nonce alone proves nothing", async (t) => {
   t.same(log, [], "nothing is waited for or claimed");
 });
 
-t.test("what is public on chain already unlocks nothing", async (t) => {
+t.test("a signature that is public on chain receives no success", async (t) => {
   for (const known of [
     rowOf({ kind: "spend", agentId: "agt_1" }),
     rowOf({ kind: "withdrawal", agentId: "agt_1" }),
@@ -400,7 +400,7 @@ t.test("what is public on chain already unlocks nothing", async (t) => {
   }
 });
 
-t.test("an agent's own payment, in a seller's hands, is relayed for the seller", async (t) => {
+t.test("an agent's own payment, submitted by a seller, is relayed for the seller", async (t) => {
   for (const status of ["queued", "submitted"] as const) {
     const waiting = { kind: "x402", agentId: "agt_1", status, settledAt: null } as const;
     const known = rowOf({ ...waiting, relay: false });
@@ -416,7 +416,7 @@ t.test("an agent's own payment, in a seller's hands, is relayed for the seller",
 });
 
 t.test(
-  "a request without a key that attaches an agent's payment is the first, and does not stand back",
+  "a request without a key that attaches an agent's payment is the first, and does not wait",
   async (t) => {
     const attaches = rowOf({ kind: "x402", agentId: "agt_1", ...justSettled });
     const { settle } = desk({
@@ -427,7 +427,7 @@ t.test(
   },
 );
 
-t.test("two first requests at once: the one that came second is judged by the row", async (t) => {
+t.test("two first requests at once: the second one is judged by the stored row", async (t) => {
   for (const [theirs, mine] of [
     [null, "mine"],
     [keyed("theirs"), undefined],
@@ -452,7 +452,7 @@ t.test("two first requests at once: the one that came second is judged by the ro
   });
 });
 
-t.test("settled for another while it was checked, it is a duplicate and not refused", async (t) => {
+t.test("a payment settled by another request during its check is a duplicate, not a refusal", async (t) => {
   const racedToTheEnd = rowOf({ callerKeyHash: keyed("theirs") });
   const given = { wouldMove: false, racedToTheEnd };
   t.match(await desk(given).settle(), duplicate);
@@ -463,7 +463,7 @@ t.test("settled for another while it was checked, it is a duplicate and not refu
   );
 });
 
-t.test("an end that is no success", async (t) => {
+t.test("outcomes without success", async (t) => {
   const pending = desk({ outcome: { status: "pending", id: "pay_1", txHash: HASH } });
   t.match(await pending.settle(), {
     success: false,
@@ -489,7 +489,7 @@ t.test("an end that is no success", async (t) => {
     t.match(await desk({ outcome }).settle(), { success: false, errorReason });
 });
 
-t.test("a final row is told without waiting", async (t) => {
+t.test("a final row is returned without waiting", async (t) => {
   const failed = desk({
     known: rowOf({
       status: "failed",
@@ -508,7 +508,7 @@ t.test("a final row is told without waiting", async (t) => {
   for (const { log } of [failed, done]) t.notOk(log.some((step) => step.startsWith("wait")));
 });
 
-t.test("after it was accepted a fault is an open end, not a refusal", async (t) => {
+t.test("a fault after acceptance is reported as pending, not as a refusal", async (t) => {
   const { settle, log } = desk({
     over: {
       store: {

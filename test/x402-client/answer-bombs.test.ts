@@ -1,4 +1,4 @@
-// Goal: a target whose small answer unpacks into much JSON gets a bounded answer of ours, and costs other owners nothing.
+// Goal: a response that is small compressed but expands to much JSON yields a bounded answer, and does not affect other owners.
 import { gzipSync } from "node:zlib";
 import t, { type Test } from "tap";
 import { parseMembers } from "../../server/core/exact-json.ts";
@@ -12,10 +12,10 @@ import { scriptedTools } from "./scripted-tools.ts";
 
 const MIB = 1024 * 1024;
 const LONGEST = 5 * MIB;
-/** Base64 of the longest answer, and what we say beside it. */
+/** Base64 of the longest response, and the other members of our answer. */
 const MOST_CHARS = (4 * LONGEST) / 3 + 64 * 1024;
 
-/** Of the longest answer that is read, every byte the worst. */
+/** A body of the largest size that is read, filled with bytes that grow most in JSON. */
 const repeated = (part: string, before = "", after = ""): Buffer => {
   const room = LONGEST - before.length - after.length;
   return Buffer.from(before + part.repeat(Math.floor(room / part.length)) + after, "latin1");
@@ -56,7 +56,7 @@ const ALL_BOMBS: readonly Bomb[] = [
 const QUICK = ["NULs", "quotes", "JSON full of quotes", "many tiny elements"];
 const BOMBS = ALL_BOMBS.filter(({ name }) => isFullTier || QUICK.includes(name));
 
-/** What the target sent, from an answer of ours. */
+/** Extracts the target's content from our answer. */
 function contentOf(t: Test, answer: Record<string, unknown>, type: string): Buffer {
   const { text, data, dataBase64 } = answer;
   const given = [text, data, dataBase64].filter((one) => one !== undefined);
@@ -64,7 +64,7 @@ function contentOf(t: Test, answer: Record<string, unknown>, type: string): Buff
   if (typeof dataBase64 === "string") return Buffer.from(dataBase64, "base64");
   const charset = type.includes("windows-1252") ? "latin1" : "utf8";
   if (typeof text === "string") return Buffer.from(text, charset);
-  // JSON: to the letter, as our answer has it.
+  // JSON: the exact text in our answer.
   return Buffer.from((data as { text?: string }).text ?? JSON.stringify(data));
 }
 
@@ -76,7 +76,7 @@ const sends = ({ type, body }: Pick<Bomb, "type" | "body">): Script["onAsk"] => 
     void response.writeHead(200, { "content-type": type, "content-encoding": "gzip" }).end(packed);
 };
 
-/** All that fetches of this agent held was given back. */
+/** All memory budget held by this agent's fetches was released. */
 function assertNothingIsHeld(t: Test, { app }: Market): void {
   const lease = app.fetchBudget.enter({ agentId: "another", ownerId: "another" });
   const rest = app.fetchBudget.enter({ agentId: "rest", ownerId: "rest" });
@@ -85,18 +85,18 @@ function assertNothingIsHeld(t: Test, { app }: Market): void {
   rest.end();
 }
 
-t.test("the longest answers", async (t) => {
+t.test("the longest responses", async (t) => {
   const made = await market(t, { timings: { fetchRoomMs: 500 } });
   const { seller, app, agent, chain, database } = made;
   const { ownerId } = await app.prisma.agent.findUniqueOrThrow({ where: { id: agent.id } });
-  /** Another fetch of this agent holds all it may. */
+  /** Another fetch of this agent holds its whole budget. */
   const fill = () => {
     const lease = app.fetchBudget.enter({ agentId: agent.id, ownerId });
     t.ok(lease.take(BUDGET.bytesPerAgent));
     return lease;
   };
 
-  await t.test("each is bounded, and the data in it whole", async (t) => {
+  await t.test("each is bounded, and its data is complete", async (t) => {
     for (const bomb of BOMBS) {
       seller.script = { onAsk: sends(bomb) };
       const { status, text } = await made.fetch({ url: seller.url });
@@ -106,7 +106,7 @@ t.test("the longest answers", async (t) => {
     }
   });
 
-  await t.test("ten at once hinder no other owner, and are given back", async (t) => {
+  await t.test("ten at once do not hinder another owner, and release their budget", async (t) => {
     const other = await createAgent(made, await signIn(made), { allowlist: [PAYEE] });
     await chain.mint(other.walletAddress, 1_000_000n);
     const [bomb] = BOMBS;
@@ -130,7 +130,7 @@ t.test("the longest answers", async (t) => {
     assertNothingIsHeld(t, made);
   });
 
-  await t.test("so many agents of one owner, and still room for another owner", async (t) => {
+  await t.test("an owner's agents have a common bound, and another owner still has room", async (t) => {
     const leases = Array.from({ length: 10 }, (_, nth) =>
       app.fetchBudget.enter({ agentId: `agent ${nth}`, ownerId: "one" }),
     );
@@ -142,7 +142,7 @@ t.test("the longest answers", async (t) => {
     for (const lease of leases) lease.end();
   });
 
-  await t.test("one that is kept is told again only where there is room for it", async (t) => {
+  await t.test("a stored answer is returned again only where the budget has room for it", async (t) => {
     const body = repeated(...ESCAPES);
     seller.script = {
       onProof: async ({ response, proof }) => {
@@ -192,7 +192,7 @@ t.test("the longest answers", async (t) => {
     return answer;
   };
 
-  await t.test("over MCP too, also where nothing is kept", async (t) => {
+  await t.test("over MCP too, also where nothing is stored", async (t) => {
     for (const bomb of BOMBS.filter(({ name }) => QUICK.includes(name))) {
       seller.script = { onAsk: sends(bomb) };
       const { body } = await callTool({ name: "x402_fetch", arguments: { url: seller.url } });
@@ -224,7 +224,7 @@ t.test("the longest answers", async (t) => {
     assertNothingIsHeld(t, made);
   });
 
-  await t.test("a tool's result that is no UTF-8 does not grow", async (t) => {
+  await t.test("a tool's result that is not UTF-8 does not grow", async (t) => {
     const before = Buffer.from('{"jsonrpc":"2.0","id":2,"result":{"content":[],"bomb":"');
     const after = Buffer.from('"}}');
     const filler = Buffer.alloc(LONGEST - before.length - after.length, 0xff);

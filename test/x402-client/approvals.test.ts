@@ -1,4 +1,4 @@
-// Goal: an approval of a paid URL holds for the payee, the price and the origin the owner saw, and agents get it through every door.
+// Goal: an approval of a paid URL applies to the payee, price and origin that the owner saw, over HTTP, client, command line and MCP.
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import t from "tap";
@@ -28,7 +28,7 @@ t.test("approvals of paid URLs", async (t) => {
   const key = (name: string) => ({ "idempotency-key": name });
   const paidTo = () => made.balanceOf(PAYEE);
 
-  await t.test("asked with its site, allowed, paid once with its data", async (t) => {
+  await t.test("requested with its site, approved, paid once with its data", async (t) => {
     seller.script = {};
     const asked = await made.fetch(asking, key("one"));
     t.match(asked, {
@@ -44,7 +44,7 @@ t.test("approvals of paid URLs", async (t) => {
     t.match(
       (await made.fetch({ url, dryRun: true }, key("one"))).body["verdict"],
       { allowed: true, rules: [{}, {}, { passed: true, detail: /allows it once/ }] },
-      "a dry run sees the permit, and does not use it",
+      "a dry run sees the approval, and does not use it",
     );
     const paid = await made.fetch(asking, key("one"));
     t.match(
@@ -57,7 +57,7 @@ t.test("approvals of paid URLs", async (t) => {
     t.match(await stateOf(asked.body["approvalId"]), { state: "used" });
   });
 
-  await t.test("another price or payee is another question", async (t) => {
+  await t.test("another price or payee needs another approval", async (t) => {
     const entry = seller.entry();
     const other = privateKeyToAccount(generatePrivateKey()).address;
     const before = await paidTo();
@@ -90,7 +90,7 @@ t.test("approvals of paid URLs", async (t) => {
     });
   });
 
-  await t.test("a site's new payee, and a payee bound to a site, for one payment", async (t) => {
+  await t.test("approvals for a site's new payee and for a payee bound to a site allow one payment", async (t) => {
     const bound = await createAgent(made, owner, {
       allowlist: [{ address: PAYEE, site: seller.origin }],
       fetch: "sites",
@@ -125,7 +125,7 @@ t.test("approvals of paid URLs", async (t) => {
     });
   });
 
-  await t.test("what no person can lift is not asked", async (t) => {
+  await t.test("a refusal that no approval can lift creates none", async (t) => {
     t.match(await made.fetch({ ...asking, url: "http://169.254.169.254/" }, key("no")), {
       status: 403,
       body: { code: "url_blocked" },
@@ -151,7 +151,7 @@ t.test("approvals of paid URLs", async (t) => {
   const clear = () =>
     database.pool.query("UPDATE approvals SET state = 'declined' WHERE state = 'open'");
 
-  await t.test("the client waits and pays; the command line says who is asked", async (t) => {
+  await t.test("the client waits and pays; the command line prints the approval", async (t) => {
     await clear();
     const purser = new Purser({ apiKey: agent.apiKey, baseUrl });
     const recipient = privateKeyToAccount(generatePrivateKey()).address;
@@ -177,7 +177,7 @@ t.test("approvals of paid URLs", async (t) => {
     t.equal(await made.balanceOf(recipient), 30_000n);
   });
 
-  await t.test("a model asks, waits and repeats over MCP", async (t) => {
+  await t.test("a model requests, waits and repeats over MCP", async (t) => {
     const client = new Client({ name: "test", version: "1" });
     await client.connect(
       new StreamableHTTPClientTransport(new URL(`${baseUrl}/mcp`), {

@@ -1,4 +1,4 @@
-// Goal: of several offers the cheapest that policy and balance allow is paid, once, whatever order they come in; and what became of each is told.
+// Goal: of several offers the cheapest that policy and balance allow is paid, once, in any order; and the outcome of each offer is reported.
 import t from "tap";
 import type { Address } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
@@ -39,7 +39,7 @@ const entry = (over: Record<string, unknown> = {}) => seller.entry(over);
 const away = (over: Record<string, unknown> = {}) =>
   entry({ network: AWAY, asset: other.usdc, ...over });
 
-/** Settles where the proof says. */
+/** Settles on the network of the payment. */
 function sells(accepts: () => Record<string, unknown>[]): void {
   seller.script = {
     terms: accepts,
@@ -79,7 +79,7 @@ async function fetchAs(
   return { status, text, body: answer.json(), headers };
 }
 
-/** All orders of a few things. */
+/** All permutations of a short list. */
 const orders = <T>(things: readonly T[]): T[][] =>
   things.length < 2
     ? [[...things]]
@@ -87,16 +87,16 @@ const orders = <T>(things: readonly T[]): T[][] =>
         orders(things.filter((_, at) => at !== index)).map((rest) => [thing, ...rest]),
       );
 
-t.test("a payee who is allowed, although another is cheaper", async (t) => {
+t.test("an allowed payee is paid although another one is cheaper", async (t) => {
   sells(() => [entry({ payTo: STRANGER, amount: "500" }), entry()]);
   const paid = await made.fetch({ url });
   t.match(paid, { status: 200, body: { paid: true, amountPaid: "0.001", payTo: PAYEE } });
-  t.same(await denials(), [], "what was passed over is no denial");
+  t.same(await denials(), [], "a skipped offer is no denial");
   t.equal(await made.balanceOf(STRANGER), 0n);
   t.equal(seller.proofs.length, 1, "paid once");
 });
 
-t.test("a network with a balance; with a balance on both, the cheaper one", async (t) => {
+t.test("a network with a balance is chosen; with a balance on both, the cheaper one", async (t) => {
   sells(() => [away({ amount: "500" }), entry()]);
   t.match(await made.fetch({ url }), { status: 200, body: { network: HOME, amountPaid: "0.001" } });
   await other.mint(agent.walletAddress, 1_000_000n);
@@ -109,10 +109,10 @@ t.test("a network with a balance; with a balance on both, the cheaper one", asyn
     body: { network: AWAY, amountPaid: "0.0005" },
   });
   sells(() => [away(), entry()]);
-  t.match(await made.fetch({ url }), { body: { network: HOME } }, "as dear: its own network");
+  t.match(await made.fetch({ url }), { body: { network: HOME } }, "same price: its own network");
 });
 
-t.test("the same one in whatever order, and every reason is told", async (t) => {
+t.test("the same offer is chosen in any order, and every refusal is reported", async (t) => {
   const best = away({ amount: "700" });
   const accepts = [
     best,
@@ -144,7 +144,7 @@ t.test("the same one in whatever order, and every reason is told", async (t) => 
   }
 });
 
-t.test("what is not ours to pay stands in the list by name, quoted only apart", async (t) => {
+t.test("unpayable offers are listed with a code, and their text is quoted only as third-party data", async (t) => {
   const unpayable = [
     entry({ scheme: INJECTION }),
     entry({ network: "eip155:1" }),
@@ -181,7 +181,7 @@ t.test("what is not ours to pay stands in the list by name, quoted only apart", 
   }
 });
 
-t.test("a single one costs no more than it did", async (t) => {
+t.test("a single payable offer needs no additional policy check", async (t) => {
   const { agentReserve } = app;
   const evaluate = agentReserve.evaluate.bind(agentReserve);
   let looks = 0;
@@ -192,13 +192,13 @@ t.test("a single one costs no more than it did", async (t) => {
   t.teardown(() => (agentReserve.evaluate = evaluate));
   sells(() => [entry({ scheme: "other" }), entry()]);
   t.equal((await made.fetch({ url })).status, 200);
-  t.equal(looks, 0, "left to the guardrails");
+  t.equal(looks, 0, "left to the reservation");
   sells(() => [entry({ amount: "900" }), entry(), entry({ amount: "1100" })]);
   t.match(await made.fetch({ url }), { status: 200, body: { amountPaid: "0.0009" } });
   t.equal(looks, 1, "no further than the first that passes");
 });
 
-t.test("where none passes, the cheapest one's denial is told and kept", async (t) => {
+t.test("where no offer passes, the cheapest one's denial is returned and stored", async (t) => {
   const before = (await denials()).length;
   sells(() => [
     entry({ amount: "6000000" }),
@@ -215,10 +215,10 @@ t.test("where none passes, the cheapest one's denial is told and kept", async (t
   const quote = await made.fetch({ url, dryRun: true });
   t.match(quote.body["verdict"], { allowed: false, code: "recipient_not_allowed" });
   t.same(codesOf(quote), codesOf(denied));
-  t.equal((await denials()).length, before + 1, "a dry run keeps none");
+  t.equal((await denials()).length, before + 1, "a dry run stores none");
 });
 
-t.test("the owner is asked for the cheapest that a person can lift", async (t) => {
+t.test("the owner is asked to approve the cheapest offer that an approval can allow", async (t) => {
   const asking = await createAgent(made, owner, { allowlist: [PAYEE] });
   await made.chain.mint(asking.walletAddress, 1_000_000n);
   sells(() => [away(), entry({ payTo: STRANGER, amount: "2000" })]);
@@ -238,7 +238,7 @@ t.test("the owner is asked for the cheapest that a person can lift", async (t) =
   t.equal(await made.balanceOf(STRANGER), 2_000n);
 });
 
-t.test("the owner is not asked for what no order of theirs could number", async (t) => {
+t.test("no approval is requested for a Permit2 offer, whose nonce an order cannot contain", async (t) => {
   const asking = await createAgent(made, owner, { allowlist: [PAYEE] });
   await made.chain.mint(asking.walletAddress, 1_000_000n);
   const extra = { name: "USDC", version: "2", assetTransferMethod: "permit2" };
@@ -273,7 +273,7 @@ t.test("the owner is not asked for what no order of theirs could number", async 
   }
 });
 
-t.test("a limit that is reached between looking and reserving", async (t) => {
+t.test("a limit is reached between the check and the reservation", async (t) => {
   const FIRST = newAddress();
   const SECOND = newAddress();
   const crowd = await createAgent(made, owner, {
@@ -292,7 +292,7 @@ t.test("a limit that is reached between looking and reserving", async (t) => {
   const nonces = seller.proofs
     .slice(proofsBefore)
     .map((proof) => proof.payload.authorization.nonce);
-  t.equal(new Set(nonces).size, paid.length, "one authorization for each that was paid");
+  t.equal(new Set(nonces).size, paid.length, "one authorization for each payment");
   const { rows } = await database.pool.query<{ payee: string; sum: string; count: string }>(
     `SELECT counterparty AS payee, sum(amount)::text AS sum, count(*)::text AS count FROM payments
       WHERE agent_id = $1 AND status <> 'blocked' GROUP BY counterparty`,
@@ -312,13 +312,13 @@ t.test("a limit that is reached between looking and reserving", async (t) => {
     t.match(each, { status: 403, body: { code: /^(payee|daily)_limit_exceeded$/ } });
     t.equal(offersOf(each).length, 2);
   }
-  // Whoever comes after finds the second payee, while the day has room.
+  // A later call gets the second payee, while the day has room.
   const { body } = await fetchAs(crowd, { url });
   t.match(body, paid.length < 12 ? { payTo: SECOND } : { code: /_limit_exceeded$/ });
 });
 
 t.test(
-  "a network that is away for a moment makes no offer of its own the better one",
+  "a short outage of a network does not make a dearer offer of it the chosen one",
   async (t) => {
     sells(() => [entry({ amount: "100" }), entry({ amount: "200" })]);
     const { settlement } = app;
@@ -337,7 +337,7 @@ t.test(
   },
 );
 
-t.test("a network that does not answer costs its own offers only", async (t) => {
+t.test("a network that does not answer excludes only its own offers", async (t) => {
   await other.stop();
   sells(() => [away({ amount: "1" }), entry()]);
   await until(async () => {

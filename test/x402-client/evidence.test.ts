@@ -1,4 +1,4 @@
-// Goal: what a seller signed of its offer and its delivery is checked against what was paid, kept and told; bad evidence costs nothing, and nothing is fetched for it.
+// Goal: a seller's signed offer and receipt are checked against the payment, stored and returned; bad evidence has no effect on the payment, and no key is fetched for it.
 import { createPrivateKey, createPublicKey, sign as signBytes } from "node:crypto";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -47,7 +47,7 @@ const typed =
   (params) =>
     account.signTypedData(params);
 
-/** ES256K by a wallet's key, under whatever name. */
+/** An ES256K signer with a wallet's key, under any key id. */
 function jwsSigner(key: Hex, kid?: string): JWSSigner {
   const secret = Buffer.from(key.slice(2), "hex");
   const point = Buffer.from(privateKeyToAccount(key).publicKey.slice(4), "hex");
@@ -88,7 +88,7 @@ const readPayment = async (id: unknown) =>
     await app.inject({ url: `/api/agents/me/payments/${String(id)}`, headers: agent.headers })
   ).json<{ status: string; x402: { evidence: Told | null } }>();
 
-/** The stock server with its own extension, in front of our facilitator. */
+/** The stock x402 server with its offer-receipt extension, using our facilitator. */
 async function stockSeller(issuer: OfferReceiptIssuer): Promise<string> {
   const resources = new x402ResourceServer(ourFacilitator(made.baseUrl))
     .register(network, new ExactEvmScheme())
@@ -122,7 +122,7 @@ const byEip712 = (account: PrivateKeyAccount): OfferReceiptIssuer =>
 const byJws = (signer: JWSSigner): OfferReceiptIssuer =>
   createJWSOfferReceiptIssuer(signer.kid, signer);
 
-t.test("the stock server's own", async (t) => {
+t.test("evidence of the stock server verifies", async (t) => {
   for (const [name, issuer] of [
     ["EIP-712", byEip712(payee)],
     ["JWS", byJws(jwsSigner(payeeKey))],
@@ -130,17 +130,17 @@ t.test("the stock server's own", async (t) => {
     const paid = await made.fetch({ url: await stockSeller(issuer) });
     t.match(paid, { status: 200, body: { paid: true } }, name);
     const evidence = evidenceOf(paid);
-    // On the way through the middleware of 2.27 `includeTxHash` is lost: its receipts name no transaction.
+    // The 2.27 middleware loses `includeTxHash`: its receipts name no transaction.
     const receipt = { verified: true, signer: payee.address, transaction: null };
     const offer = { verified: true, signer: payee.address };
     t.match(evidence, { verified: true, why: null, offer, receipt }, name);
     const kept = await readPayment(paid.body["paymentId"]);
-    t.same(kept.x402.evidence, evidence, "the payment keeps what its answer told");
+    t.same(kept.x402.evidence, evidence, "the payment stores the evidence of its answer");
     t.match(kept.x402.evidence?.thirdParty, { untrusted: true, receipt: { signature: String } });
   }
 });
 
-t.test("whose signature it is, where it is not the payee's", async (t) => {
+t.test("evidence of another signer is reported with its address", async (t) => {
   let asked = 0;
   const documents = createServer((_request, response) => {
     asked += 1;
@@ -164,11 +164,11 @@ t.test("whose signature it is, where it is not the payee's", async (t) => {
   t.equal(asked, 0, "no key was fetched");
 });
 
-/** A seller that signs what a test says, beside a payment that is good. */
+/** What the seller signs; the payment itself is valid. */
 interface Signs {
   offer?: (input: OfferInput) => unknown;
   receipt?: (right: ReceiptPayload) => unknown;
-  /** After the proof, instead of delivering. */
+  /** Return an error after the payment, instead of delivering. */
   fails?: boolean;
 }
 
@@ -337,7 +337,7 @@ const BENT: [string, Signs, RegExp][] = [
   ["an offer alone", { offer: signedOffer() }, /^The seller signed its offer but sent no receipt/],
 ];
 
-t.test("what is bent is kept with the reason, and the payment is as good as ever", async (t) => {
+t.test("invalid evidence is stored with the reason, and the payment stays valid", async (t) => {
   for (const [name, signs, why] of BENT) {
     sells(signs);
     const paid = await made.fetch({ url: seller.url });
@@ -351,7 +351,7 @@ t.test("what is bent is kept with the reason, and the payment is as good as ever
   }
 });
 
-t.test("the right ones, and none", async (t) => {
+t.test("valid evidence, and none", async (t) => {
   for (const receipt of [
     signedReceipt(),
     (right: ReceiptPayload) => createReceiptJWS(right, jwsSigner(payeeKey)),
@@ -369,7 +369,7 @@ t.test("the right ones, and none", async (t) => {
   t.equal((await readPayment(plain.body["paymentId"])).x402.evidence, null);
 });
 
-t.test("paid for nothing: its offer is kept", async (t) => {
+t.test("paid without delivery: the signed offer is stored", async (t) => {
   sells({ offer: signedOffer(), fails: true });
   const lost = await made.fetch({ url: seller.url, method: "POST" });
   t.match(lost, { status: 502, body: { code: "paid_upstream_failed" } });
@@ -381,7 +381,7 @@ t.test("paid for nothing: its offer is kept", async (t) => {
   });
 });
 
-t.test("heard before the chain had decided, told by the same key", async (t) => {
+t.test("evidence received before the outcome is known is returned with the same key", async (t) => {
   sells({ offer: signedOffer() });
   const { onProof: _usual, ...script } = seller.script;
   let settle: (() => Promise<unknown>) | undefined;
@@ -410,7 +410,7 @@ t.test("heard before the chain had decided, told by the same key", async (t) => 
   t.same((await readPayment(id)).x402.evidence, evidenceOf(told));
 });
 
-t.test("the export says it, and the books agree", async (t) => {
+t.test("the CSV export contains the evidence, and ledger equals chain", async (t) => {
   const answer = await app.inject({
     url: `/api/agents/${agent.id}/payments`,
     headers: { ...owner.headers, accept: "text/csv" },
@@ -423,7 +423,7 @@ t.test("the export says it, and the books agree", async (t) => {
   t.ok(lines.some((line) => line.endsWith(`,not verified,${why},${payee.address}`)));
   t.ok(
     lines.some((line) => line.endsWith(",,,")),
-    "of most there is none",
+    "most have none",
   );
   await assertLedgerIsChain(t, made);
 });

@@ -1,4 +1,4 @@
-// Goal: a request repeated with its key never pays twice and gets the same answer: after it ended, while it runs, and when its outcome was unknown.
+// Goal: a request repeated with its idempotency key never pays twice and gets the same answer: after it ended, while it runs, and after an unknown outcome.
 import t from "tap";
 import { until } from "../helpers/until.ts";
 import { asOwner } from "../helpers/owner.ts";
@@ -12,7 +12,7 @@ t.test("one key, one payment", async (t) => {
     made.fetch({ url, timeoutMs: 1_000, ...body }, { "idempotency-key": key });
 
   await t.test(
-    "after the answer: told again, word for word, without asking the seller",
+    "after the answer: returned again unchanged, without a request to the seller",
     async (t) => {
       const first = await withKey("after");
       t.equal(first.status, 200);
@@ -59,7 +59,7 @@ t.test("one key, one payment", async (t) => {
     seller.script = {};
   });
 
-  await t.test("many at once: one pays, the others wait or hear its answer", async (t) => {
+  await t.test("many at once: one pays, the others wait or receive its answer", async (t) => {
     const before = await made.balanceOf(PAYEE);
     const answers = await Promise.all(Array.from({ length: 8 }, () => withKey("many")));
     t.ok(answers.some(({ status }) => status === 200));
@@ -68,7 +68,7 @@ t.test("one key, one payment", async (t) => {
     t.equal((await made.balanceOf(PAYEE)) - before, 1000n);
   });
 
-  await t.test("a denial is not kept: nothing moved, and the key may succeed later", async (t) => {
+  await t.test("a denial is not stored: nothing moved, and the key may succeed later", async (t) => {
     seller.script = { terms: () => seller.entry({ amount: "2000000" }) };
     t.match(await withKey("denied"), { status: 403, body: { code: "per_payment_limit_exceeded" } });
     await asOwner(app, made.owner, {
@@ -81,7 +81,7 @@ t.test("one key, one payment", async (t) => {
   });
 
   await t.test(
-    "unknown at first: the same key hears the truth, with the answer the seller gave",
+    "unknown at first: the same key returns the outcome, with the seller's first response",
     async (t) => {
       seller.script = {
         onProof: ({ response }) =>
@@ -113,15 +113,15 @@ t.test("one key, one payment", async (t) => {
           paymentId: unknown.body["paymentId"],
         },
       });
-      t.ok(known.text.includes('"data":{"n": 1.0}'), "to the letter");
+      t.ok(known.text.includes('"data":{"n": 1.0}'), "unchanged");
       t.equal(known.headers["idempotent-replayed"], "true");
-      t.same([proofs.length, asks.length], seen, "the seller was not asked again");
-      t.same((await withKey("unknown")).text, known.text, "told again to the letter");
+      t.same([proofs.length, asks.length], seen, "the seller was not called again");
+      t.same((await withKey("unknown")).text, known.text, "returned again unchanged");
       seller.script = {};
     },
   );
 
-  await t.test("a failure that is final is told again", async (t) => {
+  await t.test("a final failure is returned again", async (t) => {
     seller.script = { onProof: ({ response }) => void response.writeHead(500).end() };
     const first = await withKey("failed");
     t.match(first, { status: 502, body: { code: "upstream_error", paid: false } });
@@ -137,7 +137,7 @@ t.test("one key, one payment", async (t) => {
   });
 
   await t.test(
-    "of a free answer only a digest is kept: GET asks again, and never pays",
+    "of a free response only a digest is stored: GET is sent again, and never pays",
     async (t) => {
       let asked = 0;
       const free = () =>
@@ -158,7 +158,7 @@ t.test("one key, one payment", async (t) => {
       t.equal(
         again.headers["idempotent-replayed"],
         undefined,
-        "another answer is not called the first one",
+        "another response is not marked as a replay",
       );
       t.match(await withKey("free", { maxAmount: "1" }), {
         body: { code: "idempotency_key_reused" },
@@ -170,16 +170,16 @@ t.test("one key, one payment", async (t) => {
         status: 409,
         body: { code: "answer_not_kept", paid: false, freeAnswer: { status: 200, bytes: 6 } },
       });
-      t.equal(asked, times, "what may do something over there is not done twice");
+      t.equal(asked, times, "a request that may have effects is not sent twice");
 
       seller.script = {};
       const before = await made.balanceOf(PAYEE);
       t.match(await withKey("free"), { status: 409, body: { code: "answer_not_kept" } });
-      t.equal(await made.balanceOf(PAYEE), before, "a key that cost nothing never pays");
+      t.equal(await made.balanceOf(PAYEE), before, "a key of a free response never pays");
     },
   );
 
-  await t.test("a POST that cost nothing ran once, however often its key comes", async (t) => {
+  await t.test("a free POST runs once, however often its key is repeated", async (t) => {
     const ran: string[] = [];
     let release: () => void = () => undefined;
     const held = new Promise<void>((resolve) => (release = resolve));
@@ -227,7 +227,7 @@ t.test("one key, one payment", async (t) => {
     });
     t.match(dead, { status: 409, body: { code: "answer_not_kept", detail: /may have reached/ } });
     t.same(ran, ["/once", "/hang", "/moved"]);
-    // What never left may be sent again.
+    // A request that was never sent may be sent again.
     const nowhere = { url: "https://127.0.0.1:9/", method: "POST", body: "1" };
     for (let nth = 0; nth < 2; nth += 1)
       t.match((await withKey("nowhere", nowhere)).headers["idempotent-replayed"], undefined);

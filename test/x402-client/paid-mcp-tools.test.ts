@@ -1,4 +1,4 @@
-// Goal: a tool of a remote MCP server is paid as an API is: the same limits, one payment, one run, and the truth about what failed, whoever the server is.
+// Goal: a tool of a remote MCP server is paid like an API: the same limits, one payment, one run, and a true report of failures, for any server.
 // Tier: full (tries every variant of one feature).
 import { execFile, spawn } from "node:child_process";
 import { fileURLToPath } from "node:url";
@@ -47,7 +47,7 @@ for (const [name, start] of [
       status: 502,
       body: { code: "upstream_error", detail: /has no tool/ },
     });
-    t.same(shop.runs, [], "a quote calls nothing");
+    t.same(shop.runs, [], "a quote calls no tool");
     t.match(await made.fetch({ url, mcp: WIEN, maxAmount: "0.009" }), {
       status: 403,
       body: { code: "price_exceeds_max" },
@@ -94,14 +94,14 @@ for (const [name, start] of [
       ["get_weather", "ping", "broken"],
     );
     await until(async () => shop.sessions() === 0, 5_000);
-    t.pass("no session is left behind");
+    t.pass("no session is left open");
   });
 
-t.test("the protocol's own", { skip: "missing" in python && python.missing }, async (t) => {
+t.test("the protocol's Python SDK", { skip: "missing" in python && python.missing }, async (t) => {
   if ("missing" in python) return;
   const program = (...args: string[]) => [STOCK, ...args];
 
-  await t.test("server is paid", async (t) => {
+  await t.test("its server is paid", async (t) => {
     const port = await freePort();
     const given = { facilitator, network, asset: chain.usdc, pay_to: PAYEE, port };
     const shop = spawn(python.python, program("serve", JSON.stringify(given)), {
@@ -124,7 +124,7 @@ t.test("the protocol's own", { skip: "missing" in python && python.missing }, as
     t.match(await ran(), { content: [{ text: '["Wien"]' }] }, "it ran once");
   });
 
-  await t.test("client pays a tool of our paywall", async (t) => {
+  await t.test("its client pays a tool of our paywall", async (t) => {
     const payer = testAccount(3);
     await chain.mint(payer.address, 1_000_000n);
     for (const shop of [await oldToolServer(t, desk), await newToolServer(t, desk)]) {
@@ -144,7 +144,7 @@ t.test("the protocol's own", { skip: "missing" in python && python.missing }, as
   });
 });
 
-t.test("what the request may say", async (t) => {
+t.test("invalid combinations of a request are refused", async (t) => {
   const url = `${seller.origin}/mcp`;
   for (const [body, path] of [
     [{ listingId: "x", mcp: WIEN }, "body.listingId"],
@@ -155,7 +155,7 @@ t.test("what the request may say", async (t) => {
     [{ url, mcp: { tool: "x", more: 1 } }, "body.mcp"],
   ] as const)
     t.match(await made.fetch(body), { status: 422, body: { errors: [{ path }] } }, path);
-  t.equal(seller.connections(), 0, "nobody was asked");
+  t.equal(seller.connections(), 0, "no request was sent");
 });
 
 t.test("hostile servers", async (t) => {
@@ -204,7 +204,7 @@ t.test("hostile servers", async (t) => {
     t.match(answer.text, /"big":98765432109876543210/);
   });
 
-  await t.test("402 forever, at any price", async (t) => {
+  await t.test("402 again after the proof, at any price", async (t) => {
     for (const over of [{}, { amount: "9999" }, { payTo: testAccount(8).address }])
       t.match(await run({ onProof: (exchange) => reply(exchange, terms(over)) }), {
         status: 502,
@@ -273,7 +273,7 @@ t.test("hostile servers", async (t) => {
     );
   });
 
-  await t.test("silence", async (t) => {
+  await t.test("no response", async (t) => {
     t.match(await run({ onProof: () => undefined }), {
       status: 504,
       body: { code: "upstream_timeout", paid: false },
@@ -299,7 +299,7 @@ t.test("hostile servers", async (t) => {
       await seller.settle(proof);
       response.writeHead(200, { "content-type": "text/event-stream; charset=utf-8" });
       const progress = { jsonrpc: "2.0", method: "notifications/progress", params: {} };
-      // Left open: what was asked for has come.
+      // The stream stays open: the result has already arrived.
       response.write(`: hello\r\nid: 1\r\n\r\n${sse([progress, result(message.id)])}`);
     };
     t.match(await run({ onProof: settled }), {
@@ -307,7 +307,7 @@ t.test("hostile servers", async (t) => {
       body: { paid: true, data: { said: 1 } },
       earned: 1_000n,
     });
-    // Opened, kept alive, and never answered: no answer of the tool's, whether it was collected or not.
+    // The stream stays open but sends only pings: no result, whether or not the payment was collected.
     for (const isCollected of [false, true])
       for (const isCut of [false, true]) {
         const pinging: ToolScript["onProof"] = async ({ response, proof }) => {
@@ -347,7 +347,7 @@ t.test("hostile servers", async (t) => {
     });
   });
 
-  await t.test("a list without an end takes no longer than the call may", async (t) => {
+  await t.test("an endless list of tools ends at the call's timeout", async (t) => {
     let page = 0;
     const startedMs = performance.now();
     const answer = await run(
@@ -360,11 +360,11 @@ t.test("hostile servers", async (t) => {
       { dryRun: true },
     );
     t.match(answer, { status: 504, body: { code: "upstream_timeout" }, ...UNASKED });
-    t.ok(page > 1, "page after page, until the time was over");
+    t.ok(page > 1, "page after page, until the timeout");
     t.ok(performance.now() - startedMs < 30_000, `${page} pages`);
   });
 
-  await t.test("before the proof", async (t) => {
+  await t.test("errors before the proof", async (t) => {
     const asked = (onAsk: ToolScript["onAsk"]) => run({ ...(onAsk && { onAsk }) });
     t.match(await asked((one) => reply(one, terms({ amount: "400000000" }))), {
       status: 403,
@@ -417,7 +417,7 @@ t.test("hostile servers", async (t) => {
     });
   });
 
-  await t.test("text alone, version 1's error, and a private address", async (t) => {
+  await t.test("terms as text only, the error of version 1, and a private address", async (t) => {
     const { content } = terms() as { content: object[] };
     t.match(await run({ onAsk: (one) => reply(one, { isError: true, content }) }), {
       body: { paid: true },

@@ -1,4 +1,4 @@
-// Goal: what was paid for is delivered as it came: asked for once, never replaced, never rounded, as far as it arrived.
+// Goal: a paid response is delivered as it was received: requested once, never replaced, never rounded, and as much of it as arrived.
 import { gzipSync } from "node:zlib";
 import t from "tap";
 import { messageOf } from "../helpers/mcp-answer.ts";
@@ -14,7 +14,7 @@ t.test("paid means delivered", async (t) => {
   const { seller } = made;
   const { url } = seller;
 
-  /** A seller that settles, counts how often its handler ran, and answers as told. */
+  /** A seller that settles, records each run of its handler, and answers with the given function. */
   const sells = (answer: (exchange: Exchange, receipt: Record<string, string>) => void) => {
     const ran: string[] = [];
     const script: Script = {
@@ -29,12 +29,12 @@ t.test("paid means delivered", async (t) => {
     return ran;
   };
   const POST = { method: "POST", body: "once", timeoutMs: 20_000 };
-  /** Of those that never end; long enough for a busy machine to settle in. */
+  /** The timeout for responses that never end; long enough for a busy machine to settle in. */
   const SHORT_MS = 4_000;
   type Answer = Parameters<typeof sells>[0];
 
   await t.test(
-    "a POST is shown once, whatever comes of it, and its first answer is told",
+    "a POST is sent once, whatever happens, and its first response is returned",
     async (t) => {
       const cases: [string, Answer, object][] = [
         [
@@ -122,7 +122,7 @@ t.test("paid means delivered", async (t) => {
           { status: 200, body: { truncatedBy: "encoding", text: "hello ".repeat(999) } },
         ],
         [
-          "packed in a way we do not know",
+          "an unknown encoding",
           ({ response }) =>
             void response
               .writeHead(200, { "content-encoding": "zstd", "content-type": "application/json" })
@@ -183,7 +183,7 @@ t.test("paid means delivered", async (t) => {
   );
 
   await t.test(
-    "a GET is shown twice at most, and a refusal never takes the place of its answer",
+    "a GET is sent at most twice, and a refusal never replaces its first response",
     async (t) => {
       const ran = sells(({ response }) => void response.writeHead(500).end("first"));
       t.match(await made.fetch({ url }), {
@@ -198,8 +198,8 @@ t.test("paid means delivered", async (t) => {
     },
   );
 
-  await t.test("what never left is shown again, also a POST", async (t) => {
-    // The port is closed between the price and the proof, and open again for the second showing.
+  await t.test("a request that was never sent is sent again, also a POST", async (t) => {
+    // The port is closed between the price and the proof, and open again for the second attempt.
     const { server, port } = seller;
     let shown = 0;
     seller.script = {
@@ -235,7 +235,7 @@ t.test("paid means delivered", async (t) => {
   });
 
   await t.test(
-    "numbers and text are the target's, to the letter, and so are repeats",
+    "numbers and text of the target are returned unchanged, also in a replay",
     async (t) => {
       const json =
         '{"z": 12345678901234567890, "a": [1e400, -0, 0.1000, 1.0],\n "t": "\\u00fc\\u0000", "a2": {"b":1}, "__proto__": 5}';
@@ -246,8 +246,8 @@ t.test("paid means delivered", async (t) => {
       const key = { "idempotency-key": "exact" };
       const first = await made.fetch({ url }, key);
       t.equal(first.status, 200);
-      t.ok(first.text.includes(`"data":${json}`), "the very document");
-      t.equal(first.body["text"], undefined, "once");
+      t.ok(first.text.includes(`"data":${json}`), "the exact document");
+      t.equal(first.body["text"], undefined, "only once");
       t.equal(first.headers["content-type"], "application/json; charset=utf-8");
       const again = await made.fetch({ url }, key);
       t.equal(again.text, first.text);
@@ -310,11 +310,11 @@ t.test("paid means delivered", async (t) => {
       result: { content: { text: string }[]; structuredContent: Record<string, unknown> };
     };
     t.match(result.content.at(-1)?.text, /"data":\{"n":12345678901234567890\}/);
-    t.equal(result.structuredContent["text"], undefined, "once");
+    t.equal(result.structuredContent["text"], undefined, "only once");
     t.same(result.structuredContent["data"], { n: "12345678901234567890" }, "never another number");
   });
 
-  await t.test("text in its declared charset, bytes where it is none", async (t) => {
+  await t.test("text in its declared charset, bytes where it is not text", async (t) => {
     const utf16 = Buffer.from('\ufeff{"a":1}', "utf16le");
     const cases: [string, Buffer, object][] = [
       ["text/plain; charset=iso-8859-1", Buffer.from([0xfc, 0x21]), { text: "ü!" }],
@@ -338,7 +338,7 @@ t.test("paid means delivered", async (t) => {
       };
       const { body } = await made.fetch({ url });
       t.match(body, { ...expected, bytes: bytes.length, truncated: false }, type);
-      for (const name of ["text", "data", "dataBase64"])
+      for (const name of ["text", "data", "${type}: only once"])
         t.equal(name in body, name in expected, `${type}: once`);
     }
     seller.script = {
@@ -346,10 +346,10 @@ t.test("paid means delivered", async (t) => {
         void response.writeHead(200, { "content-type": "text/plain" }).end("é".repeat(MAX_BYTES)),
     };
     const { body } = await made.fetch({ url });
-    t.match(body, { truncatedBy: "size", text: /^é+$/ }, "half a character is no reason for bytes");
+    t.match(body, { truncatedBy: "size", text: /^é+$/ }, "half a character at the end does not make it bytes");
   });
 
-  await t.test("odd headers of an answer break nothing", async (t) => {
+  await t.test("odd headers of a response break nothing", async (t) => {
     const odd: Record<string, string | string[]>[] = [
       { etag: '"\u00fc\u00e9"', location: "/\u00fc" },
       { location: `/${"x".repeat(9_000)}`, "retry-after": "soon" },
@@ -373,7 +373,7 @@ t.test("paid means delivered", async (t) => {
     t.match(await made.fetch({ url }), { status: 200, body: { text: "lo" } });
   });
 
-  await t.test("an error for nothing is one, and says so", async (t) => {
+  await t.test("an error response that cost nothing is reported as an error", async (t) => {
     seller.script = { onAsk: ({ response }) => void response.writeHead(404).end("no such page") };
     const told = await made.fetch({ url, headers: { Cookie: "a", "X-Mine": "1", Host: "x" } });
     t.match(told, {
@@ -389,19 +389,19 @@ t.test("paid means delivered", async (t) => {
     const env = { AGENT_API_KEY: made.agent.apiKey, PURSER_URL: made.baseUrl };
     const exit = (...args: string[]) => main(["fetch", ...args], env, () => undefined);
     t.equal(await exit(url), 1);
-    t.equal(await exit(url, "--dry-run"), 0, "a quote is one");
+    t.equal(await exit(url, "--dry-run"), 0, "a quote is a success");
     seller.script = { onAsk: ({ response }) => void response.writeHead(200).end("a page") };
     t.equal(await exit(url), 0);
     seller.script = {};
     t.equal(await exit(url), 0);
   });
 
-  await t.test("a quote tells how much is passed on", async (t) => {
+  await t.test("a quote contains the size limit", async (t) => {
     seller.script = {};
     t.match(await made.fetch({ url, dryRun: true }), { body: { maxBytes: MAX_BYTES } });
   });
 
-  await t.test("a refusal names whom to allow, and what is valid", async (t) => {
+  await t.test("a refusal names the payee to allow, and the valid values", async (t) => {
     seller.script = { terms: () => seller.entry({ payTo: OTHER }) };
     t.match(await made.fetch({ url }), {
       status: 403,

@@ -1,4 +1,4 @@
-// Goal: no seller, stranger or changed row makes the wallet sign for another contract, allow more than its limits, or lose sight of what was signed.
+// Goal: no seller, third party or changed row makes the wallet sign for another contract, allow more than its limits, or lose track of what it signed.
 import { DatabaseError } from "pg";
 import t, { type Test } from "tap";
 import { encodeFunctionData, parseAbi, zeroAddress, type Address, type Hex } from "viem";
@@ -36,7 +36,7 @@ async function world(t: Test) {
       extra: { name: "USDC", version: "2", assetTransferMethod: "permit2", ...extra },
       ...over,
     });
-  /** Settles what it is shown, upto for 5000 of the maximum; one account, one after the other. */
+  /** Settles each proof, upto payments with 5000 of the maximum. One account settles them one after the other. */
   let last: Promise<unknown> = Promise.resolve();
   const honest: NonNullable<typeof seller.script.onProof> = async ({ response, proof }) => {
     const shown = proof as unknown as Permit2Proof;
@@ -57,7 +57,7 @@ async function world(t: Test) {
   return { made, stranger, upto, exact, offer, allowances };
 }
 
-/** Somebody saw our permit and is faster. */
+/** A third party saw our permit and relays it first. */
 async function relayPermit({ chain }: Market, permit: SignedAuthorization): Promise<void> {
   const [stranger] = chain.accounts;
   if (!stranger) throw new Error("no account");
@@ -80,7 +80,7 @@ async function relayPermit({ chain }: Market, permit: SignedAuthorization): Prom
   await chain.publicClient.waitForTransactionReceipt({ hash });
 }
 
-/** By the wallet's own key, past everything. */
+/** Sends a transaction of the wallet itself, bypassing the service. */
 async function asWallet({ chain }: Market, wallet: Address, data: Hex): Promise<void> {
   await chain.testClient.impersonateAccount({ address: wallet });
   await chain.testClient.setBalance({ address: wallet, value: 10n ** 18n });
@@ -96,11 +96,11 @@ const lose = (made: Market, wallet: Address, value: bigint): Promise<void> =>
     encodeFunctionData({ abi: ERC20_ABI, functionName: "approve", args: [PERMIT2, value] }),
   );
 
-t.test("what a seller may say", async (t) => {
+t.test("hostile terms of a seller", async (t) => {
   const { made, stranger, upto, exact, offer, allowances } = await world(t);
   const { seller } = made;
 
-  await t.test("another contract, or a facilitator that is none, is refused by name", async (t) => {
+  await t.test("another contract or an invalid facilitator is refused with its reason", async (t) => {
     const cases: [Record<string, unknown>, RegExp][] = [
       [exact({ spender: stranger.address }), /extra\.spender .* is not the contract/],
       [exact({ proxy: UPTO_PROXY }), /extra\.proxy .* is not the contract/],
@@ -121,7 +121,7 @@ t.test("what a seller may say", async (t) => {
     t.equal(seller.proofs.length, 0, "nothing was signed");
   });
 
-  await t.test("a maximum is judged as what it may cost", async (t) => {
+  await t.test("a maximum is checked as if it were charged", async (t) => {
     offer(upto({}, { amount: "100001" }));
     t.match(await made.fetch({ url: seller.url }), {
       status: 403,
@@ -129,10 +129,10 @@ t.test("what a seller may say", async (t) => {
     });
     offer(upto());
     t.match((await made.fetch({ url: seller.url, maxAmount: "0.049999" })).body["code"], /max/);
-    t.same(await allowances(), [], "and no allowance was given for what was refused");
+    t.same(await allowances(), [], "no allowance was granted for a refused payment");
   });
 
-  await t.test("its domain and its patience are not ours", async (t) => {
+  await t.test("the seller's token name and timeout are not used for signing", async (t) => {
     offer(upto({ name: "Evil", version: "9" }, { maxTimeoutSeconds: 10_000_000 }));
     const answer = await made.fetch({ url: seller.url });
     t.match(answer, { status: 200, body: { receipt: { amount: "0.005", maximum: "0.05" } } });
@@ -144,7 +144,7 @@ t.test("what a seller may say", async (t) => {
     t.equal(await allowanceOf(made), 995_000n);
   });
 
-  await t.test("a seller that collects and fails is told by what it took", async (t) => {
+  await t.test("a seller that collects and then fails is reported with the amount it took", async (t) => {
     offer(upto());
     seller.script.onProof = async ({ response, proof }) => {
       const shown = proof as unknown as Permit2Proof;
@@ -157,7 +157,7 @@ t.test("what a seller may say", async (t) => {
     });
   });
 
-  await t.test("a seller that fails: the budget waits for the end", async (t) => {
+  await t.test("a seller that fails without collecting: the budget is reserved until the deadline", async (t) => {
     const before = await made.reserved();
     offer(upto({}, { maxTimeoutSeconds: 100 }));
     seller.script.onProof = ({ response }) => void response.writeHead(500).end("no");
@@ -175,7 +175,7 @@ t.test("what a seller may say", async (t) => {
     t.match(
       await made.fetch({ url: seller.url }, key),
       { body: { code: "upstream_error", paid: false } },
-      "the same key hears that nothing was paid",
+      "the same key returns that nothing was paid",
     );
   });
 });
@@ -186,7 +186,7 @@ t.test("the allowance", async (t) => {
   const original = app.custody.signAllowance.bind(app.custody);
   t.teardown(() => (app.custody.signAllowance = original));
 
-  await t.test("without the owner's word there is none", async (t) => {
+  await t.test("no allowance without the owner's signed policy", async (t) => {
     offer(exact());
     await database.pool.query("UPDATE agents SET daily_limit = 900000000 WHERE id = $1", [
       agent.id,
@@ -213,7 +213,7 @@ t.test("the allowance", async (t) => {
     const wanted = { count: 0n, deadline: BigInt(Math.floor(Date.now() / 1_000) + 60) };
     const sign = (scheme: object, value: bigint, more = {}) =>
       original(agent.id, payment(scheme), { ...wanted, value, ...more });
-    t.equal((await sign({}, 1_000_001n)).value, 1_000_000n, "never more than the day's");
+    t.equal((await sign({}, 1_000_001n)).value, 1_000_000n, "never more than the daily limit");
     await t.rejects(sign({}, 999n), { code: "service_unavailable" }, "less than the payment");
     await t.rejects(sign({ value: 100_001n }, 200_000n), { code: "service_unavailable" });
     await t.rejects(sign({ to: stranger.address }, 2_000n), "not on the list");
@@ -234,7 +234,7 @@ t.test("the allowance", async (t) => {
     await t.rejects(sign({ terms: low }, 600_000n), { code: "service_unavailable" }, "its maximum");
   });
 
-  await t.test("a stranger relays our permit first", async (t) => {
+  await t.test("a third party relays our permit first", async (t) => {
     offer(exact());
     app.custody.signAllowance = async (...asked) => {
       const permit = await original(...asked);
@@ -245,7 +245,7 @@ t.test("the allowance", async (t) => {
     t.match(await allowances(), [{ status: "settled", by_other: true }]);
   });
 
-  await t.test("the token's count moved meanwhile", async (t) => {
+  await t.test("the token's permit nonce moved meanwhile", async (t) => {
     await lose(made, agent.walletAddress, 0n);
     app.custody.signAllowance = async (id, payment, wanted) => {
       await relayPermit(made, await original(id, payment, { ...wanted, value: 20_000n }));
@@ -253,11 +253,11 @@ t.test("the allowance", async (t) => {
     };
     t.match(await made.fetch({ url: seller.url }), { status: 200, body: { paid: true } });
     const [, moved] = await allowances();
-    t.match(moved, { status: "failed" }, "it was no use any more, and is over");
+    t.match(moved, { status: "failed" }, "it became useless, and has ended");
     app.custody.signAllowance = original;
   });
 
-  await t.test("ten payments at once raise it once", async (t) => {
+  await t.test("ten payments at once raise the allowance once", async (t) => {
     await lose(made, agent.walletAddress, 0n);
     const before = (await allowances()).length;
     const answers = await Promise.all(
@@ -270,7 +270,7 @@ t.test("the allowance", async (t) => {
     t.equal((await allowances()).length - before, 1);
   });
 
-  await t.test("what is reserved while it is raised is in it once", async (t) => {
+  await t.test("a payment reserved during the raise is counted in it once", async (t) => {
     await lose(made, agent.walletAddress, 0n);
     const { limits } = app;
     const of = limits.of.bind(limits);
@@ -281,7 +281,7 @@ t.test("the allowance", async (t) => {
     let other: Promise<unknown> | undefined;
     limits.of = async (...asked) => {
       const [first] = await open();
-      // Before the payment that raises it is reserved itself, somebody else is asking.
+      // Another payment is reserved before the one that raises the allowance has read the limits.
       if (!first) return of(...asked);
       limits.of = of;
       app.custody.signAllowance = async (id, payment, wanted) => {
@@ -299,11 +299,11 @@ t.test("the allowance", async (t) => {
     t.equal(
       await allowanceOf(made),
       (await of(agent.id))?.remainingAtomic,
-      "what the day still allows, and all of that",
+      "exactly what the daily limit still allows",
     );
   });
 
-  await t.test("whoever is overtaken while it signs sends no second permit", async (t) => {
+  await t.test("a call that is overtaken while it signs sends no second permit", async (t) => {
     await lose(made, agent.walletAddress, 0n);
     const before = (await allowances()).length;
     let isSigning = false;
@@ -326,9 +326,9 @@ t.test("the allowance", async (t) => {
     t.equal((await allowances()).length - before, 1);
   });
 
-  await t.test("what was left open past its deadline asks for no allowance", async (t) => {
+  await t.test("a payment left open past its deadline needs no allowance", async (t) => {
     await lose(made, agent.walletAddress, 0n);
-    // Older than a day: the limits do not count it any more.
+    // Older than a day: the limits no longer count it.
     await database.pool.query(
       `INSERT INTO payments (agent_id, id, kind, status, chain_id, asset, counterparty, amount, nonce, valid_before, created_at)
        SELECT agent_id, 'pay_stuck', kind, 'submitted', chain_id, asset, counterparty, 900000, $2,
@@ -341,10 +341,10 @@ t.test("the allowance", async (t) => {
     await database.pool.query("DELETE FROM payments WHERE id = 'pay_stuck'");
   });
 
-  await t.test("a raise that ends for nothing is not tried again and again", async (t) => {
+  await t.test("a failed raise is not repeated at once", async (t) => {
     await lose(made, agent.walletAddress, 0n);
     const { length } = await allowances();
-    // The token takes them in order.
+    // The token accepts permit nonces only in order.
     app.custody.signAllowance = (id, payment, wanted) =>
       original(id, payment, { ...wanted, count: wanted.count + 5n });
     const answer = await made.fetch({ url: `${seller.url}&n=futile` });
@@ -357,7 +357,7 @@ t.test("the allowance", async (t) => {
     t.match(await made.fetch({ url: `${seller.url}&n=after` }), { status: 200 });
   });
 
-  await t.test("the owner sees it, and archiving takes it back", async (t) => {
+  await t.test("the owner sees the allowance, and archiving the agent revokes it", async (t) => {
     const detail = async () =>
       (await app.inject({ url: `/api/agents/${agent.id}`, headers: made.owner.headers })).json<{
         allowances: { spender: string; network: string; amount: string }[];
@@ -397,7 +397,7 @@ t.test("the allowance", async (t) => {
   });
 });
 
-t.test("many archived agents at once", async (t) => {
+t.test("allowances of many archived agents are read with bounded parallelism", async (t) => {
   const one = { chainId: 1, asset: PAYEE, from: PAYEE, spender: PERMIT2 as Address };
   const wallets = Array.from({ length: 30 }, (_, index) => ({ ...one, agentId: `agt_${index}` }));
   const asked = { reads: 0, atOnce: 0, most: 0 };
@@ -417,11 +417,11 @@ t.test("many archived agents at once", async (t) => {
   } as Pick<AllowancesDeps, "read" | "store"> as AllowancesDeps);
   await allowances.revokeArchived();
   t.equal(asked.reads, 30);
-  t.ok(asked.most > 1 && asked.most < 30, `${asked.most} at once`);
+  t.ok(asked.most > 1 && asked.most < 30, `${asked.most} in parallel`);
   await allowances.revokeArchived();
-  t.equal(asked.reads, 30, "what was seen at zero is not asked every minute");
+  t.equal(asked.reads, 30, "a wallet seen at zero is not read again every minute");
   const violation = (constraint: string) =>
     Object.assign(new DatabaseError("no", 1, "error"), { code: "23505", constraint });
   t.ok(isUnderWay(violation("settlements_one_allowance_idx")));
-  t.notOk(isUnderWay(violation("settlements_pkey")), "another index says something else");
+  t.notOk(isUnderWay(violation("settlements_pkey")), "a violation of another index");
 });

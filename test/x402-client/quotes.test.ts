@@ -1,4 +1,4 @@
-// Goal: a quote changes nothing anywhere and repeats no content, and what a seller wrote stands apart from what we say.
+// Goal: a quote changes nothing and repeats no content, and the seller's text is kept apart from ours.
 import { encodePaymentRequiredHeader, encodePaymentResponseHeader } from "@x402/core/http";
 import t from "tap";
 import { market, PAYEE } from "./market.ts";
@@ -25,7 +25,7 @@ t.test("a quote", async (t) => {
     },
   };
 
-  await t.test("is a GET or HEAD without a body, whatever else is asked for", async (t) => {
+  await t.test("is a GET or HEAD without a body, whatever else is requested", async (t) => {
     for (const request of [
       { method: "POST" },
       { method: "DELETE" },
@@ -36,7 +36,7 @@ t.test("a quote", async (t) => {
         status: 422,
         body: { code: "validation_failed" },
       });
-    t.equal(seen.length, 0, "the target was not asked");
+    t.equal(seen.length, 0, "the target was not called");
     for (const method of ["GET", "HEAD"])
       t.equal((await made.fetch({ url, dryRun: true, method })).status, 200);
     t.same(seen, [
@@ -45,7 +45,7 @@ t.test("a quote", async (t) => {
     ]);
   });
 
-  await t.test("answers terms in our words, and theirs apart", async (t) => {
+  await t.test("returns the terms in our own fields, and the seller's text apart", async (t) => {
     const { body } = await made.fetch({ url, dryRun: true });
     t.match(body, {
       data: null,
@@ -59,7 +59,7 @@ t.test("a quote", async (t) => {
     t.notMatch(JSON.stringify(thirdParty), HIDDEN);
   });
 
-  await t.test("repeats no content of a target that asks for nothing", async (t) => {
+  await t.test("repeats no content of a target that requests no payment", async (t) => {
     seller.script = {
       onAsk: ({ response }, nth) =>
         void response
@@ -84,7 +84,7 @@ t.test("a quote", async (t) => {
   });
 
   await t.test(
-    "of a listing that sells by POST is what its probe saw: nobody is asked",
+    "of a listing that sells by POST is its last probe: no request is sent",
     async (t) => {
       await database.pool.query(
         `INSERT INTO listings (id, source, name, url, method, host, pay_to, asset, network, price, price_ceiling,
@@ -110,7 +110,7 @@ t.test("a quote", async (t) => {
   );
 });
 
-t.test("errors quote a seller only apart", async (t) => {
+t.test("errors quote a seller only in thirdParty", async (t) => {
   const made = await market(t);
   const { seller } = made;
   const url = seller.url;

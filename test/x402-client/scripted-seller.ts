@@ -1,4 +1,4 @@
-// A seller that does exactly what a test tells it: honest, lying, slow or broken. It is real HTTP and settles on the real chain.
+// A seller controlled by the test: honest, lying, slow or broken. It speaks real HTTP and settles on the real test chain.
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { encodePaymentRequiredHeader, encodePaymentResponseHeader } from "@x402/core/http";
 import type { PaymentRequired, SettleResponse } from "@x402/core/types";
@@ -26,7 +26,7 @@ export interface Exchange {
   request: IncomingMessage;
   response: ServerResponse;
   body: string;
-  /** How many requests with a proof came so far, this one included. */
+  /** The number of requests with a proof so far, including this one. */
   proofs: number;
   proof: Proof;
 }
@@ -34,7 +34,7 @@ export interface Exchange {
 export interface Script {
   /** The terms of the nth unpaid request (1 is the first). */
   terms?: (nth: number) => Record<string, unknown> | Record<string, unknown>[];
-  /** Answers an unpaid request by itself. */
+  /** Answers an unpaid request instead of the default 402. */
   onAsk?: (exchange: Omit<Exchange, "proof" | "proofs">, nth: number) => void | Promise<void>;
   /** Answers a request with a proof; without it, the seller settles and delivers. */
   onProof?: (exchange: Exchange) => void | Promise<void>;
@@ -45,9 +45,9 @@ export interface ScriptedSeller extends LocalServer {
   script: Script;
   proofs: Proof[];
   asks: IncomingMessage[];
-  /** The chain's own price list entry, with parts replaced. */
+  /** The default payment requirements, with some members replaced. */
   entry(over?: Record<string, unknown>): Record<string, unknown>;
-  /** Submits the authorization as a facilitator would, and answers the transaction's hash. */
+  /** Submits the authorization as a facilitator would, and returns the transaction hash. */
   settle(proof: Proof): Promise<Hex>;
   receipt(over: Partial<SettleResponse>): Record<string, string>;
   refuse(response: ServerResponse, entries: unknown, more?: Record<string, string>): void;
@@ -89,7 +89,7 @@ export async function scriptedSeller(
       ...over,
     }),
     settle(proof) {
-      // One account, one nonce after the other.
+      // One account, so its transactions are sent one after the other.
       const settled = previous.then(() => submit(proof));
       previous = settled.catch(() => undefined);
       return settled;

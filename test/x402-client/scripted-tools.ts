@@ -1,4 +1,4 @@
-// An MCP server over HTTP that does exactly what a test tells it, with a tool that costs what the test says.
+// An MCP server over HTTP controlled by the test, with a tool whose price the test sets.
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Test } from "tap";
 import type { Proof, ScriptedSeller } from "./scripted-seller.ts";
@@ -14,7 +14,7 @@ export interface ToolExchange {
   message: Message;
   request: IncomingMessage;
   response: ServerResponse;
-  /** With a proof. */
+  /** Only on calls that contain a payment. */
   proof: Proof;
 }
 
@@ -30,7 +30,7 @@ export interface ScriptedTools extends LocalServer {
   messages: Message[];
   proofs: Proof[];
   reply: (exchange: Pick<ToolExchange, "message" | "response">, result: object) => void;
-  /** The result that asks for this much. */
+  /** The result that requests payment, with some members replaced. */
   terms: (over?: Record<string, unknown>) => object;
 }
 

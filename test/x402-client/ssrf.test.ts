@@ -1,4 +1,4 @@
-// Goal: no URL, however spelled or resolved, makes the service open a socket to a private place, and its answer tells nothing about that place.
+// Goal: no URL, however spelled or resolved, makes the service open a socket to a private address (SSRF), and its answer reveals nothing about that address.
 import t from "tap";
 import {
   isForbiddenAddress,
@@ -36,7 +36,7 @@ async function failureOf(promise: Promise<unknown>): Promise<{ failure: string; 
 const v4 = (address: string): ResolvedAddress => ({ address, family: 4 });
 const v6 = (address: string): ResolvedAddress => ({ address, family: 6 });
 
-t.test("every special range is forbidden, up to its edges", async (t) => {
+t.test("every special range is forbidden, including its edges", async (t) => {
   const forbidden = words(`
     0.0.0.0 0.255.255.255 10.0.0.0 10.255.255.255 100.64.0.0 100.127.255.255 100.100.100.200
     127.0.0.1 127.255.255.255 168.63.129.16 169.254.0.0 169.254.169.254 169.254.255.255
@@ -79,13 +79,13 @@ t.test(
     for (const host of ["10.0.0.1", "192.168.1.1", "169.254.169.254", "172.16.0.1", "[fd00::1]"]) {
       const other = await failureOf(client.request({ url: `http://${host}/` }));
       const loopback = await failureOf(client.request({ url: `http://127.0.0.1:${server.port}/` }));
-      t.same(other, loopback, `${host} is refused with the same words`);
+      t.same(other, loopback, `${host} is refused with the same message`);
     }
     t.equal(server.connections(), 0, "nothing reached the forbidden server");
   },
 );
 
-t.test("names that resolve to a private address are refused, mixed answers too", async (t) => {
+t.test("names that resolve to a private address are refused, also beside public ones", async (t) => {
   const server = await localServer(t, (_request, response) => response.end("secret"));
   const closedPort = await freePort();
   const answers: ResolvedAddress[][] = [
@@ -118,12 +118,12 @@ t.test("names that resolve to a private address are refused, mixed answers too",
 });
 
 t.test(
-  "rebinding gains nothing: each socket has one lookup, and it is the one that is checked",
+  "DNS rebinding has no effect: each socket has one lookup, and that address is checked",
   async (t) => {
     const server = await localServer(t, (_request, response) => response.end("ok"));
     let lookups = 0;
     const client = outbound(t, {
-      // Public first, private ever after; a second lookup for the same socket would be caught here.
+      // Public at first, private afterwards: a second lookup for the same socket would connect to the private address.
       resolver: async () => [lookups++ === 0 ? v4("8.8.8.8") : v4("127.0.0.1")],
     });
     const url = `http://rebind.example:${server.port}/`;
@@ -162,7 +162,7 @@ t.test("a private origin is exempt exactly: scheme, host and port", async (t) =>
   t.equal(allowed.connections(), 1, "only the allowed request connected");
 });
 
-t.test("a redirect is an answer, never followed", async (t) => {
+t.test("a redirect is returned, never followed", async (t) => {
   const secret = await localServer(t, (_request, response) => response.end("secret"));
   const seller = await localServer(t, (_request, response) =>
     response.writeHead(302, { location: `${secret.origin}/` }).end("moved"),
@@ -173,7 +173,7 @@ t.test("a redirect is an answer, never followed", async (t) => {
   t.equal(secret.connections(), 0);
 });
 
-t.test("only http and https, without credentials, on ports that are used for HTTP", async (t) => {
+t.test("only http and https, without credentials, on usual HTTP ports", async (t) => {
   const client = outbound(t);
   const urls = words(`
     file:///etc/passwd ftp://example.com/ gopher://example.com/ data:text/plain,x
@@ -192,7 +192,7 @@ t.test("only http and https, without credentials, on ports that are used for HTT
 });
 
 t.test(
-  "a name without an address, a closed port and a port that speaks no HTTP look alike",
+  "a name without an address, a closed port and a port without HTTP give the same answer",
   async (t) => {
     const babble = await localServer(t, () => undefined);
     babble.server.on("connection", (socket) => socket.end("220 mail ready\r\n"));
