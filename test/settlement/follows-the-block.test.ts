@@ -1,4 +1,4 @@
-// Goal: a payment is told with its block and few questions, whether the endpoint waits for the block (EIP-7966), does not know how, hangs, drops the line or lies; and nothing is told that a block does not hold.
+// Goal: a payment is reported with its block and few RPC calls, whether the endpoint waits for the block (EIP-7966), cannot, hangs, drops the connection or lies; and only a mined payment is reported.
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import t, { type Test } from "tap";
@@ -20,7 +20,7 @@ import { rpcProxy, SEND, SEND_AND_WAIT, type RpcProxy, type Rule } from "../help
 const BLOCK_MS = 500;
 const BLOCK = "eth_getBlockByNumber";
 const RECEIPT = "eth_getTransactionReceipt";
-/** Of a lone payment, from accepted to told, at the most. */
+/** The most RPC calls for a single payment, from acceptance to report. */
 const MAX_CALLS = 6;
 
 let chain: TestChain;
@@ -34,7 +34,7 @@ t.before(async () => {
 interface World {
   node: TestEngine;
   proxy: RpcProxy;
-  /** Settles one payment; what was asked meanwhile, and by which HTTP request. */
+  /** Settles one payment; returns the RPC calls made meanwhile, each with the number of its HTTP request. */
   pay(): Promise<{ txHash: Hex; asked: { method: string; request: number }[] }>;
 }
 
@@ -51,7 +51,7 @@ async function world(t: Test, { waits, rule }: { waits: boolean; rule?: Rule }):
     chain,
     rpcUrls: [proxy.url],
     blockTimeMs: BLOCK_MS,
-    // What goes out again here does so for another reason than that time has passed.
+    // A resend in these tests must have another reason than the time passed.
     timings: { resendAfterMs: 60_000 },
   });
   return {
@@ -67,7 +67,7 @@ async function world(t: Test, { waits, rule }: { waits: boolean; rule?: Rule }):
       if (outcome.status !== "settled") throw new Error(`${outcome.status}: ${node.said()}`);
       const receipt = await chain.publicClient.getTransactionReceipt({ hash: outcome.txHash });
       t.equal(receipt.status, "success");
-      t.equal(receipt.blockNumber, outcome.blockNumber, "it is in the block that was told");
+      t.equal(receipt.blockNumber, outcome.blockNumber, "it is in the reported block");
       return { txHash: outcome.txHash, asked: [...asked] };
     },
   };
@@ -76,10 +76,10 @@ async function world(t: Test, { waits, rule }: { waits: boolean; rule?: Rule }):
 const count = (asked: { method: string }[], method: string): number =>
   asked.filter((each) => each.method === method).length;
 
-/** Among so many payments one meets an endpoint and a rhythm that are known, and a block that comes when it is due. */
+/** Among so many payments, at least one meets a known endpoint, a known block schedule, and a block that comes when it is due. */
 const TRIES = 30;
 
-/** What the first payment asked that needed no more than this many calls; else what the cheapest of all asked. */
+/** Returns the calls of the first payment that needed at most this many; else those of the payment with the fewest. */
 async function cheapest(place: World, maxCalls: number) {
   let { asked } = await place.pay();
   for (let tries = 1; tries < TRIES && asked.length > maxCalls; tries += 1) {
@@ -96,45 +96,45 @@ t.test("an endpoint that waits for the block", { timeout: 90_000 }, async (t) =>
   t.ok(asked.length <= MAX_CALLS, asked.map(({ method }) => method).join(" "));
   const sent = asked.findIndex(({ method }) => method === SEND_AND_WAIT);
   const block = asked.findLastIndex(({ method }) => method === BLOCK);
-  t.ok(block > sent, "its receipt is held against the block it names");
+  t.ok(block > sent, "its receipt is checked against its block");
 });
 
 t.test("an endpoint that cannot wait", { timeout: 90_000 }, async (t) => {
   const place = await world(t, { waits: false });
   const asked = await cheapest(place, MAX_CALLS + 2);
-  t.equal(place.proxy.count(SEND_AND_WAIT), 1, "it is asked for that once");
+  t.equal(place.proxy.count(SEND_AND_WAIT), 1, "it is tried once");
   t.equal(count(asked, SEND), 1);
   t.ok(asked.length <= MAX_CALLS + 2, asked.map(({ method }) => method).join(" "));
   const last = asked.findLast(({ method }) => method === RECEIPT);
   t.ok(
     asked.some(({ method, request: number }) => method === BLOCK && number === last?.request),
-    "a block and what it holds of ours are asked for in one request",
+    "a block and the receipts of ours in it are requested in one HTTP request",
   );
 });
 
-t.test("it hangs, and has passed the transaction on", { timeout: 60_000 }, async (t) => {
+t.test("it hangs, but the transaction was broadcast", { timeout: 60_000 }, async (t) => {
   const place = await world(t, {
     waits: true,
     rule: ({ method }) => (method === SEND_AND_WAIT ? { do: "hang", pass: true } : { do: "pass" }),
   });
   const { asked } = await place.pay();
-  t.ok(count(asked, RECEIPT) > 0, "the block is looked for all the same");
+  t.ok(count(asked, RECEIPT) > 0, "the block is polled for anyway");
   for (let more = 0; more < 4; more += 1) await place.pay();
-  t.ok(place.proxy.count(SEND_AND_WAIT) <= 4, "it is not left to wait for ever again");
-  t.same(place.node.batches, [1, 1, 1, 1, 1], "nothing was paid for twice");
+  t.ok(place.proxy.count(SEND_AND_WAIT) <= 4, "later waits on it are bounded");
+  t.same(place.node.batches, [1, 1, 1, 1, 1], "nothing was sent twice");
 });
 
-t.test("it hangs, and has swallowed the transaction", { timeout: 90_000 }, async (t) => {
+t.test("it hangs, and the transaction was not broadcast", { timeout: 90_000 }, async (t) => {
   const place = await world(t, {
     waits: true,
     rule: ({ method }) => (method === SEND_AND_WAIT ? { do: "hang" } : { do: "pass" }),
   });
   const { asked } = await place.pay();
-  t.equal(count(asked, SEND), 1, "it goes out again with the next block, and once");
+  t.equal(count(asked, SEND), 1, "it is sent again with the next block, and once");
   t.same(place.node.batches, [1]);
 });
 
-t.test("it drops the line", { timeout: 60_000 }, async (t) => {
+t.test("it drops the connection", { timeout: 60_000 }, async (t) => {
   const place = await world(t, {
     waits: true,
     rule: ({ method }) => (method === SEND_AND_WAIT ? { do: "cut" } : { do: "pass" }),
@@ -142,7 +142,7 @@ t.test("it drops the line", { timeout: 60_000 }, async (t) => {
   const { asked } = await place.pay();
   const cut = asked.findIndex(({ method }) => method === SEND_AND_WAIT);
   const again = asked.findIndex(({ method }) => method === SEND);
-  t.ok(cut >= 0 && again > cut, "it goes out again");
+  t.ok(cut >= 0 && again > cut, "it is sent again");
   t.ok(
     asked.slice(cut + 1, again).every(({ method }) => method === BLOCK || method === RECEIPT),
     "at once",
@@ -151,7 +151,7 @@ t.test("it drops the line", { timeout: 60_000 }, async (t) => {
   t.equal(place.proxy.count(SEND_AND_WAIT), 1);
 });
 
-t.test("it shows a receipt that no block has", { timeout: 60_000 }, async (t) => {
+t.test("it returns a receipt that is in no block", { timeout: 60_000 }, async (t) => {
   const block = await chain.publicClient.getBlock({ blockTag: "latest" });
   const receiptOf = (transactionHash: Hex) => ({
     transactionHash,
@@ -172,11 +172,11 @@ t.test("it shows a receipt that no block has", { timeout: 60_000 }, async (t) =>
     },
   });
   const { txHash } = await place.pay();
-  t.equal(txHash, lies[0], "the transaction itself was waited for");
-  t.same(place.node.batches, [1], "and none was made in its place");
+  t.equal(txHash, lies[0], "the real transaction was waited for");
+  t.same(place.node.batches, [1], "and no other was made in its place");
 });
 
-t.test("receipts of a block that is not made yet", { timeout: 60_000 }, async (t) => {
+t.test("receipts of a block that does not exist yet", { timeout: 60_000 }, async (t) => {
   let lies = 0;
   const place = await world(t, {
     waits: false,
@@ -195,10 +195,10 @@ t.test("receipts of a block that is not made yet", { timeout: 60_000 }, async (t
   });
   await place.pay();
   t.ok(lies > 1);
-  t.same(place.node.batches, [1], "they prove nothing, and nothing is made in its place");
+  t.same(place.node.batches, [1], "they prove nothing, and no other transaction is made");
 });
 
-/** How endpoints refuse several questions in one request. */
+/** The ways in which endpoints refuse JSON-RPC batch requests. */
 const REFUSALS: Record<string, (asked: readonly { id: number }[]) => unknown> = {
   "with one answer": () => ({ jsonrpc: "2.0", id: null, error: { code: -32600, message: "no" } }),
   "with one answer in a list": () => [{ jsonrpc: "2.0", id: null, error: { code: -32600 } }, null],
@@ -209,7 +209,7 @@ const REFUSALS: Record<string, (asked: readonly { id: number }[]) => unknown> = 
 };
 
 for (const [how, refuse] of Object.entries(REFUSALS))
-  t.test(`an endpoint that takes one question at a time refuses ${how}`, async (t) => {
+  t.test(`an endpoint without batch requests refuses ${how}`, async (t) => {
     const bodies: unknown[] = [];
     const server = createServer((incoming, outgoing) => {
       let body = "";
@@ -241,5 +241,5 @@ for (const [how, refuse] of Object.entries(REFUSALS))
     t.match(no, { status: "rejected", reason: { message: "refused" } });
     t.match(two, { status: "fulfilled", value: "two" });
     await ask();
-    t.equal(bodies.filter((body) => Array.isArray(body)).length, 1, "that is remembered");
+    t.equal(bodies.filter((body) => Array.isArray(body)).length, 1, "the refusal is remembered");
   });

@@ -1,4 +1,4 @@
-// Goal: strangers cannot make us spend without bound: gas per item, a relayer out of money, a contract that burns or cheats.
+// Goal: third parties cannot make us spend gas without bound: gas per item, an unfunded relayer, a contract that burns gas or cheats.
 import t from "tap";
 import { testAccount, testChain } from "../helpers/chain.ts";
 import { expectLedgerEqualsChain } from "../helpers/engine-invariants.ts";
@@ -18,7 +18,7 @@ const BURNER = "0x5b600056";
 
 t.jobs = 3;
 t.test(
-  "a relayer that cannot pay signs nothing, and goes on when it is funded",
+  "an unfunded relayer signs nothing, and continues when it is funded",
   { timeout: 60_000 },
   async (t) => {
     const chain = await testChain(t, { blockTimeSeconds: 0.5 });
@@ -55,7 +55,7 @@ t.test(
 );
 
 t.test(
-  "a wallet whose code burns all gas harms nobody but itself",
+  "a wallet whose code burns all gas harms only itself",
   { timeout: 60_000 },
   async (t) => {
     const chain = await testChain(t, { blockTimeSeconds: 0.5 });
@@ -68,7 +68,7 @@ t.test(
     );
     const [burner] = accounts;
     if (!burner) throw new Error("no payer");
-    // An account with code is asked by ERC-1271, whatever its signature looks like.
+    // The signature of an account with code is checked by ERC-1271, whatever its form.
     await chain.testClient.setCode({ address: burner.address, bytecode: BURNER });
     const requests = await Promise.all(
       accounts.map(async (payer) =>
@@ -88,7 +88,7 @@ t.test(
 );
 
 t.test(
-  "a wallet that starts to burn gas between the check and the send is tried no more than twice",
+  "a wallet that starts to burn gas between the check and the send is tried at most twice",
   { timeout: 60_000 },
   async (t) => {
     const chain = await testChain(t, { blockTimeSeconds: 0.5 });

@@ -1,4 +1,4 @@
-// Goal: once a spend's signature stood in a transaction of ours, its budget is not given back before nobody can use it any more: a stranger who relays it later from our calldata changes nothing about the books.
+// Goal: once a spend's signature was public in our transaction, its budget is not released before the signature expires or is used: a third party that relays it later from our calldata causes no difference to the ledger.
 import t, { type Test } from "tap";
 import { parseAbi, type Hex } from "viem";
 import { testChain, withOwnAccounts, type TestChain } from "../helpers/chain.ts";
@@ -24,7 +24,7 @@ t.before(async () => {
   steady = await testChain(t, { blockTimeSeconds: 0.2 });
 });
 
-/** The token is paused between simulation and block: our transaction is mined without effect, and public. */
+/** The token is paused between simulation and block: our transaction is mined without effect, and the signature is public. */
 async function pausedUnderway(t: Test, validForSeconds: number) {
   const chain = await withOwnAccounts(steady);
   const database = await testDatabase(t);
@@ -70,19 +70,19 @@ async function pausedUnderway(t: Test, validForSeconds: number) {
   return { chain, database, node, token, wallet, spend, neighbour, calldata, refusedOften };
 }
 
-t.test("a stranger relays it from our calldata", { timeout: 60_000 }, async (t) => {
+t.test("a third party relays it from our calldata", { timeout: 60_000 }, async (t) => {
   const { chain, database, node, token, wallet, spend, neighbour, calldata, refusedOften } =
     await pausedUnderway(t, 600);
   await refusedOften();
   t.match(await node.engine.settlement.wait(neighbour.id, 10_000), { status: "failed" });
   t.match(await node.engine.settlement.wait(spend.id, 1_000), { status: "pending" });
-  t.match(await wallet.ledger(spend.id), COUNTED, "the budget is not given back");
+  t.match(await wallet.ledger(spend.id), COUNTED, "the budget is not released");
   await node.stop();
   await token("unpause");
   const input = await calldata();
   t.ok(
     input.includes(spend.authorization.signature.slice(2, 66)),
-    "the signature is there for all to see",
+    "the signature is public",
   );
   await wallet.relayedByStranger(spend);
 
@@ -93,7 +93,7 @@ t.test("a stranger relays it from our calldata", { timeout: 60_000 }, async (t) 
 });
 
 t.test(
-  "nobody does: it expires, and only then the budget returns",
+  "it is not relayed: it expires, and only then the budget is released",
   { timeout: 60_000 },
   async (t) => {
     const { chain, database, node, token, wallet, spend, neighbour, refusedOften } =
@@ -102,7 +102,7 @@ t.test(
     t.match(await node.engine.settlement.wait(neighbour.id, 10_000), { status: "failed" });
     t.match(await wallet.ledger(spend.id), COUNTED);
     await chain.testClient.setNextBlockTimestamp({ timestamp: spend.authorization.validBefore });
-    // Its deadline counts by our clock for finding it, by the chain's for proving it.
+    // The search starts by our clock, the proof uses the chain's time.
     await database.pool.query(
       "UPDATE settlements SET valid_before = valid_before - 60 WHERE id = $1",
       [spend.id],

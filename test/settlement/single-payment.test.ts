@@ -1,4 +1,4 @@
-// Goal: one authorization is relayed once, its outcome is proven by the chain, and everyone who waits hears it.
+// Goal: one authorization is relayed once, its outcome is proven by the chain, and every waiting caller receives it.
 import t from "tap";
 import { testChain } from "../helpers/chain.ts";
 import {
@@ -39,7 +39,7 @@ t.test("a payment settles as a plain call, and a repeat of it changes nothing", 
   t.same(
     await node.engine.settlement.wait(wanted.id, 1_000),
     outcome,
-    "a late waiter hears the same",
+    "a late waiter receives the same",
   );
   t.same(node.batches, [1]);
 });

@@ -167,7 +167,7 @@ t.test("hostile and odd responses", async (t) => {
       await t.rejects(
         part(path, { mayRead: () => false }),
         OutboundError,
-        `a body without room is no response`,
+        `${path}: a body without room is no response`,
       );
     t.equal(
       await get("/hang", { timeoutMs: 200, isPartialWanted: true }),
