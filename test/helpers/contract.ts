@@ -1,8 +1,8 @@
-// Holds an answer to what the published contract says of it, written by hand: nothing here comes from the server's schemas.
+// Checks a response against the published contract. The contract is written by hand and independent of the server's schemas.
 import type { Test } from "tap";
 
 type Kind = "string" | "number" | "boolean" | "object" | "array";
-/** A type, a pattern of a string, an exact value, the fields of an object, a list's item, or a choice that includes null. */
+/** A type, a string pattern, an exact value, the fields of an object, the items of a list, or any of these or null. */
 export type Expected =
   | { is: Kind }
   | { pattern: RegExp }
@@ -28,7 +28,7 @@ export const orNull = (expected: Expected): Expected => ({ orNull: expected });
 export const pageOf = (item: Fields): Expected =>
   fields({ items: listOf(fields(item)), nextCursor: orNull(text) });
 
-/** Answers may hold more than the contract names, never less, and never of another type. */
+/** Responses may contain more than the contract names, never less, and never another type. */
 export function holds(t: Test, value: unknown, expected: Expected, where: string): void {
   const wrong = differences(value, expected, "");
   t.same(wrong, [], where);

@@ -1,4 +1,4 @@
-// An agent's wallet with its ledger, for tests of the engine alone: payments as the guardrails leave them, reserved and counted.
+// An agent's wallet with its ledger, for engine tests: payments as the guardrails leave them, reserved and counted.
 import { newId } from "../../server/core/ids.ts";
 import type { SettlementKind, SettlementRequest } from "../../server/plugins/settlement/types.ts";
 import { transferCalldata } from "../../server/schemes/exact-eip3009/onchain.ts";
@@ -23,7 +23,7 @@ export async function walletWithLedger(chain: TestChain, database: TestDatabase)
   return {
     account,
     agentId,
-    /** Reserved and signed, 1,000 atomic units of the window; not accepted yet. An x402 one is only watched. */
+    /** Creates a reserved and signed payment of 1,000 atomic units, not accepted yet. An x402 payment is only watched. */
     async spend(
       to: `0x${string}`,
       options: { kind?: SettlementKind; validForSeconds?: number } = {},
@@ -51,7 +51,7 @@ export async function walletWithLedger(chain: TestChain, database: TestDatabase)
       );
       return wanted;
     },
-    /** By a transaction that is not ours; in no block before one is mined. */
+    /** Relays it by a third party's transaction; with mining disabled it stays pending. */
     relayedByStranger: ({ authorization }: SettlementRequest) =>
       chain.walletClient(stranger).sendTransaction({
         to: chain.usdc,

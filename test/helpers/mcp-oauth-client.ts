@@ -1,4 +1,4 @@
-// The official client with an OAuth provider that keeps everything in memory, and listens for the browser to come back.
+// The official MCP client with an in-memory OAuth provider, and a listener for the browser's redirect.
 import { randomBytes } from "node:crypto";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -47,11 +47,11 @@ export class MemoryProvider implements OAuthClientProvider {
 
 export interface Callback {
   url: string;
-  /** What the browser brought. */
+  /** The URL that the browser requested. */
   came: Promise<URL>;
 }
 
-/** A program's own listener on this computer, as desktop clients have one. */
+/** A local HTTP listener for the redirect, like that of a desktop client. */
 export async function listenForCallback(t: Test): Promise<Callback> {
   let arrived: (url: URL) => void = () => undefined;
   const came = new Promise<URL>((resolve) => {
@@ -70,7 +70,7 @@ export async function listenForCallback(t: Test): Promise<Callback> {
   return { url: `http://127.0.0.1:${port}/callback`, came };
 }
 
-/** Connects; where the owner has to be asked, `consent` leads a browser from the address to the callback. */
+/** Connects. If the owner's consent is needed, `consent` takes a browser from the authorization URL to the callback. */
 export async function connectClient(
   mcpUrl: string,
   provider: MemoryProvider,

@@ -1,4 +1,4 @@
-// A program that connects by OAuth, step by step: so that a test may take any step wrongly.
+// An OAuth client, step by step, so that a test can do any step wrongly.
 import { createHash, randomBytes } from "node:crypto";
 import type { TestApp } from "./app.ts";
 import { asOwner, type SignedInOwner } from "./owner.ts";
@@ -38,7 +38,7 @@ export async function register(
   return answer.json<{ client_id: string }>().client_id;
 }
 
-/** As the consent page posts what it found in its own address. */
+/** Posts the authorization parameters, as the consent page does with its own URL. */
 export const tryAskConsent = (
   world: World,
   owner: Pick<SignedInOwner, "headers">,
@@ -70,7 +70,7 @@ export async function askConsent(
   return answer.json();
 }
 
-/** With the press in the wallet. */
+/** Allows the connection, with the owner's wallet signature. */
 export const allow = (world: World, owner: SignedInOwner, consentId: string, agentId: string) =>
   asOwner(world.app, owner, {
     method: "POST",
@@ -164,7 +164,7 @@ export async function connect(
   };
 }
 
-/** One call of a tool with a bearer token, as an MCP client without a session posts it. */
+/** One tool call with a bearer token, as sent by an MCP client without a session. */
 export const callTool = (
   { app }: World,
   token: string,

@@ -1,4 +1,4 @@
-// What a node answers that is behind the real one, and what one answers that denies: the lies of rpc-proxy.ts.
+// Answers of a lagging node and of a denying node, for rpc-proxy.ts.
 import {
   decodeFunctionData,
   decodeFunctionResult,
@@ -22,7 +22,7 @@ export type Ask = (method: string, params: unknown[]) => Promise<RpcAnswer>;
 const LOOK_EVERY_MS = 40;
 const REMEMBERED_MS = 120_000;
 
-/** When which block became the newest, watched all the time: "as of 6 seconds ago" needs to have looked then. */
+/** Polls for the newest block all the time and records when it changed, so that "6 seconds ago" can be answered later. */
 export class HeadHistory {
   readonly #ask: Ask;
   readonly #seen: { atMs: number; number: number }[] = [];
@@ -41,17 +41,17 @@ export class HeadHistory {
     this.#stopped = true;
   }
 
-  /** The newest block of that time; of the oldest time remembered, when that was longer ago. */
+  /** The newest block at that time; before the oldest record, the oldest one. */
   asOf(atMs: number): number | undefined {
     return (this.#seen.findLast((entry) => entry.atMs <= atMs) ?? this.#seen[0])?.number;
   }
 
   async #look(): Promise<void> {
-    const head = await headOf(this.#ask).catch(() => undefined); // The node may be away.
+    const head = await headOf(this.#ask).catch(() => undefined); // The node may be unreachable.
     const atMs = performance.now();
     if (head !== undefined && head !== this.#seen.at(-1)?.number)
       this.#seen.push({ atMs, number: head });
-    // The last one of before is kept: it was the newest for all the time until the next.
+    // Keep the last entry before the limit: it was the newest block until the next entry.
     while ((this.#seen[1]?.atMs ?? atMs) < atMs - REMEMBERED_MS) this.#seen.shift();
   }
 }
@@ -60,7 +60,7 @@ async function headOf(ask: Ask): Promise<number> {
   return Number((await ask("eth_blockNumber", [])).result);
 }
 
-/** The block a node this far behind takes for the newest; never one that the chain does not have (any more). */
+/** The newest block for a node this far behind; never a block that the chain does not have (any more). */
 export async function heightOf(age: Age, heads: HeadHistory, ask: Ask): Promise<number> {
   const head = await headOf(ask);
   if ("atBlock" in age) return Math.min(age.atBlock, head);
@@ -68,7 +68,7 @@ export async function heightOf(age: Age, heads: HeadHistory, ask: Ask): Promise<
   return Math.min(heads.asOf(performance.now() - age.ms) ?? head, head);
 }
 
-/** Where a method takes the block it reads at. */
+/** The position of the block parameter for each method. */
 const BLOCK_PARAMETER: Record<string, number> = {
   eth_call: 1,
   eth_estimateGas: 1,
@@ -118,7 +118,7 @@ async function stateFrom(
   ask: Ask,
 ): Promise<RpcAnswer> {
   const block = params[at] ?? "latest";
-  // What waits in a mempool it knows as the others do.
+  // A lagging node still has the same pending transactions.
   if (method === "eth_getTransactionCount" && block === "pending") return ask(method, params);
   const known = params.slice(0, at);
   if (isTag(block)) return ask(method, [...known, tagAt(height, block), ...params.slice(at + 1)]);
@@ -149,7 +149,7 @@ function asPending(height: number, answer: RpcAnswer): RpcAnswer {
   return { result: { ...(answer.result as object), ...unmined } };
 }
 
-/** Of a receipt, a transaction or a block; -1 for what is in none, or not there. */
+/** The block number of a receipt, transaction or block; -1 if it is not mined or does not exist. */
 function minedAt(answer: RpcAnswer): number {
   const found = answer.result as { blockNumber?: Hex | null; number?: Hex } | null | undefined;
   const number = found?.blockNumber ?? found?.number;
@@ -166,7 +166,7 @@ async function numberOf(block: unknown, ask: Ask): Promise<number> {
 }
 
 const isTag = (block: unknown): boolean => typeof block === "string" && !block.startsWith("0x");
-/** `safe` and `finalized` too: no test needs a chain's own finality to lag apart from its head. */
+/** `safe` and `finalized` too: no test needs their lag to differ from the head's. */
 const tagAt = (height: number, tag: unknown): Hex => hex(tag === "earliest" ? 0 : height);
 const hex = (number: number): Hex => `0x${number.toString(16)}`;
 
@@ -175,7 +175,7 @@ const STATE = parseAbi(["function authorizationState(address,bytes32) view retur
 const STATE_SELECTOR = toFunctionSelector(STATE[0]);
 const UNUSED: Hex = `0x${"0".repeat(64)}`;
 
-/** No receipt, no logs, no authorization was used: whatever the true answer. */
+/** Denies receipts, logs and used authorizations, whatever the true answer. */
 export function denied(method: string, params: unknown[], truth: RpcAnswer): RpcAnswer {
   if (truth.error) return truth;
   if (NOT_THERE.has(method)) return { result: null };
@@ -188,7 +188,7 @@ export function denied(method: string, params: unknown[], truth: RpcAnswer): Rpc
   return { result: deniedWithin(asked, truth.result as Hex) };
 }
 
-/** The same inside an aggregate: its other calls keep their answers. */
+/** The same inside an aggregate: its other calls keep their results. */
 function deniedWithin(asked: Hex, answer: Hex): Hex {
   const { functionName, args } = decodeFunctionData({ abi: multicall3Abi, data: asked });
   if (functionName !== "aggregate3") return answer;
