@@ -192,7 +192,7 @@ t.test("used many search rounds before the search started", { timeout: 120_000 }
   const wanted = await wallet.spend(randomAddress(), { kind: "x402", validForSeconds: 400_000 });
   const replay = await payment(chain);
   const [stranger] = chain.accounts;
-  if (!stranger) throw new Error("no stranger");
+  if (!stranger) throw new Error("no account");
   // The third party's payment was used before it was submitted here; ours was used while no process ran.
   const before = await wallet.relayedByStranger(replay);
   await chain.publicClient.waitForTransactionReceipt({ hash: before });

@@ -48,7 +48,7 @@ async function pausedUnderway(t: Test, validForSeconds: number) {
   const wallet = await walletWithLedger(chain, database);
   const spend = await wallet.spend(randomAddress(), { validForSeconds });
   const [stranger] = payers(1);
-  if (!stranger) throw new Error("no stranger");
+  if (!stranger) throw new Error("no account");
   await chain.mint(stranger.address, 1_000n);
   const neighbour = request(await authorize(chain, stranger, { to: randomAddress() }));
   await node.engine.settlement.acceptAll(node.pool, [spend, neighbour]);

@@ -201,7 +201,7 @@ const gasOf = (batch: readonly BatchItem[]): bigint =>
         0n,
       ) + 60_000n;
 
-type Step = "claim" | "ready" | "company" | "mine" | "shrink" | "grow" | "give back";
+type Step = "claim" | "ready" | "sendBatch" | "mine" | "shrink" | "grow" | "give back";
 
 async function drain(lane: Lane, steps: readonly Step[]): Promise<void> {
   let limit = MAX_BATCH;
@@ -210,14 +210,14 @@ async function drain(lane: Lane, steps: readonly Step[]): Promise<void> {
     for (let batch = collector.takeReady(); batch; batch = collector.takeReady())
       lane.send(batch, limit);
   };
-  const company = () => {
+  const sendBatch = () => {
     const batch = collector.takeBatch();
     if (batch) lane.send(batch, limit);
   };
   const take: Record<Step, () => unknown> = {
     claim: () => collector.claim(),
     ready,
-    company,
+    sendBatch,
     mine: () => lane.mine(),
     shrink: () => {
       collector.shrink(limit);
@@ -240,7 +240,7 @@ async function drain(lane: Lane, steps: readonly Step[]): Promise<void> {
     if (round > 400) throw new Error(`${lane.held.size} and ${lane.waiting.length} wait for ever`);
     await collector.claim();
     ready();
-    company();
+    sendBatch();
     lane.mine();
   }
 }
@@ -250,7 +250,7 @@ const steps = fc.array(
     "claim",
     "claim",
     "ready",
-    "company",
+    "sendBatch",
     "mine",
     "shrink",
     "grow",

@@ -323,12 +323,12 @@ t.test(
     sells(() => [entry({ amount: "100" }), entry({ amount: "200" })]);
     const { settlement } = app;
     const isAvailable = settlement.assertAvailable.bind(settlement);
-    let asked = 0;
+    let checks = 0;
     t.teardown(() => Reflect.deleteProperty(settlement, "assertAvailable"));
     Object.assign(settlement, {
       assertAvailable: async (...args: Parameters<typeof isAvailable>) => {
-        asked += 1;
-        if (asked === 1) throw new ApiError("chain_unavailable");
+        checks += 1;
+        if (checks === 1) throw new ApiError("chain_unavailable");
         return isAvailable(...args);
       },
     });

@@ -400,7 +400,7 @@ t.test("the allowance", async (t) => {
 t.test("allowances of many archived agents are read with bounded parallelism", async (t) => {
   const one = { chainId: 1, asset: PAYEE, from: PAYEE, spender: PERMIT2 as Address };
   const wallets = Array.from({ length: 30 }, (_, index) => ({ ...one, agentId: `agt_${index}` }));
-  const asked = { reads: 0, atOnce: 0, most: 0 };
+  const counts = { reads: 0, atOnce: 0, most: 0 };
   const allowances = new Allowances({
     store: {
       newest: async () => undefined,
@@ -408,18 +408,18 @@ t.test("allowances of many archived agents are read with bounded parallelism", a
       toRevoke: async () => wallets,
     },
     read: async () => {
-      asked.reads += 1;
-      asked.most = Math.max(asked.most, (asked.atOnce += 1));
+      counts.reads += 1;
+      counts.most = Math.max(counts.most, (counts.atOnce += 1));
       await new Promise((resolve) => setTimeout(resolve, 5));
-      asked.atOnce -= 1;
+      counts.atOnce -= 1;
       return { atomic: 0n, count: 0n, isThere: true, blockNumber: 1n, timestampSeconds: 1n };
     },
   } as Pick<AllowancesDeps, "read" | "store"> as AllowancesDeps);
   await allowances.revokeArchived();
-  t.equal(asked.reads, 30);
-  t.ok(asked.most > 1 && asked.most < 30, `${asked.most} in parallel`);
+  t.equal(counts.reads, 30);
+  t.ok(counts.most > 1 && counts.most < 30, `${counts.most} in parallel`);
   await allowances.revokeArchived();
-  t.equal(asked.reads, 30, "a wallet seen at zero is not read again every minute");
+  t.equal(counts.reads, 30, "a wallet seen at zero is not read again every minute");
   const violation = (constraint: string) =>
     Object.assign(new DatabaseError("no", 1, "error"), { code: "23505", constraint });
   t.ok(isUnderWay(violation("settlements_one_allowance_idx")));
