@@ -184,7 +184,7 @@ t.test(
     const reached = new Promise<void>((resolve) => (asked = resolve));
     const proofs = seller.proofs.length;
     seller.script = {
-      onAsk: async ({ response }) => {
+      onUnpaid: async ({ response }) => {
         asked();
         await new Promise((resolve) => setTimeout(resolve, 600));
         seller.refuse(response, seller.entry());

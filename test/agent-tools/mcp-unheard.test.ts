@@ -138,7 +138,7 @@ t.test("canceled before anything is signed: nothing is paid", async (t) => {
     let asked: () => void = () => undefined;
     const reached = new Promise<void>((resolve) => (asked = resolve));
     seller.script = {
-      onAsk: async ({ response }) => {
+      onUnpaid: async ({ response }) => {
         asked();
         await new Promise((resolve) => setTimeout(resolve, 800));
         seller.refuse(response, seller.entry());

@@ -9,7 +9,7 @@ import { NETWORKS } from "../../server/core/networks.ts";
 import type { Timings } from "../../server/core/timings.ts";
 import { testChain, type TestChain, type TestChainOptions } from "./chain.ts";
 import { freePort } from "../../server/local/free-port.ts";
-import { holdAnswersToTheirSchemas } from "./conformance.ts";
+import { checkResponsesAgainstSchemas } from "./conformance.ts";
 import { testDatabase, type TestDatabase } from "./postgres.ts";
 
 export interface TestAppOptions {
@@ -93,7 +93,7 @@ export async function testApp(t: Test, options: TestAppOptions = {}): Promise<Te
   const app = await buildApp(config, {
     logDestination: { write: (line) => void logs.push(line) },
     observe: (app) => {
-      holdAnswersToTheirSchemas(app);
+      checkResponsesAgainstSchemas(app);
       options.observe?.(app);
     },
     eager: options.eager === true,

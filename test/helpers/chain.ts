@@ -165,13 +165,13 @@ function viemChain(chainId: number, rpcUrl: string): Chain {
 
 /** The same chain for another test, with its own relayer and its own third-party account. */
 export async function withOwnAccounts(chain: TestChain): Promise<TestChain> {
-  const [relayer, stranger] = [generatePrivateKey(), generatePrivateKey()].map((privateKey) => ({
+  const [relayer, thirdParty] = [generatePrivateKey(), generatePrivateKey()].map((privateKey) => ({
     ...privateKeyToAccount(privateKey),
     privateKey,
   })) as [TestAccount, TestAccount];
-  for (const { address } of [relayer, stranger])
+  for (const { address } of [relayer, thirdParty])
     await chain.testClient.setBalance({ address, value: NATIVE_WEI });
-  return { ...chain, relayer, relayerPrivateKey: relayer.privateKey, accounts: [stranger] };
+  return { ...chain, relayer, relayerPrivateKey: relayer.privateKey, accounts: [thirdParty] };
 }
 
 async function raiseBalances(

@@ -10,7 +10,7 @@ import { refusalsOf, type DeclaredRoute } from "../../server/plugins/http/refusa
 import { DOCUMENTED_AS, Problem } from "../../server/schemas/common.ts";
 
 /** An undocumented response becomes a 500, so that the test that requested it fails. */
-export function holdAnswersToTheirSchemas(app: FastifyInstance): void {
+export function checkResponsesAgainstSchemas(app: FastifyInstance): void {
   app.addHook("onSend", async (request, reply, payload) => {
     checkDeclared(request, reply, payload);
     if (typeof payload !== "string" || payload === "") return payload;
@@ -41,13 +41,15 @@ function checkDeclared(request: FastifyRequest, reply: FastifyReply, payload: un
   } else if (documented(request, statusCode) === undefined && !hasOwnType(reply, schema.produces))
     throw new Error(`${name} is not declared`);
   const declared = new Set(headerNames(route, statusCode).map((header) => header.toLowerCase()));
-  const carried = TOLD_HEADERS.filter((header) => reply.hasHeader(header) && !declared.has(header));
+  const carried = DOCUMENTED_HEADERS.filter(
+    (header) => reply.hasHeader(header) && !declared.has(header),
+  );
   if (carried.length > 0)
     throw new Error(`${name} carries ${carried.join()}, which is not declared`);
 }
 
 /** Headers that matter to API clients; generic HTTP headers are not documented. */
-const TOLD_HEADERS = [
+const DOCUMENTED_HEADERS = [
   "x-request-id",
   "ratelimit-limit",
   "ratelimit-remaining",

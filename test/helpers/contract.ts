@@ -35,27 +35,28 @@ export function holds(t: Test, value: unknown, expected: Expected, where: string
 }
 
 function differences(value: unknown, expected: Expected, path: string): string[] {
-  const say = (wanted: string): string[] => [
+  const mismatch = (wanted: string): string[] => [
     `${path === "" ? "the answer" : path}: ${wanted} wanted, not ${JSON.stringify(value)}`,
   ];
   if ("orNull" in expected) return value === null ? [] : differences(value, expected.orNull, path);
   if ("exactly" in expected)
-    return value === expected.exactly ? [] : say(JSON.stringify(expected.exactly));
+    return value === expected.exactly ? [] : mismatch(JSON.stringify(expected.exactly));
   if ("pattern" in expected)
     return typeof value === "string" && expected.pattern.test(value)
       ? []
-      : say(String(expected.pattern));
+      : mismatch(String(expected.pattern));
   if ("is" in expected) {
     const kind = Array.isArray(value) ? "array" : value === null ? "null" : typeof value;
-    return kind === expected.is ? [] : say(expected.is);
+    return kind === expected.is ? [] : mismatch(expected.is);
   }
   if ("listOf" in expected) {
-    if (!Array.isArray(value)) return say("a list");
+    if (!Array.isArray(value)) return mismatch("a list");
     return value.flatMap((item: unknown, index) =>
       differences(item, expected.listOf, `${path}[${index}]`),
     );
   }
-  if (typeof value !== "object" || value === null || Array.isArray(value)) return say("an object");
+  if (typeof value !== "object" || value === null || Array.isArray(value))
+    return mismatch("an object");
   return Object.entries(expected.fields).flatMap(([name, member]) =>
     differences(
       (value as Record<string, unknown>)[name],

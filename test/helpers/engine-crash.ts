@@ -109,7 +109,7 @@ export async function expectAllPaidOnce(
   t.same(
     outcomes.map((outcome) => outcome.status),
     requests.map(() => "settled"),
-    node.said(),
+    node.logText(),
   );
   const balance = await chain.publicClient.readContract({
     address: chain.usdc,

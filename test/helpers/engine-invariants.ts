@@ -140,7 +140,7 @@ async function isReplay(chain: TestChain, row: Row, hash: Hex): Promise<boolean>
   const receipt = await chain.publicClient.getTransactionReceipt({ hash });
   const logs = receipt.logs.map((log) => ({ ...log, blockNumber: tagOf(log.blockNumber) }));
   const expected = { asset: row.asset, from: row.from_address, nonce: row.nonce };
-  const fate = schemeOf(expected).outcomeIn(
+  const outcome = schemeOf(expected).outcomeIn(
     { logs },
     {
       ...expected,
@@ -148,7 +148,7 @@ async function isReplay(chain: TestChain, row: Row, hash: Hex): Promise<boolean>
       value: BigInt(row.value),
     },
   );
-  if (fate !== "paid") return true;
+  if (outcome !== "paid") return true;
   const { kind, accepted_block: accepted } = row;
   return kind === "facilitated" && accepted !== null && receipt.blockNumber <= BigInt(accepted);
 }

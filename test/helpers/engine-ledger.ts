@@ -8,8 +8,8 @@ import type { TestDatabase } from "./postgres.ts";
 
 export async function walletWithLedger(chain: TestChain, database: TestDatabase) {
   const [account] = payers(1);
-  const [stranger] = chain.accounts;
-  if (!account || !stranger) throw new Error("no account");
+  const [thirdParty] = chain.accounts;
+  if (!account || !thirdParty) throw new Error("no account");
   await chain.mint(account.address, 10_000n);
   const [ownerId, agentId] = [newId("own"), newId("agt")];
   await database.pool.query("INSERT INTO owners (id, address) VALUES ($1, $2)", [
@@ -52,8 +52,8 @@ export async function walletWithLedger(chain: TestChain, database: TestDatabase)
       return wanted;
     },
     /** Relays it by a third party's transaction; with mining disabled it stays pending. */
-    relayedByStranger: ({ authorization }: SettlementRequest) =>
-      chain.walletClient(stranger).sendTransaction({
+    relayedByThirdParty: ({ authorization }: SettlementRequest) =>
+      chain.walletClient(thirdParty).sendTransaction({
         to: chain.usdc,
         data: transferCalldata(authorization, authorization.signature),
         gas: 200_000n,

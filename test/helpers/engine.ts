@@ -69,7 +69,7 @@ export interface TestEngine {
   /** Everything it logged at warn and above. */
   logs: { level: string; message: string; fields: object }[];
   /** The logs as text, for a failure message. */
-  said: () => string;
+  logText: () => string;
   /** The number of items in each transaction that it sent. */
   batches: number[];
   counts: { repriced: number; resent: number; givenUp: number };
@@ -162,7 +162,7 @@ export async function startEngine(
     pool,
     heads,
     logs,
-    said: () => inspect(logs, { depth: 5 }),
+    logText: () => inspect(logs, { depth: 5 }),
     batches,
     counts,
     corrections,

@@ -16,7 +16,7 @@ export class MemoryProvider implements OAuthClientProvider {
   readonly redirectUrl: string;
   readonly sentState = randomBytes(16).toString("base64url");
   readonly clientMetadataUrl?: string;
-  asked: URL | undefined;
+  authorizationUrl: URL | undefined;
   client: OAuthClientInformationMixed | undefined;
   saved: OAuthTokens | undefined;
   #verifier = "";
@@ -40,7 +40,7 @@ export class MemoryProvider implements OAuthClientProvider {
   saveClientInformation = (client: OAuthClientInformationMixed) => void (this.client = client);
   tokens = () => this.saved;
   saveTokens = (tokens: OAuthTokens) => void (this.saved = tokens);
-  redirectToAuthorization = (url: URL) => void (this.asked = url);
+  redirectToAuthorization = (url: URL) => void (this.authorizationUrl = url);
   saveCodeVerifier = (verifier: string) => void (this.#verifier = verifier);
   codeVerifier = () => this.#verifier;
 }
@@ -74,7 +74,7 @@ export async function listenForCallback(t: Test): Promise<Callback> {
 export async function connectClient(
   mcpUrl: string,
   provider: MemoryProvider,
-  consent: (asked: URL) => Promise<URL>,
+  consent: (authorizationUrl: URL) => Promise<URL>,
 ): Promise<Client> {
   const transport = () =>
     new StreamableHTTPClientTransport(new URL(mcpUrl), { authProvider: provider });
@@ -84,9 +84,9 @@ export async function connectClient(
     await client.connect(first);
     return client;
   } catch (error) {
-    if (!(error instanceof UnauthorizedError) || !provider.asked) throw error;
+    if (!(error instanceof UnauthorizedError) || !provider.authorizationUrl) throw error;
   }
-  const back = await consent(provider.asked);
+  const back = await consent(provider.authorizationUrl);
   await first.finishAuth(back.searchParams.get("code") ?? "");
   const second = new Client({ name: "official", version: "1" });
   await second.connect(transport());

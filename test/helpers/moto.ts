@@ -9,9 +9,9 @@ import { until } from "./until.ts";
 
 export interface TestKms {
   /** The proxy's behaviour: forward, never answer, answer as a throttled KMS, or answer with garbage. */
-  door: "open" | "hangs" | "throttles" | "garbage";
+  mode: "open" | "hangs" | "throttles" | "garbage";
   /** Names of the received operations, in order. */
-  asked: string[];
+  operations: string[];
   /** The environment for a process that uses it. */
   env: Record<string, string>;
   makeKey(kind: "SYMMETRIC_DEFAULT" | "ECC_SECG_P256K1" | "ECC_NIST_P256"): Promise<string>;
@@ -53,18 +53,18 @@ export async function startKms(t: Pick<Test, "teardown">): Promise<TestKms | und
     60_000,
   );
 
-  const kms: TestKms = { door: "open", asked: [], env: {}, makeKey };
+  const kms: TestKms = { mode: "open", operations: [], env: {}, makeKey };
   const held = new Set<ServerResponse>();
-  const server = createServer((asked, reply) => {
-    const [, operation = ""] = String(asked.headers["x-amz-target"]).split(".");
-    kms.asked.push(operation);
-    if (kms.door === "open") return pass(asked, reply, upstream);
-    if (kms.door === "hangs") return void held.add(reply);
-    reply.writeHead(kms.door === "throttles" ? 400 : 200, {
+  const server = createServer((incoming, reply) => {
+    const [, operation = ""] = String(incoming.headers["x-amz-target"]).split(".");
+    kms.operations.push(operation);
+    if (kms.mode === "open") return pass(incoming, reply, upstream);
+    if (kms.mode === "hangs") return void held.add(reply);
+    reply.writeHead(kms.mode === "throttles" ? 400 : 200, {
       "content-type": "application/x-amz-json-1.1",
     });
     reply.end(
-      kms.door === "throttles"
+      kms.mode === "throttles"
         ? JSON.stringify({ __type: "ThrottlingException", message: "Rate exceeded" })
         : JSON.stringify({ Plaintext: "AAAA", CiphertextBlob: "AAAA", Signature: "AAAA" }),
     );
@@ -100,15 +100,15 @@ export async function startKms(t: Pick<Test, "teardown">): Promise<TestKms | und
   }
 }
 
-function pass(asked: IncomingMessage, reply: ServerResponse, upstream: string): void {
+function pass(incoming: IncomingMessage, reply: ServerResponse, upstream: string): void {
   const onward = request(
     upstream,
-    { method: asked.method, headers: asked.headers, path: asked.url },
+    { method: incoming.method, headers: incoming.headers, path: incoming.url },
     (answer) => {
       reply.writeHead(answer.statusCode ?? 502, answer.headers);
       answer.pipe(reply);
     },
   );
   onward.on("error", () => reply.destroy());
-  asked.pipe(onward);
+  incoming.pipe(onward);
 }

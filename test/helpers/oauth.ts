@@ -39,7 +39,7 @@ export async function register(
 }
 
 /** Posts the authorization parameters, as the consent page does with its own URL. */
-export const tryAskConsent = (
+export const tryRequestConsent = (
   world: World,
   owner: Pick<SignedInOwner, "headers">,
   parameters: Record<string, unknown>,
@@ -59,13 +59,13 @@ export const tryAskConsent = (
     }),
   });
 
-export async function askConsent(
+export async function requestConsent(
   world: World,
   owner: Pick<SignedInOwner, "headers">,
   clientId: string,
   parameters: Record<string, unknown> = {},
 ): Promise<{ id: string; label: string; place: string; keyExpiresAt: string }> {
-  const answer = await tryAskConsent(world, owner, { client_id: clientId, ...parameters });
+  const answer = await tryRequestConsent(world, owner, { client_id: clientId, ...parameters });
   if (answer.statusCode !== 201) throw new Error(`no consent to ask for: ${answer.body}`);
   return answer.json();
 }
@@ -92,7 +92,7 @@ export async function codeFor(
 ): Promise<Code> {
   const id = clientId ?? (await register(world));
   const { verifier, challenge } = pkce();
-  const consent = await askConsent(world, owner, id, { code_challenge: challenge });
+  const consent = await requestConsent(world, owner, id, { code_challenge: challenge });
   const answer = await allow(world, owner, consent.id, agentId);
   if (answer.statusCode !== 200) throw new Error(`not allowed: ${answer.body}`);
   const { redirectTo } = answer.json<{ redirectTo: string }>();

@@ -114,9 +114,9 @@ type Injected = Awaited<ReturnType<FastifyInstance["inject"]>>;
 export function asOwner(
   app: Pick<FastifyInstance, "inject">,
   owner: Pick<SignedInOwner, "account" | "headers">,
-  asked: { method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE"; url: string; body?: unknown },
+  request: { method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE"; url: string; body?: unknown },
 ): Promise<Injected> {
-  const { method, url, body } = asked;
+  const { method, url, body } = request;
   const send = (payload: unknown) =>
     app.inject({
       method,

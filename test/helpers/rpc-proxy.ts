@@ -37,8 +37,8 @@ export type Behaviour =
   | { do: "deny" }
   /** A send returns its hash and is not forwarded. */
   | { do: "swallow" }
-  /** Answered when `until` resolves, with the node's answer from before or (with `ask: "after"`) from then. */
-  | { do: "hold"; until: Promise<unknown>; ask?: "before" | "after" }
+  /** Answered when `until` resolves, with the node's answer from before or (with `forward: "after"`) from then. */
+  | { do: "hold"; until: Promise<unknown>; forward?: "before" | "after" }
   /** Never answered (the caller runs into its timeout); forwarded or not. */
   | { do: "hang"; pass?: boolean }
   /** The connection is cut (`reset`: by RST); forwarded or not. */
@@ -114,12 +114,12 @@ export async function rpcProxy(
   options: { delayMs?: number; port?: number; keepsCalls?: boolean } = {},
 ): Promise<RpcProxy> {
   const agent = new Agent({ keepAlive: true });
-  const ask = async (method: string, params: unknown[]): Promise<RpcAnswer> => {
+  const callNode = async (method: string, params: unknown[]): Promise<RpcAnswer> => {
     const body = JSON.stringify({ jsonrpc: "2.0", id: 0, method, params });
     const { result, error } = JSON.parse(await forward(body)) as RpcAnswer;
     return error ? { error } : { result };
   };
-  const heads = new HeadHistory(ask);
+  const heads = new HeadHistory(callNode);
   let requests = 0;
   const server = createServer((incoming, outgoing) => {
     void handle(incoming, outgoing).catch(() => outgoing.destroy());
@@ -179,24 +179,24 @@ export async function rpcProxy(
     const { method, params } = call;
     switch (behaviour.do) {
       case "lag":
-        return seenFrom(await heightOf(behaviour, heads, ask), method, params, ask);
+        return seenFrom(await heightOf(behaviour, heads, callNode), method, params, callNode);
       case "deny":
-        return denied(method, params, await ask(method, params));
+        return denied(method, params, await callNode(method, params));
       case "swallow":
-        return method === SEND ? { result: keccak256(params[0] as Hex) } : ask(method, params);
+        return method === SEND ? { result: keccak256(params[0] as Hex) } : callNode(method, params);
       case "hold": {
-        const early = behaviour.ask === "after" ? undefined : await ask(method, params);
+        const early = behaviour.forward === "after" ? undefined : await callNode(method, params);
         await behaviour.until;
-        return early ?? ask(method, params);
+        return early ?? callNode(method, params);
       }
       case "answer":
       case "pass-and-lie": {
-        if (behaviour.do === "pass-and-lie") await ask(method, params);
+        if (behaviour.do === "pass-and-lie") await callNode(method, params);
         const { result, error } = behaviour;
         return error ? { error } : { result };
       }
       default:
-        return ask(method, params);
+        return callNode(method, params);
     }
   }
 

@@ -186,15 +186,18 @@ async function withKms(t: Test, kms: TestKms): Promise<void> {
     t.equal(mined.from, relayer.address.toLowerCase());
     const [wallet] = await sealedWallets(database);
     t.equal(wallet?.kid, "cloud");
-    const anchor = kms.asked.length;
+    const anchor = kms.operations.length;
     const patch = {
       method: "PATCH",
       url: `/api/agents/${agent.id}`,
       body: { dailyLimit: "1.9" },
     } as const;
     t.equal((await asOwner(app, owner, patch)).statusCode, 200);
-    t.ok(kms.asked.slice(anchor).includes("ReEncrypt"), "another seal never shows its data key");
-    t.notOk(kms.asked.slice(anchor).includes("Decrypt"));
+    t.ok(
+      kms.operations.slice(anchor).includes("ReEncrypt"),
+      "another seal never shows its data key",
+    );
+    t.notOk(kms.operations.slice(anchor).includes("Decrypt"));
   });
 
   await t.test("small secrets go the same way", async (t) => {
@@ -225,24 +228,24 @@ async function withKms(t: Test, kms: TestKms): Promise<void> {
     t.equal((await spend("0.1")).status, 200);
   });
 
-  for (const door of ["hangs", "throttles", "garbage"] as const)
-    await t.test(`a KMS that ${door}: refused in time, the budget is free`, async (t) => {
+  for (const mode of ["hangs", "throttles", "garbage"] as const)
+    await t.test(`a KMS that ${mode}: refused in time, the budget is free`, async (t) => {
       const before = await statusesOf(ctx, agent.id);
-      kms.door = door;
+      kms.mode = mode;
       const startMs = performance.now();
       const refused = await spend("0.1");
       t.ok(performance.now() - startMs < HANGS_MS, "it does not wait for ever");
       t.equal(refused.status, 503, JSON.stringify(refused));
       t.match(
         refused.code,
-        door === "garbage" ? /keys_unavailable|policy_not_signed/ : "keys_unavailable",
+        mode === "garbage" ? /keys_unavailable|policy_not_signed/ : "keys_unavailable",
       );
       const after = await statusesOf(ctx, agent.id);
       t.equal(after["voided"], (before["voided"] ?? 0) + 1, "what was reserved is free");
       t.equal(after["settled"], before["settled"], "nothing was paid");
       const ready = await app.inject({ url: "/api/ready" });
-      if (door === "hangs") t.equal(ready.statusCode, 503, "and says so to its load balancer");
-      kms.door = "open";
+      if (mode === "hangs") t.equal(ready.statusCode, 503, "and says so to its load balancer");
+      kms.mode = "open";
       t.equal((await spend("0.1")).status, 200, "by itself again");
     });
 
@@ -255,13 +258,13 @@ async function withKms(t: Test, kms: TestKms): Promise<void> {
       // One engine at a time: the first has to give its lane back.
       await app.close();
       await until(async () => (await pay("0.01")).status === 200);
-      kms.door = "hangs";
+      kms.mode = "hangs";
       t.equal((await pay("0.01")).code, "payment_status_unknown", "signed for, and it waits");
       // Another amount each time: an identical call would join the one that waits.
       let asked = 0;
       const another = () => pay(`0.01${String((asked += 1)).padStart(3, "0")}`);
       await until(async () => (await another()).code === "keys_unavailable", 30_000);
-      kms.door = "open";
+      kms.mode = "open";
       await until(async () => {
         const { settled, reserved, ...others } = await statusesOf(cached, agent.id);
         return !others["submitted"] && !others["unknown"] && !reserved && Boolean(settled);
@@ -289,8 +292,8 @@ async function withKms(t: Test, kms: TestKms): Promise<void> {
       t.equal(killed.signal, "SIGKILL");
       const left = await countOf("old");
       t.ok(left > 0 && left < FILLERS, `${left} of ${FILLERS} left when it was killed`);
-      kms.door = "throttles";
-      setTimeout(() => (kms.door = "open"), 1_500);
+      kms.mode = "throttles";
+      setTimeout(() => (kms.mode = "open"), 1_500);
       const done = await rotate("cloud");
       t.equal(done.code, 0, done.output);
       t.equal(await countOf("old"), 0, "a KMS that was busy for a moment did not end it");
@@ -317,13 +320,13 @@ async function withKms(t: Test, kms: TestKms): Promise<void> {
     const again = await testApp(t, { chain, database, env });
     const own = await signIn(again);
     const other = await createAgent(again, own);
-    kms.door = "hangs";
+    kms.mode = "hangs";
     const paused = await asOwner(again.app, own, {
       method: "PATCH",
       url: `/api/agents/${other.id}`,
       body: { status: "paused" },
     });
-    kms.door = "open";
+    kms.mode = "open";
     t.equal(paused.statusCode, 200, paused.body);
   });
 

@@ -207,7 +207,7 @@ t.test("a seller that asks by MPP", async (t) => {
   await t.test("a crooked challenge costs x402 beside it nothing", async (t) => {
     const both = asHeader(challengeOf(asked({ amount: "1" }), { realm: "shop.test" }));
     seller.script = {
-      onAsk: ({ response }) =>
+      onUnpaid: ({ response }) =>
         seller.refuse(response, seller.entry(), { "www-authenticate": both }),
     };
     const sold = seller.proofs.length;
@@ -219,7 +219,7 @@ t.test("a seller that asks by MPP", async (t) => {
     const cheap = challengeOf(asked({ amount: "999" }));
     const credentials: unknown[] = [];
     seller.script = {
-      onAsk: async ({ request, response }) => {
+      onUnpaid: async ({ request, response }) => {
         const credential = credentialOf(request);
         if (!credential)
           return seller.refuse(response, seller.entry(), { "www-authenticate": asHeader(cheap) });

@@ -130,7 +130,7 @@ export function asksByMpp(
   const charging: Charging = { credentials: [], ...options };
   let asked = 0;
   seller.script = {
-    onAsk: async ({ request, response }) => {
+    onUnpaid: async ({ request, response }) => {
       const credential = credentialOf(request);
       if (!credential) {
         asked += 1;

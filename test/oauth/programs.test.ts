@@ -16,7 +16,7 @@ import {
   pkce,
   register,
   renew,
-  tryAskConsent,
+  tryRequestConsent,
   tryRegister,
 } from "../helpers/oauth.ts";
 
@@ -67,7 +67,7 @@ t.test("a document that a program's id is the address of", async (t) => {
   const clientId = `${origin}/client.json`;
   const said = { client_id: clientId, client_name: "Documented", redirect_uris: [CALLBACK] };
   const ask = (id = clientId, more: Record<string, unknown> = {}) =>
-    tryAskConsent(world, owner, { client_id: id, ...more });
+    tryRequestConsent(world, owner, { client_id: id, ...more });
   const refusedAs = async (t: Test, name: string, id = clientId, why = /./) => {
     const answer = await ask(id);
     t.equal(answer.statusCode, 422, name);
@@ -152,7 +152,7 @@ t.test("off a local world a document is served over https, and from outside", as
   const world = await testApp(t);
   const owner = await signIn(world);
   for (const id of [`${origin}/client.json`, `${origin.replace("http:", "https:")}/client.json`]) {
-    const answer = await tryAskConsent(world, owner, { client_id: id });
+    const answer = await tryRequestConsent(world, owner, { client_id: id });
     t.equal(answer.json<{ code: string }>().code, "program_refused", id);
   }
   t.same(asked, []);
@@ -182,7 +182,7 @@ t.test("a flood of registrations", async (t) => {
     "SELECT count(*)::int AS count FROM oauth_clients WHERE used_at IS NULL",
   );
   t.ok((rows[0]?.count ?? 0) <= 10_000, `${rows[0]?.count} are kept`);
-  t.equal((await tryAskConsent(world, owner, { client_id: late })).statusCode, 201);
+  t.equal((await tryRequestConsent(world, owner, { client_id: late })).statusCode, 201);
   t.equal((await renew(world, used)).statusCode, 200, "who is connected is not touched");
 
   await database.pool.query("UPDATE oauth_clients SET created_at = now() - interval '8 days'");

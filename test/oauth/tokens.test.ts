@@ -7,7 +7,7 @@ import { testApp } from "../helpers/app.ts";
 import { asOwner, createAgent, signIn } from "../helpers/owner.ts";
 import {
   allow,
-  askConsent,
+  requestConsent,
   callTool,
   codeFor,
   connect,
@@ -16,7 +16,7 @@ import {
   post,
   register,
   renew,
-  tryAskConsent,
+  tryRequestConsent,
   tryRegister,
 } from "../helpers/oauth.ts";
 import { messageOf } from "../helpers/mcp-answer.ts";
@@ -189,7 +189,7 @@ t.test("a session without the wallet connects nothing", async (t) => {
   const connections = async () =>
     (await database.pool.query("SELECT 1 FROM oauth_connections")).rowCount;
   const before = await connections();
-  const consent = await askConsent(world, owner, await register(world));
+  const consent = await requestConsent(world, owner, await register(world));
   const url = `/api/oauth/requests/${consent.id}/allow`;
   const send = (body: unknown, headers = owner.headers) =>
     app.inject({ method: "POST", url, headers, payload: JSON.stringify(body) });
@@ -223,7 +223,7 @@ t.test("a session without the wallet connects nothing", async (t) => {
 
 t.test("a consent is one session's, one owner's, and comes from our own page", async (t) => {
   const clientId = await register(world);
-  const consent = await askConsent(world, owner, clientId);
+  const consent = await requestConsent(world, owner, clientId);
   const elsewhere = await signIn(world, owner.account);
   t.equal((await allow(world, elsewhere, consent.id, agent.id)).statusCode, 404, "another session");
   const stranger = await signIn(world);
@@ -254,7 +254,7 @@ t.test("a consent is one session's, one owner's, and comes from our own page", a
     consent.id,
   ]);
   t.equal((await allow(world, owner, consent.id, agent.id)).statusCode, 404, "too late");
-  const denied = await askConsent(world, owner, clientId);
+  const denied = await requestConsent(world, owner, clientId);
   const no = await asOwner(app, owner, {
     method: "POST",
     url: `/api/oauth/requests/${denied.id}/deny`,
@@ -266,7 +266,7 @@ t.test("a consent is one session's, one owner's, and comes from our own page", a
     iss: config.publicUrl,
   });
   t.equal((await allow(world, owner, denied.id, agent.id)).statusCode, 404, "no is no");
-  for (let count = 0; count < 25; count += 1) await askConsent(world, owner, clientId);
+  for (let count = 0; count < 25; count += 1) await requestConsent(world, owner, clientId);
   const open = await database.pool.query(
     "SELECT 1 FROM oauth_requests r JOIN owners o ON o.id = r.owner_id WHERE o.address = $1 AND decided_at IS NULL",
     [owner.account.address.toLowerCase()],
@@ -285,7 +285,7 @@ t.test("where nothing is known of the way back, nothing goes there", async (t) =
     "javascript:alert(1)",
     "",
   ]) {
-    const answer = await tryAskConsent(world, owner, {
+    const answer = await tryRequestConsent(world, owner, {
       client_id: clientId,
       redirect_uri: redirectUri,
     });
@@ -294,7 +294,7 @@ t.test("where nothing is known of the way back, nothing goes there", async (t) =
     t.notMatch(answer.body, /redirectTo/);
   }
   for (const id of ["ocl_nobody", "", "x".repeat(600)]) {
-    const answer = await tryAskConsent(world, owner, { client_id: id });
+    const answer = await tryRequestConsent(world, owner, { client_id: id });
     t.equal(answer.json<{ code: string }>().code, "program_refused", id.slice(0, 20));
   }
   for (const [bent, error] of [
@@ -307,7 +307,7 @@ t.test("where nothing is known of the way back, nothing goes there", async (t) =
     [{ resource: `${config.publicUrl}/api` }, "invalid_target"],
     [{ state: "x".repeat(1_001) }, "invalid_request"],
   ] as const) {
-    const answer = await tryAskConsent(world, owner, {
+    const answer = await tryRequestConsent(world, owner, {
       client_id: clientId,
       redirect_uri: "https://a.example/cb",
       ...bent,

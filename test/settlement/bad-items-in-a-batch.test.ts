@@ -22,9 +22,9 @@ const COUNT = 100;
 t.test("seven bad ones among a hundred", { timeout: 60_000 }, async (t) => {
   const chain = await testChain(t, { blockTimeSeconds: 0.5 });
   const database = await testDatabase(t);
-  const [stranger] = chain.accounts;
-  if (!stranger) throw new Error("no account");
-  const outsider = chain.walletClient(stranger);
+  const [thirdParty] = chain.accounts;
+  if (!thirdParty) throw new Error("no account");
+  const outsider = chain.walletClient(thirdParty);
   const send = async (data: Hex) => {
     const hash = await outsider.sendTransaction({ to: chain.usdc, data });
     return chain.publicClient.waitForTransactionReceipt({ hash });

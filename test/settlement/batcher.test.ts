@@ -66,7 +66,7 @@ t.test("through the batcher, and on without it", { timeout: 90_000 }, async (t) 
   const node = await startEngine(t, { databaseUrl: database.url, chain });
   await until(() => node.engine.chains.get(chain.chainId)?.ctx.batcher.address !== undefined);
   const wanted = await paymentsOf(chain);
-  t.same(await settleAll(node, wanted), all("settled"), node.said());
+  t.same(await settleAll(node, wanted), all("settled"), node.logText());
   t.same(await sentTo(database.pool), [BATCHER]);
   const { rows } = await database.pool.query<{ calldata: Buffer }>(
     "SELECT calldata FROM relayer_transactions",
@@ -88,7 +88,7 @@ t.test("through the batcher, and on without it", { timeout: 90_000 }, async (t) 
   const burner = burning.at(-1)?.authorization.from ?? "0x";
   await chain.testClient.setCode({ address: burner, bytecode: BURNER });
   const statuses = await settleAll(node, burning);
-  t.equal(statuses.filter((status) => status === "settled").length, COUNT - 1, node.said());
+  t.equal(statuses.filter((status) => status === "settled").length, COUNT - 1, node.logText());
   t.same(warnings(node), []);
   const before = await sentTo(database.pool);
   t.same(before.slice(0, 2), [BATCHER, BATCHER]);
@@ -96,8 +96,12 @@ t.test("through the batcher, and on without it", { timeout: 90_000 }, async (t) 
   // Remove the batcher's code: an account without code accepts every call and does nothing.
   const code = await chain.publicClient.getCode({ address: BATCHER_ADDRESS });
   await chain.testClient.setCode({ address: BATCHER_ADDRESS, bytecode: "0x" });
-  t.same(await settleAll(node, await paymentsOf(chain)), all("settled"), node.said());
-  t.same(await sentTo(database.pool), [...before, MULTICALL3], "nothing was sent to the empty address");
+  t.same(await settleAll(node, await paymentsOf(chain)), all("settled"), node.logText());
+  t.same(
+    await sentTo(database.pool),
+    [...before, MULTICALL3],
+    "nothing was sent to the empty address",
+  );
   t.match(warnings(node), [/no longer responds/]);
   t.equal(warnings(node).length, 1);
   await chain.testClient.setCode({ address: BATCHER_ADDRESS, bytecode: code as Hex });
@@ -122,12 +126,12 @@ t.test("a batcher that is deployed during a simulation does not carry that batch
     const { to, maxFeePerGas } = (call ?? {}) as Record<string, string>;
     const isSimulation = method === "eth_call" && to === MULTICALL3_ADDRESS && maxFeePerGas;
     if (!isSimulation || looked) return { do: "pass" };
-    return { do: "hold", ask: "before", until: (looked = deployed()) };
+    return { do: "hold", forward: "before", until: (looked = deployed()) };
   };
-  t.same(await settleAll(node, await paymentsOf(chain)), all("settled"), node.said());
+  t.same(await settleAll(node, await paymentsOf(chain)), all("settled"), node.logText());
   t.equal(batcher.address, BATCHER_ADDRESS, "it is known by then");
   t.same(await sentTo(database.pool), [MULTICALL3], "and was not part of this simulation");
-  t.same(await settleAll(node, await paymentsOf(chain)), all("settled"), node.said());
+  t.same(await settleAll(node, await paymentsOf(chain)), all("settled"), node.logText());
   t.same(await sentTo(database.pool), [MULTICALL3, BATCHER]);
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
@@ -156,7 +160,7 @@ t.test("a payment that burns gas uses up its own share only", { timeout: 90_000 
   });
   await until(() => node.engine.chains.get(chain.chainId)?.ctx.batcher.address !== undefined);
   const statuses = await settleAll(node, wanted);
-  t.equal(statuses.filter((status) => status === "settled").length, COUNT - 2, node.said());
+  t.equal(statuses.filter((status) => status === "settled").length, COUNT - 2, node.logText());
   t.not(statuses[3], "settled");
   t.equal(statuses[5], "failed");
   const { rows } = await database.pool.query<{ count: number }>(
@@ -164,7 +168,11 @@ t.test("a payment that burns gas uses up its own share only", { timeout: 90_000 
   );
   t.same(rows, [{ count: 1 }], "the other payments are in the first transaction");
   const { rows: offenders } = await database.pool.query("SELECT payer FROM lane_offenders");
-  t.same(offenders, [{ payer: burner.toLowerCase() }], "only the payer with code is recorded as offender");
+  t.same(
+    offenders,
+    [{ payer: burner.toLowerCase() }],
+    "only the payer with code is recorded as offender",
+  );
   const { rows: alone } = await database.pool.query(
     "SELECT from_address FROM settlements WHERE solo AND from_address = $1",
     [spender.toLowerCase()],
@@ -184,7 +192,7 @@ t.test("different code at its address is not used", { timeout: 60_000 }, async (
   });
   const database = await testDatabase(t);
   const node = await startEngine(t, { databaseUrl: database.url, chain });
-  t.same(await settleAll(node, await paymentsOf(chain)), all("settled"), node.said());
+  t.same(await settleAll(node, await paymentsOf(chain)), all("settled"), node.logText());
   t.same(await sentTo(database.pool), [MULTICALL3]);
   t.match(warnings(node), [/has different code/]);
   t.equal(warnings(node).length, 1);
@@ -193,25 +201,29 @@ t.test("different code at its address is not used", { timeout: 60_000 }, async (
 
 t.test("it is looked for until it is deployed, and its absence is logged once", async (t) => {
   let code: Hex | Error = new Error("the endpoint is down");
-  const said: string[] = [];
-  const say = (_fields: object, message: string) => void said.push(message);
+  const logged: string[] = [];
+  const record = (_fields: object, message: string) => void logged.push(message);
   const call = async (method: string) => {
     if (code instanceof Error) throw code;
     return method === "eth_call" ? NO_ANSWERS : code;
   };
   const rpc = { call };
-  const log = { info: say, warn: say, error: say };
+  const log = { info: record, warn: record, error: record };
   const network = { id: "eip155:1" as const, batcher: BATCHER_ADDRESS };
   const batcher = new Batcher({ network, rpc: rpc as never, log, lookAgainMs: 5 });
   batcher.start();
   t.teardown(() => batcher.stop());
   await batcher.look();
-  t.same([batcher.address, said], [undefined, []], "an endpoint that does not answer proves nothing");
+  t.same(
+    [batcher.address, logged],
+    [undefined, []],
+    "an endpoint that does not answer proves nothing",
+  );
   code = "0x";
   await batcher.look();
   await batcher.look();
-  t.match(said, [/is not deployed/]);
-  t.equal(said.length, 1);
+  t.match(logged, [/is not deployed/]);
+  t.equal(logged.length, 1);
   const chain = await testChain(t);
   code = (await chain.publicClient.getCode({ address: BATCHER_ADDRESS })) ?? "0x";
   await until(() => batcher.address === BATCHER_ADDRESS);
@@ -222,12 +234,16 @@ t.test("it is looked for until it is deployed, and its absence is logged once", 
     batcher.hear(answer);
     t.equal(batcher.address, undefined);
   }
-  t.match(said.slice(1), [/no longer responds/], "after it was found, its loss is logged again");
-  t.equal(said.length, 2);
+  t.match(logged.slice(1), [/no longer responds/], "after it was found, its loss is logged again");
+  t.equal(logged.length, 2);
   const none = new Batcher({ network: { ...network, batcher: undefined }, rpc: rpc as never, log });
   none.start();
   await none.look();
-  t.same([none.address, none.probe, said.length], [undefined, undefined, 2], "no batcher is configured");
+  t.same(
+    [none.address, none.probe, logged.length],
+    [undefined, undefined, 2],
+    "no batcher is configured",
+  );
 });
 
 t.test("it is not used on a chain that lacks its opcodes", async (t) => {
@@ -235,14 +251,14 @@ t.test("it is not used on a chain that lacks its opcodes", async (t) => {
   const chain = await testChain(t, { flags: ["--hardfork=paris"] });
   const code = (await chain.publicClient.getCode({ address: BATCHER_ADDRESS })) ?? "0x";
   t.equal(keccak256(code), BATCHER_CODE_HASH);
-  const said: string[] = [];
-  const say = (_fields: object, message: string) => void said.push(message);
+  const logged: string[] = [];
+  const record = (_fields: object, message: string) => void logged.push(message);
   const rpc = new ChainRpc({ urls: [chain.rpcUrl] });
   t.teardown(() => rpc.close());
   const network = { id: "eip155:1" as const, batcher: BATCHER_ADDRESS };
-  const batcher = new Batcher({ network, rpc, log: { info: say, warn: say, error: say } });
+  const batcher = new Batcher({ network, rpc, log: { info: record, warn: record, error: record } });
   await batcher.look();
   t.equal(batcher.address, undefined);
-  t.match(said, [/does not work on this chain/]);
-  t.equal(said.length, 1);
+  t.match(logged, [/does not work on this chain/]);
+  t.equal(logged.length, 1);
 });

@@ -34,7 +34,7 @@ async function world(t: Test) {
   };
   /** Relays it as a third party. */
   const paid = async (wanted: SettlementRequest): Promise<EndProof> => {
-    const hash = await wallet.relayedByStranger(wanted);
+    const hash = await wallet.relayedByThirdParty(wanted);
     const receipt = await chain.publicClient.waitForTransactionReceipt({ hash });
     const { blockNumber, blockHash } = receipt;
     return { kind: "receipt", tx: hash, block: String(blockNumber), blockHash };
@@ -46,8 +46,8 @@ t.jobs = 2;
 t.test("failed, and paid after all", async (t) => {
   const { chain, database, node, wallet, record, row, accepted, paid } = await world(t);
   const wanted = await accepted();
-  const told = await record(wanted, { proof: REFUSAL, reason: "refused", message: "No." });
-  t.same(told, { finished: 1, corrected: [] });
+  const result = await record(wanted, { proof: REFUSAL, reason: "refused", message: "No." });
+  t.same(result, { finished: 1, corrected: [] });
   t.match(await wallet.ledger(wanted.id), PAID_BACK);
   await database.pool.query(
     `INSERT INTO idempotency_keys (subject_id, route, key, body_hash, payment_id, status_code, response)
@@ -74,10 +74,14 @@ t.test("failed, and paid after all", async (t) => {
   t.match(await node.engine.settlement.wait(wanted.id, 1_000), { status: "settled" });
   const { rows: keys } = await database.pool.query("SELECT status_code FROM idempotency_keys");
   t.same(keys, [{ status_code: null }], "the stored failure is not returned again");
-  t.same(await record(wanted, outcome), { finished: 0, corrected: [] }, "a second correction changes nothing");
+  t.same(
+    await record(wanted, outcome),
+    { finished: 0, corrected: [] },
+    "a second correction changes nothing",
+  );
   t.equal((await wallet.ledger(wanted.id)).window_sum, "1000");
   t.same(node.corrections, ["failed_to_settled"]);
-  t.equal(node.logs.filter(({ level }) => level === "error").length, 1, node.said());
+  t.equal(node.logs.filter(({ level }) => level === "error").length, 1, node.logText());
   const { rows } = await database.pool.query("SELECT kind, before FROM settlement_corrections");
   t.match(rows, [{ kind: "failed_to_settled", before: { reason: "refused", proof: REFUSAL } }]);
   await expectLedgerEqualsChain(t, chain, database.pool);
@@ -88,8 +92,8 @@ t.test("many corrections at once leave the window right", async (t) => {
   const wanted = await accepted();
   await record(wanted, { proof: REFUSAL, reason: "refused", message: "No." });
   const outcome = { status: "settled" as const, byOther: true, proof: await paid(wanted) };
-  const told = await Promise.all(Array.from({ length: 8 }, () => record(wanted, outcome)));
-  t.equal(told.flatMap(({ corrected }) => corrected).length, 1, "corrected by one of them");
+  const result = await Promise.all(Array.from({ length: 8 }, () => record(wanted, outcome)));
+  t.equal(result.flatMap(({ corrected }) => corrected).length, 1, "corrected by one of them");
   t.equal((await wallet.ledger(wanted.id)).window_sum, "1000");
   t.equal(node.corrections.length, 1);
 });

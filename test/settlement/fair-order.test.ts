@@ -192,7 +192,7 @@ t.test("withdrawals in a flood", { timeout: 150_000 }, async (t) => {
   );
   const { settlement } = node.engine;
   await settlement.acceptAll(node.pool, [...solos, ...ordinary]);
-  const strangersSent = async () => {
+  const thirdPartySent = async () => {
     const { rowCount } = await database.pool.query(
       "SELECT 1 FROM settlements WHERE status = 'submitted' AND kind = 'facilitated'",
     );
@@ -200,7 +200,7 @@ t.test("withdrawals in a flood", { timeout: 150_000 }, async (t) => {
   };
   for (let turn = 0; turn < 3; turn += 1) {
     // Wait until the flood has all the places it can get.
-    await until(strangersSent, 30_000);
+    await until(thirdPartySent, 30_000);
     const wanted = request(
       await authorize(chain, own, { to: randomAddress(), nonce: randomNonce() }),
       { kind: "withdrawal", agentId },
@@ -220,7 +220,7 @@ t.test("withdrawals in a flood", { timeout: 150_000 }, async (t) => {
     await mine();
     await mine();
     const outcome = await settlement.wait(wanted.id, 30_000);
-    t.equal(outcome.status, "settled", node.said());
+    t.equal(outcome.status, "settled", node.logText());
     if (outcome.status === "settled")
       t.ok(outcome.blockNumber - from <= 2n, "in one of the next two blocks");
   }
@@ -235,7 +235,10 @@ t.test("withdrawals in a flood", { timeout: 150_000 }, async (t) => {
           WHERE i.lane_address = t.lane_address AND i.lane_nonce = t.nonce)
         GROUP BY block_number) blocks`,
   );
-  t.ok(Number(rows[0]?.most) <= 8, `at most ${rows[0]?.most} solo payments of third parties in a block`);
+  t.ok(
+    Number(rows[0]?.most) <= 8,
+    `at most ${rows[0]?.most} solo payments of third parties in a block`,
+  );
   await expectLedgerEqualsChain(t, chain, database.pool, { isAllFinal: false });
 });
 

@@ -71,7 +71,10 @@ const once = (method: string, behaviour: Behaviour) => {
 
 const hash = `0x${"ab".repeat(32)}`;
 const FIRST_SENDS: [string, Behaviour][] = [
-  ["returns a false `already known`", { do: "answer", error: { code: -32000, message: "already known" } }],
+  [
+    "returns a false `already known`",
+    { do: "answer", error: { code: -32000, message: "already known" } },
+  ],
   ["accepts it and drops it", { do: "answer", result: hash }],
   ["does not answer, but broadcasts it", { do: "hang", pass: true }],
   ["does not answer, and drops it", { do: "hang" }],
@@ -81,7 +84,10 @@ const FIRST_SENDS: [string, Behaviour][] = [
     "returns an error, but broadcasts it",
     { do: "pass-and-lie", error: { code: -32603, message: "Internal error" } },
   ],
-  ["returns a false `nonce too low`", { do: "answer", error: { code: -32000, message: "nonce too low" } }],
+  [
+    "returns a false `nonce too low`",
+    { do: "answer", error: { code: -32000, message: "nonce too low" } },
+  ],
 ];
 
 t.jobs = 3;
@@ -90,7 +96,7 @@ for (const [what, behaviour] of FIRST_SENDS) {
     const { chain, database, proxy, node, payment, attempts } = await world(t);
     proxy.behave = once(SEND, behaviour);
     const outcome = await settle(node, await payment(), 30_000);
-    t.equal(outcome.status, "settled", node.said());
+    t.equal(outcome.status, "settled", node.logText());
     t.equal((await attempts()).length, 1, "the same stored bytes, never a second transaction");
     await expectLedgerEqualsChain(t, chain, database.pool);
   });
@@ -186,7 +192,7 @@ t.test("gas becomes expensive between signing and mining", { timeout: 90_000 }, 
   }, 60_000);
   await chain.testClient.setIntervalMining({ interval: 1 });
   const outcome = await settling;
-  t.equal(outcome.status, "settled", node.said());
+  t.equal(outcome.status, "settled", node.logText());
   const sent = await attempts();
   t.equal(sent.length, 2, "re-priced once, both hashes kept");
   t.equal(sent[0]?.nonce, sent[1]?.nonce, "with the same nonce");
@@ -210,7 +216,7 @@ t.test("a foreign transaction uses the relayer's key", { timeout: 90_000 }, asyn
     },
   });
   const outcome = await settle(node, await payment(), 40_000);
-  t.equal(outcome.status, "settled", node.said());
+  t.equal(outcome.status, "settled", node.logText());
   const { rows } = await database.pool.query(
     "SELECT status FROM relayer_transactions ORDER BY nonce",
   );

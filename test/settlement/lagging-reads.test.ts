@@ -67,11 +67,11 @@ async function world(t: Test, options: Options = {}) {
     await chain.testClient.mine({ blocks: 1 });
   };
   /** Waits for this many more matching calls. */
-  const asked = async (count: number, isLike: (call: RpcCall) => boolean) => {
+  const waitForCalls = async (count: number, isLike: (call: RpcCall) => boolean) => {
     const from = proxy.calls.length;
     await until(() => proxy.calls.slice(from).filter(isLike).length >= count, 30_000);
   };
-  return { chain, database, proxy, start, wallet, row, pass, asked };
+  return { chain, database, proxy, start, wallet, row, pass, waitForCalls };
 }
 
 async function payment(chain: TestChain) {
@@ -81,27 +81,27 @@ async function payment(chain: TestChain) {
   return request(await authorize(chain, payer, { to: randomAddress() }));
 }
 
-const asksWhoTook = ({ method, params }: RpcCall) =>
+const isNonceLookup = ({ method, params }: RpcCall) =>
   method === "eth_getTransactionCount" && params[1] !== "latest";
-const asksStates = ({ method }: RpcCall) => method === "eth_call";
+const isStateRead = ({ method }: RpcCall) => method === "eth_call";
 
 for (const [what, behave] of [
   ["far behind the calls", lagging({ ms: 600_000 }, RECEIPTS_AND_LOGS)],
   ["missing altogether", denying(RECEIPTS_AND_LOGS)],
 ] as const)
   t.test(`receipts and logs are ${what}`, { timeout: 90_000 }, async (t) => {
-    const { chain, database, proxy, start, wallet, asked } = await world(t);
+    const { chain, database, proxy, start, wallet, waitForCalls } = await world(t);
     const node = await start();
     const spend = await wallet.spend(randomAddress());
-    const stranger = await payment(chain);
+    const thirdParty = await payment(chain);
     proxy.behave = behave;
-    const waiting = Promise.all([settle(node, spend, 60_000), settle(node, stranger, 60_000)]);
+    const waiting = Promise.all([settle(node, spend, 60_000), settle(node, thirdParty, 60_000)]);
     // Wait until it has started to look for another transaction with that nonce, and does so again.
-    await asked(1, asksWhoTook);
-    await asked(1, ({ method }) => method === "eth_getTransactionReceipt");
-    await asked(1, asksWhoTook);
+    await waitForCalls(1, isNonceLookup);
+    await waitForCalls(1, ({ method }) => method === "eth_getTransactionReceipt");
+    await waitForCalls(1, isNonceLookup);
     proxy.behave = () => ({ do: "pass" });
-    t.match(await waiting, [{ status: "settled" }, { status: "settled" }], node.said());
+    t.match(await waiting, [{ status: "settled" }, { status: "settled" }], node.logText());
     t.same(node.corrections, []);
     const { rows } = await database.pool.query("SELECT status FROM relayer_transactions");
     t.ok(
@@ -120,23 +120,25 @@ t.test("a lagging endpoint beside a good one", { timeout: 90_000 }, async (t) =>
   const { number } = await chain.publicClient.getBlock();
   const wanted = await payment(chain);
   proxy.behave = lagging({ atBlock: Number(number) });
-  t.match(await settle(node, wanted, 30_000), { status: "settled" }, node.said());
+  t.match(await settle(node, wanted, 30_000), { status: "settled" }, node.logText());
 
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
 t.test("one of two endpoints denies what the other has", { timeout: 60_000 }, async (t) => {
-  const { chain, database, proxy, start, wallet, pass, asked } = await world(t, { spare: true });
+  const { chain, database, proxy, start, wallet, pass, waitForCalls } = await world(t, {
+    spare: true,
+  });
   const node = await start();
   const late = await wallet.spend(randomAddress(), { kind: "x402", validForSeconds: 60 });
   await node.engine.settlement.accept(node.pool, late);
   // This endpoint's blocks are true but it denies states: only the other one knows of the use.
   proxy.behave = denying();
-  const hash = await wallet.relayedByStranger(late);
+  const hash = await wallet.relayedByThirdParty(late);
   await chain.publicClient.waitForTransactionReceipt({ hash });
   await pass(late);
   // Called once as the preferred endpoint and once as a witness.
-  await asked(2, asksStates);
+  await waitForCalls(2, isStateRead);
   proxy.reset();
   t.match(await node.engine.settlement.wait(late.id, 30_000), { status: "settled", txHash: hash });
   t.same(node.corrections, [], "it was never reported expired");
@@ -144,14 +146,14 @@ t.test("one of two endpoints denies what the other has", { timeout: 60_000 }, as
 });
 
 t.test("one of two endpoints is silent: an expiry waits for it", { timeout: 60_000 }, async (t) => {
-  const { proxy, start, wallet, row, pass, asked } = await world(t, { spare: true });
+  const { proxy, start, wallet, row, pass, waitForCalls } = await world(t, { spare: true });
   const node = await start();
   const late = await wallet.spend(randomAddress(), { kind: "x402", validForSeconds: 60 });
   await node.engine.settlement.accept(node.pool, late);
   proxy.behave = behaving({ do: "status", code: 503 });
   await pass(late);
   // Called repeatedly as a witness.
-  await asked(
+  await waitForCalls(
     3,
     ({ method, params }) => method === "eth_getBlockByNumber" && params[0] !== "latest",
   );
@@ -191,10 +193,10 @@ t.test("used many search rounds before the search started", { timeout: 120_000 }
   const broken = await wallet.spend(randomAddress(), { kind: "x402", validForSeconds: 400_000 });
   const wanted = await wallet.spend(randomAddress(), { kind: "x402", validForSeconds: 400_000 });
   const replay = await payment(chain);
-  const [stranger] = chain.accounts;
-  if (!stranger) throw new Error("no account");
+  const [thirdParty] = chain.accounts;
+  if (!thirdParty) throw new Error("no account");
   // The third party's payment was used before it was submitted here; ours was used while no process ran.
-  const before = await wallet.relayedByStranger(replay);
+  const before = await wallet.relayedByThirdParty(replay);
   await chain.publicClient.waitForTransactionReceipt({ hash: before });
   await chain.testClient.mine({ blocks: 80 });
   const { number: acceptedBlock } = await chain.publicClient.getBlock();
@@ -202,9 +204,9 @@ t.test("used many search rounds before the search started", { timeout: 120_000 }
     await acceptSettlement(database.pool, { ...one, acceptedBlock });
   await acceptSettlement(database.pool, { ...replay, relay: false, acceptedBlock });
   await chain.testClient.mine({ blocks: 220 });
-  const hash = await wallet.relayedByStranger(wanted);
+  const hash = await wallet.relayedByThirdParty(wanted);
   await chain.publicClient.waitForTransactionReceipt({ hash });
-  await wallet.relayedByStranger(broken);
+  await wallet.relayedByThirdParty(broken);
   await chain.testClient.mine({ blocks: 150 });
 
   // Log queries for `broken` fail, and so do reads of the old state.
@@ -265,7 +267,11 @@ t.test(
       method === "eth_getTransactionCount" && params[1] !== "latest"
         ? { do: "answer", error: { code: -32000, message: "missing trie node" } }
         : { do: "pass" };
-    t.match(await settle(node, await payment(chain), 40_000), { status: "settled" }, node.said());
+    t.match(
+      await settle(node, await payment(chain), 40_000),
+      { status: "settled" },
+      node.logText(),
+    );
     const { rows } = await database.pool.query(
       "SELECT status, mined_hash FROM relayer_transactions ORDER BY nonce",
     );

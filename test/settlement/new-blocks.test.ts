@@ -13,7 +13,7 @@ import { until } from "../helpers/until.ts";
 const BLOCK_MS = 1_000;
 const BLOCKS = 9;
 /** The configured block time: without a learned schedule the node would be polled five times in that time. */
-const SAID_MS = 2_000;
+const CONFIGURED_MS = 2_000;
 
 const MANY_MS = 100;
 /** On a busy machine blocks and timers are late. Of so many attempts, one shows the real behaviour. */
@@ -65,7 +65,7 @@ async function expectNoticed(
 ): Promise<void> {
   const proxy = await rpcProxy(t, steady.rpcUrl, { delayMs });
   const rpc = new ChainRpc({ urls: [proxy.url] });
-  const heads = new HeadWatcher(rpc, SAID_MS, wsUrls);
+  const heads = new HeadWatcher(rpc, CONFIGURED_MS, wsUrls);
   t.teardown(async () => {
     heads.close();
     await rpc.close();
@@ -80,18 +80,18 @@ async function expectNoticed(
     const from = seen.size;
     proxy.calls.length = 0;
     await until(() => seen.size >= from + BLOCKS, 60_000);
-    const asked = proxy.count("eth_getBlockByNumber") / BLOCKS;
+    const calls = proxy.count("eth_getBlockByNumber") / BLOCKS;
     const lateMs = [...seen]
       .slice(from)
       .map(([number, ms]) => ms - (came.get(number) ?? Number.NEGATIVE_INFINITY));
-    return { asked, lateMs };
+    return { calls, lateMs };
   };
-  const { asked, lateMs } = await attempts(
+  const { calls, lateMs } = await attempts(
     watch,
-    ({ asked, lateMs }) => medianOf(lateMs) < MANY_MS && asked < most,
+    ({ calls, lateMs }) => medianOf(lateMs) < MANY_MS && calls < most,
   );
   t.ok(medianOf(lateMs) < MANY_MS, `noticed after ${lateMs.map(Math.round).join(", ")} ms`);
-  t.ok(asked < most, `${asked.toFixed(1)} calls for each block`);
+  t.ok(calls < most, `${calls.toFixed(1)} calls for each block`);
 }
 
 type Test = Parameters<typeof rpcProxy>[0];
@@ -100,7 +100,9 @@ t.test("blocks are announced", { timeout: 120_000 }, (t) =>
   expectNoticed(t, [steady.rpcUrl.replace("http", "ws")], { most: 2 }),
 );
 
-t.test("blocks are polled when they are due", { timeout: 120_000 }, (t) => expectNoticed(t, [], { most: 9 }));
+t.test("blocks are polled when they are due", { timeout: 120_000 }, (t) =>
+  expectNoticed(t, [], { most: 9 }),
+);
 
 for (const delayMs of [60, 150, 300])
   t.test(`blocks are polled when they are due, ${delayMs} ms away`, { timeout: 120_000 }, (t) =>
@@ -138,7 +140,7 @@ t.test("an announced block counts once the RPC endpoint has it", async (t) => {
   const chain = steady;
   const proxy = await rpcProxy(t, chain.rpcUrl);
   const rpc = new ChainRpc({ urls: [proxy.url] });
-  const heads = new HeadWatcher(rpc, SAID_MS, [chain.rpcUrl.replace("http", "ws")]);
+  const heads = new HeadWatcher(rpc, CONFIGURED_MS, [chain.rpcUrl.replace("http", "ws")]);
   t.teardown(async () => {
     heads.close();
     await rpc.close();
@@ -161,7 +163,7 @@ t.test("an announced block counts once the RPC endpoint has it", async (t) => {
 t.test("a hanging response delays nothing, and takes nothing back when it arrives", async (t) => {
   const proxy = await rpcProxy(t, steady.rpcUrl);
   const rpc = new ChainRpc({ urls: [proxy.url] });
-  const heads = new HeadWatcher(rpc, SAID_MS);
+  const heads = new HeadWatcher(rpc, CONFIGURED_MS);
   t.teardown(async () => {
     heads.close();
     await rpc.close();
@@ -207,18 +209,18 @@ t.test("nor does a call that hangs when no block is due", async (t) => {
   // The phase of short polling intervals is over: the chain has missed its due time.
   await chain.testClient.setIntervalMining({ interval: 0 });
   await sleep(BLOCK_MS + 500);
-  let asked = 0;
-  proxy.behave = () => ((asked += 1) === 1 ? { do: "hang" } : { do: "pass" });
-  await until(() => asked > 0);
+  let calls = 0;
+  proxy.behave = () => ((calls += 1) === 1 ? { do: "hang" } : { do: "pass" });
+  await until(() => calls > 0);
   const before = seen;
   await chain.testClient.mine({ blocks: 1 });
   await until(() => seen > before, 20_000);
 });
 
-/** Six blocks are seen as `tell` arranges it; then checks that the next blocks come when the schedule expects them. */
+/** Six blocks are seen as `showBlock` arranges it; then checks that the next blocks come when the schedule expects them. */
 async function expectDueAfter(
   t: Test & Pick<TapTest, "ok">,
-  tell: (place: { proxy: RpcProxy; isSeen: Promise<void> }) => Promise<void>,
+  showBlock: (place: { proxy: RpcProxy; isSeen: Promise<void> }) => Promise<void>,
 ): Promise<void> {
   const proxy = await rpcProxy(t, steady.rpcUrl);
   const lateAfter = async (): Promise<number[]> => {
@@ -238,7 +240,7 @@ async function expectDueAfter(
       for (let block = 0; block < 6; block += 1) {
         const from = seen;
         const isSeen = new Promise<void>((resolve) => (letGo = resolve));
-        await tell({ proxy, isSeen });
+        await showBlock({ proxy, isSeen });
         await until(() => seen > from);
       }
       proxy.reset();
@@ -258,19 +260,14 @@ async function expectDueAfter(
   t.ok(isGood(lateMs), `${lateMs.map(Math.round).join(", ")} ms`);
 }
 
-t.test(
-  "unanswered calls do not mean that there is no block",
-  { timeout: 120_000 },
-  async (t) => {
-    const HANGING = 3;
-    // The first calls after the due time hang. A later call returns the block long after it was mined.
-    await expectDueAfter(t, async ({ proxy, isSeen }) => {
-      let asked = 0;
-      proxy.behave = () =>
-        (asked += 1) <= HANGING ? { do: "hold", until: isSeen } : { do: "pass" };
-    });
-  },
-);
+t.test("unanswered calls do not mean that there is no block", { timeout: 120_000 }, async (t) => {
+  const HANGING = 3;
+  // The first calls after the due time hang. A later call returns the block long after it was mined.
+  await expectDueAfter(t, async ({ proxy, isSeen }) => {
+    let calls = 0;
+    proxy.behave = () => ((calls += 1) <= HANGING ? { do: "hold", until: isSeen } : { do: "pass" });
+  });
+});
 
 t.test(
   "an overtaken response does not set the time of its block",
@@ -285,10 +282,10 @@ t.test(
       });
       let letGo = (): void => undefined;
       const isTime = new Promise<void>((resolve) => (letGo = resolve));
-      let asked = 0;
+      let calls = 0;
       proxy.behave = () =>
-        (asked += 1) === 1
-          ? { do: "hold", until: isTime, ask: "after" }
+        (calls += 1) === 1
+          ? { do: "hold", until: isTime, forward: "after" }
           : { do: "answer", result: stale };
       await nextBlock();
       await sleep(AFTER_MS);
@@ -299,7 +296,7 @@ t.test(
 
 t.test("the newest block is known only until the next one may exist", async (t) => {
   const rpc = new ChainRpc({ urls: [steady.rpcUrl] });
-  const heads = new HeadWatcher(rpc, SAID_MS);
+  const heads = new HeadWatcher(rpc, CONFIGURED_MS);
   t.teardown(async () => {
     heads.close();
     await rpc.close();

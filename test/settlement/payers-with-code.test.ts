@@ -61,12 +61,12 @@ t.test("an EIP-7702 account with a signature of its key", { timeout: 90_000 }, a
   const { chain, database, node } = await world(t);
   const { accounts, requests } = await paymentsOf(chain, COUNT + 1);
   const [burner, wallet] = accounts;
-  const [stranger] = chain.accounts;
-  if (!burner || !wallet || !stranger) throw new Error("nobody");
+  const [thirdParty] = chain.accounts;
+  if (!burner || !wallet || !thirdParty) throw new Error("nobody");
   await chain.testClient.setCode({ address: wallet.address, bytecode: YES });
   const delegate = randomAddress();
   await chain.testClient.setCode({ address: delegate, bytecode: TWO_FACED_BURNER });
-  const outsider = chain.walletClient(stranger);
+  const outsider = chain.walletClient(thirdParty);
   // EIP-7702: the account keeps its key, and has this code from now on.
   const delegation = await burner.signAuthorization({
     address: delegate,
@@ -74,25 +74,25 @@ t.test("an EIP-7702 account with a signature of its key", { timeout: 90_000 }, a
     nonce: 0,
   });
   const hash = await outsider.sendTransaction({
-    to: stranger.address,
+    to: thirdParty.address,
     authorizationList: [delegation],
   });
   await chain.publicClient.waitForTransactionReceipt({ hash });
   const code = await chain.publicClient.getCode({ address: burner.address });
   t.match(code, /^0xef0100/, "it is delegated");
-  const says = await chain.publicClient.readContract({
+  const answer = await chain.publicClient.readContract({
     address: burner.address,
     abi: parseAbi(["function isValidSignature(bytes32, bytes) view returns (bytes4)"]),
     functionName: "isValidSignature",
     args: [`0x${"00".repeat(32)}`, "0x"],
   });
-  t.equal(says, "0x1626ba7e", "a call without a gas price succeeds");
+  t.equal(answer, "0x1626ba7e", "a call without a gas price succeeds");
 
   const [bad, ...good] = await settleAll(node, requests);
   t.equal(bad?.status, "failed");
   t.ok(
     good.every(({ status }) => status === "settled"),
-    node.said(),
+    node.logText(),
   );
   const { rows } = await database.pool.query<{ items: number; solo: boolean; gas: string }>(
     `SELECT count(*)::int AS items, bool_or(i.from_address = ANY($1)) AS solo, sum(t.gas_used) / count(*) AS gas
@@ -133,7 +133,7 @@ t.test("code that appears between the check and the block", { timeout: 90_000 },
   t.equal(bad?.status, "failed");
   t.ok(
     good.every(({ status }) => status === "settled"),
-    node.said(),
+    node.logText(),
   );
   const { rows } = await database.pool.query<{ count: number }>(
     "SELECT count(*)::int AS count FROM relayer_transactions",
@@ -152,7 +152,7 @@ t.test("code that appears between the check and the block", { timeout: 90_000 },
   const outcomes = await settleAll(node, [again, ...others]);
   t.ok(
     outcomes.every(({ status }) => status === "settled"),
-    node.said(),
+    node.logText(),
   );
   t.same(new Set(node.batches.slice(batchesBefore)), new Set([1, 3]));
   await expectLedgerEqualsChain(t, chain, database.pool);

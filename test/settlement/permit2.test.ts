@@ -82,7 +82,7 @@ t.test("settled by us", { timeout: 90_000 }, async (t) => {
   t.same(
     outcomes.map(({ status }) => status),
     requests.map(() => "settled"),
-    node.said(),
+    node.logText(),
   );
   t.equal(await balanceOf(to), 1_000n * BigInt(requests.length));
   const { rows } = await database.pool.query<{ payers: string[] }>(
@@ -97,15 +97,16 @@ t.test("settled by us", { timeout: 90_000 }, async (t) => {
       payers.filter((payer) => payer === busy.address.toLowerCase()).length <= 1,
       "two with identical logs never share one",
     );
-    if (payers.includes(coded.address.toLowerCase())) t.equal(payers.length, 1, "a payer with code goes alone");
+    if (payers.includes(coded.address.toLowerCase()))
+      t.equal(payers.length, 1, "a payer with code goes alone");
   }
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
 t.test("used by others", { timeout: 180_000 }, async (t) => {
   const { chain, database, node, proxy, accounts, send, balanceOf } = await world(t, 10);
-  const [stranger] = chain.accounts;
-  if (!stranger) throw new Error("nobody");
+  const [thirdParty] = chain.accounts;
+  if (!thirdParty) throw new Error("nobody");
   const at = (index: number): PrivateKeyAccount => accounts[index] as PrivateKeyAccount;
   const to = randomAddress();
   const watched = async (index: number) => {
@@ -128,7 +129,7 @@ t.test("used by others", { timeout: 180_000 }, async (t) => {
 
   await t.test("a third party's call is a settlement", async (t) => {
     const { wanted, data } = await watched(0);
-    const { transactionHash } = await send(stranger, EXACT_PROXY, data);
+    const { transactionHash } = await send(thirdParty, EXACT_PROXY, data);
     t.match(await outcomeOf(wanted.id), {
       status: "settled",
       txHash: transactionHash,
@@ -140,7 +141,7 @@ t.test("used by others", { timeout: 180_000 }, async (t) => {
     const { wanted, data } = await watched(1);
     const other = await authorizePermit2(chain, at(1), { to, amount: 7n });
     const { transactionHash } = await send(
-      stranger,
+      thirdParty,
       MULTICALL3,
       batched([exactSettleData(other.message, other.signature), data]),
     );
@@ -151,7 +152,7 @@ t.test("used by others", { timeout: 180_000 }, async (t) => {
     for (const method of ["eth_getTransactionByHash", "eth_getTransactionReceipt"]) {
       const { wanted, data } = await watched(7);
       proxy.behave = denying([method]);
-      const { transactionHash, blockNumber } = await send(stranger, EXACT_PROXY, data);
+      const { transactionHash, blockNumber } = await send(thirdParty, EXACT_PROXY, data);
       // Past the confirmation depth.
       await until(async () => ((await node.heads.refresh()).number ?? 0n) > blockNumber + 2n);
       t.match(await node.engine.settlement.wait(wanted.id, 2_000, { look: true }), {
@@ -166,7 +167,7 @@ t.test("used by others", { timeout: 180_000 }, async (t) => {
     const { wanted, data } = await watched(8);
     const before = await balanceOf(to);
     await send(
-      stranger,
+      thirdParty,
       MULTICALL3,
       // Like any third-party contract: calls inside `aggregate` are not decoded.
       encodeFunctionData({
@@ -180,7 +181,7 @@ t.test("used by others", { timeout: 180_000 }, async (t) => {
     const twins = await watched(8);
     const twin = await authorizePermit2(chain, at(8), { to });
     const { blockNumber } = await send(
-      stranger,
+      thirdParty,
       MULTICALL3,
       batched([exactSettleData(twin.message, twin.signature), twins.data]),
     );
@@ -215,7 +216,7 @@ t.test("used by others", { timeout: 180_000 }, async (t) => {
     );
     const before = await balanceOf(to);
     await send(
-      stranger,
+      thirdParty,
       MULTICALL3,
       batched([exactSettleData(twin.message, twin.signature), data]),
     );
@@ -262,7 +263,7 @@ t.test("used by others", { timeout: 180_000 }, async (t) => {
     const before = await balanceOf(to);
     await chain.testClient.setIntervalMining({ interval: 0 });
     const hashes = [
-      await chain.walletClient(stranger).sendTransaction({
+      await chain.walletClient(thirdParty).sendTransaction({
         to: MULTICALL3,
         data: encodeFunctionData({
           abi: multicall3Abi,
@@ -292,7 +293,7 @@ t.test("used by others", { timeout: 180_000 }, async (t) => {
     const { wanted } = await watched(3);
     const { nonce } = wanted.authorization.message;
     const other = await authorizePermit2(chain, at(3), { to: randomAddress(), nonce });
-    await send(stranger, EXACT_PROXY, exactSettleData(other.message, other.signature));
+    await send(thirdParty, EXACT_PROXY, exactSettleData(other.message, other.signature));
     t.match(await outcomeOf(wanted.id), {
       status: "failed",
       reason: "permit2_invalid_nonce",
@@ -303,7 +304,7 @@ t.test("used by others", { timeout: 180_000 }, async (t) => {
   await t.test("used before it was presented: a replay", async (t) => {
     const authorization = await authorizePermit2(chain, at(4), { to });
     const { blockNumber } = await send(
-      stranger,
+      thirdParty,
       EXACT_PROXY,
       exactSettleData(authorization.message, authorization.signature),
     );

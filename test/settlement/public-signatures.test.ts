@@ -47,10 +47,10 @@ async function pausedUnderway(t: Test, validForSeconds: number) {
   });
   const wallet = await walletWithLedger(chain, database);
   const spend = await wallet.spend(randomAddress(), { validForSeconds });
-  const [stranger] = payers(1);
-  if (!stranger) throw new Error("no account");
-  await chain.mint(stranger.address, 1_000n);
-  const neighbour = request(await authorize(chain, stranger, { to: randomAddress() }));
+  const [thirdParty] = payers(1);
+  if (!thirdParty) throw new Error("no account");
+  await chain.mint(thirdParty.address, 1_000n);
+  const neighbour = request(await authorize(chain, thirdParty, { to: randomAddress() }));
   await node.engine.settlement.acceptAll(node.pool, [spend, neighbour]);
   const calldata = async (): Promise<Hex> => {
     const { rows } = await database.pool.query<{ mined_hash: Hex }>(
@@ -80,11 +80,8 @@ t.test("a third party relays it from our calldata", { timeout: 60_000 }, async (
   await node.stop();
   await token("unpause");
   const input = await calldata();
-  t.ok(
-    input.includes(spend.authorization.signature.slice(2, 66)),
-    "the signature is public",
-  );
-  await wallet.relayedByStranger(spend);
+  t.ok(input.includes(spend.authorization.signature.slice(2, 66)), "the signature is public");
+  await wallet.relayedByThirdParty(spend);
 
   const next = await startEngine(t, { databaseUrl: database.url, chain, timings: BRISK });
   t.match(await next.engine.settlement.wait(spend.id, 20_000), { status: "settled" });
@@ -119,7 +116,11 @@ t.test("it is paid when the token moves again", { timeout: 60_000 }, async (t) =
     await pausedUnderway(t, 60);
   await refusedOften();
   await token("unpause");
-  t.match(await node.engine.settlement.wait(spend.id, 30_000), { status: "settled" }, node.said());
+  t.match(
+    await node.engine.settlement.wait(spend.id, 30_000),
+    { status: "settled" },
+    node.logText(),
+  );
   t.match(await wallet.ledger(spend.id), { status: "settled", ...COUNTED });
   t.not((await node.engine.settlement.wait(neighbour.id, 30_000)).status, "pending");
   await expectLedgerEqualsChain(t, chain, database.pool);

@@ -59,8 +59,8 @@ t.test("reported at inclusion, then removed", { timeout: 60_000 }, async (t) => 
   await node.engine.settlement.accept(node.pool, wanted);
   await arrived();
   await mine(1);
-  const told = await node.engine.settlement.wait(wanted.id, 10_000);
-  t.equal(told.status, "settled", "one block is enough for the report");
+  const outcome = await node.engine.settlement.wait(wanted.id, 10_000);
+  t.equal(outcome.status, "settled", "one block is enough for the report");
   t.match(await row(wanted.id), { status: "settled", final_at: null, proof: { kind: "receipt" } });
   t.match(await wallet.ledger(wanted.id), {
     status: "settled",
@@ -73,12 +73,12 @@ t.test("reported at inclusion, then removed", { timeout: 60_000 }, async (t) => 
   await until(async () => (await row(wanted.id)).status === "submitted", 15_000);
   t.match(
     await wallet.ledger(wanted.id),
-    { status: "submitted", tx_hash: told.txHash, settled_at: null, window_sum: "1000" },
+    { status: "submitted", tx_hash: outcome.txHash, settled_at: null, window_sum: "1000" },
     "neither paid nor released",
   );
   // The row is visible before the engine has received the response to its COMMIT.
   await until(() => node.corrections.length > 0);
-  t.same(node.corrections, ["settled_to_open"], node.said());
+  t.same(node.corrections, ["settled_to_open"], node.logText());
   t.ok(
     node.logs.some(
       ({ level, message }) => level === "error" && /reorganisation removed/.test(message),
@@ -121,7 +121,7 @@ t.test("removed while no process was running", { timeout: 60_000 }, async (t) =>
   await arrived();
   await mine(3);
   await until(async () => (await row(wanted.id)).final_at !== null, 15_000);
-  t.equal(await balance(), 1_000n, next.said());
+  t.equal(await balance(), 1_000n, next.logText());
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
@@ -152,7 +152,7 @@ t.test("a payment relayed by others is removed", { timeout: 60_000 }, async (t) 
   const { chain, database, node, wallet, to, mine, reorganise, row } = await world(t, deep);
   const wanted = await wallet.spend(to, { kind: "x402" });
   await node.engine.settlement.accept(node.pool, wanted);
-  await wallet.relayedByStranger(wanted);
+  await wallet.relayedByThirdParty(wanted);
   await mine(1);
   t.match(await node.engine.settlement.wait(wanted.id, 10_000, { look: true }), {
     status: "settled",
@@ -164,7 +164,7 @@ t.test("a payment relayed by others is removed", { timeout: 60_000 }, async (t) 
   t.match(await wallet.ledger(wanted.id), { status: "submitted", window_sum: "1000" });
   await until(() => node.corrections.length > 0);
   t.same(node.corrections, ["settled_to_open"]);
-  await wallet.relayedByStranger(wanted);
+  await wallet.relayedByThirdParty(wanted);
   await mine(1);
   t.match(await node.engine.settlement.wait(wanted.id, 10_000), { status: "settled" });
   await mine(2);
@@ -190,7 +190,7 @@ t.test("nothing is reported before the inclusion depth", { timeout: 60_000 }, as
   await arrived();
   await seenAtDepthOne();
   await mine(1);
-  t.equal((await node.engine.settlement.wait(wanted.id, 15_000)).status, "settled", node.said());
+  t.equal((await node.engine.settlement.wait(wanted.id, 15_000)).status, "settled", node.logText());
   t.same(node.corrections, [], "no report was taken back");
   await mine(2);
   await until(async () => (await row(wanted.id)).final_at !== null, 15_000);

@@ -25,7 +25,7 @@ t.test("a payment settles as a plain call, and a repeat of it changes nothing", 
   const startedMs = Date.now();
   const outcome = await settle(node, wanted);
   t.comment(`settled in ${Date.now() - startedMs} ms`);
-  t.equal(outcome.status, "settled", node.said());
+  t.equal(outcome.status, "settled", node.logText());
   if (outcome.status !== "settled") return;
   const receipt = await chain.publicClient.getTransactionReceipt({ hash: outcome.txHash });
   t.equal(receipt.status, "success");

@@ -38,11 +38,11 @@ function countStatements(...pools: Pool[]): Map<string, number> {
     const query = client.query.bind(client) as (...args: unknown[]) => unknown;
     client.query = ((first: unknown, ...rest: unknown[]) => {
       const { name, text = String(first) } = first as { name?: string; text?: string };
-      const said = (name ?? text.replaceAll(/\s+/g, " ")).trim().slice(0, 60);
-      if (/^(BEGIN|COMMIT|ROLLBACK)$/.test(said)) isInTransaction = said === "BEGIN";
-      else if (OF_PAYMENTS.test(text) && !BY_THE_CLOCK.test(said)) {
+      const label = (name ?? text.replaceAll(/\s+/g, " ")).trim().slice(0, 60);
+      if (/^(BEGIN|COMMIT|ROLLBACK)$/.test(label)) isInTransaction = label === "BEGIN";
+      else if (OF_PAYMENTS.test(text) && !BY_THE_CLOCK.test(label)) {
         if (isInTransaction) count("BEGIN and COMMIT");
-        count(said);
+        count(label);
       }
       return query(first, ...rest);
     }) as typeof client.query;

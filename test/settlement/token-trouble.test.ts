@@ -58,7 +58,7 @@ t.test("paused in the block that includes the batch", { timeout: 90_000 }, async
   const outcomes = await settling;
   t.ok(
     outcomes.every(({ status }) => status === "settled"),
-    node.said(),
+    node.logText(),
   );
   t.same(node.batches, [COUNT, COUNT], "batched again, not each alone");
   const { rows } = await database.pool.query("SELECT 1 FROM lane_offenders");
@@ -104,7 +104,7 @@ t.test("a proxy whose implementation has no code", { timeout: 90_000 }, async (t
   const outcomes = await settling;
   t.ok(
     outcomes.every(({ status }) => status === "settled"),
-    node.said(),
+    node.logText(),
   );
   t.same(node.batches, [COUNT, COUNT]);
   await expectLedgerEqualsChain(t, chain, database.pool);

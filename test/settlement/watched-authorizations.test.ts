@@ -153,7 +153,7 @@ t.test("it is canceled before the seller collects", async (t) => {
     key: authorization,
     cancelSignature,
   });
-  t.equal(outcome.status, "canceled", node.said());
+  t.equal(outcome.status, "canceled", node.logText());
   t.same(await ledger(wanted), { status: "voided", window_sum: "0" });
   await t.rejects(seller(wanted), /used or canceled/, "the seller comes too late");
   t.match(await node.engine.settlement.requestCancel({ key: authorization, cancelSignature }), {
@@ -200,7 +200,11 @@ t.test("another authorization with the same nonce is not taken for it", async (t
   const different = await authorize(chain, wallet, { to: randomAddress(), value: 1n, nonce });
   const answer = await node.engine.settlement.accept(node.pool, request(different));
   t.equal(answer.settlement.relay, false, "not attached");
-  t.equal(answer.settlement.authorization.value, 1_000n, "the caller sees the stored authorization");
+  t.equal(
+    answer.settlement.authorization.value,
+    1_000n,
+    "the caller sees the stored authorization",
+  );
   const [account] = chain.accounts;
   if (!account) throw new Error("no account");
   await chain.walletClient(account).sendTransaction({

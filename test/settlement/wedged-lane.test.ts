@@ -71,7 +71,7 @@ t.test("a transaction that is refused permanently", { timeout: 90_000 }, async (
   t.same(
     outcomes.map(({ status }) => status),
     ["settled", "settled", "settled"],
-    node.said(),
+    node.logText(),
   );
   t.equal(node.counts.repriced, 0, "a transaction in no mempool is not re-priced");
   t.equal(node.counts.givenUp, 1);
@@ -99,7 +99,7 @@ t.test("one endpoint refuses permanently, the other is dead", { timeout: 90_000 
   proxy.behave = (call) =>
     isWork(call) && sent(call).nonce === 0 ? { do: "answer", error: PAST_THE_CAP } : { do: "pass" };
   const node = await start({ rpcUrls: [proxy.url, "http://127.0.0.1:1/"] });
-  t.equal((await settle(node, await payment(), 40_000)).status, "settled", node.said());
+  t.equal((await settle(node, await payment(), 40_000)).status, "settled", node.logText());
   t.equal(node.counts.givenUp, 1);
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
@@ -153,7 +153,7 @@ t.test("a payment that no node ever accepts harms only itself", { timeout: 120_0
     settle(node, bad, 100_000),
     settle(node, good, 100_000),
   ]);
-  t.equal(other.status, "settled", node.said());
+  t.equal(other.status, "settled", node.logText());
   t.match(outcome, { status: "failed", message: /nodes reject every transaction/ });
   t.equal(node.counts.repriced, 0);
   await expectLedgerEqualsChain(t, chain, database.pool);
@@ -203,7 +203,7 @@ t.test("a chain that was reset below our nonces", { timeout: 90_000 }, async (t)
   );
   const node = await start();
   const outcome = await settle(node, await payment(), 30_000);
-  t.equal(outcome.status, "settled", node.said());
+  t.equal(outcome.status, "settled", node.logText());
   t.same(await all("SELECT nonce::int FROM relayer_transactions"), [{ nonce: 0 }]);
   t.ok(
     node.logs.some(({ level, message }) => level === "error" && /was reset/.test(message)),
@@ -221,7 +221,7 @@ t.test("a chain that loses nonces while the engine runs", { timeout: 90_000 }, a
   // Nonces 3 and 4 were never used by us; 5 was final.
   await chain.testClient.setNonce({ address, nonce: 3 });
   const outcome = await settle(node, await payment(), 60_000);
-  t.equal(outcome.status, "settled", node.said());
+  t.equal(outcome.status, "settled", node.logText());
   t.ok(
     node.logs.some(
       ({ level, message }) => level === "error" && /lost our transactions/.test(message),
@@ -254,24 +254,24 @@ t.test("new payments are refused while the queue is stuck", { timeout: 60_000 },
     [chain.chainId, chain.relayer.address.toLowerCase()],
   );
   const node = await start();
-  const ask = (kind: "spend" | "withdrawal" | "facilitated") =>
+  const checkAvailable = (kind: "spend" | "withdrawal" | "facilitated") =>
     node.engine.settlement.assertAvailable(chain.chainId, { kind });
   await node.engine.settlement.accept(node.pool, await payment());
-  await ask("facilitated");
+  await checkAvailable("facilitated");
   await database.pool.query("UPDATE settlements SET turn = turn - interval '31 seconds'");
   await until(() =>
-    ask("facilitated").then(
+    checkAvailable("facilitated").then(
       () => false,
       () => true,
     ),
   );
-  await t.rejects(ask("facilitated"), {
+  await t.rejects(checkAvailable("facilitated"), {
     code: "chain_unavailable",
     message: /waiting for 3\d seconds/,
     headers: { "retry-after": "30" },
   });
-  await ask("spend");
-  await ask("withdrawal");
+  await checkAvailable("spend");
+  await checkAvailable("withdrawal");
   await t.rejects(
     node.engine.settlement.assertAvailable(chain.chainId),
     { code: "chain_unavailable" },
@@ -283,15 +283,15 @@ t.test("new payments are refused while the queue is stuck", { timeout: 60_000 },
     [chain.chainId, chain.relayer.address.toLowerCase()],
   );
   await until(() =>
-    ask("spend").then(
+    checkAvailable("spend").then(
       () => false,
       () => true,
     ),
   );
   await t.rejects(
-    ask("spend"),
+    checkAvailable("spend"),
     { message: /waiting for 4\d seconds/ },
     "sent and not mined",
   );
-  await ask("withdrawal");
+  await checkAvailable("withdrawal");
 });

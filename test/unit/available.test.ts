@@ -50,7 +50,7 @@ const facts = fc
     ...(isGasShort && { gasShort: "owner" }),
   }));
 
-t.test("for any policy, history and balance: the largest payment is allowed, a larger one is not", async (t) => {
+t.test("for any facts the largest payment is allowed, and a larger one is not", async (t) => {
   const seen = new Set<GeneralRule>();
   let positive = 0;
   fc.assert(
@@ -67,7 +67,11 @@ t.test("for any policy, history and balance: the largest payment is allowed, a l
     }),
     { numRuns: 8_000 },
   );
-  t.same([...seen].sort(), [...GENERAL_RULES].sort(), "every rule was the limiting one at least once");
+  t.same(
+    [...seen].sort(),
+    [...GENERAL_RULES].sort(),
+    "every rule was the limiting one at least once",
+  );
   t.ok(positive > 800, `${positive} times a payment was possible`);
 });
 

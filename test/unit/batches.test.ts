@@ -19,7 +19,7 @@ const CAP = 300_000n;
 const itemOf = (...args: Parameters<typeof recordOf>): BatchItem =>
   toBatchItem(recordOf(...args), CAP);
 
-t.test("one row is sent to the token directly, with its gas under the operator's cap", async (t) => {
+t.test("one row is a direct call of the token, with gas under the operator's cap", async (t) => {
   const item = itemOf();
   t.match(item, { action: "transfer", solo: false, gas: 100_000n });
   t.equal(item.call.data, transferCalldata(AUTHORIZATION, AUTHORIZATION.signature));
@@ -41,7 +41,11 @@ t.test("which rows travel alone", async (t) => {
     false,
     "one attempt without an outcome is not a fault",
   );
-  t.match(itemOf(AUTHORIZATION, { solo: true }), { solo: true, gas: CAP }, "as the queue marked it");
+  t.match(
+    itemOf(AUTHORIZATION, { solo: true }),
+    { solo: true, gas: CAP },
+    "as the queue marked it",
+  );
   const wallet = itemOf({ ...AUTHORIZATION, signature: `0x${"ab".repeat(100)}` });
   t.match(wallet, { solo: true, gas: CAP }, "a smart wallet, with the whole gas cap");
 });

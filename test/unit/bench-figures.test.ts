@@ -53,7 +53,11 @@ t.test("loss is measured relative to the reference, where both runs measured it"
   t.equal(of("time", { ours: [12], reference: [100] }), "20 % (was 0.1x reference)");
   t.equal(of("time", { ours: [10], reference: [50] }), "100 % (was 0.1x reference)");
   t.equal(of("time", { ours: [12] }), "20 % (was 10)", "the reference was not measured this time");
-  t.equal(of("alone", { ours: [12], reference: [200] }), "20 % (was 10)", "the reference was not measured last time");
+  t.equal(
+    of("alone", { ours: [12], reference: [200] }),
+    "20 % (was 10)",
+    "the reference was not measured last time",
+  );
 
   const waiting = (samples: Figure["samples"]) =>
     lostIn("row", { what: "time", unit: "", better: "less", waits: true, samples }, kept);

@@ -276,8 +276,8 @@ const CAPS = { maxFeeWei: 10n ** 12n, priorityFeeWei: 10n ** 11n };
 
 t.test("fees never exceed the operator's caps", async (t) => {
   const caps = { maxFeeWei: 300n, priorityFeeWei: 20n };
-  const lied = initialFees(100n, 10n ** 18n, caps);
-  t.same(lied, { maxFeeWei: 220n, priorityFeeWei: 20n }, "a node suggests an absurd tip");
+  const fees = initialFees(100n, 10n ** 18n, caps);
+  t.same(fees, { maxFeeWei: 220n, priorityFeeWei: 20n }, "a node suggests an absurd tip");
   t.equal(initialFees(200n, 10n, caps).maxFeeWei, 300n);
   const first = initialFees(100n, 10n, caps);
   const dear = replacementFees({

@@ -6,12 +6,12 @@ import { PaymentChecker, type PaymentReads } from "../../server/plugins/facilita
 import { ARC, bodyOf, TRANSFER_TYPES } from "./payment-samples.ts";
 
 const key = privateKeyToAccount(generatePrivateKey());
-const stranger = privateKeyToAccount(generatePrivateKey());
+const otherKey = privateKeyToAccount(generatePrivateKey());
 const WALLET: Address = "0x00000000000000000000000000000000000000AA";
 
 /** A chain on which every read succeeds, unless `over` replaces it. `asked` lists the reads in order. */
 function checkerOn(over: Partial<PaymentReads> = {}) {
-  const asked: string[] = [];
+  const reads: string[] = [];
   const answers: PaymentReads = {
     rehearse: async () => true,
     rehearseAlone: async () => ({ goesThrough: true, revert: undefined }),
@@ -25,7 +25,7 @@ function checkerOn(over: Partial<PaymentReads> = {}) {
     Object.entries(answers).map(([name, answer]) => [
       name,
       (...args: unknown[]) => {
-        asked.push(name);
+        reads.push(name);
         return (answer as (...args: unknown[]) => unknown)(...args);
       },
     ]),
@@ -38,7 +38,7 @@ function checkerOn(over: Partial<PaymentReads> = {}) {
     minPaymentAtomic: 1n,
     nowSeconds: () => 1_000n,
   });
-  return { checker, asked };
+  return { checker, reads };
 }
 
 async function payment(from: Address = key.address, signer = key, asset = ARC.usdc.address) {
@@ -62,25 +62,25 @@ async function payment(from: Address = key.address, signer = key, asset = ARC.us
 }
 
 t.test("a plain account costs one chain read", async (t) => {
-  const { checker, asked } = checkerOn();
+  const { checker, reads } = checkerOn();
   t.match(await checker.check(await payment()), { isValid: true, payment: { payer: key.address } });
-  t.same(asked, ["rehearse"]);
+  t.same(reads, ["rehearse"]);
 });
 
 t.test("a signature of another key costs no more chain reads than necessary", async (t) => {
-  const { checker, asked } = checkerOn();
-  t.match(await checker.check(await payment(key.address, stranger)), {
+  const { checker, reads } = checkerOn();
+  t.match(await checker.check(await payment(key.address, otherKey)), {
     reason: "invalid_exact_evm_signature",
   });
-  t.same(asked, ["hasCode"], "an account without code can sign only with its key");
+  t.same(reads, ["hasCode"], "an account without code can sign only with its key");
 });
 
 t.test("wrong terms are refused before any simulation", async (t) => {
-  const { checker, asked } = checkerOn();
+  const { checker, reads } = checkerOn();
   const body = await payment();
-  body.paymentRequirements.payTo = stranger.address;
+  body.paymentRequirements.payTo = otherKey.address;
   t.match(await checker.check(body), { reason: "invalid_exact_evm_recipient_mismatch" });
-  t.same(asked, []);
+  t.same(reads, []);
 });
 
 t.test("only the network's own token is accepted", async (t) => {
@@ -88,9 +88,9 @@ t.test("only the network's own token is accepted", async (t) => {
     [true, "invalid_exact_evm_eip3009_not_supported"],
     [false, "asset_not_deployed_contract"],
   ] as const) {
-    const { checker, asked } = checkerOn({ hasCode: async () => isContract });
+    const { checker, reads } = checkerOn({ hasCode: async () => isContract });
     t.match(await checker.check(await payment(key.address, key, WALLET)), { reason });
-    t.notOk(asked.includes("rehearse"), "another token's code is not run");
+    t.notOk(reads.includes("rehearse"), "another token's code is not run");
   }
 });
 
@@ -103,8 +103,12 @@ t.test("a failing transfer is simulated alone before it is explained", async (t)
   t.match(await poor.checker.check(await payment()), {
     reason: "invalid_exact_evm_insufficient_balance",
   });
-  const crowded = checkerOn({ rehearse: async () => false });
-  t.match(await crowded.checker.check(await payment()), { isValid: true }, "another payment of the batch failed");
+  const inBatch = checkerOn({ rehearse: async () => false });
+  t.match(
+    await inBatch.checker.check(await payment()),
+    { isValid: true },
+    "another payment of the batch failed",
+  );
 });
 
 t.test("the token's revert reason is returned", async (t) => {
@@ -132,20 +136,20 @@ t.test("a contract account verifies its own signatures", async (t) => {
   const approved = await yes.checker.check(body);
   t.match(approved, { isValid: true, payment: { payer: WALLET } });
   t.same(shown, [body.paymentPayload.payload.signature], "unchanged");
-  t.same(yes.asked, ["hasCode", "acceptsSignature", "rehearseAlone"], "never in a batch");
+  t.same(yes.reads, ["hasCode", "acceptsSignature", "rehearseAlone"], "never in a batch");
   const no = checkerOn({ hasCode: async () => true });
   t.match(await no.checker.check(body), { reason: "invalid_exact_evm_signature" });
-  t.same(no.asked, ["hasCode", "acceptsSignature"]);
+  t.same(no.reads, ["hasCode", "acceptsSignature"]);
 });
 
-t.test("an account that has code is checked like a contract even when the key signed", async (t) => {
-  const { checker, asked } = checkerOn({
+t.test("an account that has code is checked like a contract", async (t) => {
+  const { checker, reads } = checkerOn({
     rehearse: async () => false,
     rehearseAlone: async () => ({ goesThrough: false, revert: undefined }),
     hasCode: async () => true,
   });
   t.match(await checker.check(await payment()), { reason: "invalid_exact_evm_signature" });
-  t.equal(asked.at(-1), "acceptsSignature");
+  t.equal(reads.at(-1), "acceptsSignature");
 });
 
 t.test("no result when the chain does not answer", async (t) => {

@@ -41,7 +41,7 @@ t.test("a documented default is the default", async (t) => {
   t.notSame(loadConfig({ PORT: "3001" }), loadConfig({}), "another value is noticed");
 });
 
-t.test("an invalid value is reported in one sentence with the key and the expected form", async (t) => {
+t.test("an invalid value is reported with its key and the expected form", async (t) => {
   for (const key of Object.values(CONFIGURATION).flatMap((section) => Object.keys(section))) {
     if (formOf(key) === undefined) continue;
     const value = key === "METRICS_TOKEN" ? "short" : "\u0000".repeat(101);

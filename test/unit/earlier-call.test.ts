@@ -76,10 +76,10 @@ t.test("it was signed after all: the next poll finds it and its outcome is retur
 
 t.test("neither for a while: it pauses between two polls", async (t) => {
   const { run, log } = scene(["reserved", "reserved", "reserved", "voided"]);
-  let turns = 0;
-  const counting = setInterval(() => (turns += 1), 10);
+  let ticks = 0;
+  const counting = setInterval(() => (ticks += 1), 10);
   await run();
   clearInterval(counting);
   t.equal(log.filter((line) => line === "release").length, 3);
-  t.ok(turns > 0, "other work could run");
+  t.ok(ticks > 0, "other work could run");
 });

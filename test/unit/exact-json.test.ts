@@ -59,13 +59,13 @@ t.test("strings are left alone, whatever they contain", async (t) => {
 });
 
 t.test("an embedded document is written unchanged", async (t) => {
-  const theirs = '{"b":1.0,"a":[1,\t2],"a":3,"__proto__":{"x":1}}';
+  const document = '{"b":1.0,"a":[1,\t2],"a":3,"__proto__":{"x":1}}';
   const json = stringifyExact({
     ours: 1,
-    data: new ExactJson(theirs),
+    data: new ExactJson(document),
     more: [new ExactJson("-0")],
   });
-  t.equal(json, `{"ours":1,"data":${theirs},"more":[-0]}`);
+  t.equal(json, `{"ours":1,"data":${document},"more":[-0]}`);
   t.equal(
     stringifyExact({ a: undefined, n: 5n, when: new Date(0) }),
     '{"n":"5","when":"1970-01-01T00:00:00.000Z"}',

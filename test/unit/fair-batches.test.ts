@@ -149,10 +149,11 @@ class Lane {
     const traces = batch.flatMap(({ trace }) => trace ?? []);
     if (new Set(traces).size < traces.length) throw new Error("two with the same transfer");
     if (!batch.every(isThirdParty)) return;
-    if (this.ahead.length >= MAX_IN_FLIGHT - KEPT_PLACES) throw new Error("no place is kept for agents");
-    const isSoloOfStrangers = ([item]: readonly BatchItem[]) =>
+    if (this.ahead.length >= MAX_IN_FLIGHT - KEPT_PLACES)
+      throw new Error("no place is kept for agents");
+    const isThirdPartySolo = ([item]: readonly BatchItem[]) =>
       item?.solo === true && item.record.class === 2;
-    if (isSoloOfStrangers(batch) && this.ahead.filter(isSoloOfStrangers).length >= SOLO_PLACES)
+    if (isThirdPartySolo(batch) && this.ahead.filter(isThirdPartySolo).length >= SOLO_PLACES)
       throw new Error("too many alone");
     if (this.#isTooMuch(batch)) throw new Error("too much gas");
   }
@@ -298,7 +299,7 @@ t.test("a flood leaves in full batches, and no batch exceeds the limit", async (
   );
 });
 
-t.test("third parties leave a place to agents, and solo payments leave places to the others", async (t) => {
+t.test("third parties leave a place to agents, and solo payments to the others", async (t) => {
   for (const [solo, places] of [
     [true, SOLO_PLACES],
     [false, MAX_IN_FLIGHT - KEPT_PLACES],

@@ -18,51 +18,45 @@ import { canonical, formatUsdc, parseUsdc, toDecimal } from "../../web/src/lib/m
 const upTo = (max: bigint) => fc.bigInt({ min: 0n, max });
 const amount = fc.oneof(upTo(3_000_000n), upTo(10n ** 30n));
 
-t.test(
-  "an amount has one spelling, and amounts read back as the same number",
-  async () => {
-    fc.assert(
-      fc.property(amount, (atomic) => {
-        const text = formatAtomic(atomic);
-        const parsed = parseDecimal(text);
-        return (
-          /^(0|[1-9][0-9]*)(\.[0-9]{0,5}[1-9])?$/.test(text) &&
-          parsed.ok &&
-          parsed.atomic === atomic &&
-          parsePayable(text).ok === atomic > 0n &&
-          formatAtomic(-atomic) === (atomic === 0n ? "0" : `-${text}`) &&
-          parseAtomic(String(atomic)) === atomic
-        );
-      }),
-      { numRuns: 3_000 },
-    );
-  },
-);
+t.test("an amount has one spelling, and amounts read back as the same number", async () => {
+  fc.assert(
+    fc.property(amount, (atomic) => {
+      const text = formatAtomic(atomic);
+      const parsed = parseDecimal(text);
+      return (
+        /^(0|[1-9][0-9]*)(\.[0-9]{0,5}[1-9])?$/.test(text) &&
+        parsed.ok &&
+        parsed.atomic === atomic &&
+        parsePayable(text).ok === atomic > 0n &&
+        formatAtomic(-atomic) === (atomic === 0n ? "0" : `-${text}`) &&
+        parseAtomic(String(atomic)) === atomic
+      );
+    }),
+    { numRuns: 3_000 },
+  );
+});
 
-t.test(
-  "digits after the point are exact millionths, without float errors",
-  async () => {
-    fc.assert(
-      fc.property(
-        upTo(10n ** 20n),
-        fc.nat({ max: 999_999 }),
-        fc.nat({ max: 6 }),
-        (whole, part, places) => {
-          const digits = String(part).padStart(6, "0").slice(0, places);
-          const parsed = parseDecimal(places === 0 ? String(whole) : `${whole}.${digits}`);
-          let expected = whole * 1_000_000n;
-          let unit = 100_000n;
-          for (const digit of digits) {
-            expected += BigInt(digit) * unit;
-            unit /= 10n;
-          }
-          return parsed.ok && parsed.atomic === expected;
-        },
-      ),
-      { numRuns: 2_000 },
-    );
-  },
-);
+t.test("digits after the point are exact millionths, without float errors", async () => {
+  fc.assert(
+    fc.property(
+      upTo(10n ** 20n),
+      fc.nat({ max: 999_999 }),
+      fc.nat({ max: 6 }),
+      (whole, part, places) => {
+        const digits = String(part).padStart(6, "0").slice(0, places);
+        const parsed = parseDecimal(places === 0 ? String(whole) : `${whole}.${digits}`);
+        let expected = whole * 1_000_000n;
+        let unit = 100_000n;
+        for (const digit of digits) {
+          expected += BigInt(digit) * unit;
+          unit /= 10n;
+        }
+        return parsed.ok && parsed.atomic === expected;
+      },
+    ),
+    { numRuns: 2_000 },
+  );
+});
 
 t.test("any text but a plain number of atomic units is refused", async () => {
   const near = fc
@@ -122,16 +116,16 @@ t.test(
 t.test("used gas is never shown as less, nor as nothing", async () => {
   fc.assert(
     fc.property(fc.oneof(upTo(10n ** 13n), upTo(10n ** 30n)), (units) => {
-      const told = parseDecimal(formatGas(units));
-      if (!told.ok) return false;
-      const back = unitsOf(told.atomic);
+      const shown = parseDecimal(formatGas(units));
+      if (!shown.ok) return false;
+      const back = unitsOf(shown.atomic);
       return back >= units && back - units < unitsOf(1n) && formatGas(-units - 1n) === "0";
     }),
     { numRuns: 2_000 },
   );
 });
 
-t.test("a gas reservation covers the current price, grows with it, and ends at the caps", async () => {
+t.test("a gas reservation covers the current price and ends at the caps", async () => {
   const facts = fc.record({
     baseFeeWei: wei,
     priorityFeeWei: wei,
@@ -234,7 +228,7 @@ t.test(
   },
 );
 
-t.test("each payment is charged to one share, and only to the accounts that requested it", async () => {
+t.test("each payment is charged to one share, and only to its own accounts", async () => {
   const address = fc.stringMatching(/^0x[0-9a-fA-F]{40}$/);
   fc.assert(
     fc.property(

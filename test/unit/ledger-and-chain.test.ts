@@ -113,9 +113,9 @@ class World {
 }
 
 /** Makes one fact false. Returns the expected difference, or undefined where the payment has no such fact. */
-type Lie = (world: World, row: LedgerRow, isUsed: boolean) => DifferenceKind | undefined;
+type Falsify = (world: World, row: LedgerRow, isUsed: boolean) => DifferenceKind | undefined;
 
-const LIES: readonly Lie[] = [
+const FALSIFICATIONS: readonly Falsify[] = [
   (world, row, isUsed) => {
     const isCanceled = world.logs.some(
       (log) => log.event === "canceled" && log.nonce === row.nonce,
@@ -172,12 +172,12 @@ t.test("a ledger that agrees with the chain has no difference", async () => {
 t.test("one false fact is the only difference, and has the right kind", async (t) => {
   const seen = new Set<DifferenceKind>();
   fc.assert(
-    fc.property(facts, fc.nat(), fc.constantFrom(...LIES), (facts, place, lie) => {
+    fc.property(facts, fc.nat(), fc.constantFrom(...FALSIFICATIONS), (facts, place, falsify) => {
       const world = new World(facts);
       const index = place % facts.length;
       const row = [...world.rows.values()][index];
       if (!row) return false;
-      const kind = lie(world, row, facts[index]?.end === "used");
+      const kind = falsify(world, row, facts[index]?.end === "used");
       const expected = kind === undefined ? [] : [`${kind} ${keyOf(row)}`];
       if (kind) seen.add(kind);
       return world.differences().join() === expected.join();

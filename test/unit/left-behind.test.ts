@@ -39,8 +39,10 @@ t.test("a child", async (t) => {
   t.same(await leftBehind(), []);
 });
 
-t.test("resources shared by a whole test process are ignored, pages left open in them are reported", async (t) => {
-  const child = spawn(process.execPath, ["-e", "setInterval(() => {}, 1e6)"], { stdio: "ignore" });
+t.test("shared resources are ignored, pages left open in them are reported", async (t) => {
+  const child = spawn(process.execPath, ["-e", "setInterval(() => {}, 1e6)"], {
+    stdio: "ignore",
+  });
   const pages: string[] = [];
   const unshare = shareWithProcess({ handles: [child], left: () => pages });
   t.same(await leftBehind(0), []);

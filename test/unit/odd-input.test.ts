@@ -116,7 +116,7 @@ t.test("our own origins include the loopback alias", async (t) => {
   t.same([...ownOrigins("https://purser.example:8443").hosts], ["purser.example:8443"]);
 });
 
-t.test("sign-in messages written by other libraries are accepted, any mutation is not", async (t) => {
+t.test("sign-in messages of other libraries are accepted, any mutation is not", async (t) => {
   const own = ownOrigins("https://purser.example");
   const now = new Date("2026-01-01T00:00:00Z");
   const fields = {

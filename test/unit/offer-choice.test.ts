@@ -149,14 +149,14 @@ t.test("a condition of the caller excludes offers", async (t) => {
       quoting: "never",
     })),
   });
-  const asked: bigint[] = [];
+  const checked: bigint[] = [];
   choose([terms({ scheme: "upto" }), terms()], {
     refuse: ({ amountAtomic }) => {
-      asked.push(amountAtomic);
+      checked.push(amountAtomic);
       return undefined;
     },
   });
-  t.same(asked, [1000n], "checked only for offers that could be paid at all");
+  t.same(checked, [1000n], "checked only for offers that could be paid at all");
 });
 
 const REASONS: [string, Partial<OfferedTerms>, RegExp][] = [
@@ -216,7 +216,7 @@ t.test("the signed terms come from our own network table", async (t) => {
   });
 });
 
-t.test("the signed offer that is kept is the one for the paid terms, or the only one", async (t) => {
+t.test("the kept signed offer is the one for the paid terms, or the only one", async (t) => {
   const raw = { scheme: "exact", network: ARC.id, amount: "5", asset: ARC.usdc.address };
   const entry = { ...raw, payTo: PAYEE, maxTimeoutSeconds: 60, extra: {} };
   const signed = (acceptIndex: number) => ({ format: "eip712", acceptIndex, payload: {} });
@@ -236,9 +236,17 @@ t.test("the signed offer that is kept is the one for the paid terms, or the only
     return { offer: parsed.offer, first };
   };
   const sent = offered([signed(0), signed(1)], [{ malformed: true }, entry]);
-  t.match(offeredFor(sent.offer, sent.first), { acceptIndex: 1 }, "matched by its index in the original list");
+  t.match(
+    offeredFor(sent.offer, sent.first),
+    { acceptIndex: 1 },
+    "matched by its index in the original list",
+  );
   const strange = offered([signed(7), signed(8)], [entry]);
-  t.equal(offeredFor(strange.offer, strange.first), undefined, "none of several with unknown indexes");
+  t.equal(
+    offeredFor(strange.offer, strange.first),
+    undefined,
+    "none of several with unknown indexes",
+  );
   const only = offered([signed(7)], [entry]);
   t.match(offeredFor(only.offer, only.first), { acceptIndex: 7 });
   t.equal(offeredFor(only.offer, { ...only.first, protocol: "mpp" }), undefined, "none for MPP");

@@ -25,7 +25,7 @@ type Entry = Record<string, unknown>;
 interface Made {
   entry: Entry;
   /** The expected terms; undefined where the entry must not be paid. */
-  good: { price: bigint; isOurs: boolean; isCancelable: boolean; seconds: number } | undefined;
+  good: { price: bigint; isPreferred: boolean; isCancelable: boolean; seconds: number } | undefined;
 }
 
 const good: fc.Arbitrary<Made> = fc
@@ -52,7 +52,7 @@ const good: fc.Arbitrary<Made> = fc
           ? { assetTransferMethod: "permit2", name: usdc.name, version: usdc.version }
           : { name: usdc.name, version: usdc.version },
       },
-      good: { price, isOurs: isArc, isCancelable: !isPermit2, seconds },
+      good: { price, isPreferred: isArc, isCancelable: !isPermit2, seconds },
     };
   });
 
@@ -96,7 +96,7 @@ const chooseIn = (accepts: OfferedTerms[], refuse?: Parameters<typeof chooseTerm
   );
 
 /** Price; then the agent's own network; then cancelable; then the seller's order. */
-function naive(list: readonly Made[]): Made | undefined {
+function referenceChoice(list: readonly Made[]): Made | undefined {
   let best: Made | undefined;
   for (const one of list) {
     if (!one.good) continue;
@@ -105,8 +105,10 @@ function naive(list: readonly Made[]): Made | undefined {
       !now ||
       one.good.price < now.price ||
       (one.good.price === now.price &&
-        ((one.good.isOurs && !now.isOurs) ||
-          (one.good.isOurs === now.isOurs && one.good.isCancelable && !now.isCancelable)));
+        ((one.good.isPreferred && !now.isPreferred) ||
+          (one.good.isPreferred === now.isPreferred &&
+            one.good.isCancelable &&
+            !now.isCancelable)));
     if (isBetter) best = one;
   }
   return best;
@@ -117,7 +119,7 @@ t.test("the choice equals that of a simple reference implementation", async (t) 
   fc.assert(
     fc.property(fc.array(made, { minLength: 1, maxLength: 8 }), (list) => {
       const choice = choose(list);
-      const best = naive(list);
+      const best = referenceChoice(list);
       if (!choice.ok) {
         none += 1;
         return best === undefined && choice.reasons.length === list.length;
@@ -175,7 +177,7 @@ t.test(
           const choice = chooseIn(accepts, ({ amountAtomic }) =>
             amountAtomic < least ? "too cheap" : undefined,
           );
-          const best = naive(list.filter((one) => (one.good?.price ?? 0n) >= least));
+          const best = referenceChoice(list.filter((one) => (one.good?.price ?? 0n) >= least));
           return choice.ok ? choice.chosen.terms.raw === best?.entry : best === undefined;
         },
       ),

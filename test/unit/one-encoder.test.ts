@@ -29,11 +29,11 @@ const WALLET: Address = "0x00000000000000000000000000000000000000aa";
 const FACTORY: Address = "0x00000000000000000000000000000000000000fa";
 
 /** Answers every call of an aggregate with success, and keeps the calldata. */
-function agreeingChain(contracts: readonly string[], asked: Hex[]): Pick<ChainRpc, "call"> {
+function agreeingChain(contracts: readonly string[], calldata: Hex[]): Pick<ChainRpc, "call"> {
   const call = async (method: string, params: unknown[]): Promise<unknown> => {
     if (method === "eth_getCode") return contracts.includes(String(params[0])) ? "0x60" : "0x";
     const { data } = params[0] as { data: Hex };
-    asked.push(data);
+    calldata.push(data);
     const { args } = decodeFunctionData({ abi: multicall3Abi, data });
     const word = (value: number): string => value.toString(16).padStart(64, "0");
     const count = (args[0] as unknown[]).length;
@@ -46,8 +46,12 @@ function agreeingChain(contracts: readonly string[], asked: Hex[]): Pick<ChainRp
 }
 
 async function rehearsedAndSent(body: unknown, contracts: readonly string[]) {
-  const asked: Hex[] = [];
-  const reads = new ChainPaymentReads(agreeingChain(contracts, asked), 300_000n, () => undefined);
+  const calldata: Hex[] = [];
+  const reads = new ChainPaymentReads(
+    agreeingChain(contracts, calldata),
+    300_000n,
+    () => undefined,
+  );
   const checker = new PaymentChecker({
     relayers: [],
     networks: [ARC],
@@ -65,7 +69,7 @@ async function rehearsedAndSent(body: unknown, contracts: readonly string[]) {
   });
   const result = await checker.check(body);
   if (!result.isValid) throw new Error(result.message);
-  return { rehearsed: asked.at(-1), ...sentFor(result.authorization) };
+  return { rehearsed: calldata.at(-1), ...sentFor(result.authorization) };
 }
 
 /** What the engine simulates and broadcasts for the row of this authorization. */
@@ -110,27 +114,24 @@ const shown = (body: Body, signature: Hex): unknown => ({
   },
 });
 
-t.test(
-  "a plain account's signature has one form on chain, however it was written",
-  async (t) => {
-    const { body, signature } = await signed();
-    const { r, s, yParity } = parseSignature(signature);
-    const rs = signature.slice(0, 130);
-    const forms: [string, Hex][] = [
-      ["v 27 or 28", signature],
-      ["v 0 or 1", `${rs as Hex}0${yParity}`],
-      ["64 bytes", serializeCompactSignature(signatureToCompactSignature({ r, s, yParity }))],
-      ["upper case", `0x${signature.slice(2).toUpperCase()}`],
-    ];
-    for (const [name, form] of forms) {
-      const { rehearsed, simulated, sent, item } = await rehearsedAndSent(shown(body, form), []);
-      t.equal(rehearsed, simulated, name);
-      t.equal(sent.calldata, item.call.data, name);
-      t.same(tokenCall(sent.calldata), [27 + yParity, r, s], `${name}: (v, r, s)`);
-      t.equal(item.solo, false, name);
-    }
-  },
-);
+t.test("a plain account's signature has one form on chain, however it was written", async (t) => {
+  const { body, signature } = await signed();
+  const { r, s, yParity } = parseSignature(signature);
+  const rs = signature.slice(0, 130);
+  const forms: [string, Hex][] = [
+    ["v 27 or 28", signature],
+    ["v 0 or 1", `${rs as Hex}0${yParity}`],
+    ["64 bytes", serializeCompactSignature(signatureToCompactSignature({ r, s, yParity }))],
+    ["upper case", `0x${signature.slice(2).toUpperCase()}`],
+  ];
+  for (const [name, form] of forms) {
+    const { rehearsed, simulated, sent, item } = await rehearsedAndSent(shown(body, form), []);
+    t.equal(rehearsed, simulated, name);
+    t.equal(sent.calldata, item.call.data, name);
+    t.same(tokenCall(sent.calldata), [27 + yParity, r, s], `${name}: (v, r, s)`);
+    t.equal(item.solo, false, name);
+  }
+});
 
 t.test("the signature bytes of a contract are not changed", async (t) => {
   const { body } = await signed(WALLET);

@@ -44,7 +44,7 @@ interface Scene {
   delivered?: Delivered;
   outcome?: SettlementOutcome;
   deps?: Partial<PayFlowDeps>;
-  order?: Partial<PaymentPlan>;
+  plan?: Partial<PaymentPlan>;
 }
 
 /** The flow with fakes that log their calls in order. */
@@ -67,7 +67,7 @@ function scene(given: Scene = {}) {
       log.push("keep");
       kept.push({ statusCode, response: JSON.parse(response) });
     },
-    note: async (_ref, heard) => void log.push(`note ${heard}`),
+    note: async (_ref, recorded) => void log.push(`note ${recorded}`),
     insert: async () => {
       log.push("claim");
       return given.isTaken !== true;
@@ -106,7 +106,7 @@ function scene(given: Scene = {}) {
     ...given.deps,
   });
   const delivered = given.delivered ?? { kind: "done", body: { paid: true } };
-  const order: PaymentPlan = {
+  const plan: PaymentPlan = {
     agentId: "agt_1",
     kind: "spend",
     relay: true,
@@ -130,12 +130,12 @@ function scene(given: Scene = {}) {
       log.push("resume");
       return delivered;
     },
-    ...given.order,
+    ...given.plan,
   };
   const run = (ref: IdempotencyRef | null = REF) =>
     flow.run(ref ?? undefined, async () => {
       log.push("prepare");
-      return order;
+      return plan;
     });
   return { run, flow, log, kept };
 }
@@ -198,7 +198,7 @@ t.test("the first request may still answer: come back", async (t) => {
   const running = scene({
     key: {},
     payment: { status: "submitted" },
-    order: { isOver: () => false },
+    plan: { isOver: () => false },
   });
   await t.rejects(running.run(), {
     code: "idempotency_in_progress",
@@ -215,22 +215,19 @@ t.test("it stopped before it signed: released, and paid anew once", async (t) =>
   t.same(log, ["prepare", "void not_signed", ...PAID, "keep"]);
 });
 
-t.test(
-  "it was signed meanwhile: the next request finds it, never paid twice",
-  async (t) => {
-    const { run, log } = scene({ key: {}, payment: { status: "reserved" }, isUnsigned: false });
-    await t.rejects(run(), { code: "idempotency_in_progress" });
-    t.same(log, ["prepare", "void not_signed"]);
-  },
-);
+t.test("it was signed meanwhile: the next request finds it, never paid twice", async (t) => {
+  const { run, log } = scene({ key: {}, payment: { status: "reserved" }, isUnsigned: false });
+  await t.rejects(run(), { code: "idempotency_in_progress" });
+  t.same(log, ["prepare", "void not_signed"]);
+});
 
 t.test("a retry starts from the response that the first request recorded", async (t) => {
   const { run, flow, log } = scene({
     key: { response: { shown: { bytes: 5 } } },
     payment: { status: "unknown" },
-    order: {
-      resume: async (_payment, heard) => {
-        log.push(JSON.stringify(heard));
+    plan: {
+      resume: async (_payment, recorded) => {
+        log.push(JSON.stringify(recorded));
         return { kind: "done", body: { paid: true } };
       },
     },
@@ -285,17 +282,17 @@ t.test("a stored failure is returned as the same error", async (t) => {
   ]);
 });
 
-t.test("where the request itself may have effects, the key is taken first, and it is sent once", async (t) => {
+t.test("a request that may have effects takes the key first, and is sent once", async (t) => {
   const actsOn = (code: string) => ({
     isSentOnce: { mayHaveActed: (error: ApiError) => error.code === code, longestMs: 5_000 },
   });
   const free = scene({
     reservation: { kind: "unpaid", body: { free: true } },
-    order: actsOn("upstream_timeout"),
+    plan: actsOn("upstream_timeout"),
   });
   t.match(await free.run(), { body: { free: true } });
   t.same(free.log, ["prepare", "claim", "reserve", "keep"]);
-  const taken = scene({ isTaken: true, order: actsOn("upstream_timeout") });
+  const taken = scene({ isTaken: true, plan: actsOn("upstream_timeout") });
   await t.rejects(taken.run(), { code: "idempotency_in_progress" });
   t.same(taken.log, ["prepare", "claim"]);
   for (const [code, last] of [
@@ -303,16 +300,16 @@ t.test("where the request itself may have effects, the key is taken first, and i
     ["url_blocked", "release key"],
   ] as const) {
     const reserve = () => Promise.reject(new ApiError(code));
-    const failed = scene({ order: { ...actsOn("upstream_timeout"), reserve } });
+    const failed = scene({ plan: { ...actsOn("upstream_timeout"), reserve } });
     await t.rejects(failed.run(), { code });
     t.same(failed.log, ["prepare", "claim", last], code);
   }
-  const running = { key: { paymentId: null, ageSeconds: 4 }, order: actsOn("") };
+  const running = { key: { paymentId: null, ageSeconds: 4 }, plan: actsOn("") };
   await t.rejects(scene(running).run(), { code: "idempotency_in_progress" });
   const dead = scene({ ...running, key: { paymentId: null, ageSeconds: 6 } });
   await t.rejects(dead.run(), { code: "answer_not_kept", extra: { paid: false } });
   t.same(dead.log, ["prepare"], "not asked again");
-  const keyless = scene({ order: actsOn("upstream_timeout") });
+  const keyless = scene({ plan: actsOn("upstream_timeout") });
   await keyless.run(null);
   t.same(keyless.log, ["prepare", ...PAID]);
 });
@@ -322,9 +319,13 @@ t.test("a free response is stored by the request that took the key", async (t) =
   const mine = scene({ reservation });
   t.match(await mine.run(), { body: { free: true }, replayed: false });
   t.same(mine.log, ["prepare", "reserve", "claim", "keep"]);
-  const theirs = scene({ reservation, isTaken: true });
-  t.match(await theirs.run(), { body: { free: true } });
-  t.same(theirs.log, ["prepare", "reserve", "claim"], "the other request's answer is not overwritten");
+  const other = scene({ reservation, isTaken: true });
+  t.match(await other.run(), { body: { free: true } });
+  t.same(
+    other.log,
+    ["prepare", "reserve", "claim"],
+    "the other request's answer is not overwritten",
+  );
 });
 
 t.test("a reservation that was refused", async (t) => {
@@ -377,18 +378,18 @@ t.test("a payment relayed by our engine returns its proof", async (t) => {
     settledAt: new Date(0),
     amountAtomic: 1n,
   };
-  const told = (outcome: SettlementOutcome) =>
+  const resultOf = (outcome: SettlementOutcome) =>
     scene({ outcome }).flow.settled("pay_1", ({ txHash }) => ({ txHash }));
-  t.same(await told({ status: "settled", byOther: false, ...settled }), {
+  t.same(await resultOf({ status: "settled", byOther: false, ...settled }), {
     kind: "done",
     body: { txHash: HASH },
   });
-  t.match(await told({ status: "pending", id: "pay_1", txHash: HASH }), {
+  t.match(await resultOf({ status: "pending", id: "pay_1", txHash: HASH }), {
     kind: "unknown",
     error: { code: "payment_status_unknown", extra: { paymentId: "pay_1", txHash: HASH } },
   });
   for (const status of ["failed", "expired"] as const)
-    t.match(await told({ status, id: "pay_1", reason: "expired", message: "Too late." }), {
+    t.match(await resultOf({ status, id: "pay_1", reason: "expired", message: "Too late." }), {
       kind: "failed",
       error: {
         code: "settlement_failed",
@@ -425,6 +426,10 @@ t.test("the sweep continues until a batch is not full", async (t) => {
       },
     },
   });
-  t.equal(await flow.sweepUnsigned({ olderThanSeconds: 60 }), 400, "one of each batch was signed meanwhile");
+  t.equal(
+    await flow.sweepUnsigned({ olderThanSeconds: 60 }),
+    400,
+    "one of each batch was signed meanwhile",
+  );
   t.same(log, []);
 });

@@ -102,7 +102,11 @@ t.test("each fault has its reason", async (t) => {
       { isValid: false, reason },
       `${path.join(".")} = ${String(value)}`,
     );
-  t.match(readPayment(bodyOf(), [BASE_SEPOLIA]), { reason: "invalid_network" }, "not a served network");
+  t.match(
+    readPayment(bodyOf(), [BASE_SEPOLIA]),
+    { reason: "invalid_network" },
+    "not a served network",
+  );
   t.equal(
     (
       readPayment(bent(["paymentRequirements", "scheme"], "batch-settlement"), NETWORKS) as {

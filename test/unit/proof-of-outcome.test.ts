@@ -91,7 +91,7 @@ function contextOf(world: World): EngineContext {
   return parts as unknown as EngineContext;
 }
 const paid = receiptOf([used, moved(value)]);
-const ours = recordOf(AUTHORIZATION, { kind: "spend", agent_id: "agt_1" });
+const agentPayment = recordOf(AUTHORIZATION, { kind: "spend", agent_id: "agt_1" });
 const USED = "invalid_exact_evm_nonce_already_used";
 
 const explain = (record: SettlementRecord, world: World) => explainUse(contextOf(world), record);
@@ -130,7 +130,7 @@ t.test("who used an authorization that is used", async (t) => {
     reason: USED,
     message: /another authorization/,
   });
-  t.match(await explain(ours, { use: "canceled", receipt: receiptOf([canceled]) }), {
+  t.match(await explain(agentPayment, { use: "canceled", receipt: receiptOf([canceled]) }), {
     status: "failed",
     reason: "authorization_canceled",
   });
@@ -154,7 +154,7 @@ t.test("our own transactions are checked first", async (t) => {
 });
 
 t.test("absence decides nothing", async (t) => {
-  for (const record of [ours, recordOf()]) {
+  for (const record of [agentPayment, recordOf()]) {
     t.equal(await explain(record, {}), undefined, "no event found yet");
     t.equal(await explain(record, { use: "used" }), undefined, "no receipt yet");
     t.equal(
@@ -165,16 +165,19 @@ t.test("absence decides nothing", async (t) => {
   }
 });
 
-t.test("an outcome that releases money waits for finality, a payment is reported before", async (t) => {
+t.test("an outcome that releases money waits for finality, a payment does not", async (t) => {
   const shallow = { head: 81n, confirmations: 3, use: "used" as const };
-  t.match(await explain(ours, { ...shallow, receipt: paid }), {
+  t.match(await explain(agentPayment, { ...shallow, receipt: paid }), {
     status: "settled",
     isFinal: false,
   });
   for (const logs of [[canceled], [used, moved(1n)]])
-    t.equal(await explain(ours, { ...shallow, receipt: receiptOf(logs) }), undefined);
+    t.equal(await explain(agentPayment, { ...shallow, receipt: receiptOf(logs) }), undefined);
   t.equal(
-    await explain(recordOf(AUTHORIZATION, { accepted_block: 80n }), { ...shallow, receipt: paid }),
+    await explain(recordOf(AUTHORIZATION, { accepted_block: 80n }), {
+      ...shallow,
+      receipt: paid,
+    }),
     undefined,
     "a replay",
   );
@@ -199,7 +202,7 @@ t.test("a refused simulation", async (t) => {
   t.match(await prove(recordOf(), undefined), {
     outcome: { reason: "invalid_exact_evm_transaction_failed" },
   });
-  t.match(await prove(ours, "Pausable: paused"), { outcome: { status: "failed" } });
+  t.match(await prove(agentPayment, "Pausable: paused"), { outcome: { status: "failed" } });
   const sent = (kind: "spend" | "withdrawal") =>
     recordOf(AUTHORIZATION, { kind, agent_id: "agt_1", attempts: 1, created_at: new Date() });
   for (const kind of ["spend", "withdrawal"] as const)
@@ -218,8 +221,8 @@ t.test("a refused simulation", async (t) => {
     { retryAfterMs: 15_000 },
     "the seller holds the signature and may still use it",
   );
-  const asked = recordOf(AUTHORIZATION, { cancel_signature: Buffer.alloc(65) });
-  t.match(await prove(asked, "FiatTokenV2: invalid signature"), { retryAfterMs: 15_000 });
+  const canceling = recordOf(AUTHORIZATION, { cancel_signature: Buffer.alloc(65) });
+  t.match(await prove(canceling, "FiatTokenV2: invalid signature"), { retryAfterMs: 15_000 });
   for (const text of [
     "authorization is used or canceled",
     "authorization is expired",
@@ -232,7 +235,7 @@ t.test("a refused simulation", async (t) => {
     "used, whatever the simulation returned",
   );
   t.same(
-    await prove(ours, "anything", { isUsed: true }),
+    await prove(agentPayment, "anything", { isUsed: true }),
     { retryAfterMs: 2_000 },
     "used, and not found yet",
   );

@@ -118,7 +118,7 @@ const EXPECTED: readonly CarriedItem[] = PAYERS.flatMap((from) =>
   ),
 );
 
-function fateOf(
+function outcomeOf(
   acts: readonly Act[],
   { from, nonce, to, value }: CarriedItem,
 ): AuthorizationOutcome {
@@ -164,11 +164,11 @@ t.test("the token's own authorizations", async (t) => {
       const elsewhere = logs.map((one) => (one.address === USDC ? { ...one, address: GOLD } : one));
       for (const item of EXPECTED) {
         const scheme = schemeOf(item);
-        const expected = fateOf(acts, item);
+        const expected = outcomeOf(acts, item);
         seen[expected] += 1;
         for (const [index, form] of forms.entries()) {
-          const fate = scheme.outcomeIn({ logs: form }, item);
-          if (fate !== expected) throw new Error(`form ${index}: ${fate}, not ${expected}`);
+          const outcome = scheme.outcomeIn({ logs: form }, item);
+          if (outcome !== expected) throw new Error(`form ${index}: ${outcome}, not ${expected}`);
         }
         if (scheme.outcomeIn({ logs: elsewhere }, item) !== "untouched")
           throw new Error("another token");
@@ -177,7 +177,7 @@ t.test("the token's own authorizations", async (t) => {
     }),
     { numRuns: 400 },
   );
-  for (const [fate, count] of Object.entries(seen)) t.ok(count > 200, `${fate}: ${count}`);
+  for (const [outcome, count] of Object.entries(seen)) t.ok(count > 200, `${outcome}: ${count}`);
 });
 
 t.test("each payment of a batch is reported once, and no other", async () => {
@@ -192,15 +192,15 @@ t.test("each payment of a batch is reported once, and no other", async () => {
         const items = places.map((place) => at(EXPECTED, place * 4 + (other % 4)));
         const tx = { items, to: MULTICALL3_ADDRESS, calldata: "0x" as const };
         const found = provenBy(receiptOf(acts.flatMap(logsOf)), tx, isFinal);
-        const told = found.map(({ nonce, from, status }) => `${from} ${nonce} ${status}`);
+        const reported = found.map(({ nonce, from, status }) => `${from} ${nonce} ${status}`);
         const expected = items.flatMap((item) => {
-          const fate = fateOf(acts, item);
-          const word = isFinal ? "failed" : "held";
-          if (fate !== "paid" && fate !== "canceled") return [];
-          return [`${item.from} ${item.nonce} ${fate === "paid" ? "settled" : word}`];
+          const outcome = outcomeOf(acts, item);
+          const releasedStatus = isFinal ? "failed" : "held";
+          if (outcome !== "paid" && outcome !== "canceled") return [];
+          return [`${item.from} ${item.nonce} ${outcome === "paid" ? "settled" : releasedStatus}`];
         });
         return (
-          JSON.stringify(told) === JSON.stringify(expected) &&
+          JSON.stringify(reported) === JSON.stringify(expected) &&
           found.every(
             ({ proof, isFinal: final }) =>
               final === isFinal && proof?.kind === "receipt" && proof.block === "80",
@@ -315,7 +315,7 @@ t.test("payments whose nonce is in no log", async (t) => {
           );
           const expected = isSound ? "paid" : "untouched";
           seen[expected] += 1;
-          if (fates.some((fate) => fate !== expected))
+          if (fates.some((outcome) => outcome !== expected))
             throw new Error(`${fates.join()} ${expected}`);
           const gone = logs.filter((_one, place) => place !== logs.length - 1);
           const isLast = index === calls.length - 1 && own.goesThrough;
@@ -335,7 +335,7 @@ t.test("payments whose nonce is in no log", async (t) => {
     ),
     { numRuns: 400 },
   );
-  for (const [fate, count] of Object.entries(seen)) t.ok(count > 30, `${fate}: ${count}`);
+  for (const [outcome, count] of Object.entries(seen)) t.ok(count > 30, `${outcome}: ${count}`);
 });
 
 t.test("a response is a receipt only for its own transaction, in a mined block", async () => {
@@ -363,7 +363,7 @@ t.test("a response is a receipt only for its own transaction, in a mined block",
   if (!isReceiptOf(good, HASH) || !isReceiptOf(good, loud)) throw new Error("a good one");
 });
 
-t.test("the depth of a block counts itself and the blocks after it, and is at least one", async () => {
+t.test("a block's depth counts itself and later blocks, and is at least one", async () => {
   const block = fc.bigInt({ min: 0n, max: 10n ** 9n });
   fc.assert(
     fc.property(block, block, (head, number) => {

@@ -26,7 +26,7 @@ const used = { spent: upTo(3), reserved: upTo(2) };
 
 const facts: fc.Arbitrary<Snapshot> = fc
   .record({
-    who: fc.record({
+    agent: fc.record({
       status: often("active", "paused", "archived"),
       expired: fc.nat({ max: 9 }).map((one) => one === 0),
       approval: fc.option(fc.constant({ id: "apr_1", nonce: "0x01" } as const), {
@@ -34,7 +34,7 @@ const facts: fc.Arbitrary<Snapshot> = fc
         freq: 2,
       }),
     }),
-    whom: often<Partial<Snapshot>>(
+    target: often<Partial<Snapshot>>(
       { allowed: true },
       { allowed: false },
       { allowed: false, site: "https://a.example", expectedPayee: WALLET, seenPayee: OTHER },
@@ -78,8 +78,8 @@ const facts: fc.Arbitrary<Snapshot> = fc
   // Members that are undefined are absent.
   .map(
     ({
-      who,
-      whom,
+      agent,
+      target,
       refusal,
       payeeExpired,
       requested,
@@ -93,8 +93,8 @@ const facts: fc.Arbitrary<Snapshot> = fc
       gas,
     }) =>
       ({
-        ...who,
-        ...whom,
+        ...agent,
+        ...target,
         refusal,
         payeeExpired,
         requested,
@@ -133,34 +133,35 @@ const LIFTABLE = new Set<RuleName>([
 type Refusal = [rule: RuleName, code: DenialCode];
 
 /** A simple reference implementation of the rules. */
-function naive(f: Snapshot): Refusal | undefined {
-  const { requested: asked } = f;
+function expectedRefusal(f: Snapshot): Refusal | undefined {
+  const { requested } = f;
   if (f.status !== "active") return ["status", "agent_paused"];
   if (f.expired) return ["expiry", "agent_expired"];
   if (f.refusal !== null) return ["target", f.refusal as DenialCode];
-  if (f.maxAmount !== null && asked > f.maxAmount) return ["max_amount", "price_exceeds_max"];
+  if (f.maxAmount !== null && requested > f.maxAmount) return ["max_amount", "price_exceeds_max"];
   if (f.approval === undefined) {
     if (!f.allowed && f.site && f.expectedPayee && f.seenPayee)
       return ["allowlist", "site_payee_changed"];
     if (!f.allowed && f.payeeSites) return ["allowlist", "payee_bound_to_site"];
     if (!f.allowed) return ["allowlist", "recipient_not_allowed"];
     if (f.payeeExpired === true) return ["payee_expiry", "payee_expired"];
-    if (f.perPaymentLimit !== null && asked > f.perPaymentLimit)
+    if (f.perPaymentLimit !== null && requested > f.perPaymentLimit)
       return ["per_payment_limit", "per_payment_limit_exceeded"];
-    if (f.payeePerPaymentLimit !== undefined && asked > f.payeePerPaymentLimit)
+    if (f.payeePerPaymentLimit !== undefined && requested > f.payeePerPaymentLimit)
       return ["payee_per_payment_limit", "payee_per_payment_limit_exceeded"];
     if (isOver(f.hourlyLimit, f.hourlySpent, f.hourlyReserved, 1n))
       return ["payments_per_hour", "payment_rate_exceeded"];
-    if (isOver(f.payeeLimit, f.payeeSpent, f.payeeReserved, asked))
+    if (isOver(f.payeeLimit, f.payeeSpent, f.payeeReserved, requested))
       return ["payee_limit", "payee_limit_exceeded"];
-    if (isOver(f.limit, f.spent, f.reserved, asked)) return ["daily_limit", "daily_limit_exceeded"];
-    if (isOver(f.weeklyLimit, f.weeklySpent, f.weeklyReserved, asked))
+    if (isOver(f.limit, f.spent, f.reserved, requested))
+      return ["daily_limit", "daily_limit_exceeded"];
+    if (isOver(f.weeklyLimit, f.weeklySpent, f.weeklyReserved, requested))
       return ["weekly_limit", "weekly_limit_exceeded"];
-    if (isOver(f.monthlyLimit, f.monthlySpent, f.monthlyReserved, asked))
+    if (isOver(f.monthlyLimit, f.monthlySpent, f.monthlyReserved, requested))
       return ["monthly_limit", "monthly_limit_exceeded"];
   }
-  if (f.outstanding + asked > f.balance) return ["balance", "insufficient_funds"];
-  if (f.floor != null && asked < f.floor) return ["floor", "amount_below_floor"];
+  if (f.outstanding + requested > f.balance) return ["balance", "insufficient_funds"];
+  if (f.floor != null && requested < f.floor) return ["floor", "amount_below_floor"];
   if (f.gasShort !== undefined) return ["gas", "gas_budget_exhausted"];
   return undefined;
 }
@@ -175,7 +176,7 @@ t.test("the first refusing rule decides, whatever else is wrong", async (t) => {
   fc.assert(
     fc.property(facts, (f) => {
       const found = evaluate(f);
-      const expected = naive(f);
+      const expected = expectedRefusal(f);
       if (found.allowed) {
         allowed += 1;
         return expected === undefined && found.trace.every(({ passed }) => passed === true);
@@ -241,7 +242,7 @@ function widened(f: Snapshot, by: Record<(typeof LIMITS)[number], bigint | null>
   return result as unknown as Snapshot;
 }
 
-t.test("a wider limit never refuses what was allowed, and no earlier rule refuses because of it", async () => {
+t.test("a wider limit never refuses more, and no earlier rule refuses for it", async () => {
   fc.assert(
     fc.property(facts, wider, (f, by) => {
       const found = evaluate(f);
@@ -322,14 +323,20 @@ t.test("code, numbers and times of a refusal belong to its rule", async (t) => {
       const { extra } = error;
       const policy = policyOf(f, rule);
       const isOfGas = rule === "gas" && f.gasShort !== undefined;
-      const told = [policy.window, policy.limit, policy.spent, policy.reserved, policy.remaining];
+      const numbers = [
+        policy.window,
+        policy.limit,
+        policy.spent,
+        policy.reserved,
+        policy.remaining,
+      ];
       const iso = availableAt?.toISOString() ?? null;
       return (
         error.status === ERRORS[code].status &&
         JSON.stringify(extra["policy"]) === JSON.stringify(policy) &&
         policy.rule === rule &&
         policy.requested === usdc(f.requested) &&
-        (isOfGas || JSON.stringify(told) === JSON.stringify(numbersOf(f, rule))) &&
+        (isOfGas || JSON.stringify(numbers) === JSON.stringify(numbersOf(f, rule))) &&
         (extra["approvable"] === true) === LIFTABLE.has(rule) &&
         (!WINDOWS.has(rule) ||
           (extra["availableAt"] === iso &&

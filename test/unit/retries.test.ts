@@ -169,10 +169,10 @@ t.test(
         fc.integer({ min: 1, max: 60_000 }),
         fc.integer({ min: 1, max: 60_000 }),
         async (answers, method, timeoutMs, secondMs) => {
-          const asked: number[] = [];
+          const calls: number[] = [];
           const show = async (target: TargetRequest) => {
-            asked.push(target.timeoutMs);
-            return answers[asked.length - 1] as Shown;
+            calls.push(target.timeoutMs);
+            return answers[calls.length - 1] as Shown;
           };
           const target = { method, timeoutMs, url: new URL("https://a.example") } as TargetRequest;
           const found = await showAtMostTwice(show, target, secondMs);
@@ -181,8 +181,8 @@ t.test(
             first.kind === "failed" &&
             (first.how === "timeout" || first.how === "broken") &&
             (method === "GET" || method === "HEAD" || first.neverSent === true);
-          const isBounded = (asked[1] ?? 0) <= Math.min(timeoutMs, secondMs);
-          if (asked.length !== (mayRepeat ? 2 : 1) || asked[0] !== timeoutMs || !isBounded)
+          const isBounded = (calls[1] ?? 0) <= Math.min(timeoutMs, secondMs);
+          if (calls.length !== (mayRepeat ? 2 : 1) || calls[0] !== timeoutMs || !isBounded)
             return false;
           if (!mayRepeat) return found === first;
           if (second.kind === "delivered") return found === second;
@@ -261,15 +261,15 @@ t.test(
 );
 
 t.test("a round continues when a busy host became free during the claim", async (t) => {
-  const asked: (readonly string[])[] = [];
+  const calls: (readonly string[])[] = [];
   let end: () => void = () => undefined;
   const ended = new Promise<void>((resolve) => (end = resolve));
   const count = await probeRound(
     {
       claim: async (_limit, except) => {
-        asked.push(except);
-        if (asked.length === 1) return [{ host: "a" }, { host: "b" }];
-        if (asked.length !== 2) return asked.length === 3 ? [{ host: "a" }] : [];
+        calls.push(except);
+        if (calls.length === 1) return [{ host: "a" }, { host: "b" }];
+        if (calls.length !== 2) return calls.length === 3 ? [{ host: "a" }] : [];
         end();
         // Wait until the probe has ended and its host is marked as free.
         for (let tick = 0; tick < 20; tick += 1) await Promise.resolve();
@@ -280,7 +280,7 @@ t.test("a round continues when a busy host became free during the claim", async 
     },
     { inFlight: 2, roundMs: 600_000, perHost: 10, slowMs: 600_000 },
   );
-  t.same(asked.slice(0, 3), [[], ["a"], []]);
+  t.same(calls.slice(0, 3), [[], ["a"], []]);
   t.equal(count, 3);
 });
 
@@ -295,12 +295,12 @@ t.test(
         }),
         fc.integer({ min: 0, max: 4 }),
         async (calls, maxWaiting) => {
-          const turns = new AgentLock({ maxWaiting, maxWaitMs: 600_000 });
+          const lock = new AgentLock({ maxWaiting, maxWaitMs: 600_000 });
           const inside = new Map<string, number>();
           const began: number[] = [];
           const ends = await Promise.allSettled(
             calls.map(({ agent, fails }, index) =>
-              turns.take(agent, async () => {
+              lock.take(agent, async () => {
                 const now = (inside.get(agent) ?? 0) + 1;
                 inside.set(agent, now);
                 began.push(index);
@@ -320,9 +320,9 @@ t.test(
               inOrder.join() === served.join() &&
               own.every((index) => {
                 const end = ends[index];
-                const words = end?.status === "rejected" ? String(end.reason) : "";
-                if (!served.includes(index)) return /agent_busy|busy/i.test(words);
-                return calls[index]?.fails ? words.includes("as it should") : words === "";
+                const message = end?.status === "rejected" ? String(end.reason) : "";
+                if (!served.includes(index)) return /agent_busy|busy/i.test(message);
+                return calls[index]?.fails ? message.includes("as it should") : message === "";
               })
             );
           });

@@ -11,7 +11,7 @@ import { NETWORKS } from "../../server/core/networks.ts";
 import { readChallenge, signInOf } from "../../server/plugins/custody/sign-in.ts";
 
 const NOW = new Date("2026-05-01T12:00:00.000Z");
-const URL_ASKED = new URL("https://api.example.com/data?x=1");
+const REQUESTED_URL = new URL("https://api.example.com/data?x=1");
 const networks = NETWORKS.filter(({ chainId }) => chainId === 84532);
 const info = {
   domain: "api.example.com",
@@ -28,7 +28,7 @@ const supportedChains = [
 const read = (over: object = {}, more: object = {}) =>
   readChallenge(
     {
-      url: URL_ASKED,
+      url: REQUESTED_URL,
       challenge: { info: { ...info, ...over }, supportedChains, ...more },
       networks,
     },
@@ -39,7 +39,7 @@ t.test("the message is built from our own facts, and the stock verifier accepts 
   const facts = read({ statement: "Sign in", resources: ["https://evil.example"], requestId: "x" });
   t.same(facts, {
     domain: "api.example.com",
-    uri: URL_ASKED.href,
+    uri: REQUESTED_URL.href,
     version: "1",
     chainId: "eip155:84532",
     type: "eip191",
@@ -91,11 +91,15 @@ t.test("any other challenge is refused", async (t) => {
     ["over", { expirationTime: "2026-05-01T11:59:00.000Z" }],
     ["not yet", { notBefore: "2026-05-01T12:01:00.000Z" }],
     ["another version", { version: "2" }],
-    ["a chain that is not supported", {}, { supportedChains: [{ chainId: "eip155:1", type: "eip191" }] }],
+    [
+      "a chain that is not supported",
+      {},
+      { supportedChains: [{ chainId: "eip155:1", type: "eip191" }] },
+    ],
     ["another curve", {}, { supportedChains: [{ chainId: "eip155:84532", type: "ed25519" }] }],
     ["no chains", {}, { supportedChains: undefined }],
     ["no info", {}, { info: "x" }],
   ];
   for (const [label, over, more] of cases) t.equal(read(over, more), undefined, label);
-  t.equal(readChallenge({ url: URL_ASKED, challenge: null, networks }, NOW), undefined);
+  t.equal(readChallenge({ url: REQUESTED_URL, challenge: null, networks }, NOW), undefined);
 });

@@ -133,7 +133,12 @@ t.test("which changes of a site's rules loosen", async (t) => {
       rules([payee(A, other), payee(B, SITE)], { fetch: "sites" }),
     ],
     ["confined", false, rules([payee(A, SITE)]), rules([payee(A, SITE)], { fetch: "sites" })],
-    ["no longer confined", true, rules([payee(A, SITE)], { fetch: "sites" }), rules([payee(A, SITE)])],
+    [
+      "no longer confined",
+      true,
+      rules([payee(A, SITE)], { fetch: "sites" }),
+      rules([payee(A, SITE)]),
+    ],
   ];
   for (const [name, expected, from, to] of cases) t.equal(loosens(from, to), expected, name);
 });

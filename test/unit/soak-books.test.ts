@@ -102,7 +102,11 @@ t.test("responses that callers received", async (t) => {
     [1, 0, 0, 0],
     "no reorganisation",
   );
-  t.same(wrongs(afterReorg({ ...takenBack, status: "settled" })), [1, 0, 0, 0], "still reported as paid");
+  t.same(
+    wrongs(afterReorg({ ...takenBack, status: "settled" })),
+    [1, 0, 0, 0],
+    "still reported as paid",
+  );
 });
 
 t.test("rows against the chain", async (t) => {
@@ -121,7 +125,11 @@ t.test("ledgers against the chain", async (t) => {
   t.same(checkLedgers(books(move), rows, agent([])).wrong, []);
   t.equal(checkLedgers(books(), rows, agent([])).wrong.length, 1);
   const received = { ...move, from: PAYEE, to: WALLET };
-  t.equal(checkLedgers(books(move, received), rows, agent([])).wrong.length, 1, "an unexpected transfer");
+  t.equal(
+    checkLedgers(books(move, received), rows, agent([])).wrong.length,
+    1,
+    "an unexpected transfer",
+  );
 });
 
 t.test("limits", async (t) => {

@@ -11,7 +11,7 @@ t.test("a lease outlives two failed renewals", async (t) => {
   t.ok(TIMINGS.reconcileLeaseMs > 3 * TIMINGS.reconcileRoundMs);
 });
 
-t.test("the chain status read together with payments is refreshed before it is stale", async (t) => {
+t.test("the chain status read with payments is refreshed before it is stale", async (t) => {
   t.ok(TIMINGS.chainStatusExtraCallsMs < TIMINGS.chainStatusFreshMs);
 });
 
@@ -28,8 +28,5 @@ t.test("a caller is answered before it times out", async (t) => {
 t.test("a relay that others may still make is given time", async (t) => {
   t.ok(TIMINGS.resendAfterMs < TIMINGS.refusedForMs, "tried again before it is given up");
   t.ok(TIMINGS.refusedForMs < TIMINGS.giveUpAgainMs);
-  t.ok(
-    TIMINGS.reconcileOpenMs < TIMINGS.reconcileAbsentMs,
-    "presence is recorded before absence",
-  );
+  t.ok(TIMINGS.reconcileOpenMs < TIMINGS.reconcileAbsentMs, "presence is recorded before absence");
 });

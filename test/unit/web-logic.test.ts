@@ -58,14 +58,14 @@ t.test("money goes to the server and back without a change", async (t) => {
     t.equal(parseUsdc(wrong), undefined, wrong);
 });
 
-t.test("the amount that an agent can pay now is shown with its reason, and never guessed", async (t) => {
-  const words = (available: string | null, boundBy: Limits["boundBy"], status = "active") =>
+t.test("the amount an agent can pay is shown with its reason, never guessed", async (t) => {
+  const text = (available: string | null, boundBy: Limits["boundBy"], status = "active") =>
     availableNow({ status, limits: { available, boundBy } } as Agent);
-  t.equal(words("0.039", "weekly_limit"), "Can pay 0.039 USDC now, capped by the weekly limit");
-  t.equal(words("1234.5", "balance"), "Can pay 1,234.50 USDC now, capped by the balance");
-  t.equal(words("0", "balance"), "Cannot pay now: capped by the balance");
-  t.equal(words("0", "status", "paused"), "Cannot pay now: paused");
-  t.equal(words(null, null), "The amount it can pay is not known right now");
+  t.equal(text("0.039", "weekly_limit"), "Can pay 0.039 USDC now, capped by the weekly limit");
+  t.equal(text("1234.5", "balance"), "Can pay 1,234.50 USDC now, capped by the balance");
+  t.equal(text("0", "balance"), "Cannot pay now: capped by the balance");
+  t.equal(text("0", "status", "paused"), "Cannot pay now: paused");
+  t.equal(text(null, null), "The amount it can pay is not known right now");
 });
 
 t.test("addresses: any correct case passes, a wrong checksum does not", async (t) => {

@@ -66,7 +66,7 @@ const body = {
   allowlist: [{ address: payee, label: "Weather API ", dailyLimit: "1" }],
 };
 
-t.test("the typed data shown to the wallet is built here, and equals what the server checks", async (t) => {
+t.test("the wallet's typed data is built here, and equals the server's", async (t) => {
   for (const kind of Object.keys(ORDER_STRUCTS) as OrderKind[]) {
     const { EIP712Domain: _domain, ...types } = typedDataFor(kind, {}, CHAIN_ID).types;
     t.same(types, ORDER_TYPES[kind], kind);
@@ -89,15 +89,15 @@ t.test("an order with the requested rules is shown; any other is not signed", as
   ]);
   const [first] = RULES.payees;
   if (!first) throw new Error("no payee");
-  const stranger = { ...first, address: testAccount(9).address.toLowerCase() as `0x${string}` };
+  const otherPayee = { ...first, address: testAccount(9).address.toLowerCase() as `0x${string}` };
   const worse: [string, Rules, string?][] = [
     ["a higher limit", { ...RULES, dailyLimitAtomic: 5_000_001n }],
     ["no weekly limit", { ...RULES, weeklyLimitAtomic: null }],
     ["no limit per payment", { ...RULES, perPaymentLimitAtomic: null }],
     ["more payments", { ...RULES, paymentsPerHour: null }],
     ["a later end", { ...RULES, expiresAtSeconds: 1_900_000_001n }],
-    ["another payee", { ...RULES, payees: [stranger] }],
-    ["one payee more", { ...RULES, payees: [first, stranger] }],
+    ["another payee", { ...RULES, payees: [otherPayee] }],
+    ["one payee more", { ...RULES, payees: [first, otherPayee] }],
     ["a payee without its limit", { ...RULES, payees: [{ ...first, dailyLimitAtomic: null }] }],
     ["a payee of a site", { ...RULES, payees: [{ ...first, site: "https://evil.example" }] }],
     ["another name", RULES, "b"],
@@ -171,10 +171,13 @@ t.test("the web app predicts what the server treats as loosening", async (t) => 
     // Often change only one field, so that this field alone decides.
     const field = pick(Object.keys(one) as (keyof Rules)[]);
     const after: Rules = pick([true, true, false]) ? { ...before, [field]: one[field] } : one;
-    const said = serverLoosens({ ...before, status: "active" }, { ...after, status: "active" });
-    if (said) loosening += 1;
-    if (loosens(terms(before), terms(after)) !== said)
-      t.same(terms(after), terms(before), `the server says ${said}`);
+    const serverResult = serverLoosens(
+      { ...before, status: "active" },
+      { ...after, status: "active" },
+    );
+    if (serverResult) loosening += 1;
+    if (loosens(terms(before), terms(after)) !== serverResult)
+      t.same(terms(after), terms(before), `the server says ${serverResult}`);
     const isSame = isSameTerms(terms(before), terms(after));
     if ((diffTerms(terms(before), terms(after)).length === 0) !== isSame)
       t.same(terms(after), terms(before), "every difference is shown");

@@ -67,7 +67,7 @@ t.test("a website as a payee", async (t) => {
 
   await t.test("pasted, shown, added and signed", async (t) => {
     seller.script = {
-      onAsk: ({ response }) => {
+      onUnpaid: ({ response }) => {
         const required = {
           x402Version: 2 as const,
           error: "pay",

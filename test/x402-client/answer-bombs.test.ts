@@ -70,7 +70,7 @@ function contentOf(t: Test, answer: Record<string, unknown>, type: string): Buff
 
 const isSame = (left: Buffer, right: Buffer): boolean => Buffer.compare(left, right) === 0;
 
-const sends = ({ type, body }: Pick<Bomb, "type" | "body">): Script["onAsk"] => {
+const sends = ({ type, body }: Pick<Bomb, "type" | "body">): Script["onUnpaid"] => {
   const packed = gzipSync(body);
   return ({ response }) =>
     void response.writeHead(200, { "content-type": type, "content-encoding": "gzip" }).end(packed);
@@ -98,7 +98,7 @@ t.test("the longest responses", async (t) => {
 
   await t.test("each is bounded, and its data is complete", async (t) => {
     for (const bomb of BOMBS) {
-      seller.script = { onAsk: sends(bomb) };
+      seller.script = { onUnpaid: sends(bomb) };
       const { status, text } = await made.fetch({ url: seller.url });
       t.equal(status, 200, bomb.name);
       t.ok(text.length <= MOST_CHARS, `${bomb.name}: ${text.length} characters`);
@@ -111,7 +111,7 @@ t.test("the longest responses", async (t) => {
     await chain.mint(other.walletAddress, 1_000_000n);
     const [bomb] = BOMBS;
     if (!bomb) throw new Error("no bomb");
-    seller.script = { onAsk: sends(bomb) };
+    seller.script = { onUnpaid: sends(bomb) };
     const fetches = Array.from({ length: 10 }, () => made.fetch({ url: seller.url }));
     const spent = await app.inject({
       method: "POST",
@@ -130,19 +130,19 @@ t.test("the longest responses", async (t) => {
     assertNothingIsHeld(t, made);
   });
 
-  await t.test("an owner's agents have a common bound, and another owner still has room", async (t) => {
+  await t.test("an owner's agents have a bound, and another owner still has room", async (t) => {
     const leases = Array.from({ length: 10 }, (_, nth) =>
       app.fetchBudget.enter({ agentId: `agent ${nth}`, ownerId: "one" }),
     );
     const taken = leases.filter((lease) => lease.take(BUDGET.bytesPerAgent));
     t.equal(taken.length, BUDGET.bytesPerOwner / BUDGET.bytesPerAgent);
     t.match(leases.at(-1)?.refusal, { code: "fetch_capacity", extra: { scope: "owner" } });
-    seller.script = { onAsk: sends(BOMBS[0] as Bomb) };
+    seller.script = { onUnpaid: sends(BOMBS[0] as Bomb) };
     t.match(await made.fetch({ url: seller.url }), { status: 200 });
     for (const lease of leases) lease.end();
   });
 
-  await t.test("a stored answer is returned again only where the budget has room for it", async (t) => {
+  await t.test("a stored answer is returned again only where the budget has room", async (t) => {
     const body = repeated(...ESCAPES);
     seller.script = {
       onProof: async ({ response, proof }) => {
@@ -174,9 +174,9 @@ t.test("the longest responses", async (t) => {
     const fuller = fill();
     t.match(await made.fetch(cached), { status: 429, body: { code: "fetch_capacity" } });
     fuller.end();
-    const told = await made.fetch(cached);
-    t.match(told, { status: 200, body: { cached: true } });
-    t.same(told.body["data"], bought.body["data"]);
+    const replayed = await made.fetch(cached);
+    t.match(replayed, { status: 200, body: { cached: true } });
+    t.same(replayed.body["data"], bought.body["data"]);
     t.equal(seller.proofs.length, 2);
     assertNothingIsHeld(t, made);
   });
@@ -194,7 +194,7 @@ t.test("the longest responses", async (t) => {
 
   await t.test("over MCP too, also where nothing is stored", async (t) => {
     for (const bomb of BOMBS.filter(({ name }) => QUICK.includes(name))) {
-      seller.script = { onAsk: sends(bomb) };
+      seller.script = { onUnpaid: sends(bomb) };
       const { body } = await callTool({ name: "x402_fetch", arguments: { url: seller.url } });
       t.ok(body.length <= 2 * MOST_CHARS, `${bomb.name}: ${body.length} characters`);
       const { result } = messageOf({ body }) as {
@@ -207,9 +207,13 @@ t.test("the longest responses", async (t) => {
         omittedHeaders: [],
         headers: { "content-type": bomb.type },
       });
-      const theirs = result.content.at(-1)?.text ?? "";
-      t.match(theirs.slice(0, 20), /^UNTRUSTED/);
-      const content = contentOf(t, parseMembers(theirs.slice(theirs.indexOf("\n"))), bomb.type);
+      const thirdPartyText = result.content.at(-1)?.text ?? "";
+      t.match(thirdPartyText.slice(0, 20), /^UNTRUSTED/);
+      const content = contentOf(
+        t,
+        parseMembers(thirdPartyText.slice(thirdPartyText.indexOf("\n"))),
+        bomb.type,
+      );
       t.ok(isSame(content, bomb.body), `${bomb.name}: intact`);
     }
     assertNothingIsHeld(t, made);
@@ -229,7 +233,7 @@ t.test("the longest responses", async (t) => {
     const after = Buffer.from('"}}');
     const filler = Buffer.alloc(LONGEST - before.length - after.length, 0xff);
     const tools = await scriptedTools(t, seller, {
-      onAsk: ({ response }) =>
+      onUnpaid: ({ response }) =>
         void response
           .writeHead(200, { "content-type": "application/json" })
           .end(Buffer.concat([before, filler, after])),

@@ -15,7 +15,7 @@ t.test("the chain is unreachable", async (t) => {
       20_000,
     );
     t.equal(seller.proofs.length, 0);
-    seller.script = { onAsk: ({ response }) => void response.end("free") };
+    seller.script = { onUnpaid: ({ response }) => void response.end("free") };
     t.match(await made.fetch({ url }), { status: 200, body: { paid: false, text: "free" } });
     seller.script = {};
     await chain.start();
@@ -46,7 +46,7 @@ t.test("the chain is unreachable", async (t) => {
     },
   );
 
-  await t.test("during an outage a failed payment is not voided before that is proven", async (t) => {
+  await t.test("during an outage a failed payment is voided only with proof", async (t) => {
     seller.script = {
       onProof: ({ response }) => {
         chain.freeze();

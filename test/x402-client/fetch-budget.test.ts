@@ -12,7 +12,7 @@ t.test("an agent without a budget cannot fill the disk with free responses", asy
   const made = await market(t, { agent: { dailyLimit: "0" } });
   const { seller, database, agent } = made;
   const big = Buffer.alloc(MIB, "x");
-  seller.script = { onAsk: ({ response }) => void response.writeHead(200).end(big) };
+  seller.script = { onUnpaid: ({ response }) => void response.writeHead(200).end(big) };
   for (let nth = 0; nth < 6; nth += 1) {
     const { status, body } = await made.fetch(
       { url: seller.url },
@@ -30,7 +30,7 @@ t.test("an agent without a budget cannot fill the disk with free responses", asy
   t.ok(Number(rows[0]?.kept) < 6 * 1_000, `${rows[0]?.kept} bytes kept`);
 });
 
-t.test("parallel fetches and their bytes are bounded by agent, by owner and in total", async (t) => {
+t.test("parallel fetches and bytes are bounded by agent, by owner and in total", async (t) => {
   const limits = {
     ...BUDGET,
     fetchesPerAgent: 2,
@@ -86,7 +86,7 @@ t.test(
     let release: () => void = () => undefined;
     const held = new Promise<void>((resolve) => (release = resolve));
     seller.script = {
-      onAsk: async ({ response }) => {
+      onUnpaid: async ({ response }) => {
         await held;
         response.writeHead(200).end("late");
       },
@@ -94,7 +94,7 @@ t.test(
     const running = Array.from({ length: BUDGET.fetchesPerAgent }, () =>
       made.fetch({ url: seller.url }),
     );
-    await until(() => seller.asks.length === BUDGET.fetchesPerAgent, 20_000);
+    await until(() => seller.unpaidRequests.length === BUDGET.fetchesPerAgent, 20_000);
     const refused = await made.fetch({ url: seller.url });
     t.match(refused, {
       status: 429,
@@ -108,13 +108,13 @@ t.test(
     const lease = app.fetchBudget.enter(mine);
     lease.take(BUDGET.bytesPerAgent - 10);
     seller.script = {
-      onAsk: ({ response }) => void response.writeHead(200).end("x".repeat(100_000)),
+      onUnpaid: ({ response }) => void response.writeHead(200).end("x".repeat(100_000)),
     };
     t.match(await made.fetch({ url: seller.url }), {
       status: 429,
       body: { code: "fetch_capacity" },
     });
-    seller.script = { onAsk: ({ response }) => void response.writeHead(200).end("a few bytes") };
+    seller.script = { onUnpaid: ({ response }) => void response.writeHead(200).end("a few bytes") };
     t.match(await made.fetch({ url: seller.url }), { status: 200 }, "a small response always fits");
     seller.script = { onProof: ({ response }) => void response.writeHead(200).end("on credit") };
     lease.end();
@@ -133,8 +133,8 @@ t.test(
       made.fetch(order, key),
       made.fetch({ url: seller.url }, begun),
     ]);
-    for (const told of [get, post])
-      t.match(told, { status: 429, body: { code: "fetch_capacity", paid: false } });
+    for (const response of [get, post])
+      t.match(response, { status: 429, body: { code: "fetch_capacity", paid: false } });
     t.match(again, {
       status: 409,
       headers: { "retry-after": "1" },
@@ -160,7 +160,7 @@ t.test(
     full.take(BUDGET.bytesPerAgent - 10);
     const ran: string[] = [];
     seller.script = {
-      onAsk: ({ request, response }) => {
+      onUnpaid: ({ request, response }) => {
         ran.push(String(request.method));
         response.writeHead(201).end("x".repeat(100_000));
       },
@@ -217,10 +217,10 @@ t.test("every fetch is in the ledger, without secrets, for agent and owner", asy
   await made.fetch({ url: seller.url, dryRun: true });
   seller.script = { terms: () => seller.entry({ amount: "600000" }) };
   await made.fetch({ url: seller.url });
-  seller.script = { onAsk: ({ response }) => void response.writeHead(200).end("hello") };
+  seller.script = { onUnpaid: ({ response }) => void response.writeHead(200).end("hello") };
   await made.fetch({ url: seller.url });
   await made.fetch({ url: "http://10.0.0.1/" });
-  seller.script = { onAsk: ({ request }) => void request.socket.destroy() };
+  seller.script = { onUnpaid: ({ request }) => void request.socket.destroy() };
   await made.fetch({ url: seller.url });
 
   const read = async (url: string, headers: Record<string, string>) => {

@@ -45,84 +45,84 @@ t.test("x402-fetch", async (t) => {
     });
   });
 
-  await t.test("a free target costs nothing, and its response is returned with any status", async (t) => {
-    seller.script = {
-      onAsk: ({ response, request }) =>
-        void response
-          .writeHead(request.url === "/gone" ? 410 : 200, { "content-type": "text/plain" })
-          .end("hello"),
-    };
-    t.match(await made.fetch({ url }), {
-      status: 200,
-      body: {
-        paid: false,
-        amountPaid: "0",
-        txHash: null,
-        text: "hello",
-        paymentId: null,
-        status: 200,
-        delivered: true,
-      },
-    });
-    t.match((await made.fetch({ url: `${seller.origin}/gone` })).body, {
-      paid: false,
-      status: 410,
-      delivered: false,
-    });
-  });
-
   await t.test(
-    "method, headers and body are sent both times, credentials never",
+    "a free target costs nothing; its response is returned with any status",
     async (t) => {
-      const seen: { method: string | undefined; headers: object; body: string }[] = [];
       seller.script = {
-        onAsk: ({ request, response, body }) => {
-          seen.push({ method: request.method, headers: request.headers, body });
-          seller.refuse(response, seller.entry());
-        },
-        onProof: async ({ request, response, body, proof }) => {
-          seen.push({ method: request.method, headers: request.headers, body });
-          const transaction = await seller.settle(proof);
-          response
-            .writeHead(201, { "content-type": "text/plain", ...seller.receipt({ transaction }) })
-            .end("made");
-        },
+        onUnpaid: ({ response, request }) =>
+          void response
+            .writeHead(request.url === "/gone" ? 410 : 200, { "content-type": "text/plain" })
+            .end("hello"),
       };
-      const answer = await made.fetch({
-        url,
-        method: "POST",
-        headers: {
-          "X-Mine": "1",
-          Authorization: "Bearer s3cret",
-          Cookie: "s3cret=1",
-          "X-PAYMENT": "s3cret",
-        },
-        body: { question: ["life"] },
-      });
-      t.match(answer, { status: 200, body: { paid: true, status: 201, text: "made" } });
-      t.equal(seen.length, 2);
-      for (const { method, headers, body } of seen) {
-        t.equal(method, "POST");
-        t.equal(body, '{"question":["life"]}');
-        t.match(headers, { "x-mine": "1", "content-type": "application/json" });
-        const text = JSON.stringify(headers);
-        t.notOk(text.includes("s3cret") || text.includes(agent.apiKey), "no credential");
-      }
-      seller.script = {};
-      t.match(
-        await made.fetch({
-          url,
-          method: "PUT",
-          body: "plain",
-          headers: { "content-type": "text/csv" },
-        }),
-        {
+      t.match(await made.fetch({ url }), {
+        status: 200,
+        body: {
+          paid: false,
+          amountPaid: "0",
+          txHash: null,
+          text: "hello",
+          paymentId: null,
           status: 200,
-          body: { paid: true },
+          delivered: true,
         },
-      );
+      });
+      t.match((await made.fetch({ url: `${seller.origin}/gone` })).body, {
+        paid: false,
+        status: 410,
+        delivered: false,
+      });
     },
   );
+
+  await t.test("method, headers and body are sent both times, credentials never", async (t) => {
+    const seen: { method: string | undefined; headers: object; body: string }[] = [];
+    seller.script = {
+      onUnpaid: ({ request, response, body }) => {
+        seen.push({ method: request.method, headers: request.headers, body });
+        seller.refuse(response, seller.entry());
+      },
+      onProof: async ({ request, response, body, proof }) => {
+        seen.push({ method: request.method, headers: request.headers, body });
+        const transaction = await seller.settle(proof);
+        response
+          .writeHead(201, { "content-type": "text/plain", ...seller.receipt({ transaction }) })
+          .end("made");
+      },
+    };
+    const answer = await made.fetch({
+      url,
+      method: "POST",
+      headers: {
+        "X-Mine": "1",
+        Authorization: "Bearer s3cret",
+        Cookie: "s3cret=1",
+        "X-PAYMENT": "s3cret",
+      },
+      body: { question: ["life"] },
+    });
+    t.match(answer, { status: 200, body: { paid: true, status: 201, text: "made" } });
+    t.equal(seen.length, 2);
+    for (const { method, headers, body } of seen) {
+      t.equal(method, "POST");
+      t.equal(body, '{"question":["life"]}');
+      t.match(headers, { "x-mine": "1", "content-type": "application/json" });
+      const text = JSON.stringify(headers);
+      t.notOk(text.includes("s3cret") || text.includes(agent.apiKey), "no credential");
+    }
+    seller.script = {};
+    t.match(
+      await made.fetch({
+        url,
+        method: "PUT",
+        body: "plain",
+        headers: { "content-type": "text/csv" },
+      }),
+      {
+        status: 200,
+        body: { paid: true },
+      },
+    );
+  });
 
   await t.test("text, binary, empty and mislabelled responses", async (t) => {
     const cases: [string, Buffer, object][] = [
@@ -135,7 +135,7 @@ t.test("x402-fetch", async (t) => {
     ];
     for (const [contentType, bytes, expected] of cases) {
       seller.script = {
-        onAsk: ({ response }) =>
+        onUnpaid: ({ response }) =>
           void response.writeHead(200, { "content-type": contentType }).end(bytes),
       };
       t.match((await made.fetch({ url })).body, { contentType, ...expected }, contentType);
@@ -295,8 +295,8 @@ t.test("x402-fetch", async (t) => {
     t.match(paid.json(), { paid: true, amountPaid: "0.001", data: { answer: 42 } });
     const denied = await tryOut(agent.id, { url, maxAmount: "0.0001" });
     t.match(denied.json(), { code: "price_exceeds_max" });
-    const stranger = await signIn(made);
-    t.equal((await tryOut(agent.id, { url }, stranger.headers)).statusCode, 404);
+    const otherOwner = await signIn(made);
+    t.equal((await tryOut(agent.id, { url }, otherOwner.headers)).statusCode, 404);
     t.equal((await tryOut(agent.id, { url }, agent.headers)).statusCode, 401);
   });
 

@@ -199,7 +199,8 @@ t.test("hostile sellers", async (t) => {
     const elsewhere = await localServer(t, (_request, response) => response.end("stolen"));
     made.config.fetchPrivateOrigins.push(elsewhere.origin);
     const probe = await run({
-      onAsk: ({ response }) => void response.writeHead(302, { location: elsewhere.origin }).end(),
+      onUnpaid: ({ response }) =>
+        void response.writeHead(302, { location: elsewhere.origin }).end(),
     });
     t.match(probe, {
       status: 502,
@@ -262,12 +263,8 @@ t.test("hostile sellers", async (t) => {
       for (const [label, flood] of Object.entries(floods)) {
         const timeoutMs = label === "a drip" ? 500 : 20_000;
         const end = ends[label] ?? {};
-        const free = await run({ onAsk: ({ response }) => flood(response) }, { timeoutMs });
-        t.match(
-          free,
-          { body: end, proofs: 0, earned: 0n, reserved: /^0$/ },
-          `${label}, free`,
-        );
+        const free = await run({ onUnpaid: ({ response }) => flood(response) }, { timeoutMs });
+        t.match(free, { body: end, proofs: 0, earned: 0n, reserved: /^0$/ }, `${label}, free`);
         const settles = label !== "a drip";
         const paid = await run(
           {
@@ -302,14 +299,14 @@ t.test("hostile sellers", async (t) => {
 
   await t.test("malformed, unpayable or too expensive terms sign nothing", async (t) => {
     const header = (value: string): Script => ({
-      onAsk: ({ response }) =>
+      onUnpaid: ({ response }) =>
         void response.writeHead(402, { "payment-required": value }).end("{}"),
     });
     for (const script of [
       header("***"),
       header("e30="),
       header(Buffer.from("x".repeat(30_000)).toString("base64")),
-      { onAsk: ({ response }) => void response.writeHead(402).end("pay me") } satisfies Script,
+      { onUnpaid: ({ response }) => void response.writeHead(402).end("pay me") } satisfies Script,
     ])
       t.match(await run(script), {
         status: 502,
@@ -362,11 +359,11 @@ t.test("hostile sellers", async (t) => {
   });
 
   await t.test("false receipts: the chain decides", async (t) => {
-    const lie = await run({
+    const falseReceipt = await run({
       onProof: ({ response }) =>
         void response.writeHead(200, seller.receipt({ transaction: HASH })).end("data"),
     });
-    t.match(lie, {
+    t.match(falseReceipt, {
       status: 504,
       body: { code: "payment_status_unknown", paymentId: /^pay_/, delivered: true, text: "data" },
       proofs: 1,
@@ -421,13 +418,10 @@ t.test("hostile sellers", async (t) => {
     }
   });
 
-  await t.test(
-    "an unused authorization is voided once it has expired on chain",
-    async (t) => {
-      await chain.testClient.increaseTime({ seconds: 300 });
-      await chain.testClient.mine({ blocks: 2 });
-      await until(async () => (await made.reserved()) === "0", 20_000);
-      await assertLedgerIsChain(t, made);
-    },
-  );
+  await t.test("an unused authorization is voided once it has expired on chain", async (t) => {
+    await chain.testClient.increaseTime({ seconds: 300 });
+    await chain.testClient.mine({ blocks: 2 });
+    await until(async () => (await made.reserved()) === "0", 20_000);
+    await assertLedgerIsChain(t, made);
+  });
 });

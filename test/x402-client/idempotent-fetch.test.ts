@@ -17,11 +17,11 @@ t.test("one key, one payment", async (t) => {
       const first = await withKey("after");
       t.equal(first.status, 200);
       t.equal(first.headers["idempotent-replayed"], undefined);
-      const asked = seller.asks.length + seller.proofs.length;
+      const requests = seller.unpaidRequests.length + seller.proofs.length;
       const again = await withKey("after");
       t.equal(again.text, first.text);
       t.equal(again.headers["idempotent-replayed"], "true");
-      t.equal(seller.asks.length + seller.proofs.length, asked);
+      t.equal(seller.unpaidRequests.length + seller.proofs.length, requests);
       t.match(await withKey("after", { maxAmount: "1" }), {
         status: 422,
         body: { code: "idempotency_key_reused" },
@@ -68,9 +68,12 @@ t.test("one key, one payment", async (t) => {
     t.equal((await made.balanceOf(PAYEE)) - before, 1000n);
   });
 
-  await t.test("a denial is not stored: nothing moved, and the key may succeed later", async (t) => {
+  await t.test("a denial is not stored: the same key may succeed later", async (t) => {
     seller.script = { terms: () => seller.entry({ amount: "2000000" }) };
-    t.match(await withKey("denied"), { status: 403, body: { code: "per_payment_limit_exceeded" } });
+    t.match(await withKey("denied"), {
+      status: 403,
+      body: { code: "per_payment_limit_exceeded" },
+    });
     await asOwner(app, made.owner, {
       method: "PATCH",
       url: `/api/agents/${agent.id}`,
@@ -99,8 +102,8 @@ t.test("one key, one payment", async (t) => {
           upstreamStatus: 200,
         },
       });
-      const { proofs, asks } = seller;
-      const seen = [proofs.length, asks.length];
+      const { proofs, unpaidRequests } = seller;
+      const seen = [proofs.length, unpaidRequests.length];
       const proof = proofs.at(-1);
       if (proof) await seller.settle(proof);
       const known = await withKey("unknown");
@@ -115,7 +118,7 @@ t.test("one key, one payment", async (t) => {
       });
       t.ok(known.text.includes('"data":{"n": 1.0}'), "unchanged");
       t.equal(known.headers["idempotent-replayed"], "true");
-      t.same([proofs.length, asks.length], seen, "the seller was not called again");
+      t.same([proofs.length, unpaidRequests.length], seen, "the seller was not called again");
       t.same((await withKey("unknown")).text, known.text, "returned again unchanged");
       seller.script = {};
     },
@@ -139,10 +142,10 @@ t.test("one key, one payment", async (t) => {
   await t.test(
     "of a free response only a digest is stored: GET is sent again, and never pays",
     async (t) => {
-      let asked = 0;
+      let requests = 0;
       const free = () =>
         (seller.script = {
-          onAsk: ({ response }) => void response.writeHead(200).end(`free ${(asked += 1)}`),
+          onUnpaid: ({ response }) => void response.writeHead(200).end(`free ${(requests += 1)}`),
         });
       free();
       t.match(await withKey("free"), { status: 200, body: { paid: false, text: "free 1" } });
@@ -165,12 +168,12 @@ t.test("one key, one payment", async (t) => {
       });
 
       t.match(await withKey("free-post", { method: "POST", body: "x" }), { status: 200 });
-      const times = asked;
+      const times = requests;
       t.match(await withKey("free-post", { method: "POST", body: "x" }), {
         status: 409,
         body: { code: "answer_not_kept", paid: false, freeAnswer: { status: 200, bytes: 6 } },
       });
-      t.equal(asked, times, "a request that may have effects is not sent twice");
+      t.equal(requests, times, "a request that may have effects is not sent twice");
 
       seller.script = {};
       const before = await made.balanceOf(PAYEE);
@@ -184,7 +187,7 @@ t.test("one key, one payment", async (t) => {
     let release: () => void = () => undefined;
     const held = new Promise<void>((resolve) => (release = resolve));
     seller.script = {
-      onAsk: async ({ request, response }) => {
+      onUnpaid: async ({ request, response }) => {
         ran.push(String(request.url));
         if (request.url === "/hang") return;
         if (request.url === "/moved") response.writeHead(303, { location: "/made" }).end();

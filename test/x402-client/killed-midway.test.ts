@@ -66,11 +66,11 @@ const toolCalls = ["submitted", "answered", "confirmed"].map((point) =>
   keyed(point, `tool ${point}`, { url: tools.url, mcp: { tool: "answer", arguments: { point } } }),
 );
 
-const askAgain = ({ body, headers }: DoomedFetch): Promise<Answered> => made.fetch(body, headers);
-const ask = async (asked: readonly DoomedFetch[], point: string): Promise<Answered> => {
-  const found = asked.find((one) => one.point === point);
+const repeat = ({ body, headers }: DoomedFetch): Promise<Answered> => made.fetch(body, headers);
+const repeatAt = async (fetches: readonly DoomedFetch[], point: string): Promise<Answered> => {
+  const found = fetches.find((one) => one.point === point);
   if (!found) throw new Error(`none was killed at ${point}`);
-  return askAgain(found);
+  return repeat(found);
 };
 
 // An agent may run eight fetches at once.
@@ -82,7 +82,7 @@ await Promise.all([
 await t.test("while the process may still be alive, no other process takes over", async (t) => {
   const seen = seller.proofs.length;
   for (const one of gets)
-    t.match(await askAgain(one), { status: 409, body: { code: "idempotency_in_progress" } });
+    t.match(await repeat(one), { status: 409, body: { code: "idempotency_in_progress" } });
   t.equal(seller.proofs.length, seen, "no proof is sent again");
 });
 
@@ -91,19 +91,19 @@ await untilDead(made);
 await t.test("killed at each step, with a key", async (t) => {
   for (const point of ["reserved", "signed", "submitted", "confirmed"])
     t.match(
-      await ask(gets, point),
+      await repeatAt(gets, point),
       { status: 200, body: { paid: true, text: "data" } },
       `killed when ${point}`,
     );
   t.match(
-    await ask(gets, "answered"),
+    await repeatAt(gets, "answered"),
     { status: 502, body: { code: "paid_upstream_failed", txHash: /^0x/, amountPaid: "0.001" } },
     "the seller was paid, and would not deliver again",
   );
 });
 
 await t.test("without a key, an identical call joins the dead one", async (t) => {
-  for (const answer of await Promise.all(keyless.map(askAgain)))
+  for (const answer of await Promise.all(keyless.map(repeat)))
     t.match(answer, { status: 200, body: { paid: true, text: "data", replayed: true } });
 });
 
@@ -112,7 +112,7 @@ t.equal(sold.size, calls, "one authorization each reached the seller");
 
 await t.test("a POST that may have arrived is not posted again", async (t) => {
   t.match(
-    await ask(posts, "answered"),
+    await repeatAt(posts, "answered"),
     {
       status: 502,
       body: {
@@ -125,7 +125,7 @@ await t.test("a POST that may have arrived is not posted again", async (t) => {
     "its response was lost: the known facts are returned",
   );
   t.match(
-    await ask(posts, "confirmed"),
+    await repeatAt(posts, "confirmed"),
     {
       status: 200,
       body: { paid: true, status: 201, text: "made", headers: { location: "/orders/1" } },
@@ -135,8 +135,8 @@ await t.test("a POST that may have arrived is not posted again", async (t) => {
   t.same(posted, ["/post-answered 1", "/post-confirmed 1"]);
 });
 
-await t.test("a paid MPP challenge is answered with the same credential, and no new one is requested", async (t) => {
-  t.match(await askAgain(mpp), {
+await t.test("a paid MPP challenge is answered again, and no new one is requested", async (t) => {
+  t.match(await repeat(mpp), {
     status: 200,
     body: { paid: true, amountPaid: "0.001", data: { answer: 42 } },
   });
@@ -153,7 +153,7 @@ await t.test("a tool that may have been called is not called again", async (t) =
     confirmed: { status: 200, body: { paid: true, data: { content: [{ text: "42" }] } } },
   };
   for (const [point, outcome] of Object.entries(outcomes))
-    t.match(await ask(toolCalls, point), outcome, `killed when ${point}`);
+    t.match(await repeatAt(toolCalls, point), outcome, `killed when ${point}`);
   const called = tools.messages.filter(({ method }) => method === "tools/call");
   t.equal(called.length, 5, "called for three quotes, and run twice");
   t.equal(new Set(tools.proofs.map(({ payload }) => payload.authorization.nonce)).size, 2);
@@ -166,7 +166,7 @@ await t.test("each was paid once, and its answer is stored", async (t) => {
   await assertLedgerIsChain(t, made);
   const proofs = seller.proofs.length + tools.proofs.length + charging.credentials.length;
   for (const one of [...gets, ...posts, mpp, ...toolCalls]) {
-    const [first, second] = [await askAgain(one), await askAgain(one)];
+    const [first, second] = [await repeat(one), await repeat(one)];
     const known = ({ status, body }: Answered) => [
       status,
       body["code"],

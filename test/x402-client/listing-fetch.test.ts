@@ -74,7 +74,11 @@ t.test("fetch by listing", async (t) => {
       const both = (await made.fetch({ listingId: id, dryRun: true })).body;
       if (both["offers"]) {
         t.match(both["offers"], [{}, { refused: { code: "listing_mismatch" } }]);
-        t.notMatch(both["explanation"], /is possible/, "the other offer does not match the listing either");
+        t.notMatch(
+          both["explanation"],
+          /is possible/,
+          "the other offer does not match the listing either",
+        );
       }
       seller.script = { terms: () => seller.entry(over) };
       t.match(
@@ -107,7 +111,7 @@ t.test("fetch by listing", async (t) => {
       x402Version: 2,
       requirement: seller.entry(),
     });
-    for (const [onAsk, code] of [
+    for (const [onUnpaid, code] of [
       [
         ({ response }: { response: ServerResponse }) => void response.end("free"),
         "upstream_invalid_402",
@@ -123,7 +127,7 @@ t.test("fetch by listing", async (t) => {
         "unsupported_payment_requirements",
       ],
     ] as const) {
-      seller.script = { onAsk };
+      seller.script = { onUnpaid };
       await t.rejects(app.x402Client.probe(seller.url, { method: "GET" }), { code });
     }
     await t.rejects(app.x402Client.probe("http://127.0.0.1:9/", { method: "GET" }), {

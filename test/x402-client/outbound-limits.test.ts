@@ -118,11 +118,15 @@ t.test("hostile and odd responses", async (t) => {
   t.equal(await get("/half"), "!unreachable", "a body shorter than announced");
 
   const startedMs = performance.now();
-  t.equal(await get("/drip", { timeoutMs: 300 }), "!timeout", "slow bytes do not extend the timeout");
+  t.equal(
+    await get("/drip", { timeoutMs: 300 }),
+    "!timeout",
+    "slow bytes do not extend the timeout",
+  );
   t.equal(await get("/hang", { timeoutMs: 300 }), "!timeout");
   t.ok(performance.now() - startedMs < 30_000, "both ended by the total timeout");
 
-  await t.test("a caller that accepts a partial body gets it, with the reason for its end", async (t) => {
+  await t.test("a caller that accepts a partial body gets it, and why it ends", async (t) => {
     const part = async (path: string, more: object = {}) => {
       const { status, body, truncated, contentEncoding } = await client.request({
         url: server.origin + path,
@@ -133,7 +137,11 @@ t.test("hostile and odd responses", async (t) => {
     };
     const whole = { text: text.toString(), truncated: undefined, contentEncoding: undefined };
     for (const path of ["/gzip", "/br", "/deflate"]) t.match(await part(path), whole, path);
-    t.match(await part("/trailing"), { ...whole, truncated: "encoding" }, "complete, with trailing data");
+    t.match(
+      await part("/trailing"),
+      { ...whole, truncated: "encoding" },
+      "complete, with trailing data",
+    );
     t.match(await part("/exact", { maxBytes: MIB }), { bytes: MIB, truncated: undefined });
     t.match(await part("/over", { maxBytes: MIB }), { bytes: MIB, truncated: "size" });
     t.match(await part("/endless", { maxBytes: 1000 }), { bytes: 1000, truncated: "size" });
@@ -193,23 +201,27 @@ t.test("hostile and odd responses", async (t) => {
       userAgent: "t",
     });
     t.teardown(() => other.close());
-    const told = async (url: string): Promise<unknown> =>
+    const neverSentTo = async (url: string): Promise<unknown> =>
       other
         .request({ url, method: "POST", body: "x", timeoutMs: 2_000 })
         .catch((error: unknown) => (error as OutboundError).neverSent);
-    t.equal(await told("http://127.0.0.1:9/"), true, "a forbidden address");
-    t.equal(await told("https://127.0.0.1:1/"), true, "a forbidden port");
-    t.equal(await told(`https://127.0.0.1:${port}/`), true, "no TLS");
-    t.equal(await told(origin), false, "read, and closed without a response");
+    t.equal(await neverSentTo("http://127.0.0.1:9/"), true, "a forbidden address");
+    t.equal(await neverSentTo("https://127.0.0.1:1/"), true, "a forbidden port");
+    t.equal(await neverSentTo(`https://127.0.0.1:${port}/`), true, "no TLS");
+    t.equal(await neverSentTo(origin), false, "read, and closed without a response");
     await new Promise((resolve) => silent.close(resolve));
-    t.equal(await told(origin), true, "refused");
+    t.equal(await neverSentTo(origin), true, "refused");
     t.equal(await fails(`${server.origin}/hang`, { timeoutMs: 200 }), false, "no response in time");
     t.equal(await fails(`${server.origin}/headers`), false, "headers too large");
   });
 
   const controller = new AbortController();
   setTimeout(() => controller.abort(), 50);
-  t.equal(await get("/hang", { signal: controller.signal }), "!unreachable", "the caller disconnected");
+  t.equal(
+    await get("/hang", { signal: controller.signal }),
+    "!unreachable",
+    "the caller disconnected",
+  );
 
   const seen = JSON.parse(await get("/echo", { headers: { "x-mine": "1" } })) as object;
   t.match(seen, { "user-agent": "test-agent", "accept-encoding": "gzip", "x-mine": "1" });

@@ -19,15 +19,15 @@ const made = await market(t, { listen: true, env: { SETTLE_WAIT_MS: "4000" } });
 const { app, agent, chain, config, seller, baseUrl } = made;
 const network = `eip155:${chain.chainId}`;
 const facilitator = `${baseUrl}/api/x402`;
-const desk = cashier({ facilitator, networks: [network], payTo: PAYEE });
+const paywall = cashier({ facilitator, networks: [network], payTo: PAYEE });
 const open = (origin: string): void => void config.fetchPrivateOrigins.push(origin);
 const WIEN = { tool: "get_weather", arguments: { city: "Wien" } };
 
 for (const [name, start] of [
-  ["with a session, streaming", () => oldToolServer(t, desk)],
-  ["with a session, in JSON", () => oldToolServer(t, desk, { json: true })],
-  ["without sessions", () => newToolServer(t, desk)],
-  ["without a handshake", () => newToolServer(t, desk, { legacy: "reject" })],
+  ["with a session, streaming", () => oldToolServer(t, paywall)],
+  ["with a session, in JSON", () => oldToolServer(t, paywall, { json: true })],
+  ["without sessions", () => newToolServer(t, paywall)],
+  ["without a handshake", () => newToolServer(t, paywall, { legacy: "reject" })],
 ] as const)
   t.test(`a server ${name}`, async (t) => {
     const shop = await start();
@@ -127,7 +127,7 @@ t.test("the protocol's Python SDK", { skip: "missing" in python && python.missin
   await t.test("its client pays a tool of our paywall", async (t) => {
     const payer = testAccount(3);
     await chain.mint(payer.address, 1_000_000n);
-    for (const shop of [await oldToolServer(t, desk), await newToolServer(t, desk)]) {
+    for (const shop of [await oldToolServer(t, paywall), await newToolServer(t, paywall)]) {
       const { tool, arguments: args } = WIEN;
       const given = { url: shop.url, key: payer.privateKey, tool, arguments: args };
       const paying = program("pay", JSON.stringify(given));
@@ -197,7 +197,7 @@ t.test("hostile servers", async (t) => {
             `{"jsonrpc":"2.0","id":${message.id},"result":{"content":[],"big":98765432109876543210}}`,
           );
       },
-      onAsk: ({ request: _request, ...exchange }) => reply(exchange, terms()),
+      onUnpaid: ({ request: _request, ...exchange }) => reply(exchange, terms()),
     };
     const answer = await made.fetch(body);
     t.match(answer, { status: 200, body: { paid: true } });
@@ -279,7 +279,7 @@ t.test("hostile servers", async (t) => {
       body: { code: "upstream_timeout", paid: false },
       ...NOTHING,
     });
-    t.match(await run({ onAsk: () => undefined }), {
+    t.match(await run({ onUnpaid: () => undefined }), {
       status: 504,
       body: { code: "upstream_timeout" },
       ...UNASKED,
@@ -352,7 +352,7 @@ t.test("hostile servers", async (t) => {
     const startedMs = performance.now();
     const answer = await run(
       {
-        onAsk: async (one) => {
+        onUnpaid: async (one) => {
           await new Promise((resolve) => setTimeout(resolve, 400));
           reply(one, { tools: [], nextCursor: String((page += 1)) });
         },
@@ -365,19 +365,19 @@ t.test("hostile servers", async (t) => {
   });
 
   await t.test("errors before the proof", async (t) => {
-    const asked = (onAsk: ToolScript["onAsk"]) => run({ ...(onAsk && { onAsk }) });
-    t.match(await asked((one) => reply(one, terms({ amount: "400000000" }))), {
+    const runUnpaid = (onUnpaid: ToolScript["onUnpaid"]) => run({ ...(onUnpaid && { onUnpaid }) });
+    t.match(await runUnpaid((one) => reply(one, terms({ amount: "400000000" }))), {
       status: 403,
       body: { code: /limit_exceeded/ },
       ...UNASKED,
     });
-    t.match(await asked((one) => reply(one, terms({ payTo: testAccount(8).address }))), {
+    t.match(await runUnpaid((one) => reply(one, terms({ payTo: testAccount(8).address }))), {
       status: 403,
       body: { code: "recipient_not_allowed" },
       ...UNASKED,
     });
     t.match(
-      await asked((one) =>
+      await runUnpaid((one) =>
         reply(one, {
           isError: true,
           structuredContent: { x402Version: 2, accepts: [] },
@@ -390,17 +390,20 @@ t.test("hostile servers", async (t) => {
         ...UNASKED,
       },
     );
-    t.match(await asked(({ response }) => void response.writeHead(302, { location: "/" }).end()), {
-      status: 502,
-      body: { code: "upstream_redirect" },
-      ...UNASKED,
-    });
-    t.match(await asked(({ response }) => void response.writeHead(402).end("{}")), {
+    t.match(
+      await runUnpaid(({ response }) => void response.writeHead(302, { location: "/" }).end()),
+      {
+        status: 502,
+        body: { code: "upstream_redirect" },
+        ...UNASKED,
+      },
+    );
+    t.match(await runUnpaid(({ response }) => void response.writeHead(402).end("{}")), {
       status: 502,
       body: { code: "upstream_error", detail: /requires an HTTP payment/ },
       ...UNASKED,
     });
-    t.match(await asked((one) => reply(one, { isError: true, content: [] })), {
+    t.match(await runUnpaid((one) => reply(one, { isError: true, content: [] })), {
       status: 200,
       body: { paid: false, delivered: false, status: 500 },
       ...UNASKED,
@@ -419,15 +422,15 @@ t.test("hostile servers", async (t) => {
 
   await t.test("terms as text only, the error of version 1, and a private address", async (t) => {
     const { content } = terms() as { content: object[] };
-    t.match(await run({ onAsk: (one) => reply(one, { isError: true, content }) }), {
+    t.match(await run({ onUnpaid: (one) => reply(one, { isError: true, content }) }), {
       body: { paid: true },
     });
-    const old: ToolScript["onAsk"] = ({ message: { id }, response }) => {
+    const old: ToolScript["onUnpaid"] = ({ message: { id }, response }) => {
       const { structuredContent: data } = terms() as { structuredContent: object };
       const error = { code: 402, message: "Payment required", data };
       response.end(JSON.stringify({ jsonrpc: "2.0", id, error }));
     };
-    t.match(await run({ onAsk: old }), { body: { paid: true } });
+    t.match(await run({ onUnpaid: old }), { body: { paid: true } });
     for (const blocked of ["http://127.0.0.1:9/mcp", "http://10.0.0.1/mcp"])
       t.match(await made.fetch({ url: blocked, mcp: WIEN }), {
         status: 403,

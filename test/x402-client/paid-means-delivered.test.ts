@@ -172,10 +172,18 @@ t.test("paid means delivered", async (t) => {
         const ran = sells(answer);
         const before = await made.balanceOf(PAYEE);
         const isEndless = ["no answer", "slower than the time allowed"].includes(label);
-        const told = await made.fetch({ url, ...POST, ...(isEndless && { timeoutMs: SHORT_MS }) });
-        t.match(told, expected, label);
+        const answered = await made.fetch({
+          url,
+          ...POST,
+          ...(isEndless && { timeoutMs: SHORT_MS }),
+        });
+        t.match(answered, expected, label);
         const paid = { paid: true, amountPaid: "0.001", txHash: /^0x/, paymentId: /^pay_/ };
-        t.match(told.body, { ...paid, delivered: told.status === 200 }, `${label}: the receipt`);
+        t.match(
+          answered.body,
+          { ...paid, delivered: answered.status === 200 },
+          `${label}: the receipt`,
+        );
         t.same(ran, ["POST once"], `${label}: the seller's handler ran once`);
         t.equal((await made.balanceOf(PAYEE)) - before, 1000n, `${label}: paid once`);
       }
@@ -203,7 +211,7 @@ t.test("paid means delivered", async (t) => {
     const { server, port } = seller;
     let shown = 0;
     seller.script = {
-      onAsk: async ({ response }) => {
+      onUnpaid: async ({ response }) => {
         response.on("finish", () => {
           server.close();
           server.closeAllConnections();
@@ -217,20 +225,20 @@ t.test("paid means delivered", async (t) => {
         response.writeHead(200).end("here");
       },
     };
-    const ask = made.app.outbound.request.bind(made.app.outbound);
+    const originalRequest = made.app.outbound.request.bind(made.app.outbound);
     const failures: boolean[] = [];
     made.app.outbound.request = async (request) => {
       try {
-        return await ask(request);
+        return await originalRequest(request);
       } catch (error) {
         failures.push((error as { neverSent: boolean }).neverSent);
         await new Promise<void>((resolve) => server.listen(port, "127.0.0.1", resolve));
         throw error;
       }
     };
-    const told = await made.fetch({ url, ...POST });
-    made.app.outbound.request = ask;
-    t.match(told, { status: 200, body: { paid: true, text: "here" } });
+    const answered = await made.fetch({ url, ...POST });
+    made.app.outbound.request = originalRequest;
+    t.match(answered, { status: 200, body: { paid: true, text: "here" } });
     t.same([failures, shown], [[true], 1]);
   });
 
@@ -268,7 +276,7 @@ t.test("paid means delivered", async (t) => {
   await t.test("a body is sent as the caller wrote it", async (t) => {
     const sent: string[] = [];
     seller.script = {
-      onAsk: ({ response, body }) => {
+      onUnpaid: ({ response, body }) => {
         sent.push(body);
         response.writeHead(200).end("ok");
       },
@@ -296,7 +304,7 @@ t.test("paid means delivered", async (t) => {
       params: { name: "x402_fetch", arguments: { url, method: "POST", body: { n: 0 } } },
     };
     seller.script = {
-      onAsk: ({ response, body }) =>
+      onUnpaid: ({ response, body }) =>
         void response.writeHead(200, { "content-type": "application/json" }).end(body),
     };
     const tool = await made.app.inject({
@@ -334,7 +342,8 @@ t.test("paid means delivered", async (t) => {
     ];
     for (const [type, bytes, expected] of cases) {
       seller.script = {
-        onAsk: ({ response }) => void response.writeHead(200, { "content-type": type }).end(bytes),
+        onUnpaid: ({ response }) =>
+          void response.writeHead(200, { "content-type": type }).end(bytes),
       };
       const { body } = await made.fetch({ url });
       t.match(body, { ...expected, bytes: bytes.length, truncated: false }, type);
@@ -342,11 +351,15 @@ t.test("paid means delivered", async (t) => {
         t.equal(name in body, name in expected, `${type}: only once`);
     }
     seller.script = {
-      onAsk: ({ response }) =>
+      onUnpaid: ({ response }) =>
         void response.writeHead(200, { "content-type": "text/plain" }).end("é".repeat(MAX_BYTES)),
     };
     const { body } = await made.fetch({ url });
-    t.match(body, { truncatedBy: "size", text: /^é+$/ }, "half a character at the end does not make it bytes");
+    t.match(
+      body,
+      { truncatedBy: "size", text: /^é+$/ },
+      "half a character at the end does not make it bytes",
+    );
   });
 
   await t.test("odd headers of a response break nothing", async (t) => {
@@ -359,13 +372,17 @@ t.test("paid means delivered", async (t) => {
       { trailer: "x-sum" },
     ];
     for (const headers of odd) {
-      seller.script = { onAsk: ({ response }) => void response.writeHead(200, headers).end("x") };
-      const told: Answered = await made.fetch({ url });
-      t.equal(told.status, 200, JSON.stringify(headers).slice(0, 60));
-      t.ok(Object.values(told.body["headers"] as object).every((value) => value.length <= 4_096));
+      seller.script = {
+        onUnpaid: ({ response }) => void response.writeHead(200, headers).end("x"),
+      };
+      const answered: Answered = await made.fetch({ url });
+      t.equal(answered.status, 200, JSON.stringify(headers).slice(0, 60));
+      t.ok(
+        Object.values(answered.body["headers"] as object).every((value) => value.length <= 4_096),
+      );
     }
     seller.script = {
-      onAsk: ({ response }) =>
+      onUnpaid: ({ response }) =>
         void response.socket?.end(
           "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nlonger than it says",
         ),
@@ -374,9 +391,11 @@ t.test("paid means delivered", async (t) => {
   });
 
   await t.test("an error response that cost nothing is reported as an error", async (t) => {
-    seller.script = { onAsk: ({ response }) => void response.writeHead(404).end("no such page") };
-    const told = await made.fetch({ url, headers: { Cookie: "a", "X-Mine": "1", Host: "x" } });
-    t.match(told, {
+    seller.script = {
+      onUnpaid: ({ response }) => void response.writeHead(404).end("no such page"),
+    };
+    const answered = await made.fetch({ url, headers: { Cookie: "a", "X-Mine": "1", Host: "x" } });
+    t.match(answered, {
       status: 200,
       body: {
         paid: false,
@@ -390,7 +409,7 @@ t.test("paid means delivered", async (t) => {
     const exit = (...args: string[]) => main(["fetch", ...args], env, () => undefined);
     t.equal(await exit(url), 1);
     t.equal(await exit(url, "--dry-run"), 0, "a quote is a success");
-    seller.script = { onAsk: ({ response }) => void response.writeHead(200).end("a page") };
+    seller.script = { onUnpaid: ({ response }) => void response.writeHead(200).end("a page") };
     t.equal(await exit(url), 0);
     seller.script = {};
     t.equal(await exit(url), 0);
@@ -428,13 +447,13 @@ t.test("paid means delivered", async (t) => {
       payload: JSON.stringify({ recipient: PAYEE, amount: "1", network: "arc" }),
     });
     t.match(spend.json(), { detail: /^body\.network must be one of eip155:\d+$/ });
-    const stranger = await made.app.inject({
+    const otherPayee = await made.app.inject({
       method: "POST",
       url: "/api/agents/spend",
       headers: made.agent.headers,
       payload: JSON.stringify({ recipient: OTHER, amount: "1" }),
     });
-    t.match(stranger.json(), { code: "recipient_not_allowed", payTo: OTHER, site: null });
+    t.match(otherPayee.json(), { code: "recipient_not_allowed", payTo: OTHER, site: null });
   });
 
   await assertLedgerIsChain(t, made);

@@ -22,13 +22,13 @@ async function world(t: Test) {
     agent: { dailyLimit: "1", perPaymentLimit: "0.1" },
   });
   const { chain, seller, database } = made;
-  const [stranger] = chain.accounts;
-  if (!stranger) throw new Error("no account");
+  const [thirdParty] = chain.accounts;
+  if (!thirdParty) throw new Error("no account");
   const upto = (extra: object = {}, over: object = {}) =>
     seller.entry({
       scheme: "upto",
       amount: "50000",
-      extra: { name: "USDC", version: "2", facilitatorAddress: stranger.address, ...extra },
+      extra: { name: "USDC", version: "2", facilitatorAddress: thirdParty.address, ...extra },
       ...over,
     });
   const exact = (extra: object = {}, over: object = {}) =>
@@ -40,7 +40,7 @@ async function world(t: Test) {
   let last: Promise<unknown> = Promise.resolve();
   const honest: NonNullable<typeof seller.script.onProof> = async ({ response, proof }) => {
     const shown = proof as unknown as Permit2Proof;
-    const settled = last.then(() => settlePermit2(chain, stranger, shown, 5_000n));
+    const settled = last.then(() => settlePermit2(chain, thirdParty, shown, 5_000n));
     last = settled.catch(() => undefined);
     const transaction = await settled;
     response.writeHead(200, seller.receipt({ transaction })).end("data");
@@ -54,16 +54,16 @@ async function world(t: Test) {
         "SELECT status, value::text, by_other FROM settlements WHERE kind = 'allowance' ORDER BY created_at",
       )
     ).rows;
-  return { made, stranger, upto, exact, offer, allowances };
+  return { made, thirdParty, upto, exact, offer, allowances };
 }
 
 /** A third party saw our permit and relays it first. */
 async function relayPermit({ chain }: Market, permit: SignedAuthorization): Promise<void> {
-  const [stranger] = chain.accounts;
-  if (!stranger) throw new Error("no account");
+  const [thirdParty] = chain.accounts;
+  if (!thirdParty) throw new Error("no account");
   const { from, to, value, validBefore, signature } = permit;
   const word = (at: number): Hex => `0x${signature.slice(at, at + 64)}`;
-  const hash = await chain.walletClient(stranger).writeContract({
+  const hash = await chain.walletClient(thirdParty).writeContract({
     address: chain.usdc,
     abi: PERMIT_ABI,
     functionName: "permit",
@@ -97,15 +97,15 @@ const lose = (made: Market, wallet: Address, value: bigint): Promise<void> =>
   );
 
 t.test("hostile terms of a seller", async (t) => {
-  const { made, stranger, upto, exact, offer, allowances } = await world(t);
+  const { made, thirdParty, upto, exact, offer, allowances } = await world(t);
   const { seller } = made;
 
-  await t.test("another contract or an invalid facilitator is refused with its reason", async (t) => {
+  await t.test("another contract or an invalid facilitator is refused by name", async (t) => {
     const cases: [Record<string, unknown>, RegExp][] = [
-      [exact({ spender: stranger.address }), /extra\.spender .* is not the contract/],
+      [exact({ spender: thirdParty.address }), /extra\.spender .* is not the contract/],
       [exact({ proxy: UPTO_PROXY }), /extra\.proxy .* is not the contract/],
       [upto({ proxyAddress: EXACT_PROXY }), /extra\.proxyAddress .* is not the contract/],
-      [upto({ verifyingContract: stranger.address }), /extra\.verifyingContract/],
+      [upto({ verifyingContract: thirdParty.address }), /extra\.verifyingContract/],
       [upto({ assetTransferMethod: "eip3009" }), /transfer method "eip3009"/],
       [upto({ facilitatorAddress: zeroAddress }), /facilitatorAddress .* zero address/],
       [upto({ facilitatorAddress: MULTICALL3_ADDRESS }), /anyone can use/],
@@ -144,11 +144,11 @@ t.test("hostile terms of a seller", async (t) => {
     t.equal(await allowanceOf(made), 995_000n);
   });
 
-  await t.test("a seller that collects and then fails is reported with the amount it took", async (t) => {
+  await t.test("a seller that collects and fails is reported with its amount", async (t) => {
     offer(upto());
     seller.script.onProof = async ({ response, proof }) => {
       const shown = proof as unknown as Permit2Proof;
-      await settlePermit2(made.chain, stranger, shown, 6_000n).catch(() => undefined);
+      await settlePermit2(made.chain, thirdParty, shown, 6_000n).catch(() => undefined);
       response.writeHead(500).end("no");
     };
     t.match(await made.fetch({ url: seller.url }), {
@@ -157,7 +157,7 @@ t.test("hostile terms of a seller", async (t) => {
     });
   });
 
-  await t.test("a seller that fails without collecting: the budget is reserved until the deadline", async (t) => {
+  await t.test("a seller that fails: the budget is reserved until the deadline", async (t) => {
     const before = await made.reserved();
     offer(upto({}, { maxTimeoutSeconds: 100 }));
     seller.script.onProof = ({ response }) => void response.writeHead(500).end("no");
@@ -181,7 +181,7 @@ t.test("hostile terms of a seller", async (t) => {
 });
 
 t.test("the allowance", async (t) => {
-  const { made, stranger, exact, offer, allowances } = await world(t);
+  const { made, thirdParty, exact, offer, allowances } = await world(t);
   const { app, seller, database, agent } = made;
   const original = app.custody.signAllowance.bind(app.custody);
   t.teardown(() => (app.custody.signAllowance = original));
@@ -216,7 +216,7 @@ t.test("the allowance", async (t) => {
     t.equal((await sign({}, 1_000_001n)).value, 1_000_000n, "never more than the daily limit");
     await t.rejects(sign({}, 999n), { code: "service_unavailable" }, "less than the payment");
     await t.rejects(sign({ value: 100_001n }, 200_000n), { code: "service_unavailable" });
-    await t.rejects(sign({ to: stranger.address }, 2_000n), "not on the list");
+    await t.rejects(sign({ to: thirdParty.address }, 2_000n), "not on the list");
     await t.rejects(
       sign({ terms: undefined, nonce: `0x${"7".repeat(64)}` }, 2_000n),
       /no allowance/,
@@ -230,14 +230,18 @@ t.test("the allowance", async (t) => {
       ),
       { code: "policy_not_signed" },
     );
-    const low = { scheme: "upto", maximum: "500000", facilitator: stranger.address.toLowerCase() };
+    const low = {
+      scheme: "upto",
+      maximum: "500000",
+      facilitator: thirdParty.address.toLowerCase(),
+    };
     await t.rejects(sign({ terms: low }, 600_000n), { code: "service_unavailable" }, "its maximum");
   });
 
   await t.test("a third party relays our permit first", async (t) => {
     offer(exact());
-    app.custody.signAllowance = async (...asked) => {
-      const permit = await original(...asked);
+    app.custody.signAllowance = async (...args) => {
+      const permit = await original(...args);
       await relayPermit(made, permit);
       return permit;
     };
@@ -279,10 +283,10 @@ t.test("the allowance", async (t) => {
       (await database.pool.query<{ nonce: string }>("SELECT nonce FROM payments WHERE outstanding"))
         .rows;
     let other: Promise<unknown> | undefined;
-    limits.of = async (...asked) => {
+    limits.of = async (...args) => {
       const [first] = await open();
       // Another payment is reserved before the one that raises the allowance has read the limits.
-      if (!first) return of(...asked);
+      if (!first) return of(...args);
       limits.of = of;
       app.custody.signAllowance = async (id, payment, wanted) => {
         if (payment.authorization.nonce !== first.nonce)
@@ -291,7 +295,7 @@ t.test("the allowance", async (t) => {
       };
       other = made.fetch({ url: `${seller.url}&n=meanwhile` });
       await until(async () => (await open()).length === 2);
-      return of(...asked);
+      return of(...args);
     };
     t.match(await made.fetch({ url: `${seller.url}&n=raises` }), { status: 200 });
     t.match(await other, { status: 200 });
@@ -309,9 +313,9 @@ t.test("the allowance", async (t) => {
     let isSigning = false;
     let overtake = (): void => undefined;
     const isOvertaken = new Promise<void>((resolve) => (overtake = resolve));
-    app.custody.signAllowance = async (...asked) => {
+    app.custody.signAllowance = async (...args) => {
       app.custody.signAllowance = original;
-      const [id, payment, wanted] = asked;
+      const [id, payment, wanted] = args;
       const permit = await original(id, payment, { ...wanted, deadline: wanted.deadline - 1n });
       isSigning = true;
       await isOvertaken;
@@ -372,7 +376,7 @@ t.test("the allowance", async (t) => {
       encodeFunctionData({
         abi: parseAbi(["function transfer(address to, uint256 value)"]),
         functionName: "transfer",
-        args: [stranger.address, held],
+        args: [thirdParty.address, held],
       }),
     );
     const archived = await app.inject({

@@ -54,8 +54,8 @@ t.test("killed at each step", async (t) => {
   t.equal(await allowanceOf(made), 0n, "nothing left the process");
   await fetchAndDie(t, made, requests(AFTER), ENV);
   await untilDead(made);
-  const asked = requests(POINTS).map(({ body, headers }) => made.fetch(body, headers));
-  for (const answer of await Promise.all(asked))
+  const pending = requests(POINTS).map(({ body, headers }) => made.fetch(body, headers));
+  for (const answer of await Promise.all(pending))
     t.match(
       answer,
       { status: 200, body: { paid: true, text: "data", receipt: { amount: "0.004" } } },

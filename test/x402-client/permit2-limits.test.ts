@@ -39,19 +39,19 @@ t.test("fifty at once at a limit", async (t) => {
   const before = await one.balanceOf(PAYEE);
   const answers = await Promise.all(
     Array.from({ length: 50 }, async (_, index) => {
-      const ask = () =>
+      const send = () =>
         (index % 2 === 0 ? one : two).app.inject({
           method: "POST",
           url: "/api/agents/x402-fetch",
           headers: { ...agent.headers, "idempotency-key": `n${index}` },
           payload: JSON.stringify({ url: `${origin}/upto/${1_000 + index}` }),
         });
-      const mayAskAgain = ["agent_busy", "fetch_capacity"];
-      let answer = await ask();
+      const retryableCodes = ["agent_busy", "fetch_capacity"];
+      let answer = await send();
       // A process runs only a limited number of fetches of one agent.
-      while (mayAskAgain.includes(answer.json<{ code?: string }>().code ?? "")) {
+      while (retryableCodes.includes(answer.json<{ code?: string }>().code ?? "")) {
         await new Promise((resolve) => setTimeout(resolve, 100));
-        answer = await ask();
+        answer = await send();
       }
       return { index, status: answer.statusCode, body: answer.json<Record<string, unknown>>() };
     }),

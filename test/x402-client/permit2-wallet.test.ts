@@ -66,10 +66,10 @@ t.test("stock sellers paid through Permit2", async (t) => {
       spent += 7_777n;
       t.equal((await made.balanceOf(PAYEE)) - before, 7_777n);
       t.match(await made.lastPayment(), { status: "settled", amount: "7777" });
-      const { remaining, reserved, spent: told } = await limits();
+      const { remaining, reserved, spent: spentText } = await limits();
       t.match(
-        { remaining, reserved, told },
-        { reserved: "0", told: `0.${String(spent).padStart(6, "0")}`.replace(/0+$/, "") },
+        { remaining, reserved, spentText },
+        { reserved: "0", spentText: `0.${String(spent).padStart(6, "0")}`.replace(/0+$/, "") },
         "the uncharged rest is released",
       );
       t.equal(answer.body["remaining"], remaining);

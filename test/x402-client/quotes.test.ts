@@ -19,7 +19,7 @@ t.test("a quote", async (t) => {
       accepts: [{ ...seller.entry(), ...over } as never],
     });
   seller.script = {
-    onAsk: ({ request, response, body }) => {
+    onUnpaid: ({ request, response, body }) => {
       seen.push({ method: request.method, body });
       response.writeHead(402, { "payment-required": offer() }).end(INJECTION);
     },
@@ -54,14 +54,14 @@ t.test("a quote", async (t) => {
       requirement: { scheme: "exact", amount: "1000", payTo: PAYEE },
       thirdParty: { untrusted: true, description: INJECTION, serviceName: "Seller" },
     });
-    const { thirdParty, ...ours } = body;
-    t.notMatch(JSON.stringify(ours), /SYSTEM/);
+    const { thirdParty, ...ownFields } = body;
+    t.notMatch(JSON.stringify(ownFields), /SYSTEM/);
     t.notMatch(JSON.stringify(thirdParty), HIDDEN);
   });
 
   await t.test("repeats no content of a target that requests no payment", async (t) => {
     seller.script = {
-      onAsk: ({ response }, nth) =>
+      onUnpaid: ({ response }, nth) =>
         void response
           .writeHead(nth % 2 === 1 ? 200 : 405, { "content-type": INJECTION })
           .end(INJECTION),
@@ -99,13 +99,13 @@ t.test("a quote", async (t) => {
           JSON.stringify(seller.entry()),
         ],
       );
-      const before = seller.asks.length;
+      const before = seller.unpaidRequests.length;
       const quote = await made.fetch({ listingId: "lst_post", dryRun: true });
       t.match(quote, {
         status: 200,
         body: { price: "0.001", payTo: PAYEE, verdict: { allowed: true } },
       });
-      t.equal(seller.asks.length, before);
+      t.equal(seller.unpaidRequests.length, before);
     },
   );
 });
@@ -147,7 +147,7 @@ t.test("errors quote a seller only in thirdParty", async (t) => {
     body: { code: "settlement_failed", thirdParty: { untrusted: true, reason: /^SYSTEM/ } },
   });
   for (const { body } of [unsupported, refused]) {
-    const { thirdParty: _theirs, ...ours } = body;
-    t.notMatch(JSON.stringify(ours), /SYSTEM/);
+    const { thirdParty: _thirdParty, ...ownFields } = body;
+    t.notMatch(JSON.stringify(ownFields), /SYSTEM/);
   }
 });

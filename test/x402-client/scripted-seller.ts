@@ -35,7 +35,7 @@ export interface Script {
   /** The terms of the nth unpaid request (1 is the first). */
   terms?: (nth: number) => Record<string, unknown> | Record<string, unknown>[];
   /** Answers an unpaid request instead of the default 402. */
-  onAsk?: (exchange: Omit<Exchange, "proof" | "proofs">, nth: number) => void | Promise<void>;
+  onUnpaid?: (exchange: Omit<Exchange, "proof" | "proofs">, nth: number) => void | Promise<void>;
   /** Answers a request with a proof; without it, the seller settles and delivers. */
   onProof?: (exchange: Exchange) => void | Promise<void>;
 }
@@ -44,7 +44,7 @@ export interface ScriptedSeller extends LocalServer {
   url: string;
   script: Script;
   proofs: Proof[];
-  asks: IncomingMessage[];
+  unpaidRequests: IncomingMessage[];
   /** The default payment requirements, with some members replaced. */
   entry(over?: Record<string, unknown>): Record<string, unknown>;
   /** Submits the authorization as a facilitator would, and returns the transaction hash. */
@@ -68,7 +68,7 @@ export async function scriptedSeller(
   const wallet = chain.walletClient(submitter);
   const proofs: Proof[] = [];
   let previous: Promise<unknown> = Promise.resolve();
-  const asks: IncomingMessage[] = [];
+  const unpaidRequests: IncomingMessage[] = [];
   const server = await localServer(t, (request, response) => {
     void handle(request, response).catch(() => response.destroy());
   });
@@ -77,7 +77,7 @@ export async function scriptedSeller(
     url: `${server.origin}/paid?x=1`,
     script,
     proofs,
-    asks,
+    unpaidRequests,
     entry: (over = {}) => ({
       scheme: "exact",
       network: `eip155:${chain.chainId}`,
@@ -140,9 +140,13 @@ export async function scriptedSeller(
     const body = Buffer.concat(chunks).toString();
     const header = request.headers["payment-signature"] ?? request.headers["x-payment"];
     if (typeof header !== "string") {
-      asks.push(request);
-      if (seller.script.onAsk) return seller.script.onAsk({ request, response, body }, asks.length);
-      return seller.refuse(response, seller.script.terms?.(asks.length) ?? seller.entry());
+      unpaidRequests.push(request);
+      if (seller.script.onUnpaid)
+        return seller.script.onUnpaid({ request, response, body }, unpaidRequests.length);
+      return seller.refuse(
+        response,
+        seller.script.terms?.(unpaidRequests.length) ?? seller.entry(),
+      );
     }
     const proof = JSON.parse(Buffer.from(header, "base64").toString()) as Proof;
     proofs.push(proof);

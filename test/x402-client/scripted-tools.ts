@@ -20,7 +20,7 @@ export interface ToolExchange {
 
 export interface ToolScript {
   onInitialize?: (exchange: Omit<ToolExchange, "proof">) => void;
-  onAsk?: (exchange: Omit<ToolExchange, "proof">) => void | Promise<void>;
+  onUnpaid?: (exchange: Omit<ToolExchange, "proof">) => void | Promise<void>;
   onProof?: (exchange: ToolExchange) => void | Promise<void>;
 }
 
@@ -79,7 +79,7 @@ export async function scriptedTools(
     if (message.id === undefined) return void response.writeHead(202).end();
     const proof = message.params?._meta?.["x402/payment"] as Proof | undefined;
     if (!proof) {
-      if (tools.script.onAsk) return tools.script.onAsk(exchange);
+      if (tools.script.onUnpaid) return tools.script.onUnpaid(exchange);
       return tools.reply(exchange, tools.terms());
     }
     tools.proofs.push(proof);

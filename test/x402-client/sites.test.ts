@@ -16,8 +16,8 @@ t.test("a website as a payee", async (t) => {
   const { app, owner, seller, agent, chain, config, database } = made;
   // Another website that is paid at the same address, and one that counts its connections.
   const twin = await scriptedSeller(t, chain, PAYEE);
-  const stranger = await localServer(t, (_request, response) => response.end("free"));
-  config.fetchPrivateOrigins.push(twin.origin, stranger.origin);
+  const unlisted = await localServer(t, (_request, response) => response.end("free"));
+  config.fetchPrivateOrigins.push(twin.origin, unlisted.origin);
   const site = seller.origin;
 
   const allowlist = (body: object | unknown[], id = agent.id) =>
@@ -54,7 +54,7 @@ t.test("a website as a payee", async (t) => {
     asOwner(app, owner, { method: "PATCH", url: `/api/agents/${agent.id}`, body: { fetch } });
 
   await t.test("looking up a URL returns its payee; the seller's text stays apart", async (t) => {
-    const onAsk: Script["onAsk"] = ({ request, response, body }) => {
+    const onUnpaid: Script["onUnpaid"] = ({ request, response, body }) => {
       t.match({ method: request.method, body }, { method: "GET", body: "" });
       t.match(request.headers, { authorization: undefined, cookie: undefined });
       const header = encodePaymentRequiredHeader({
@@ -65,11 +65,11 @@ t.test("a website as a payee", async (t) => {
       });
       response.writeHead(402, { "payment-required": header }).end(INJECTION);
     };
-    seller.script = { onAsk };
+    seller.script = { onUnpaid };
     const answer = await lookup(`${seller.url}#part`);
-    const { thirdParty, ...ours } = answer.json<Record<string, unknown>>();
+    const { thirdParty, ...ownFields } = answer.json<Record<string, unknown>>();
     t.same(
-      { status: answer.statusCode, ours },
+      { status: answer.statusCode, ours: ownFields },
       {
         status: 200,
         ours: {
@@ -103,7 +103,7 @@ t.test("a website as a payee", async (t) => {
         ["file:///etc/passwd", 422, "validation_failed"],
         ["https://user:pw@example.com/", 422, "validation_failed"],
         ["https://exa mple.com/", 422, "validation_failed"],
-        [`${stranger.origin}/free`, 502, "upstream_invalid_402"],
+        [`${unlisted.origin}/free`, 502, "upstream_invalid_402"],
       ];
       for (const [url, status, code] of cases) {
         const answer = await lookup(url);
@@ -114,12 +114,12 @@ t.test("a website as a payee", async (t) => {
         );
       }
       seller.script = {
-        onAsk: ({ response }) =>
-          void response.writeHead(302, { location: `${stranger.origin}/away` }).end(),
+        onUnpaid: ({ response }) =>
+          void response.writeHead(302, { location: `${unlisted.origin}/away` }).end(),
       };
-      const before = stranger.connections();
+      const before = unlisted.connections();
       t.match((await lookup(seller.url)).json(), { code: "upstream_redirect" });
-      t.equal(stranger.connections(), before, "no redirect is followed");
+      t.equal(unlisted.connections(), before, "no redirect is followed");
       seller.script = {};
     },
   );
@@ -147,7 +147,7 @@ t.test("a website as a payee", async (t) => {
     t.equal(seller.proofs.length, 2);
   });
 
-  await t.test("an entry changed in the database is not covered by the owner's signature", async (t) => {
+  await t.test("an entry changed in the database is not covered by a signature", async (t) => {
     const before = seller.proofs.length + twin.proofs.length;
     const row = { agent: agent.id, payee: PAYEE.toLowerCase() };
     const edits: [string, string, () => Promise<unknown>][] = [
@@ -263,11 +263,7 @@ t.test("a website as a payee", async (t) => {
       headers: owner.headers,
       payload: JSON.stringify({ address: OTHER, site, replaces: PAYEE }),
     });
-    t.match(
-      session.json(),
-      { code: "owner_signature_required" },
-      "a session alone is not enough",
-    );
+    t.match(session.json(), { code: "owner_signature_required" }, "a session alone is not enough");
     t.equal((await made.fetch({ url: seller.url })).status, 403);
     t.equal(seller.proofs.length, proofs);
     const signed = await allowlist({ address: OTHER, site, replaces: PAYEE });
@@ -291,12 +287,12 @@ t.test("a website as a payee", async (t) => {
     t.equal((await confine("sites")).statusCode, 200);
     const me = await app.inject({ url: "/api/agents/me", headers: agent.headers });
     t.match(me.json(), { fetch: "sites", allowlist: [{ site }] });
-    const before = stranger.connections();
+    const before = unlisted.connections();
     for (const body of [
-      { url: `${stranger.origin}/free` },
-      { url: `${stranger.origin}/free`, dryRun: true },
-      { url: `${stranger.origin}/free`, method: "POST", body: { a: 1 } },
-      { url: `${stranger.origin.replace("127.0.0.1", "localhost")}/` },
+      { url: `${unlisted.origin}/free` },
+      { url: `${unlisted.origin}/free`, dryRun: true },
+      { url: `${unlisted.origin}/free`, method: "POST", body: { a: 1 } },
+      { url: `${unlisted.origin.replace("127.0.0.1", "localhost")}/` },
       { url: `${site.replace("127.0.0.1", "localhost.")}/paid` },
       { url: "http://169.254.169.254/" },
     ])
@@ -305,10 +301,10 @@ t.test("a website as a payee", async (t) => {
         { status: 403, body: { code: "origin_not_allowed", blocked: true } },
         JSON.stringify(body),
       );
-    t.equal(stranger.connections(), before, "nothing was sent");
-    const asks = twin.asks.length;
+    t.equal(unlisted.connections(), before, "nothing was sent");
+    const requestsBefore = twin.unpaidRequests.length;
     const refused = await made.fetch({ url: twin.url });
-    t.equal(twin.asks.length, asks, "not even its price is requested");
+    t.equal(twin.unpaidRequests.length, requestsBefore, "not even its price is requested");
     t.match(refused.body, { code: "origin_not_allowed", site: twin.origin });
     t.match((await payment(refused.body["paymentId"])).trace, [
       { rule: "status" },
@@ -322,14 +318,14 @@ t.test("a website as a payee", async (t) => {
       passed: true,
     });
     t.match((await made.fetch({ url: seller.url })).body, { paid: true });
-    seller.script = { onAsk: ({ response }) => void response.end("free") };
+    seller.script = { onUnpaid: ({ response }) => void response.end("free") };
     t.match((await made.fetch({ url: seller.url })).body, { paid: false, text: "free" });
     seller.script = {};
     const tried = await app.inject({
       method: "POST",
       url: `/api/agents/${agent.id}/try`,
       headers: owner.headers,
-      payload: JSON.stringify({ url: stranger.origin }),
+      payload: JSON.stringify({ url: unlisted.origin }),
     });
     t.match(tried.json(), { code: "origin_not_allowed" }, "the owner's trial has the same rule");
   });
@@ -348,12 +344,12 @@ t.test("a website as a payee", async (t) => {
         JSON.stringify(twin.entry()),
       ],
     );
-    const asks = twin.asks.length;
+    const requestsBefore = twin.unpaidRequests.length;
     for (const dryRun of [false, true])
       t.match((await made.fetch({ listingId: "lst_twin", dryRun })).body, {
         code: "origin_not_allowed",
       });
-    t.equal(twin.asks.length, asks);
+    t.equal(twin.unpaidRequests.length, requestsBefore);
   });
 
   await t.test("over MCP as over REST", async (t) => {
@@ -371,10 +367,10 @@ t.test("a website as a payee", async (t) => {
       });
       return answer.body;
     };
-    const asks = twin.asks.length;
+    const requestsBefore = twin.unpaidRequests.length;
     t.match(await call("x402_fetch", { url: twin.url }), /origin_not_allowed/);
     t.match(await call("x402_quote", { url: twin.url }), /origin_not_allowed/);
-    t.equal(twin.asks.length, asks);
+    t.equal(twin.unpaidRequests.length, requestsBefore);
     t.match(await call("send_usdc", { recipient: PAYEE, amount: "0.001" }), /payee_bound_to_site/);
     seller.script = { terms: () => seller.entry({ payTo: OTHER }) };
     const changed = await call("x402_fetch", { url: seller.url });
@@ -384,13 +380,13 @@ t.test("a website as a payee", async (t) => {
   });
 
   await t.test("a free response is not requested again once its site is removed", async (t) => {
-    seller.script = { onAsk: ({ response }) => void response.end("free") };
+    seller.script = { onUnpaid: ({ response }) => void response.end("free") };
     const key = { "idempotency-key": "free-then-confined" };
     t.match((await made.fetch({ url: seller.url }, key)).body, { paid: false });
-    const asks = seller.asks.length;
+    const requestsBefore = seller.unpaidRequests.length;
     await allowlist([]);
     t.match((await made.fetch({ url: seller.url }, key)).body, { code: "origin_not_allowed" });
-    t.equal(seller.asks.length, asks);
+    t.equal(seller.unpaidRequests.length, requestsBefore);
     seller.script = {};
   });
 
@@ -421,21 +417,21 @@ t.test("a site is removed while fetches are in flight", async (t) => {
     body: { fetch: "sites" },
   });
   // All fetches have received the price when the owner removes the site.
-  const WAVE = 8;
+  const PARALLEL = 8;
   let release: (() => void) | undefined;
   const removed = new Promise<void>((resolve) => (release = resolve));
-  let asked = 0;
+  let received = 0;
   const all = new Promise<void>((resolve) => {
     seller.script = {
-      onAsk: async ({ response }) => {
-        asked += 1;
-        if (asked === WAVE) resolve();
+      onUnpaid: async ({ response }) => {
+        received += 1;
+        if (received === PARALLEL) resolve();
         await removed;
         seller.refuse(response, seller.entry());
       },
     };
   });
-  const fetches = Array.from({ length: WAVE }, (_, n) =>
+  const fetches = Array.from({ length: PARALLEL }, (_, n) =>
     made.fetch({ url: `${seller.url}&n=${n}` }),
   );
   await all;
@@ -454,13 +450,13 @@ t.test("a site is removed while fetches are in flight", async (t) => {
 t.test("the lookup refuses another owner's agent", async (t) => {
   const made = await market(t, { agent: { allowlist: [] } });
   const other = await signIn(made);
-  const theirs = await createAgent(made, other);
+  const otherAgent = await createAgent(made, other);
   const answer = await made.app.inject({
     method: "POST",
-    url: `/api/agents/${theirs.id}/allowlist/lookup`,
+    url: `/api/agents/${otherAgent.id}/allowlist/lookup`,
     headers: made.owner.headers,
     payload: JSON.stringify({ url: made.seller.url }),
   });
   t.equal(answer.statusCode, 404);
-  t.equal(made.seller.asks.length, 0);
+  t.equal(made.seller.unpaidRequests.length, 0);
 });

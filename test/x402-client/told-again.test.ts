@@ -55,7 +55,7 @@ t.test("a paid GET is answered from the cache for maxAge", async (t) => {
   t.match(first, { status: 200, body: { paid: true, cached: undefined } });
 
   await t.test("and costs nothing", async (t) => {
-    const asked = seller.asks.length;
+    const requests = seller.unpaidRequests.length;
     const again = await cached({}, { "idempotency-key": "again" });
     t.match(again, {
       status: 200,
@@ -76,31 +76,28 @@ t.test("a paid GET is answered from the cache for maxAge", async (t) => {
     });
     t.ok((again.body["ageSeconds"] as number) < 30);
     t.ok(again.text.includes(`"data":${json}`), "unchanged");
-    t.same([seller.asks.length, sold], [asked, 1], "the seller was not called");
+    t.same([seller.unpaidRequests.length, sold], [requests, 1], "the seller was not called");
     t.match((await cached({}, { "idempotency-key": "again" })).body, { cached: true });
   });
 
-  await t.test(
-    "not for longer, not without maxAge, and not for another request",
-    async (t) => {
-      await database.pool.query(
-        "UPDATE cached_answers SET cached_at = now() - interval '30 seconds'",
-      );
-      t.match((await cached({ maxAge: 31 })).body, { cached: true, ageSeconds: 30 });
-      t.match((await cached({ maxAge: 29 })).body, { paid: true });
-      t.match((await made.fetch({ url })).body, { paid: true });
-      t.match((await cached({ headers: { accept: "text/csv" } })).body, { paid: true });
-      t.match((await cached({ url: `${url}&more=1` })).body, { paid: true });
-      t.equal(sold, 5);
-      t.match(
-        (await cached({ headers: { cookie: "not sent" } })).body,
-        { cached: true },
-        "a header that is not sent does not matter",
-      );
-      for (const body of [{ method: "POST" }, { maxAge: 0 }, { maxAge: 86_401 }, { maxAge: 1.5 }])
-        t.match(await cached(body), { status: 422 }, JSON.stringify(body));
-    },
-  );
+  await t.test("not for longer, not without maxAge, and not for another request", async (t) => {
+    await database.pool.query(
+      "UPDATE cached_answers SET cached_at = now() - interval '30 seconds'",
+    );
+    t.match((await cached({ maxAge: 31 })).body, { cached: true, ageSeconds: 30 });
+    t.match((await cached({ maxAge: 29 })).body, { paid: true });
+    t.match((await made.fetch({ url })).body, { paid: true });
+    t.match((await cached({ headers: { accept: "text/csv" } })).body, { paid: true });
+    t.match((await cached({ url: `${url}&more=1` })).body, { paid: true });
+    t.equal(sold, 5);
+    t.match(
+      (await cached({ headers: { cookie: "not sent" } })).body,
+      { cached: true },
+      "a header that is not sent does not matter",
+    );
+    for (const body of [{ method: "POST" }, { maxAge: 0 }, { maxAge: 86_401 }, { maxAge: 1.5 }])
+      t.match(await cached(body), { status: 422 }, JSON.stringify(body));
+  });
 
   await t.test("never to another agent", async (t) => {
     const other = await createAgent(made, made.owner, { allowlist: [PAYEE] });
@@ -155,7 +152,7 @@ t.test("a paid GET is answered from the cache for maxAge", async (t) => {
         },
       };
       t.match((await cached({ url: page })).body, { paid: true, truncated: true });
-      seller.script = { onAsk: ({ response }) => void response.end("free") };
+      seller.script = { onUnpaid: ({ response }) => void response.end("free") };
       t.match((await cached({ url: page })).body, { paid: false, cached: undefined });
       seller.script = script;
       t.match((await cached({ url: page })).body, { paid: true });
@@ -171,7 +168,7 @@ t.test("a paid GET is answered from the cache for maxAge", async (t) => {
     const { script } = seller;
     let lasts = 0;
     seller.script = {
-      onAsk: async ({ response }) => {
+      onUnpaid: async ({ response }) => {
         const { rows } = await database.pool.query<{ seconds: number }>(
           "SELECT extract(epoch FROM max(claimed_until) - clock_timestamp())::float8 AS seconds FROM cached_answers",
         );
@@ -196,7 +193,7 @@ t.test("a paid GET is answered from the cache for maxAge", async (t) => {
 
   await t.test("the holder of a claim does not wait for it", async (t) => {
     const { pool, prisma } = made.app;
-    const turn = new CacheTurn(
+    const cacheTurn = new CacheTurn(
       {
         look: (key, ages) => lookOrClaim(pool, key, ages),
         read: (found) => readCached(prisma, found),
@@ -208,9 +205,9 @@ t.test("a paid GET is answered from the cache for maxAge", async (t) => {
     );
     // Longer than this file may run.
     const ages = { maxAgeSeconds: 60, claimSeconds: 3_600 };
-    t.equal(await turn.look(ages, async () => undefined), undefined);
-    t.equal(await turn.look(ages, async () => undefined), undefined);
-    await turn.release();
+    t.equal(await cacheTurn.look(ages, async () => undefined), undefined);
+    t.equal(await cacheTurn.look(ages, async () => undefined), undefined);
+    await cacheTurn.release();
   });
 
   await t.test("only to an active agent, and only for its allowed sites", async (t) => {
@@ -394,7 +391,7 @@ t.test("a payment that was recorded and never settled does not allow signing", a
   let over: object = {};
   let broken: ((response: ServerResponse) => void) | undefined;
   seller.script = {
-    onAsk: ({ request, response }) => {
+    onUnpaid: ({ request, response }) => {
       headersSeen.push(request.headers["sign-in-with-x"]);
       if (broken && request.headers["sign-in-with-x"] !== undefined) return broken(response);
       const required = {
