@@ -158,7 +158,7 @@ function viemChain(chainId: number, rpcUrl: string): Chain {
     rpcUrls: { default: { http: [rpcUrl] } },
     contracts: { multicall3: { address: MULTICALL3 } },
     // viem's search for a replaced transaction skips new blocks. Where each transaction has its own block no further block
-    // follows, so it would wait in vain for a receipt that exists.
+    // follows, so it would not return a receipt that exists.
     supportsTransactionReplacementDetection: false,
   });
 }

@@ -86,7 +86,7 @@ export async function expectLedgerEqualsChain(
       : uses.get(`${row.from_address}:${row.nonce}`);
     const isOpen = row.status === "queued" || row.status === "submitted";
     if (row.status === "settled" && use?.hash !== row.tx_hash)
-      wrong.push(`${row.id} is settled by ${row.tx_hash}, the chain says ${use?.hash}`);
+      wrong.push(`${row.id} is settled by ${row.tx_hash}, the chain has ${use?.hash}`);
     if (!isOpen && row.status !== "settled" && use && !(await isReplay(chain, row, use.hash)))
       wrong.push(`${row.id} is ${row.status}, but the chain used it`);
     if (isOpen && options.isAllFinal !== false) wrong.push(`${row.id} is still ${row.status}`);

@@ -66,7 +66,7 @@ export async function requestConsent(
   parameters: Record<string, unknown> = {},
 ): Promise<{ id: string; label: string; place: string; keyExpiresAt: string }> {
   const answer = await tryRequestConsent(world, owner, { client_id: clientId, ...parameters });
-  if (answer.statusCode !== 201) throw new Error(`no consent to ask for: ${answer.body}`);
+  if (answer.statusCode !== 201) throw new Error(`no consent request: ${answer.body}`);
   return answer.json();
 }
 

@@ -67,7 +67,7 @@ t.test("the order of a claim", async (t) => {
   // A second flood: always new payers, one payee.
   const [victim] = [randomAddress()];
   await queue(pool, { count: 1_000, to: victim });
-  if (!customer || !other || !merchant) throw new Error("nobody");
+  if (!customer || !other || !merchant) throw new Error("no account");
   await queue(pool, { count: 1, from: customer, to: merchant });
   await queue(pool, { count: 2, from: other });
   await queue(pool, { count: 5, kind: "spend" });
@@ -178,7 +178,7 @@ t.test("withdrawals in a flood", { timeout: 150_000 }, async (t) => {
   );
   const plain = await funded(chain, 250);
   const [own] = await funded(chain, 1);
-  if (!own) throw new Error("nobody");
+  if (!own) throw new Error("no account");
   const agentId = await agentOf(database.pool, own.address);
   const to = randomAddress();
   // More solo payments than ten blocks hold, and ordinary ones.

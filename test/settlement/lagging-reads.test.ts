@@ -174,7 +174,7 @@ t.test("an endpoint that stays silent is not waited for indefinitely", async (t)
     t.equal(rpc.endpoints, 2);
     return () => rpc.witnesses((endpoint) => endpoint.call<string>("eth_chainId", []));
   });
-  if (!patient || !impatient) throw new Error("nobody asks");
+  if (!patient || !impatient) throw new Error("no chain client");
   t.match(await patient(), { answers: ["0x4cef52", "0x4cef52"], needed: 2 });
   first.behave = behaving({ do: "status", code: 503 });
   t.match(await patient(), { answers: ["0x4cef52"], needed: 2 }, "it may come back");

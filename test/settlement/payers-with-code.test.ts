@@ -62,7 +62,7 @@ t.test("an EIP-7702 account with a signature of its key", { timeout: 90_000 }, a
   const { accounts, requests } = await paymentsOf(chain, COUNT + 1);
   const [burner, wallet] = accounts;
   const [thirdParty] = chain.accounts;
-  if (!burner || !wallet || !thirdParty) throw new Error("nobody");
+  if (!burner || !wallet || !thirdParty) throw new Error("no account");
   await chain.testClient.setCode({ address: wallet.address, bytecode: YES });
   const delegate = randomAddress();
   await chain.testClient.setCode({ address: delegate, bytecode: TWO_FACED_BURNER });
@@ -117,7 +117,7 @@ t.test("code that appears between the check and the block", { timeout: 90_000 },
   });
   const { accounts, requests } = await paymentsOf(chain, 40);
   const [burner] = accounts;
-  if (!burner) throw new Error("nobody");
+  if (!burner) throw new Error("no account");
   const { address } = burner;
   // On a busy machine other payments may be sent first: set the code when this payer's transaction is stored.
   burn = async () => {

@@ -68,7 +68,7 @@ async function world(t: Test, count: number) {
 t.test("settled by us", { timeout: 90_000 }, async (t) => {
   const { chain, database, node, accounts, balanceOf } = await world(t, 12);
   const [busy, coded, ...others] = accounts;
-  if (!busy || !coded) throw new Error("nobody");
+  if (!busy || !coded) throw new Error("no account");
   await chain.testClient.setCode({ address: coded.address, bytecode: YES });
   const to = randomAddress();
   const signed = await Promise.all([
@@ -106,7 +106,7 @@ t.test("settled by us", { timeout: 90_000 }, async (t) => {
 t.test("used by others", { timeout: 180_000 }, async (t) => {
   const { chain, database, node, proxy, accounts, send, balanceOf } = await world(t, 10);
   const [thirdParty] = chain.accounts;
-  if (!thirdParty) throw new Error("nobody");
+  if (!thirdParty) throw new Error("no account");
   const at = (index: number): PrivateKeyAccount => accounts[index] as PrivateKeyAccount;
   const to = randomAddress();
   const watched = async (index: number) => {

@@ -144,7 +144,7 @@ t.test("the representative is refused: all are simulated", async (t) => {
 t.test("a payer that signed more than its balance", async (t) => {
   const accounts = payers(COUNT - 1);
   const [twice] = accounts;
-  if (!twice) throw new Error("nobody");
+  if (!twice) throw new Error("no account");
   const { settleAll, sentOf } = await engineWorld(t, [...accounts, twice]);
   const { statuses } = await settleAll();
   t.same(statuses.toSorted(), ["failed", ...all("settled", COUNT - 1)]);
@@ -154,7 +154,7 @@ t.test("a payer that signed more than its balance", async (t) => {
 t.test("a payer with enough balance for all its payments needs no extra simulation", async (t) => {
   const accounts = payers(COUNT - 1);
   const [twice] = accounts;
-  if (!twice) throw new Error("nobody");
+  if (!twice) throw new Error("no account");
   const { chain, settleAll } = await engineWorld(t, [...accounts, twice]);
   await chain.mint(twice.address, VALUE);
   const { tried, statuses } = await settleAll();

@@ -35,7 +35,7 @@ t.test("a row to be canceled becomes a cancelAuthorization call", async (t) => {
   t.equal(item.call.data, cancelCalldata(AUTHORIZATION.from, AUTHORIZATION.nonce, signature));
 });
 
-t.test("which rows travel alone", async (t) => {
+t.test("which rows go alone", async (t) => {
   t.equal(
     itemOf(AUTHORIZATION, { attempts: 1 }).solo,
     false,

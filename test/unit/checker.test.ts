@@ -9,7 +9,7 @@ const key = privateKeyToAccount(generatePrivateKey());
 const otherKey = privateKeyToAccount(generatePrivateKey());
 const WALLET: Address = "0x00000000000000000000000000000000000000AA";
 
-/** A chain on which every read succeeds, unless `over` replaces it. `asked` lists the reads in order. */
+/** A chain on which every read succeeds, unless `over` replaces it. `reads` lists the reads in order. */
 function checkerOn(over: Partial<PaymentReads> = {}) {
   const reads: string[] = [];
   const answers: PaymentReads = {

@@ -111,8 +111,8 @@ t.test(
           const found = decodeCursor(cursor);
           if (found?.createdAtMicros !== createdAtMicros || found.id !== id) return false;
           const index = at % cursor.length;
-          const bent = decodeCursor(cursor.slice(0, index) + other + cursor.slice(index + 1));
-          return bent === undefined || /^[A-Za-z0-9_]{1,64}$/.test(bent.id);
+          const altered = decodeCursor(cursor.slice(0, index) + other + cursor.slice(index + 1));
+          return altered === undefined || /^[A-Za-z0-9_]{1,64}$/.test(altered.id);
         },
       ),
       { numRuns: 1_000 },

@@ -308,7 +308,7 @@ t.test("a request that may have effects takes the key first, and is sent once", 
   await t.rejects(scene(running).run(), { code: "idempotency_in_progress" });
   const dead = scene({ ...running, key: { paymentId: null, ageSeconds: 6 } });
   await t.rejects(dead.run(), { code: "answer_not_kept", extra: { paid: false } });
-  t.same(dead.log, ["prepare"], "not asked again");
+  t.same(dead.log, ["prepare"], "not sent again");
   const keyless = scene({ plan: actsOn("upstream_timeout") });
   await keyless.run(null);
   t.same(keyless.log, ["prepare", ...PAID]);

@@ -9,7 +9,7 @@ const NETWORKS = [ARC, BASE_SEPOLIA];
 type Path = readonly string[];
 
 /** The good body with one member replaced or removed. */
-function bent(path: Path, value?: unknown): unknown {
+function altered(path: Path, value?: unknown): unknown {
   const body: unknown = structuredClone(bodyOf());
   let holder = body as Record<string, unknown>;
   for (const name of path.slice(0, -1)) holder = holder[name] as Record<string, unknown>;
@@ -98,7 +98,7 @@ t.test("each fault has its reason", async (t) => {
   ];
   for (const [path, value, reason] of wrong)
     t.match(
-      readPayment(bent(path, value), NETWORKS),
+      readPayment(altered(path, value), NETWORKS),
       { isValid: false, reason },
       `${path.join(".")} = ${String(value)}`,
     );
@@ -109,7 +109,7 @@ t.test("each fault has its reason", async (t) => {
   );
   t.equal(
     (
-      readPayment(bent(["paymentRequirements", "scheme"], "batch-settlement"), NETWORKS) as {
+      readPayment(altered(["paymentRequirements", "scheme"], "batch-settlement"), NETWORKS) as {
         payer?: string;
       }
     ).payer,
@@ -128,7 +128,7 @@ t.test("the accepted terms may omit members, but not contradict", async (t) => {
   ];
   for (const [name, value, acceptedMismatch] of cases)
     t.match(
-      readPayment(bent([...ACCEPTED, name], value), NETWORKS),
+      readPayment(altered([...ACCEPTED, name], value), NETWORKS),
       { isValid: true, payment: { acceptedMismatch } },
       `${name} = ${String(value)}`,
     );

@@ -143,11 +143,11 @@ t.test("whatever is inserted into a message, each field is read from its own lin
     fc.property(fields, bits, fc.nat(), fc.nat({ max: 3 }), (wanted, bit, place, cut) => {
       const message = createSiweMessage(wanted as Parameters<typeof createSiweMessage>[0]);
       const index = place % message.length;
-      const bent = message.slice(0, index) + bit + message.slice(index + cut);
-      const found = parseSiwe(bent);
+      const altered = message.slice(0, index) + bit + message.slice(index + cut);
+      const found = parseSiwe(altered);
       if (!found) return true;
       read += 1;
-      const lines = linesOf(bent);
+      const lines = linesOf(altered);
       return (
         lines !== undefined &&
         lines.domain === found.domain &&
@@ -272,8 +272,8 @@ t.test("an order has one spelling, and an invalid member makes it no order", asy
       const field = fields[place % fields.length];
       const bad = field && wrong[field.type];
       if (!field || !bad) return false;
-      const bent = { ...wire, [field.name]: bad[choice % bad.length] };
-      return readOrder(kind, bent as unknown as Orders[OrderKind]) === undefined;
+      const altered = { ...wire, [field.name]: bad[choice % bad.length] };
+      return readOrder(kind, altered as unknown as Orders[OrderKind]) === undefined;
     }),
     { numRuns: 200 },
   );

@@ -177,7 +177,7 @@ t.test("the web app predicts what the server treats as loosening", async (t) => 
     );
     if (serverResult) loosening += 1;
     if (loosens(terms(before), terms(after)) !== serverResult)
-      t.same(terms(after), terms(before), `the server says ${serverResult}`);
+      t.same(terms(after), terms(before), `the server returns ${serverResult}`);
     const isSame = isSameTerms(terms(before), terms(after));
     if ((diffTerms(terms(before), terms(after)).length === 0) !== isSame)
       t.same(terms(after), terms(before), "every difference is shown");

@@ -1,4 +1,4 @@
-// Goal: whatever a seller does, an agent pays exactly once or not at all, is told which, and gets an unspent budget back.
+// Goal: whatever a seller does, an agent pays exactly once or not at all, receives the true outcome, and gets an unspent budget back.
 import type { ServerResponse } from "node:http";
 import { gzipSync } from "node:zlib";
 import t from "tap";

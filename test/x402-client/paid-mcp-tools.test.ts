@@ -220,7 +220,10 @@ t.test("hostile servers", async (t) => {
   await t.test("an error after the proof", async (t) => {
     const failures: [string, ToolScript["onProof"]][] = [
       ["of the tool", (one) => reply(one, { isError: true, content: [] })],
-      ["that asks for more", (one) => reply(one, { resultType: "input_required", content: [] })],
+      [
+        "a request for more input",
+        (one) => reply(one, { resultType: "input_required", content: [] }),
+      ],
       [
         "another id",
         (one) => reply({ ...one, message: { ...one.message, id: 77 } }, { content: [] }),
