@@ -185,7 +185,7 @@ t.test(
     const reached = new Promise<void>((resolve) => (markReached = resolve));
     const proofs = seller.proofs.length;
     seller.script = {
-      onAsk: async ({ response }) => {
+      onUnpaid: async ({ response }) => {
         markReached();
         await new Promise((resolve) => setTimeout(resolve, 600));
         seller.refuse(response, seller.entry());

@@ -86,7 +86,12 @@ for (const elsewhere of [false, true])
       const before = await paid();
       await t.rejects(call(client, "x402_fetch", args, { timeout: 1_000 }), TIMED_OUT);
       const again = await call(client, "x402_fetch", args, { timeout: 20_000 });
-      t.match(again, { paid: true, replayed: true, next: /new Idempotency-Key/, data: { answer: 42 } });
+      t.match(again, {
+        paid: true,
+        replayed: true,
+        next: /new Idempotency-Key/,
+        data: { answer: 42 },
+      });
       t.equal(await paid(), before + 1, "0.001 is spent, not 0.002");
       t.equal((await call(client, "x402_fetch", args))["replayed"], undefined);
       t.equal(
@@ -149,7 +154,7 @@ t.test("canceled before signing: nothing is paid", async (t) => {
     let markReached: () => void = () => undefined;
     const reached = new Promise<void>((resolve) => (markReached = resolve));
     seller.script = {
-      onAsk: async ({ response }) => {
+      onUnpaid: async ({ response }) => {
         markReached();
         await new Promise((resolve) => setTimeout(resolve, 800));
         seller.refuse(response, seller.entry());

@@ -145,12 +145,12 @@ t.test("x402-fetch: paid, free, binary, and the price alone", async (t) => {
   holds(t, paid.body, fields({ ...FETCHED, data: fields({ answer: count }) }), "paid");
   t.match(paid.body, { paid: true, amountPaid: "0.001", txHash: /^0x/, delivered: true });
 
-  seller.script = { onAsk: ({ response }) => void response.end("for nothing") };
+  seller.script = { onUnpaid: ({ response }) => void response.end("for nothing") };
   const free = await fetch({ url: seller.url });
   holds(t, free.body, fields({ ...FETCHED, text: exactly("for nothing") }), "free");
   t.match(free.body, { paid: false, amountPaid: "0", txHash: null });
 
-  seller.script = { onAsk: ({ response }) => void response.end(Buffer.from([0, 255, 1])) };
+  seller.script = { onUnpaid: ({ response }) => void response.end(Buffer.from([0, 255, 1])) };
   const binary = await fetch({ url: seller.url });
   holds(t, binary.body, fields({ ...FETCHED, dataBase64: exactly("AP8B") }), "binary");
 

@@ -106,7 +106,7 @@ t.test("responses of sellers", async (t) => {
   await t.test("terms in the header", async (t) => {
     const header = base64(`{"x402Version":2,"accepts":[${entry(BELOW_HEADER_LIMIT)}]}`);
     seller.script = {
-      onAsk: ({ response }) =>
+      onUnpaid: ({ response }) =>
         void response.writeHead(402, { "payment-required": header }).end("{}"),
     };
     t.match(await fetch(), INVALID_402);
@@ -114,12 +114,12 @@ t.test("responses of sellers", async (t) => {
 
   await t.test("terms in the body", async (t) => {
     const body = `{"x402Version":1,"accepts":[${entry(DEEP)}]}`;
-    seller.script = { onAsk: ({ response }) => void response.writeHead(402).end(body) };
+    seller.script = { onUnpaid: ({ response }) => void response.writeHead(402).end(body) };
     t.match(await fetch(), INVALID_402);
   });
 
   await t.test("a free response is passed on as text", async (t) => {
-    seller.script = { onAsk: ({ response }) => sendJson(response, DEEP) };
+    seller.script = { onUnpaid: ({ response }) => sendJson(response, DEEP) };
     const { status, body } = await fetch();
     t.equal(status, 200);
     t.equal(body["text"], DEEP);
@@ -159,7 +159,7 @@ t.test("responses of sellers", async (t) => {
 
   await t.test("a listing's probe", async (t) => {
     const body = `{"x402Version":1,"accepts":[${entry(DEEP)}]}`;
-    seller.script = { onAsk: ({ response }) => void response.writeHead(402).end(body) };
+    seller.script = { onUnpaid: ({ response }) => void response.writeHead(402).end(body) };
     const probe = await made.app.inject({
       method: "POST",
       url: "/api/listings/probe",

@@ -1,4 +1,4 @@
-// The real service on a cloned database and a real chain, as production runs it: for `inject` or a real port.
+// The real service on a cloned database and a real chain, configured as in production: for `inject` or a real port.
 import { randomBytes } from "node:crypto";
 import type { FastifyInstance } from "fastify";
 import type { Test } from "tap";
@@ -9,25 +9,25 @@ import { NETWORKS } from "../../server/core/networks.ts";
 import type { Timings } from "../../server/core/timings.ts";
 import { testChain, type TestChain, type TestChainOptions } from "./chain.ts";
 import { freePort } from "../../server/local/free-port.ts";
-import { holdAnswersToTheirSchemas } from "./conformance.ts";
+import { checkResponsesAgainstSchemas } from "./conformance.ts";
 import { testDatabase, type TestDatabase } from "./postgres.ts";
 
 export interface TestAppOptions {
-  /** More environment, or overrides of it. */
+  /** Additional or overriding environment variables. */
   env?: Record<string, string>;
   /** Share a database or chain with another replica instead of making new ones. */
   database?: TestDatabase;
   chain?: TestChain;
   chainOptions?: TestChainOptions;
-  /** What the test does not want to wait for. */
+  /** Shorter timeouts and intervals, so that the test does not wait. */
   timings?: Partial<Timings>;
   /** Last changes to the resolved configuration (for example `local` facts). */
   configure?: (config: Config) => void;
-  /** Every route's schemas are compiled at start. */
+  /** Compile the schemas of all routes at start. */
   eager?: boolean;
   /** Listen on a loopback port (`baseUrl`); otherwise only `inject` works. */
   listen?: boolean;
-  /** Sees the app before anything is registered on it. */
+  /** Called with the app before anything is registered on it. */
   observe?: (app: FastifyInstance) => void;
 }
 
@@ -44,7 +44,7 @@ export interface TestApp {
 /** One random master key per test process. */
 const MASTER_KEY = randomBytes(32).toString("base64");
 
-/** Loads of thousands of payments are not what the budgets are for. */
+/** Gas budgets that a load test with thousands of payments does not reach. */
 export const AMPLE_GAS = Object.keys(GAS_BUDGET)
   .map((name) => `${name}=1000000`)
   .join(",");
@@ -57,7 +57,7 @@ export function testEnvironment(options: {
 }): Record<string, string> {
   return {
     PURSER_MODE: "production",
-    // Who tests keys means that nothing is settled without one, unless it says so.
+    // A test that sets API keys wants settlements without a key refused, unless it sets FACILITATOR_OPEN itself.
     FACILITATOR_OPEN: String(options.env?.["FACILITATOR_API_KEYS"] === undefined),
     PORT: String(options.port),
     PUBLIC_URL: `http://localhost:${options.port}`,
@@ -72,7 +72,7 @@ export function testEnvironment(options: {
   };
 }
 
-/** A chain that passes for another network has the token where our table says it is. */
+/** With the chain id of a known network, USDC is deployed at that network's address. */
 function withTableToken(options: TestChainOptions = {}): TestChainOptions {
   const network = NETWORKS.find((candidate) => candidate.chainId === options.chainId);
   return network && options.usdc === undefined
@@ -93,7 +93,7 @@ export async function testApp(t: Test, options: TestAppOptions = {}): Promise<Te
   const app = await buildApp(config, {
     logDestination: { write: (line) => void logs.push(line) },
     observe: (app) => {
-      holdAnswersToTheirSchemas(app);
+      checkResponsesAgainstSchemas(app);
       options.observe?.(app);
     },
     eager: options.eager === true,

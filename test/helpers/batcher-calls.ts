@@ -1,4 +1,4 @@
-// Reads our batcher's calldata back into the calls it makes, so that tests can compare them with what was packed.
+// Decodes our batcher's calldata into its calls, so that tests can compare them with the packed ones.
 import type { Hex } from "viem";
 import { selectorDigits, uintWord, type ContractCall } from "../../server/core/abi.ts";
 
@@ -11,10 +11,10 @@ const HEAD_BYTES = 156;
 /** Payer, nonce and signature. */
 const FIXED_BYTES = 116;
 const HALF = 1n << 255n;
-/** Payee, value, validAfter, validBefore: told once for all, and what each adds. */
+/** Payee, value, validAfter, validBefore: a common base for all calls, plus a difference for each call. */
 const SHARED = 4;
 
-/** The calls that the batcher makes of this calldata; undefined where it would refuse it, or it is not in our form. */
+/** The calls that the batcher makes for this calldata; undefined if it would revert, or is not in our format. */
 export function unpackTransfers(data: Hex): ContractCall[] | undefined {
   const packed = packedIn(data.toLowerCase());
   if (packed === undefined) return undefined;
@@ -39,7 +39,7 @@ export function unpackTransfers(data: Hex): ContractCall[] | undefined {
   });
 }
 
-/** The digits of the one argument. */
+/** The hex digits of the single bytes argument. */
 function packedIn(digits: string): string | undefined {
   if (!digits.startsWith(RELAY + uintWord(32), 2)) return undefined;
   const length = Number.parseInt(digits.slice(10 + WORD, 10 + 2 * WORD), 16);

@@ -7,7 +7,7 @@ import { shareWithProcess } from "./shared.ts";
 
 let launched: Promise<Browser> | undefined;
 
-/** One for all test files of this process. Each page has a context of its own. */
+/** One browser for all test files of this process. Each page has its own context. */
 export function launchBrowser(): Promise<Browser> {
   launched ??= launch();
   return launched;
@@ -23,7 +23,7 @@ async function launch(): Promise<Browser> {
     left: () => browser.contexts().flatMap((context) => context.pages().map(describePage)),
   });
   browser.on("disconnected", () => {
-    // It crashed, or was closed at the end: the next file gets another one.
+    // It crashed, or was closed at the end: the next file gets a new one.
     launched = undefined;
     unshare();
   });
@@ -31,7 +31,7 @@ async function launch(): Promise<Browser> {
   return browser;
 }
 
-/** What Playwright controls through pipes, which no other child has. */
+/** Child processes that Playwright controls through pipes; no other child has this flag. */
 function browserProcesses(): ChildProcess[] {
   const node = process as unknown as { _getActiveHandles(): object[] };
   return node
@@ -55,7 +55,7 @@ export interface WatchedPage {
   faults: string[];
 }
 
-/** A page in a context of its own: no cookie or storage is shared with another. */
+/** A page in its own context: no cookie or storage is shared with another page. */
 export async function openPage(
   t: Test,
   browser: Browser,
@@ -69,7 +69,7 @@ export async function openPage(
   });
   t.teardown(() => context.close().catch(() => {}));
   const page = await context.newPage();
-  // Generous: a machine that runs the other tests beside is slow, and a right answer is never late.
+  // Long, because the machine is slow while it runs other tests too.
   page.setDefaultTimeout(30_000);
   const faults: string[] = [];
   page.on("pageerror", (error) => faults.push(`uncaught: ${error.message}`));
@@ -80,7 +80,7 @@ export async function openPage(
   return { page, faults };
 }
 
-/** What a press of this button saves; when nothing comes, what the page says. */
+/** Clicks the button and returns the download; without one, throws with the text of the page. */
 export async function downloadBy(page: Page, button: Locator): Promise<Download> {
   try {
     const [download] = await Promise.all([page.waitForEvent("download"), button.click()]);

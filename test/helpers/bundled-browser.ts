@@ -1,4 +1,4 @@
-// The Chromium that the tests bring along (Linux x64): unpacked for one run, with fonts it can find.
+// The Chromium package for tests on Linux x64: unpacked for one run, with fonts it can find.
 import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -20,8 +20,8 @@ const LIBRARIES = join(
 const isBundleUsable = process.platform === "linux" && process.arch === "x64";
 
 /**
- * Unpacks the browser into `home`, once: test files run side by side, so each unpacks into a folder of its own
- * and moves it into place whole; the first mover wins.
+ * Unpacks the browser into `home` once. Test files run in parallel, so each unpacks into its own folder and renames
+ * it when complete; the first one wins.
  */
 async function unpack(home: string): Promise<void> {
   if (existsSync(home)) return;
@@ -36,8 +36,8 @@ async function unpack(home: string): Promise<void> {
     if (before === undefined) delete process.env.TMPDIR;
     else process.env.TMPDIR = before;
   }
-  // The bundle's own configuration names folders of another machine; without a font the browser aborts at the
-  // first text. So ours names the fonts beside it, and no folder that an earlier run may have left.
+  // The bundle's font configuration names folders of another machine, and without a font the browser aborts at the
+  // first text. This one names the fonts beside the browser, and no folder that an earlier run may have left.
   writeFileSync(join(own, "fonts.conf"), fontConfiguration(home));
   try {
     renameSync(own, home);
@@ -62,7 +62,7 @@ const lacksLibraries = (executable: string): boolean => {
   }
 };
 
-/** Where this run keeps its browser: the folder of the test run, which ends with it, else one of this process. */
+/** The folder of the unpacked browser: in the folder of the test run, which is deleted with it, else one for this process. */
 export function browserHome(): string {
   const folder = process.env["PURSER_TEST_DIR"];
   return join(folder ?? join(tmpdir(), `purser-browser-${process.pid}`), "chromium");
@@ -78,12 +78,12 @@ export async function launchOptions(home = browserHome()): Promise<LaunchOptions
   const environment: Record<string, string> = { ...(process.env as Record<string, string>) };
   delete environment["FONTCONFIG_PATH"];
   environment["FONTCONFIG_FILE"] = join(home, "fonts.conf");
-  // Only where the system has none of its own: mixing versions of these libraries crashes.
+  // Only where the system lacks these libraries: mixing versions of them crashes.
   if (lacksLibraries(executablePath)) environment["LD_LIBRARY_PATH"] = join(home, "al2023", "lib");
   return { executablePath, args: [...ARGS, "--no-zygote", "--no-sandbox"], env: environment };
 }
 
-/** Starts the browser and lets it draw a word: the width of the word, or why it does not start. */
+/** Starts the browser and renders a word. Returns its width; throws if the browser does not start. */
 export async function drawAWord(home?: string): Promise<number> {
   const browser = await chromium.launch({ headless: true, ...(await launchOptions(home)) });
   try {

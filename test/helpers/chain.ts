@@ -1,4 +1,4 @@
-// A real chain for one test: anvil with USDC, Multicall3 and funded accounts, set up as the local world does.
+// A real chain for one test: anvil with USDC, Multicall3 and funded accounts, set up like local mode.
 import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -34,7 +34,7 @@ export interface TestChainOptions {
   /** Seconds between blocks, or "auto" (default): each transaction is mined at once. */
   blockTimeSeconds?: number | "auto";
   chainId?: number;
-  /** Where USDC lives; another network's address makes this chain pass for that network. */
+  /** The address of USDC; with another network's address this chain stands in for that network. */
   usdc?: Address;
   /** More anvil flags, such as `--block-base-fee-per-gas=20000000000`. */
   flags?: string[];
@@ -50,8 +50,8 @@ const NATIVE_WEI = 10_000n * 10n ** 18n;
 const BALANCE_BITS = (1n << 255n) - 1n;
 
 /**
- * `admin` mints, pauses and blocks; `relayer` and `accounts` hold native balance and no USDC. `stop` and `start` take the
- * node away and bring it back on the same port with its state; `freeze` and `thaw` make it hang.
+ * `admin` mints, pauses and blocks; `relayer` and `accounts` hold native balance and no USDC. `stop` and `start` end the
+ * node and restart it on the same port with its state; `freeze` and `thaw` make it hang.
  */
 export async function testChain(t: Pick<Test, "teardown">, options: TestChainOptions = {}) {
   const dir = mkdtempSync(join(tmpdir(), "purser-chain-"));
@@ -93,7 +93,7 @@ export async function testChain(t: Pick<Test, "teardown">, options: TestChainOpt
   });
 
   const chain = viemChain(chainId, rpcUrl);
-  // No batching and no caching: a test sees the chain as it is.
+  // No batching and no caching: a test sees the current state of the chain.
   const transport = http(rpcUrl, { retryCount: 0 });
   const publicClient = createPublicClient({ chain, transport, pollingInterval: 20, cacheTime: 0 });
   const testClient = createTestClient({ chain, transport, mode: "anvil", cacheTime: 0 });
@@ -102,7 +102,7 @@ export async function testChain(t: Pick<Test, "teardown">, options: TestChainOpt
     const stopping = node;
     node = undefined;
     if (stopping === undefined) return;
-    process.kill(stopping.pid, "SIGCONT"); // A frozen one could not hear the end.
+    process.kill(stopping.pid, "SIGCONT"); // A frozen process could not handle the signal to stop.
     await stopping.stop();
   }
 
@@ -127,7 +127,7 @@ export async function testChain(t: Pick<Test, "teardown">, options: TestChainOpt
     async start(): Promise<void> {
       node ??= await launch();
     },
-    /** Ends the node as a power cut would: what it did not save is lost. */
+    /** Kills the node as a power cut would: unsaved state is lost. */
     async kill(): Promise<void> {
       const killed = node;
       node = undefined;
@@ -137,14 +137,14 @@ export async function testChain(t: Pick<Test, "teardown">, options: TestChainOpt
     },
     freeze: () => void (node && process.kill(node.pid, "SIGSTOP")),
     thaw: () => void (node && process.kill(node.pid, "SIGCONT")),
-    /** Whether the node left a saved state behind. */
+    /** Whether the node left a saved state. */
     hasState: () => existsSync(join(dir, "state.json")),
   };
 }
 
 export type TestChain = Awaited<ReturnType<typeof testChain>>;
 
-/** The same keys in every run; they hold nothing anywhere else. */
+/** The same keys in every run; they hold nothing on any other chain. */
 export function testAccount(index: number): TestAccount {
   const privateKey = numberToHex(0x7e57_0000_0000n + BigInt(index), { size: 32 });
   return { ...privateKeyToAccount(privateKey), privateKey };
@@ -157,21 +157,21 @@ function viemChain(chainId: number, rpcUrl: string): Chain {
     nativeCurrency: { name: "Native", symbol: "NATIVE", decimals: 18 },
     rpcUrls: { default: { http: [rpcUrl] } },
     contracts: { multicall3: { address: MULTICALL3 } },
-    // While viem looks for what replaced a transaction it overhears new blocks, and where each transaction has a block of
-    // its own no other follows: it would wait in vain for a receipt that is there.
+    // viem's search for a replaced transaction skips new blocks. Where each transaction has its own block no further block
+    // follows, so it would not return a receipt that exists.
     supportsTransactionReplacementDetection: false,
   });
 }
 
-/** The same chain for one more test: with a relayer and a stranger of its own. */
+/** The same chain for another test, with its own relayer and its own third-party account. */
 export async function withOwnAccounts(chain: TestChain): Promise<TestChain> {
-  const [relayer, stranger] = [generatePrivateKey(), generatePrivateKey()].map((privateKey) => ({
+  const [relayer, thirdParty] = [generatePrivateKey(), generatePrivateKey()].map((privateKey) => ({
     ...privateKeyToAccount(privateKey),
     privateKey,
   })) as [TestAccount, TestAccount];
-  for (const { address } of [relayer, stranger])
+  for (const { address } of [relayer, thirdParty])
     await chain.testClient.setBalance({ address, value: NATIVE_WEI });
-  return { ...chain, relayer, relayerPrivateKey: relayer.privateKey, accounts: [stranger] };
+  return { ...chain, relayer, relayerPrivateKey: relayer.privateKey, accounts: [thirdParty] };
 }
 
 async function raiseBalances(

@@ -1,4 +1,4 @@
-// Programs that tests start beside themselves (`*.child.ts`), in the form they were compiled to for this run.
+// Finds the compiled form of programs that tests start as child processes (`*.child.ts`).
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 

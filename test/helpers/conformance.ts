@@ -1,4 +1,4 @@
-// Holds every answer of every test to what its route documents, and notes which error codes were produced.
+// Checks every response of every test against the schemas and errors of its route, and records which error codes occurred.
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
@@ -9,8 +9,8 @@ import { headerNames } from "../../server/plugins/http/answer-headers.ts";
 import { refusalsOf, type DeclaredRoute } from "../../server/plugins/http/refusals.ts";
 import { DOCUMENTED_AS, Problem } from "../../server/schemas/common.ts";
 
-/** An answer that breaks its promise becomes a 500, so that the test which asked for it fails. */
-export function holdAnswersToTheirSchemas(app: FastifyInstance): void {
+/** An undocumented response becomes a 500, so that the test that requested it fails. */
+export function checkResponsesAgainstSchemas(app: FastifyInstance): void {
   app.addHook("onSend", async (request, reply, payload) => {
     checkDeclared(request, reply, payload);
     if (typeof payload !== "string" || payload === "") return payload;
@@ -21,7 +21,7 @@ export function holdAnswersToTheirSchemas(app: FastifyInstance): void {
   });
 }
 
-/** Status, code and headers: the OpenAPI document says of each route which there can be. */
+/** Status, code and headers must be among those that the OpenAPI document lists for the route. */
 function checkDeclared(request: FastifyRequest, reply: FastifyReply, payload: unknown): void {
   const { method, url = "", schema = {}, config } = request.routeOptions;
   if (request.is404 || schema.hide === true || url.includes("*") || request.method === "OPTIONS")
@@ -41,13 +41,15 @@ function checkDeclared(request: FastifyRequest, reply: FastifyReply, payload: un
   } else if (documented(request, statusCode) === undefined && !hasOwnType(reply, schema.produces))
     throw new Error(`${name} is not declared`);
   const declared = new Set(headerNames(route, statusCode).map((header) => header.toLowerCase()));
-  const carried = TOLD_HEADERS.filter((header) => reply.hasHeader(header) && !declared.has(header));
+  const carried = DOCUMENTED_HEADERS.filter(
+    (header) => reply.hasHeader(header) && !declared.has(header),
+  );
   if (carried.length > 0)
     throw new Error(`${name} carries ${carried.join()}, which is not declared`);
 }
 
-/** Those that mean something to a caller; what every proxy knows is not told. */
-const TOLD_HEADERS = [
+/** Headers that matter to API clients; generic HTTP headers are not documented. */
+const DOCUMENTED_HEADERS = [
   "x-request-id",
   "ratelimit-limit",
   "ratelimit-remaining",
@@ -81,7 +83,7 @@ function checkProblem(reply: FastifyReply, body: Record<string, unknown>): void 
 
 const POLICY = ["rule", "window", "limit", "spent", "reserved", "remaining", "requested"];
 
-/** A denial says by which rule and numbers, and whether waiting helps. */
+/** A denial must contain its rule and numbers, and whether waiting helps. */
 function checkDenial(body: Record<string, unknown>): void {
   if (body["blocked"] !== true) return;
   const policy = (body["policy"] ?? {}) as Record<string, unknown>;
@@ -96,7 +98,7 @@ function checkDenial(body: Record<string, unknown>): void {
 }
 
 function checkAnswer(request: FastifyRequest, reply: FastifyReply, body: unknown): void {
-  // The facilitator speaks the protocol: its refusals are answers with status 200 and a reason.
+  // The facilitator follows the x402 protocol: its refusals have status 200 and a reason.
   const { errorReason } = (body ?? {}) as { errorReason?: unknown };
   if (typeof errorReason === "string" && errorReason in ERRORS) noteCode(errorReason);
   const loose = documented(request, reply.statusCode);
@@ -123,7 +125,7 @@ const byTitle = new Map(
   [...DOCUMENTED_AS].map(([loose, shown]) => [(loose as { title?: string }).title, shown] as const),
 );
 
-/** With the patterns that the document has: what we write ourselves keeps to them. */
+/** The schema with the patterns of the OpenAPI document: our own responses must match them. */
 function asDocumented(schema: TSchema): TSchema {
   const known = strict.get(schema);
   if (known) return known;
@@ -159,7 +161,7 @@ const NOT_SCHEMAS = new Set(["examples", "enum", "const", "default", "required"]
 
 const noted = new Set<string>();
 
-/** For answers that no hook sees. */
+/** Records a code of a response that passes no hook. */
 export function noteCode(code: string): void {
   const folder = process.env["PURSER_TEST_CODES_DIR"];
   if (folder === undefined || noted.has(code)) return;

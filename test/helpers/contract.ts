@@ -1,8 +1,8 @@
-// Holds an answer to what the published contract says of it, written by hand: nothing here comes from the server's schemas.
+// Checks a response against the published contract. The contract is written by hand and independent of the server's schemas.
 import type { Test } from "tap";
 
 type Kind = "string" | "number" | "boolean" | "object" | "array";
-/** A type, a pattern of a string, an exact value, the fields of an object, a list's item, or a choice that includes null. */
+/** A type, a string pattern, an exact value, the fields of an object, the items of a list, or any of these or null. */
 export type Expected =
   | { is: Kind }
   | { pattern: RegExp }
@@ -28,34 +28,35 @@ export const orNull = (expected: Expected): Expected => ({ orNull: expected });
 export const pageOf = (item: Fields): Expected =>
   fields({ items: listOf(fields(item)), nextCursor: orNull(text) });
 
-/** Answers may hold more than the contract names, never less, and never of another type. */
+/** Responses may contain more than the contract names, never less, and never another type. */
 export function holds(t: Test, value: unknown, expected: Expected, where: string): void {
   const wrong = differences(value, expected, "");
   t.same(wrong, [], where);
 }
 
 function differences(value: unknown, expected: Expected, path: string): string[] {
-  const say = (wanted: string): string[] => [
+  const mismatch = (wanted: string): string[] => [
     `${path === "" ? "the answer" : path}: ${wanted} wanted, not ${JSON.stringify(value)}`,
   ];
   if ("orNull" in expected) return value === null ? [] : differences(value, expected.orNull, path);
   if ("exactly" in expected)
-    return value === expected.exactly ? [] : say(JSON.stringify(expected.exactly));
+    return value === expected.exactly ? [] : mismatch(JSON.stringify(expected.exactly));
   if ("pattern" in expected)
     return typeof value === "string" && expected.pattern.test(value)
       ? []
-      : say(String(expected.pattern));
+      : mismatch(String(expected.pattern));
   if ("is" in expected) {
     const kind = Array.isArray(value) ? "array" : value === null ? "null" : typeof value;
-    return kind === expected.is ? [] : say(expected.is);
+    return kind === expected.is ? [] : mismatch(expected.is);
   }
   if ("listOf" in expected) {
-    if (!Array.isArray(value)) return say("a list");
+    if (!Array.isArray(value)) return mismatch("a list");
     return value.flatMap((item: unknown, index) =>
       differences(item, expected.listOf, `${path}[${index}]`),
     );
   }
-  if (typeof value !== "object" || value === null || Array.isArray(value)) return say("an object");
+  if (typeof value !== "object" || value === null || Array.isArray(value))
+    return mismatch("an object");
   return Object.entries(expected.fields).flatMap(([name, member]) =>
     differences(
       (value as Record<string, unknown>)[name],

@@ -1,4 +1,4 @@
-// Replicas that die where they are told, and the payments they leave behind.
+// Replicas that are killed at a fault point, and the payments that they leave behind.
 import { fork } from "node:child_process";
 import { once } from "node:events";
 import type { Test } from "tap";
@@ -26,7 +26,7 @@ export const FAULT_POINTS: FaultPoint[] = [
   "reported",
   "before-final",
 ];
-/** So that each of them is reached: told in the first block, final in the third. */
+/** With these depths each fault point is reached: reported in the first block, final in the third. */
 export const DEPTHS = { confirmations: 3, inclusionDepth: 1 };
 export const PAYMENTS = 4;
 
@@ -43,7 +43,7 @@ export async function queuePayments(
   );
   const to = randomAddress();
   const requests = await Promise.all(accounts.map(async (payer) => request(await sign(payer, to))));
-  // As the engine completes them: their gas is set aside.
+  // The engine would add the gas reservation, so it is added here.
   for (const wanted of requests) {
     const accounts = accountsOf({ ...wanted.authorization, merchant: undefined });
     await acceptSettlement(database.pool, { ...wanted, gas: { accounts, hold: 10n ** 14n } });
@@ -51,7 +51,7 @@ export async function queuePayments(
   return { requests, to };
 }
 
-/** A replica that dies at the point; resolves when it is dead. */
+/** Starts a replica that kills itself at the point; resolves when it has ended. */
 export async function doomedReplica(
   chain: TestChain,
   databaseUrl: string,
@@ -77,12 +77,12 @@ export async function doomedReplica(
     throw new Error(`the replica ended by ${signal} instead of dying at ${dieAt}`);
 }
 
-/** As time does, once their holder is dead. */
+/** Expires all leases, as time does after their holder is dead. */
 export async function endLeases({ pool }: TestDatabase): Promise<void> {
   await pool.query("UPDATE relayer_lanes SET lease_until = now()");
 }
 
-/** Some replica holds the lane. */
+/** Waits until some replica holds the lane. */
 export async function leaseTaken({ pool }: TestDatabase): Promise<void> {
   await until(async () => {
     const { rowCount } = await pool.query(
@@ -109,7 +109,7 @@ export async function expectAllPaidOnce(
   t.same(
     outcomes.map((outcome) => outcome.status),
     requests.map(() => "settled"),
-    node.said(),
+    node.logText(),
   );
   const balance = await chain.publicClient.readContract({
     address: chain.usdc,
@@ -127,7 +127,7 @@ export async function expectAllPaidOnce(
   const { rows } = await database.pool.query("SELECT status FROM relayer_transactions");
   t.ok(
     rows.every(({ status }) => status === "mined" || status === "given_up"),
-    "whoever holds the lane follows each to its finality",
+    "the lane's holder follows each transaction until it is final",
   );
   await expectLedgerEqualsChain(t, chain, database.pool);
 }

@@ -1,4 +1,4 @@
-// What must hold after every engine test: each authorization moved money at most once, and the ledger says what the chain says.
+// The invariants after every engine test: each authorization moved money at most once, and the ledger equals the chain.
 import type { Pool } from "pg";
 import type { Test } from "tap";
 import type { Hex } from "viem";
@@ -23,7 +23,7 @@ interface Row {
   terms: SchemeTerms | null;
 }
 
-/** Permit2 logs no nonce: its state says whether one is used, and what a transaction called and logged by which. */
+/** Permit2 logs no nonce. Its state shows whether the nonce is used, and calls and logs show by which transaction. */
 async function permit2Use(chain: TestChain, row: Row): Promise<{ hash: Hex } | undefined> {
   const nonce = BigInt(row.nonce.slice("permit2:".length));
   const isUsed = await isNonceUsed(chain, row.from_address, nonce);
@@ -86,7 +86,7 @@ export async function expectLedgerEqualsChain(
       : uses.get(`${row.from_address}:${row.nonce}`);
     const isOpen = row.status === "queued" || row.status === "submitted";
     if (row.status === "settled" && use?.hash !== row.tx_hash)
-      wrong.push(`${row.id} is settled by ${row.tx_hash}, the chain says ${use?.hash}`);
+      wrong.push(`${row.id} is settled by ${row.tx_hash}, the chain has ${use?.hash}`);
     if (!isOpen && row.status !== "settled" && use && !(await isReplay(chain, row, use.hash)))
       wrong.push(`${row.id} is ${row.status}, but the chain used it`);
     if (isOpen && options.isAllFinal !== false) wrong.push(`${row.id} is still ${row.status}`);
@@ -98,13 +98,13 @@ export async function expectLedgerEqualsChain(
          ON a.chain_id = l.chain_id AND a.lane_address = l.lane_address AND a.nonce = l.lane_nonce
         WHERE l.from_address = s.from_address AND l.nonce = s.nonce AND a.hash = s.tx_hash)`,
   );
-  t.equal(Number(links[0]?.count), 0, "every hash of ours was stored with what it carried");
+  t.equal(Number(links[0]?.count), 0, "every hash of ours was stored with its payments");
   await expectGasIsAccounted(t, pool);
 }
 
 /**
- * Every transaction's cost is charged exactly once, in equal parts, to those whose work it carried; and what is set
- * aside is what open work still needs. In one statement: whatever goes on meanwhile is in it wholly or not at all.
+ * Every transaction's cost is charged exactly once, in equal parts, to the accounts of its payments; and the reserved gas
+ * is what open payments still need. A single statement, so that it reads one consistent snapshot.
  */
 export async function expectGasIsAccounted(t: Pick<Test, "same">, pool: Pool): Promise<void> {
   const { rows } = await pool.query(
@@ -132,15 +132,15 @@ export async function expectGasIsAccounted(t: Pick<Test, "same">, pool: Pool): P
       WHERE account NOT LIKE 'cancels:%'
         AND (coalesce(g.used, 0) <> coalesce(o.used, 0) OR coalesce(g.held, 0) <> coalesce(o.held, 0))`,
   );
-  t.same(rows, [], "every unit of gas is charged to somebody, once");
+  t.same(rows, [], "every unit of gas is charged to one account, once");
 }
 
-/** Used at or before the head at which a stranger presented it; or its nonce moved something else. */
+/** True if it was used at or before the head at which a third party submitted it, or its nonce moved something else. */
 async function isReplay(chain: TestChain, row: Row, hash: Hex): Promise<boolean> {
   const receipt = await chain.publicClient.getTransactionReceipt({ hash });
   const logs = receipt.logs.map((log) => ({ ...log, blockNumber: tagOf(log.blockNumber) }));
   const expected = { asset: row.asset, from: row.from_address, nonce: row.nonce };
-  const fate = schemeOf(expected).outcomeIn(
+  const outcome = schemeOf(expected).outcomeIn(
     { logs },
     {
       ...expected,
@@ -148,7 +148,7 @@ async function isReplay(chain: TestChain, row: Row, hash: Hex): Promise<boolean>
       value: BigInt(row.value),
     },
   );
-  if (fate !== "paid") return true;
+  if (outcome !== "paid") return true;
   const { kind, accepted_block: accepted } = row;
   return kind === "facilitated" && accepted !== null && receipt.blockNumber <= BigInt(accepted);
 }

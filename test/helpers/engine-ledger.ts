@@ -1,4 +1,4 @@
-// An agent's wallet with its ledger, for tests of the engine alone: payments as the guardrails leave them, reserved and counted.
+// An agent's wallet with its ledger, for engine tests: payments as the guardrails leave them, reserved and counted.
 import { newId } from "../../server/core/ids.ts";
 import type { SettlementKind, SettlementRequest } from "../../server/plugins/settlement/types.ts";
 import { transferCalldata } from "../../server/schemes/exact-eip3009/onchain.ts";
@@ -8,8 +8,8 @@ import type { TestDatabase } from "./postgres.ts";
 
 export async function walletWithLedger(chain: TestChain, database: TestDatabase) {
   const [account] = payers(1);
-  const [stranger] = chain.accounts;
-  if (!account || !stranger) throw new Error("no account");
+  const [thirdParty] = chain.accounts;
+  if (!account || !thirdParty) throw new Error("no account");
   await chain.mint(account.address, 10_000n);
   const [ownerId, agentId] = [newId("own"), newId("agt")];
   await database.pool.query("INSERT INTO owners (id, address) VALUES ($1, $2)", [
@@ -23,7 +23,7 @@ export async function walletWithLedger(chain: TestChain, database: TestDatabase)
   return {
     account,
     agentId,
-    /** Reserved and signed, 1,000 atomic units of the window; not accepted yet. An x402 one is only watched. */
+    /** Creates a reserved and signed payment of 1,000 atomic units, not accepted yet. An x402 payment is only watched. */
     async spend(
       to: `0x${string}`,
       options: { kind?: SettlementKind; validForSeconds?: number } = {},
@@ -51,9 +51,9 @@ export async function walletWithLedger(chain: TestChain, database: TestDatabase)
       );
       return wanted;
     },
-    /** By a transaction that is not ours; in no block before one is mined. */
-    relayedByStranger: ({ authorization }: SettlementRequest) =>
-      chain.walletClient(stranger).sendTransaction({
+    /** Relays it by a third party's transaction; with mining disabled it stays pending. */
+    relayedByThirdParty: ({ authorization }: SettlementRequest) =>
+      chain.walletClient(thirdParty).sendTransaction({
         to: chain.usdc,
         data: transferCalldata(authorization, authorization.signature),
         gas: 200_000n,

@@ -1,4 +1,4 @@
-// A replica of the engine in a process of its own, which dies by SIGKILL at the fault point it is told.
+// A replica of the engine in its own process, which kills itself with SIGKILL at the given fault point.
 import { startEngine, type TestEngineOptions } from "./engine.ts";
 
 interface Orders extends Pick<
@@ -13,7 +13,7 @@ interface Orders extends Pick<
   dieAt?: string;
 }
 
-// An orphan would work on.
+// Otherwise an orphan would continue to run.
 process.on("disconnect", () => process.exit(0));
 const orders = JSON.parse(process.argv[2] ?? "{}") as Orders;
 await startEngine(undefined, {
@@ -21,7 +21,7 @@ await startEngine(undefined, {
   fault: async (point) => {
     if (point !== orders.dieAt) return;
     process.kill(process.pid, "SIGKILL");
-    // The signal is on its way: nothing may happen in between.
+    // SIGKILL takes effect asynchronously: do nothing until then.
     await new Promise(() => undefined);
   },
 });

@@ -1,4 +1,4 @@
-// The settlement engine alone, on a real database and a real chain, and authorizations to feed it with.
+// Starts the settlement engine alone, on a real database and a real chain, and signs authorizations for it.
 import { randomBytes } from "node:crypto";
 import { inspect } from "node:util";
 import type { Pool } from "pg";
@@ -27,10 +27,10 @@ export interface TestEngineOptions {
   databaseUrl: string;
   chain: Pick<TestChain, "chainId" | "usdc" | "rpcUrl" | "relayerPrivateKey">;
   rpcUrls?: string[];
-  /** Where new blocks are announced. */
+  /** WebSocket endpoints that announce new blocks. */
   wsUrls?: string[];
   relayerPrivateKeys?: Hex[];
-  /** Instead of those: accounts whose keys are elsewhere. */
+  /** Instead of `relayerPrivateKeys`: accounts with remote keys. */
   signers?: RunningEngineDeps["signers"];
   confirmations?: number;
   inclusionDepth?: number;
@@ -38,7 +38,7 @@ export interface TestEngineOptions {
   maxTipGwei?: number;
   blockTimeMs?: number;
   gasCapPerItem?: bigint;
-  /** As GAS_BUDGET_<chainId> says it. */
+  /** In the format of GAS_BUDGET_<chainId>. */
   gasBudget?: string;
   nativePriceAtomic?: bigint;
   rpcTimeoutMs?: number;
@@ -47,7 +47,7 @@ export interface TestEngineOptions {
   fault?: (point: FaultPoint) => Promise<void>;
 }
 
-/** For tests that wait for what the engine does now and then. Leases are as always: a test ends them in the database. */
+/** Short intervals for tests that wait for periodic work. Leases keep their real duration: a test ends them in the database. */
 export const BRISK = {
   laneRetryMs: 100,
   resendAfterMs: 200,
@@ -68,9 +68,9 @@ export interface TestEngine {
   heads: HeadWatcher;
   /** Everything it logged at warn and above. */
   logs: { level: string; message: string; fields: object }[];
-  /** The same, for a failure message. */
-  said: () => string;
-  /** Items of each transaction it sent. */
+  /** The logs as text, for a failure message. */
+  logText: () => string;
+  /** The number of items in each transaction that it sent. */
   batches: number[];
   counts: { repriced: number; resent: number; givenUp: number };
   /** Kinds of the corrections it made. */
@@ -78,7 +78,7 @@ export interface TestEngine {
   stop: () => Promise<void>;
 }
 
-/** `t` may be missing in child processes, which end by being killed. */
+/** `t` may be undefined in child processes, which end by being killed. */
 export async function startEngine(
   t: Pick<Test, "teardown"> | undefined,
   options: TestEngineOptions,
@@ -162,7 +162,7 @@ export async function startEngine(
     pool,
     heads,
     logs,
-    said: () => inspect(logs, { depth: 5 }),
+    logText: () => inspect(logs, { depth: 5 }),
     batches,
     counts,
     corrections,
@@ -170,7 +170,7 @@ export async function startEngine(
   };
 }
 
-/** Throw-away keys; signing with them is the slow part of large tests, so they are made once. */
+/** Random throw-away keys. */
 export const payers = (count: number): PrivateKeyAccount[] =>
   Array.from({ length: count }, () => privateKeyToAccount(`0x${randomBytes(32).toString("hex")}`));
 

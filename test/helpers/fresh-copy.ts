@@ -1,4 +1,4 @@
-// A copy of this checkout as `git clone` would give it (plus uncommitted work), and real starts of it.
+// A copy of this checkout like a `git clone` (plus uncommitted work), and helpers that start the service in it.
 import { execFileSync, spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import {
@@ -20,18 +20,18 @@ const ROOT = dirname(dirname(dirname(new URL(import.meta.url).pathname)));
 
 export interface FreshCopy {
   dir: string;
-  /** Who runs in it; undefined = the user of the tests. */
+  /** The user that runs it; undefined = the user of the tests. */
   user?: { uid: number; gid: number };
 }
 
 /**
- * Without node_modules it would take minutes; so they are hard-linked, which lies in the same place and has
- * the same owners and modes as installed ones. `mode` is that of the folder above the copy.
+ * Installing node_modules would take minutes, so they are hard-linked, with the location, owners and modes of
+ * installed ones. `mode` is that of the folder above the copy.
  */
 export function freshCopy(t: Test, mode: number, user?: { uid: number; gid: number }): FreshCopy {
   const parent = mkdtempSync(join(tmpdir(), "purser-clone-"));
   t.teardown(async () => {
-    // Wardens of a killed server stop its children; the folder goes only after them.
+    // The watchdogs of a killed server stop its children; delete the folder only after them.
     await until(() => processesIn(parent).length === 0, "every child is gone");
     rmSync(parent, { recursive: true, force: true });
   });
@@ -41,7 +41,7 @@ export function freshCopy(t: Test, mode: number, user?: { uid: number; gid: numb
   for (const file of sourceFiles()) cpSync(join(ROOT, file), join(dir, file));
   for (const modules of ["node_modules", "web/node_modules"])
     execFileSync("cp", ["-al", join(ROOT, modules), join(dir, modules)]);
-  // Stamps say what was built where; a clone has none.
+  // Build stamps record what was built where; a clone has none.
   rmSync(join(dir, "node_modules", ".purser"), { recursive: true, force: true });
   if (user) giveFolders(parent, user);
   return { dir, ...(user && { user }) };
@@ -74,7 +74,7 @@ export interface Started {
   ended: Promise<number | string>;
 }
 
-/** What a person types, through the npm that runs the tests. */
+/** The command that a person types, run with the same npm as the tests. */
 export const NPM_START: readonly string[] = [
   ...(process.env["npm_execpath"]?.endsWith(".js")
     ? [process.execPath, process.env["npm_execpath"]]
@@ -91,13 +91,13 @@ export function startIn(
   const inherited = Object.entries(process.env).filter(
     ([key]) => key !== "NODE_OPTIONS" && !/^(_?TAP|PURSER_|npm_)/.test(key),
   );
-  // `env -u`: tap adds its loader to every Node it sees being spawned; a user's start has none.
+  // `env -u`: tap adds its loader to every Node process that it sees being spawned; a user's process has none.
   const child = spawn("env", ["-u", "NODE_OPTIONS", ...command], {
     cwd: copy.dir,
-    // Its own process group, as a terminal's foreground job has one: a Ctrl-C is a signal to all of it.
+    // Its own process group, like a foreground job of a terminal: Ctrl-C signals the whole group.
     detached: true,
     stdio: ["ignore", "pipe", "pipe"],
-    // npm keeps its logs and cache at home, which must be the starting user's own.
+    // npm keeps its logs and cache in HOME, which must be writable for the starting user.
     env: { ...Object.fromEntries(inherited), HOME: dirname(copy.dir), ...environment },
     ...copy.user,
   });
@@ -108,7 +108,7 @@ export function startIn(
     ([code, signal]) => (code as number | null) ?? (signal as string),
   );
   t.teardown(async () => {
-    // The whole group: a server that outlived its npm holds on to the pipes that `ended` waits for.
+    // The whole group: a server that outlived its npm keeps the pipes open that `ended` waits for.
     endGroup(child.pid);
     await ended;
   });
@@ -119,11 +119,11 @@ function endGroup(pid: number | undefined): void {
   try {
     if (pid !== undefined) process.kill(-pid, "SIGKILL");
   } catch {
-    // Nothing of it is left.
+    // No process of the group is left.
   }
 }
 
-/** Waits until the text was printed; fails at once, with the output, when the process ends before. */
+/** Waits until the text was printed; fails at once, with the output, if the process ends first. */
 export async function printed(started: Started, text: string, withinMs = 60_000): Promise<void> {
   let end: number | string | undefined;
   void started.ended.then((how) => (end = how));
@@ -138,7 +138,7 @@ export async function printed(started: Started, text: string, withinMs = 60_000)
     throw new Error(`ended (${end}) before "${text}":\n${started.output()}`);
 }
 
-/** Processes whose command line names the folder, or that work in it (Linux). */
+/** Processes whose command line contains the folder, or whose working directory is in it (Linux). */
 export function processesIn(dir: string): number[] {
   return readdirSync("/proc")
     .filter((name) => /^[0-9]+$/.test(name))

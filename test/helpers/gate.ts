@@ -1,4 +1,4 @@
-// Statements on a table wait until the test lets them continue.
+// Blocks statements on a table with an advisory lock until the test releases them.
 import type { Pool } from "pg";
 import type { Test } from "tap";
 import { until } from "./until.ts";
@@ -9,13 +9,13 @@ const LOCK = 720_002;
 export interface Gate {
   /** Resolves when a statement waits. */
   reached(): Promise<void>;
-  /** Lets all continue. Resolves when the connections that waited are closed, so their client must be dead or closing. */
+  /** Releases all. Resolves when the waiting connections are closed, so their client must be dead or closing. */
   open(): Promise<void>;
 }
 
 /**
- * `when` is SQL: only statements for which it holds wait. A connection that waits is not limited by its own lock_timeout;
- * its statement_timeout (5 s for requests) counts on.
+ * `when` is an SQL condition: only statements that meet it wait. The waiting connection's lock_timeout is disabled;
+ * its statement_timeout (5 s for requests) still applies.
  */
 export async function gateAt(
   t: Pick<Test, "teardown">,

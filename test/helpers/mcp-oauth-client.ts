@@ -1,4 +1,4 @@
-// The official client with an OAuth provider that keeps everything in memory, and listens for the browser to come back.
+// The official MCP client with an in-memory OAuth provider, and a listener for the browser's redirect.
 import { randomBytes } from "node:crypto";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -16,7 +16,7 @@ export class MemoryProvider implements OAuthClientProvider {
   readonly redirectUrl: string;
   readonly sentState = randomBytes(16).toString("base64url");
   readonly clientMetadataUrl?: string;
-  asked: URL | undefined;
+  authorizationUrl: URL | undefined;
   client: OAuthClientInformationMixed | undefined;
   saved: OAuthTokens | undefined;
   #verifier = "";
@@ -40,18 +40,18 @@ export class MemoryProvider implements OAuthClientProvider {
   saveClientInformation = (client: OAuthClientInformationMixed) => void (this.client = client);
   tokens = () => this.saved;
   saveTokens = (tokens: OAuthTokens) => void (this.saved = tokens);
-  redirectToAuthorization = (url: URL) => void (this.asked = url);
+  redirectToAuthorization = (url: URL) => void (this.authorizationUrl = url);
   saveCodeVerifier = (verifier: string) => void (this.#verifier = verifier);
   codeVerifier = () => this.#verifier;
 }
 
 export interface Callback {
   url: string;
-  /** What the browser brought. */
+  /** The URL that the browser requested. */
   came: Promise<URL>;
 }
 
-/** A program's own listener on this computer, as desktop clients have one. */
+/** A local HTTP listener for the redirect, like that of a desktop client. */
 export async function listenForCallback(t: Test): Promise<Callback> {
   let arrived: (url: URL) => void = () => undefined;
   const came = new Promise<URL>((resolve) => {
@@ -70,11 +70,11 @@ export async function listenForCallback(t: Test): Promise<Callback> {
   return { url: `http://127.0.0.1:${port}/callback`, came };
 }
 
-/** Connects; where the owner has to be asked, `consent` leads a browser from the address to the callback. */
+/** Connects. If the owner's consent is needed, `consent` takes a browser from the authorization URL to the callback. */
 export async function connectClient(
   mcpUrl: string,
   provider: MemoryProvider,
-  consent: (asked: URL) => Promise<URL>,
+  consent: (authorizationUrl: URL) => Promise<URL>,
 ): Promise<Client> {
   const transport = () =>
     new StreamableHTTPClientTransport(new URL(mcpUrl), { authProvider: provider });
@@ -84,9 +84,9 @@ export async function connectClient(
     await client.connect(first);
     return client;
   } catch (error) {
-    if (!(error instanceof UnauthorizedError) || !provider.asked) throw error;
+    if (!(error instanceof UnauthorizedError) || !provider.authorizationUrl) throw error;
   }
-  const back = await consent(provider.asked);
+  const back = await consent(provider.authorizationUrl);
   await first.finishAuth(back.searchParams.get("code") ?? "");
   const second = new Client({ name: "official", version: "1" });
   await second.connect(transport());

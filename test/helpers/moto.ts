@@ -1,4 +1,4 @@
-/** A KMS on this machine (`moto_server`, from PyPI) behind a door that can be shut, slow, or refuse as AWS does. */
+/** A local KMS (`moto_server`, from PyPI) behind a proxy that can hang, throttle or return garbage. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { createServer, request, type IncomingMessage, type ServerResponse } from "node:http";
@@ -8,18 +8,18 @@ import { freePort } from "../../server/local/free-port.ts";
 import { until } from "./until.ts";
 
 export interface TestKms {
-  /** What the door does: lets through, never answers, or answers as a throttled KMS does. */
-  door: "open" | "hangs" | "throttles" | "garbage";
-  /** Names of the operations that came, in order. */
-  asked: string[];
-  /** For a process that is to use it. */
+  /** The proxy's behaviour: forward, never answer, answer as a throttled KMS, or answer with garbage. */
+  mode: "open" | "hangs" | "throttles" | "garbage";
+  /** Names of the received operations, in order. */
+  operations: string[];
+  /** The environment for a process that uses it. */
   env: Record<string, string>;
   makeKey(kind: "SYMMETRIC_DEFAULT" | "ECC_SECG_P256K1" | "ECC_NIST_P256"): Promise<string>;
 }
 
 /**
- * moto signs a hash of what it is given, also where that is a digest (its own docs say so): in the one line that differs
- * it does here as AWS does.
+ * moto hashes its input before signing even if the input is a digest (as its docs state). This replaces the one method,
+ * so that it signs digests as AWS does.
  */
 const MOTO = `
 import sys
@@ -32,7 +32,7 @@ ECDSAPrivateKey.sign = lambda self, message, algorithm: self.private_key.sign(me
 main(["-H", "127.0.0.1", "-p", sys.argv[1]])
 `;
 
-/** Undefined where the tool is missing: the caller skips, by name. */
+/** Undefined if moto is not installed: the caller skips its test with that reason. */
 export async function startKms(t: Pick<Test, "teardown">): Promise<TestKms | undefined> {
   const found = spawn("python3", ["-c", "import moto.server"], { stdio: "ignore" });
   const [code] = (await Promise.race([once(found, "exit"), once(found, "error")])) as [unknown];
@@ -53,18 +53,18 @@ export async function startKms(t: Pick<Test, "teardown">): Promise<TestKms | und
     60_000,
   );
 
-  const kms: TestKms = { door: "open", asked: [], env: {}, makeKey };
+  const kms: TestKms = { mode: "open", operations: [], env: {}, makeKey };
   const held = new Set<ServerResponse>();
-  const server = createServer((asked, reply) => {
-    const [, operation = ""] = String(asked.headers["x-amz-target"]).split(".");
-    kms.asked.push(operation);
-    if (kms.door === "open") return pass(asked, reply, upstream);
-    if (kms.door === "hangs") return void held.add(reply);
-    reply.writeHead(kms.door === "throttles" ? 400 : 200, {
+  const server = createServer((incoming, reply) => {
+    const [, operation = ""] = String(incoming.headers["x-amz-target"]).split(".");
+    kms.operations.push(operation);
+    if (kms.mode === "open") return pass(incoming, reply, upstream);
+    if (kms.mode === "hangs") return void held.add(reply);
+    reply.writeHead(kms.mode === "throttles" ? 400 : 200, {
       "content-type": "application/x-amz-json-1.1",
     });
     reply.end(
-      kms.door === "throttles"
+      kms.mode === "throttles"
         ? JSON.stringify({ __type: "ThrottlingException", message: "Rate exceeded" })
         : JSON.stringify({ Plaintext: "AAAA", CiphertextBlob: "AAAA", Signature: "AAAA" }),
     );
@@ -82,7 +82,7 @@ export async function startKms(t: Pick<Test, "teardown">): Promise<TestKms | und
     AWS_ACCESS_KEY_ID: "test",
     AWS_SECRET_ACCESS_KEY: "test",
   };
-  // The library reads AWS's own environment.
+  // The AWS library reads its own environment variables.
   Object.assign(process.env, kms.env);
   return kms;
 
@@ -100,15 +100,15 @@ export async function startKms(t: Pick<Test, "teardown">): Promise<TestKms | und
   }
 }
 
-function pass(asked: IncomingMessage, reply: ServerResponse, upstream: string): void {
+function pass(incoming: IncomingMessage, reply: ServerResponse, upstream: string): void {
   const onward = request(
     upstream,
-    { method: asked.method, headers: asked.headers, path: asked.url },
+    { method: incoming.method, headers: incoming.headers, path: incoming.url },
     (answer) => {
       reply.writeHead(answer.statusCode ?? 502, answer.headers);
       answer.pipe(reply);
     },
   );
   onward.on("error", () => reply.destroy());
-  asked.pipe(onward);
+  incoming.pipe(onward);
 }

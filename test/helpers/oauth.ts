@@ -1,4 +1,4 @@
-// A program that connects by OAuth, step by step: so that a test may take any step wrongly.
+// An OAuth client, step by step, so that a test can do any step wrongly.
 import { createHash, randomBytes } from "node:crypto";
 import type { TestApp } from "./app.ts";
 import { asOwner, type SignedInOwner } from "./owner.ts";
@@ -38,8 +38,8 @@ export async function register(
   return answer.json<{ client_id: string }>().client_id;
 }
 
-/** As the consent page posts what it found in its own address. */
-export const tryAskConsent = (
+/** Posts the authorization parameters, as the consent page does with its own URL. */
+export const tryRequestConsent = (
   world: World,
   owner: Pick<SignedInOwner, "headers">,
   parameters: Record<string, unknown>,
@@ -59,18 +59,18 @@ export const tryAskConsent = (
     }),
   });
 
-export async function askConsent(
+export async function requestConsent(
   world: World,
   owner: Pick<SignedInOwner, "headers">,
   clientId: string,
   parameters: Record<string, unknown> = {},
 ): Promise<{ id: string; label: string; place: string; keyExpiresAt: string }> {
-  const answer = await tryAskConsent(world, owner, { client_id: clientId, ...parameters });
-  if (answer.statusCode !== 201) throw new Error(`no consent to ask for: ${answer.body}`);
+  const answer = await tryRequestConsent(world, owner, { client_id: clientId, ...parameters });
+  if (answer.statusCode !== 201) throw new Error(`no consent request: ${answer.body}`);
   return answer.json();
 }
 
-/** With the press in the wallet. */
+/** Allows the connection, with the owner's wallet signature. */
 export const allow = (world: World, owner: SignedInOwner, consentId: string, agentId: string) =>
   asOwner(world.app, owner, {
     method: "POST",
@@ -92,7 +92,7 @@ export async function codeFor(
 ): Promise<Code> {
   const id = clientId ?? (await register(world));
   const { verifier, challenge } = pkce();
-  const consent = await askConsent(world, owner, id, { code_challenge: challenge });
+  const consent = await requestConsent(world, owner, id, { code_challenge: challenge });
   const answer = await allow(world, owner, consent.id, agentId);
   if (answer.statusCode !== 200) throw new Error(`not allowed: ${answer.body}`);
   const { redirectTo } = answer.json<{ redirectTo: string }>();
@@ -164,7 +164,7 @@ export async function connect(
   };
 }
 
-/** One call of a tool with a bearer token, as an MCP client without a session posts it. */
+/** One tool call with a bearer token, as sent by an MCP client without a session. */
 export const callTool = (
   { app }: World,
   token: string,

@@ -1,4 +1,4 @@
-// A person with a wallet, signed in: what most owner tests begin with.
+// A signed-in owner with a wallet: the setup of most owner tests.
 import type { FastifyInstance } from "fastify";
 import type { Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
@@ -22,7 +22,7 @@ export async function freshNonce(app: FastifyInstance): Promise<string> {
   return answer.json<{ nonce: string }>().nonce;
 }
 
-/** The message a wallet would show for this server, with parts of it replaced. */
+/** The sign-in message that a wallet shows for this server, with some fields replaced. */
 export function siweMessage(
   { config }: Pick<TestApp, "config">,
   parts: SiweParts & { nonce: string; address: Hex },
@@ -77,7 +77,7 @@ export async function signIn(
   };
 }
 
-/** What the owner's wallet says to an answer that asks for its signature; undefined to any other answer. */
+/** Signs the order if the response requests a signature; undefined for any other response. */
 export async function signOrder(
   account: Pick<PrivateKeyAccount, "signTypedData">,
   answer: unknown,
@@ -90,10 +90,10 @@ export async function signOrder(
   return { order, signature: await account.signTypedData(typedData) };
 }
 
-/** Who changes something meanwhile makes the order an old one: then the newer one is signed. */
+// A concurrent change makes the order outdated; then the newer one is signed, at most this often.
 const MAX_SIGNATURES = 40;
 
-/** Sends a body, and again with what the owner's wallet signs, as long as it is asked to. */
+/** Sends a body, and sends it again with the owner's signature as long as the response requests one. */
 export async function withSignature<Answer>(
   account: Pick<PrivateKeyAccount, "signTypedData">,
   body: object,
@@ -110,13 +110,13 @@ export async function withSignature<Answer>(
 
 type Injected = Awaited<ReturnType<FastifyInstance["inject"]>>;
 
-/** A request of the web app, with the one press in the wallet that it may need. */
+/** A request of the web app, including the wallet signature that it may need. */
 export function asOwner(
   app: Pick<FastifyInstance, "inject">,
   owner: Pick<SignedInOwner, "account" | "headers">,
-  asked: { method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE"; url: string; body?: unknown },
+  request: { method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE"; url: string; body?: unknown },
 ): Promise<Injected> {
-  const { method, url, body } = asked;
+  const { method, url, body } = request;
   const send = (payload: unknown) =>
     app.inject({
       method,
@@ -130,7 +130,7 @@ export function asOwner(
   return withSignature(owner.account, body, { send, read });
 }
 
-/** Every wallet as custody would open it, for tests that look inside. */
+/** All sealed wallets as custody reads them, for tests of the stored data. */
 export async function sealedWallets(database: {
   pool: Pool;
 }): Promise<(WalletName & SealedWallet)[]> {

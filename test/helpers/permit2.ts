@@ -1,4 +1,4 @@
-// Permit2 payments as the published client signs them: for the chain, for the engine and for the facilitator.
+// Permit2 payments as the published client signs them: for the chain, the engine and the facilitator.
 import { randomBytes } from "node:crypto";
 import {
   PERMIT2_ADDRESS,
@@ -32,7 +32,7 @@ export const PERMIT2_ABI = parseAbi([
   "error SignatureExpired(uint256 signatureDeadline)",
 ]);
 
-/** Signed by the payer: all of it is in the digest but `from`. */
+/** Signed by the payer: the digest contains every field except `from`. */
 export interface Permit2Message {
   from: Address;
   permitted: { token: Address; amount: bigint };
@@ -82,7 +82,7 @@ export function signPermit2(
       });
 }
 
-/** Native balance for the approval, and the approval: what a payer does once. */
+/** Gives each payer native balance and sends its approval, which is needed once. */
 export async function approvePermit2(
   chain: TestChain,
   payers: readonly PrivateKeyAccount[],
@@ -116,7 +116,7 @@ export const isNonceUsed = async (
   return ((word >> (nonce & 255n)) & 1n) === 1n;
 };
 
-/** As the engine takes it. */
+/** A signed Permit2 payment in the engine's format. */
 export async function authorizePermit2(
   chain: Pick<TestChain, "chainId" | "usdc">,
   payer: PrivateKeyAccount,
@@ -145,7 +145,7 @@ export async function authorizePermit2(
   };
 }
 
-/** The call anybody may make of it. */
+/** Calldata of the settle call, which anyone may send. */
 export const exactSettleData = (
   { from, permitted, nonce, deadline, witness }: Permit2Message,
   signature: Hex,

@@ -1,4 +1,4 @@
-// A fresh, migrated database for one test: a clone of a template that the first caller of the run migrates.
+// A fresh, migrated database for one test: a clone of a template that is migrated once in each run.
 import { randomBytes } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Client, Pool } from "pg";
@@ -15,7 +15,7 @@ const TEMPLATE_BUILDING = "purser_template_building";
 /** Any fixed number; held while the template is made, because test files run in parallel processes. */
 const TEMPLATE_LOCK = 720_001;
 
-/** Its end fails the test when a connection to it is still open after this long. */
+/** The test fails at its end if a connection is still open after this long. */
 const CLOSED_WITHIN_MS = 30_000;
 
 export async function testDatabase(
@@ -31,7 +31,7 @@ export async function testDatabase(
   });
   const url = databaseUrl(adminUrl, name);
   const pool = new Pool({ connectionString: url, max: 10 });
-  pool.on("error", () => undefined); // What a test does to its Postgres.
+  pool.on("error", () => undefined); // The test may stop its Postgres on purpose.
   t.teardown(async () => {
     await pool.end();
     await withAdmin(adminUrl, async (admin) => {
@@ -44,8 +44,8 @@ export async function testDatabase(
 }
 
 /**
- * The connections that nobody closed, by their last query. A pool has ended a moment before Postgres knows it; a
- * connection that Postgres cut in that moment would be an error of the pool.
+ * The connections that are still open, by their last query. Postgres sees the end of a closed pool slightly later, so this
+ * polls: dropping the database in that moment would cause an error in the pool.
  */
 async function leftOpen(admin: Client, database: string, withinMs: number): Promise<string[]> {
   const deadlineMs = performance.now() + withinMs;
@@ -64,7 +64,7 @@ async function ensureTemplate(admin: Client, adminUrl: string): Promise<void> {
   try {
     const found = await admin.query("SELECT 1 FROM pg_database WHERE datname = $1", [TEMPLATE]);
     if (found.rowCount === 1) return;
-    // Renamed when done: a half-migrated one is never cloned.
+    // Renamed when complete: a half-migrated template is never cloned.
     await admin.query(`DROP DATABASE IF EXISTS ${TEMPLATE_BUILDING} WITH (FORCE)`);
     await admin.query(`CREATE DATABASE ${TEMPLATE_BUILDING}`);
     await migrate({ connectionString: databaseUrl(adminUrl, TEMPLATE_BUILDING) });
@@ -90,7 +90,7 @@ async function withAdmin<T>(adminUrl: string, use: (admin: Client) => Promise<T>
   }
 }
 
-/** A database with nothing in it, for tests of the migrator itself. */
+/** An empty database, for tests of the migrator itself. */
 export async function emptyDatabase(t: Pick<Test, "teardown">): Promise<string> {
   const adminUrl = process.env["PURSER_TEST_POSTGRES_URL"];
   if (adminUrl === undefined) throw new Error("run tests with `npm test -- <files>`");

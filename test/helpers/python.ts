@@ -1,4 +1,4 @@
-/** A Python with packages of its own, for the tests of what Python programs meet; or the reason why there is none here. */
+/** A Python virtual environment with packages, for tests against Python programs; or the reason why it is not available. */
 import { execFile } from "node:child_process";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -9,13 +9,13 @@ const run = promisify(execFile);
 const INSTALL_TIMEOUT_MS = 180_000;
 
 export interface Python {
-  /** The interpreter, and beside it the programs the packages brought. */
+  /** The interpreter; `bin` also contains the programs of the packages. */
   python: string;
   bin: string;
 }
 
 /**
- * For `t.skip(missing)`: a machine without Python, or one that reaches no package index, skips such a test by name.
+ * For `t.skip(missing)`: without Python or without a package index the test is skipped with that reason.
  * Requirements are pinned (`mcp==2.3.0`), or paths of wheels.
  */
 export async function pythonWith(

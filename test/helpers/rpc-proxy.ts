@@ -1,10 +1,10 @@
-// A JSON-RPC proxy between us and the node that can be slow, silent, behind, wrong, or a liar, call by call.
+// A JSON-RPC proxy between us and the node that can be slow, silent, lagging, wrong or lying, call by call.
 //
 //   proxy.behave = lagging({ blocks: 3 });                         a backend three blocks behind
 //   proxy.behave = lagging({ ms: 6_000 }, RECEIPTS_AND_LOGS);      only these are behind
 //   proxy.behave = alternating(PASSING, lagging({ blocks: 2 }));   a load balancer over two backends
 //   proxy.behave = firstOf(refusing("tx fee exceeds the configured cap"), denying());
-//   proxy.reset();                                                 as the node answers, from now on
+//   proxy.reset();                                                 the node's own answers from now on
 import { Agent, createServer, request, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -25,28 +25,28 @@ export interface RpcError {
 }
 
 export type Behaviour =
-  /** Passed on and answered as the node answers. */
+  /** Forwarded; returns the node's answer. */
   | { do: "pass" }
-  /** Not passed on; answered with this. */
+  /** Not forwarded; returns this answer. */
   | { do: "answer"; result?: unknown; error?: RpcError }
-  /** Passed on, but the answer is replaced. */
+  /** Forwarded, but the answer is replaced. */
   | { do: "pass-and-lie"; result?: unknown; error?: RpcError }
-  /** A read is answered as a node would that is this far behind; anything else is passed on. */
+  /** A read is answered as by a node that is this far behind; anything else is forwarded. */
   | ({ do: "lag" } & Age)
-  /** A read is answered null, empty or "unused", although the node knows better; anything else is passed on. */
+  /** A read returns null, empty or "unused", whatever the node knows; anything else is forwarded. */
   | { do: "deny" }
-  /** A send is answered with its hash and goes nowhere. */
+  /** A send returns its hash and is not forwarded. */
   | { do: "swallow" }
-  /** Answered when `until` resolves: with what the node said before, or is asked only then. */
-  | { do: "hold"; until: Promise<unknown>; ask?: "before" | "after" }
-  /** Never answered (the caller runs into its timeout); passed on or not. */
+  /** Answered when `until` resolves, with the node's answer from before or (with `forward: "after"`) from then. */
+  | { do: "hold"; until: Promise<unknown>; forward?: "before" | "after" }
+  /** Never answered (the caller runs into its timeout); forwarded or not. */
   | { do: "hang"; pass?: boolean }
-  /** The connection is cut (`reset`: by RST); passed on or not. */
+  /** The connection is cut (`reset`: by RST); forwarded or not. */
   | { do: "cut"; pass?: boolean; reset?: boolean }
-  /** An HTTP answer with an HTML body, whatever the status. */
+  /** An HTTP response with this status and an HTML body. */
   | { do: "status"; code: number };
 
-/** `request` counts the HTTP requests: the calls of one batch have the same, as they reach the same backend. */
+/** `request` numbers the HTTP requests: all calls of a batch have the same number, because they reach the same backend. */
 export type Rule = (call: RpcCall, request: number) => Behaviour;
 
 export interface RpcProxy {
@@ -54,7 +54,7 @@ export interface RpcProxy {
   /** Milliseconds added to every call. */
   delayMs: number;
   behave: Rule;
-  /** Sends that wait for their block (EIP-7966) are answered; by default the method is not there. */
+  /** Whether sends that wait for their block (EIP-7966) are supported; by default the method does not exist. */
   waits: boolean;
   /** Calls seen so far, in order. */
   calls: RpcCall[];
@@ -66,7 +66,7 @@ const PASS: Behaviour = { do: "pass" };
 export const PASSING: Rule = () => PASS;
 export const SEND = "eth_sendRawTransaction";
 export const SEND_AND_WAIT = "eth_sendRawTransactionSync";
-/** As nodes say it that do not wait for a block. */
+/** The answer of nodes that do not support waiting for a block. */
 const NO_SUCH_METHOD: Behaviour = {
   do: "answer",
   error: { code: -32601, message: `the method ${SEND_AND_WAIT} does not exist/is not available` },
@@ -79,7 +79,7 @@ export const behaving =
   ({ method }) =>
     methods.length === 0 || methods.includes(method) ? behaviour : PASS;
 
-/** Reads, all or those of these methods. */
+/** This behaviour for reads: all of them, or those of these methods. */
 const reading =
   (behaviour: Behaviour, methods: readonly string[] | undefined): Rule =>
   ({ method }) =>
@@ -90,19 +90,19 @@ export const lagging = (age: Age, methods?: readonly string[]): Rule =>
 
 export const denying = (methods?: readonly string[]): Rule => reading({ do: "deny" }, methods);
 
-/** Sends are refused in these words, as geth refuses. */
+/** Sends are refused with this message, as geth refuses them. */
 export const refusing = (message: string, code = -32000): Rule =>
   behaving({ do: "answer", error: { code, message } }, [SEND]);
 
 export const swallowing: Rule = behaving({ do: "swallow" }, [SEND]);
 
-/** Request by request, in turn: what a load balancer over several backends shows. */
+/** The rules in turn by HTTP request, like a load balancer over several backends. */
 export const alternating =
   (...rules: Rule[]): Rule =>
   (call, request) =>
     rules[request % rules.length]?.(call, request) ?? PASS;
 
-/** The first rule that does not let the call pass decides. */
+/** The first rule that does not forward the call decides. */
 export const firstOf =
   (...rules: Rule[]): Rule =>
   (call, request) =>
@@ -114,12 +114,12 @@ export async function rpcProxy(
   options: { delayMs?: number; port?: number; keepsCalls?: boolean } = {},
 ): Promise<RpcProxy> {
   const agent = new Agent({ keepAlive: true });
-  const ask = async (method: string, params: unknown[]): Promise<RpcAnswer> => {
+  const callNode = async (method: string, params: unknown[]): Promise<RpcAnswer> => {
     const body = JSON.stringify({ jsonrpc: "2.0", id: 0, method, params });
     const { result, error } = JSON.parse(await forward(body)) as RpcAnswer;
     return error ? { error } : { result };
   };
-  const heads = new HeadHistory(ask);
+  const heads = new HeadHistory(callNode);
   let requests = 0;
   const server = createServer((incoming, outgoing) => {
     void handle(incoming, outgoing).catch(() => outgoing.destroy());
@@ -148,7 +148,7 @@ export async function rpcProxy(
     const behaviours = calls.map((call) =>
       call.method === SEND_AND_WAIT && !proxy.waits ? NO_SUCH_METHOD : proxy.behave(call, number),
     );
-    // What happens to the connection happens to the whole batch.
+    // An outage of one call affects the connection, and so the whole batch.
     const outage = behaviours.find(isOutage);
     if (outage) {
       if (outage.do !== "status" && outage.pass === true) await forward(body);
@@ -179,24 +179,24 @@ export async function rpcProxy(
     const { method, params } = call;
     switch (behaviour.do) {
       case "lag":
-        return seenFrom(await heightOf(behaviour, heads, ask), method, params, ask);
+        return seenFrom(await heightOf(behaviour, heads, callNode), method, params, callNode);
       case "deny":
-        return denied(method, params, await ask(method, params));
+        return denied(method, params, await callNode(method, params));
       case "swallow":
-        return method === SEND ? { result: keccak256(params[0] as Hex) } : ask(method, params);
+        return method === SEND ? { result: keccak256(params[0] as Hex) } : callNode(method, params);
       case "hold": {
-        const early = behaviour.ask === "after" ? undefined : await ask(method, params);
+        const early = behaviour.forward === "after" ? undefined : await callNode(method, params);
         await behaviour.until;
-        return early ?? ask(method, params);
+        return early ?? callNode(method, params);
       }
       case "answer":
       case "pass-and-lie": {
-        if (behaviour.do === "pass-and-lie") await ask(method, params);
+        if (behaviour.do === "pass-and-lie") await callNode(method, params);
         const { result, error } = behaviour;
         return error ? { error } : { result };
       }
       default:
-        return ask(method, params);
+        return callNode(method, params);
     }
   }
 

@@ -1,4 +1,4 @@
-// What a node answers that is behind the real one, and what one answers that denies: the lies of rpc-proxy.ts.
+// Answers of a lagging node and of a denying node, for rpc-proxy.ts.
 import {
   decodeFunctionData,
   decodeFunctionResult,
@@ -17,19 +17,19 @@ export interface RpcAnswer {
   result?: unknown;
   error?: { code: number; message: string; data?: unknown };
 }
-export type Ask = (method: string, params: unknown[]) => Promise<RpcAnswer>;
+export type CallNode = (method: string, params: unknown[]) => Promise<RpcAnswer>;
 
 const LOOK_EVERY_MS = 40;
 const REMEMBERED_MS = 120_000;
 
-/** When which block became the newest, watched all the time: "as of 6 seconds ago" needs to have looked then. */
+/** Polls for the newest block all the time and records when it changed, so that "6 seconds ago" can be answered later. */
 export class HeadHistory {
-  readonly #ask: Ask;
+  readonly #callNode: CallNode;
   readonly #seen: { atMs: number; number: number }[] = [];
   #stopped = false;
 
-  constructor(ask: Ask) {
-    this.#ask = ask;
+  constructor(callNode: CallNode) {
+    this.#callNode = callNode;
   }
 
   async start(): Promise<void> {
@@ -41,34 +41,34 @@ export class HeadHistory {
     this.#stopped = true;
   }
 
-  /** The newest block of that time; of the oldest time remembered, when that was longer ago. */
+  /** The newest block at that time; before the oldest record, the oldest one. */
   asOf(atMs: number): number | undefined {
     return (this.#seen.findLast((entry) => entry.atMs <= atMs) ?? this.#seen[0])?.number;
   }
 
   async #look(): Promise<void> {
-    const head = await headOf(this.#ask).catch(() => undefined); // The node may be away.
+    const head = await headOf(this.#callNode).catch(() => undefined); // The node may be unreachable.
     const atMs = performance.now();
     if (head !== undefined && head !== this.#seen.at(-1)?.number)
       this.#seen.push({ atMs, number: head });
-    // The last one of before is kept: it was the newest for all the time until the next.
+    // Keep the last entry before the limit: it was the newest block until the next entry.
     while ((this.#seen[1]?.atMs ?? atMs) < atMs - REMEMBERED_MS) this.#seen.shift();
   }
 }
 
-async function headOf(ask: Ask): Promise<number> {
-  return Number((await ask("eth_blockNumber", [])).result);
+async function headOf(callNode: CallNode): Promise<number> {
+  return Number((await callNode("eth_blockNumber", [])).result);
 }
 
-/** The block a node this far behind takes for the newest; never one that the chain does not have (any more). */
-export async function heightOf(age: Age, heads: HeadHistory, ask: Ask): Promise<number> {
-  const head = await headOf(ask);
+/** The newest block for a node this far behind; never a block that the chain does not have (any more). */
+export async function heightOf(age: Age, heads: HeadHistory, callNode: CallNode): Promise<number> {
+  const head = await headOf(callNode);
   if ("atBlock" in age) return Math.min(age.atBlock, head);
   if ("blocks" in age) return Math.max(head - age.blocks, 0);
   return Math.min(heads.asOf(performance.now() - age.ms) ?? head, head);
 }
 
-/** Where a method takes the block it reads at. */
+/** The position of the block parameter for each method. */
 const BLOCK_PARAMETER: Record<string, number> = {
   eth_call: 1,
   eth_estimateGas: 1,
@@ -87,25 +87,27 @@ export async function seenFrom(
   height: number,
   method: string,
   params: unknown[],
-  ask: Ask,
+  callNode: CallNode,
 ): Promise<RpcAnswer> {
   switch (method) {
     case "eth_blockNumber":
       return { result: hex(height) };
     case "eth_getTransactionReceipt":
     case "eth_getBlockByHash":
-      return unlessNewer(height, await ask(method, params));
+      return unlessNewer(height, await callNode(method, params));
     case "eth_getBlockByNumber":
       return isTag(params[0])
-        ? ask(method, [tagAt(height, params[0]), ...params.slice(1)])
-        : unlessNewer(height, await ask(method, params));
+        ? callNode(method, [tagAt(height, params[0]), ...params.slice(1)])
+        : unlessNewer(height, await callNode(method, params));
     case "eth_getTransactionByHash":
-      return asPending(height, await ask(method, params));
+      return asPending(height, await callNode(method, params));
     case "eth_getLogs":
-      return logsFrom(height, params, ask);
+      return logsFrom(height, params, callNode);
     default: {
       const at = BLOCK_PARAMETER[method];
-      return at === undefined ? ask(method, params) : stateFrom(height, method, params, at, ask);
+      return at === undefined
+        ? callNode(method, params)
+        : stateFrom(height, method, params, at, callNode);
     }
   }
 }
@@ -115,28 +117,29 @@ async function stateFrom(
   method: string,
   params: unknown[],
   at: number,
-  ask: Ask,
+  callNode: CallNode,
 ): Promise<RpcAnswer> {
   const block = params[at] ?? "latest";
-  // What waits in a mempool it knows as the others do.
-  if (method === "eth_getTransactionCount" && block === "pending") return ask(method, params);
+  // A lagging node still has the same pending transactions.
+  if (method === "eth_getTransactionCount" && block === "pending") return callNode(method, params);
   const known = params.slice(0, at);
-  if (isTag(block)) return ask(method, [...known, tagAt(height, block), ...params.slice(at + 1)]);
-  return (await numberOf(block, ask)) > height ? UNKNOWN_BLOCK : ask(method, params);
+  if (isTag(block))
+    return callNode(method, [...known, tagAt(height, block), ...params.slice(at + 1)]);
+  return (await numberOf(block, callNode)) > height ? UNKNOWN_BLOCK : callNode(method, params);
 }
 
-async function logsFrom(height: number, params: unknown[], ask: Ask): Promise<RpcAnswer> {
+async function logsFrom(height: number, params: unknown[], callNode: CallNode): Promise<RpcAnswer> {
   const filter = (params[0] ?? {}) as { fromBlock?: Hex; toBlock?: Hex; blockHash?: Hex };
   if (filter.blockHash !== undefined)
-    return (await numberOf({ blockHash: filter.blockHash }, ask)) > height
+    return (await numberOf({ blockHash: filter.blockHash }, callNode)) > height
       ? { error: { code: -32000, message: "unknown block" } }
-      : ask("eth_getLogs", params);
+      : callNode("eth_getLogs", params);
   const bound = (block: Hex | undefined): number =>
     isTag(block ?? "latest") ? Number(tagAt(height, block ?? "latest")) : Number(block);
   const from = bound(filter.fromBlock);
   if (from > height) return { result: [] };
   const to = Math.min(bound(filter.toBlock), height);
-  return ask("eth_getLogs", [{ ...filter, fromBlock: hex(from), toBlock: hex(to) }]);
+  return callNode("eth_getLogs", [{ ...filter, fromBlock: hex(from), toBlock: hex(to) }]);
 }
 
 function unlessNewer(height: number, answer: RpcAnswer): RpcAnswer {
@@ -149,7 +152,7 @@ function asPending(height: number, answer: RpcAnswer): RpcAnswer {
   return { result: { ...(answer.result as object), ...unmined } };
 }
 
-/** Of a receipt, a transaction or a block; -1 for what is in none, or not there. */
+/** The block number of a receipt, transaction or block; -1 if it is not mined or does not exist. */
 function minedAt(answer: RpcAnswer): number {
   const found = answer.result as { blockNumber?: Hex | null; number?: Hex } | null | undefined;
   const number = found?.blockNumber ?? found?.number;
@@ -157,16 +160,16 @@ function minedAt(answer: RpcAnswer): number {
 }
 
 /** Infinite for a block that no node has. */
-async function numberOf(block: unknown, ask: Ask): Promise<number> {
+async function numberOf(block: unknown, callNode: CallNode): Promise<number> {
   if (typeof block === "string") return Number(block);
   const { blockNumber, blockHash } = block as { blockNumber?: Hex; blockHash?: Hex };
   if (blockNumber !== undefined) return Number(blockNumber);
-  const number = minedAt(await ask("eth_getBlockByHash", [blockHash, false]));
+  const number = minedAt(await callNode("eth_getBlockByHash", [blockHash, false]));
   return number < 0 ? Number.POSITIVE_INFINITY : number;
 }
 
 const isTag = (block: unknown): boolean => typeof block === "string" && !block.startsWith("0x");
-/** `safe` and `finalized` too: no test needs a chain's own finality to lag apart from its head. */
+/** `safe` and `finalized` too: no test needs their lag to differ from the head's. */
 const tagAt = (height: number, tag: unknown): Hex => hex(tag === "earliest" ? 0 : height);
 const hex = (number: number): Hex => `0x${number.toString(16)}`;
 
@@ -175,22 +178,22 @@ const STATE = parseAbi(["function authorizationState(address,bytes32) view retur
 const STATE_SELECTOR = toFunctionSelector(STATE[0]);
 const UNUSED: Hex = `0x${"0".repeat(64)}`;
 
-/** No receipt, no logs, no authorization was used: whatever the true answer. */
+/** Denies receipts, logs and used authorizations, whatever the true answer. */
 export function denied(method: string, params: unknown[], truth: RpcAnswer): RpcAnswer {
   if (truth.error) return truth;
   if (NOT_THERE.has(method)) return { result: null };
   if (method === "eth_getLogs") return { result: [] };
   if (method !== "eth_call") return truth;
   const { to, data, input } = params[0] as { to?: Hex; data?: Hex; input?: Hex };
-  const asked = data ?? input ?? "0x";
-  if (asked.startsWith(STATE_SELECTOR)) return { result: UNUSED };
+  const calldata = data ?? input ?? "0x";
+  if (calldata.startsWith(STATE_SELECTOR)) return { result: UNUSED };
   if (to?.toLowerCase() !== MULTICALL3.toLowerCase()) return truth;
-  return { result: deniedWithin(asked, truth.result as Hex) };
+  return { result: deniedWithin(calldata, truth.result as Hex) };
 }
 
-/** The same inside an aggregate: its other calls keep their answers. */
-function deniedWithin(asked: Hex, answer: Hex): Hex {
-  const { functionName, args } = decodeFunctionData({ abi: multicall3Abi, data: asked });
+/** The same inside an aggregate: its other calls keep their results. */
+function deniedWithin(calldata: Hex, answer: Hex): Hex {
+  const { functionName, args } = decodeFunctionData({ abi: multicall3Abi, data: calldata });
   if (functionName !== "aggregate3") return answer;
   const results = decodeFunctionResult({ abi: multicall3Abi, functionName, data: answer });
   return encodeFunctionResult({

@@ -1,4 +1,4 @@
-// Prisma's own schema engine as WebAssembly (it needs no download): says how a database differs from schema.prisma.
+// Runs Prisma's schema engine as WebAssembly (no download needed) to compare a database with schema.prisma.
 import { readFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { PrismaPg } from "@prisma/adapter-pg";
@@ -15,7 +15,7 @@ interface EngineGlue {
   SchemaEngine: { new: (options: object, log: () => void, adapter: object) => Promise<DiffEngine> };
 }
 
-/** The SQL that would turn the database into what `schema` says; "empty migration" when they agree. */
+/** The SQL that would migrate the database to `schema`; "empty migration" if they agree. */
 export async function schemaDrift(
   t: Pick<Test, "teardown">,
   databaseUrl: string,
@@ -35,7 +35,7 @@ export async function schemaDrift(
 
 let loaded: Promise<EngineGlue> | undefined;
 
-/** The module keeps its memory in module state: one instance per process. */
+/** The module keeps its memory in module state, so there is one instance in each process. */
 function loadEngine(): Promise<EngineGlue> {
   loaded ??= (async () => {
     const { resolve } = createRequire(import.meta.url);
@@ -46,7 +46,7 @@ function loadEngine(): Promise<EngineGlue> {
     const imports = { "./schema_engine_bg.js": glue as never };
     const { instance } = await WebAssembly.instantiate(await readFile(wasmPath), imports);
     const engine = glue as unknown as EngineGlue;
-    // A panic of the engine is reported through this hook; without it, it is silent.
+    // The engine reports a panic through this hook; without it, a panic is silent.
     Object.assign(globalThis, {
       PRISMA_WASM_PANIC_REGISTRY: { set_message: (text: string) => console.error(text) },
     });
@@ -75,7 +75,7 @@ const CHAR_OID = 18;
 const TEXT_OID = 25;
 const CHARACTER_COLUMN = 6;
 
-/** The adapter knows no one-byte "char", which Postgres' catalogue is full of; the engine insists on it. */
+/** The adapter does not support the one-byte "char" type, which Postgres' catalogue uses and the engine reads. */
 function adapterThatKnowsChar(t: Pick<Test, "teardown">, connectionString: string): PrismaPg {
   const pool = new Pool({ connectionString });
   t.teardown(() => pool.end());
@@ -96,7 +96,7 @@ function adapterThatKnowsChar(t: Pick<Test, "teardown">, connectionString: strin
   factory.connect = async () => {
     const adapter = await connect();
     const queryRaw = adapter.queryRaw.bind(adapter);
-    // The engine asks one question at a time, so the columns are those of this very answer.
+    // The engine sends one query at a time, so the columns are those of this result.
     adapter.queryRaw = async (question) => {
       const answer = await queryRaw(question);
       for (const index of charColumns) answer.columnTypes[index] = CHARACTER_COLUMN;

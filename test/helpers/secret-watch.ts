@@ -1,4 +1,4 @@
-// Looks for secrets in whatever a service lets out: answers, logs, metrics, and every row of its database.
+// Searches all output of a service for secrets: responses, logs, metrics, and every row of its database.
 import type { Pool } from "pg";
 
 export interface Leak {
@@ -11,12 +11,12 @@ export class SecretWatch {
   readonly #secrets: { name: string; forms: string[] }[] = [];
   readonly #seen: { place: string; text: string }[] = [];
 
-  /** Text secrets are looked for as they are and encoded; binary ones as hex and base64. */
+  /** Text secrets are searched plain and encoded, binary ones as hex and base64. */
   addSecret(name: string, secret: string | Uint8Array): void {
     const bytes = Buffer.from(secret);
     const encoded = [bytes.toString("hex"), bytes.toString("base64"), bytes.toString("base64url")];
     const plain = typeof secret === "string" ? [secret, encodeURIComponent(secret)] : [];
-    // Hex may be written in either case; base64 padding may be cut.
+    // Hex may be in either case, and base64 padding may be missing.
     const forms = [...plain, ...encoded.map((text) => text.replace(/=+$/, ""))];
     this.#secrets.push({ name, forms: [...new Set(forms.map((form) => form.toLowerCase()))] });
   }
@@ -25,7 +25,7 @@ export class SecretWatch {
     this.#seen.push({ place, text: text.toLowerCase() });
   }
 
-  /** Every row of every table, bytes as hex: what a dump of the database holds. */
+  /** Every row of every table with bytes as hex, like a database dump. */
   async seeDatabase(pool: Pool): Promise<number> {
     const { rows: tables } = await pool.query<{ name: string }>(
       "SELECT format('%I.%I', schemaname, tablename) AS name FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema')",

@@ -1,17 +1,17 @@
-// What all test files of a process share on purpose. It is not left behind by a file (test/runner/left-behind.mjs); what
-// a file leaves open in it is.
+// Resources that all test files of a process share on purpose. They do not count as left open by a file
+// (test/runner/left-behind.mjs); pages and the like that a file leaves open in them do.
 export interface SharedThing {
-  /** Of this process, and open until it ends. */
+  /** Handles that stay open until the process ends. */
   handles: readonly unknown[];
-  /** What a file should have closed in it. */
+  /** Lists what a file should have closed in it. */
   left: () => string[];
 }
 
 const GLOBAL = globalThis as { sharedByProcess?: Set<SharedThing> };
 
-/** @returns takes it back */
+/** @returns a function that ends the sharing */
 export function shareWithProcess(thing: SharedThing): () => void {
-  // Compiled test files and the runner have no module in common.
+  // Compiled test files and the runner share no module, so this is a global.
   GLOBAL.sharedByProcess ??= new Set();
   const things = GLOBAL.sharedByProcess.add(thing);
   return () => void things.delete(thing);

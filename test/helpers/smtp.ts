@@ -1,4 +1,4 @@
-// A real SMTP server for tests: takes mails and parses them, or misbehaves in one of the ways such servers have.
+// A real SMTP server for tests: accepts and parses mails, or misbehaves in a way that such servers have.
 import { createServer, type AddressInfo, type Server, type Socket } from "node:net";
 import { once } from "node:events";
 import { simpleParser, type ParsedMail } from "mailparser";
@@ -8,15 +8,15 @@ import type { Test } from "tap";
 export interface Mailbox {
   url: string;
   port: number;
-  /** What was taken, in order. */
+  /** Accepted mails, in order. */
   mails: ParsedMail[];
-  /** As it came over the wire. */
+  /** The raw text of each mail. */
   raw: string[];
-  /** What the server says to the next recipients; undefined: yes. */
+  /** The response for the next recipients; undefined accepts them. */
   refuseRecipient: { code: number; text: string } | undefined;
-  /** What it says after the last line of a mail. */
+  /** The response after the last line of a mail; undefined accepts it. */
   refuseData: { code: number; text: string } | undefined;
-  /** Between the last line and the answer. */
+  /** Runs between the last line and the response. */
   beforeAnswer: () => Promise<void>;
   close(): Promise<void>;
 }
@@ -34,7 +34,7 @@ export async function mailbox(
   const server = new SMTPServer({
     authOptional: true,
     disabledCommands: ["STARTTLS"],
-    // Its own search for names of clients needs a resolver.
+    // The reverse lookup of client names needs a DNS resolver.
     disableReverseLookup: true,
     onRcptTo: (_address, _session, done) => done(box.refuseRecipient && fail(box.refuseRecipient)),
     onData: (stream, _session, done) => {
@@ -71,7 +71,7 @@ export async function mailbox(
   return box;
 }
 
-/** Servers that no library makes: silent from the start, dribbling, or gone after the mail's last line. */
+/** Misbehaving servers without a library: silent, dribbling, closing, refusing, or gone after the mail's last line. */
 export async function brokenServer(
   t: Pick<Test, "teardown">,
   how: "silent" | "dribbling" | "gone-after-data" | "closed-at-once" | "greets-with-554",

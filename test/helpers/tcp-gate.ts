@@ -1,4 +1,4 @@
-// A door in front of a TCP server that a test can shut, or behind which established connections die without a word.
+// A TCP proxy that a test can shut, or whose established connections it can silence.
 import { once } from "node:events";
 import { connect, createServer, type Server, type Socket } from "node:net";
 import type { Test } from "tap";
@@ -9,13 +9,13 @@ export interface TcpGate {
   shut(): Promise<void>;
   open(): Promise<void>;
   /**
-   * Nothing is heard of the established connections any more, while new ones work. `isEnded`: the server's ends of
-   * them are closed, as after a failover to another machine; else the server believes for a minute that they live.
+   * Established connections carry no more data, while new ones work. `isEnded`: the server's side of them is closed,
+   * as after a failover to another machine; else the server considers them open for a minute.
    */
   silence(isEnded?: boolean): void;
 }
 
-/** After it the server's own system would notice, too. */
+/** After this time the server's TCP keepalive would notice the dead connection, too. */
 const KEEPALIVE_MS = 60_000;
 
 interface Pair {
@@ -78,7 +78,7 @@ export async function tcpGate(
       pair.isSilent = true;
       inbound.unpipe(outbound);
       outbound.unpipe(inbound);
-      // What still comes goes nowhere: the sender's end is read, so that it sees its own close.
+      // Further data is discarded. It must still be read, so that each side sees its own close.
       inbound.resume();
       outbound.resume();
       if (isEnded) outbound.destroy();

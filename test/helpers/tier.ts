@@ -1,2 +1,2 @@
-/** Whether a test runs with all it has; in the default tier one of each kind has to do. */
+/** Whether a test runs all its variants; in the default tier it runs one of each kind. */
 export const isFullTier = process.env["PURSER_TEST_TIER"] !== "default";

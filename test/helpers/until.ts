@@ -1,4 +1,4 @@
-// Waits for a condition with a deadline, so that no test sleeps a guessed time.
+// Polls a condition with a deadline, so that no test sleeps for a guessed time.
 import { setTimeout as sleep } from "node:timers/promises";
 
 export async function until(

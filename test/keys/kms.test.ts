@@ -187,15 +187,18 @@ async function withKms(t: Test, kms: TestKms): Promise<void> {
     t.equal(mined.from, relayer.address.toLowerCase());
     const [wallet] = await sealedWallets(database);
     t.equal(wallet?.kid, "cloud");
-    const anchor = kms.asked.length;
+    const anchor = kms.operations.length;
     const patch = {
       method: "PATCH",
       url: `/api/agents/${agent.id}`,
       body: { dailyLimit: "1.9" },
     } as const;
     t.equal((await asOwner(app, owner, patch)).statusCode, 200);
-    t.ok(kms.asked.slice(anchor).includes("ReEncrypt"), "resealing never reveals the data key");
-    t.notOk(kms.asked.slice(anchor).includes("Decrypt"));
+    t.ok(
+      kms.operations.slice(anchor).includes("ReEncrypt"),
+      "resealing never reveals the data key",
+    );
+    t.notOk(kms.operations.slice(anchor).includes("Decrypt"));
   });
 
   await t.test("small secrets use the same keys", async (t) => {
@@ -229,7 +232,7 @@ async function withKms(t: Test, kms: TestKms): Promise<void> {
   for (const mode of ["hangs", "throttles", "garbage"] as const)
     await t.test(`a KMS that ${mode}: refused in time, and the budget is released`, async (t) => {
       const before = await statusesOf(ctx, agent.id);
-      kms.door = mode;
+      kms.mode = mode;
       const startMs = performance.now();
       const refused = await spend("0.1");
       t.ok(performance.now() - startMs < HANGS_MS, "it does not wait forever");
@@ -244,7 +247,7 @@ async function withKms(t: Test, kms: TestKms): Promise<void> {
       const ready = await app.inject({ url: "/api/ready" });
       if (mode === "hangs")
         t.equal(ready.statusCode, 503, "readiness reports it to the load balancer");
-      kms.door = "open";
+      kms.mode = "open";
       t.equal((await spend("0.1")).status, 200, "recovers by itself");
     });
 
@@ -257,13 +260,13 @@ async function withKms(t: Test, kms: TestKms): Promise<void> {
       // One engine at a time: the first one must release its lane.
       await app.close();
       await until(async () => (await pay("0.01")).status === 200);
-      kms.door = "hangs";
+      kms.mode = "hangs";
       t.equal((await pay("0.01")).code, "payment_status_unknown", "signed, and it waits");
       // A different amount each time: an identical call would join the waiting one.
       let sent = 0;
       const another = () => pay(`0.01${String((sent += 1)).padStart(3, "0")}`);
       await until(async () => (await another()).code === "keys_unavailable", 30_000);
-      kms.door = "open";
+      kms.mode = "open";
       await until(async () => {
         const { settled, reserved, ...others } = await statusesOf(cached, agent.id);
         return !others["submitted"] && !others["unknown"] && !reserved && Boolean(settled);
@@ -291,8 +294,8 @@ async function withKms(t: Test, kms: TestKms): Promise<void> {
       t.equal(killed.signal, "SIGKILL");
       const left = await countOf("old");
       t.ok(left > 0 && left < FILLERS, `${left} of ${FILLERS} left when it was killed`);
-      kms.door = "throttles";
-      setTimeout(() => (kms.door = "open"), 1_500);
+      kms.mode = "throttles";
+      setTimeout(() => (kms.mode = "open"), 1_500);
       const done = await rotate("cloud");
       t.equal(done.code, 0, done.output);
       t.equal(await countOf("old"), 0, "a temporarily throttled KMS does not end it");
@@ -323,13 +326,13 @@ async function withKms(t: Test, kms: TestKms): Promise<void> {
     const again = await testApp(t, { chain, database, env });
     const own = await signIn(again);
     const other = await createAgent(again, own);
-    kms.door = "hangs";
+    kms.mode = "hangs";
     const paused = await asOwner(again.app, own, {
       method: "PATCH",
       url: `/api/agents/${other.id}`,
       body: { status: "paused" },
     });
-    kms.door = "open";
+    kms.mode = "open";
     t.equal(paused.statusCode, 200, paused.body);
   });
 

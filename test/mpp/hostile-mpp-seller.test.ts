@@ -208,7 +208,7 @@ t.test("a seller that requests payment over MPP", async (t) => {
   await t.test("an invalid challenge does not affect x402 beside it", async (t) => {
     const both = asHeader(challengeOf(charge({ amount: "1" }), { realm: "shop.test" }));
     seller.script = {
-      onAsk: ({ response }) =>
+      onUnpaid: ({ response }) =>
         seller.refuse(response, seller.entry(), { "www-authenticate": both }),
     };
     const sold = seller.proofs.length;
@@ -220,7 +220,7 @@ t.test("a seller that requests payment over MPP", async (t) => {
     const cheap = challengeOf(charge({ amount: "999" }));
     const credentials: unknown[] = [];
     seller.script = {
-      onAsk: async ({ request, response }) => {
+      onUnpaid: async ({ request, response }) => {
         const credential = credentialOf(request);
         if (!credential)
           return seller.refuse(response, seller.entry(), { "www-authenticate": asHeader(cheap) });

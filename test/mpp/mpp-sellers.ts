@@ -135,7 +135,7 @@ export function requestOverMpp(
   const charging: Charging = { credentials: [], ...options };
   let challenges = 0;
   seller.script = {
-    onAsk: async ({ request, response }) => {
+    onUnpaid: async ({ request, response }) => {
       const credential = credentialOf(request);
       if (!credential) {
         challenges += 1;

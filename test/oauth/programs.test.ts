@@ -17,7 +17,7 @@ import {
   pkce,
   register,
   renew,
-  tryAskConsent,
+  tryRequestConsent,
   tryRegister,
 } from "../helpers/oauth.ts";
 
@@ -68,7 +68,7 @@ t.test("a client id that is the URL of its metadata document", async (t) => {
   const clientId = `${origin}/client.json`;
   const metadata = { client_id: clientId, client_name: "Documented", redirect_uris: [CALLBACK] };
   const requestConsent = (id = clientId, more: Record<string, unknown> = {}) =>
-    tryAskConsent(world, owner, { client_id: id, ...more });
+    tryRequestConsent(world, owner, { client_id: id, ...more });
   const refusedAs = async (t: Test, name: string, id = clientId, why = /./) => {
     const answer = await requestConsent(id);
     t.equal(answer.statusCode, 422, name);
@@ -156,7 +156,7 @@ t.test("outside of local mode a document needs https and a public address", asyn
   const world = await testApp(t);
   const owner = await signIn(world);
   for (const id of [`${origin}/client.json`, `${origin.replace("http:", "https:")}/client.json`]) {
-    const answer = await tryAskConsent(world, owner, { client_id: id });
+    const answer = await tryRequestConsent(world, owner, { client_id: id });
     t.equal(answer.json<{ code: string }>().code, "program_refused", id);
   }
   t.same(requested, []);
@@ -190,7 +190,7 @@ t.test("a flood of registrations", async (t) => {
     "SELECT count(*)::int AS count FROM oauth_clients WHERE used_at IS NULL",
   );
   t.ok((rows[0]?.count ?? 0) <= 10_000, `${rows[0]?.count} are kept`);
-  t.equal((await tryAskConsent(world, owner, { client_id: late })).statusCode, 201);
+  t.equal((await tryRequestConsent(world, owner, { client_id: late })).statusCode, 201);
   t.equal((await renew(world, used)).statusCode, 200, "an existing connection is not affected");
 
   await database.pool.query("UPDATE oauth_clients SET created_at = now() - interval '8 days'");

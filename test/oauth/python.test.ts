@@ -5,7 +5,7 @@ import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import t from "tap";
 import { agentWorld } from "../agent-tools/world.ts";
-import { allow, tryAskConsent } from "../helpers/oauth.ts";
+import { allow, tryRequestConsent } from "../helpers/oauth.ts";
 import { pythonWith } from "../helpers/python.ts";
 
 const SCRIPT = fileURLToPath(new URL("../../test/oauth/python-client.py", import.meta.url));
@@ -31,7 +31,7 @@ t.test("the official Python client", async (t) => {
     }
     // Acts as the consent page, and as the owner who signs.
     const parameters = Object.fromEntries(new URL(authorizeUrl).searchParams);
-    const consent = await tryAskConsent(world, world.owner, parameters);
+    const consent = await tryRequestConsent(world, world.owner, parameters);
     const { id } = consent.json<{ id: string }>();
     const answer = await allow(world, world.owner, id, world.agent.id);
     child.stdin.write(`${answer.json<{ redirectTo: string }>().redirectTo}\n`);

@@ -8,7 +8,7 @@ import { testApp } from "../helpers/app.ts";
 import { asOwner, createAgent, signIn } from "../helpers/owner.ts";
 import {
   allow,
-  askConsent,
+  requestConsent,
   callTool,
   codeFor,
   connect,
@@ -17,7 +17,7 @@ import {
   post,
   register,
   renew,
-  tryAskConsent,
+  tryRequestConsent,
   tryRegister,
 } from "../helpers/oauth.ts";
 import { messageOf } from "../helpers/mcp-answer.ts";
@@ -190,7 +190,7 @@ t.test("a session without the wallet's signature connects nothing", async (t) =>
   const connections = async () =>
     (await database.pool.query("SELECT 1 FROM oauth_connections")).rowCount;
   const before = await connections();
-  const consent = await askConsent(world, owner, await register(world));
+  const consent = await requestConsent(world, owner, await register(world));
   const url = `/api/oauth/requests/${consent.id}/allow`;
   const send = (body: unknown, headers = owner.headers) =>
     app.inject({ method: "POST", url, headers, payload: JSON.stringify(body) });
@@ -226,7 +226,7 @@ t.test(
   "a consent belongs to one session and one owner, and must come from Purser's own page",
   async (t) => {
     const clientId = await register(world);
-    const consent = await askConsent(world, owner, clientId);
+    const consent = await requestConsent(world, owner, clientId);
     const elsewhere = await signIn(world, owner.account);
     t.equal(
       (await allow(world, elsewhere, consent.id, agent.id)).statusCode,
@@ -269,7 +269,7 @@ t.test(
       consent.id,
     ]);
     t.equal((await allow(world, owner, consent.id, agent.id)).statusCode, 404, "expired");
-    const denied = await askConsent(world, owner, clientId);
+    const denied = await requestConsent(world, owner, clientId);
     const no = await asOwner(app, owner, {
       method: "POST",
       url: `/api/oauth/requests/${denied.id}/deny`,
@@ -281,7 +281,7 @@ t.test(
       iss: config.publicUrl,
     });
     t.equal((await allow(world, owner, denied.id, agent.id)).statusCode, 404, "denied");
-    for (let count = 0; count < 25; count += 1) await askConsent(world, owner, clientId);
+    for (let count = 0; count < 25; count += 1) await requestConsent(world, owner, clientId);
     const open = await database.pool.query(
       "SELECT 1 FROM oauth_requests r JOIN owners o ON o.id = r.owner_id WHERE o.address = $1 AND decided_at IS NULL",
       [owner.account.address.toLowerCase()],
@@ -301,7 +301,7 @@ t.test("without a registered redirect URI nothing is redirected", async (t) => {
     "javascript:alert(1)",
     "",
   ]) {
-    const answer = await tryAskConsent(world, owner, {
+    const answer = await tryRequestConsent(world, owner, {
       client_id: clientId,
       redirect_uri: redirectUri,
     });
@@ -310,7 +310,7 @@ t.test("without a registered redirect URI nothing is redirected", async (t) => {
     t.notMatch(answer.body, /redirectTo/);
   }
   for (const id of ["ocl_nobody", "", "x".repeat(600)]) {
-    const answer = await tryAskConsent(world, owner, { client_id: id });
+    const answer = await tryRequestConsent(world, owner, { client_id: id });
     t.equal(answer.json<{ code: string }>().code, "program_refused", id.slice(0, 20));
   }
   for (const [bent, error] of [
@@ -323,7 +323,7 @@ t.test("without a registered redirect URI nothing is redirected", async (t) => {
     [{ resource: `${config.publicUrl}/api` }, "invalid_target"],
     [{ state: "x".repeat(1_001) }, "invalid_request"],
   ] as const) {
-    const answer = await tryAskConsent(world, owner, {
+    const answer = await tryRequestConsent(world, owner, {
       client_id: clientId,
       redirect_uri: "https://a.example/cb",
       ...bent,

@@ -289,8 +289,8 @@ t.test(
     });
     t.notOk(collected.text().includes(secret), "no URL");
     t.notOk(collected.text().includes(made.seller.origin), "no seller's URL");
-    const headers = made.seller.asks.flatMap(({ headers: sent }) => Object.keys(sent));
-    t.ok(made.seller.asks.length > 0);
+    const headers = made.seller.unpaidRequests.flatMap(({ headers: sent }) => Object.keys(sent));
+    t.ok(made.seller.unpaidRequests.length > 0);
     t.same(
       headers.filter((name) => /^(traceparent|tracestate|baggage|b3|x-b3-.*)$/.test(name)),
       [],

@@ -10,7 +10,7 @@ import type { Credential } from "../../server/plugins/http/index.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
 import { testAccount } from "../helpers/chain.ts";
 import { createAgent, signIn, type NewTestAgent, type SignedInOwner } from "../helpers/owner.ts";
-import { askConsent, connect, register } from "../helpers/oauth.ts";
+import { requestConsent, connect, register } from "../helpers/oauth.ts";
 import { ROUTES, type RouteRow, type Subjects } from "./route-table.ts";
 
 const SHOP = "0x70997970c51812dc3a010c7d01b50e0d17dc79c8";
@@ -262,7 +262,7 @@ async function makeSubjects(
     [address],
   );
   const { webhookId, deliveryId } = await ofWebhook(world, address);
-  const ofConsent = async () => (await askConsent(world, owner, await register(world))).id;
+  const ofConsent = async () => (await requestConsent(world, owner, await register(world))).id;
   const settlementId = newId("pay");
   const merchantKeyId = newId("mky");
   if (url.startsWith("/api/merchant/")) {

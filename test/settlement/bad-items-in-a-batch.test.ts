@@ -1,4 +1,4 @@
-// Goal: in a batch of 100 with seven bad ones, the good ones settle, the front-run one is settled by its foreign transaction, and each of the rest fails with its own reason.
+// Goal: in a batch of 100 with seven bad ones, the good ones settle, the front-run one is settled by the third party's transaction, and each of the rest fails with its own reason.
 import t from "tap";
 import type { Hex } from "viem";
 import { cancelCalldata, transferCalldata } from "../../server/schemes/exact-eip3009/onchain.ts";
@@ -22,9 +22,9 @@ const COUNT = 100;
 t.test("seven bad ones among a hundred", { timeout: 60_000 }, async (t) => {
   const chain = await testChain(t, { blockTimeSeconds: 0.5 });
   const database = await testDatabase(t);
-  const [stranger] = chain.accounts;
-  if (!stranger) throw new Error("no stranger");
-  const outsider = chain.walletClient(stranger);
+  const [thirdParty] = chain.accounts;
+  if (!thirdParty) throw new Error("no account");
+  const outsider = chain.walletClient(thirdParty);
   const send = async (data: Hex) => {
     const hash = await outsider.sendTransaction({ to: chain.usdc, data });
     return chain.publicClient.waitForTransactionReceipt({ hash });
@@ -46,7 +46,7 @@ t.test("seven bad ones among a hundred", { timeout: 60_000 }, async (t) => {
       const isExpired = index === 94;
       const validBefore = BigInt(Math.floor(Date.now() / 1_000) + (isExpired ? -5 : 600));
       const signed = await authorize(chain, payer, { to, validBefore });
-      // Signed by somebody else than it says.
+      // Signed by another key than the payer's.
       if (index === 95)
         return request({ ...(await authorize(chain, at(0), { to })), from: payer.address });
       return request(signed);
@@ -74,7 +74,7 @@ t.test("seven bad ones among a hundred", { timeout: 60_000 }, async (t) => {
   const usedBlock = await chain.publicClient.getBlock({ blockNumber: used.blockNumber });
   await until(() => Date.now() > Number(usedBlock.timestamp) * 1_000 + 2_000);
 
-  // Between the check and the send: 93 is canceled by its payer, 98 is front-run by a stranger.
+  // Between the check and the send, 93 is canceled by its payer and 98 is front-run by a third party.
   let frontRun: Hex | undefined;
   let isFirst = true;
   const node = await startEngine(t, {
@@ -126,6 +126,6 @@ t.test("two payments of a wallet that can pay one", async (t) => {
   const { rows } = await database.pool.query(
     "SELECT count(*)::int AS count FROM settlement_transactions",
   );
-  t.same(rows, [{ count: 1 }], "the hopeless one was weeded out before it cost gas");
+  t.same(rows, [{ count: 1 }], "preflight removed the unpayable one before it cost gas");
   await expectLedgerEqualsChain(t, chain, database.pool);
 });

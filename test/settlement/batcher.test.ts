@@ -1,4 +1,4 @@
-// Goal: a batch goes through our batcher where its code stands, through Multicall3 where it does not or stands no more, and is proven alike; who burns gas in it burns his own.
+// Goal: a batch goes through our batcher contract where its code is deployed, else through Multicall3, with the same proof; a payment that burns gas uses up only its own share.
 import type { Pool } from "pg";
 import t from "tap";
 import { keccak256, type Hex } from "viem";
@@ -41,7 +41,7 @@ async function paymentsOf(chain: TestChain) {
   return (await Promise.all(signed)).map((one) => request(one));
 }
 
-/** Accepted by one statement: then one claim finds all of them. */
+/** Accepts all in one statement, so that one claim finds all of them. */
 async function settleAll(node: TestEngine, wanted: Awaited<ReturnType<typeof paymentsOf>>) {
   const { settlement } = node.engine;
   await settlement.acceptAll(node.pool, wanted);
@@ -66,7 +66,7 @@ t.test("through the batcher, and on without it", { timeout: 90_000 }, async (t) 
   const node = await startEngine(t, { databaseUrl: database.url, chain });
   await until(() => node.engine.chains.get(chain.chainId)?.ctx.batcher.address !== undefined);
   const wanted = await paymentsOf(chain);
-  t.same(await settleAll(node, wanted), all("settled"), node.said());
+  t.same(await settleAll(node, wanted), all("settled"), node.logText());
   t.same(await sentTo(database.pool), [BATCHER]);
   const { rows } = await database.pool.query<{ calldata: Buffer }>(
     "SELECT calldata FROM relayer_transactions",
@@ -80,31 +80,35 @@ t.test("through the batcher, and on without it", { timeout: 90_000 }, async (t) 
         transferCalldata(authorization, authorization.signature).toLowerCase(),
       )
       .sort(),
-    "what was sent is what was asked",
+    "the sent calls are the accepted payments",
   );
 
-  // Who has code burns the gas of the simulation, and it is not believed to be gone for that.
+  // A payer with code burns the gas of the simulation. The batcher must not be taken for missing because of that.
   const burning = await paymentsOf(chain);
   const burner = burning.at(-1)?.authorization.from ?? "0x";
   await chain.testClient.setCode({ address: burner, bytecode: BURNER });
   const statuses = await settleAll(node, burning);
-  t.equal(statuses.filter((status) => status === "settled").length, COUNT - 1, node.said());
+  t.equal(statuses.filter((status) => status === "settled").length, COUNT - 1, node.logText());
   t.same(warnings(node), []);
   const before = await sentTo(database.pool);
   t.same(before.slice(0, 2), [BATCHER, BATCHER]);
 
-  // Its deployment is taken back: an account without code takes everything, and does nothing.
+  // Remove the batcher's code: an account without code accepts every call and does nothing.
   const code = await chain.publicClient.getCode({ address: BATCHER_ADDRESS });
   await chain.testClient.setCode({ address: BATCHER_ADDRESS, bytecode: "0x" });
-  t.same(await settleAll(node, await paymentsOf(chain)), all("settled"), node.said());
-  t.same(await sentTo(database.pool), [...before, MULTICALL3], "nothing was sent into the void");
+  t.same(await settleAll(node, await paymentsOf(chain)), all("settled"), node.logText());
+  t.same(
+    await sentTo(database.pool),
+    [...before, MULTICALL3],
+    "nothing was sent to the empty address",
+  );
   t.match(warnings(node), [/no longer responds/]);
   t.equal(warnings(node).length, 1);
   await chain.testClient.setCode({ address: BATCHER_ADDRESS, bytecode: code as Hex });
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
-t.test("what comes to stand while a batch is looked at does not carry it", async (t) => {
+t.test("a batcher that is deployed during a simulation does not carry that batch", async (t) => {
   const chain = await testChain(t, { blockTimeSeconds: 0.5 });
   const database = await testDatabase(t);
   const code = await chain.publicClient.getCode({ address: BATCHER_ADDRESS });
@@ -122,17 +126,17 @@ t.test("what comes to stand while a batch is looked at does not carry it", async
     const { to, maxFeePerGas } = (call ?? {}) as Record<string, string>;
     const isSimulation = method === "eth_call" && to === MULTICALL3_ADDRESS && maxFeePerGas;
     if (!isSimulation || looked) return { do: "pass" };
-    return { do: "hold", ask: "before", until: (looked = deployed()) };
+    return { do: "hold", forward: "before", until: (looked = deployed()) };
   };
-  t.same(await settleAll(node, await paymentsOf(chain)), all("settled"), node.said());
-  t.equal(batcher.address, BATCHER_ADDRESS, "it is believed by then");
-  t.same(await sentTo(database.pool), [MULTICALL3], "and was not asked in this simulation");
-  t.same(await settleAll(node, await paymentsOf(chain)), all("settled"), node.said());
+  t.same(await settleAll(node, await paymentsOf(chain)), all("settled"), node.logText());
+  t.equal(batcher.address, BATCHER_ADDRESS, "it is known by then");
+  t.same(await sentTo(database.pool), [MULTICALL3], "and was not part of this simulation");
+  t.same(await settleAll(node, await paymentsOf(chain)), all("settled"), node.logText());
   t.same(await sentTo(database.pool), [MULTICALL3, BATCHER]);
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
-t.test("who burns gas burns his own share", { timeout: 90_000 }, async (t) => {
+t.test("a payment that burns gas uses up its own share only", { timeout: 90_000 }, async (t) => {
   const chain = await testChain(t, { blockTimeSeconds: 0.5 });
   const database = await testDatabase(t);
   const wanted = await paymentsOf(chain);
@@ -145,7 +149,7 @@ t.test("who burns gas burns his own share", { timeout: 90_000 }, async (t) => {
     fault: async (point) => {
       if (point !== "signed" || !isFirst) return;
       isFirst = false;
-      // After the simulation, in the block that takes it.
+      // After the simulation, in the block that includes the batch.
       await chain.testClient.setCode({ address: burner, bytecode: BURNER });
       await chain.testClient.setStorageAt({
         address: chain.usdc,
@@ -156,62 +160,70 @@ t.test("who burns gas burns his own share", { timeout: 90_000 }, async (t) => {
   });
   await until(() => node.engine.chains.get(chain.chainId)?.ctx.batcher.address !== undefined);
   const statuses = await settleAll(node, wanted);
-  t.equal(statuses.filter((status) => status === "settled").length, COUNT - 2, node.said());
+  t.equal(statuses.filter((status) => status === "settled").length, COUNT - 2, node.logText());
   t.not(statuses[3], "settled");
   t.equal(statuses[5], "failed");
   const { rows } = await database.pool.query<{ count: number }>(
     `SELECT count(DISTINCT s.tx_hash)::int AS count FROM settlements s WHERE s.status = 'settled'`,
   );
-  t.same(rows, [{ count: 1 }], "its neighbours are in the first transaction");
+  t.same(rows, [{ count: 1 }], "the other payments are in the first transaction");
   const { rows: offenders } = await database.pool.query("SELECT payer FROM lane_offenders");
-  t.same(offenders, [{ payer: burner.toLowerCase() }], "it is blamed, and nobody without code");
+  t.same(
+    offenders,
+    [{ payer: burner.toLowerCase() }],
+    "only the payer with code is recorded as offender",
+  );
   const { rows: alone } = await database.pool.query(
     "SELECT from_address FROM settlements WHERE solo AND from_address = $1",
     [spender.toLowerCase()],
   );
-  t.equal(alone.length, 1, "who failed in company goes alone");
+  t.equal(alone.length, 1, "the one that failed in a batch goes alone");
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
-t.test("other code at its address is not used", { timeout: 60_000 }, async (t) => {
+t.test("different code at its address is not used", { timeout: 60_000 }, async (t) => {
   const chain = await testChain(t, { blockTimeSeconds: 0.5 });
   const code = (await chain.publicClient.getCode({ address: BATCHER_ADDRESS })) ?? "0x";
   t.equal(keccak256(code), BATCHER_CODE_HASH);
-  // One byte of it is another's.
+  // Change one byte of the code.
   await chain.testClient.setCode({
     address: BATCHER_ADDRESS,
     bytecode: `${code.slice(0, -2)}00` as Hex,
   });
   const database = await testDatabase(t);
   const node = await startEngine(t, { databaseUrl: database.url, chain });
-  t.same(await settleAll(node, await paymentsOf(chain)), all("settled"), node.said());
+  t.same(await settleAll(node, await paymentsOf(chain)), all("settled"), node.logText());
   t.same(await sentTo(database.pool), [MULTICALL3]);
   t.match(warnings(node), [/has different code/]);
   t.equal(warnings(node).length, 1);
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
-t.test("it is looked for until it is there, and said once", async (t) => {
+t.test("it is looked for until it is deployed, and its absence is logged once", async (t) => {
   let code: Hex | Error = new Error("the endpoint is down");
-  const said: string[] = [];
-  const say = (_fields: object, message: string) => void said.push(message);
+  const logged: string[] = [];
+  const record = (_fields: object, message: string) => void logged.push(message);
   const call = async (method: string) => {
     if (code instanceof Error) throw code;
     return method === "eth_call" ? NO_ANSWERS : code;
   };
   const rpc = { call };
-  const log = { info: say, warn: say, error: say };
+  const log = { info: record, warn: record, error: record };
   const network = { id: "eip155:1" as const, batcher: BATCHER_ADDRESS };
   const batcher = new Batcher({ network, rpc: rpc as never, log, lookAgainMs: 5 });
   batcher.start();
   t.teardown(() => batcher.stop());
   await batcher.look();
-  t.same([batcher.address, said], [undefined, []], "who does not answer says nothing of it");
+  t.same(
+    [batcher.address, logged],
+    [undefined, []],
+    "an endpoint that does not answer proves nothing",
+  );
   code = "0x";
   await batcher.look();
   await batcher.look();
-  t.match(said, [/is not deployed/]);
-  t.equal(said.length, 1);
+  t.match(logged, [/is not deployed/]);
+  t.equal(logged.length, 1);
   const chain = await testChain(t);
   code = (await chain.publicClient.getCode({ address: BATCHER_ADDRESS })) ?? "0x";
   await until(() => batcher.address === BATCHER_ADDRESS);
@@ -222,27 +234,31 @@ t.test("it is looked for until it is there, and said once", async (t) => {
     batcher.checkProbe(answer);
     t.equal(batcher.address, undefined);
   }
-  t.match(said.slice(1), [/no longer responds/], "what was seen in between may be said again");
-  t.equal(said.length, 2);
+  t.match(logged.slice(1), [/no longer responds/], "after it was found, its loss is logged again");
+  t.equal(logged.length, 2);
   const none = new Batcher({ network: { ...network, batcher: undefined }, rpc: rpc as never, log });
   none.start();
   await none.look();
-  t.same([none.address, none.probe, said.length], [undefined, undefined, 2], "none is wanted");
+  t.same(
+    [none.address, none.probe, logged.length],
+    [undefined, undefined, 2],
+    "no batcher is configured",
+  );
 });
 
-t.test("where the chain does not know its instructions it is not used", async (t) => {
-  // Before PUSH0: the code is there, and each call of it is invalid.
+t.test("it is not used on a chain that lacks its opcodes", async (t) => {
+  // Before PUSH0 existed: the code is there, but every call of it fails.
   const chain = await testChain(t, { flags: ["--hardfork=paris"] });
   const code = (await chain.publicClient.getCode({ address: BATCHER_ADDRESS })) ?? "0x";
   t.equal(keccak256(code), BATCHER_CODE_HASH);
-  const said: string[] = [];
-  const say = (_fields: object, message: string) => void said.push(message);
+  const logged: string[] = [];
+  const record = (_fields: object, message: string) => void logged.push(message);
   const rpc = new ChainRpc({ urls: [chain.rpcUrl] });
   t.teardown(() => rpc.close());
   const network = { id: "eip155:1" as const, batcher: BATCHER_ADDRESS };
-  const batcher = new Batcher({ network, rpc, log: { info: say, warn: say, error: say } });
+  const batcher = new Batcher({ network, rpc, log: { info: record, warn: record, error: record } });
   await batcher.look();
   t.equal(batcher.address, undefined);
-  t.match(said, [/does not work on this chain/]);
-  t.equal(said.length, 1);
+  t.match(logged, [/does not work on this chain/]);
+  t.equal(logged.length, 1);
 });

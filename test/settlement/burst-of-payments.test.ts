@@ -1,4 +1,4 @@
-// Goal: a burst of 500 payments lands in full batches, none reverting, at a fair gas price.
+// Goal: a burst of 500 payments is settled in full batches, none reverting, with a low gas cost for each.
 // Runs alone
 import t from "tap";
 import { testChain } from "../helpers/chain.ts";

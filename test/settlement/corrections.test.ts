@@ -1,4 +1,4 @@
-// Goal: an end that later proof contradicts is corrected once, with the payment, the window, the kept answer and the alarm; and no end is written without its proof.
+// Goal: an outcome that later proof contradicts is corrected once, in the payment, the window, the stored answer and the alarm; and no outcome is recorded without proof.
 import t, { type Test } from "tap";
 import type { EndProof, ProvenOutcome } from "../../server/plugins/settlement/store.ts";
 import type { SettlementRequest } from "../../server/plugins/settlement/types.ts";
@@ -14,7 +14,7 @@ const PAID_BACK = { status: "voided", window_sum: "0" };
 async function world(t: Test) {
   const chain = await testChain(t);
   const database = await testDatabase(t);
-  // Nobody relays and nobody watches: what happens is written by the test.
+  // No relayer and no watcher run: the test records all outcomes.
   const node = await startEngine(t, { databaseUrl: database.url, chain, relayerPrivateKeys: [] });
   await node.engine.chains.get(chain.chainId)?.externalRelays.stop();
   const wallet = await walletWithLedger(chain, database);
@@ -32,9 +32,9 @@ async function world(t: Test) {
     await node.engine.settlement.accept(node.pool, wanted);
     return wanted;
   };
-  /** By a stranger. */
+  /** Relays it as a third party. */
   const paid = async (wanted: SettlementRequest): Promise<EndProof> => {
-    const hash = await wallet.relayedByStranger(wanted);
+    const hash = await wallet.relayedByThirdParty(wanted);
     const receipt = await chain.publicClient.waitForTransactionReceipt({ hash });
     const { blockNumber, blockHash } = receipt;
     return { kind: "receipt", tx: hash, block: String(blockNumber), blockHash };
@@ -46,8 +46,8 @@ t.jobs = 2;
 t.test("failed, and paid after all", async (t) => {
   const { chain, database, node, wallet, record, row, accepted, paid } = await world(t);
   const wanted = await accepted();
-  const told = await record(wanted, { proof: REFUSAL, reason: "refused", message: "No." });
-  t.same(told, { finished: 1, corrected: [] });
+  const result = await record(wanted, { proof: REFUSAL, reason: "refused", message: "No." });
+  t.same(result, { finished: 1, corrected: [] });
   t.match(await wallet.ledger(wanted.id), PAID_BACK);
   await database.pool.query(
     `INSERT INTO idempotency_keys (subject_id, route, key, body_hash, payment_id, status_code, response)
@@ -73,28 +73,32 @@ t.test("failed, and paid after all", async (t) => {
   t.match(await row(wanted), { status: "settled", error_reason: null, by_other: true });
   t.match(await node.engine.settlement.wait(wanted.id, 1_000), { status: "settled" });
   const { rows: keys } = await database.pool.query("SELECT status_code FROM idempotency_keys");
-  t.same(keys, [{ status_code: null }], "the kept `failed` is not told again");
-  t.same(await record(wanted, outcome), { finished: 0, corrected: [] }, "a second time is none");
+  t.same(keys, [{ status_code: null }], "the stored failure is not returned again");
+  t.same(
+    await record(wanted, outcome),
+    { finished: 0, corrected: [] },
+    "a second correction changes nothing",
+  );
   t.equal((await wallet.ledger(wanted.id)).window_sum, "1000");
   t.same(node.corrections, ["failed_to_settled"]);
-  t.equal(node.logs.filter(({ level }) => level === "error").length, 1, node.said());
+  t.equal(node.logs.filter(({ level }) => level === "error").length, 1, node.logText());
   const { rows } = await database.pool.query("SELECT kind, before FROM settlement_corrections");
   t.match(rows, [{ kind: "failed_to_settled", before: { reason: "refused", proof: REFUSAL } }]);
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
-t.test("many at once, and the window is right", async (t) => {
+t.test("many corrections at once leave the window right", async (t) => {
   const { record, accepted, paid, wallet, node } = await world(t);
   const wanted = await accepted();
   await record(wanted, { proof: REFUSAL, reason: "refused", message: "No." });
   const outcome = { status: "settled" as const, byOther: true, proof: await paid(wanted) };
-  const told = await Promise.all(Array.from({ length: 8 }, () => record(wanted, outcome)));
-  t.equal(told.flatMap(({ corrected }) => corrected).length, 1, "corrected by one of them");
+  const result = await Promise.all(Array.from({ length: 8 }, () => record(wanted, outcome)));
+  t.equal(result.flatMap(({ corrected }) => corrected).length, 1, "corrected by one of them");
   t.equal((await wallet.ledger(wanted.id)).window_sum, "1000");
   t.equal(node.corrections.length, 1);
 });
 
-t.test("settled, and taken back by exactly the transaction that settled it", async (t) => {
+t.test("settled, and reopened only by the transaction that settled it", async (t) => {
   const { record, accepted, paid, wallet, row } = await world(t);
   const wanted = await accepted();
   const proof = await paid(wanted);
@@ -104,12 +108,12 @@ t.test("settled, and taken back by exactly the transaction that settled it", asy
   t.match(
     await row(wanted),
     { status: "settled" },
-    "another transaction's absence is nothing to it",
+    "the absence of another transaction does not matter",
   );
   t.match(
     await record(wanted, { proof: REFUSAL, reason: "refused", message: "No." }),
     { finished: 0, corrected: [] },
-    "a refusal is no proof against a receipt",
+    "a refusal does not outweigh a receipt",
   );
   t.match(await row(wanted), { status: "settled" });
   t.match(await record(wanted, { status: "open", proof }), {
@@ -120,7 +124,7 @@ t.test("settled, and taken back by exactly the transaction that settled it", asy
   t.same(await record(wanted, { status: "open", proof }), { finished: 0, corrected: [] });
 });
 
-t.test("an end without a proof is refused by the database", async (t) => {
+t.test("an outcome without a proof is refused by the database", async (t) => {
   const { record, accepted, database } = await world(t);
   const wanted = await accepted();
   await t.rejects(record(wanted, { reason: "because", message: "No." }), /end_has_proof/);

@@ -1,4 +1,4 @@
-// Goal: a process killed at any step loses no Permit2 payment and makes none twice, although no event says which nonce was paid.
+// Goal: a process killed at any step loses no Permit2 payment and makes none twice, although no event contains the nonce.
 // Tier: full (kills at every step of one more flow).
 import t from "tap";
 import { testChain, withOwnAccounts, type TestChain } from "../helpers/chain.ts";

@@ -21,7 +21,7 @@ t.before(async () => {
 });
 
 t.jobs = 3;
-/** The others leave the rows as one of these does. */
+/** One step for each state of the rows; killing at the other steps leaves the rows in one of these states. */
 const EACH_STATE: FaultPoint[] = [
   "signed",
   "persisted",

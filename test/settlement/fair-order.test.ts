@@ -1,4 +1,4 @@
-// Goal: nobody's flood holds up somebody else: withdrawals go first, then agents, then strangers in turns by payer and payee, and the length of the queue costs the claim nothing.
+// Goal: one payer's flood delays no other payer: withdrawals go first, then agents, then third parties in turns by payer and payee; the cost of a claim does not grow with the queue.
 import t, { type Test } from "tap";
 import { newId } from "../../server/core/ids.ts";
 import type { Pool } from "../../server/infra/db/pool.ts";
@@ -23,7 +23,7 @@ const CHAIN_ID = 84_532;
 const ROOM = { batchable: 100, ownSolo: 16, thirdPartySolo: 4 };
 const A_MINUTE = "interval '1 minute'";
 
-/** Queued rows as acceptance writes them; each may name its payer and its payee. */
+/** Inserts queued rows as acceptance writes them, optionally with a given payer or payee. */
 async function queue(
   pool: Pool,
   rows: { count: number; kind?: string; from?: string; to?: string; solo?: boolean },
@@ -60,14 +60,14 @@ async function world(t: Test): Promise<{ pool: Pool; lease: Lease }> {
   return { pool, lease: { ...lane, owner: "me", epoch: won.epoch } };
 }
 
-t.test("whose turn it is", async (t) => {
+t.test("the order of a claim", async (t) => {
   const { pool, lease } = await world(t);
   const [flooder, merchant, customer, other] = [1, 2, 3, 4].map(randomAddress);
   await queue(pool, { count: 3_000, ...(flooder && merchant && { from: flooder, to: merchant }) });
-  // Another flood, from ever new payers to one payee.
+  // A second flood: always new payers, one payee.
   const [victim] = [randomAddress()];
   await queue(pool, { count: 1_000, to: victim });
-  if (!customer || !other || !merchant) throw new Error("nobody");
+  if (!customer || !other || !merchant) throw new Error("no account");
   await queue(pool, { count: 1, from: customer, to: merchant });
   await queue(pool, { count: 2, from: other });
   await queue(pool, { count: 5, kind: "spend" });
@@ -80,8 +80,8 @@ t.test("whose turn it is", async (t) => {
   );
   const places = (from: string) =>
     claimed.flatMap((row, index) => (row.from_address === from ? [index] : []));
-  t.equal(places(customer).length, 1, "a flooded payee's other customer is in the next batch");
-  t.equal(places(other).length, 2, "so are both payments of somebody else");
+  t.equal(places(customer).length, 1, "another customer of a flooded payee is in the next batch");
+  t.equal(places(other).length, 2, "so are both payments of another payer");
   t.ok(
     claimed.filter((row) => row.from_address === flooder).length >= 40,
     "and the floods share the rest",
@@ -89,18 +89,18 @@ t.test("whose turn it is", async (t) => {
   t.ok(claimed.filter((row) => row.to_address === victim).length >= 40);
 });
 
-t.test("who waits does not wait for ever", async (t) => {
+t.test("a waiting flood is served in the end", async (t) => {
   const { pool, lease } = await world(t);
   const flooder = randomAddress();
   await queue(pool, { count: 90, from: flooder });
-  // As time goes by, the turns of a flood come before those of whoever comes now.
+  // With time, the turns of a flood come before those of new payments.
   await pool.query(`UPDATE settlements SET turn = turn - 2 * ${A_MINUTE}`);
   await queue(pool, { count: 1_000 });
   const claimed = await claim(pool, lease, ROOM);
   t.equal(claimed.filter((row) => row.from_address === flooder).length, 90);
 });
 
-t.test("what travels alone has its own places", async (t) => {
+t.test("payments that go alone have their own places", async (t) => {
   const { pool, lease } = await world(t);
   await queue(pool, { count: 500, solo: true });
   await queue(pool, { count: 3, kind: "spend", solo: true });
@@ -111,7 +111,7 @@ t.test("what travels alone has its own places", async (t) => {
   t.equal(claimed.filter(({ solo }) => !solo).length, 50);
 });
 
-t.test("a long queue", { timeout: 120_000 }, async (t) => {
+t.test("a claim from a long queue reads few index entries", { timeout: 120_000 }, async (t) => {
   const { pool, lease } = await world(t);
   await queue(pool, { count: 10_000 });
   await queue(pool, { count: 2_000, solo: true });
@@ -131,7 +131,7 @@ t.test("a long queue", { timeout: 120_000 }, async (t) => {
   const before = await settled();
   const claimed = await claim(pool, lease, ROOM);
   t.equal(claimed.length, 104);
-  // Statistics are each connection's own until it flushes them: ask until they are there.
+  // Each connection flushes its statistics later: poll until they are visible.
   let entries = 0;
   await until(async () => (entries = (await settled()) - before) >= 104, 15_000);
   t.ok(entries < 500, `104 rows claimed of 14,000, ${entries} index entries read`);
@@ -153,7 +153,7 @@ async function agentOf(pool: Pool, walletAddress: string): Promise<string> {
   return id;
 }
 
-/** ERC-1271's yes to everything. */
+/** An ERC-1271 wallet that accepts every signature. */
 const YES = "0x631626ba7e60e01b60005260206000f3";
 
 async function funded(chain: TestChain, count: number) {
@@ -178,10 +178,10 @@ t.test("withdrawals in a flood", { timeout: 150_000 }, async (t) => {
   );
   const plain = await funded(chain, 250);
   const [own] = await funded(chain, 1);
-  if (!own) throw new Error("nobody");
+  if (!own) throw new Error("no account");
   const agentId = await agentOf(database.pool, own.address);
   const to = randomAddress();
-  // What travels alone is more than ten blocks take; and there are ordinary ones.
+  // More solo payments than ten blocks hold, and ordinary ones.
   const solos = await Promise.all(
     wallets.map(async (payer) =>
       request({ ...(await authorize(chain, payer, { to })), signature: `0x${"ab".repeat(70)}` }),
@@ -192,15 +192,15 @@ t.test("withdrawals in a flood", { timeout: 150_000 }, async (t) => {
   );
   const { settlement } = node.engine;
   await settlement.acceptAll(node.pool, [...solos, ...ordinary]);
-  const strangersSent = async () => {
+  const thirdPartySent = async () => {
     const { rowCount } = await database.pool.query(
       "SELECT 1 FROM settlements WHERE status = 'submitted' AND kind = 'facilitated'",
     );
     return (rowCount ?? 0) > 0;
   };
   for (let turn = 0; turn < 3; turn += 1) {
-    // The flood has all the places it can get.
-    await until(strangersSent, 30_000);
+    // Wait until the flood has all the places it can get.
+    await until(thirdPartySent, 30_000);
     const wanted = request(
       await authorize(chain, own, { to: randomAddress(), nonce: randomNonce() }),
       { kind: "withdrawal", agentId },
@@ -213,14 +213,14 @@ t.test("withdrawals in a flood", { timeout: 150_000 }, async (t) => {
           [wanted.id],
         )
       ).rows[0];
-    // Although no block is made: a place was kept for it.
+    // Although no block is mined: a place was kept for it.
     await until(async () => (await row())?.status === "submitted", 30_000);
     const from = await chain.publicClient.getBlockNumber();
     await arrived(node, chain);
     await mine();
     await mine();
     const outcome = await settlement.wait(wanted.id, 30_000);
-    t.equal(outcome.status, "settled", node.said());
+    t.equal(outcome.status, "settled", node.logText());
     if (outcome.status === "settled")
       t.ok(outcome.blockNumber - from <= 2n, "in one of the next two blocks");
   }
@@ -235,11 +235,14 @@ t.test("withdrawals in a flood", { timeout: 150_000 }, async (t) => {
           WHERE i.lane_address = t.lane_address AND i.lane_nonce = t.nonce)
         GROUP BY block_number) blocks`,
   );
-  t.ok(Number(rows[0]?.most) <= 8, `at most ${rows[0]?.most} lonely ones of strangers in a block`);
+  t.ok(
+    Number(rows[0]?.most) <= 8,
+    `at most ${rows[0]?.most} solo payments of third parties in a block`,
+  );
   await expectLedgerEqualsChain(t, chain, database.pool, { isAllFinal: false });
 });
 
-/** Every transaction that was signed is in the node's pool. */
+/** Waits until every signed transaction is in the node's pool. */
 async function arrived({ pool }: TestEngine, { publicClient, relayer }: TestChain) {
   await until(async () => {
     const { rows } = await pool.query<{ next: string }>(

@@ -1,4 +1,4 @@
-// Goal: a payment is told with its block and few questions, whether the endpoint waits for the block (EIP-7966), does not know how, hangs, drops the line or lies; and nothing is told that a block does not hold.
+// Goal: a payment is reported with its block and few RPC calls, whether the endpoint waits for the block (EIP-7966), cannot, hangs, drops the connection or lies; and only a mined payment is reported.
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import t, { type Test } from "tap";
@@ -20,7 +20,7 @@ import { rpcProxy, SEND, SEND_AND_WAIT, type RpcProxy, type Rule } from "../help
 const BLOCK_MS = 500;
 const BLOCK = "eth_getBlockByNumber";
 const RECEIPT = "eth_getTransactionReceipt";
-/** Of a lone payment, from accepted to told, at the most. */
+/** The most RPC calls for a single payment, from acceptance to report. */
 const MAX_CALLS = 6;
 
 let chain: TestChain;
@@ -34,16 +34,16 @@ t.before(async () => {
 interface World {
   node: TestEngine;
   proxy: RpcProxy;
-  /** Settles one payment; what was asked meanwhile, and by which HTTP request. */
-  pay(): Promise<{ txHash: Hex; asked: { method: string; request: number }[] }>;
+  /** Settles one payment; returns the RPC calls made meanwhile, each with the number of its HTTP request. */
+  pay(): Promise<{ txHash: Hex; calls: { method: string; request: number }[] }>;
 }
 
 async function world(t: Test, { waits, rule }: { waits: boolean; rule?: Rule }): Promise<World> {
   const proxy = await rpcProxy(t, chain.rpcUrl);
   proxy.waits = waits;
-  let asked: { method: string; request: number }[] = [];
+  let calls: { method: string; request: number }[] = [];
   proxy.behave = (call, number) => {
-    asked.push({ method: call.method, request: number });
+    calls.push({ method: call.method, request: number });
     return rule?.(call, number) ?? { do: "pass" };
   };
   const node = await startEngine(t, {
@@ -51,7 +51,7 @@ async function world(t: Test, { waits, rule }: { waits: boolean; rule?: Rule }):
     chain,
     rpcUrls: [proxy.url],
     blockTimeMs: BLOCK_MS,
-    // What goes out again here does so for another reason than that time has passed.
+    // A resend in these tests must have another reason than the time passed.
     timings: { resendAfterMs: 60_000 },
   });
   return {
@@ -62,96 +62,96 @@ async function world(t: Test, { waits, rule }: { waits: boolean; rule?: Rule }):
       if (!payer) throw new Error("no payer");
       await chain.mint(payer.address, 1_000n);
       const wanted = request(await authorize(chain, payer, { to: randomAddress() }));
-      asked = [];
+      calls = [];
       const outcome = await settle(node, wanted, 25_000);
-      if (outcome.status !== "settled") throw new Error(`${outcome.status}: ${node.said()}`);
+      if (outcome.status !== "settled") throw new Error(`${outcome.status}: ${node.logText()}`);
       const receipt = await chain.publicClient.getTransactionReceipt({ hash: outcome.txHash });
       t.equal(receipt.status, "success");
-      t.equal(receipt.blockNumber, outcome.blockNumber, "it is in the block that was told");
-      return { txHash: outcome.txHash, asked: [...asked] };
+      t.equal(receipt.blockNumber, outcome.blockNumber, "it is in the reported block");
+      return { txHash: outcome.txHash, calls: [...calls] };
     },
   };
 }
 
-const count = (asked: { method: string }[], method: string): number =>
-  asked.filter((each) => each.method === method).length;
+const count = (calls: { method: string }[], method: string): number =>
+  calls.filter((each) => each.method === method).length;
 
-/** Among so many payments one meets an endpoint and a rhythm that are known, and a block that comes when it is due. */
+/** Among so many payments, at least one meets a known endpoint, a known block schedule, and a block that comes when it is due. */
 const TRIES = 30;
 
-/** What the first payment asked that needed no more than this many calls; else what the cheapest of all asked. */
+/** Returns the calls of the first payment that needed at most this many; else those of the payment with the fewest. */
 async function cheapest(place: World, maxCalls: number) {
-  let { asked } = await place.pay();
-  for (let tries = 1; tries < TRIES && asked.length > maxCalls; tries += 1) {
+  let { calls } = await place.pay();
+  for (let tries = 1; tries < TRIES && calls.length > maxCalls; tries += 1) {
     const next = await place.pay();
-    if (next.asked.length < asked.length) ({ asked } = next);
+    if (next.calls.length < calls.length) ({ calls } = next);
   }
-  return asked;
+  return calls;
 }
 
 t.test("an endpoint that waits for the block", { timeout: 90_000 }, async (t) => {
-  const asked = await cheapest(await world(t, { waits: true }), MAX_CALLS);
-  t.equal(count(asked, SEND_AND_WAIT), 1);
-  t.equal(count(asked, SEND), 0, "the same call sends and waits");
-  t.ok(asked.length <= MAX_CALLS, asked.map(({ method }) => method).join(" "));
-  const sent = asked.findIndex(({ method }) => method === SEND_AND_WAIT);
-  const block = asked.findLastIndex(({ method }) => method === BLOCK);
-  t.ok(block > sent, "its receipt is held against the block it names");
+  const calls = await cheapest(await world(t, { waits: true }), MAX_CALLS);
+  t.equal(count(calls, SEND_AND_WAIT), 1);
+  t.equal(count(calls, SEND), 0, "the same call sends and waits");
+  t.ok(calls.length <= MAX_CALLS, calls.map(({ method }) => method).join(" "));
+  const sent = calls.findIndex(({ method }) => method === SEND_AND_WAIT);
+  const block = calls.findLastIndex(({ method }) => method === BLOCK);
+  t.ok(block > sent, "its receipt is checked against its block");
 });
 
 t.test("an endpoint that cannot wait", { timeout: 90_000 }, async (t) => {
   const place = await world(t, { waits: false });
-  const asked = await cheapest(place, MAX_CALLS + 2);
-  t.equal(place.proxy.count(SEND_AND_WAIT), 1, "it is asked for that once");
-  t.equal(count(asked, SEND), 1);
-  t.ok(asked.length <= MAX_CALLS + 2, asked.map(({ method }) => method).join(" "));
-  const last = asked.findLast(({ method }) => method === RECEIPT);
+  const calls = await cheapest(place, MAX_CALLS + 2);
+  t.equal(place.proxy.count(SEND_AND_WAIT), 1, "it is tried once");
+  t.equal(count(calls, SEND), 1);
+  t.ok(calls.length <= MAX_CALLS + 2, calls.map(({ method }) => method).join(" "));
+  const last = calls.findLast(({ method }) => method === RECEIPT);
   t.ok(
-    asked.some(({ method, request: number }) => method === BLOCK && number === last?.request),
-    "a block and what it holds of ours are asked for in one request",
+    calls.some(({ method, request: number }) => method === BLOCK && number === last?.request),
+    "a block and the receipts of ours in it are requested in one HTTP request",
   );
 });
 
-t.test("it hangs, and has passed the transaction on", { timeout: 60_000 }, async (t) => {
+t.test("it hangs, but the transaction was broadcast", { timeout: 60_000 }, async (t) => {
   const place = await world(t, {
     waits: true,
     rule: ({ method }) => (method === SEND_AND_WAIT ? { do: "hang", pass: true } : { do: "pass" }),
   });
-  const { asked } = await place.pay();
-  t.ok(count(asked, RECEIPT) > 0, "the block is looked for all the same");
+  const { calls } = await place.pay();
+  t.ok(count(calls, RECEIPT) > 0, "the block is polled for anyway");
   for (let more = 0; more < 4; more += 1) await place.pay();
-  t.ok(place.proxy.count(SEND_AND_WAIT) <= 4, "it is not left to wait for ever again");
-  t.same(place.node.batches, [1, 1, 1, 1, 1], "nothing was paid for twice");
+  t.ok(place.proxy.count(SEND_AND_WAIT) <= 4, "later waits on it are bounded");
+  t.same(place.node.batches, [1, 1, 1, 1, 1], "nothing was sent twice");
 });
 
-t.test("it hangs, and has swallowed the transaction", { timeout: 90_000 }, async (t) => {
+t.test("it hangs, and the transaction was not broadcast", { timeout: 90_000 }, async (t) => {
   const place = await world(t, {
     waits: true,
     rule: ({ method }) => (method === SEND_AND_WAIT ? { do: "hang" } : { do: "pass" }),
   });
-  const { asked } = await place.pay();
-  t.equal(count(asked, SEND), 1, "it goes out again with the next block, and once");
+  const { calls } = await place.pay();
+  t.equal(count(calls, SEND), 1, "it is sent again with the next block, and once");
   t.same(place.node.batches, [1]);
 });
 
-t.test("it drops the line", { timeout: 60_000 }, async (t) => {
+t.test("it drops the connection", { timeout: 60_000 }, async (t) => {
   const place = await world(t, {
     waits: true,
     rule: ({ method }) => (method === SEND_AND_WAIT ? { do: "cut" } : { do: "pass" }),
   });
-  const { asked } = await place.pay();
-  const cut = asked.findIndex(({ method }) => method === SEND_AND_WAIT);
-  const again = asked.findIndex(({ method }) => method === SEND);
-  t.ok(cut >= 0 && again > cut, "it goes out again");
+  const { calls } = await place.pay();
+  const cut = calls.findIndex(({ method }) => method === SEND_AND_WAIT);
+  const again = calls.findIndex(({ method }) => method === SEND);
+  t.ok(cut >= 0 && again > cut, "it is sent again");
   t.ok(
-    asked.slice(cut + 1, again).every(({ method }) => method === BLOCK || method === RECEIPT),
+    calls.slice(cut + 1, again).every(({ method }) => method === BLOCK || method === RECEIPT),
     "at once",
   );
   await place.pay();
   t.equal(place.proxy.count(SEND_AND_WAIT), 1);
 });
 
-t.test("it shows a receipt that no block has", { timeout: 60_000 }, async (t) => {
+t.test("it returns a receipt that is in no block", { timeout: 60_000 }, async (t) => {
   const block = await chain.publicClient.getBlock({ blockTag: "latest" });
   const receiptOf = (transactionHash: Hex) => ({
     transactionHash,
@@ -161,31 +161,31 @@ t.test("it shows a receipt that no block has", { timeout: 60_000 }, async (t) =>
     gasUsed: "0x5208",
     logs: [],
   });
-  const lies: Hex[] = [];
+  const falseReceipts: Hex[] = [];
   const place = await world(t, {
     waits: true,
     rule: ({ method, params }) => {
       if (method !== SEND_AND_WAIT) return { do: "pass" };
       const hash = keccak256(params[0] as Hex);
-      lies.push(hash);
+      falseReceipts.push(hash);
       return { do: "pass-and-lie", result: receiptOf(hash) };
     },
   });
   const { txHash } = await place.pay();
-  t.equal(txHash, lies[0], "the transaction itself was waited for");
-  t.same(place.node.batches, [1], "and none was made in its place");
+  t.equal(txHash, falseReceipts[0], "the real transaction was waited for");
+  t.same(place.node.batches, [1], "and no other was made in its place");
 });
 
-t.test("receipts of a block that is not made yet", { timeout: 60_000 }, async (t) => {
-  let lies = 0;
+t.test("receipts of a block that does not exist yet", { timeout: 60_000 }, async (t) => {
+  let falseReceipts = 0;
   const place = await world(t, {
     waits: false,
     rule: ({ method, params }) => {
-      if (method !== RECEIPT || (lies += 1) > 4) return { do: "pass" };
+      if (method !== RECEIPT || (falseReceipts += 1) > 4) return { do: "pass" };
       const result = {
         transactionHash: params[0],
         blockNumber: "0xfffffff",
-        blockHash: lies % 2 === 0 ? `0x${"0".repeat(64)}` : keccak256("0x01"),
+        blockHash: falseReceipts % 2 === 0 ? `0x${"0".repeat(64)}` : keccak256("0x01"),
         status: "0x1",
         gasUsed: "0x5208",
         logs: [],
@@ -194,36 +194,36 @@ t.test("receipts of a block that is not made yet", { timeout: 60_000 }, async (t
     },
   });
   await place.pay();
-  t.ok(lies > 1);
-  t.same(place.node.batches, [1], "they prove nothing, and nothing is made in its place");
+  t.ok(falseReceipts > 1);
+  t.same(place.node.batches, [1], "they prove nothing, and no other transaction is made");
 });
 
-/** How endpoints refuse several questions in one request. */
-const REFUSALS: Record<string, (asked: readonly { id: number }[]) => unknown> = {
+/** The ways in which endpoints refuse JSON-RPC batch requests. */
+const REFUSALS: Record<string, (calls: readonly { id: number }[]) => unknown> = {
   "with one answer": () => ({ jsonrpc: "2.0", id: null, error: { code: -32600, message: "no" } }),
   "with one answer in a list": () => [{ jsonrpc: "2.0", id: null, error: { code: -32600 } }, null],
-  "with ids of its own": (asked) =>
-    asked.map(({ id }) => ({ jsonrpc: "2.0", id: String(id), result: "wrong" })),
-  "each for itself, by a limit": (asked) =>
-    asked.map(({ id }) => ({ jsonrpc: "2.0", id, error: { code: -32005, message: "too many" } })),
+  "with ids of its own": (calls) =>
+    calls.map(({ id }) => ({ jsonrpc: "2.0", id: String(id), result: "wrong" })),
+  "each for itself, by a limit": (calls) =>
+    calls.map(({ id }) => ({ jsonrpc: "2.0", id, error: { code: -32005, message: "too many" } })),
 };
 
 for (const [how, refuse] of Object.entries(REFUSALS))
-  t.test(`an endpoint that takes one question at a time refuses ${how}`, async (t) => {
+  t.test(`an endpoint without batch requests refuses ${how}`, async (t) => {
     const bodies: unknown[] = [];
     const server = createServer((incoming, outgoing) => {
       let body = "";
       incoming.on("data", (chunk) => (body += String(chunk)));
       incoming.on("end", () => {
-        const asked = JSON.parse(body) as { id: number; method: string } | { id: number }[];
-        bodies.push(asked);
+        const calls = JSON.parse(body) as { id: number; method: string } | { id: number }[];
+        bodies.push(calls);
         outgoing.end(
           JSON.stringify(
-            Array.isArray(asked)
-              ? refuse(asked)
-              : asked.method === "no"
-                ? { jsonrpc: "2.0", id: asked.id, error: { code: -32000, message: "refused" } }
-                : { jsonrpc: "2.0", id: asked.id, result: asked.method },
+            Array.isArray(calls)
+              ? refuse(calls)
+              : calls.method === "no"
+                ? { jsonrpc: "2.0", id: calls.id, error: { code: -32000, message: "refused" } }
+                : { jsonrpc: "2.0", id: calls.id, result: calls.method },
           ),
         );
       });
@@ -235,11 +235,12 @@ for (const [how, refuse] of Object.entries(REFUSALS))
       await rpc.close();
       server.close();
     });
-    const ask = () => rpc.callMany(["one", "no", "two"].map((method) => ({ method, params: [] })));
-    const [one, no, two] = await ask();
+    const callThree = () =>
+      rpc.callMany(["one", "no", "two"].map((method) => ({ method, params: [] })));
+    const [one, no, two] = await callThree();
     t.match(one, { status: "fulfilled", value: "one" });
     t.match(no, { status: "rejected", reason: { message: "refused" } });
     t.match(two, { status: "fulfilled", value: "two" });
-    await ask();
-    t.equal(bodies.filter((body) => Array.isArray(body)).length, 1, "that is remembered");
+    await callThree();
+    t.equal(bodies.filter((body) => Array.isArray(body)).length, 1, "the refusal is remembered");
   });

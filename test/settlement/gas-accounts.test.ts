@@ -1,4 +1,4 @@
-// Goal: a gas budget is shared exactly, whoever asks at the same moment; a batch shrinks to what is left of it.
+// Goal: a gas budget is never exceeded by parallel requests; a group of payments shrinks to what the budget still holds.
 import t from "tap";
 import { readGasBudget } from "../../server/core/gas.ts";
 import { inTransaction, type Pool } from "../../server/infra/db/pool.ts";
@@ -13,7 +13,7 @@ import { testDatabase } from "../helpers/postgres.ts";
 const CHAIN_ID = 5042002;
 const HOLD = 10n ** 15n;
 
-/** A replica's way in: a pool and a group of its own. */
+/** Acceptance as in one replica: grouped, on the given pool. */
 const replica = (pool: Pool) =>
   acceptInGroups({
     acceptAll: (requests) => inTransaction(pool, (sql) => acceptSettlements(sql, requests)),
@@ -44,7 +44,7 @@ async function world(budget: string) {
 const settled = (results: PromiseSettledResult<unknown>[]): number =>
   results.filter(({ status }) => status === "fulfilled").length;
 
-t.test("two replicas share the strangers' bucket, one payment after the other", async (t) => {
+t.test("two replicas share the bucket of third parties exactly", async (t) => {
   const { pool } = await world("strangers=0.0104");
   const [one, other] = [replica(pool), replica(pool)];
   const results = await Promise.allSettled(
@@ -62,7 +62,7 @@ t.test("two replicas share the strangers' bucket, one payment after the other", 
   await expectGasIsAccounted(t, pool);
 });
 
-t.test("a group shrinks by exactly those whose own bucket is empty", async (t) => {
+t.test("a group loses exactly the payments whose own bucket is empty", async (t) => {
   const { pool } = await world("payee=0.003,merchant=0.002");
   const accept = replica(pool);
   const shop = `payee:${randomAddress()}`;
@@ -73,9 +73,9 @@ t.test("a group shrinks by exactly those whose own bucket is empty", async (t) =
   const keyed = Array.from({ length: 5 }, () => payment(["merchants", "merchant:k"]));
   const tooDear = payment(["merchants", "merchant:l"], 3n * HOLD);
   const results = await Promise.allSettled([...forShop, ...others, ...keyed, tooDear].map(accept));
-  t.equal(settled(results.slice(0, 12)), 3, "the shop's");
+  t.equal(settled(results.slice(0, 12)), 3, "those of the shop");
   t.equal(settled(results.slice(12, 24)), 12, "all others of the same group");
-  t.equal(settled(results.slice(24, 29)), 2, "a merchant's own");
+  t.equal(settled(results.slice(24, 29)), 2, "those of a merchant");
   t.match(results.at(-1), {
     reason: {
       code: "gas_budget_exhausted",
@@ -86,7 +86,7 @@ t.test("a group shrinks by exactly those whose own bucket is empty", async (t) =
   await expectGasIsAccounted(t, pool);
 });
 
-t.test("the same payment brought again costs nothing more", async (t) => {
+t.test("the same payment submitted again costs nothing more", async (t) => {
   const { pool } = await world("strangers=0.0014");
   const [one, other] = [replica(pool), replica(pool)];
   const wanted = payment(["strangers"]);
@@ -103,7 +103,7 @@ t.test("the same payment brought again costs nothing more", async (t) => {
   await expectGasIsAccounted(t, pool);
 });
 
-t.test("an owner's bucket under its row's lock, from many connections", async (t) => {
+t.test("an owner's bucket is shared by many connections under its row lock", async (t) => {
   const { pool } = await world("owner=0.0101");
   const takes = await Promise.all(
     Array.from({ length: 50 }, () =>
@@ -117,7 +117,7 @@ t.test("an owner's bucket under its row's lock, from many connections", async (t
 });
 
 t.test(
-  "what was accepted may cost more than thought: the debt is paid before more is taken",
+  "a payment may cost more than estimated: the debt is paid before more is taken",
   async (t) => {
     const { pool } = await world("strangers=0.01");
     const accept = replica(pool);

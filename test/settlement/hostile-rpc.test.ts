@@ -1,4 +1,4 @@
-// Goal: whatever an RPC endpoint does (silence, errors, lies, dropped or foreign transactions, stalled blocks, dear gas), no payment is lost, none is made twice, and callers get a clear answer.
+// Goal: whatever an RPC endpoint does (silence, errors, lies, dropped or foreign transactions, stalled blocks, expensive gas), no payment is lost, none is made twice, and callers get a clear answer.
 import t, { type Test } from "tap";
 import { testChain, withOwnAccounts, type TestChain } from "../helpers/chain.ts";
 import { expectLedgerEqualsChain } from "../helpers/engine-invariants.ts";
@@ -25,7 +25,7 @@ t.before(async () => {
 
 interface Options extends Partial<TestEngineOptions> {
   spare?: boolean;
-  /** One whose blocks come when the test says so. */
+  /** A chain that mines only when the test requests it. */
   onDemand?: boolean;
 }
 
@@ -59,7 +59,7 @@ async function world(t: Test, options: Options = {}) {
   return { chain, database, proxy, node, payment, attempts };
 }
 
-/** The first call of the method is treated so, all later ones pass. */
+/** The first call of the method gets this behaviour, all later ones pass. */
 const once = (method: string, behaviour: Behaviour) => {
   let isFirst = true;
   return (call: RpcCall): Behaviour => {
@@ -71,17 +71,23 @@ const once = (method: string, behaviour: Behaviour) => {
 
 const hash = `0x${"ab".repeat(32)}`;
 const FIRST_SENDS: [string, Behaviour][] = [
-  ["lies `already known`", { do: "answer", error: { code: -32000, message: "already known" } }],
-  ["takes it and drops it", { do: "answer", result: hash }],
-  ["is silent, but took it", { do: "hang", pass: true }],
-  ["is silent, and did not take it", { do: "hang" }],
-  ["cuts the connection, but took it", { do: "cut", pass: true }],
+  [
+    "returns a false `already known`",
+    { do: "answer", error: { code: -32000, message: "already known" } },
+  ],
+  ["accepts it and drops it", { do: "answer", result: hash }],
+  ["does not answer, but broadcasts it", { do: "hang", pass: true }],
+  ["does not answer, and drops it", { do: "hang" }],
+  ["cuts the connection, but broadcasts it", { do: "cut", pass: true }],
   ["answers 503", { do: "status", code: 503 }],
   [
-    "claims an error, but took it",
+    "returns an error, but broadcasts it",
     { do: "pass-and-lie", error: { code: -32603, message: "Internal error" } },
   ],
-  ["lies `nonce too low`", { do: "answer", error: { code: -32000, message: "nonce too low" } }],
+  [
+    "returns a false `nonce too low`",
+    { do: "answer", error: { code: -32000, message: "nonce too low" } },
+  ],
 ];
 
 t.jobs = 3;
@@ -90,28 +96,28 @@ for (const [what, behaviour] of FIRST_SENDS) {
     const { chain, database, proxy, node, payment, attempts } = await world(t);
     proxy.behave = once(SEND, behaviour);
     const outcome = await settle(node, await payment(), 30_000);
-    t.equal(outcome.status, "settled", node.said());
+    t.equal(outcome.status, "settled", node.logText());
     t.equal((await attempts()).length, 1, "the same stored bytes, never a second transaction");
     await expectLedgerEqualsChain(t, chain, database.pool);
   });
 }
 
-t.test("a preferred endpoint that swallows writes", { timeout: 60_000 }, async (t) => {
+t.test("a preferred endpoint that swallows transactions", { timeout: 60_000 }, async (t) => {
   const { chain, database, proxy, node, payment, attempts } = await world(t, { spare: true });
   proxy.behave = ({ method }) => (method === SEND ? { do: "cut", pass: true } : { do: "pass" });
   const outcome = await settle(node, await payment(), 30_000);
-  t.equal(outcome.status, "settled", "the spare one is asked too, and knows it already");
+  t.equal(outcome.status, "settled", "the spare one is called too, and has it already");
   t.equal((await attempts()).length, 1);
   proxy.behave = () => ({ do: "status", code: 500 });
   t.equal(
     (await settle(node, await payment(), 30_000)).status,
     "settled",
-    "with the first one dead",
+    "while the first one is dead",
   );
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
-t.test("everything is down for a while", { timeout: 60_000 }, async (t) => {
+t.test("all endpoints are down for a while", { timeout: 60_000 }, async (t) => {
   const { chain, database, proxy, node, payment } = await world(t);
   t.equal((await settle(node, await payment())).status, "settled");
   proxy.behave = () => ({ do: "status", code: 503 });
@@ -136,7 +142,7 @@ t.test("everything is down for a while", { timeout: 60_000 }, async (t) => {
 });
 
 t.test(
-  "simulations that fail without a reason are not believed to be the payer's fault for long",
+  "simulations that fail without a reason do not count against the payer for long",
   async (t) => {
     const { chain, database, proxy, node, payment } = await world(t);
     proxy.behave = once("eth_call", {
@@ -159,16 +165,16 @@ t.test("no block for a long time", { timeout: 90_000 }, async (t) => {
   t.equal(
     early.status === "pending" && early.txHash,
     first?.hash,
-    "pending, with the hash to look for",
+    "pending, with the transaction hash",
   );
   await chain.testClient.mine({ blocks: 1 });
   const outcome = await node.engine.settlement.wait(wanted.id, 20_000);
   t.equal(outcome.status, "settled");
-  t.equal((await attempts()).length, 1, "a stalled chain is no reason to pay more");
+  t.equal((await attempts()).length, 1, "a stalled chain does not raise the fee");
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
-t.test("gas becomes dear between signing and mining", { timeout: 90_000 }, async (t) => {
+t.test("gas becomes expensive between signing and mining", { timeout: 90_000 }, async (t) => {
   const { chain, database, node, payment, attempts } = await world(t, { onDemand: true });
   const wanted = await payment();
   const settling = settle(node, wanted, 60_000);
@@ -177,7 +183,7 @@ t.test("gas becomes dear between signing and mining", { timeout: 90_000 }, async
       (await attempts()).length === 1 &&
       node.engine.chains.get(chain.chainId)?.lanes[0]?.inFlight === 1,
   );
-  // Block after block, a little apart as on a chain, until it is re-priced.
+  // Mine block after block, with pauses as on a real chain, until it is re-priced.
   await until(async () => {
     await chain.testClient.setNextBlockBaseFeePerGas({ baseFeePerGas: 50_000_000_000n });
     await chain.testClient.mine({ blocks: 1 });
@@ -186,15 +192,15 @@ t.test("gas becomes dear between signing and mining", { timeout: 90_000 }, async
   }, 60_000);
   await chain.testClient.setIntervalMining({ interval: 1 });
   const outcome = await settling;
-  t.equal(outcome.status, "settled", node.said());
+  t.equal(outcome.status, "settled", node.logText());
   const sent = await attempts();
   t.equal(sent.length, 2, "re-priced once, both hashes kept");
-  t.equal(sent[0]?.nonce, sent[1]?.nonce, "on its own nonce");
+  t.equal(sent[0]?.nonce, sent[1]?.nonce, "with the same nonce");
   t.equal(outcome.status === "settled" && outcome.txHash, sent[1]?.hash);
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
-t.test("somebody else uses the relayer's key", { timeout: 90_000 }, async (t) => {
+t.test("a foreign transaction uses the relayer's key", { timeout: 90_000 }, async (t) => {
   let isFirst = true;
   const { chain, database, node, payment } = await world(t, {
     fault: async (point) => {
@@ -210,7 +216,7 @@ t.test("somebody else uses the relayer's key", { timeout: 90_000 }, async (t) =>
     },
   });
   const outcome = await settle(node, await payment(), 40_000);
-  t.equal(outcome.status, "settled", node.said());
+  t.equal(outcome.status, "settled", node.logText());
   const { rows } = await database.pool.query(
     "SELECT status FROM relayer_transactions ORDER BY nonce",
   );

@@ -1,4 +1,4 @@
-// Goal: a new block is noticed when it comes, whether an endpoint announces it or it has to be asked for, with few questions; and an announcement is never believed by itself.
+// Goal: a new block is noticed on time and with few calls, whether an endpoint announces it or it is polled; and an announcement alone is never trusted.
 // Tier: full (follows real block times or socket timeouts).
 import { setTimeout as sleep } from "node:timers/promises";
 import t, { type Test as TapTest } from "tap";
@@ -12,11 +12,11 @@ import { until } from "../helpers/until.ts";
 
 const BLOCK_MS = 1_000;
 const BLOCKS = 9;
-/** What the network is said to take: without a rhythm it would be asked five times in that. */
-const SAID_MS = 2_000;
+/** The configured block time: without a learned schedule the node would be polled five times in that time. */
+const CONFIGURED_MS = 2_000;
 
 const MANY_MS = 100;
-/** On a busy machine blocks come late, and timers too: of so many tries one shows what it does by itself. */
+/** On a busy machine blocks and timers are late. Of so many attempts, one shows the real behaviour. */
 const TRIES = 6;
 
 t.jobs = 4;
@@ -37,14 +37,14 @@ t.before(async () => {
   });
 });
 
-/** When the next block was there. */
+/** Resolves when the next block was announced. */
 async function nextBlock(): Promise<number> {
   const last = [...came.keys()].at(-1) ?? 0n;
   await until(() => [...came.keys()].some((number) => number > last));
   return [...came].find(([number]) => number > last)?.[1] ?? Number.NaN;
 }
 
-/** Tries until it is good; the last one is what is said. */
+/** Repeats until the result is good; the last result is returned. */
 async function attempts<Result>(
   attempt: () => Promise<Result>,
   isGood: (result: Result) => boolean,
@@ -57,7 +57,7 @@ async function attempts<Result>(
 const medianOf = (numbers: number[]): number =>
   numbers.toSorted((one, other) => one - other)[Math.floor(numbers.length / 2)] ?? Number.NaN;
 
-/** How late blocks are noticed, after they are announced to others; and what it costs to notice. */
+/** Checks how long after their announcement blocks are noticed, and with how many calls. */
 async function expectNoticed(
   t: Test & Pick<TapTest, "ok">,
   wsUrls: string[],
@@ -65,7 +65,7 @@ async function expectNoticed(
 ): Promise<void> {
   const proxy = await rpcProxy(t, steady.rpcUrl, { delayMs });
   const rpc = new ChainRpc({ urls: [proxy.url] });
-  const heads = new HeadWatcher(rpc, SAID_MS, wsUrls);
+  const heads = new HeadWatcher(rpc, CONFIGURED_MS, wsUrls);
   t.teardown(async () => {
     heads.close();
     await rpc.close();
@@ -74,44 +74,46 @@ async function expectNoticed(
   heads.onHead(({ number, seenAtMs }) => void seen.set(number, seenAtMs));
   heads.start();
   heads.want();
-  // Three blocks to find the rhythm, or to be subscribed.
+  // Three blocks to learn the schedule, or to subscribe.
   await until(() => seen.size >= 3, 30_000);
   const watch = async () => {
     const from = seen.size;
     proxy.calls.length = 0;
     await until(() => seen.size >= from + BLOCKS, 60_000);
-    const asked = proxy.count("eth_getBlockByNumber") / BLOCKS;
+    const calls = proxy.count("eth_getBlockByNumber") / BLOCKS;
     const lateMs = [...seen]
       .slice(from)
       .map(([number, ms]) => ms - (came.get(number) ?? Number.NEGATIVE_INFINITY));
-    return { asked, lateMs };
+    return { calls, lateMs };
   };
-  const { asked, lateMs } = await attempts(
+  const { calls, lateMs } = await attempts(
     watch,
-    ({ asked, lateMs }) => medianOf(lateMs) < MANY_MS && asked < most,
+    ({ calls, lateMs }) => medianOf(lateMs) < MANY_MS && calls < most,
   );
   t.ok(medianOf(lateMs) < MANY_MS, `noticed after ${lateMs.map(Math.round).join(", ")} ms`);
-  t.ok(asked < most, `${asked.toFixed(1)} questions a block`);
+  t.ok(calls < most, `${calls.toFixed(1)} calls for each block`);
 }
 
 type Test = Parameters<typeof rpcProxy>[0];
 
-t.test("announced", { timeout: 120_000 }, (t) =>
+t.test("blocks are announced", { timeout: 120_000 }, (t) =>
   expectNoticed(t, [steady.rpcUrl.replace("http", "ws")], { most: 2 }),
 );
 
-t.test("asked for when it is due", { timeout: 120_000 }, (t) => expectNoticed(t, [], { most: 9 }));
+t.test("blocks are polled when they are due", { timeout: 120_000 }, (t) =>
+  expectNoticed(t, [], { most: 9 }),
+);
 
 for (const delayMs of [60, 150, 300])
-  t.test(`asked for when it is due, ${delayMs} ms away`, { timeout: 120_000 }, (t) =>
+  t.test(`blocks are polled when they are due, ${delayMs} ms away`, { timeout: 120_000 }, (t) =>
     expectNoticed(t, [], { most: 9, delayMs }),
   );
 
-t.test("an endpoint that announces is not there", { timeout: 120_000 }, (t) =>
+t.test("the announcing endpoint is unreachable", { timeout: 120_000 }, (t) =>
   expectNoticed(t, ["ws://127.0.0.1:1"], { most: 9 }),
 );
 
-t.test("an endpoint that announces falls silent: the next one is listened to", async (t) => {
+t.test("an announcing endpoint becomes silent: it is subscribed again", async (t) => {
   const chain = await testChain(t, { blockTimeSeconds: 0.5 });
   const node = new URL(chain.rpcUrl);
   const gate = await tcpGate(t, { host: node.hostname, port: Number(node.port) });
@@ -126,19 +128,19 @@ t.test("an endpoint that announces falls silent: the next one is listened to", a
   heads.start();
   heads.want();
   await until(() => heads.isAnnounced && seen.size >= 3, 10_000);
-  // Its socket stays open, and answers nothing: not to a close either.
+  // Its socket stays open but sends nothing, not even a response to a close.
   gate.silence(false);
   const size = seen.size;
   await until(() => !heads.isAnnounced, 20_000);
-  t.ok(seen.size > size, "blocks are seen all the same");
+  t.ok(seen.size > size, "blocks are still seen");
   await until(() => heads.isAnnounced, 20_000);
 });
 
-t.test("an announced block counts once the node that is asked has it", async (t) => {
+t.test("an announced block counts once the RPC endpoint has it", async (t) => {
   const chain = steady;
   const proxy = await rpcProxy(t, chain.rpcUrl);
   const rpc = new ChainRpc({ urls: [proxy.url] });
-  const heads = new HeadWatcher(rpc, SAID_MS, [chain.rpcUrl.replace("http", "ws")]);
+  const heads = new HeadWatcher(rpc, CONFIGURED_MS, [chain.rpcUrl.replace("http", "ws")]);
   t.teardown(async () => {
     heads.close();
     await rpc.close();
@@ -153,15 +155,15 @@ t.test("an announced block counts once the node that is asked has it", async (t)
   proxy.behave = ({ method }) =>
     method === "eth_getBlockByNumber" ? { do: "answer", result: answer } : { do: "pass" };
   await until(async () => (await chain.publicClient.getBlockNumber({ cacheTime: 0 })) > stale + 1n);
-  t.equal(heads.head?.number, stale, "its own endpoint does not know it yet");
+  t.equal(heads.head?.number, stale, "its own endpoint does not have it yet");
   proxy.behave = () => ({ do: "pass" });
   await until(() => (heads.head?.number ?? 0n) > stale, 30_000);
 });
 
-t.test("an answer that hangs delays nothing, and takes nothing back when it comes", async (t) => {
+t.test("a hanging response delays nothing, and takes nothing back when it arrives", async (t) => {
   const proxy = await rpcProxy(t, steady.rpcUrl);
   const rpc = new ChainRpc({ urls: [proxy.url] });
-  const heads = new HeadWatcher(rpc, SAID_MS);
+  const heads = new HeadWatcher(rpc, CONFIGURED_MS);
   t.teardown(async () => {
     heads.close();
     await rpc.close();
@@ -190,7 +192,7 @@ t.test("an answer that hangs delays nothing, and takes nothing back when it come
   );
 });
 
-t.test("nor does one that hangs when no block is due", async (t) => {
+t.test("nor does a call that hangs when no block is due", async (t) => {
   const chain = await testChain(t, { blockTimeSeconds: BLOCK_MS / 1_000 });
   const proxy = await rpcProxy(t, chain.rpcUrl);
   const rpc = new ChainRpc({ urls: [proxy.url], timeoutMs: 30_000 });
@@ -204,21 +206,21 @@ t.test("nor does one that hangs when no block is due", async (t) => {
   heads.start();
   heads.want();
   await until(() => seen >= 9, 20_000);
-  // No more short steps: the chain has missed its time.
+  // The phase of short polling intervals is over: the chain has missed its due time.
   await chain.testClient.setIntervalMining({ interval: 0 });
   await sleep(BLOCK_MS + 500);
-  let asked = 0;
-  proxy.behave = () => ((asked += 1) === 1 ? { do: "hang" } : { do: "pass" });
-  await until(() => asked > 0);
+  let calls = 0;
+  proxy.behave = () => ((calls += 1) === 1 ? { do: "hang" } : { do: "pass" });
+  await until(() => calls > 0);
   const before = seen;
   await chain.testClient.mine({ blocks: 1 });
   await until(() => seen > before, 20_000);
 });
 
-/** Six blocks are told of in this way; then blocks come when it holds them to be due. */
+/** Six blocks are seen as `showBlock` arranges it; then checks that the next blocks come when the schedule expects them. */
 async function expectDueAfter(
   t: Test & Pick<TapTest, "ok">,
-  tell: (place: { proxy: RpcProxy; isSeen: Promise<void> }) => Promise<void>,
+  showBlock: (place: { proxy: RpcProxy; isSeen: Promise<void> }) => Promise<void>,
 ): Promise<void> {
   const proxy = await rpcProxy(t, steady.rpcUrl);
   const lateAfter = async (): Promise<number[]> => {
@@ -238,7 +240,7 @@ async function expectDueAfter(
       for (let block = 0; block < 6; block += 1) {
         const from = seen;
         const isSeen = new Promise<void>((resolve) => (letGo = resolve));
-        await tell({ proxy, isSeen });
+        await showBlock({ proxy, isSeen });
         await until(() => seen > from);
       }
       proxy.reset();
@@ -258,26 +260,21 @@ async function expectDueAfter(
   t.ok(isGood(lateMs), `${lateMs.map(Math.round).join(", ")} ms`);
 }
 
-t.test(
-  "questions that are not answered yet do not say that there is no block",
-  { timeout: 120_000 },
-  async (t) => {
-    const HANGING = 3;
-    // A block is due, and the first questions hang: a later one is told of it, long after it came.
-    await expectDueAfter(t, async ({ proxy, isSeen }) => {
-      let asked = 0;
-      proxy.behave = () =>
-        (asked += 1) <= HANGING ? { do: "hold", until: isSeen } : { do: "pass" };
-    });
-  },
-);
+t.test("unanswered calls do not mean that there is no block", { timeout: 120_000 }, async (t) => {
+  const HANGING = 3;
+  // The first calls after the due time hang. A later call returns the block long after it was mined.
+  await expectDueAfter(t, async ({ proxy, isSeen }) => {
+    let calls = 0;
+    proxy.behave = () => ((calls += 1) <= HANGING ? { do: "hold", until: isSeen } : { do: "pass" });
+  });
+});
 
 t.test(
-  "an answer that was overtaken does not say when its block came",
+  "an overtaken response does not set the time of its block",
   { timeout: 120_000 },
   async (t) => {
     const AFTER_MS = 300;
-    // The question hangs, and is answered long after the block came; those after it know of no block in all that time.
+    // One call hangs and is answered long after the block came; later calls return the old block in the meantime.
     await expectDueAfter(t, async ({ proxy }) => {
       const stale = await steady.publicClient.request({
         method: "eth_getBlockByNumber",
@@ -285,10 +282,10 @@ t.test(
       });
       let letGo = (): void => undefined;
       const isTime = new Promise<void>((resolve) => (letGo = resolve));
-      let asked = 0;
+      let calls = 0;
       proxy.behave = () =>
-        (asked += 1) === 1
-          ? { do: "hold", until: isTime, ask: "after" }
+        (calls += 1) === 1
+          ? { do: "hold", until: isTime, forward: "after" }
           : { do: "answer", result: stale };
       await nextBlock();
       await sleep(AFTER_MS);
@@ -297,9 +294,9 @@ t.test(
   },
 );
 
-t.test("the newest block is known only as long as no newer one may be there", async (t) => {
+t.test("the newest block is known only until the next one may exist", async (t) => {
   const rpc = new ChainRpc({ urls: [steady.rpcUrl] });
-  const heads = new HeadWatcher(rpc, SAID_MS);
+  const heads = new HeadWatcher(rpc, CONFIGURED_MS);
   t.teardown(async () => {
     heads.close();
     await rpc.close();
@@ -307,19 +304,19 @@ t.test("the newest block is known only as long as no newer one may be there", as
   t.equal(heads.current, undefined, "none was seen");
   const seen = await heads.refresh();
   t.equal(heads.current, seen);
-  // By what the network is said to take.
+  // According to the configured block time.
   await until(() => heads.current === undefined);
   const blocks = new Set<bigint>();
   heads.onHead(({ number }) => void blocks.add(number));
   heads.start();
   const release = heads.want();
   await until(() => blocks.size >= 5 && heads.nextDueMs(performance.now()) !== undefined, 30_000);
-  // Nobody asks any more: after the last block that was seen, the next one is due by the rhythm.
+  // Nothing requests blocks any more, but by the schedule the next one is due after the last one seen.
   release();
   const last = heads.head;
-  // By when blocks come.
+  // According to the learned schedule.
   await until(() => heads.current === undefined);
-  t.equal(heads.head, last, "it was not looked for");
+  t.equal(heads.head, last, "it was not polled");
   await nextBlock();
-  t.ok((await heads.newest()).number > (last?.number ?? 0n), "then it is asked for");
+  t.ok((await heads.newest()).number > (last?.number ?? 0n), "then it is requested");
 });

@@ -1,4 +1,4 @@
-// Goal: who has code at its address travels alone, whatever its signature looks like, and whoever burns gas in a batch harms its neighbours once at most.
+// Goal: a payer with code at its address goes alone, whatever form its signature has, and a payer that burns gas in a batch delays the others once at most.
 import t, { type Test } from "tap";
 import { parseAbi } from "viem";
 import type { SettlementOutcome } from "../../server/plugins/settlement/types.ts";
@@ -16,11 +16,11 @@ import {
 import { testDatabase } from "../helpers/postgres.ts";
 
 /**
- * ERC-1271's yes to everything where gas costs nothing; else it burns all it is given:
+ * An ERC-1271 wallet that accepts every signature where gas costs nothing; else it burns all gas it is given:
  * `GASPRICE ISZERO ok JUMPI l: JUMPDEST l JUMP ok: JUMPDEST return 0x1626ba7e`.
  */
 const TWO_FACED_BURNER = "0x3a156009575b6005565b631626ba7e60e01b60005260206000f3";
-/** The same yes at any price: a wallet that does no harm, today. */
+/** An ERC-1271 wallet that accepts every signature at any gas price: harmless for now. */
 const YES = "0x631626ba7e60e01b60005260206000f3";
 const COUNT = 101;
 
@@ -47,7 +47,7 @@ async function paymentsOf(chain: Awaited<ReturnType<typeof testChain>>, count: n
   return { accounts, requests };
 }
 
-/** Accepted at once, and so they are claimed: on a busy machine, too, no lane sends the first without the rest. */
+/** Accepts all at once, so that one claim takes all of them, also on a busy machine. */
 async function settleAll(
   { engine, pool }: TestEngine,
   requests: ReturnType<typeof request>[],
@@ -57,42 +57,42 @@ async function settleAll(
   return Promise.all(requests.map(({ id }) => settlement.wait(id, 40_000)));
 }
 
-t.test("a delegated account with a key's signature", { timeout: 90_000 }, async (t) => {
+t.test("an EIP-7702 account with a signature of its key", { timeout: 90_000 }, async (t) => {
   const { chain, database, node } = await world(t);
   const { accounts, requests } = await paymentsOf(chain, COUNT + 1);
   const [burner, wallet] = accounts;
-  const [stranger] = chain.accounts;
-  if (!burner || !wallet || !stranger) throw new Error("nobody");
+  const [thirdParty] = chain.accounts;
+  if (!burner || !wallet || !thirdParty) throw new Error("no account");
   await chain.testClient.setCode({ address: wallet.address, bytecode: YES });
   const delegate = randomAddress();
   await chain.testClient.setCode({ address: delegate, bytecode: TWO_FACED_BURNER });
-  const outsider = chain.walletClient(stranger);
-  // EIP-7702: the account stays its key's, and has this code from now on.
+  const outsider = chain.walletClient(thirdParty);
+  // EIP-7702: the account keeps its key, and has this code from now on.
   const delegation = await burner.signAuthorization({
     address: delegate,
     chainId: chain.chainId,
     nonce: 0,
   });
   const hash = await outsider.sendTransaction({
-    to: stranger.address,
+    to: thirdParty.address,
     authorizationList: [delegation],
   });
   await chain.publicClient.waitForTransactionReceipt({ hash });
   const code = await chain.publicClient.getCode({ address: burner.address });
   t.match(code, /^0xef0100/, "it is delegated");
-  const says = await chain.publicClient.readContract({
+  const answer = await chain.publicClient.readContract({
     address: burner.address,
     abi: parseAbi(["function isValidSignature(bytes32, bytes) view returns (bytes4)"]),
     functionName: "isValidSignature",
     args: [`0x${"00".repeat(32)}`, "0x"],
   });
-  t.equal(says, "0x1626ba7e", "a free call is told that all is well");
+  t.equal(answer, "0x1626ba7e", "a call without a gas price succeeds");
 
   const [bad, ...good] = await settleAll(node, requests);
   t.equal(bad?.status, "failed");
   t.ok(
     good.every(({ status }) => status === "settled"),
-    node.said(),
+    node.logText(),
   );
   const { rows } = await database.pool.query<{ items: number; solo: boolean; gas: string }>(
     `SELECT count(*)::int AS items, bool_or(i.from_address = ANY($1)) AS solo, sum(t.gas_used) / count(*) AS gas
@@ -101,7 +101,7 @@ t.test("a delegated account with a key's signature", { timeout: 90_000 }, async 
       GROUP BY t.nonce ORDER BY t.nonce`,
     [[burner.address.toLowerCase(), wallet.address.toLowerCase()]],
   );
-  t.ok(rows.length <= 3, `neighbours share a batch: ${JSON.stringify(rows)}`);
+  t.ok(rows.length <= 3, `the others share a batch: ${JSON.stringify(rows)}`);
   t.equal(rows.filter(({ solo }) => solo).length, 1, "the harmless one was sent");
   t.ok(
     rows.every(({ items, solo }) => !solo || items === 1),
@@ -110,16 +110,16 @@ t.test("a delegated account with a key's signature", { timeout: 90_000 }, async 
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
-t.test("code that comes between the check and the block", { timeout: 90_000 }, async (t) => {
+t.test("code that appears between the check and the block", { timeout: 90_000 }, async (t) => {
   let burn: (() => Promise<void>) | undefined;
   const { chain, database, node } = await world(t, async (point) => {
     if (point === "persisted") await burn?.();
   });
   const { accounts, requests } = await paymentsOf(chain, 40);
   const [burner] = accounts;
-  if (!burner) throw new Error("nobody");
+  if (!burner) throw new Error("no account");
   const { address } = burner;
-  // A busy machine may send others first: the code comes when the one it harms is under way.
+  // On a busy machine other payments may be sent first: set the code when this payer's transaction is stored.
   burn = async () => {
     const { rowCount } = await database.pool.query(
       "SELECT 1 FROM settlement_transactions WHERE from_address = $1 AND lane_nonce IS NOT NULL",
@@ -133,7 +133,7 @@ t.test("code that comes between the check and the block", { timeout: 90_000 }, a
   t.equal(bad?.status, "failed");
   t.ok(
     good.every(({ status }) => status === "settled"),
-    node.said(),
+    node.logText(),
   );
   const { rows } = await database.pool.query<{ count: number }>(
     "SELECT count(*)::int AS count FROM relayer_transactions",
@@ -144,7 +144,7 @@ t.test("code that comes between the check and the block", { timeout: 90_000 }, a
   );
   t.same(offenders, [{ payer: address.toLowerCase() }], "it is remembered");
 
-  // An honest account again, it travels alone for the day.
+  // Without code again, it still goes alone for the day.
   await chain.testClient.setCode({ address, bytecode: "0x" });
   const again = request(await authorize(chain, burner, { to: randomAddress() }));
   const { requests: others } = await paymentsOf(chain, 3);
@@ -152,7 +152,7 @@ t.test("code that comes between the check and the block", { timeout: 90_000 }, a
   const outcomes = await settleAll(node, [again, ...others]);
   t.ok(
     outcomes.every(({ status }) => status === "settled"),
-    node.said(),
+    node.logText(),
   );
   t.same(new Set(node.batches.slice(batchesBefore)), new Set([1, 3]));
   await expectLedgerEqualsChain(t, chain, database.pool);

@@ -1,4 +1,4 @@
-// Goal: what is signed for Permit2 is settled, found and proven as surely as EIP-3009's, although no event names its nonce.
+// Goal: Permit2 payments are settled, found and proven as reliably as EIP-3009's, although no event contains their nonce.
 // Tier: full (tries every variant of one feature).
 import t, { type Test } from "tap";
 import { encodeFunctionData, multicall3Abi, parseAbi, type Hex } from "viem";
@@ -30,7 +30,7 @@ import { testDatabase } from "../helpers/postgres.ts";
 import { until } from "../helpers/until.ts";
 import { denying, PASSING, rpcProxy } from "../helpers/rpc-proxy.ts";
 
-/** ERC-1271's yes to everything. */
+/** An ERC-1271 wallet that accepts every signature. */
 const YES = "0x631626ba7e60e01b60005260206000f3";
 
 async function world(t: Test, count: number) {
@@ -68,11 +68,11 @@ async function world(t: Test, count: number) {
 t.test("settled by us", { timeout: 90_000 }, async (t) => {
   const { chain, database, node, accounts, balanceOf } = await world(t, 12);
   const [busy, coded, ...others] = accounts;
-  if (!busy || !coded) throw new Error("nobody");
+  if (!busy || !coded) throw new Error("no account");
   await chain.testClient.setCode({ address: coded.address, bytecode: YES });
   const to = randomAddress();
   const signed = await Promise.all([
-    // Alike but for their nonces: a log shows all of them the same.
+    // They differ only in their nonces: their logs are identical.
     ...Array.from({ length: 6 }, () => authorizePermit2(chain, busy, { to })),
     authorizePermit2(chain, coded, { to }),
     ...others.map((payer) => authorizePermit2(chain, payer, { to })),
@@ -82,7 +82,7 @@ t.test("settled by us", { timeout: 90_000 }, async (t) => {
   t.same(
     outcomes.map(({ status }) => status),
     requests.map(() => "settled"),
-    node.said(),
+    node.logText(),
   );
   t.equal(await balanceOf(to), 1_000n * BigInt(requests.length));
   const { rows } = await database.pool.query<{ payers: string[] }>(
@@ -95,24 +95,25 @@ t.test("settled by us", { timeout: 90_000 }, async (t) => {
   for (const { payers } of rows) {
     t.ok(
       payers.filter((payer) => payer === busy.address.toLowerCase()).length <= 1,
-      "two that leave the same trace never share one",
+      "two with identical logs never share one",
     );
-    if (payers.includes(coded.address.toLowerCase())) t.equal(payers.length, 1, "code goes alone");
+    if (payers.includes(coded.address.toLowerCase()))
+      t.equal(payers.length, 1, "a payer with code goes alone");
   }
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
 t.test("used by others", { timeout: 180_000 }, async (t) => {
   const { chain, database, node, proxy, accounts, send, balanceOf } = await world(t, 10);
-  const [stranger] = chain.accounts;
-  if (!stranger) throw new Error("nobody");
+  const [thirdParty] = chain.accounts;
+  if (!thirdParty) throw new Error("no account");
   const at = (index: number): PrivateKeyAccount => accounts[index] as PrivateKeyAccount;
   const to = randomAddress();
   const watched = async (index: number) => {
     const authorization = await authorizePermit2(chain, at(index), { to });
     const wanted = request(authorization, { relay: false });
     await node.engine.settlement.accept(node.pool, wanted);
-    // The next block is later than the one it was accepted at.
+    // Wait for a block later than the one of its acceptance.
     const number = await chain.publicClient.getBlockNumber();
     await until(async () => (await chain.publicClient.getBlockNumber()) > number);
     return { wanted, data: exactSettleData(authorization.message, authorization.signature) };
@@ -126,9 +127,9 @@ t.test("used by others", { timeout: 180_000 }, async (t) => {
   const unclear: string[] = [];
   const outcomeOf = (id: string) => node.engine.settlement.wait(id, 20_000, { look: true });
 
-  await t.test("a stranger's call is a settlement", async (t) => {
+  await t.test("a third party's call is a settlement", async (t) => {
     const { wanted, data } = await watched(0);
-    const { transactionHash } = await send(stranger, EXACT_PROXY, data);
+    const { transactionHash } = await send(thirdParty, EXACT_PROXY, data);
     t.match(await outcomeOf(wanted.id), {
       status: "settled",
       txHash: transactionHash,
@@ -136,23 +137,23 @@ t.test("used by others", { timeout: 180_000 }, async (t) => {
     });
   });
 
-  await t.test("one in a stranger's batch is a settlement", async (t) => {
+  await t.test("one in a third party's batch is a settlement", async (t) => {
     const { wanted, data } = await watched(1);
     const other = await authorizePermit2(chain, at(1), { to, amount: 7n });
     const { transactionHash } = await send(
-      stranger,
+      thirdParty,
       MULTICALL3,
       batched([exactSettleData(other.message, other.signature), data]),
     );
     t.match(await outcomeOf(wanted.id), { status: "settled", txHash: transactionHash });
   });
 
-  await t.test("a look-up that answers nothing proves nothing", async (t) => {
+  await t.test("a lookup without a result proves nothing", async (t) => {
     for (const method of ["eth_getTransactionByHash", "eth_getTransactionReceipt"]) {
       const { wanted, data } = await watched(7);
       proxy.behave = denying([method]);
-      const { transactionHash, blockNumber } = await send(stranger, EXACT_PROXY, data);
-      // Deep enough for what is final.
+      const { transactionHash, blockNumber } = await send(thirdParty, EXACT_PROXY, data);
+      // Past the confirmation depth.
       await until(async () => ((await node.heads.refresh()).number ?? 0n) > blockNumber + 2n);
       t.match(await node.engine.settlement.wait(wanted.id, 2_000, { look: true }), {
         status: "pending",
@@ -162,13 +163,13 @@ t.test("used by others", { timeout: 180_000 }, async (t) => {
     }
   });
 
-  await t.test("relayed so that nobody can tell: neither paid nor failed", async (t) => {
+  await t.test("relayed so that it is ambiguous: neither paid nor failed", async (t) => {
     const { wanted, data } = await watched(8);
     const before = await balanceOf(to);
     await send(
-      stranger,
+      thirdParty,
       MULTICALL3,
-      // As good as any contract of a stranger's: its calls are not read.
+      // Like any third-party contract: calls inside `aggregate` are not decoded.
       encodeFunctionData({
         abi: parseAbi([
           "function aggregate((address target, bytes callData)[] calls) payable returns (uint256, bytes[])",
@@ -180,7 +181,7 @@ t.test("used by others", { timeout: 180_000 }, async (t) => {
     const twins = await watched(8);
     const twin = await authorizePermit2(chain, at(8), { to });
     const { blockNumber } = await send(
-      stranger,
+      thirdParty,
       MULTICALL3,
       batched([exactSettleData(twin.message, twin.signature), twins.data]),
     );
@@ -194,14 +195,14 @@ t.test("used by others", { timeout: 180_000 }, async (t) => {
           ({ level, fields }) =>
             level === "error" && (fields as { settlement?: string }).settlement === id,
         ),
-        "the operator hears of it",
+        "the operator gets an error log",
       );
     }
   });
 
-  await t.test("a payment that only looks like it is none", async (t) => {
+  await t.test("a payment that only looks like it does not count", async (t) => {
     const { wanted, data } = await watched(2);
-    // The same payer pays the same amount to the same payee, and gives this nonce up in the same transaction.
+    // The same payer pays the same amount to the same payee, after invalidating this nonce.
     const twin = await authorizePermit2(chain, at(2), { to });
     const { nonce } = wanted.authorization.message;
     await send(
@@ -215,7 +216,7 @@ t.test("used by others", { timeout: 180_000 }, async (t) => {
     );
     const before = await balanceOf(to);
     await send(
-      stranger,
+      thirdParty,
       MULTICALL3,
       batched([exactSettleData(twin.message, twin.signature), data]),
     );
@@ -226,20 +227,20 @@ t.test("used by others", { timeout: 180_000 }, async (t) => {
   await t.test("one transfer never proves two payments", async (t) => {
     const { wanted } = await watched(9);
     const { message } = wanted.authorization;
-    // The same payer, payee and amount by the token's own authorization: that one is paid.
+    // The same payer, payee and amount by an EIP-3009 authorization: that one is paid.
     const own = request(await authorize(chain, at(9), { to, value: message.permitted.amount }), {
       relay: false,
     });
     await node.engine.settlement.accept(node.pool, own);
     const { from, value, validAfter, validBefore, nonce, signature } = own.authorization;
-    // Answers whatever it is asked with yes, and moves nothing: the proxy says its word about it all the same.
+    // A token that returns true to every call and moves nothing: the proxy emits its event anyway.
     const worthless = randomAddress();
     await chain.testClient.setCode({ address: worthless, bytecode: "0x600160005260206000f3" });
     const about = permit2Message(chain, at(9).address, { to });
     about.permitted.token = worthless;
     const badSignature = await signPermit2(chain, at(8), message);
     const calls = [
-      // Not the payer's signature over it.
+      // Not the payer's signature.
       { target: EXACT_PROXY, callData: exactSettleData(message, badSignature) },
       {
         target: chain.usdc,
@@ -262,7 +263,7 @@ t.test("used by others", { timeout: 180_000 }, async (t) => {
     const before = await balanceOf(to);
     await chain.testClient.setIntervalMining({ interval: 0 });
     const hashes = [
-      await chain.walletClient(stranger).sendTransaction({
+      await chain.walletClient(thirdParty).sendTransaction({
         to: MULTICALL3,
         data: encodeFunctionData({
           abi: multicall3Abi,
@@ -281,18 +282,18 @@ t.test("used by others", { timeout: 180_000 }, async (t) => {
     t.equal(batch?.blockNumber, last?.blockNumber, "one block");
     t.ok(
       batch?.logs.some(({ address }) => address.toLowerCase() === EXACT_PROXY.toLowerCase()),
-      "the proxy said its word",
+      "the proxy emitted its event",
     );
     t.equal(await balanceOf(to), before + 1_000n, "paid once");
     t.match(await outcomeOf(own.id), { status: "settled", txHash: batch?.transactionHash });
     t.match(await outcomeOf(wanted.id), { status: "failed", reason: "permit2_invalid_nonce" });
   });
 
-  await t.test("a nonce that another payment used up is no settlement", async (t) => {
+  await t.test("a nonce that another payment used is no settlement", async (t) => {
     const { wanted } = await watched(3);
     const { nonce } = wanted.authorization.message;
     const other = await authorizePermit2(chain, at(3), { to: randomAddress(), nonce });
-    await send(stranger, EXACT_PROXY, exactSettleData(other.message, other.signature));
+    await send(thirdParty, EXACT_PROXY, exactSettleData(other.message, other.signature));
     t.match(await outcomeOf(wanted.id), {
       status: "failed",
       reason: "permit2_invalid_nonce",
@@ -303,7 +304,7 @@ t.test("used by others", { timeout: 180_000 }, async (t) => {
   await t.test("used before it was presented: a replay", async (t) => {
     const authorization = await authorizePermit2(chain, at(4), { to });
     const { blockNumber } = await send(
-      stranger,
+      thirdParty,
       EXACT_PROXY,
       exactSettleData(authorization.message, authorization.signature),
     );
@@ -314,7 +315,7 @@ t.test("used by others", { timeout: 180_000 }, async (t) => {
     });
   });
 
-  await t.test("what nobody used is over after its deadline's own second", async (t) => {
+  await t.test("an unused payment expires after the second of its deadline", async (t) => {
     const deadline = BigInt(Math.floor(Date.now() / 1_000) + 3);
     const authorization = await authorizePermit2(chain, at(5), { to, deadline });
     t.equal(authorization.validBefore, deadline + 1n);
@@ -323,7 +324,7 @@ t.test("used by others", { timeout: 180_000 }, async (t) => {
     t.match(await outcomeOf(wanted.id), { status: "expired", reason: "permit2_deadline_expired" });
   });
 
-  await t.test("one nonce of Permit2 is one key, and none of EIP-3009's", async (t) => {
+  await t.test("a Permit2 nonce is one key, and distinct from EIP-3009's", async (t) => {
     const first = await authorizePermit2(chain, at(6), { to });
     const nonce = first.message.nonce;
     const second = await authorizePermit2(chain, at(6), { to, nonce, amount: 2_000n });
@@ -331,7 +332,7 @@ t.test("used by others", { timeout: 180_000 }, async (t) => {
     const one = await node.engine.settlement.accept(node.pool, request(first));
     const two = await node.engine.settlement.accept(node.pool, request({ ...second, signature }));
     t.ok(one.created);
-    t.notOk(two.created, "two payments of one nonce are one row");
+    t.notOk(two.created, "two payments with one nonce are one row");
     t.equal(two.settlement.id, one.settlement.id);
     t.match(await node.engine.settlement.wait(one.settlement.id, 20_000), { status: "settled" });
     await t.rejects(
@@ -345,7 +346,7 @@ t.test("used by others", { timeout: 180_000 }, async (t) => {
   t.same(
     rows.map(({ id }) => id),
     unclear.toSorted(),
-    "what nobody can tell stays open, and nothing else",
+    "only the ambiguous ones stay open",
   );
   await expectLedgerEqualsChain(t, chain, database.pool, { isAllFinal: false });
 });

@@ -1,4 +1,4 @@
-// Goal: once a spend's signature stood in a transaction of ours, its budget is not given back before nobody can use it any more: a stranger who relays it later from our calldata changes nothing about the books.
+// Goal: once a spend's signature was public in our transaction, its budget is not released before the signature expires or is used: a third party that relays it later from our calldata causes no difference to the ledger.
 import t, { type Test } from "tap";
 import { parseAbi, type Hex } from "viem";
 import { testChain, withOwnAccounts, type TestChain } from "../helpers/chain.ts";
@@ -24,7 +24,7 @@ t.before(async () => {
   steady = await testChain(t, { blockTimeSeconds: 0.2 });
 });
 
-/** The token is paused between simulation and block: our transaction is mined without effect, and public. */
+/** The token is paused between simulation and block: our transaction is mined without effect, and the signature is public. */
 async function pausedUnderway(t: Test, validForSeconds: number) {
   const chain = await withOwnAccounts(steady);
   const database = await testDatabase(t);
@@ -47,10 +47,10 @@ async function pausedUnderway(t: Test, validForSeconds: number) {
   });
   const wallet = await walletWithLedger(chain, database);
   const spend = await wallet.spend(randomAddress(), { validForSeconds });
-  const [stranger] = payers(1);
-  if (!stranger) throw new Error("no stranger");
-  await chain.mint(stranger.address, 1_000n);
-  const neighbour = request(await authorize(chain, stranger, { to: randomAddress() }));
+  const [thirdParty] = payers(1);
+  if (!thirdParty) throw new Error("no account");
+  await chain.mint(thirdParty.address, 1_000n);
+  const neighbour = request(await authorize(chain, thirdParty, { to: randomAddress() }));
   await node.engine.settlement.acceptAll(node.pool, [spend, neighbour]);
   const calldata = async (): Promise<Hex> => {
     const { rows } = await database.pool.query<{ mined_hash: Hex }>(
@@ -70,21 +70,18 @@ async function pausedUnderway(t: Test, validForSeconds: number) {
   return { chain, database, node, token, wallet, spend, neighbour, calldata, refusedOften };
 }
 
-t.test("a stranger relays it from our calldata", { timeout: 60_000 }, async (t) => {
+t.test("a third party relays it from our calldata", { timeout: 60_000 }, async (t) => {
   const { chain, database, node, token, wallet, spend, neighbour, calldata, refusedOften } =
     await pausedUnderway(t, 600);
   await refusedOften();
   t.match(await node.engine.settlement.wait(neighbour.id, 10_000), { status: "failed" });
   t.match(await node.engine.settlement.wait(spend.id, 1_000), { status: "pending" });
-  t.match(await wallet.ledger(spend.id), COUNTED, "the budget is not given back");
+  t.match(await wallet.ledger(spend.id), COUNTED, "the budget is not released");
   await node.stop();
   await token("unpause");
   const input = await calldata();
-  t.ok(
-    input.includes(spend.authorization.signature.slice(2, 66)),
-    "the signature is there for all to see",
-  );
-  await wallet.relayedByStranger(spend);
+  t.ok(input.includes(spend.authorization.signature.slice(2, 66)), "the signature is public");
+  await wallet.relayedByThirdParty(spend);
 
   const next = await startEngine(t, { databaseUrl: database.url, chain, timings: BRISK });
   t.match(await next.engine.settlement.wait(spend.id, 20_000), { status: "settled" });
@@ -93,7 +90,7 @@ t.test("a stranger relays it from our calldata", { timeout: 60_000 }, async (t) 
 });
 
 t.test(
-  "nobody does: it expires, and only then the budget returns",
+  "it is not relayed: it expires, and only then the budget is released",
   { timeout: 60_000 },
   async (t) => {
     const { chain, database, node, token, wallet, spend, neighbour, refusedOften } =
@@ -102,7 +99,7 @@ t.test(
     t.match(await node.engine.settlement.wait(neighbour.id, 10_000), { status: "failed" });
     t.match(await wallet.ledger(spend.id), COUNTED);
     await chain.testClient.setNextBlockTimestamp({ timestamp: spend.authorization.validBefore });
-    // Its deadline counts by our clock for finding it, by the chain's for proving it.
+    // The search starts by our clock, the proof uses the chain's time.
     await database.pool.query(
       "UPDATE settlements SET valid_before = valid_before - 60 WHERE id = $1",
       [spend.id],
@@ -119,7 +116,11 @@ t.test("it is paid when the token moves again", { timeout: 60_000 }, async (t) =
     await pausedUnderway(t, 60);
   await refusedOften();
   await token("unpause");
-  t.match(await node.engine.settlement.wait(spend.id, 30_000), { status: "settled" }, node.said());
+  t.match(
+    await node.engine.settlement.wait(spend.id, 30_000),
+    { status: "settled" },
+    node.logText(),
+  );
   t.match(await wallet.ledger(spend.id), { status: "settled", ...COUNTED });
   t.not((await node.engine.settlement.wait(neighbour.id, 30_000)).status, "pending");
   await expectLedgerEqualsChain(t, chain, database.pool);

@@ -1,4 +1,4 @@
-// Goal: what was rehearsed at the newest block is not simulated again with its batch, but for one; and nothing is believed that the chain may see otherwise by now.
+// Goal: payments that were simulated at the newest block are not all simulated again with their batch, only one of them is; and no simulation is trusted that may be outdated.
 import t, { type Test } from "tap";
 import { privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
 import type { SettlementRequest } from "../../server/plugins/settlement/types.ts";
@@ -21,13 +21,13 @@ import { post, signedPayment } from "../facilitator/payments.ts";
 const COUNT = 20;
 const VALUE = 1_000n;
 const BLOCK_EVERY_MS = 200;
-/** ERC-1271's yes to everything. */
+/** An ERC-1271 wallet that accepts every signature. */
 const YES = "0x631626ba7e60e01b60005260206000f3";
 const TRANSFERS = /e3ee160e|cf092995/g;
 
 t.jobs = 4;
 
-/** A chain that stands still until it is told to go on: nothing becomes old by itself. */
+/** A chain that mines only on request, so that nothing becomes outdated by itself. */
 async function world(t: Test) {
   const chain = await testChain(t);
   await chain.testClient.setAutomine(false);
@@ -36,13 +36,13 @@ async function world(t: Test) {
   return { chain, proxy };
 }
 
-/** Block by block. */
+/** Mines until the promise is settled. */
 async function goOnUntil<T>({ testClient }: TestChain, ended: Promise<T>): Promise<T> {
   const mining = setInterval(() => void testClient.mine({ blocks: 1 }), BLOCK_EVERY_MS);
   return ended.finally(() => clearInterval(mining));
 }
 
-/** How many transfers the node was asked to try. */
+/** The number of transfers that the node was called to simulate. */
 const triedIn = (calls: readonly RpcCall[]): number =>
   calls
     .filter(({ method }) => method === "eth_call")
@@ -64,18 +64,18 @@ async function engineWorld(t: Test, accounts: readonly PrivateKeyAccount[] = pay
     const signed = await authorize(chain, payer, { to: randomAddress(), value: VALUE });
     requests.push({ ...request(signed), rehearsedBlock: newest });
   }
-  /** In this order, and at once: so they are claimed. */
+  /** Accepts all at once, in this order, so that they are claimed in this order. */
   const acceptAll = async () => {
     const isAccepted = node.engine.settlement.expect(chain.chainId);
     await node.engine.settlement.acceptAll(node.pool, requests);
     isAccepted();
   };
-  /** Then on until all have an end. */
+  /** Then mines until all have an outcome. */
   const settleAll = async () => {
     const { settlement } = node.engine;
     proxy.calls.length = 0;
     await acceptAll();
-    // What is not sent with the first transaction is sent, refused or given back by then.
+    // By then every payment that is not in the first transaction was sent, refused or returned to the queue.
     await until(async () => {
       const { rows } = await node.pool.query<{ count: number }>(
         "SELECT count(*)::int AS count FROM settlements WHERE status = 'queued' AND lane_address IS NOT NULL",
@@ -88,7 +88,7 @@ async function engineWorld(t: Test, accounts: readonly PrivateKeyAccount[] = pay
     await expectLedgerEqualsChain(t, chain, database.pool);
     return { tried, statuses: outcomes.map(({ status }) => status) };
   };
-  /** How often each was in a transaction. */
+  /** The number of transactions that contained this payment. */
   const sentOf = async (index: number): Promise<number> => {
     const { rows } = await node.pool.query<{ count: number }>(
       "SELECT count(*)::int AS count FROM settlement_transactions WHERE from_address = $1",
@@ -102,7 +102,7 @@ async function engineWorld(t: Test, accounts: readonly PrivateKeyAccount[] = pay
 const all = (status: string, count = COUNT): string[] =>
   Array.from({ length: count }, () => status);
 
-t.test("at the newest block: one stands for all", async (t) => {
+t.test("at the newest block: one simulation stands for all", async (t) => {
   const { node, settleAll } = await engineWorld(t);
   const { tried, statuses } = await settleAll();
   t.same(statuses, all("settled"));
@@ -110,7 +110,7 @@ t.test("at the newest block: one stands for all", async (t) => {
   t.equal(tried, 1);
 });
 
-t.test("not rehearsed, or before the newest block: each is simulated", async (t) => {
+t.test("not simulated before, or at an older block: each is simulated", async (t) => {
   const { chain, node, requests, newest, settleAll } = await engineWorld(t);
   for (const [index, wanted] of requests.entries())
     if (index % 2 === 0) delete wanted.rehearsedBlock;
@@ -121,7 +121,7 @@ t.test("not rehearsed, or before the newest block: each is simulated", async (t)
   t.equal(tried, COUNT);
 });
 
-t.test("some rehearsed and some not: what was not is simulated", async (t) => {
+t.test("some simulated before and some not: the others are simulated now", async (t) => {
   const { requests, settleAll } = await engineWorld(t);
   for (const wanted of requests.slice(0, 5)) delete wanted.rehearsedBlock;
   const { tried, statuses } = await settleAll();
@@ -129,7 +129,7 @@ t.test("some rehearsed and some not: what was not is simulated", async (t) => {
   t.equal(tried, 6);
 });
 
-t.test("the one that stands for all is refused: nothing is believed any more", async (t) => {
+t.test("the representative is refused: all are simulated", async (t) => {
   const { chain, requests, settleAll, sentOf } = await engineWorld(t);
   await chain.mint(
     requests.slice(0, 3).map(({ authorization }) => authorization.from),
@@ -141,20 +141,20 @@ t.test("the one that stands for all is refused: nothing is believed any more", a
   for (const index of [0, 1, 2]) t.equal(await sentOf(index), 0, "and it cost no gas");
 });
 
-t.test("whoever signed more than is there", async (t) => {
+t.test("a payer that signed more than its balance", async (t) => {
   const accounts = payers(COUNT - 1);
   const [twice] = accounts;
-  if (!twice) throw new Error("nobody");
+  if (!twice) throw new Error("no account");
   const { settleAll, sentOf } = await engineWorld(t, [...accounts, twice]);
   const { statuses } = await settleAll();
   t.same(statuses.toSorted(), ["failed", ...all("settled", COUNT - 1)]);
-  t.equal(await sentOf(0), 1, "the second one was seen before it cost gas");
+  t.equal(await sentOf(0), 1, "the second one was found before it cost gas");
 });
 
-t.test("whoever has enough for all that was signed is believed", async (t) => {
+t.test("a payer with enough balance for all its payments needs no extra simulation", async (t) => {
   const accounts = payers(COUNT - 1);
   const [twice] = accounts;
-  if (!twice) throw new Error("nobody");
+  if (!twice) throw new Error("no account");
   const { chain, settleAll } = await engineWorld(t, [...accounts, twice]);
   await chain.mint(twice.address, VALUE);
   const { tried, statuses } = await settleAll();
@@ -162,7 +162,7 @@ t.test("whoever has enough for all that was signed is believed", async (t) => {
   t.equal(tried, 1);
 });
 
-t.test("a payer that has code by now travels alone", async (t) => {
+t.test("a payer that has code by now goes alone", async (t) => {
   const { chain, node, requests, settleAll } = await engineWorld(t);
   const address = requests[7]?.authorization.from ?? "0x";
   await chain.testClient.setCode({ address, bytecode: YES });
@@ -174,7 +174,7 @@ t.test("a payer that has code by now travels alone", async (t) => {
   );
 });
 
-t.test("what was given back to the queue is not believed again", async (t) => {
+t.test("a payment that was returned to the queue is simulated again", async (t) => {
   const { chain, node, acceptAll, settleAll } = await engineWorld(t);
   const { pool } = node;
   const notes = async () =>
@@ -185,7 +185,7 @@ t.test("what was given back to the queue is not believed again", async (t) => {
     ).rows[0];
   const relayer = privateKeyToAccount(chain.relayerPrivateKey).address;
   const balance = await chain.publicClient.getBalance({ address: relayer });
-  // It cannot pay: what it claimed, it gives back.
+  // The relayer cannot pay for gas, so it returns its claims.
   await chain.testClient.setBalance({ address: relayer, value: 0n });
   await acceptAll();
   await until(async () => (await notes())?.noted === 0);
@@ -199,7 +199,7 @@ t.test("a burst at the facilitator", { timeout: 60_000 }, async (t) => {
   const { chain, proxy } = await world(t);
   const { app } = await testApp(t, {
     chain: { ...chain, rpcUrl: proxy.url },
-    // The newest block stays the newest, however long a busy machine takes.
+    // Keeps the newest block current, however long a busy machine takes.
     configure: (config) => {
       const [network] = config.networks;
       config.networks = [{ ...network, blockTimeMs: 30_000 }];
@@ -214,7 +214,7 @@ t.test("a burst at the facilitator", { timeout: 60_000 }, async (t) => {
   const bodies = await Promise.all(
     accounts.map((payer) => signedPayment({ chain, payer, payTo, amount: String(VALUE) })),
   );
-  // As in a burst: then it is looked for which block is the newest.
+  // Expected requests make the engine look for the newest block, as in a burst.
   await chain.testClient.mine({ blocks: 1 });
   const newest = await chain.publicClient.getBlockNumber();
   const here = [app.settlement.expect(chain.chainId)];
@@ -229,6 +229,6 @@ t.test("a burst at the facilitator", { timeout: 60_000 }, async (t) => {
   const tried = triedIn(proxy.calls);
   for (const answer of await goOnUntil(chain, answers))
     t.equal(answer["success"], true, JSON.stringify(answer));
-  // Each before it is accepted, and one for each batch.
+  // Each was simulated before acceptance, and one for each batch.
   t.ok(tried < COUNT * 1.5, `${tried} transfers were tried`);
 });

@@ -1,4 +1,4 @@
-// Goal: what a reorganisation takes back is noticed, corrected in the ledger and the window, sent again from its stored bytes, settled anew, and told; and nothing is told before its network's inclusion depth.
+// Goal: a payment removed by a reorganisation is noticed, corrected in ledger and window, rebroadcast from its stored bytes, settled anew and reported; and nothing is reported before the network's inclusion depth.
 import t, { type Test } from "tap";
 import { testChain, withOwnAccounts, type TestChain } from "../helpers/chain.ts";
 import { expectLedgerEqualsChain } from "../helpers/engine-invariants.ts";
@@ -52,15 +52,15 @@ async function world(t: Test, depths: { confirmations: number; inclusionDepth: n
 
 const deep = { confirmations: 3, inclusionDepth: 1 };
 
-t.test("told at inclusion, then taken back", { timeout: 60_000 }, async (t) => {
+t.test("reported at inclusion, then removed", { timeout: 60_000 }, async (t) => {
   const { chain, database, node, wallet, to, balance, arrived, mine, reorganise, row } =
     await world(t, deep);
   const wanted = await wallet.spend(to);
   await node.engine.settlement.accept(node.pool, wanted);
   await arrived();
   await mine(1);
-  const told = await node.engine.settlement.wait(wanted.id, 10_000);
-  t.equal(told.status, "settled", "one block is enough to be told");
+  const outcome = await node.engine.settlement.wait(wanted.id, 10_000);
+  t.equal(outcome.status, "settled", "one block is enough for the report");
   t.match(await row(wanted.id), { status: "settled", final_at: null, proof: { kind: "receipt" } });
   t.match(await wallet.ledger(wanted.id), {
     status: "settled",
@@ -69,16 +69,16 @@ t.test("told at inclusion, then taken back", { timeout: 60_000 }, async (t) => {
   });
 
   await reorganise(1);
-  t.equal(await balance(), 0n, "the reorganised chain does not have it");
+  t.equal(await balance(), 0n, "the reorganised chain does not contain it");
   await until(async () => (await row(wanted.id)).status === "submitted", 15_000);
   t.match(
     await wallet.ledger(wanted.id),
-    { status: "submitted", tx_hash: told.txHash, settled_at: null, window_sum: "1000" },
-    "not paid, and not free again either",
+    { status: "submitted", tx_hash: outcome.txHash, settled_at: null, window_sum: "1000" },
+    "neither paid nor released",
   );
-  // The row is there to be read before the answer to its COMMIT has reached the engine.
+  // The row is visible before the engine has received the response to its COMMIT.
   await until(() => node.corrections.length > 0);
-  t.same(node.corrections, ["settled_to_open"], node.said());
+  t.same(node.corrections, ["settled_to_open"], node.logText());
   t.ok(
     node.logs.some(
       ({ level, message }) => level === "error" && /reorganisation removed/.test(message),
@@ -95,7 +95,7 @@ t.test("told at inclusion, then taken back", { timeout: 60_000 }, async (t) => {
   t.equal((await row(wanted.id)).final_at, null);
   await mine(2);
   await until(async () => (await row(wanted.id)).final_at !== null, 15_000);
-  t.not((await wallet.ledger(wanted.id)).final_at, null, "the payment says so as well");
+  t.not((await wallet.ledger(wanted.id)).final_at, null, "the payment is final as well");
   const { rows } = await database.pool.query("SELECT status FROM relayer_transactions");
   t.same(rows, [{ status: "mined" }], "final");
   const attempts = await database.pool.query("SELECT 1 FROM relayer_attempts");
@@ -104,7 +104,7 @@ t.test("told at inclusion, then taken back", { timeout: 60_000 }, async (t) => {
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
-t.test("taken back while nobody was there to see it", { timeout: 60_000 }, async (t) => {
+t.test("removed while no process was running", { timeout: 60_000 }, async (t) => {
   const { chain, database, node, wallet, to, balance, arrived, mine, reorganise, row } =
     await world(t, deep);
   const wanted = await wallet.spend(to);
@@ -121,11 +121,11 @@ t.test("taken back while nobody was there to see it", { timeout: 60_000 }, async
   await arrived();
   await mine(3);
   await until(async () => (await row(wanted.id)).final_at !== null, 15_000);
-  t.equal(await balance(), 1_000n, next.said());
+  t.equal(await balance(), 1_000n, next.logText());
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
-t.test("taken back, and past its time before it returns", { timeout: 60_000 }, async (t) => {
+t.test("removed, and expired before it is mined again", { timeout: 60_000 }, async (t) => {
   const { chain, database, node, wallet, to, arrived, mine, reorganise, row } = await world(
     t,
     deep,
@@ -141,18 +141,18 @@ t.test("taken back, and past its time before it returns", { timeout: 60_000 }, a
     timestamp: wanted.authorization.validBefore + 1n,
   });
   await mine(4);
-  // Its deadline counts by our clock for finding it, by the chain's for proving it.
+  // The search starts by our clock, the proof uses the chain's time.
   await database.pool.query("UPDATE settlements SET valid_before = valid_before - 40");
   t.match(await node.engine.settlement.wait(wanted.id, 20_000), { status: "expired" });
   t.match(await wallet.ledger(wanted.id), { status: "voided", window_sum: "0" });
   t.match((await row(wanted.id)).proof, { kind: "state" }, "proven by the state of a final block");
 });
 
-t.test("a payment made by others, taken back", { timeout: 60_000 }, async (t) => {
+t.test("a payment relayed by others is removed", { timeout: 60_000 }, async (t) => {
   const { chain, database, node, wallet, to, mine, reorganise, row } = await world(t, deep);
   const wanted = await wallet.spend(to, { kind: "x402" });
   await node.engine.settlement.accept(node.pool, wanted);
-  await wallet.relayedByStranger(wanted);
+  await wallet.relayedByThirdParty(wanted);
   await mine(1);
   t.match(await node.engine.settlement.wait(wanted.id, 10_000, { look: true }), {
     status: "settled",
@@ -164,7 +164,7 @@ t.test("a payment made by others, taken back", { timeout: 60_000 }, async (t) =>
   t.match(await wallet.ledger(wanted.id), { status: "submitted", window_sum: "1000" });
   await until(() => node.corrections.length > 0);
   t.same(node.corrections, ["settled_to_open"]);
-  await wallet.relayedByStranger(wanted);
+  await wallet.relayedByThirdParty(wanted);
   await mine(1);
   t.match(await node.engine.settlement.wait(wanted.id, 10_000), { status: "settled" });
   await mine(2);
@@ -172,7 +172,7 @@ t.test("a payment made by others, taken back", { timeout: 60_000 }, async (t) =>
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
-t.test("nothing is told above the inclusion depth", { timeout: 60_000 }, async (t) => {
+t.test("nothing is reported before the inclusion depth", { timeout: 60_000 }, async (t) => {
   const { chain, database, node, wallet, to, balance, arrived, mine, reorganise, row } =
     await world(t, { confirmations: 4, inclusionDepth: 2 });
   const wanted = request(await authorize(chain, wallet.account, { to }));
@@ -190,8 +190,8 @@ t.test("nothing is told above the inclusion depth", { timeout: 60_000 }, async (
   await arrived();
   await seenAtDepthOne();
   await mine(1);
-  t.equal((await node.engine.settlement.wait(wanted.id, 15_000)).status, "settled", node.said());
-  t.same(node.corrections, [], "nothing that was told was taken back");
+  t.equal((await node.engine.settlement.wait(wanted.id, 15_000)).status, "settled", node.logText());
+  t.same(node.corrections, [], "no report was taken back");
   await mine(2);
   await until(async () => (await row(wanted.id)).final_at !== null, 15_000);
   await expectLedgerEqualsChain(t, chain, database.pool);

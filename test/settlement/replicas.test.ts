@@ -1,4 +1,4 @@
-// Goal: any number of replicas share one queue: with one relayer key one of them works at a time, with two keys both do, and nothing is paid twice.
+// Goal: any number of replicas share one queue: with one relayer key one of them sends at a time, with two keys both do, and nothing is paid twice.
 import t from "tap";
 import { testAccount, testChain } from "../helpers/chain.ts";
 import { expectLedgerEqualsChain } from "../helpers/engine-invariants.ts";
@@ -33,7 +33,7 @@ for (const keys of [1, 2] as const) {
     const requests = await Promise.all(
       accounts.map(async (payer) => request(await authorize(chain, payer, { to }))),
     );
-    // Each payment is presented to both at once; the first is told by one, the waiting is done at the other.
+    // Each payment is submitted to both replicas at once, and one of them waits for the outcome.
     const outcomes = await Promise.all(
       requests.map(async (wanted) => {
         const [first, second] = await Promise.all([
@@ -41,7 +41,7 @@ for (const keys of [1, 2] as const) {
           other.engine.settlement.accept(other.pool, { ...wanted, id: `${wanted.id}x` }),
         ]);
         t.equal([first, second].filter(({ created }) => created).length, 1, "accepted once");
-        t.equal(first.settlement.id, second.settlement.id, "both know the same one");
+        t.equal(first.settlement.id, second.settlement.id, "both return the same one");
         return other.engine.settlement.wait(first.settlement.id, 30_000);
       }),
     );
@@ -61,10 +61,10 @@ for (const keys of [1, 2] as const) {
   });
 }
 
-t.test("a lease passes on at once when its holder stops in good order", async (t) => {
+t.test("a lease passes on at once when its holder stops gracefully", async (t) => {
   const chain = await testChain(t, { blockTimeSeconds: 0.5 });
   const database = await testDatabase(t);
-  // It is not by time that the lease passes on.
+  // So long that the lease cannot pass on by expiry.
   const timings = { laneLeaseMs: 600_000 };
   const first = await startEngine(t, { databaseUrl: database.url, chain, timings });
   const isHeld = (node: typeof first) =>
@@ -79,7 +79,7 @@ t.test("a lease passes on at once when its holder stops in good order", async (t
   t.equal(
     (await second.engine.settlement.wait(one.id, 10_000)).status,
     "settled",
-    "the holder was woken",
+    "the holder was notified",
   );
   t.equal(isHeld(second), false);
   await first.stop();
@@ -91,12 +91,12 @@ t.test("a lease passes on at once when its holder stops in good order", async (t
 });
 
 t.test(
-  "work signed with a key that left the configuration is finished",
+  "transactions signed with a key that left the configuration are finished",
   { timeout: 60_000 },
   async (t) => {
     const chain = await testChain(t, { blockTimeSeconds: 0.5 });
     const database = await testDatabase(t);
-    // The old replica signs and stores, and hangs before the bytes ever left.
+    // The old replica signs and stores, and hangs before it broadcasts.
     let isStored = false;
     let letGo: () => void = () => undefined;
     const held = new Promise<void>((resolve) => {

@@ -1,4 +1,4 @@
-// Goal: one authorization is relayed once, its outcome is proven by the chain, and everyone who waits hears it.
+// Goal: one authorization is relayed once, its outcome is proven by the chain, and every waiting caller receives it.
 import t from "tap";
 import { testChain } from "../helpers/chain.ts";
 import {
@@ -25,7 +25,7 @@ t.test("a payment settles as a plain call, and a repeat of it changes nothing", 
   const startedMs = Date.now();
   const outcome = await settle(node, wanted);
   t.comment(`settled in ${Date.now() - startedMs} ms`);
-  t.equal(outcome.status, "settled", node.said());
+  t.equal(outcome.status, "settled", node.logText());
   if (outcome.status !== "settled") return;
   const receipt = await chain.publicClient.getTransactionReceipt({ hash: outcome.txHash });
   t.equal(receipt.status, "success");
@@ -39,7 +39,7 @@ t.test("a payment settles as a plain call, and a repeat of it changes nothing", 
   t.same(
     await node.engine.settlement.wait(wanted.id, 1_000),
     outcome,
-    "a late waiter hears the same",
+    "a late waiter receives the same",
   );
   t.same(node.batches, [1]);
 });

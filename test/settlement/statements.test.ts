@@ -1,4 +1,4 @@
-// Goal: a settlement asks no more of the database than docs/explanation/speed-how.md says: a statement more, or a transaction of several, is seen.
+// Goal: a settlement runs no more SQL statements than docs/explanation/speed-how.md states: an additional statement or transaction is noticed.
 import type { PoolClient } from "pg";
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
@@ -8,12 +8,12 @@ import { signedPayment } from "../facilitator/payments.ts";
 
 const BURST = 100;
 
-/** What goes by the clock and not by payments: leases, looks at what is late, gauges. */
+/** Statements that run periodically and not for each payment: leases, watching, gauges. */
 const BY_THE_CLOCK =
   /^(lane-renew|lanes-orphaned|claims-lapsed|backlog|watch-|SELECT \* FROM purser_lane_acquire|SELECT kind, count|SELECT status, count|SELECT count)/;
 const OF_PAYMENTS = /settlement|relayer_|purser_(lane|transaction|settle)|gas_accounts/;
 
-/** What each statement is for, by its name, and how often it may run for one payment, and for a burst of a hundred. */
+/** Each statement by its name, and how often it may run for one payment and for a burst of a hundred. */
 const ALLOWED: Record<string, { lone: number; burst: number }> = {
   "settlements-by-keys": { lone: 1, burst: 3 },
   "settlement-accept": { lone: 1, burst: 1 },
@@ -23,10 +23,10 @@ const ALLOWED: Record<string, { lone: number; burst: number }> = {
   "transaction-final": { lone: 1, burst: 4 },
   "settlements-told": { lone: 1, burst: 5 },
 };
-/** How often these run is a matter of time: waiting callers are looked after, the queue is looked into. */
+/** How often these run depends on timing: polling for waiting callers, and claims of the queue. */
 const TIMED = new Set(["settlements-ended", "settlements-claim"]);
 
-/** Names of the statements about payments, and what opens and ends the transactions they are in. */
+/** Counts the statements about payments by name, and the transactions that contain them. */
 function countStatements(...pools: Pool[]): Map<string, number> {
   const counts = new Map<string, number>();
   const count = (name: string): void => void counts.set(name, (counts.get(name) ?? 0) + 1);
@@ -38,11 +38,11 @@ function countStatements(...pools: Pool[]): Map<string, number> {
     const query = client.query.bind(client) as (...args: unknown[]) => unknown;
     client.query = ((first: unknown, ...rest: unknown[]) => {
       const { name, text = String(first) } = first as { name?: string; text?: string };
-      const said = (name ?? text.replaceAll(/\s+/g, " ")).trim().slice(0, 60);
-      if (/^(BEGIN|COMMIT|ROLLBACK)$/.test(said)) isInTransaction = said === "BEGIN";
-      else if (OF_PAYMENTS.test(text) && !BY_THE_CLOCK.test(said)) {
+      const label = (name ?? text.replaceAll(/\s+/g, " ")).trim().slice(0, 60);
+      if (/^(BEGIN|COMMIT|ROLLBACK)$/.test(label)) isInTransaction = label === "BEGIN";
+      else if (OF_PAYMENTS.test(text) && !BY_THE_CLOCK.test(label)) {
         if (isInTransaction) count("BEGIN and COMMIT");
-        count(said);
+        count(label);
       }
       return query(first, ...rest);
     }) as typeof client.query;
@@ -61,7 +61,7 @@ t.test("statements of one settlement, and of a hundred at once", async (t) => {
   );
   const make = () => Promise.all(payers.map((payer) => signedPayment({ chain, payer, payTo })));
   const [first, second, ...others] = await make();
-  // Whatever is read once is read.
+  // A first settlement fills all caches.
   t.match(await app.facilitator.settle(first), { success: true });
   const counts = countStatements(app.pool, app.enginePool);
 
@@ -72,7 +72,7 @@ t.test("statements of one settlement, and of a hundred at once", async (t) => {
     t.same(
       Object.entries(found).filter(([name, count]) => count > allowed(name)),
       [],
-      `${which}: no statement more`,
+      `${which}: no additional statement`,
     );
     for (const name of ["lane-persist", "transaction-final", "settlements-told"])
       t.ok(found[name], `${name} was counted`);

@@ -1,4 +1,4 @@
-// Goal: when the token itself is the trouble (paused in mid-batch, or a proxy that says yes and does nothing), payments stay together and no gas is thrown after it.
+// Goal: when the token itself fails (paused while a batch is mined, or a proxy that succeeds and does nothing), payments stay batched and no further gas is spent.
 import t from "tap";
 import type { SettlementRequest } from "../../server/plugins/settlement/types.ts";
 import { parseAbi, type Hex } from "viem";
@@ -19,7 +19,7 @@ import { until } from "../helpers/until.ts";
 const PAUSE = parseAbi(["function pause()", "function unpause()"]);
 const COUNT = 20;
 
-/** At once, and so they are claimed, however busy the machine. */
+/** Accepts all at once, so that one claim takes all of them, also on a busy machine. */
 async function settleTogether({ engine, pool }: TestEngine, requests: SettlementRequest[]) {
   await engine.settlement.acceptAll(pool, requests);
   return Promise.all(requests.map(({ id }) => engine.settlement.wait(id, 60_000)));
@@ -37,7 +37,7 @@ async function paymentsOf(chain: Awaited<ReturnType<typeof testChain>>, count: n
 }
 
 t.jobs = 3;
-t.test("paused in the very block that takes the batch", { timeout: 90_000 }, async (t) => {
+t.test("paused in the block that includes the batch", { timeout: 90_000 }, async (t) => {
   const chain = await testChain(t);
   await chain.testClient.setAutomine(false);
   await chain.testClient.mine({ blocks: 1 });
@@ -51,22 +51,22 @@ t.test("paused in the very block that takes the batch", { timeout: 90_000 }, asy
   const dear = { maxFeePerGas: 10n ** 12n, maxPriorityFeePerGas: 10n ** 11n };
   await admin.writeContract({ address: chain.usdc, abi: PAUSE, functionName: "pause", ...dear });
   await chain.testClient.mine({ blocks: 1 });
-  // Lifted before anybody looks: what the batch found is past.
+  // Unpaused before the engine sees the result: the reason for the failure is gone.
   await admin.writeContract({ address: chain.usdc, abi: PAUSE, functionName: "unpause", ...dear });
   await chain.testClient.mine({ blocks: 1 });
   await chain.testClient.setIntervalMining({ interval: 1 });
   const outcomes = await settling;
   t.ok(
     outcomes.every(({ status }) => status === "settled"),
-    node.said(),
+    node.logText(),
   );
-  t.same(node.batches, [COUNT, COUNT], "together again, not each by itself");
+  t.same(node.batches, [COUNT, COUNT], "batched again, not each alone");
   const { rows } = await database.pool.query("SELECT 1 FROM lane_offenders");
-  t.same(rows, [], "nobody is blamed");
+  t.same(rows, [], "no payer is recorded as offender");
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
-t.test("a proxy whose code is gone", { timeout: 90_000 }, async (t) => {
+t.test("a proxy whose implementation has no code", { timeout: 90_000 }, async (t) => {
   const chain = await testChain(t, { blockTimeSeconds: 0.5 });
   const database = await testDatabase(t);
   const code = await chain.publicClient.getCode({ address: chain.usdc });
@@ -78,7 +78,7 @@ t.test("a proxy whose code is gone", { timeout: 90_000 }, async (t) => {
     fault: async (point) => {
       if (point !== "signed" || !isFirst) return;
       isFirst = false;
-      // It answers every call with nothing: `delegatecall` to an account without code does.
+      // Every call succeeds with empty data, like `delegatecall` to an account without code.
       await chain.testClient.setCode({ address: chain.usdc, bytecode: "0x00" });
     },
   });
@@ -94,17 +94,17 @@ t.test("a proxy whose code is gone", { timeout: 90_000 }, async (t) => {
     code: "chain_unavailable",
     message: /does not work as a token/,
   });
-  // Several rests later nothing more was sent.
+  // After several pauses nothing more was sent.
   await triedInVain(4);
   const { rows } = await database.pool.query<{ count: number }>(
     "SELECT count(*)::int AS count FROM relayer_transactions",
   );
-  t.same(rows, [{ count: 1 }], "one transaction told it");
+  t.same(rows, [{ count: 1 }], "one transaction revealed it");
   await chain.testClient.setCode({ address: chain.usdc, bytecode: code as Hex });
   const outcomes = await settling;
   t.ok(
     outcomes.every(({ status }) => status === "settled"),
-    node.said(),
+    node.logText(),
   );
   t.same(node.batches, [COUNT, COUNT]);
   await expectLedgerEqualsChain(t, chain, database.pool);

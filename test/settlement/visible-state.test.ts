@@ -1,4 +1,4 @@
-// Goal: an operator sees in readiness and metrics what the engine does, and why it does not.
+// Goal: readiness and metrics show an operator what the engine does, and why it does nothing.
 import t from "tap";
 import { testApp } from "../helpers/app.ts";
 import { testAccount } from "../helpers/chain.ts";
@@ -26,7 +26,7 @@ t.test("a funded relayer at work", async (t) => {
   t.match(metrics, /purser_rpc_calls_total\{[^}]*method="eth_sendRawTransactionSync"[^}]*\} 1/);
 });
 
-t.test("a relayer without money", async (t) => {
+t.test("a relayer that cannot pay for gas", async (t) => {
   const { app, chain } = await testApp(t, {
     env: { RELAYER_PRIVATE_KEYS: testAccount(99).privateKey },
   });

@@ -1,4 +1,4 @@
-// Goal: an authorization in a seller's hands is followed to its end: used by whoever, canceled by us, or expired; and the agent's payment and budget follow it.
+// Goal: an authorization in a seller's hands is followed until it is used by anyone, canceled by us or expired; and the agent's payment and budget follow it.
 import t from "tap";
 import { newId } from "../../server/core/ids.ts";
 import { transferCalldata } from "../../server/schemes/exact-eip3009/onchain.ts";
@@ -34,7 +34,7 @@ t.before(async () => {
   });
 });
 
-/** An agent with a wallet of its own. */
+/** Creates an agent with its own wallet. */
 async function world() {
   const [wallet] = payers(1);
   if (!wallet) throw new Error("no wallet");
@@ -50,7 +50,7 @@ async function world() {
     [agentId, ownerId, `eip155:${chain.chainId}`, wallet.address.toLowerCase()],
   );
 
-  /** An x402 payment as the client leaves it: signed, counted, in a seller's hands. */
+  /** Creates an x402 payment as the client leaves it: signed, counted, and in a seller's hands. */
   const signed = async (validForSeconds = 600): Promise<SettlementRequest> => {
     const { timestamp } = await chain.publicClient.getBlock();
     const authorization = await authorize(chain, wallet, {
@@ -101,7 +101,7 @@ t.test("a seller uses it", async (t) => {
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
-t.test("a hint is looked at, and proves nothing by itself", async (t) => {
+t.test("a transaction hint is checked, and proves nothing by itself", async (t) => {
   const { signed, seller } = await world();
   const other = await signed();
   const wanted = await signed();
@@ -110,7 +110,7 @@ t.test("a hint is looked at, and proves nothing by itself", async (t) => {
   t.match(
     await node.engine.settlement.wait(wanted.id, 500, { look: true, txHash: foreign }),
     { status: "pending" },
-    "a transaction of somebody else's payment",
+    "a transaction of another payment",
   );
   const hash = await seller(wanted);
   await chain.publicClient.waitForTransactionReceipt({ hash });
@@ -125,7 +125,7 @@ t.test("a hint is looked at, and proves nothing by itself", async (t) => {
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
-t.test("nobody uses it: it expires, and the budget returns only then", async (t) => {
+t.test("it is not used: it expires, and only then the budget is released", async (t) => {
   const { signed, ledger } = await world();
   const wanted = await signed(60);
   t.match(await node.engine.settlement.wait(wanted.id, 500), { status: "pending" });
@@ -153,7 +153,7 @@ t.test("it is canceled before the seller collects", async (t) => {
     key: authorization,
     cancelSignature,
   });
-  t.equal(outcome.status, "canceled", node.said());
+  t.equal(outcome.status, "canceled", node.logText());
   t.same(await ledger(wanted), { status: "voided", window_sum: "0" });
   await t.rejects(seller(wanted), /used or canceled/, "the seller comes too late");
   t.match(await node.engine.settlement.requestCancel({ key: authorization, cancelSignature }), {
@@ -162,7 +162,7 @@ t.test("it is canceled before the seller collects", async (t) => {
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
-t.test("the seller was faster than the cancel", async (t) => {
+t.test("the seller was faster than the cancellation", async (t) => {
   const { wallet, signed, seller, ledger } = await world();
   const wanted = await signed();
   const hash = await seller(wanted);
@@ -176,7 +176,7 @@ t.test("the seller was faster than the cancel", async (t) => {
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
-t.test("the seller's facilitator is ours: the same row is relayed", async (t) => {
+t.test("the seller uses our facilitator: the same row is relayed", async (t) => {
   const { signed, ledger } = await world();
   const wanted = await signed();
   const attached = await node.engine.settlement.accept(node.pool, {
@@ -193,14 +193,18 @@ t.test("the seller's facilitator is ours: the same row is relayed", async (t) =>
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
-t.test("another authorization under the same nonce is not taken for it", async (t) => {
+t.test("another authorization with the same nonce is not taken for it", async (t) => {
   const { wallet, signed, ledger } = await world();
   const wanted = await signed();
   const { nonce } = wanted.authorization;
   const different = await authorize(chain, wallet, { to: randomAddress(), value: 1n, nonce });
   const answer = await node.engine.settlement.accept(node.pool, request(different));
   t.equal(answer.settlement.relay, false, "not attached");
-  t.equal(answer.settlement.authorization.value, 1_000n, "the caller sees what the row really is");
+  t.equal(
+    answer.settlement.authorization.value,
+    1_000n,
+    "the caller sees the stored authorization",
+  );
   const [account] = chain.accounts;
   if (!account) throw new Error("no account");
   await chain.walletClient(account).sendTransaction({
@@ -216,7 +220,7 @@ t.test("another authorization under the same nonce is not taken for it", async (
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
-t.test("refused here, and relayed by a stranger later", { timeout: 60_000 }, async (t) => {
+t.test("refused here, and relayed by a third party later", { timeout: 60_000 }, async (t) => {
   const { seller } = await world();
   const [poor] = payers(1);
   if (!poor) throw new Error("no payer");
@@ -230,12 +234,12 @@ t.test("refused here, and relayed by a stranger later", { timeout: 60_000 }, asy
   const txHash = await seller(wanted);
   const row = async () => (await node.engine.settlement.find(wanted.id)) ?? { status: undefined };
   await until(async () => {
-    // What was refused is looked at now and then.
+    // Refused rows are looked at only from time to time, so make it due.
     await database.pool.query("UPDATE settlements SET look_at = now() WHERE id = $1", [wanted.id]);
     return (await row()).status === "settled";
   }, 40_000);
   t.match(await row(), { txHash, byOther: true });
   await until(() => node.corrections.length > 0);
-  t.same(node.corrections, ["failed_to_settled"], "told, and rung for");
+  t.same(node.corrections, ["failed_to_settled"], "corrected once, with an alarm");
   await expectLedgerEqualsChain(t, chain, database.pool);
 });

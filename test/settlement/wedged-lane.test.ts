@@ -1,4 +1,4 @@
-// Goal: what nodes refuse for good costs a nonce and nothing else: the lane goes on, the payments are tried again, no price is driven up, and a chain that lost our nonces is noticed.
+// Goal: a transaction that nodes refuse permanently costs only a nonce: the lane continues, payments are tried again, fees are not raised, and a chain that lost our nonces is noticed.
 // Tier: full (tries every variant of one feature).
 import t, { type Test } from "tap";
 import { parseTransaction, type Hex } from "viem";
@@ -32,7 +32,7 @@ const PAST_THE_CAP = {
 };
 
 const sent = (call: RpcCall) => parseTransaction(call.params[0] as Hex);
-/** Not a lane's transfer to itself. */
+/** True for a batch or payment, false for a lane's empty transfer to itself. */
 const isWork = (call: RpcCall): boolean => call.method === SEND && sent(call).data !== undefined;
 
 async function world(t: Test, options: Partial<TestEngineOptions> = {}) {
@@ -61,7 +61,7 @@ async function world(t: Test, options: Partial<TestEngineOptions> = {}) {
 }
 
 t.jobs = 3;
-t.test("a transaction that is refused for good", { timeout: 90_000 }, async (t) => {
+t.test("a transaction that is refused permanently", { timeout: 90_000 }, async (t) => {
   const { chain, database, proxy, start, payment, all } = await world(t);
   proxy.behave = (call) =>
     isWork(call) && sent(call).nonce === 0 ? { do: "answer", error: PAST_THE_CAP } : { do: "pass" };
@@ -71,9 +71,9 @@ t.test("a transaction that is refused for good", { timeout: 90_000 }, async (t) 
   t.same(
     outcomes.map(({ status }) => status),
     ["settled", "settled", "settled"],
-    node.said(),
+    node.logText(),
   );
-  t.equal(node.counts.repriced, 0, "what no mempool took is not made dearer");
+  t.equal(node.counts.repriced, 0, "a transaction in no mempool is not re-priced");
   t.equal(node.counts.givenUp, 1);
   t.same(
     await all(`SELECT purpose, answer FROM relayer_attempts WHERE nonce = 0 ORDER BY attempt`),
@@ -81,7 +81,7 @@ t.test("a transaction that is refused for good", { timeout: 90_000 }, async (t) 
       { purpose: "work", answer: "node_fee_cap" },
       { purpose: "void", answer: "taken" },
     ],
-    "each attempt remembers what nodes said of it",
+    "each attempt stores the nodes' answer",
   );
   t.same(await all("SELECT status FROM relayer_transactions WHERE nonce = 0"), [
     { status: "given_up" },
@@ -94,17 +94,17 @@ t.test("a transaction that is refused for good", { timeout: 90_000 }, async (t) 
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
-t.test("one endpoint refuses for good, the other is dead", { timeout: 90_000 }, async (t) => {
+t.test("one endpoint refuses permanently, the other is dead", { timeout: 90_000 }, async (t) => {
   const { chain, database, proxy, start, payment } = await world(t);
   proxy.behave = (call) =>
     isWork(call) && sent(call).nonce === 0 ? { do: "answer", error: PAST_THE_CAP } : { do: "pass" };
   const node = await start({ rpcUrls: [proxy.url, "http://127.0.0.1:1/"] });
-  t.equal((await settle(node, await payment(), 40_000)).status, "settled", node.said());
+  t.equal((await settle(node, await payment(), 40_000)).status, "settled", node.logText());
   t.equal(node.counts.givenUp, 1);
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
-t.test("refused by words, but taken", { timeout: 90_000 }, async (t) => {
+t.test("refused by its response, but broadcast", { timeout: 90_000 }, async (t) => {
   const { chain, database, proxy, start, payment, all } = await world(t);
   await chain.testClient.setIntervalMining({ interval: 0 });
   await chain.testClient.setAutomine(false);
@@ -140,7 +140,7 @@ for (const point of ["void-signed", "void-persisted", "void-broadcast"] satisfie
   });
 }
 
-t.test("a payment that no node ever takes harms only itself", { timeout: 120_000 }, async (t) => {
+t.test("a payment that no node ever accepts harms only itself", { timeout: 120_000 }, async (t) => {
   const { chain, database, proxy, start, payment } = await world(t);
   const [bad, good] = [await payment(), await payment()];
   const poison = bad.authorization.nonce.slice(2);
@@ -153,18 +153,18 @@ t.test("a payment that no node ever takes harms only itself", { timeout: 120_000
     settle(node, bad, 100_000),
     settle(node, good, 100_000),
   ]);
-  t.equal(other.status, "settled", node.said());
+  t.equal(other.status, "settled", node.logText());
   t.match(outcome, { status: "failed", message: /nodes reject every transaction/ });
   t.equal(node.counts.repriced, 0);
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
-t.test("gas dearer than the operator's cap", { timeout: 90_000 }, async (t) => {
+t.test("gas is more expensive than the operator's cap", { timeout: 90_000 }, async (t) => {
   const { chain, database, proxy, start, payment, all } = await world(t, {
     maxFeeGwei: 30,
     maxTipGwei: 2,
   });
-  // Block by block, as the test says so.
+  // Blocks are mined only on request.
   await chain.testClient.setIntervalMining({ interval: 0 });
   await chain.testClient.setAutomine(false);
   await chain.testClient.setNextBlockBaseFeePerGas({ baseFeePerGas: 90_000_000_000n });
@@ -203,30 +203,30 @@ t.test("a chain that was reset below our nonces", { timeout: 90_000 }, async (t)
   );
   const node = await start();
   const outcome = await settle(node, await payment(), 30_000);
-  t.equal(outcome.status, "settled", node.said());
+  t.equal(outcome.status, "settled", node.logText());
   t.same(await all("SELECT nonce::int FROM relayer_transactions"), [{ nonce: 0 }]);
   t.ok(
     node.logs.some(({ level, message }) => level === "error" && /was reset/.test(message)),
-    "the log says so",
+    "it is logged",
   );
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
-t.test("a chain that loses nonces while we run", { timeout: 90_000 }, async (t) => {
+t.test("a chain that loses nonces while the engine runs", { timeout: 90_000 }, async (t) => {
   const { chain, start, payment, all } = await world(t);
   const { address } = chain.relayer;
   await chain.testClient.setNonce({ address, nonce: 5 });
   const node = await start();
   t.equal((await settle(node, await payment(), 30_000)).status, "settled");
-  // 3 and 4 were never ours; 5 was final.
+  // Nonces 3 and 4 were never used by us; 5 was final.
   await chain.testClient.setNonce({ address, nonce: 3 });
   const outcome = await settle(node, await payment(), 60_000);
-  t.equal(outcome.status, "settled", node.said());
+  t.equal(outcome.status, "settled", node.logText());
   t.ok(
     node.logs.some(
       ({ level, message }) => level === "error" && /lost our transactions/.test(message),
     ),
-    "the log says so",
+    "it is logged",
   );
   await until(
     async () =>
@@ -245,7 +245,7 @@ t.test("a chain that loses nonces while we run", { timeout: 90_000 }, async (t) 
   );
 });
 
-t.test("nothing is promised while nothing moves", { timeout: 60_000 }, async (t) => {
+t.test("new payments are refused while the queue is stuck", { timeout: 60_000 }, async (t) => {
   const { chain, database, start, payment } = await world(t);
   // Another process holds the lane, and does nothing.
   await database.pool.query(
@@ -254,28 +254,28 @@ t.test("nothing is promised while nothing moves", { timeout: 60_000 }, async (t)
     [chain.chainId, chain.relayer.address.toLowerCase()],
   );
   const node = await start();
-  const ask = (kind: "spend" | "withdrawal" | "facilitated") =>
+  const checkAvailable = (kind: "spend" | "withdrawal" | "facilitated") =>
     node.engine.settlement.assertAvailable(chain.chainId, { kind });
   await node.engine.settlement.accept(node.pool, await payment());
-  await ask("facilitated");
+  await checkAvailable("facilitated");
   await database.pool.query("UPDATE settlements SET turn = turn - interval '31 seconds'");
   await until(() =>
-    ask("facilitated").then(
+    checkAvailable("facilitated").then(
       () => false,
       () => true,
     ),
   );
-  await t.rejects(ask("facilitated"), {
+  await t.rejects(checkAvailable("facilitated"), {
     code: "chain_unavailable",
     message: /waiting for 3\d seconds/,
     headers: { "retry-after": "30" },
   });
-  await ask("spend");
-  await ask("withdrawal");
+  await checkAvailable("spend");
+  await checkAvailable("withdrawal");
   await t.rejects(
     node.engine.settlement.assertAvailable(chain.chainId),
     { code: "chain_unavailable" },
-    "readiness says so",
+    "readiness reports it",
   );
   await database.pool.query(
     `INSERT INTO relayer_transactions (chain_id, lane_address, nonce, to_address, calldata, gas_limit, created_at)
@@ -283,15 +283,15 @@ t.test("nothing is promised while nothing moves", { timeout: 60_000 }, async (t)
     [chain.chainId, chain.relayer.address.toLowerCase()],
   );
   await until(() =>
-    ask("spend").then(
+    checkAvailable("spend").then(
       () => false,
       () => true,
     ),
   );
   await t.rejects(
-    ask("spend"),
+    checkAvailable("spend"),
     { message: /waiting for 4\d seconds/ },
-    "what is sent and not mined",
+    "sent and not mined",
   );
-  await ask("withdrawal");
+  await checkAvailable("withdrawal");
 });

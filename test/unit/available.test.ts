@@ -1,4 +1,4 @@
-// Goal: `available` is exactly the largest payment the rules let pass, and `boundBy` the rule that refuses a larger one.
+// Goal: `available` is exactly the largest payment that the rules allow, and `boundBy` names the rule that refuses a larger one.
 import * as fc from "fast-check";
 import t from "tap";
 import {
@@ -12,7 +12,7 @@ import { RULES } from "../../server/plugins/guardrails/rules/index.ts";
 import { GENERAL_RULES, type GeneralRule } from "../../server/schemas/agents.ts";
 import { bare, fine, USDC } from "./rule-cases.ts";
 
-/** Close together, so that limits are often equal, used up, or lowered below what is used. */
+/** Values in a small range, so that limits are often equal, used up, or lowered below the amount already used. */
 const amount = fc.bigInt({ min: 0n, max: 20n });
 const limit = fc.option(amount, { nil: undefined });
 const rarely = fc.oneof({ weight: 12, arbitrary: fc.constant(false) }, fc.constant(true));
@@ -50,7 +50,7 @@ const facts = fc
     ...(isGasShort && { gasShort: "owner" }),
   }));
 
-t.test("for any policy, history and balance", async (t) => {
+t.test("for any facts the largest payment is allowed, and a larger one is not", async (t) => {
   const seen = new Set<GeneralRule>();
   let positive = 0;
   fc.assert(
@@ -60,18 +60,22 @@ t.test("for any policy, history and balance", async (t) => {
       if (atomic > 0n) positive += 1;
       if (atomic > 0n && !evaluate({ ...known, requested: atomic }).allowed) return false;
       if (evaluate({ ...known, requested: atomic + more }).allowed) return false;
-      // The smallest larger payment that is worth its gas: below that the floor refuses before the gas budget does.
+      // Except at the gas rule, try one atomic unit more. For the gas rule start at the floor, which refuses smaller amounts first.
       const next = boundBy === "gas" && known.floor > atomic ? known.floor : atomic + 1n;
       const refused = evaluate({ ...known, requested: next });
       return !refused.allowed && refused.rule === boundBy;
     }),
     { numRuns: 8_000 },
   );
-  t.same([...seen].sort(), [...GENERAL_RULES].sort(), "every rule was the one that binds");
-  t.ok(positive > 800, `${positive} times something could be paid`);
+  t.same(
+    [...seen].sort(),
+    [...GENERAL_RULES].sort(),
+    "every rule was the limiting one at least once",
+  );
+  t.ok(positive > 800, `${positive} times a payment was possible`);
 });
 
-t.test("the rules are named as denials name them, in the order of the decision", async (t) => {
+t.test("general rules have the same names and order as in denials", async (t) => {
   const aboutOnePayment = /^(target|max_amount|payee_)/;
   t.same(
     RULES.map(({ name }) => name).filter((name) => !aboutOnePayment.test(name)),
@@ -107,7 +111,7 @@ const wallet: WalletFacts = {
   isBehind: false,
 };
 
-t.test("the least of what is set, from each place it comes from", async (t) => {
+t.test("the smallest of all limits, the balance and the floor decides", async (t) => {
   const { limits } = agent;
   const bound = (known: Partial<AgentFacts>, held: Partial<WalletFacts> = {}) => {
     const found = availableOf({ ...agent, ...known }, { ...wallet, ...held });
@@ -122,9 +126,9 @@ t.test("the least of what is set, from each place it comes from", async (t) => {
   t.same(
     bound({}, { balance: 1n, outstanding: 4n }),
     [0n, "balance"],
-    "promised more than is there",
+    "more is promised than the wallet holds",
   );
-  t.same(bound({}, { floor: 8n * USDC }), [0n, "floor"], "what is left is not worth its gas");
+  t.same(bound({}, { floor: 8n * USDC }), [0n, "floor"], "the rest is not worth its gas");
   t.same(bound({}, { gasShort: "agents" }), [0n, "gas"]);
   t.same(bound({ hasPayees: false }), [0n, "allowlist"]);
   t.same(bound({ expired: true }), [0n, "expiry"]);
@@ -132,7 +136,7 @@ t.test("the least of what is set, from each place it comes from", async (t) => {
 });
 
 t.test(
-  "what cannot be read is no promise, and a refusal of everything needs no balance",
+  "an unknown balance yields no amount, but a refusal of every payment needs no balance",
   async (t) => {
     for (const unknown of [undefined, { ...wallet, isBehind: true }]) {
       t.equal(availableOf(agent, unknown), null);
@@ -146,7 +150,7 @@ t.test(
   },
 );
 
-t.test("a payee's own limits are not in it", async (t) => {
+t.test("limits of one payee are not counted", async (t) => {
   const { requested: _requested, ...known } = { ...bare, floor: 0n };
   const { requested: _fine, ...strict } = { ...fine, payeeLimit: 0n, payeeExpired: true };
   t.same(largestPayment(known), { atomic: 1n * USDC, boundBy: "daily_limit" });

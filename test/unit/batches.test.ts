@@ -1,4 +1,4 @@
-// Goal: rows become the right calls with the right gas, travel together only where none can harm another, and are given up in time.
+// Goal: rows become the right calls with the right gas, share a batch only where none can harm another, and are given up in time.
 import t from "tap";
 import { decodeFunctionData, multicall3Abi } from "viem";
 import { BATCHER_ADDRESS } from "../../server/core/batcher.ts";
@@ -19,7 +19,7 @@ const CAP = 300_000n;
 const itemOf = (...args: Parameters<typeof recordOf>): BatchItem =>
   toBatchItem(recordOf(...args), CAP);
 
-t.test("one row", async (t) => {
+t.test("one row is a direct call of the token, with gas under the operator's cap", async (t) => {
   const item = itemOf();
   t.match(item, { action: "transfer", solo: false, gas: 100_000n });
   t.equal(item.call.data, transferCalldata(AUTHORIZATION, AUTHORIZATION.signature));
@@ -28,25 +28,29 @@ t.test("one row", async (t) => {
   t.throws(() => transactionOf([]));
 });
 
-t.test("a row that is to be canceled", async (t) => {
+t.test("a row to be canceled becomes a cancelAuthorization call", async (t) => {
   const signature = `0x${"cd".repeat(64)}1c` as const;
   const item = itemOf(AUTHORIZATION, { cancel_signature: Buffer.from(signature.slice(2), "hex") });
   t.match(item, { action: "cancel", gas: 100_000n, solo: false });
   t.equal(item.call.data, cancelCalldata(AUTHORIZATION.from, AUTHORIZATION.nonce, signature));
 });
 
-t.test("who travels alone", async (t) => {
+t.test("which rows go alone", async (t) => {
   t.equal(
     itemOf(AUTHORIZATION, { attempts: 1 }).solo,
     false,
-    "carried in vain is no fault by itself",
+    "one attempt without an outcome is not a fault",
   );
-  t.match(itemOf(AUTHORIZATION, { solo: true }), { solo: true, gas: CAP }, "what the queue says");
+  t.match(
+    itemOf(AUTHORIZATION, { solo: true }),
+    { solo: true, gas: CAP },
+    "as the queue marked it",
+  );
   const wallet = itemOf({ ...AUTHORIZATION, signature: `0x${"ab".repeat(100)}` });
-  t.match(wallet, { solo: true, gas: CAP }, "a smart wallet, with the whole cap");
+  t.match(wallet, { solo: true, gas: CAP }, "a smart wallet, with the whole gas cap");
 });
 
-t.test("several rows are one aggregate in which each may fail alone", async (t) => {
+t.test("several rows become one aggregate in which each may fail alone", async (t) => {
   const items = [itemOf(), itemOf({ ...AUTHORIZATION, value: 7n })];
   const { to, calldata } = transactionOf(items);
   t.equal(to, MULTICALL3_ADDRESS);
@@ -60,7 +64,7 @@ t.test("several rows are one aggregate in which each may fail alone", async (t) 
   );
 });
 
-t.test("where our batcher stands, transfers that plain keys signed go through it", async (t) => {
+t.test("where our batcher is deployed, transfers signed by plain keys go through it", async (t) => {
   const lowS = { ...AUTHORIZATION, signature: `0x${"1b".repeat(64)}1c` as const };
   const cents = itemOf({ ...lowS, value: 7n });
   const items = [itemOf(lowS), cents];
@@ -70,7 +74,7 @@ t.test("where our batcher stands, transfers that plain keys signed go through it
     unpackTransfers(calldata),
     items.map(({ call }) => ({ ...call, target: AUTHORIZATION.asset.toLowerCase() })),
   );
-  // The token, and then what each call may use: the most of these.
+  // The token's address comes first, then the gas limit of each call: the largest of the batch.
   const gasIn = (data: string): number =>
     Number.parseInt(data.slice(10 + 128 + 40, 10 + 128 + 48), 16);
   t.equal(gasIn(calldata), 100_000);
@@ -88,20 +92,20 @@ t.test("where our batcher stands, transfers that plain keys signed go through it
     t.equal(transactionOf([cents, other], BATCHER_ADDRESS).to, MULTICALL3_ADDRESS, name);
 });
 
-t.test("gas", async (t) => {
+t.test("gas limit of a batch", async (t) => {
   const items = [itemOf(), itemOf()];
   const bytes = BigInt((items[0]?.call.data.length ?? 0) / 2);
   t.equal(gasLimitOf(items), 60_000n + 2n * (100_000n + bytes * 16n));
 });
 
-t.test("when it is not tried again", async (t) => {
+t.test("when a row is not tried again", async (t) => {
   const after = (faults: number, kind: "facilitated" | "spend") =>
     hasTooManyFaults(itemOf(AUTHORIZATION, { faults, kind }));
   t.same([after(1, "facilitated"), after(2, "facilitated")], [false, true]);
   t.same([after(4, "spend"), after(5, "spend")], [false, true]);
 });
 
-t.test("a payer's debits on their way are simulated first", async (t) => {
+t.test("pending debits of the same payer are simulated first", async (t) => {
   const own = itemOf();
   const other = itemOf({ ...AUTHORIZATION, from: AUTHORIZATION.to });
   const canceled = itemOf(AUTHORIZATION, { cancel_signature: Buffer.alloc(65, 27) });

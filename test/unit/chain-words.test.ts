@@ -1,4 +1,4 @@
-// Goal: errors of many nodes get the right word, hand-made calldata equals a general encoder's, and only the token's own logs prove a payment.
+// Goal: errors of many nodes are classified correctly, hand-made calldata equals a general encoder's, and only the token's own logs prove a payment.
 import t from "tap";
 import {
   decodeFunctionData,
@@ -48,7 +48,7 @@ const AUTHORIZATION = {
   nonce: NONCE,
 } as const;
 
-t.test("calldata", async (t) => {
+t.test("calldata equals viem's", async (t) => {
   const r: Hex = `0x${"11".repeat(32)}`;
   const s: Hex = `0x${"22".repeat(32)}`;
   const { from, to, value, validAfter, validBefore, nonce } = AUTHORIZATION;
@@ -65,7 +65,7 @@ t.test("calldata", async (t) => {
     );
   }
   const long: Hex = `0x${"ab".repeat(97)}`;
-  // What no key signs is a wallet's own affair: not a bit of it changes on the way.
+  // A signature that no plain key made is a wallet's own format: no bit of it may change.
   for (const asBytes of [
     long,
     `${r}${s.slice(2)}00`,
@@ -114,14 +114,14 @@ t.test("calldata", async (t) => {
     [results.map(({ success, data }) => [success, data] as const)],
   );
   t.same(decodeAggregate(encoded, 3), results);
-  t.throws(() => decodeAggregate(encoded, 2), "another number of answers than questions");
+  t.throws(() => decodeAggregate(encoded, 2), "another number of results than calls");
   t.equal(revertText(reason), "FiatTokenV2: invalid signature");
-  t.equal(revertText("0x"), undefined, "out of gas says nothing");
-  t.equal(revertText("0x4e487b71"), undefined, "a panic says nothing");
-  t.throws(() => decodeAggregate("0x", 1), "an account without code answers nothing");
+  t.equal(revertText("0x"), undefined, "out of gas has no text");
+  t.equal(revertText("0x4e487b71"), undefined, "a panic has no text");
+  t.throws(() => decodeAggregate("0x", 1), "an account without code returns nothing");
 });
 
-t.test("errors of nodes", async (t) => {
+t.test("errors of nodes are classified", async (t) => {
   const table: [string, number, ChainErrorKind][] = [
     ["already known", -32000, "already_known"],
     ["AlreadyKnown", -32010, "already_known"],
@@ -215,7 +215,7 @@ t.test("errors of nodes", async (t) => {
     t.match(explainRevert(text), { reason, isOfState }, text ?? "no text");
 });
 
-t.test("whether an authorization is over", async (t) => {
+t.test("whether an authorization has ended", async (t) => {
   const ref = { asset: TOKEN, from: FROM, nonce: NONCE };
   const word = (value: bigint): Hex => `0x${value.toString(16).padStart(64, "0")}`;
   const cases: [boolean, Hex, boolean | undefined][] = [
@@ -274,10 +274,10 @@ t.test("what a log proves", async (t) => {
 
 const CAPS = { maxFeeWei: 10n ** 12n, priorityFeeWei: 10n ** 11n };
 
-t.test("nothing is offered above the operator's caps", async (t) => {
+t.test("fees never exceed the operator's caps", async (t) => {
   const caps = { maxFeeWei: 300n, priorityFeeWei: 20n };
-  const lied = initialFees(100n, 10n ** 18n, caps);
-  t.same(lied, { maxFeeWei: 220n, priorityFeeWei: 20n }, "a node's mad tip");
+  const fees = initialFees(100n, 10n ** 18n, caps);
+  t.same(fees, { maxFeeWei: 220n, priorityFeeWei: 20n }, "a node suggests an absurd tip");
   t.equal(initialFees(200n, 10n, caps).maxFeeWei, 300n);
   const first = initialFees(100n, 10n, caps);
   const dear = replacementFees({
@@ -296,7 +296,7 @@ t.test("nothing is offered above the operator's caps", async (t) => {
   );
 });
 
-t.test("fees of a replacement", async (t) => {
+t.test("fees of a replacement transaction", async (t) => {
   const first = initialFees(100n, 10n, CAPS);
   t.same(first, { maxFeeWei: 210n, priorityFeeWei: 10n });
   const bump = replacementFees({
@@ -315,7 +315,7 @@ t.test("fees of a replacement", async (t) => {
     priorityFeeWei: 10n,
     caps: CAPS,
   });
-  t.equal(spike?.maxFeeWei, 2_010n, "a spike is followed at once");
+  t.equal(spike?.maxFeeWei, 2_010n, "a spike of the base fee is followed at once");
   const mad = replacementFees({
     first,
     last: first,
@@ -333,6 +333,6 @@ t.test("fees of a replacement", async (t) => {
       caps: CAPS,
     }),
     undefined,
-    "beyond the cap it waits",
+    "above the cap it waits",
   );
 });

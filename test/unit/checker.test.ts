@@ -1,4 +1,4 @@
-// Goal: the one checker asks the chain what it must, believes nothing the payer says, and approves only what the token would move.
+// Goal: the checker reads the chain where it must, trusts nothing that the payer claims, and approves only transfers that the token would execute.
 import t from "tap";
 import { hashTypedData, type Address, type Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
@@ -6,12 +6,12 @@ import { PaymentChecker, type PaymentReads } from "../../server/plugins/facilita
 import { ARC, bodyOf, TRANSFER_TYPES } from "./payment-samples.ts";
 
 const key = privateKeyToAccount(generatePrivateKey());
-const stranger = privateKeyToAccount(generatePrivateKey());
+const otherKey = privateKeyToAccount(generatePrivateKey());
 const WALLET: Address = "0x00000000000000000000000000000000000000AA";
 
-/** A chain on which all is well, unless told otherwise; `asked` says what it was asked, in order. */
+/** A chain on which every read succeeds, unless `over` replaces it. `reads` lists the reads in order. */
 function checkerOn(over: Partial<PaymentReads> = {}) {
-  const asked: string[] = [];
+  const reads: string[] = [];
   const answers: PaymentReads = {
     rehearse: async () => true,
     rehearseAlone: async () => ({ goesThrough: true, revert: undefined }),
@@ -25,7 +25,7 @@ function checkerOn(over: Partial<PaymentReads> = {}) {
     Object.entries(answers).map(([name, answer]) => [
       name,
       (...args: unknown[]) => {
-        asked.push(name);
+        reads.push(name);
         return (answer as (...args: unknown[]) => unknown)(...args);
       },
     ]),
@@ -38,7 +38,7 @@ function checkerOn(over: Partial<PaymentReads> = {}) {
     minPaymentAtomic: 1n,
     nowSeconds: () => 1_000n,
   });
-  return { checker, asked };
+  return { checker, reads };
 }
 
 async function payment(from: Address = key.address, signer = key, asset = ARC.usdc.address) {
@@ -61,40 +61,40 @@ async function payment(from: Address = key.address, signer = key, asset = ARC.us
   return body;
 }
 
-t.test("an ordinary account costs one question", async (t) => {
-  const { checker, asked } = checkerOn();
+t.test("a plain account costs one chain read", async (t) => {
+  const { checker, reads } = checkerOn();
   t.match(await checker.check(await payment()), { isValid: true, payment: { payer: key.address } });
-  t.same(asked, ["rehearse"]);
+  t.same(reads, ["rehearse"]);
 });
 
-t.test("somebody else's signature is not asked about further than it must", async (t) => {
-  const { checker, asked } = checkerOn();
-  t.match(await checker.check(await payment(key.address, stranger)), {
+t.test("a signature of another key costs no more chain reads than necessary", async (t) => {
+  const { checker, reads } = checkerOn();
+  t.match(await checker.check(await payment(key.address, otherKey)), {
     reason: "invalid_exact_evm_signature",
   });
-  t.same(asked, ["hasCode"], "an account without code can sign only with its key");
+  t.same(reads, ["hasCode"], "an account without code can sign only with its key");
 });
 
-t.test("terms are refused before any rehearsal", async (t) => {
-  const { checker, asked } = checkerOn();
+t.test("wrong terms are refused before any simulation", async (t) => {
+  const { checker, reads } = checkerOn();
   const body = await payment();
-  body.paymentRequirements.payTo = stranger.address;
+  body.paymentRequirements.payTo = otherKey.address;
   t.match(await checker.check(body), { reason: "invalid_exact_evm_recipient_mismatch" });
-  t.same(asked, []);
+  t.same(reads, []);
 });
 
-t.test("only the network's own token", async (t) => {
+t.test("only the network's own token is accepted", async (t) => {
   for (const [isContract, reason] of [
     [true, "invalid_exact_evm_eip3009_not_supported"],
     [false, "asset_not_deployed_contract"],
   ] as const) {
-    const { checker, asked } = checkerOn({ hasCode: async () => isContract });
+    const { checker, reads } = checkerOn({ hasCode: async () => isContract });
     t.match(await checker.check(await payment(key.address, key, WALLET)), { reason });
-    t.notOk(asked.includes("rehearse"), "another token's code is not run");
+    t.notOk(reads.includes("rehearse"), "another token's code is not run");
   }
 });
 
-t.test("a transfer that fails is explained, and looked at alone first", async (t) => {
+t.test("a failing transfer is simulated alone before it is explained", async (t) => {
   const poor = checkerOn({
     rehearse: async () => false,
     rehearseAlone: async () => ({ goesThrough: false, revert: undefined }),
@@ -103,11 +103,15 @@ t.test("a transfer that fails is explained, and looked at alone first", async (t
   t.match(await poor.checker.check(await payment()), {
     reason: "invalid_exact_evm_insufficient_balance",
   });
-  const crowded = checkerOn({ rehearse: async () => false });
-  t.match(await crowded.checker.check(await payment()), { isValid: true }, "a neighbour's fault");
+  const inBatch = checkerOn({ rehearse: async () => false });
+  t.match(
+    await inBatch.checker.check(await payment()),
+    { isValid: true },
+    "another payment of the batch failed",
+  );
 });
 
-t.test("what the token says against it is told", async (t) => {
+t.test("the token's revert reason is returned", async (t) => {
   for (const [revert, reason, message] of [
     ["Pausable: paused", "invalid_exact_evm_transaction_simulation_failed", /paused/],
     ["Blacklistable: account is blacklisted", /simulation_failed/, /blocks the payer/],
@@ -122,7 +126,7 @@ t.test("what the token says against it is told", async (t) => {
   }
 });
 
-t.test("an account that is a contract answers for its signatures itself", async (t) => {
+t.test("a contract account verifies its own signatures", async (t) => {
   const body = await payment(WALLET);
   const shown: Hex[] = [];
   const yes = checkerOn({
@@ -131,24 +135,24 @@ t.test("an account that is a contract answers for its signatures itself", async 
   });
   const approved = await yes.checker.check(body);
   t.match(approved, { isValid: true, payment: { payer: WALLET } });
-  t.same(shown, [body.paymentPayload.payload.signature], "as it was given");
-  t.same(yes.asked, ["hasCode", "acceptsSignature", "rehearseAlone"], "never with others");
+  t.same(shown, [body.paymentPayload.payload.signature], "unchanged");
+  t.same(yes.reads, ["hasCode", "acceptsSignature", "rehearseAlone"], "never in a batch");
   const no = checkerOn({ hasCode: async () => true });
   t.match(await no.checker.check(body), { reason: "invalid_exact_evm_signature" });
-  t.same(no.asked, ["hasCode", "acceptsSignature"]);
+  t.same(no.reads, ["hasCode", "acceptsSignature"]);
 });
 
-t.test("a key whose account has become a contract is asked like one", async (t) => {
-  const { checker, asked } = checkerOn({
+t.test("an account that has code is checked like a contract", async (t) => {
+  const { checker, reads } = checkerOn({
     rehearse: async () => false,
     rehearseAlone: async () => ({ goesThrough: false, revert: undefined }),
     hasCode: async () => true,
   });
   t.match(await checker.check(await payment()), { reason: "invalid_exact_evm_signature" });
-  t.equal(asked.at(-1), "acceptsSignature");
+  t.equal(reads.at(-1), "acceptsSignature");
 });
 
-t.test("a chain that does not answer gives no result", async (t) => {
+t.test("no result when the chain does not answer", async (t) => {
   const down = new Error("down");
   const { checker } = checkerOn({ rehearse: async () => Promise.reject(down) });
   await t.rejects(checker.check(await payment()), down);

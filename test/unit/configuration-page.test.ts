@@ -1,4 +1,4 @@
-// Goal: what the documentation says can be configured is what the service reads: no key is missing there, and none is invented.
+// Goal: the documented configuration is the one that the service reads: no key is missing, and none is invented.
 import { readFileSync } from "node:fs";
 import t from "tap";
 import { loadConfig } from "../../server/config.ts";
@@ -7,7 +7,7 @@ import { CONFIGURATION, formOf } from "../../server/core/configuration-keys.ts";
 const textOf = (file: string): string =>
   readFileSync(new URL(`../../${file}`, import.meta.url), "utf8");
 
-/** Every key that is asked for, with chain ids as the documentation writes them. */
+/** Every key that loadConfig reads, with chain ids as the documentation writes them. */
 function keysRead(): string[] {
   const keys = new Set<string>();
   const environment = new Proxy<Record<string, string | undefined>>(
@@ -41,7 +41,7 @@ t.test("a documented default is the default", async (t) => {
   t.notSame(loadConfig({ PORT: "3001" }), loadConfig({}), "another value is noticed");
 });
 
-t.test("a value that does not fit is one sentence with the key and the form", async (t) => {
+t.test("an invalid value is reported with its key and the expected form", async (t) => {
   for (const key of Object.values(CONFIGURATION).flatMap((section) => Object.keys(section))) {
     if (formOf(key) === undefined) continue;
     const value = key === "METRICS_TOKEN" ? "short" : "\u0000".repeat(101);

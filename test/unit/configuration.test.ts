@@ -37,7 +37,7 @@ function problemsOf(environment: Record<string, string>): string[] {
   }
 }
 
-t.test("nothing set is the local world", async (t) => {
+t.test("without configuration it runs in local mode", async (t) => {
   const config = loadConfig({});
   t.equal(config.mode, "local");
   t.same(missingServices(config), { postgres: true, chain: true });
@@ -45,7 +45,7 @@ t.test("nothing set is the local world", async (t) => {
   t.ok(config.fetchPrivateOrigins.includes(config.publicUrl), "agents may fetch our own demo");
 });
 
-t.test("database and chain set is production shape", async (t) => {
+t.test("with a database and a chain it runs in production mode", async (t) => {
   const config = loadConfig(production);
   t.equal(config.mode, "production");
   t.same(missingServices(config), { postgres: false, chain: false });
@@ -53,7 +53,7 @@ t.test("database and chain set is production shape", async (t) => {
   t.same(config.fetchPrivateOrigins, [], "no private origin is reachable");
 });
 
-t.test("several database hosts, and a way past a pooler", async (t) => {
+t.test("several database hosts, and a direct URL beside a pooler", async (t) => {
   const one =
     "postgres://user:hunter2x@one:5433,[::1],three/purser?target_session_attrs=read-write&a=1";
   t.same(urlsOfHosts(one), [
@@ -122,7 +122,7 @@ t.test("production refuses missing, short and example master keys", async (t) =>
 });
 
 t.test(
-  "whatever is not wholly on this machine is production, and says all that it lacks",
+  "anything not entirely on this machine is production, and every missing key is listed",
   async (t) => {
     const text = (environment: Record<string, string>) => problemsOf(environment).join("\n");
     const cases: Record<string, string>[] = [
@@ -138,7 +138,7 @@ t.test(
       for (const key of ["DATABASE_URL", "RPC_URL_5042002"])
         if (!(key in some))
           t.match(problems, `${key} is missing`, `${Object.keys(some).join()}: ${key}`);
-      t.equal(/PURSER_MODE is not set/.test(problems), !("PURSER_MODE" in some), "and why");
+      t.equal(/PURSER_MODE is not set/.test(problems), !("PURSER_MODE" in some), "and the reason");
     }
     t.match(text({ HOST: "0.0.0.0" }), "PUBLIC_URL is missing");
     t.notMatch(text({ ...production, HOST: "127.0.0.1" }), /./, "on loopback it has a default");
@@ -157,20 +157,20 @@ t.test(
   },
 );
 
-t.test("local runs on embedded parts, for this machine, or not at all", async (t) => {
+t.test("local mode uses embedded services on this machine, or refuses to start", async (t) => {
   const problems = problemsOf({ ...production, PURSER_MODE: "local", HOST: "0.0.0.0" }).join("\n");
   for (const key of ["DATABASE_URL", "RPC_URL_5042002", "HOST"]) t.match(problems, `${key} is`);
   t.equal(loadConfig({ PURSER_MODE: "local", HOST: "::1" }).mode, "local");
 });
 
-t.test("NODE_ENV decides nothing", async (t) => {
+t.test("NODE_ENV has no effect", async (t) => {
   for (const NODE_ENV of ["production", "development", "test"]) {
     t.equal(loadConfig({ NODE_ENV }).mode, "local");
     t.match(problemsOf({ NODE_ENV, HOST: "0.0.0.0" }).join("\n"), "MASTER_KEYS is missing");
   }
 });
 
-t.test("TRUST_PROXY says what it trusts", async (t) => {
+t.test("TRUST_PROXY accepts only explicit proxies", async (t) => {
   for (const bad of [
     "true",
     "TRUE",
@@ -192,7 +192,7 @@ t.test("TRUST_PROXY says what it trusts", async (t) => {
   );
 });
 
-t.test("RATE_LIMITS changes the table's numbers, and no others", async (t) => {
+t.test("RATE_LIMITS changes the named limits and no others", async (t) => {
   const { rateLimits } = loadConfig({ RATE_LIMITS: "spend=12, sign-in=3" });
   t.equal(rateLimits.spend.perMinute, 12);
   t.equal(rateLimits["sign-in"].perMinute, 3);
@@ -241,23 +241,23 @@ t.test("an empty value means not set", async (t) => {
   t.equal(loadConfig({ PORT: "", DATABASE_URL: "" }).port, 3000);
 });
 
-t.test("what gas may cost, by network", async (t) => {
+t.test("gas price caps by network", async (t) => {
   const caps = (more: Record<string, string>) => {
     const [{ maxFeeGwei, maxTipGwei }] = loadConfig(more).networks;
     return [maxFeeGwei, maxTipGwei];
   };
-  t.same(caps({}), [5_000, 500], "the network table's");
+  t.same(caps({}), [5_000, 500], "those of the network table");
   t.same(caps({ MAX_FEE_GWEI_5042002: "0.5", MAX_TIP_GWEI_5042002: "0.25" }), [0.5, 0.25]);
 });
 
-t.test("where the batcher is, by network", async (t) => {
+t.test("batcher address by network", async (t) => {
   const at = (text: string) => loadConfig({ BATCHER_5042002: text }).networks[0].batcher;
-  t.equal(at(""), BATCHER_ADDRESS, "where anybody deploys it");
+  t.equal(at(""), BATCHER_ADDRESS, "its usual address");
   t.equal(at("none"), undefined);
   t.equal(at(`0x${"Ab".repeat(20)}`.toLowerCase()), `0x${"ab".repeat(20)}`);
 });
 
-t.test("secrets come by files", async (t) => {
+t.test("secrets are read from files", async (t) => {
   const folder = mkdtempSync(join(tmpdir(), "purser-secrets-"));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
   const fileOf = (content: string): string => {
@@ -308,7 +308,7 @@ t.test("secrets come by files", async (t) => {
 });
 
 t.test(
-  "all cores in production, one process on one's own machine; what is shared is divided",
+  "production uses all cores and local mode one process; shared limits are divided",
   async (t) => {
     t.match(loadConfig({}), { workers: 1, role: "whole" });
     t.equal(loadConfig(production).workers, usualWorkers());
@@ -324,7 +324,7 @@ t.test(
     t.same(
       [1, 2, 4, 8].map((workers) => connectionsInAll({ workers })),
       [49, 69, 79, 119],
-      "as docs/operations/all-cores.md says",
+      "as docs/operations/all-cores.md states",
     );
     t.equal(shareOf(1_000, { role: "whole", workers: 1 }), 1_000);
     t.equal(shareOf(1_000, { role: "accepting", workers: 2 }), 590);

@@ -1,4 +1,4 @@
-// Goal: an agent that is refused hears why, by which numbers, and truly whether and when to try again.
+// Goal: a refused agent is given the reason, the numbers and the true answer to whether and when to try again.
 import t from "tap";
 import type { Address } from "viem";
 import { ERRORS } from "../../server/errors.ts";
@@ -10,7 +10,7 @@ import { bare, USDC } from "./rule-cases.ts";
 
 const WALLET: Address = "0x70997970c51812dc3a010c7d01b50e0d17dc79c8";
 const AT = new Date("2026-05-01T12:00:00.123Z");
-/** Refused for its balance: by the rules, and with numbers that differ from each other. */
+/** Refused for its balance by the rules; all numbers differ from each other. */
 const snapshot: Snapshot = {
   ...bare,
   requested: 3n * USDC,
@@ -31,7 +31,7 @@ const denial = (over: Partial<Denial>): Denial => ({
   ...over,
 });
 
-t.test("the catalogue's words, where the rule has none of its own", async (t) => {
+t.test("a rule without its own texts uses those of the error catalogue", async (t) => {
   const error = denialError(denial({}));
   t.equal(error.message, "Said so.");
   t.equal(error.status, 403);
@@ -42,12 +42,12 @@ t.test("the catalogue's words, where the rule has none of its own", async (t) =>
     suggestion: ERRORS.agent_paused.help,
     policy: { rule: "status", requested: "3" },
   });
-  t.notOk("availableAt" in error.extra, "no time where time changes nothing");
+  t.notOk("availableAt" in error.extra, "no time where waiting does not help");
   t.notOk("fundingAddress" in error.extra);
   t.equal(denialError(denial({ code: "agent_expired", rule: "expiry" })).extra["retryable"], false);
 });
 
-t.test("a daily limit says when, or that waiting is no use", async (t) => {
+t.test("a daily limit returns the time to wait for, or that waiting does not help", async (t) => {
   const daily = { code: "daily_limit_exceeded", rule: "daily_limit" } as const;
   t.match(denialError(denial({ ...daily, availableAt: AT, nextReleaseAt: AT })).extra, {
     retryable: true,
@@ -63,7 +63,7 @@ t.test("a daily limit says when, or that waiting is no use", async (t) => {
   });
 });
 
-t.test("each limit of a time says by which numbers, and in its own words", async (t) => {
+t.test("each time window has its own numbers and text", async (t) => {
   const counts = { hourlyLimit: 3n, hourlySpent: 2n, hourlyReserved: 1n };
   const often = {
     code: "payment_rate_exceeded",
@@ -94,7 +94,7 @@ t.test("each limit of a time says by which numbers, and in its own words", async
   });
 });
 
-t.test("an empty wallet says what is missing and where to send it", async (t) => {
+t.test("an empty wallet error contains the missing amount and the address to fund", async (t) => {
   const error = denialError(denial({ code: "insufficient_funds", rule: "balance" }));
   t.equal(error.status, 402);
   t.match(error.extra, {
@@ -140,7 +140,7 @@ const guardrails = (answer: Partial<ReservationRow>) =>
     log: { info: () => undefined, error: () => undefined },
   });
 
-t.test("what the database decided", async (t) => {
+t.test("decisions of the database become results and errors", async (t) => {
   t.match(await guardrails({}).reserve(request), {
     kind: "denied",
     code: "insufficient_funds",
@@ -152,7 +152,7 @@ t.test("what the database decided", async (t) => {
       snapshot: { ...snapshot, refusal: "listing_mismatch" },
     }).reserve({ ...request, refusal: { code: "listing_mismatch", detail: "Twice the price." } }),
     { kind: "denied", error: { message: "Twice the price." } },
-    "who found the target wanting says how",
+    "the detail comes from the check that refused the target",
   );
   t.match(await guardrails({ outcome: "running" }).reserve(request), {
     kind: "in_progress",
@@ -184,11 +184,11 @@ t.test("what the database decided", async (t) => {
   );
 });
 
-t.test("a refusal the rules cannot explain is a fault, not a payment", async (t) => {
+t.test("a refusal that the rules cannot reproduce is a fault, not a payment", async (t) => {
   await t.rejects(guardrails({ code: "agent_paused" }).reserve(request), /guardrails disagree/);
 });
 
-t.test("a dry run tells the same, and reserves nothing", async (t) => {
+t.test("a dry run returns the same denial and reserves nothing", async (t) => {
   t.match(await guardrails({ outcome: "denied" }).evaluate(request), {
     allowed: false,
     code: "insufficient_funds",
@@ -210,7 +210,7 @@ t.test("a dry run tells the same, and reserves nothing", async (t) => {
   t.match(verdict, { code: "monthly_limit_exceeded", availableAt: AT.toISOString() });
   const traced = new Map(verdict.trace.map((one) => [one.rule, one]));
   t.match(traced.get(rule), { passed: false, availableAt: AT.toISOString() });
-  t.equal(traced.get("daily_limit")?.availableAt, undefined, "what passed waits for nothing");
+  t.equal(traced.get("daily_limit")?.availableAt, undefined, "a passed rule has no time");
   t.match(
     await guardrails({
       outcome: "allowed",

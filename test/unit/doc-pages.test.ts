@@ -1,16 +1,16 @@
-// Goal: a page of the documentation leads nobody nowhere: dead links, unknown headings, pages that nobody links to, code that is gone, and pages too long to read are found.
+// Goal: the documentation has no dead links, unknown headings, unlinked pages, references to removed code or overlong pages.
 import t from "tap";
 import { anchorOf, faultsOf, readPages } from "../../docs/check-pages.mjs";
 import { faultsOfSite } from "../../docs/check-site.mjs";
 import { AGENT_PAGES } from "../../server/plugins/meta/skill.ts";
 
-t.test("the pages", async (t) => {
+t.test("the pages have no fault", async (t) => {
   const pages = readPages();
   t.ok(pages.size > 80, `${pages.size} pages`);
   t.same(faultsOf(pages), []);
 });
 
-t.test("the pages that /llms.txt names", async (t) => {
+t.test("the pages that /llms.txt names exist", async (t) => {
   const pages = readPages();
   for (const [path, title] of Object.entries(AGENT_PAGES))
     t.ok(
@@ -53,7 +53,7 @@ t.test("each kind of fault is found", async (t) => {
   );
 });
 
-t.test("an anchor is what the forges make of the heading", async (t) => {
+t.test("an anchor is made from its heading as GitHub does it", async (t) => {
   t.equal(anchorOf("`daily_limit_exceeded`"), "daily_limit_exceeded");
   t.equal(anchorOf("4. When your server is away"), "4-when-your-server-is-away");
 });

@@ -1,11 +1,11 @@
-// Goal: a call that joins an earlier one looks again until that one has an end, and tells what the end was, whatever happens between two looks.
+// Goal: a call that joins an earlier one with its key polls until that one has ended and returns its outcome, whatever happens between two polls.
 import t from "tap";
 import { awaitEarlierCall } from "../../server/plugins/payments/joining.ts";
 
 const REF = { subjectId: "agt_1", route: "spend", key: "call" };
 type Statuses = ("reserved" | "submitted" | "voided" | undefined)[];
 
-/** Each look finds the next of these statuses. */
+/** Each poll finds the next of these statuses. */
 function scene(statuses: Statuses, { isReleased = false } = {}) {
   const log: string[] = [];
   const left = [...statuses];
@@ -56,30 +56,30 @@ function scene(statuses: Statuses, { isReleased = false } = {}) {
   return { run, log };
 }
 
-t.test("it died before it signed: released, and no answer to this call", async (t) => {
+t.test("it stopped before signing: released, and no response for this call", async (t) => {
   const { run, log } = scene(["reserved"], { isReleased: true });
   t.equal(await run(), undefined);
   t.same(log, ["find reserved", "release"]);
 });
 
-t.test("another call released it first: the next look says so", async (t) => {
+t.test("another call released it first: the next poll finds that", async (t) => {
   const { run, log } = scene(["reserved", "voided"]);
   t.equal(await run(), undefined);
   t.same(log, ["find reserved", "release", "find voided"], "never resumed");
 });
 
-t.test("it was signed after all: the next look finds it, and its end is told", async (t) => {
+t.test("it was signed after all: the next poll finds it and its outcome is returned", async (t) => {
   const { run, log } = scene(["reserved", "submitted"]);
   t.match(await run(), { body: { paid: true } });
   t.match(log, ["find reserved", "release", "find submitted", "resume"]);
 });
 
-t.test("neither for a while: it pauses between two looks", async (t) => {
+t.test("neither for a while: it pauses between two polls", async (t) => {
   const { run, log } = scene(["reserved", "reserved", "reserved", "voided"]);
-  let turns = 0;
-  const counting = setInterval(() => (turns += 1), 10);
+  let ticks = 0;
+  const counting = setInterval(() => (ticks += 1), 10);
   await run();
   clearInterval(counting);
   t.equal(log.filter((line) => line === "release").length, 3);
-  t.ok(turns > 0, "other work had its turn");
+  t.ok(ticks > 0, "other work could run");
 });

@@ -1,4 +1,4 @@
-// Goal: no number of a stranger's JSON is changed on its way through us, and no string of his can break out of its place.
+// Goal: no number in third-party JSON changes on its way through the service, and no string in it breaks out of its place.
 import t from "tap";
 import {
   ExactJson,
@@ -21,26 +21,26 @@ const ODD = [
   "100000000000000000000000000000.000000000000000001",
 ];
 
-t.test("numbers come back in the digits they had", async (t) => {
+t.test("numbers keep their digits", async (t) => {
   const json = `{"list":[${ODD.join(",")}],"nested":{"a":[{"b":${ODD[0]}}]},"text":"${ODD[0]}","n":null,"ok":true}`;
   t.equal(stringifyExact(parseExact(json)), json);
   t.equal(
     JSON.parse("12345678901234567890") === 12345678901234567000,
     true,
-    "what it guards against",
+    "JSON.parse loses digits",
   );
   for (const number of ODD) t.equal(stringifyExact(parseExact(number)), number);
   t.equal(stringifyExact(parseExact(" [1 , 2.50 ] ")), "[1,2.50]");
 });
 
-t.test("numbers that survive stay numbers, others are told as their digits", async (t) => {
+t.test("numbers that a double represents stay numbers, others become their digits", async (t) => {
   t.same(parseExact('{"a":1.5,"b":[0,-7]}'), { a: 1.5, b: [0, -7] });
   const { big } = parseExact('{"big":12345678901234567890}') as { big: ExactJson };
   t.ok(big instanceof ExactJson);
-  t.equal(JSON.stringify({ big }), '{"big":"12345678901234567890"}', "never as another number");
+  t.equal(JSON.stringify({ big }), '{"big":"12345678901234567890"}', "never another number");
 });
 
-t.test("strings are left alone, whatever is in them", async (t) => {
+t.test("strings are left alone, whatever they contain", async (t) => {
   for (const text of [
     "1e400",
     '"1e400',
@@ -58,14 +58,14 @@ t.test("strings are left alone, whatever is in them", async (t) => {
   t.equal(stringifyExact(parseExact(long)), long);
 });
 
-t.test("a whole document stands in an answer as it was written", async (t) => {
-  const theirs = '{"b":1.0,"a":[1,\t2],"a":3,"__proto__":{"x":1}}';
+t.test("an embedded document is written unchanged", async (t) => {
+  const document = '{"b":1.0,"a":[1,\t2],"a":3,"__proto__":{"x":1}}';
   const json = stringifyExact({
     ours: 1,
-    data: new ExactJson(theirs),
+    data: new ExactJson(document),
     more: [new ExactJson("-0")],
   });
-  t.equal(json, `{"ours":1,"data":${theirs},"more":[-0]}`);
+  t.equal(json, `{"ours":1,"data":${document},"more":[-0]}`);
   t.equal(
     stringifyExact({ a: undefined, n: 5n, when: new Date(0) }),
     '{"n":"5","when":"1970-01-01T00:00:00.000Z"}',
@@ -73,7 +73,7 @@ t.test("a whole document stands in an answer as it was written", async (t) => {
   t.equal(stringifyExact(undefined), "null");
 });
 
-t.test("what is no JSON is refused as ever", async (t) => {
+t.test("invalid JSON is refused", async (t) => {
   for (const text of ["", "{", "[1,]", '"', "01", "1e", "NaN", "{'a':1}"])
     t.throws(() => parseExact(text), text);
   const { __proto__: own } = parseExact('{"__proto__":{"x":1e400}}') as Record<string, unknown>;
@@ -81,7 +81,7 @@ t.test("what is no JSON is refused as ever", async (t) => {
   t.equal(({} as Record<string, unknown>)["x"], undefined);
 });
 
-t.test("of an object whose parts are text, each part is to the letter", async (t) => {
+t.test("each member of an object keeps its exact text", async (t) => {
   const parts = {
     list: '[1.0, ["]", {"a":[]}], "\\\\"]',
     object: '{ "a}": "{", "b" : 1e400 }',
@@ -97,7 +97,7 @@ t.test("of an object whose parts are text, each part is to the letter", async (t
   t.equal(stringifyExact(members), json);
   t.match(members, { list: ExactJson, object: ExactJson, text: '[not a list] " {', none: null });
   const short = parseMembers(json, parts.object.length);
-  t.match(short["object"], { "a}": "{", b: { text: "1e400" } }, "a short one is a value");
+  t.match(short["object"], { "a}": "{", b: { text: "1e400" } }, "a short one is parsed");
   t.equal(stringifyExact(short["list"]), parts.list, "a longer one stays text");
 });
 

@@ -1,4 +1,4 @@
-// Goal: whatever is queued, batches keep their bounds and their order, nothing is carried twice or lost, and nobody waits for ever.
+// Goal: whatever is queued, batches keep their bounds and their order, no row is sent twice or lost, and none waits for ever.
 import * as fc from "fast-check";
 import t from "tap";
 import type { Address } from "viem";
@@ -21,19 +21,19 @@ const GAS_CAP = 300_000n;
 const PAYERS: readonly Address[] = [`0x${"a1".repeat(20)}`, `0x${"a2".repeat(20)}`];
 
 interface Wish {
-  /** 0 withdrawals, 1 agents' payments, 2 strangers'. */
+  /** 0 withdrawals, 1 agents' payments, 2 payments of third parties. */
   class: number;
   turn: number;
   solo: boolean;
-  /** The signature of a wallet with code: alone too, and the queue does not know. */
+  /** The signature of a contract wallet: it goes alone too, but the queue does not know that. */
   isWallet: boolean;
-  /** No log names it: two of these that look alike must not share a transaction. */
+  /** No log names it: two of these with the same transfer must not share a transaction. */
   isNameless: boolean;
   payer: number;
   value: number;
 }
 
-/** A stranger's, like any other. */
+/** An ordinary payment of a third party. */
 const PLAIN: Wish = {
   class: 2,
   turn: 0,
@@ -80,7 +80,7 @@ function rowOf(
   );
 }
 
-/** The queue's side of a claim, as its statement says it. */
+/** A copy of the order and limits of the queue's claim statement. */
 function claimed(waiting: SettlementRecord[], room: ClaimRoom): SettlementRecord[] {
   const first = (count: number, is: (row: SettlementRecord) => boolean) =>
     waiting.filter(is).sort(inQueueOrder).slice(0, count);
@@ -93,7 +93,7 @@ function claimed(waiting: SettlementRecord[], room: ClaimRoom): SettlementRecord
   ];
 }
 
-/** One lane, and blocks that take the oldest of its transactions as far as their gas goes. */
+/** One lane, and blocks that include the oldest of its transactions as far as their gas goes. */
 class Lane {
   readonly waiting: SettlementRecord[];
   readonly held = new Map<string, SettlementRecord>();
@@ -147,23 +147,24 @@ class Lane {
     if (batch.length > limit) throw new Error(`${batch.length} of ${limit}`);
     if (this.ahead.length >= MAX_IN_FLIGHT) throw new Error("too many in flight");
     const traces = batch.flatMap(({ trace }) => trace ?? []);
-    if (new Set(traces).size < traces.length) throw new Error("two that look alike");
+    if (new Set(traces).size < traces.length) throw new Error("two with the same transfer");
     if (!batch.every(isThirdParty)) return;
-    if (this.ahead.length >= MAX_IN_FLIGHT - RESERVED_PLACES) throw new Error("no place is kept");
-    const isSoloOfStrangers = ([item]: readonly BatchItem[]) =>
+    if (this.ahead.length >= MAX_IN_FLIGHT - RESERVED_PLACES)
+      throw new Error("no place is kept for agents");
+    const isThirdPartySolo = ([item]: readonly BatchItem[]) =>
       item?.solo === true && item.record.class === 2;
-    if (isSoloOfStrangers(batch) && this.ahead.filter(isSoloOfStrangers).length >= SOLO_PLACES)
+    if (isThirdPartySolo(batch) && this.ahead.filter(isThirdPartySolo).length >= SOLO_PLACES)
       throw new Error("too many alone");
     if (this.#isTooMuch(batch)) throw new Error("too much gas");
   }
 
-  /** More than two blocks hold, with what is ahead of it. */
+  /** True if this batch and all earlier ones together need more gas than two blocks have. */
   #isTooMuch(batch: readonly BatchItem[]): boolean {
     const gas = this.ahead.reduce((sum, one) => sum + gasOf(one), 0n);
     return gas > 0n && gas + gasOf(batch) > 2n * this.#blockGas;
   }
 
-  /** Who is left behind comes later, or looks like one that goes. */
+  /** Every row left behind comes later in the order, or has the same transfer as one that is sent. */
   #checkOrder(batch: readonly BatchItem[]): void {
     const last = batch.at(-1);
     if (!last) return;
@@ -182,7 +183,7 @@ class Lane {
     }
   }
 
-  /** At least one, or nothing would ever move. */
+  /** Includes at least one transaction, or nothing would ever move. */
   mine(): void {
     let gas = 0n;
     do {
@@ -192,7 +193,7 @@ class Lane {
   }
 }
 
-/** By hand: 60,000 for the transaction, each item's own gas, and its bytes at 16. */
+/** Computed independently: 60,000 for the transaction, each item's own gas, and its bytes at 16. */
 const gasOf = (batch: readonly BatchItem[]): bigint =>
   batch.length === 0
     ? 0n
@@ -201,7 +202,7 @@ const gasOf = (batch: readonly BatchItem[]): bigint =>
         0n,
       ) + 60_000n;
 
-type Step = "claim" | "ready" | "company" | "mine" | "shrink" | "grow" | "give back";
+type Step = "claim" | "ready" | "sendBatch" | "mine" | "shrink" | "grow" | "give back";
 
 async function drain(lane: Lane, steps: readonly Step[]): Promise<void> {
   let limit = MAX_BATCH;
@@ -210,14 +211,14 @@ async function drain(lane: Lane, steps: readonly Step[]): Promise<void> {
     for (let batch = collector.takeReady(); batch; batch = collector.takeReady())
       lane.send(batch, limit);
   };
-  const company = () => {
+  const sendBatch = () => {
     const batch = collector.takeBatch();
     if (batch) lane.send(batch, limit);
   };
   const take: Record<Step, () => unknown> = {
     claim: () => collector.claim(),
     ready,
-    company,
+    sendBatch,
     mine: () => lane.mine(),
     shrink: () => {
       collector.shrink(limit);
@@ -235,12 +236,12 @@ async function drain(lane: Lane, steps: readonly Step[]): Promise<void> {
     },
   };
   for (const step of steps) await take[step]();
-  // Nobody comes any more: each round a block, and by then all must have left.
+  // No further rows arrive: each round mines a block until all rows have been sent.
   for (let round = 0; lane.waiting.length + lane.held.size > 0; round += 1) {
     if (round > 400) throw new Error(`${lane.held.size} and ${lane.waiting.length} wait for ever`);
     await collector.claim();
     ready();
-    company();
+    sendBatch();
     lane.mine();
   }
 }
@@ -250,7 +251,7 @@ const steps = fc.array(
     "claim",
     "claim",
     "ready",
-    "company",
+    "sendBatch",
     "mine",
     "shrink",
     "grow",
@@ -278,10 +279,10 @@ t.test("bounds, order and fairness, whatever is queued", async (t) => {
     ),
     { numRuns: 300 },
   );
-  t.ok(batches > 500 && shared > 100, `${batches} batches, of which ${shared} had company`);
+  t.ok(batches > 500 && shared > 100, `${batches} batches, ${shared} of them shared`);
 });
 
-t.test("a flood leaves in full batches, and no batch is fuller", async (t) => {
+t.test("a flood leaves in full batches, and no batch exceeds the limit", async (t) => {
   const lane = new Lane(
     Array.from({ length: 950 }, (_, index) => rowOf({ ...PLAIN, turn: index }, index)),
     10n ** 12n,
@@ -294,11 +295,11 @@ t.test("a flood leaves in full batches, and no batch is fuller", async (t) => {
   t.same(
     lane.sent.flat().map(({ record }) => record.id),
     Array.from({ length: 950 }, (_, index) => `pay_${index}`),
-    "in the order they came",
+    "in the order of arrival",
   );
 });
 
-t.test("strangers leave a place to agents, and places to what need not travel alone", async (t) => {
+t.test("third parties leave a place to agents, and solo payments to the others", async (t) => {
   for (const [solo, places] of [
     [true, SOLO_PLACES],
     [false, MAX_IN_FLIGHT - RESERVED_PLACES],
@@ -315,7 +316,7 @@ t.test("strangers leave a place to agents, and places to what need not travel al
     t.equal(lane.ahead.length, places);
     lane.waiting.push(rowOf({ ...PLAIN, class: 1, turn: 99 }, 40));
     await sendAll();
-    t.equal(lane.ahead.length, places + 1, "an agent's");
+    t.equal(lane.ahead.length, places + 1, "an agent's payment");
   }
 });
 
@@ -338,7 +339,7 @@ t.test("a withdrawal is in the next batch, however many came before", async () =
   );
 });
 
-t.test("company is waited for a part of a block, and never past the next one", async () => {
+t.test("a batch waits for others at most half a block, and never past the next one", async () => {
   const ms = fc.integer({ min: 0, max: 10_000 });
   fc.assert(
     fc.property(

@@ -1,4 +1,4 @@
-// Goal: while the database's functions are older than this build no payment is accepted, and two builds do not replace each other's functions all the time.
+// Goal: no payment is accepted while the database's functions are older than this build, and two builds do not keep replacing each other's functions.
 import t from "tap";
 import type { InstalledFunctions } from "../../server/infra/db/functions.ts";
 import { FunctionsWatch } from "../../server/infra/functions.ts";

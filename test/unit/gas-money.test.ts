@@ -1,4 +1,4 @@
-// Goal: gas as money is never told too low, never above the operator's caps, and no amount anywhere gains or loses a digit.
+// Goal: a gas amount is never shown too low, never above the operator's caps, and no amount gains or loses a digit anywhere.
 import * as fc from "fast-check";
 import t from "tap";
 import {
@@ -18,53 +18,47 @@ import { canonical, formatUsdc, parseUsdc, toDecimal } from "../../web/src/lib/m
 const upTo = (max: bigint) => fc.bigInt({ min: 0n, max });
 const amount = fc.oneof(upTo(3_000_000n), upTo(10n ** 30n));
 
-t.test(
-  "an amount is written in one way only, and the order of numbers is that of amounts",
-  async () => {
-    fc.assert(
-      fc.property(amount, (atomic) => {
-        const text = formatAtomic(atomic);
-        const parsed = parseDecimal(text);
-        return (
-          /^(0|[1-9][0-9]*)(\.[0-9]{0,5}[1-9])?$/.test(text) &&
-          parsed.ok &&
-          parsed.atomic === atomic &&
-          parsePayable(text).ok === atomic > 0n &&
-          formatAtomic(-atomic) === (atomic === 0n ? "0" : `-${text}`) &&
-          parseAtomic(String(atomic)) === atomic
-        );
-      }),
-      { numRuns: 3_000 },
-    );
-  },
-);
+t.test("an amount has one spelling, and amounts read back as the same number", async () => {
+  fc.assert(
+    fc.property(amount, (atomic) => {
+      const text = formatAtomic(atomic);
+      const parsed = parseDecimal(text);
+      return (
+        /^(0|[1-9][0-9]*)(\.[0-9]{0,5}[1-9])?$/.test(text) &&
+        parsed.ok &&
+        parsed.atomic === atomic &&
+        parsePayable(text).ok === atomic > 0n &&
+        formatAtomic(-atomic) === (atomic === 0n ? "0" : `-${text}`) &&
+        parseAtomic(String(atomic)) === atomic
+      );
+    }),
+    { numRuns: 3_000 },
+  );
+});
 
-t.test(
-  "digits that follow a point are a millionth each, whatever a float would make of them",
-  async () => {
-    fc.assert(
-      fc.property(
-        upTo(10n ** 20n),
-        fc.nat({ max: 999_999 }),
-        fc.nat({ max: 6 }),
-        (whole, part, places) => {
-          const digits = String(part).padStart(6, "0").slice(0, places);
-          const parsed = parseDecimal(places === 0 ? String(whole) : `${whole}.${digits}`);
-          let expected = whole * 1_000_000n;
-          let unit = 100_000n;
-          for (const digit of digits) {
-            expected += BigInt(digit) * unit;
-            unit /= 10n;
-          }
-          return parsed.ok && parsed.atomic === expected;
-        },
-      ),
-      { numRuns: 2_000 },
-    );
-  },
-);
+t.test("digits after the point are exact millionths, without float errors", async () => {
+  fc.assert(
+    fc.property(
+      upTo(10n ** 20n),
+      fc.nat({ max: 999_999 }),
+      fc.nat({ max: 6 }),
+      (whole, part, places) => {
+        const digits = String(part).padStart(6, "0").slice(0, places);
+        const parsed = parseDecimal(places === 0 ? String(whole) : `${whole}.${digits}`);
+        let expected = whole * 1_000_000n;
+        let unit = 100_000n;
+        for (const digit of digits) {
+          expected += BigInt(digit) * unit;
+          unit /= 10n;
+        }
+        return parsed.ok && parsed.atomic === expected;
+      },
+    ),
+    { numRuns: 2_000 },
+  );
+});
 
-t.test("what is no plain number of atomic units is none", async () => {
+t.test("any text but a plain number of atomic units is refused", async () => {
   const near = fc
     .array(fc.constantFrom("0", "1", "9", ".", "-", "+", "e", "x", " ", "\n", "_", "１", "n"), {
       maxLength: 5,
@@ -119,19 +113,19 @@ t.test(
   },
 );
 
-t.test("what was used is never told as less, nor as nothing", async () => {
+t.test("used gas is never shown as less, nor as nothing", async () => {
   fc.assert(
     fc.property(fc.oneof(upTo(10n ** 13n), upTo(10n ** 30n)), (units) => {
-      const told = parseDecimal(formatGas(units));
-      if (!told.ok) return false;
-      const back = unitsOf(told.atomic);
+      const shown = parseDecimal(formatGas(units));
+      if (!shown.ok) return false;
+      const back = unitsOf(shown.atomic);
       return back >= units && back - units < unitsOf(1n) && formatGas(-units - 1n) === "0";
     }),
     { numRuns: 2_000 },
   );
 });
 
-t.test("a hold covers the price of now, grows with it, and ends at the caps", async () => {
+t.test("a gas reservation covers the current price and ends at the caps", async () => {
   const facts = fc.record({
     baseFeeWei: wei,
     priorityFeeWei: wei,
@@ -160,7 +154,7 @@ t.test("a hold covers the price of now, grows with it, and ends at the caps", as
 });
 
 t.test(
-  "what a receipt cost is its gas at its price, and the most that was offered where it does not say",
+  "a receipt's cost is its gas at its price, or at the offered fee where it has no price",
   async () => {
     const hex = (value: bigint) => `0x${value.toString(16)}` as const;
     fc.assert(
@@ -194,7 +188,7 @@ t.test(
 );
 
 t.test(
-  "an operator's budget changes what it names, or is a problem; nothing is read in part",
+  "an operator's gas budget changes the named shares or is a problem; nothing is read in part",
   async () => {
     const names = Object.keys(GAS_BUDGET) as GasBudgetName[];
     const name = fc.oneof(
@@ -234,7 +228,7 @@ t.test(
   },
 );
 
-t.test("each payment is charged to one share, and to nobody who did not ask for it", async () => {
+t.test("each payment is charged to one share, and only to its own accounts", async () => {
   const address = fc.stringMatching(/^0x[0-9a-fA-F]{40}$/);
   fc.assert(
     fc.property(

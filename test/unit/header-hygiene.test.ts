@@ -1,8 +1,8 @@
-// Goal: no header of an agent smuggles a credential, another host, a second request or a payment to the target.
+// Goal: no header from an agent smuggles a credential, another host, a second request or a payment to the target.
 import t from "tap";
 import { forwardedHeaders } from "../../server/plugins/x402-client/request.ts";
 
-t.test("what goes to the target and what stays", async (t) => {
+t.test("which headers are forwarded and which are dropped", async (t) => {
   const given = {
     Accept: "text/csv",
     "X-Custom": "tab\tinside is fine",
@@ -45,7 +45,7 @@ t.test("what goes to the target and what stays", async (t) => {
   });
 });
 
-t.test("what is refused outright", async (t) => {
+t.test("malformed headers are refused", async (t) => {
   const refused: Record<string, string>[] = [
     { "X-A": "one\r\nX-B: two" },
     { "X-A": "one\ntwo" },

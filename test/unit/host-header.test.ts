@@ -1,4 +1,4 @@
-// Goal: nothing but a host with an optional port passes as a Host header, so that a URL built from it has no path, query or user of the caller.
+// Goal: only a host with an optional port passes as a Host header, so that a URL built from it has no path, query or user from the caller.
 import * as fc from "fast-check";
 import t from "tap";
 import { readHostName } from "../../packages/paywall/src/host.ts";
@@ -8,7 +8,7 @@ const oneOf = (characters: string) => fc.constantFrom(...characters.split(""));
 const label = fc.stringMatching(/^[a-z0-9](?:[a-z0-9-]{0,20}[a-z0-9])?$/);
 const domain = fc
   .array(label, { minLength: 0, maxLength: 4 })
-  // The last label has a letter first, so that no URL reads the name as an IPv4 address.
+  // The last label starts with a letter, so that no URL parser reads the name as an IPv4 address.
   .map((labels) => [...labels, "example"].join("."))
   .filter((name) => !/(^|\.)xn--/.test(name));
 const name = fc.oneof(
@@ -30,8 +30,8 @@ t.test("every name, IPv4 and bracketed IPv6 address passes, with a port or witho
   );
 });
 
-t.test("whatever passes is the whole authority of its URL, and nothing else", async () => {
-  // Text that is made of the very characters a URL is cut at.
+t.test("an accepted host is the whole authority of its URL, and nothing else", async () => {
+  // Text made of the characters that delimit parts of a URL.
   const near = fc
     .array(
       fc.oneof(
@@ -72,7 +72,7 @@ t.test("one forbidden character anywhere in a host is refused", async () => {
   );
 });
 
-t.test("what a URL would read otherwise is refused", async (t) => {
+t.test("a host that a URL parser would read differently is refused", async (t) => {
   for (const text of [
     "",
     ".",

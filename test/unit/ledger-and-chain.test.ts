@@ -1,4 +1,4 @@
-// Goal: a ledger that says what the chain says has no difference, and one false fact is found as itself, alone, whatever else happened.
+// Goal: reconciliation finds no difference where ledger and chain agree, and one false fact yields exactly that one difference.
 import * as fc from "fast-check";
 import t from "tap";
 import type { Address, Hex } from "viem";
@@ -16,17 +16,17 @@ const WALLETS: readonly Address[] = [`0x${"a1".repeat(20)}`, `0x${"a2".repeat(20
 const PAYEES: readonly Address[] = [`0x${"b1".repeat(20)}`, `0x${"b2".repeat(20)}`];
 const agents = new Map(WALLETS.map((wallet, index) => [wallet, `agt_${index}`]));
 
-/** What became of one payment of ours. */
+/** The outcome of one payment made by an agent's wallet. */
 interface Fact {
   end: "used" | "canceled" | "nothing";
   wallet: number;
   payee: number;
   value: number;
-  /** In the transaction of the one before, as batches are. */
+  /** In the same transaction as the one before, as in a batch. */
   isTogether: boolean;
-  /** Of what nothing became: how its row stands. */
+  /** The status of the row when nothing happened on chain. */
   open: "queued" | "submitted" | "failed" | "expired";
-  /** Somebody pays the wallet in between. */
+  /** A third party pays the wallet in between. */
   income: boolean;
 }
 const fact: fc.Arbitrary<Fact> = fc.record({
@@ -92,7 +92,7 @@ class World {
     };
   }
 
-  /** A transfer that nobody signed for. */
+  /** A transfer without a signature of the wallet. */
   steal(block: number): string {
     const log = {
       ...this.#place(block),
@@ -112,10 +112,10 @@ class World {
   }
 }
 
-/** Makes one fact false. What then differs; nothing where there is no such fact. */
-type Lie = (world: World, row: LedgerRow, isUsed: boolean) => DifferenceKind | undefined;
+/** Makes one fact false. Returns the expected difference, or undefined where the payment has no such fact. */
+type Falsify = (world: World, row: LedgerRow, isUsed: boolean) => DifferenceKind | undefined;
 
-const LIES: readonly Lie[] = [
+const FALSIFICATIONS: readonly Falsify[] = [
   (world, row, isUsed) => {
     const isCanceled = world.logs.some(
       (log) => log.event === "canceled" && log.nonce === row.nonce,
@@ -162,22 +162,22 @@ const LIES: readonly Lie[] = [
 
 const facts = fc.array(fact, { minLength: 1, maxLength: 8 });
 
-t.test("what agrees has no difference", async () => {
+t.test("a ledger that agrees with the chain has no difference", async () => {
   fc.assert(
     fc.property(facts, (facts) => new World(facts).differences().length === 0),
     { numRuns: 300 },
   );
 });
 
-t.test("one false fact is the only difference, and named", async (t) => {
+t.test("one false fact is the only difference, and has the right kind", async (t) => {
   const seen = new Set<DifferenceKind>();
   fc.assert(
-    fc.property(facts, fc.nat(), fc.constantFrom(...LIES), (facts, place, lie) => {
+    fc.property(facts, fc.nat(), fc.constantFrom(...FALSIFICATIONS), (facts, place, falsify) => {
       const world = new World(facts);
       const index = place % facts.length;
       const row = [...world.rows.values()][index];
       if (!row) return false;
-      const kind = lie(world, row, facts[index]?.end === "used");
+      const kind = falsify(world, row, facts[index]?.end === "used");
       const expected = kind === undefined ? [] : [`${kind} ${keyOf(row)}`];
       if (kind) seen.add(kind);
       return world.differences().join() === expected.join();
@@ -187,7 +187,7 @@ t.test("one false fact is the only difference, and named", async (t) => {
   t.equal(seen.size, 8, [...seen].join(", "));
 });
 
-t.test("money that left without a signature is found, wherever it left", async () => {
+t.test("a transfer without a payment row is found in any block", async () => {
   fc.assert(
     fc.property(facts, fc.integer({ min: 101, max: 110 }), (facts, block) => {
       const world = new World(facts);

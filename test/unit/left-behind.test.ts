@@ -1,4 +1,4 @@
-// Goal: a timer, a connection, a server, a child or a shared thing's page that a test file leaves open is found by name, and nothing else is.
+// Goal: a timer, a connection, a server, a child process or a page that a test file leaves open is reported by name, and nothing else is.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { connect, createServer, type AddressInfo } from "node:net";
@@ -12,7 +12,7 @@ t.test("a timer", async (t) => {
   const timer = setTimeout(() => undefined, 60_000);
   t.same(await leftBehind(0), ["Timeout"]);
   timer.unref();
-  t.same(await leftBehind(0), [], "one that keeps no process alive is none");
+  t.same(await leftBehind(0), [], "an unref'd timer does not count");
   clearTimeout(timer);
 });
 
@@ -39,8 +39,10 @@ t.test("a child", async (t) => {
   t.same(await leftBehind(), []);
 });
 
-t.test("what a process shares is kept, and what is left open in it is not", async (t) => {
-  const child = spawn(process.execPath, ["-e", "setInterval(() => {}, 1e6)"], { stdio: "ignore" });
+t.test("shared resources are ignored, pages left open in them are reported", async (t) => {
+  const child = spawn(process.execPath, ["-e", "setInterval(() => {}, 1e6)"], {
+    stdio: "ignore",
+  });
   const pages: string[] = [];
   const unshare = shareWithProcess({ handles: [child], left: () => pages });
   t.same(await leftBehind(0), []);

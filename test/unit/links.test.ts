@@ -1,4 +1,4 @@
-// Goal: whatever a page or a comment points at is in the repository: files, headings, decisions; nobody is sent elsewhere.
+// Goal: every file, heading and decision that a page or comment refers to is in the repository.
 import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -15,7 +15,7 @@ const textOf = (file: string): string => readFileSync(join(ROOT, file), "utf8");
 
 const pages = [...filesIn(".", /\.md$/, false), ...filesIn("docs", /\.md$/)];
 
-t.test("every relative link of every page leads somewhere", async (t) => {
+t.test("every relative link of every page has a target", async (t) => {
   t.ok(pages.includes("README.md") && pages.length > 15, `${pages.length} pages`);
   for (const page of pages) t.same(deadLinks(page, textOf(page)), [], page);
 });
@@ -51,7 +51,7 @@ t.test("every decision is once in the list of decisions", async (t) => {
   }
 });
 
-t.test("comments cite pages of this repository, RFCs and EIPs, and nothing else", async (t) => {
+t.test("comments cite only pages of this repository, RFCs and EIPs", async (t) => {
   const decisions = readdirSync(join(ROOT, "docs/decisions")).map((name) => name.slice(0, 4));
   const files = CODE.flatMap((folder) => filesIn(folder, /\.(tsx?|m[jt]s|sql|css|prisma)$/));
   t.ok(files.length > 300, `${files.length} files`);
@@ -60,7 +60,7 @@ t.test("comments cite pages of this repository, RFCs and EIPs, and nothing else"
     t.same(badCitations(textOf(file), decisions), [], file);
 });
 
-t.test("a citation of what is not here is noticed", async (t) => {
+t.test("a citation of something outside the repository is noticed", async (t) => {
   const text = `// RFC 9110 section 7.6.1, EIP-712 section 3, docs/decisions/0001, docs/decisions/9999
     // design section 7; see DESIGN.md`;
   t.same(badCitations(text, ["0001"]), ["section 7", "DESIGN.md", "docs/decisions/9999"]);
@@ -69,7 +69,7 @@ t.test("a citation of what is not here is noticed", async (t) => {
 function deadLinks(page: string, text: string): string[] {
   const prose = withoutCode(text);
   const links = [...prose.matchAll(/\]\(([^()\s]+)\)/g)].map(([, link = ""]) => link);
-  // A second address right behind the first is shown to the reader as text.
+  // A second address right behind a link is shown to the reader as text.
   const doubled = [...prose.matchAll(/\]\([^()\s]+\)(\([^()\s]+\))/g)].map(([, rest = ""]) => rest);
   return [
     ...links.filter((link) => !/^[a-z]+:/.test(link) && !isAlive(page, prose, link)),
@@ -90,12 +90,12 @@ function isAlive(page: string, prose: string, link: string): boolean {
 
 function withoutCode(text: string): string {
   return text.replaceAll(/^```[\s\S]*?^```/gm, "").replaceAll(/`[^`\n]*`/g, (code) =>
-    // A heading keeps the words of its code; a link inside code is none.
+    // A heading keeps the text of its code; a link inside code is not a link.
     code.replaceAll(/[[\]()`]/g, ""),
   );
 }
 
-/** As the forges make them: lower case, words joined by hyphens, other signs left out. */
+/** As GitHub makes anchors: lower case, words joined by hyphens, other signs left out. */
 function headingsOf(prose: string): string[] {
   return [...prose.matchAll(/^#+ (.+)$/gm)].map(([, title = ""]) =>
     title

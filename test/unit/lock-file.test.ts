@@ -1,5 +1,5 @@
-// Goal: `npm ci` accepts the lock file on every machine: each optional package that a locked package names
-// has its own entry, because npm refuses a lock file with holes, and fills none on a machine that has them not.
+// Goal: `npm ci` accepts the lock file on every machine: each optional package that a locked package names has its own entry.
+// npm refuses a lock file with missing entries, and does not add them on a machine that lacks the package.
 import { readFileSync } from "node:fs";
 import t from "tap";
 
@@ -15,7 +15,7 @@ t.test("every optional package is locked", async (t) => {
   const named = Object.entries(packages).flatMap(([path, entry]) =>
     Object.keys(entry.optionalDependencies ?? {}).map((name) => ({ path, name })),
   );
-  t.ok(named.length > 50, "there are some to look at");
+  t.ok(named.length > 50, "there are optional packages to check");
   t.same(
     named.filter(({ path, name }) => !isLocked(packages, path, name)),
     [],

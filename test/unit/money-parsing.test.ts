@@ -1,4 +1,4 @@
-// Goal: money is read exactly or refused, and written so that it reads back; never a float, never two meanings.
+// Goal: money is parsed exactly or refused, and written so that it reads back; never a float, never two meanings.
 import * as fc from "fast-check";
 import t from "tap";
 import { formatAtomic, parseAtomic, parseDecimal, parsePayable } from "../../server/core/money.ts";
@@ -6,7 +6,7 @@ import { formatAtomic, parseAtomic, parseDecimal, parsePayable } from "../../ser
 const RUNS = { numRuns: 10_000 };
 const MAX = 10n ** 46n - 1n;
 
-t.test("whatever is written reads back", async (t) => {
+t.test("a written amount reads back", async (t) => {
   fc.assert(
     fc.property(fc.bigInt({ min: 0n, max: MAX }), (atomic) => {
       const parsed = parseDecimal(formatAtomic(atomic));
@@ -17,7 +17,7 @@ t.test("whatever is written reads back", async (t) => {
   t.pass("10,000 amounts");
 });
 
-t.test("whatever is read is what its digits say", async (t) => {
+t.test("an amount is the number that its digits mean", async (t) => {
   const digits = fc.bigInt({ min: 0n, max: 10n ** 40n - 1n }).map(String);
   const fraction = fc.stringMatching(/^[0-9]{0,6}$/);
   fc.assert(
@@ -30,7 +30,7 @@ t.test("whatever is read is what its digits say", async (t) => {
   t.pass("10,000 texts");
 });
 
-t.test("a text that is no plain decimal is refused", async (t) => {
+t.test("a text that is not a plain decimal is refused", async (t) => {
   fc.assert(
     fc.property(fc.string({ unit: "binary", maxLength: 12 }), (text) => {
       const isPlain = /^(0|[1-9][0-9]{0,39})(\.[0-9]{1,6})?$/.test(text);
@@ -67,7 +67,7 @@ t.test("a text that is no plain decimal is refused", async (t) => {
     t.notOk(parseDecimal(value).ok, typeof value);
 });
 
-t.test("zero may limit, but is not paid", async (t) => {
+t.test("zero may be a limit, but not a payment", async (t) => {
   for (const text of ["0", "0.0", "0.000000"]) {
     t.ok(parseDecimal(text).ok, text);
     t.notOk(parsePayable(text).ok, text);

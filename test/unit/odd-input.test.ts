@@ -1,4 +1,4 @@
-// Addresses and cursors that people and programs get wrong are refused, and every right one is understood.
+// Goal: malformed addresses, cursors and sign-in messages are refused, and every valid form is understood.
 import { randomBytes } from "node:crypto";
 import * as fc from "fast-check";
 import t from "tap";
@@ -15,7 +15,7 @@ const hex40 = fc
   .uint8Array({ minLength: 20, maxLength: 20 })
   .map((bytes): Hex => `0x${Buffer.from(bytes).toString("hex")}`);
 
-t.test("addresses", async (t) => {
+t.test("addresses: every valid spelling is one, a wrong checksum is refused", async (t) => {
   fc.assert(
     fc.property(
       hex40.filter((text) => !/^0x0+$/.test(text)),
@@ -37,7 +37,7 @@ t.test("addresses", async (t) => {
       const typo = right.slice(0, index) + flipped + right.slice(index + 1);
       const digits = typo.slice(2);
       const isMixed = digits !== digits.toLowerCase() && digits !== digits.toUpperCase();
-      // A digit has no case, and one case throughout carries no checksum.
+      // Digits have no case, and an address in one case has no checksum.
       return typo === right || !isMixed || !parseAddress(typo).ok;
     }),
   );
@@ -61,7 +61,7 @@ t.test("addresses", async (t) => {
     t.notOk(parseAddress(bad).ok, JSON.stringify(bad));
 });
 
-t.test("cursors", async (t) => {
+t.test("cursors: only those that we made are accepted", async (t) => {
   fc.assert(
     fc.property(
       fc.bigInt({ min: 0n, max: 9_999_999_999_999_999n }),
@@ -101,13 +101,13 @@ t.test("cursors", async (t) => {
     createdAtMicros: BigInt(index),
     id: `r${index}`,
   }));
-  t.equal(toPage(rows, 3, (row) => row.id).nextCursor, null, "the last page says so");
+  t.equal(toPage(rows, 3, (row) => row.id).nextCursor, null, "the last page has no cursor");
   const page = toPage(rows, 2, (row) => row.id);
   t.same(page.items, ["r0", "r1"]);
   t.same(decodeCursor(page.nextCursor ?? ""), rows[1]);
 });
 
-t.test("our own origins", async (t) => {
+t.test("our own origins include the loopback alias", async (t) => {
   t.same([...ownOrigins("http://localhost:3000").origins].sort(), [
     "http://127.0.0.1:3000",
     "http://localhost:3000",
@@ -116,7 +116,7 @@ t.test("our own origins", async (t) => {
   t.same([...ownOrigins("https://purser.example:8443").hosts], ["purser.example:8443"]);
 });
 
-t.test("sign-in messages of other libraries' shape, and any mutation of one", async (t) => {
+t.test("sign-in messages of other libraries are accepted, any mutation is not", async (t) => {
   const own = ownOrigins("https://purser.example");
   const now = new Date("2026-01-01T00:00:00Z");
   const fields = {

@@ -1,4 +1,4 @@
-// Goal: among what a seller accepts the cheapest that is ours to pay is chosen, ties go to the agent's network, and every refusal says why.
+// Goal: of a seller's offers the cheapest payable one is chosen, ties go to the agent's network, and every refusal has a reason.
 import t from "tap";
 import type { Address } from "viem";
 import { findNetwork, type NetworkFacts } from "../../server/core/networks.ts";
@@ -52,7 +52,7 @@ function chosen(accepts: OfferedTerms[], over: Partial<ChooseOptions> = {}) {
   return choice.chosen;
 }
 
-t.test("the cheapest, wherever it stands", async (t) => {
+t.test("the cheapest is chosen, at any position", async (t) => {
   const prices = ["30", "7", "100", "8"];
   for (let turn = 0; turn < prices.length; turn += 1) {
     const turned = [...prices.slice(turn), ...prices.slice(0, turn)];
@@ -62,11 +62,11 @@ t.test("the cheapest, wherever it stands", async (t) => {
     chosen([terms({ amount: "9007199254740993" }), terms({ amount: "9007199254740992" })])
       .amountAtomic,
     9_007_199_254_740_992n,
-    "to the atomic unit, beyond what a number holds",
+    "exact beyond a double's precision",
   );
 });
 
-t.test("a tie", async (t) => {
+t.test("a tie goes to the agent's network, then to the seller's order", async (t) => {
   const here = terms();
   const there = terms({}, BASE);
   for (const accepts of [
@@ -86,7 +86,7 @@ t.test("a tie", async (t) => {
   );
 });
 
-t.test("the order in which offers are looked at", async (t) => {
+t.test("the order of payable offers", async (t) => {
   const uncancelable = Object.fromEntries(
     Object.entries(exactEip3009).filter(([name]) => name !== "cancelDigest"),
   ) as unknown as Scheme;
@@ -129,12 +129,12 @@ t.test("the order in which offers are looked at", async (t) => {
     t.same(
       rank(shuffled, ARC.id).map(({ place }) => place),
       places,
-      "price (of a maximum, the maximum), own network, what can be canceled, the seller's order",
+      "price (the maximum where the price is one), own network, cancelable, the seller's order",
     );
   }
 });
 
-t.test("conditions of the caller", async (t) => {
+t.test("a condition of the caller excludes offers", async (t) => {
   const accepts = [terms({ payTo: OTHER, amount: "1" }), terms()];
   const refuse: ChooseOptions["refuse"] = ({ payTo }) =>
     payTo === OTHER.toLowerCase() ? "not this payee" : undefined;
@@ -149,14 +149,14 @@ t.test("conditions of the caller", async (t) => {
       quoting: "never",
     })),
   });
-  const asked: bigint[] = [];
+  const checked: bigint[] = [];
   choose([terms({ scheme: "upto" }), terms()], {
     refuse: ({ amountAtomic }) => {
-      asked.push(amountAtomic);
+      checked.push(amountAtomic);
       return undefined;
     },
   });
-  t.same(asked, [1000n], "asked only of what could be paid at all");
+  t.same(checked, [1000n], "checked only for offers that could be paid at all");
 });
 
 const REASONS: [string, Partial<OfferedTerms>, RegExp][] = [
@@ -188,16 +188,16 @@ for (const [what, over, reason] of REASONS)
     const choice = choose([terms(over)]);
     t.equal(choice.ok, false);
     t.match(choice, { reasons: [reason] });
-    t.equal(chosen([terms(over), terms()]).amountAtomic, 1000n, "and its neighbour is paid");
+    t.equal(chosen([terms(over), terms()]).amountAtomic, 1000n, "and the next entry is paid");
   });
 
-t.test("the reasons come in the seller's order, short whatever it wrote", async (t) => {
+t.test("reasons come in the seller's order and stay short for any input", async (t) => {
   const choice = choose([terms({ scheme: "x".repeat(5_000) }), terms({ amount: "0" })]);
   t.match(choice, { ok: false, reasons: [/^scheme "x{80}" is/, /^amount/] });
   t.same(choose([]), { ok: false, reasons: [], offers: [] });
 });
 
-t.test("what is signed comes from our own table", async (t) => {
+t.test("the signed terms come from our own network table", async (t) => {
   const asWritten = terms({ asset: ARC.usdc.address.toLowerCase(), maxTimeoutSeconds: 30.9 });
   const choice = chosen([asWritten]);
   t.match(choice, {
@@ -205,7 +205,7 @@ t.test("what is signed comes from our own table", async (t) => {
     payTo: PAYEE.toLowerCase(),
     validForSeconds: 30,
   });
-  t.equal(choice.terms, asWritten, "the seller's own words are kept for the proof");
+  t.equal(choice.terms, asWritten, "the seller's entry is kept unchanged for the proof");
   t.equal(chosen([terms({ maxTimeoutSeconds: 86_400 })]).validForSeconds, 120, "never longer");
   t.same(termsOf(new URL("https://seller.example:8443/a?b"), choice), {
     host: "seller.example:8443",
@@ -216,7 +216,7 @@ t.test("what is signed comes from our own table", async (t) => {
   });
 });
 
-t.test("the signed offer that is kept is the one for the terms, or in their place", async (t) => {
+t.test("the kept signed offer is the one for the paid terms, or the only one", async (t) => {
   const raw = { scheme: "exact", network: ARC.id, amount: "5", asset: ARC.usdc.address };
   const entry = { ...raw, payTo: PAYEE, maxTimeoutSeconds: 60, extra: {} };
   const signed = (acceptIndex: number) => ({ format: "eip712", acceptIndex, payload: {} });
@@ -236,10 +236,18 @@ t.test("the signed offer that is kept is the one for the terms, or in their plac
     return { offer: parsed.offer, first };
   };
   const sent = offered([signed(0), signed(1)], [{ malformed: true }, entry]);
-  t.match(offeredFor(sent.offer, sent.first), { acceptIndex: 1 }, "the place in the list as sent");
+  t.match(
+    offeredFor(sent.offer, sent.first),
+    { acceptIndex: 1 },
+    "matched by its index in the original list",
+  );
   const strange = offered([signed(7), signed(8)], [entry]);
-  t.equal(offeredFor(strange.offer, strange.first), undefined, "none of several strange ones");
+  t.equal(
+    offeredFor(strange.offer, strange.first),
+    undefined,
+    "none of several with unknown indexes",
+  );
   const only = offered([signed(7)], [entry]);
   t.match(offeredFor(only.offer, only.first), { acceptIndex: 7 });
-  t.equal(offeredFor(only.offer, { ...only.first, protocol: "mpp" }), undefined, "none of MPP");
+  t.equal(offeredFor(only.offer, { ...only.first, protocol: "mpp" }), undefined, "none for MPP");
 });

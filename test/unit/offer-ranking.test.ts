@@ -1,4 +1,4 @@
-// Goal: of any list of offers, in any order and beside any nonsense, the cheapest honest one is chosen, and nothing else can be.
+// Goal: from any list of offers, in any order and beside any invalid ones, the cheapest valid one is chosen, and no other can be.
 import * as fc from "fast-check";
 import t from "tap";
 import type { Address } from "viem";
@@ -24,8 +24,8 @@ const PAYEES = [
 type Entry = Record<string, unknown>;
 interface Made {
   entry: Entry;
-  /** What a person would say of it; nothing where it must not be paid. */
-  good: { price: bigint; isOurs: boolean; isCancelable: boolean; seconds: number } | undefined;
+  /** The expected terms; undefined where the entry must not be paid. */
+  good: { price: bigint; isPreferred: boolean; isCancelable: boolean; seconds: number } | undefined;
 }
 
 const good: fc.Arbitrary<Made> = fc
@@ -52,11 +52,11 @@ const good: fc.Arbitrary<Made> = fc
           ? { assetTransferMethod: "permit2", name: usdc.name, version: usdc.version }
           : { name: usdc.name, version: usdc.version },
       },
-      good: { price, isOurs: isArc, isCancelable: !isPermit2, seconds },
+      good: { price, isPreferred: isArc, isCancelable: !isPermit2, seconds },
     };
   });
 
-/** Each of these alone makes an entry one that must not be paid. */
+/** Each of these alone makes an entry that must not be paid. */
 const FAULTS: readonly ((entry: Entry) => Entry)[] = [
   (entry) => ({ ...entry, scheme: "batch-settlement" }),
   (entry) => ({ ...entry, network: "eip155:1" }),
@@ -79,7 +79,7 @@ const bad: fc.Arbitrary<Made> = fc
   .map(([{ entry }, fault]) => ({ entry: fault(entry), good: undefined }));
 const made = fc.oneof({ weight: 3, arbitrary: good }, bad);
 
-/** As `readTerms` gives them. */
+/** As `readTerms` returns them. */
 const termsOf = ({ entry }: Made): OfferedTerms =>
   ({ protocol: "x402", ...entry, raw: entry }) as unknown as OfferedTerms;
 const choose = (list: readonly Made[]): Choice => chooseIn(list.map(termsOf));
@@ -95,8 +95,8 @@ const chooseIn = (accepts: OfferedTerms[], refuse?: Parameters<typeof chooseTerm
     },
   );
 
-/** Price; then the agent's own network; then what can be canceled; then who stands first. */
-function naive(list: readonly Made[]): Made | undefined {
+/** Price; then the agent's own network; then cancelable; then the seller's order. */
+function referenceChoice(list: readonly Made[]): Made | undefined {
   let best: Made | undefined;
   for (const one of list) {
     if (!one.good) continue;
@@ -105,19 +105,21 @@ function naive(list: readonly Made[]): Made | undefined {
       !now ||
       one.good.price < now.price ||
       (one.good.price === now.price &&
-        ((one.good.isOurs && !now.isOurs) ||
-          (one.good.isOurs === now.isOurs && one.good.isCancelable && !now.isCancelable)));
+        ((one.good.isPreferred && !now.isPreferred) ||
+          (one.good.isPreferred === now.isPreferred &&
+            one.good.isCancelable &&
+            !now.isCancelable)));
     if (isBetter) best = one;
   }
   return best;
 }
 
-t.test("the choice is a person's", async (t) => {
+t.test("the choice equals that of a simple reference implementation", async (t) => {
   let none = 0;
   fc.assert(
     fc.property(fc.array(made, { minLength: 1, maxLength: 8 }), (list) => {
       const choice = choose(list);
-      const best = naive(list);
+      const best = referenceChoice(list);
       if (!choice.ok) {
         none += 1;
         return best === undefined && choice.reasons.length === list.length;
@@ -140,7 +142,7 @@ t.test("the choice is a person's", async (t) => {
   t.ok(none > 5, `${none} times there was nothing to pay`);
 });
 
-t.test("order and bad company change nothing that is paid", async () => {
+t.test("order and additional bad offers do not change the payment", async () => {
   const terms = ({ chosen }: Extract<Choice, { ok: true }>) =>
     `${chosen.amountAtomic} ${chosen.network.id} ${"cancelDigest" in chosen.scheme}`;
   fc.assert(
@@ -164,7 +166,7 @@ t.test("order and bad company change nothing that is paid", async () => {
 });
 
 t.test(
-  "a condition of the caller is a bound: what it refuses is not paid, and the next best is",
+  "a condition of the caller is a bound: a refused offer is not paid, and the next best is",
   async () => {
     fc.assert(
       fc.property(
@@ -175,7 +177,7 @@ t.test(
           const choice = chooseIn(accepts, ({ amountAtomic }) =>
             amountAtomic < least ? "too cheap" : undefined,
           );
-          const best = naive(list.filter((one) => (one.good?.price ?? 0n) >= least));
+          const best = referenceChoice(list.filter((one) => (one.good?.price ?? 0n) >= least));
           return choice.ok ? choice.chosen.terms.raw === best?.entry : best === undefined;
         },
       ),
@@ -185,7 +187,7 @@ t.test(
 );
 
 t.test(
-  "whatever one member becomes, what is paid is USDC, to a payee, in whole units, for a while",
+  "with any member replaced, a payment is still USDC, to a payee, in whole units, for a limited time",
   async (t) => {
     const odd = fc.oneof(
       fc.jsonValue({ maxDepth: 1 }),

@@ -1,4 +1,4 @@
-// Goal: what a check rehearses is byte for byte what is sent, whatever shape the signature has; only the payer's own key has its v made 27 or 28.
+// Goal: the simulated calldata equals the sent calldata for every form of signature; only a plain key's v is normalised to 27 or 28.
 import t from "tap";
 import {
   decodeFunctionData,
@@ -28,12 +28,12 @@ const key = privateKeyToAccount(generatePrivateKey());
 const WALLET: Address = "0x00000000000000000000000000000000000000aa";
 const FACTORY: Address = "0x00000000000000000000000000000000000000fa";
 
-/** Answers every call of an aggregate with success, and keeps what was asked. */
-function agreeingChain(contracts: readonly string[], asked: Hex[]): Pick<ChainRpc, "call"> {
+/** Answers every call of an aggregate with success, and keeps the calldata. */
+function agreeingChain(contracts: readonly string[], calldata: Hex[]): Pick<ChainRpc, "call"> {
   const call = async (method: string, params: unknown[]): Promise<unknown> => {
     if (method === "eth_getCode") return contracts.includes(String(params[0])) ? "0x60" : "0x";
     const { data } = params[0] as { data: Hex };
-    asked.push(data);
+    calldata.push(data);
     const { args } = decodeFunctionData({ abi: multicall3Abi, data });
     const word = (value: number): string => value.toString(16).padStart(64, "0");
     const count = (args[0] as unknown[]).length;
@@ -46,8 +46,12 @@ function agreeingChain(contracts: readonly string[], asked: Hex[]): Pick<ChainRp
 }
 
 async function rehearsedAndSent(body: unknown, contracts: readonly string[]) {
-  const asked: Hex[] = [];
-  const reads = new ChainPaymentReads(agreeingChain(contracts, asked), 300_000n, () => undefined);
+  const calldata: Hex[] = [];
+  const reads = new ChainPaymentReads(
+    agreeingChain(contracts, calldata),
+    300_000n,
+    () => undefined,
+  );
   const checker = new PaymentChecker({
     relayers: [],
     networks: [ARC],
@@ -65,16 +69,16 @@ async function rehearsedAndSent(body: unknown, contracts: readonly string[]) {
   });
   const result = await checker.check(body);
   if (!result.isValid) throw new Error(result.message);
-  return { rehearsed: asked.at(-1), ...sentFor(result.authorization) };
+  return { rehearsed: calldata.at(-1), ...sentFor(result.authorization) };
 }
 
-/** What the engine simulates and broadcasts for the row that this authorization becomes. */
+/** What the engine simulates and broadcasts for the row of this authorization. */
 function sentFor(authorization: SignedAuthorization) {
   const item = toBatchItem(recordOf(authorization), 300_000n);
   return { item, simulated: encodeAggregate([item.call]), sent: transactionOf([item]) };
 }
 
-/** The transfer inside, as the token reads it. */
+/** The signature arguments of the transfer, as the token reads them. */
 function tokenCall(data: Hex) {
   const { args } = decodeFunctionData({ abi: TOKEN_ABI, data });
   return args.slice(6);
@@ -110,29 +114,26 @@ const shown = (body: Body, signature: Hex): unknown => ({
   },
 });
 
-t.test(
-  "an ordinary account's signature has one form on chain, however it was written",
-  async (t) => {
-    const { body, signature } = await signed();
-    const { r, s, yParity } = parseSignature(signature);
-    const rs = signature.slice(0, 130);
-    const forms: [string, Hex][] = [
-      ["v 27 or 28", signature],
-      ["v 0 or 1", `${rs as Hex}0${yParity}`],
-      ["64 bytes", serializeCompactSignature(signatureToCompactSignature({ r, s, yParity }))],
-      ["upper case", `0x${signature.slice(2).toUpperCase()}`],
-    ];
-    for (const [name, form] of forms) {
-      const { rehearsed, simulated, sent, item } = await rehearsedAndSent(shown(body, form), []);
-      t.equal(rehearsed, simulated, name);
-      t.equal(sent.calldata, item.call.data, name);
-      t.same(tokenCall(sent.calldata), [27 + yParity, r, s], `${name}: (v, r, s)`);
-      t.equal(item.solo, false, name);
-    }
-  },
-);
+t.test("a plain account's signature has one form on chain, however it was written", async (t) => {
+  const { body, signature } = await signed();
+  const { r, s, yParity } = parseSignature(signature);
+  const rs = signature.slice(0, 130);
+  const forms: [string, Hex][] = [
+    ["v 27 or 28", signature],
+    ["v 0 or 1", `${rs as Hex}0${yParity}`],
+    ["64 bytes", serializeCompactSignature(signatureToCompactSignature({ r, s, yParity }))],
+    ["upper case", `0x${signature.slice(2).toUpperCase()}`],
+  ];
+  for (const [name, form] of forms) {
+    const { rehearsed, simulated, sent, item } = await rehearsedAndSent(shown(body, form), []);
+    t.equal(rehearsed, simulated, name);
+    t.equal(sent.calldata, item.call.data, name);
+    t.same(tokenCall(sent.calldata), [27 + yParity, r, s], `${name}: (v, r, s)`);
+    t.equal(item.solo, false, name);
+  }
+});
 
-t.test("a contract's bytes are not touched", async (t) => {
+t.test("the signature bytes of a contract are not changed", async (t) => {
   const { body } = await signed(WALLET);
   const approved: Hex = `0x${key.address.slice(2).toLowerCase().padStart(64, "0")}${"0".repeat(64)}01`;
   const shapes: [string, Hex][] = [
@@ -149,7 +150,7 @@ t.test("a contract's bytes are not touched", async (t) => {
     ]);
     t.equal(rehearsed, simulated, name);
     t.same(tokenCall(sent.calldata), [signature], `${name}: as bytes`);
-    t.equal(item.solo, true, `${name}: runs code of strangers`);
+    t.equal(item.solo, true, `${name}: runs third-party code`);
     t.equal(item.gas, 300_000n, name);
   }
   const { body: other, signature } = await signed(WALLET);
@@ -160,7 +161,7 @@ t.test("a contract's bytes are not touched", async (t) => {
 });
 
 t.test(
-  "a wallet that is made first: the same two calls, and the transfer must succeed",
+  "a wallet that is deployed first: the same two calls, and the transfer must succeed",
   async (t) => {
     const { body, signature } = await signed(WALLET);
     const envelope = serializeErc6492Signature({ address: FACTORY, data: "0xc0de", signature });
@@ -178,6 +179,6 @@ t.test(
       callsOf(sent.calldata).map(({ allowFailure }) => allowFailure),
       [true, false],
     );
-    t.equal(item.gas, 1_800_000n, "gas to make it");
+    t.equal(item.gas, 1_800_000n, "gas for its deployment");
   },
 );

@@ -1,4 +1,4 @@
-// Goal: "does it loosen" and "is it covered" agree with what the rules mean, field by field, and a digest holds every field.
+// Goal: "does it loosen" and "is it covered" agree with the meaning of the rules, field by field, and a digest contains every field.
 import t from "tap";
 import * as fc from "fast-check";
 import { hashTypedData, type Address } from "viem";
@@ -48,7 +48,7 @@ const SITES = [undefined, "https://a.example", "https://b.example"];
 const facts = { agentId: "agt_1", walletAddress: address("9"), version: 1, name: "a" };
 const single = { nonce: `0x${"ab".repeat(32)}` as const, deadlineSeconds: 99n };
 
-/** Every payment there is in this small world. */
+/** Every payment that these rules cover, of all possible ones in this small world. */
 function covered(rulesOf: RulesInForce): Set<string> {
   const judge = coverOf(rulesOf);
   const found = new Set<string>();
@@ -69,7 +69,7 @@ function covered(rulesOf: RulesInForce): Set<string> {
   return found;
 }
 
-t.test("what does not loosen covers nothing more", async (t) => {
+t.test("rules that do not loosen cover no additional payment", async (t) => {
   fc.assert(
     fc.property(rules, rules, (current, wanted) => {
       if (loosens(current, wanted)) return;
@@ -81,7 +81,7 @@ t.test("what does not loosen covers nothing more", async (t) => {
   t.pass();
 });
 
-t.test("nothing loosens by itself, and nothing loosens both ways unnoticed", async (t) => {
+t.test("rules never loosen themselves; two different rule sets loosen one way", async (t) => {
   fc.assert(
     fc.property(rules, rules, (one, two) => {
       if (loosens(one, one)) throw new Error("itself");
@@ -95,7 +95,7 @@ t.test("nothing loosens by itself, and nothing loosens both ways unnoticed", asy
   t.pass();
 });
 
-t.test("a policy says the rules, there and back, and its digest is that of a wallet", async (t) => {
+t.test("a policy reads back as the same rules, and its digest equals the wallet's", async (t) => {
   fc.assert(
     fc.property(rules, (given) => {
       const order = policyOrder({ ...facts, rules: given, ...single });
@@ -119,7 +119,7 @@ const hexOf = (bytes: number) =>
     return `0x${Buffer.from(some).toString("hex")}`;
   });
 
-/** Whatever an order's structs allow, in any order of its members. */
+/** Any value that an order's structs allow, with its members in any order. */
 function anyStruct(kind: OrderKind, name: string): fc.Arbitrary<Record<string, unknown>> {
   const any = (type: string): fc.Arbitrary<unknown> => {
     if (type.endsWith("[]")) return fc.array(anyStruct(kind, type.slice(0, -2)), { maxLength: 3 });

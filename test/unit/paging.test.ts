@@ -1,4 +1,4 @@
-// Goal: whoever pages through a list sees each row once, in order, however the pages are cut and whatever arrives meanwhile.
+// Goal: a client that pages through a list gets each row once, in order, for any page sizes and whatever is added or deleted meanwhile.
 import * as fc from "fast-check";
 import t from "tap";
 import {
@@ -10,7 +10,7 @@ import {
   type Place,
 } from "../../server/core/paging.ts";
 
-/** Many at the same moment: only their ids tell them apart. */
+/** Many with the same timestamp: only their ids differ. */
 const place = fc.record({
   createdAtMicros: fc.bigInt({ min: 0n, max: 6n }),
   id: fc.stringMatching(/^[a-z0-9_]{1,4}$/),
@@ -25,7 +25,7 @@ const isOlder = (one: Place, other: Place): boolean =>
   (one.createdAtMicros === other.createdAtMicros && one.id < other.id);
 const newestFirst = (one: Place, other: Place): number => (isOlder(one, other) ? 1 : -1);
 
-/** As the statements of all lists do it: one row more than fits says that there is more. */
+/** As the SQL of all lists does it: one row more than fits means that there is a next page. */
 const read = (rows: readonly Place[], limit: number, after: Place | undefined): Place[] =>
   [...rows]
     .sort(newestFirst)
@@ -40,7 +40,7 @@ function walk(rows: Place[], limits: readonly number[], happens?: (page: number)
     const wanted = String(limits[page % limits.length] ?? 1);
     const { limit, after } = readPage({ limit: wanted, ...(cursor && { cursor }) });
     const { items, nextCursor } = toPage(read(rows, limit, after), limit, (row) => row);
-    if (items.length > limit) throw new Error("more than was asked for");
+    if (items.length > limit) throw new Error("more than requested");
     if (items.length === 0 && page > 0 && !happens) throw new Error("an empty page");
     seen.push(...items);
     if (nextCursor === null) return seen;
@@ -64,7 +64,7 @@ t.test("each row once, in order", async () => {
   );
 });
 
-t.test("what arrives meanwhile is newer, and moves nothing", async () => {
+t.test("rows added meanwhile are newer, and move nothing", async () => {
   fc.assert(
     fc.property(places, limits, (rows, limits) => {
       const all = [...rows];
@@ -78,7 +78,7 @@ t.test("what arrives meanwhile is newer, and moves nothing", async () => {
   );
 });
 
-t.test("what is deleted meanwhile hides no other", async () => {
+t.test("rows deleted meanwhile hide no other", async () => {
   fc.assert(
     fc.property(places, limits, fc.nat(), (rows, limits, seed) => {
       const all = [...rows];
@@ -111,8 +111,8 @@ t.test(
           const found = decodeCursor(cursor);
           if (found?.createdAtMicros !== createdAtMicros || found.id !== id) return false;
           const index = at % cursor.length;
-          const bent = decodeCursor(cursor.slice(0, index) + other + cursor.slice(index + 1));
-          return bent === undefined || /^[A-Za-z0-9_]{1,64}$/.test(bent.id);
+          const altered = decodeCursor(cursor.slice(0, index) + other + cursor.slice(index + 1));
+          return altered === undefined || /^[A-Za-z0-9_]{1,64}$/.test(altered.id);
         },
       ),
       { numRuns: 1_000 },

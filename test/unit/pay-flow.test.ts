@@ -1,4 +1,4 @@
-// Goal: one request key makes one payment: whatever was found of it, the flow answers, waits, resumes or starts anew, and keeps only final answers.
+// Goal: one idempotency key makes one payment: for every state of the key the flow answers, waits, resumes or starts anew, and keeps only final answers.
 import t from "tap";
 import { ExactJson } from "../../server/core/exact-json.ts";
 import { ApiError, type ErrorCode } from "../../server/errors.ts";
@@ -33,21 +33,21 @@ const AUTHORIZATION = {
 } as const;
 
 interface Scene {
-  /** What the key's row says; its response as the value it is the text of. */
+  /** The stored row of the key, with its response parsed. */
   key?: Partial<Omit<IdempotencyRow, "response">> & { response?: object };
   payment?: Partial<PaymentRow>;
-  /** The reservation is released when somebody tries. */
+  /** The reservation can be released, because nothing was signed. */
   isUnsigned?: boolean;
-  /** Somebody else takes the key meanwhile. */
+  /** Another request takes the key meanwhile. */
   isTaken?: boolean;
   reservation?: Reservation;
   delivered?: Delivered;
   outcome?: SettlementOutcome;
   deps?: Partial<PayFlowDeps>;
-  order?: Partial<PaymentPlan>;
+  plan?: Partial<PaymentPlan>;
 }
 
-/** The flow among fakes that write down, in order, what is asked of them. */
+/** The flow with fakes that log their calls in order. */
 function scene(given: Scene = {}) {
   const log: string[] = [];
   const kept: unknown[] = [];
@@ -67,7 +67,7 @@ function scene(given: Scene = {}) {
       log.push("keep");
       kept.push({ statusCode, response: JSON.parse(response) });
     },
-    note: async (_ref, heard) => void log.push(`note ${heard}`),
+    note: async (_ref, recorded) => void log.push(`note ${recorded}`),
     insert: async () => {
       log.push("claim");
       return given.isTaken !== true;
@@ -106,7 +106,7 @@ function scene(given: Scene = {}) {
     ...given.deps,
   });
   const delivered = given.delivered ?? { kind: "done", body: { paid: true } };
-  const order: PaymentPlan = {
+  const plan: PaymentPlan = {
     agentId: "agt_1",
     kind: "spend",
     relay: true,
@@ -130,12 +130,12 @@ function scene(given: Scene = {}) {
       log.push("resume");
       return delivered;
     },
-    ...given.order,
+    ...given.plan,
   };
   const run = (ref: IdempotencyRef | null = REF) =>
     flow.run(ref ?? undefined, async () => {
       log.push("prepare");
-      return order;
+      return plan;
     });
   return { run, flow, log, kept };
 }
@@ -151,7 +151,7 @@ const PAID = [
 ];
 const failure = new ApiError("settlement_failed", { detail: "No.", extra: { paid: false } });
 
-t.test("a new key: each step once, in order, the answer kept last", async (t) => {
+t.test("a new key: each step once, in order, the answer stored last", async (t) => {
   const { run, log, kept } = scene();
   const text = '{"paid":true}';
   t.same(await run(), { statusCode: 200, body: { paid: true }, text, replayed: false });
@@ -159,7 +159,7 @@ t.test("a new key: each step once, in order, the answer kept last", async (t) =>
   t.same(kept, [{ statusCode: 200, response: { paid: true } }]);
 });
 
-t.test("without a key nothing is looked up or kept", async (t) => {
+t.test("without a key nothing is looked up or stored", async (t) => {
   const paid = scene({ key: { statusCode: 200, response: { old: true } } });
   t.match(await paid.run(null), { body: { paid: true }, replayed: false });
   t.same(paid.log, ["prepare", ...PAID]);
@@ -168,7 +168,7 @@ t.test("without a key nothing is looked up or kept", async (t) => {
   t.same(free.log, ["prepare", "reserve"]);
 });
 
-t.test("an answer that exists is told before anything else is asked", async (t) => {
+t.test("a stored answer is returned before anything else is read", async (t) => {
   const success = scene({ key: { statusCode: 200, response: { txHash: HASH } } });
   const text = `{"txHash":"${HASH}"}`;
   t.same(await success.run(), { statusCode: 200, body: { txHash: HASH }, text, replayed: true });
@@ -198,7 +198,7 @@ t.test("the first request may still answer: come back", async (t) => {
   const running = scene({
     key: {},
     payment: { status: "submitted" },
-    order: { isOver: () => false },
+    plan: { isOver: () => false },
   });
   await t.rejects(running.run(), {
     code: "idempotency_in_progress",
@@ -209,28 +209,25 @@ t.test("the first request may still answer: come back", async (t) => {
   await t.rejects(scene({ key: {} }).run(), { code: "idempotency_in_progress" }, "not visible yet");
 });
 
-t.test("it died before it signed: released, and paid anew once", async (t) => {
+t.test("it stopped before it signed: released, and paid anew once", async (t) => {
   const { run, log } = scene({ key: {}, payment: { status: "reserved" } });
   t.match(await run(), { replayed: false });
   t.same(log, ["prepare", "void not_signed", ...PAID, "keep"]);
 });
 
-t.test(
-  "it signed after all while we looked: the next request sees it, never paid twice",
-  async (t) => {
-    const { run, log } = scene({ key: {}, payment: { status: "reserved" }, isUnsigned: false });
-    await t.rejects(run(), { code: "idempotency_in_progress" });
-    t.same(log, ["prepare", "void not_signed"]);
-  },
-);
+t.test("it was signed meanwhile: the next request finds it, never paid twice", async (t) => {
+  const { run, log } = scene({ key: {}, payment: { status: "reserved" }, isUnsigned: false });
+  await t.rejects(run(), { code: "idempotency_in_progress" });
+  t.same(log, ["prepare", "void not_signed"]);
+});
 
-t.test("what the first request heard is where the next one begins", async (t) => {
+t.test("a retry starts from the response that the first request recorded", async (t) => {
   const { run, flow, log } = scene({
     key: { response: { shown: { bytes: 5 } } },
     payment: { status: "unknown" },
-    order: {
-      resume: async (_payment, heard) => {
-        log.push(JSON.stringify(heard));
+    plan: {
+      resume: async (_payment, recorded) => {
+        log.push(JSON.stringify(recorded));
         return { kind: "done", body: { paid: true } };
       },
     },
@@ -241,7 +238,7 @@ t.test("what the first request heard is where the next one begins", async (t) =>
   t.same(log, ['note {"shown":1.0}', "prepare", '{"shown":{"bytes":5}}', "keep"]);
 });
 
-t.test("what is told for nothing leaves its key alone", async (t) => {
+t.test("a free answer leaves its key unused", async (t) => {
   const { run, log } = scene({ reservation: { kind: "free_not_stored", body: { cached: true } } });
   t.match(await run(), { statusCode: 200, body: { cached: true }, replayed: false });
   t.same(log, ["prepare", "reserve"]);
@@ -254,13 +251,13 @@ for (const status of ["submitted", "unknown", "settled", "voided"] as const)
     t.same(log, ["prepare", "resume", "keep"]);
   });
 
-t.test("it died where nothing was to be paid: the key is free again", async (t) => {
+t.test("it stopped where nothing was to be paid: the key is free again", async (t) => {
   const { run, log } = scene({ key: { paymentId: null } });
   await run();
   t.same(log, ["prepare", "release key", ...PAID, "keep"]);
 });
 
-t.test("unknown is never kept; a failure is; what else is written comes last", async (t) => {
+t.test("unknown is never stored, a failure is; the afterwards step runs last", async (t) => {
   const unknown = new ApiError("payment_status_unknown");
   for (const [kind, error, steps] of [
     ["unknown", unknown, ["unknown", "afterwards"]],
@@ -274,7 +271,7 @@ t.test("unknown is never kept; a failure is; what else is written comes last", a
   }
 });
 
-t.test("a kept failure is the same error again", async (t) => {
+t.test("a stored failure is returned as the same error", async (t) => {
   const { run, kept } = scene({ delivered: { kind: "failed", error: failure } });
   await t.rejects(run(), failure);
   t.same(kept, [
@@ -285,17 +282,17 @@ t.test("a kept failure is the same error again", async (t) => {
   ]);
 });
 
-t.test("where asking may act, the key is taken before, and nobody asks twice", async (t) => {
+t.test("a request that may have effects takes the key first, and is sent once", async (t) => {
   const actsOn = (code: string) => ({
     isSentOnce: { mayHaveActed: (error: ApiError) => error.code === code, longestMs: 5_000 },
   });
   const free = scene({
     reservation: { kind: "free", body: { free: true } },
-    order: actsOn("upstream_timeout"),
+    plan: actsOn("upstream_timeout"),
   });
   t.match(await free.run(), { body: { free: true } });
   t.same(free.log, ["prepare", "claim", "reserve", "keep"]);
-  const taken = scene({ isTaken: true, order: actsOn("upstream_timeout") });
+  const taken = scene({ isTaken: true, plan: actsOn("upstream_timeout") });
   await t.rejects(taken.run(), { code: "idempotency_in_progress" });
   t.same(taken.log, ["prepare", "claim"]);
   for (const [code, last] of [
@@ -303,31 +300,35 @@ t.test("where asking may act, the key is taken before, and nobody asks twice", a
     ["url_blocked", "release key"],
   ] as const) {
     const reserve = () => Promise.reject(new ApiError(code));
-    const failed = scene({ order: { ...actsOn("upstream_timeout"), reserve } });
+    const failed = scene({ plan: { ...actsOn("upstream_timeout"), reserve } });
     await t.rejects(failed.run(), { code });
     t.same(failed.log, ["prepare", "claim", last], code);
   }
-  const running = { key: { paymentId: null, ageSeconds: 4 }, order: actsOn("") };
+  const running = { key: { paymentId: null, ageSeconds: 4 }, plan: actsOn("") };
   await t.rejects(scene(running).run(), { code: "idempotency_in_progress" });
   const dead = scene({ ...running, key: { paymentId: null, ageSeconds: 6 } });
   await t.rejects(dead.run(), { code: "answer_not_kept", extra: { paid: false } });
-  t.same(dead.log, ["prepare"], "not asked again");
-  const keyless = scene({ order: actsOn("upstream_timeout") });
+  t.same(dead.log, ["prepare"], "not sent again");
+  const keyless = scene({ plan: actsOn("upstream_timeout") });
   await keyless.run(null);
   t.same(keyless.log, ["prepare", ...PAID]);
 });
 
-t.test("what was free is kept by who took the key", async (t) => {
+t.test("a free response is stored by the request that took the key", async (t) => {
   const reservation = { kind: "free", body: { free: true } } as const;
   const mine = scene({ reservation });
   t.match(await mine.run(), { body: { free: true }, replayed: false });
   t.same(mine.log, ["prepare", "reserve", "claim", "keep"]);
-  const theirs = scene({ reservation, isTaken: true });
-  t.match(await theirs.run(), { body: { free: true } });
-  t.same(theirs.log, ["prepare", "reserve", "claim"], "their answer is not overwritten");
+  const other = scene({ reservation, isTaken: true });
+  t.match(await other.run(), { body: { free: true } });
+  t.same(
+    other.log,
+    ["prepare", "reserve", "claim"],
+    "the other request's answer is not overwritten",
+  );
 });
 
-t.test("a reservation that was none", async (t) => {
+t.test("a reservation that was refused", async (t) => {
   const denied = new ApiError("daily_limit_exceeded");
   const cases: [Reservation, { code: ErrorCode }][] = [
     [{ kind: "denied", error: denied }, { code: "daily_limit_exceeded" }],
@@ -351,13 +352,13 @@ t.test("a reservation that was none", async (t) => {
   });
 });
 
-t.test("signing fails: the budget is free at once", async (t) => {
+t.test("signing fails: the budget is released at once", async (t) => {
   const broken = scene({ deps: { sign: () => Promise.reject(new Error("no key")) } });
   await t.rejects(broken.run(), { message: "no key" });
   t.same(broken.log, ["prepare", "reserve", "(reserved)", "void not_signed"]);
 });
 
-t.test("the sweep was first: nothing to release, and nothing was paid", async (t) => {
+t.test("the sweep released it first: nothing to release, and nothing was paid", async (t) => {
   const swept = scene({ deps: { accept: () => Promise.reject(new Error("gone")) } });
   await t.rejects(swept.run(), { code: "service_unavailable" });
   t.same(swept.log, ["prepare", "reserve", "(reserved)", "sign", "(signed)"]);
@@ -369,7 +370,7 @@ t.test("an authorization that exists already is never delivered", async (t) => {
   t.notOk(log.includes("deliver"));
 });
 
-t.test("what our engine relays ends by its proof", async (t) => {
+t.test("a payment relayed by our engine returns its proof", async (t) => {
   const settled = {
     id: "pay_1",
     txHash: HASH,
@@ -377,18 +378,18 @@ t.test("what our engine relays ends by its proof", async (t) => {
     settledAt: new Date(0),
     amountAtomic: 1n,
   };
-  const told = (outcome: SettlementOutcome) =>
+  const resultOf = (outcome: SettlementOutcome) =>
     scene({ outcome }).flow.settled("pay_1", ({ txHash }) => ({ txHash }));
-  t.same(await told({ status: "settled", byOther: false, ...settled }), {
+  t.same(await resultOf({ status: "settled", byOther: false, ...settled }), {
     kind: "done",
     body: { txHash: HASH },
   });
-  t.match(await told({ status: "pending", id: "pay_1", txHash: HASH }), {
+  t.match(await resultOf({ status: "pending", id: "pay_1", txHash: HASH }), {
     kind: "unknown",
     error: { code: "payment_status_unknown", extra: { paymentId: "pay_1", txHash: HASH } },
   });
   for (const status of ["failed", "expired"] as const)
-    t.match(await told({ status, id: "pay_1", reason: "expired", message: "Too late." }), {
+    t.match(await resultOf({ status, id: "pay_1", reason: "expired", message: "Too late." }), {
       kind: "failed",
       error: {
         code: "settlement_failed",
@@ -408,7 +409,7 @@ t.test("when an earlier request counts as over", async (t) => {
     t.equal(flow.isDecided({ status, ageSeconds: 0 }), true, status);
 });
 
-t.test("the sweep goes on until a batch is not full", async (t) => {
+t.test("the sweep continues until a batch is not full", async (t) => {
   const batches = [200, 200, 3];
   let at = 0;
   const { flow, log } = scene({
@@ -425,6 +426,10 @@ t.test("the sweep goes on until a batch is not full", async (t) => {
       },
     },
   });
-  t.equal(await flow.sweepUnsigned({ olderThanSeconds: 60 }), 400, "one of each was signed by now");
+  t.equal(
+    await flow.sweepUnsigned({ olderThanSeconds: 60 }),
+    400,
+    "one of each batch was signed meanwhile",
+  );
   t.same(log, []);
 });

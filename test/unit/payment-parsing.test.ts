@@ -1,4 +1,4 @@
-// Goal: whatever stands in a protocol body, it is read strictly or refused with the protocol's reason, and never throws.
+// Goal: a protocol body is parsed strictly or refused with the protocol's reason, and parsing never throws.
 import * as fc from "fast-check";
 import t from "tap";
 import { readPayment } from "../../server/schemes/index.ts";
@@ -8,8 +8,8 @@ import { ARC, BASE_SEPOLIA, bodyOf, NONCE, PAYEE, PAYER } from "./payment-sample
 const NETWORKS = [ARC, BASE_SEPOLIA];
 type Path = readonly string[];
 
-/** The good body with one member set, or taken away. */
-function bent(path: Path, value?: unknown): unknown {
+/** The good body with one member replaced or removed. */
+function altered(path: Path, value?: unknown): unknown {
   const body: unknown = structuredClone(bodyOf());
   let holder = body as Record<string, unknown>;
   for (const name of path.slice(0, -1)) holder = holder[name] as Record<string, unknown>;
@@ -21,7 +21,7 @@ function bent(path: Path, value?: unknown): unknown {
 const AUTHORIZATION: Path = ["paymentPayload", "payload", "authorization"];
 const ACCEPTED: Path = ["paymentPayload", "accepted"];
 
-t.test("a good body", async (t) => {
+t.test("a good body is read", async (t) => {
   const read = readPayment(bodyOf(), NETWORKS);
   if (!read.isValid) throw new Error(read.message);
   t.match(read.payment, {
@@ -65,11 +65,11 @@ t.test("version 1 has its own names", async (t) => {
   t.match(
     readPayment(v1(BASE_SEPOLIA.id), NETWORKS),
     { reason: "invalid_network" },
-    "CAIP-2 is v2's",
+    "CAIP-2 names are of version 2",
   );
 });
 
-t.test("what is wrong has a reason", async (t) => {
+t.test("each fault has its reason", async (t) => {
   const wrong: [Path, unknown, string][] = [
     [["x402Version"], 3, "invalid_x402_version"],
     [["x402Version"], 1, "invalid_x402_version"],
@@ -98,23 +98,27 @@ t.test("what is wrong has a reason", async (t) => {
   ];
   for (const [path, value, reason] of wrong)
     t.match(
-      readPayment(bent(path, value), NETWORKS),
+      readPayment(altered(path, value), NETWORKS),
       { isValid: false, reason },
       `${path.join(".")} = ${String(value)}`,
     );
-  t.match(readPayment(bodyOf(), [BASE_SEPOLIA]), { reason: "invalid_network" }, "not served");
+  t.match(
+    readPayment(bodyOf(), [BASE_SEPOLIA]),
+    { reason: "invalid_network" },
+    "not a served network",
+  );
   t.equal(
     (
-      readPayment(bent(["paymentRequirements", "scheme"], "batch-settlement"), NETWORKS) as {
+      readPayment(altered(["paymentRequirements", "scheme"], "batch-settlement"), NETWORKS) as {
         payer?: string;
       }
     ).payer,
     PAYER,
-    "the payer is told as soon as it is known",
+    "the payer is returned as soon as it is known",
   );
 });
 
-t.test("what the payer accepted may leave out, not contradict", async (t) => {
+t.test("the accepted terms may omit members, but not contradict", async (t) => {
   const cases: [string, unknown, string | undefined][] = [
     ["payTo", undefined, undefined],
     ["payTo", PAYEE.toLowerCase(), undefined],
@@ -124,13 +128,13 @@ t.test("what the payer accepted may leave out, not contradict", async (t) => {
   ];
   for (const [name, value, acceptedMismatch] of cases)
     t.match(
-      readPayment(bent([...ACCEPTED, name], value), NETWORKS),
+      readPayment(altered([...ACCEPTED, name], value), NETWORKS),
       { isValid: true, payment: { acceptedMismatch } },
       `${name} = ${String(value)}`,
     );
 });
 
-t.test("no body makes the reader throw", async (t) => {
+t.test("no body makes the parser throw", async (t) => {
   const anyBody = fc.oneof(
     fc.jsonValue(),
     fc.record({

@@ -1,4 +1,4 @@
-// Payments, authorizations and rows of the engine for the pure tests: good ones, to be bent.
+// Valid payments, authorizations and engine rows for the unit tests, which change single members of them.
 import type { Address, Hex } from "viem";
 import type { SignedAuthorization } from "../../server/core/authorization.ts";
 import { findNetwork, type NetworkFacts } from "../../server/core/networks.ts";
@@ -28,7 +28,7 @@ const REQUIREMENTS = {
   extra: { name: "USDC", version: "2" },
 };
 
-/** A version 2 body. Its signature is no one's. */
+/** A version 2 body. No key made its signature. */
 export const bodyOf = (over: { from?: Address } = {}) => ({
   x402Version: 2,
   paymentPayload: {
@@ -61,7 +61,7 @@ export const AUTHORIZATION: SignedAuthorization = {
   signature: `0x${"ab".repeat(64)}1b`,
 };
 
-/** The row this authorization becomes, as Postgres gives it back. */
+/** The row of this authorization, as Postgres returns it. */
 export const recordOf = (
   authorization: SignedAuthorization = AUTHORIZATION,
   over: Partial<SettlementRecord> = {},

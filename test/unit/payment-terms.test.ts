@@ -1,4 +1,4 @@
-// Goal: recipient, window, value and domain are held to what the seller asks, each with its own reason and in the protocol's order.
+// Goal: recipient, validity window, value and domain are checked against the seller's terms, each with its own reason and in the protocol's order.
 import t from "tap";
 import {
   checkTerms,
@@ -11,19 +11,19 @@ import { ARC, bodyOf } from "./payment-samples.ts";
 const read = readPayment(bodyOf(), [ARC]);
 if (!read.isValid) throw new Error(read.message);
 const GOOD = read.payment as ExactPayment;
-/** With another authorization, or another member beside it. */
-function bent({ authorization, ...rest }: Bent): ExactPayment {
+/** The good payment with changed members or a changed authorization. */
+function altered({ authorization, ...rest }: Changes): ExactPayment {
   return { ...GOOD, ...rest, authorization: { ...GOOD.authorization, ...authorization } };
 }
-type Bent = Partial<Omit<ExactPayment, "authorization">> & {
+type Changes = Partial<Omit<ExactPayment, "authorization">> & {
   authorization?: Partial<ExactPayment["authorization"]>;
 };
 const OTHER = "0x00000000000000000000000000000000000000ee";
 const NOW = 1_000n;
 
-t.test("terms", async (t) => {
+t.test("each mismatch with the terms has its reason", async (t) => {
   t.equal(checkTerms(GOOD, NOW), undefined);
-  const wrong: [string, Bent, string][] = [
+  const wrong: [string, Changes, string][] = [
     ["to another", { authorization: { to: OTHER } }, "invalid_exact_evm_recipient_mismatch"],
     ["accepted another", { acceptedMismatch: "payTo" }, "invalid_exact_evm_recipient_mismatch"],
     [
@@ -43,7 +43,7 @@ t.test("terms", async (t) => {
     ],
     ["accepted another asset", { acceptedMismatch: "asset" }, "invalid_payload"],
     [
-      "dies within 6 seconds",
+      "expires within 6 seconds",
       { authorization: { validBefore: NOW + 5n } },
       "invalid_exact_evm_payload_authorization_valid_before",
     ],
@@ -59,27 +59,27 @@ t.test("terms", async (t) => {
     ],
   ];
   for (const [name, change, reason] of wrong)
-    t.match(checkTerms(bent(change), NOW), { reason, payer: GOOD.payer }, name);
+    t.match(checkTerms(altered(change), NOW), { reason, payer: GOOD.payer }, name);
   t.equal(
-    checkTerms(bent({ authorization: { validBefore: NOW + 6n } }), NOW),
+    checkTerms(altered({ authorization: { validBefore: NOW + 6n } }), NOW),
     undefined,
     "6 seconds are enough",
   );
   t.equal(
-    checkTerms(bent({ authorization: { validAfter: NOW } }), NOW),
+    checkTerms(altered({ authorization: { validAfter: NOW } }), NOW),
     undefined,
     "valid from this very second",
   );
   t.equal(
-    checkTerms(bent({ authorization: { validBefore: 1n } }), undefined),
+    checkTerms(altered({ authorization: { validBefore: 1n } }), undefined),
     undefined,
-    "without a time the window is not looked at",
+    "without a time the window is not checked",
   );
 });
 
 t.test("why a transfer would fail", async (t) => {
   const rich = { used: false, balanceAtomic: 5_000n };
-  const cases: [Bent, Parameters<typeof explainFailure>[1], string][] = [
+  const cases: [Changes, Parameters<typeof explainFailure>[1], string][] = [
     [{}, { used: undefined, balanceAtomic: 0n }, "invalid_exact_evm_eip3009_not_supported"],
     [{}, { used: true, balanceAtomic: 0n }, "invalid_exact_evm_nonce_already_used"],
     [{ domainName: "Gold" }, rich, "invalid_exact_evm_token_name_mismatch"],
@@ -93,5 +93,5 @@ t.test("why a transfer would fail", async (t) => {
     ],
   ];
   for (const [change, found, reason] of cases)
-    t.equal(explainFailure(bent(change), found).reason, reason);
+    t.equal(explainFailure(altered(change), found).reason, reason);
 });

@@ -1,4 +1,4 @@
-// Goal: what is packed by hand for Permit2 is what viem makes of it, and only the payment itself counts as paid.
+// Goal: our Permit2 encoding equals viem's, and only the payment itself counts as paid.
 import { randomBytes } from "node:crypto";
 import {
   permit2WitnessTypes,
@@ -64,8 +64,8 @@ const signed = (
   ...over,
 });
 
-/** The same in viem's words. */
-function spoken(authorization: SignedAuthorization) {
+/** The same payment as viem's arguments. */
+function viemArguments(authorization: SignedAuthorization) {
   const { asset, from, to, value, validAfter, validBefore, terms } = authorization;
   const isUpto = terms?.scheme === "upto";
   const permitted = { token: asset, amount: isUpto ? BigInt(terms.maximum) : value };
@@ -75,7 +75,7 @@ function spoken(authorization: SignedAuthorization) {
   return { isUpto, permitted, nonce, deadline, witness, from, value };
 }
 
-t.test("digests and calls are viem's", async (t) => {
+t.test("digests and calls equal viem's", async (t) => {
   for (let index = 0; index < 40; index += 1) {
     const authorization = signed(
       index % 2 === 0 ? "exact-permit2" : "upto",
@@ -83,7 +83,8 @@ t.test("digests and calls are viem's", async (t) => {
       index % 4 < 2 ? {} : { permit },
     );
     const scheme = paymentSchemeOf(authorization);
-    const { isUpto, permitted, nonce, deadline, witness, from, value } = spoken(authorization);
+    const { isUpto, permitted, nonce, deadline, witness, from, value } =
+      viemArguments(authorization);
     const proxy = isUpto ? UPTO_PROXY : EXACT_PROXY;
     const message = { permitted, spender: proxy.address, nonce, deadline, witness };
     t.equal(
@@ -118,7 +119,7 @@ t.test("digests and calls are viem's", async (t) => {
   }
 });
 
-t.test("a nonce is one bit of its owner's words", async (t) => {
+t.test("a nonce is one bit of its owner's nonce bitmap", async (t) => {
   const at = (nonce: bigint) =>
     signed("exact-permit2", { nonce: `permit2:${toHex(nonce, { size: 32 })}` });
   const word = (value: bigint) => ({ success: true, data: toHex(value, { size: 32 }) });
@@ -145,7 +146,7 @@ const moved = ({ asset, from, to, value }: SignedAuthorization): RpcLog =>
     [toEventSelector("Transfer(address,address,uint256)"), pad(from), pad(to)],
     toHex(value, { size: 32 }),
   );
-/** Through our batcher: an authorization of the token's own. */
+/** An EIP-3009 authorization of the token, sent through our batcher. */
 function batcherOf(authorization: SignedAuthorization): SentCall {
   const { terms: _terms, ...plain } = authorization;
   const signature = `0x${"1b".repeat(65)}` as const;
@@ -161,7 +162,7 @@ for (const name of ["exact-permit2", "upto"] as const)
     const mine = signed(name);
     const { address } = name === "upto" ? UPTO_PROXY : EXACT_PROXY;
     const scheme = schemeOf(mine);
-    const fateIn = (shown: Shown, expected: SignedAuthorization) =>
+    const outcomeIn = (shown: Shown, expected: SignedAuthorization) =>
       scheme.outcomeIn(shown, expected);
     const callOf = (authorization: SignedAuthorization): SentCall => {
       const [{ target, data }] = schemeOf(authorization).planTransfer(authorization).calls();
@@ -185,62 +186,65 @@ for (const name of ["exact-permit2", "upto"] as const)
     const sent = callOf(mine);
     const other = signed(name);
     const twin = { ...mine, nonce: signed(name).nonce };
-    t.equal(fateIn({ logs: trace, sent }, mine), "paid");
+    t.equal(outcomeIn({ logs: trace, sent }, mine), "paid");
     const between = log(mine.asset, [toEventSelector("Approval(address,address,uint256)")]);
     t.equal(
-      fateIn({ logs: [moved(mine), between, settledBy(address)], sent }, mine),
+      outcomeIn({ logs: [moved(mine), between, settledBy(address)], sent }, mine),
       "paid",
-      "whatever the token says in between",
+      "another event of the token in between",
     );
     t.equal(
-      fateIn(
+      outcomeIn(
         { logs: [moved(other), settledBy(address), ...trace], sent: batch(callOf(other), sent) },
         mine,
       ),
       "paid",
-      "in company",
+      "in a batch",
     );
-    t.equal(fateIn({ logs: trace }, mine), "untouched", "what it called is not known");
-    t.equal(fateIn({ logs: [], sent }, mine), "untouched", "reverted");
-    t.equal(fateIn({ logs: [moved(mine)], sent }, mine), "untouched", "no word of the proxy");
-    t.equal(fateIn({ logs: [settledBy(address)], sent }, mine), "untouched", "nothing moved");
+    t.equal(outcomeIn({ logs: trace }, mine), "untouched", "its calls are not known");
+    t.equal(outcomeIn({ logs: [], sent }, mine), "untouched", "reverted");
+    t.equal(outcomeIn({ logs: [moved(mine)], sent }, mine), "untouched", "no event of the proxy");
+    t.equal(outcomeIn({ logs: [settledBy(address)], sent }, mine), "untouched", "no transfer");
     t.equal(
-      fateIn({ logs: [moved(mine), settledBy(random(20))], sent }, mine),
+      outcomeIn({ logs: [moved(mine), settledBy(random(20))], sent }, mine),
       "untouched",
-      "another contract's word",
+      "another contract's event",
     );
     t.equal(
-      fateIn({ logs: [{ ...moved(mine), address: random(20) }, settledBy(address)], sent }, mine),
+      outcomeIn(
+        { logs: [{ ...moved(mine), address: random(20) }, settledBy(address)], sent },
+        mine,
+      ),
       "untouched",
       "another token",
     );
     t.equal(
-      fateIn({ logs: [moved({ ...mine, value: 1n }), settledBy(address)], sent }, mine),
+      outcomeIn({ logs: [moved({ ...mine, value: 1n }), settledBy(address)], sent }, mine),
       "untouched",
       "another amount",
     );
-    t.equal(fateIn({ logs: trace, sent: callOf(twin) }, mine), "untouched", "another nonce");
+    t.equal(outcomeIn({ logs: trace, sent: callOf(twin) }, mine), "untouched", "another nonce");
     t.equal(
-      fateIn({ logs: trace, sent: batch(sent, callOf(twin)) }, mine),
+      outcomeIn({ logs: trace, sent: batch(sent, callOf(twin)) }, mine),
       "untouched",
-      "one of two that look alike: nobody can tell which",
+      "one of two with the same transfer: ambiguous",
     );
     t.equal(
-      fateIn({ logs: trace, sent: batch(sent, { to: random(20), data: "0x" }) }, mine),
+      outcomeIn({ logs: trace, sent: batch(sent, { to: random(20), data: "0x" }) }, mine),
       "untouched",
-      "a stranger's contract beside it may have made the trace",
+      "a third party's contract in the same batch may have made the logs",
     );
     t.equal(
-      fateIn({ logs: trace, sent: { to: random(20), data: sent.data } }, mine),
+      outcomeIn({ logs: trace, sent: { to: random(20), data: sent.data } }, mine),
       "untouched",
       "the same bytes to another contract",
     );
     t.equal(
-      fateIn({ logs: trace, sent: { ...sent, data: sent.data.slice(0, 300) as Hex } }, mine),
+      outcomeIn({ logs: trace, sent: { ...sent, data: sent.data.slice(0, 300) as Hex } }, mine),
       "untouched",
     );
     t.equal(
-      fateIn({ logs: trace, sent: { to: MULTICALL3_ADDRESS, data: "0x82ad56cb" } }, mine),
+      outcomeIn({ logs: trace, sent: { to: MULTICALL3_ADDRESS, data: "0x82ad56cb" } }, mine),
       "untouched",
     );
 
@@ -251,48 +255,55 @@ for (const name of ["exact-permit2", "upto"] as const)
     ]);
     const byOwnSignature = [used, moved(mine), settledBy(address)];
     t.equal(
-      fateIn({ logs: byOwnSignature, sent }, mine),
+      outcomeIn({ logs: byOwnSignature, sent }, mine),
       "untouched",
       "the token's own authorization made that transfer",
     );
     const worthless = callOf(signed(name, { asset: random(20) }));
     const plain = { to: mine.asset, data: "0xe3ee160e" as Hex };
     t.equal(
-      fateIn({ logs: trace, sent: batch(sent, plain, worthless) }, mine),
+      outcomeIn({ logs: trace, sent: batch(sent, plain, worthless) }, mine),
       "untouched",
-      "another token's settlement beside it may have said the word",
+      "the settlement of another token may have made the proxy's event",
     );
     t.equal(
-      fateIn({ logs: trace, sent: batch(sent, { to: address, data: "0x12345678" }) }, mine),
+      outcomeIn({ logs: trace, sent: batch(sent, { to: address, data: "0x12345678" }) }, mine),
       "untouched",
-      "a call to the proxy that cannot be read",
+      "a call to the proxy that cannot be decoded",
     );
     const elsewhere = batch(sent);
-    // The same bytes, and the list they are said to hold is another one.
+    // The same bytes, but the offset of the list points elsewhere.
     const moving = elsewhere.data.slice(0, 10) + pad("0x40").slice(2) + elsewhere.data.slice(74);
     t.equal(
-      fateIn({ logs: trace, sent: { ...elsewhere, data: moving as Hex } }, mine),
+      outcomeIn({ logs: trace, sent: { ...elsewhere, data: moving as Hex } }, mine),
       "untouched",
-      "a batch whose list is not where it is looked for",
+      "a batch whose list is at another offset",
     );
 
     const unclear = (shown: Shown): boolean => (scheme.unreadIn?.(shown, mine) ?? []).length > 0;
-    const theirs = { to: random(20), data: sent.data };
-    t.ok(unclear({ logs: trace, sent: theirs }), "through a contract of a stranger's");
-    t.ok(unclear({ logs: trace, sent: batch(sent, callOf(twin)) }), "one of two that look alike");
-    t.ok(unclear({ logs: trace, sent: batch(callOf(twin), theirs) }));
-    t.notOk(unclear({ logs: trace, sent: callOf(twin) }), "the trace is another payment's");
-    t.notOk(unclear({ logs: [moved(mine)], sent: theirs }), "no trace of the proxy");
-    t.notOk(unclear({ logs: byOwnSignature, sent: theirs }), "paid by another authorization");
+    const thirdPartyCall = { to: random(20), data: sent.data };
+    t.ok(unclear({ logs: trace, sent: thirdPartyCall }), "through a third party's contract");
+    t.ok(
+      unclear({ logs: trace, sent: batch(sent, callOf(twin)) }),
+      "one of two with the same transfer",
+    );
+    t.ok(unclear({ logs: trace, sent: batch(callOf(twin), thirdPartyCall) }));
+    t.notOk(unclear({ logs: trace, sent: callOf(twin) }), "the logs belong to another payment");
+    t.notOk(unclear({ logs: [moved(mine)], sent: thirdPartyCall }), "no event of the proxy");
+    t.notOk(
+      unclear({ logs: byOwnSignature, sent: thirdPartyCall }),
+      "paid by another authorization",
+    );
     t.ok(unclear({ logs: trace, sent: batch(sent, plain, worthless) }));
 
     const token = batcherOf({ ...mine, nonce: random(32) });
-    t.equal(fateIn({ logs: trace, sent: token }, mine), "untouched", "the token's own transfers");
-    t.ok(unclear({ logs: trace, sent: token }), "what stands at its address is not known");
-    t.notOk(
-      unclear({ logs: [used, moved(mine)], sent: token }),
-      "our batcher leaves no such trace",
+    t.equal(
+      outcomeIn({ logs: trace, sent: token }, mine),
+      "untouched",
+      "the token's own transfers",
     );
+    t.ok(unclear({ logs: trace, sent: token }), "the code at its address is not known");
+    t.notOk(unclear({ logs: [used, moved(mine)], sent: token }), "our batcher leaves no such logs");
 
     const nonce = nonceOf(mine);
     const givenUp = (owner: string, mask: bigint): RpcLog =>
@@ -302,27 +313,27 @@ for (const name of ["exact-permit2", "upto"] as const)
         `0x${toHex(nonce >> 8n, { size: 32 }).slice(2)}${toHex(mask, { size: 32 }).slice(2)}`,
       );
     const bit = 1n << (nonce & 255n);
-    t.equal(fateIn({ logs: [givenUp(mine.from, bit)] }, mine), "canceled");
-    t.equal(fateIn({ logs: [givenUp(mine.from, 2n ** 256n - 1n)] }, mine), "canceled");
-    t.equal(fateIn({ logs: [givenUp(other.from, bit)] }, mine), "untouched", "another payer's");
-    t.equal(fateIn({ logs: [givenUp(mine.from, bit ^ (2n ** 256n - 1n))] }, mine), "untouched");
+    t.equal(outcomeIn({ logs: [givenUp(mine.from, bit)] }, mine), "canceled");
+    t.equal(outcomeIn({ logs: [givenUp(mine.from, 2n ** 256n - 1n)] }, mine), "canceled");
+    t.equal(outcomeIn({ logs: [givenUp(other.from, bit)] }, mine), "untouched", "another payer's");
+    t.equal(outcomeIn({ logs: [givenUp(mine.from, bit ^ (2n ** 256n - 1n))] }, mine), "untouched");
   });
 
-t.test("what a transaction called is asked for once", async (t) => {
-  const asked = { calls: 0, atOnce: 0, most: 0 };
+t.test("the calls of a transaction are requested once", async (t) => {
+  const counts = { calls: 0, atOnce: 0, most: 0 };
   const call = async (): Promise<unknown> => {
-    asked.calls += 1;
-    asked.most = Math.max(asked.most, (asked.atOnce += 1));
+    counts.calls += 1;
+    counts.most = Math.max(counts.most, (counts.atOnce += 1));
     await new Promise((resolve) => setTimeout(resolve, 2));
-    asked.atOnce -= 1;
+    counts.atOnce -= 1;
     return { to: MULTICALL3_ADDRESS, input: "0x" };
   };
   const rpc = { call } as unknown as Parameters<SentCalls["read"]>[0];
   const hashes = new Set(Array.from({ length: 40 }, () => random(32)));
   const known = new SentCalls();
   for (let look = 0; look < 3; look += 1) t.equal((await known.read(rpc, hashes)).size, 40);
-  t.equal(asked.calls, 40, "not at every look");
-  t.ok(asked.most > 1 && asked.most <= 8, `${asked.most} at once`);
+  t.equal(counts.calls, 40, "not again at every search");
+  t.ok(counts.most > 1 && counts.most <= 8, `${counts.most} in parallel`);
 });
 
 t.test("what reverts mean", async (t) => {

@@ -1,4 +1,4 @@
-// Goal: an outcome is written only on proof: what others relayed, cancelled or used otherwise is told apart, and absence decides nothing.
+// Goal: an outcome is recorded only with proof: relays by others, cancellations and other uses are distinguished, and absence decides nothing.
 import t from "tap";
 import type { Hex } from "viem";
 import { ChainUnreachable } from "../../server/infra/chain/errors.ts";
@@ -49,9 +49,9 @@ interface World {
   use?: "used" | "canceled";
   receipt?: RpcReceipt;
   isOurs?: boolean;
-  /** What our own transactions that carried it are called. */
+  /** Hashes of our own transactions that carried it. */
   attempts?: Hex[];
-  /** As of the head when it was accepted; undefined where the node has forgotten. */
+  /** At the head when it was accepted; undefined where the node has pruned that state. */
   wasUsed?: boolean;
   head?: bigint;
   confirmations?: number;
@@ -91,12 +91,12 @@ function contextOf(world: World): EngineContext {
   return parts as unknown as EngineContext;
 }
 const paid = receiptOf([used, moved(value)]);
-const ours = recordOf(AUTHORIZATION, { kind: "spend", agent_id: "agt_1" });
+const agentPayment = recordOf(AUTHORIZATION, { kind: "spend", agent_id: "agt_1" });
 const USED = "invalid_exact_evm_nonce_already_used";
 
 const explain = (record: SettlementRecord, world: World) => explainUse(contextOf(world), record);
 
-t.test("an authorization that is used: by whom?", async (t) => {
+t.test("who used an authorization that is used", async (t) => {
   t.match(await explain(recordOf(), { use: "used", receipt: paid, isOurs: true }), {
     ...KEY,
     status: "settled",
@@ -112,25 +112,25 @@ t.test("an authorization that is used: by whom?", async (t) => {
   t.match(
     await explain(late, { use: "used", receipt: paid }),
     { status: "failed", reason: USED, proof: { kind: "receipt" } },
-    "in the block it was accepted at: used before it was presented here, a replay",
+    "in the block at which it was accepted: used before it was presented here, a replay",
   );
   t.match(
     await explain(recordOf(), { wasUsed: true }),
     { status: "failed", reason: USED, proof: { kind: "state", block: "50" } },
-    "the state of that block says the same",
+    "the state of that block agrees",
   );
   const ourLate = recordOf(AUTHORIZATION, { kind: "spend", agent_id: "a", accepted_block: 80n });
   t.match(
     await explain(ourLate, { use: "used", receipt: paid }),
     { status: "settled" },
-    "our own agent's payment is no replay",
+    "an agent's own payment is no replay",
   );
   t.match(await explain(recordOf(), { use: "used", receipt: receiptOf([used, moved(1n)]) }), {
     status: "failed",
     reason: USED,
     message: /another authorization/,
   });
-  t.match(await explain(ours, { use: "canceled", receipt: receiptOf([canceled]) }), {
+  t.match(await explain(agentPayment, { use: "canceled", receipt: receiptOf([canceled]) }), {
     status: "failed",
     reason: "authorization_canceled",
   });
@@ -140,41 +140,44 @@ t.test("an authorization that is used: by whom?", async (t) => {
   });
 });
 
-t.test("our own transactions are asked first", async (t) => {
+t.test("our own transactions are checked first", async (t) => {
   t.match(
     await explain(recordOf(), { attempts: [HASH], receipt: paid, wasUsed: true }),
     { status: "settled", byOther: false, proof: { tx: HASH } },
-    "whatever the logs and states of a lagging node say",
+    "whatever the logs and states of a lagging node contain",
   );
   t.equal(
     await explain(recordOf(), { attempts: [HASH] }),
     undefined,
-    "a receipt that is missing decides nothing",
+    "a missing receipt decides nothing",
   );
 });
 
 t.test("absence decides nothing", async (t) => {
-  for (const record of [ours, recordOf()]) {
+  for (const record of [agentPayment, recordOf()]) {
     t.equal(await explain(record, {}), undefined, "no event found yet");
     t.equal(await explain(record, { use: "used" }), undefined, "no receipt yet");
     t.equal(
       await explain(record, { use: "used", receipt: receiptOf([]) }),
       undefined,
-      "a receipt without our event",
+      "a receipt without its event",
     );
   }
 });
 
-t.test("what frees money waits until it is final, what paid is told before", async (t) => {
+t.test("an outcome that releases money waits for finality, a payment does not", async (t) => {
   const shallow = { head: 81n, confirmations: 3, use: "used" as const };
-  t.match(await explain(ours, { ...shallow, receipt: paid }), {
+  t.match(await explain(agentPayment, { ...shallow, receipt: paid }), {
     status: "settled",
     isFinal: false,
   });
   for (const logs of [[canceled], [used, moved(1n)]])
-    t.equal(await explain(ours, { ...shallow, receipt: receiptOf(logs) }), undefined);
+    t.equal(await explain(agentPayment, { ...shallow, receipt: receiptOf(logs) }), undefined);
   t.equal(
-    await explain(recordOf(AUTHORIZATION, { accepted_block: 80n }), { ...shallow, receipt: paid }),
+    await explain(recordOf(AUTHORIZATION, { accepted_block: 80n }), {
+      ...shallow,
+      receipt: paid,
+    }),
     undefined,
     "a replay",
   );
@@ -185,7 +188,7 @@ t.test("a refused simulation", async (t) => {
     const ctx = contextOf(world);
     const refused = [{ record, text }];
     const [first] = await proveRefused(ctx, refused, async () => [true]);
-    // One endpoint refused once: it may lag. As of a newer block it counts.
+    // One endpoint refused once: it may lag. A refusal at a newer block counts.
     (ctx.heads.head as { number: bigint }).number += 1n;
     const [second] = await proveRefused(ctx, refused, async () => [true]);
     if (second && "outcome" in second.proof && second.proof.outcome.proof?.kind === "refusal")
@@ -199,27 +202,27 @@ t.test("a refused simulation", async (t) => {
   t.match(await prove(recordOf(), undefined), {
     outcome: { reason: "invalid_exact_evm_transaction_failed" },
   });
-  t.match(await prove(ours, "Pausable: paused"), { outcome: { status: "failed" } });
+  t.match(await prove(agentPayment, "Pausable: paused"), { outcome: { status: "failed" } });
   const sent = (kind: "spend" | "withdrawal") =>
     recordOf(AUTHORIZATION, { kind, agent_id: "agt_1", attempts: 1, created_at: new Date() });
   for (const kind of ["spend", "withdrawal"] as const)
     t.same(
       await prove(sent(kind), "Pausable: paused"),
       { retryAfterMs: 2_000 },
-      `a ${kind} whose signature may stand in public calldata`,
+      `a ${kind} whose signature may be in public calldata`,
     );
   t.match(
     await prove(recordOf(AUTHORIZATION, { attempts: 1 }), "Pausable: paused"),
     { outcome: { status: "failed" } },
-    "a stranger's payment may fail: nothing of ours hangs on it",
+    "a third party's payment may fail: no agent's budget depends on it",
   );
   t.match(
     await prove(seller, "ERC20: transfer amount exceeds balance"),
     { retryAfterMs: 15_000 },
-    "what a seller holds may still be used",
+    "the seller holds the signature and may still use it",
   );
-  const asked = recordOf(AUTHORIZATION, { cancel_signature: Buffer.alloc(65) });
-  t.match(await prove(asked, "FiatTokenV2: invalid signature"), { retryAfterMs: 15_000 });
+  const canceling = recordOf(AUTHORIZATION, { cancel_signature: Buffer.alloc(65) });
+  t.match(await prove(canceling, "FiatTokenV2: invalid signature"), { retryAfterMs: 15_000 });
   for (const text of [
     "authorization is used or canceled",
     "authorization is expired",
@@ -229,16 +232,16 @@ t.test("a refused simulation", async (t) => {
   t.match(
     await prove(recordOf(), "anything", { isUsed: true, use: "used", receipt: paid }),
     { outcome: { status: "settled" } },
-    "used, whatever the simulation said",
+    "used, whatever the simulation returned",
   );
   t.same(
-    await prove(ours, "anything", { isUsed: true }),
+    await prove(agentPayment, "anything", { isUsed: true }),
     { retryAfterMs: 2_000 },
     "used, and not found yet",
   );
 });
 
-t.test("a transaction a stranger names", async (t) => {
+t.test("a transaction named by a third party", async (t) => {
   const prove = (world: World) => proveByTransaction(contextOf(world), "pay_1", HASH);
   const open = recordOf();
   t.match((await prove({ open, receipt: paid })).outcome, {
@@ -253,11 +256,11 @@ t.test("a transaction a stranger names", async (t) => {
   t.match(
     (await prove({ open, receipt: paid, confirmations: 3, head: 81n })).outcome,
     { status: "settled", isFinal: false },
-    "in a block that may be taken back: told, and followed until it is final",
+    "in a block that may be reorganised: reported, and followed until it is final",
   );
 });
 
-t.test("what one receipt proves of a whole batch", async (t) => {
+t.test("what one receipt proves about a whole batch", async (t) => {
   const item = { ...KEY, action: "transfer" as const, to, value };
   const other = { ...item, nonce: `0x${"d5".repeat(32)}` };
   const batch = { to: asset, calldata: "0x" as const };
@@ -270,17 +273,17 @@ t.test("what one receipt proves of a whole batch", async (t) => {
   t.match(
     provenBy(receiptOf([canceled]), { ...batch, items: [item] }, false),
     [{ status: "held" }],
-    "a cancellation gives money back: not before it is final",
+    "a cancellation releases money: not before it is final",
   );
   t.same(
     provenBy({ ...paid, logs: [] }, { ...batch, items: [item] }, true),
     [],
-    "a successful transaction without our event proves nothing",
+    "a successful transaction without its event proves nothing",
   );
   t.same(provenBy(receiptOf([used, moved(1n)]), { ...batch, items: [item] }, true), []);
 });
 
-t.test("a row's outcome", async (t) => {
+t.test("the outcome of a row", async (t) => {
   const row = {
     id: "pay_1",
     status: "queued" as const,

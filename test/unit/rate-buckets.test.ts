@@ -1,4 +1,4 @@
-// Goal: a bucket gives what its limit says, at any pace, no more and no less, and tells truly how long to wait.
+// Goal: a token bucket allows exactly its limit at any pace, and reports truly how long to wait.
 import * as fc from "fast-check";
 import t from "tap";
 import { addressBucket, readTrust } from "../../server/core/client-address.ts";
@@ -10,11 +10,11 @@ import {
 } from "../../server/core/rate-limits.ts";
 
 const MINUTE_MS = 60_000;
-/** Of these, what one request costs is a whole number of milliseconds: a model without fractions. */
+/** Limits at which one request costs a whole number of milliseconds, so that the model needs no fractions. */
 const perMinute = fc.constantFrom(1, 2, 3, 6, 60, 300, 6_000);
 const RUNS = { numRuns: 500 };
 
-/** Tokens are milliseconds of refill. */
+/** A reference model: its tokens are milliseconds of refill. */
 class Naive {
   #level = MINUTE_MS;
   #atMs = 0;
@@ -36,7 +36,7 @@ const pace = fc.oneof(
   fc.nat({ max: 200_000 }),
 );
 
-t.test("as a bucket that refills all the time", async () => {
+t.test("equals a bucket that refills continuously", async () => {
   fc.assert(
     fc.property(perMinute, fc.array(pace, { maxLength: 60, size: "max" }), (perMinute, gaps) => {
       let nowMs = 1_000_000;
@@ -60,7 +60,7 @@ t.test("as a bucket that refills all the time", async () => {
   );
 });
 
-t.test("who waits as long as it is told is let through, and not sooner", async () => {
+t.test("a caller that waits for the returned time is let through, and not sooner", async () => {
   fc.assert(
     fc.property(fc.integer({ min: 1, max: 100_000 }), fc.nat({ max: 50 }), (perMinute, early) => {
       let nowMs = 5_000;
@@ -82,7 +82,7 @@ t.test("who waits as long as it is told is let through, and not sooner", async (
   );
 });
 
-t.test("keys do not share, and one given back is one more", async () => {
+t.test("keys do not share tokens, and one given back is one more", async () => {
   fc.assert(
     fc.property(
       fc.integer({ min: 1, max: 40 }),
@@ -107,7 +107,7 @@ t.test("keys do not share, and one given back is one more", async () => {
   );
 });
 
-t.test("memory is bounded: the longest unused makes room, nobody else", async () => {
+t.test("memory is bounded: only the least recently used key is evicted", async () => {
   fc.assert(
     fc.property(
       fc.array(fc.nat({ max: 9 }), { maxLength: 60 }),
@@ -131,7 +131,7 @@ t.test("memory is bounded: the longest unused makes room, nobody else", async ()
   );
 });
 
-t.test("an operator's text changes what it names, or is a problem", async () => {
+t.test("an operator's text changes the named limits, or is a problem", async () => {
   const names = Object.keys(RATE_LIMITS) as LimitName[];
   const name = fc.oneof(
     { weight: 4, arbitrary: fc.constantFrom(...names) },
@@ -174,40 +174,37 @@ const word16 = fc.nat({ max: 0xffff });
 const ipv6 = fc.array(word16, { minLength: 8, maxLength: 8 });
 const spelt = (words: readonly number[]): string => words.map((one) => one.toString(16)).join(":");
 
-t.test(
-  "an IPv6 network of 64 bits is one caller in any spelling, and its neighbour another",
-  async () => {
-    fc.assert(
-      fc.property(ipv6, ipv6, fc.nat({ max: 63 }), (words, others, bit) => {
-        const full = words.map((one) => one.toString(16).padStart(4, "0").toUpperCase()).join(":");
-        const inside = [...words.slice(0, 4), ...others.slice(4)];
-        const outside = words.map((one, index) =>
-          index === Math.floor(bit / 16) ? one ^ (1 << (bit % 16)) : one,
-        );
-        const isMapped = (list: readonly number[]) =>
-          list.slice(0, 5).every((one) => one === 0) && list[5] === 0xffff;
-        if ([words, inside, outside].some(isMapped)) return true;
-        const bucket = addressBucket(spelt(words));
-        return (
-          bucket.endsWith("/64") &&
-          addressBucket(full) === bucket &&
-          addressBucket(spelt(inside)) === bucket &&
-          addressBucket(spelt(outside)) !== bucket
-        );
-      }),
-      { numRuns: 1_000 },
-    );
-    fc.assert(
-      fc.property(fc.ipV4(), (address) => {
-        const bucket = addressBucket(address);
-        return bucket === address && addressBucket(`::ffff:${address}`) === address;
-      }),
-      { numRuns: 500 },
-    );
-  },
-);
+t.test("a /64 IPv6 network is one caller in any spelling, and its neighbour another", async () => {
+  fc.assert(
+    fc.property(ipv6, ipv6, fc.nat({ max: 63 }), (words, others, bit) => {
+      const full = words.map((one) => one.toString(16).padStart(4, "0").toUpperCase()).join(":");
+      const inside = [...words.slice(0, 4), ...others.slice(4)];
+      const outside = words.map((one, index) =>
+        index === Math.floor(bit / 16) ? one ^ (1 << (bit % 16)) : one,
+      );
+      const isMapped = (list: readonly number[]) =>
+        list.slice(0, 5).every((one) => one === 0) && list[5] === 0xffff;
+      if ([words, inside, outside].some(isMapped)) return true;
+      const bucket = addressBucket(spelt(words));
+      return (
+        bucket.endsWith("/64") &&
+        addressBucket(full) === bucket &&
+        addressBucket(spelt(inside)) === bucket &&
+        addressBucket(spelt(outside)) !== bucket
+      );
+    }),
+    { numRuns: 1_000 },
+  );
+  fc.assert(
+    fc.property(fc.ipV4(), (address) => {
+      const bucket = addressBucket(address);
+      return bucket === address && addressBucket(`::ffff:${address}`) === address;
+    }),
+    { numRuns: 500 },
+  );
+});
 
-t.test("so many proxies are believed as are named, and never everybody", async () => {
+t.test("exactly the named number of proxies is trusted, and never every address", async () => {
   fc.assert(
     fc.property(fc.nat({ max: 24 }), fc.nat({ max: 24 }), (hops, hop) => {
       const { trust, problem } = readTrust(String(hops));

@@ -1,4 +1,4 @@
-// Goal: a receipt settles exactly the payments it made: whatever else is in its logs, in whatever order, settles none and hides none.
+// Goal: a receipt settles exactly the payments that it made: other logs, in any order, settle none and hide none.
 import * as fc from "fast-check";
 import t from "tap";
 import {
@@ -23,7 +23,7 @@ import { ARC } from "./payment-samples.ts";
 
 const HASH: Hex = `0x${"fe".repeat(32)}`;
 const USDC = ARC.usdc.address.toLowerCase() as Address;
-/** Where Arc logs moves of its own coin, by the token's event. */
+/** Where Arc logs transfers of its native coin, with the token's event. */
 const SYSTEM: Address = "0xfffffffffffffffffffffffffffffffffffffffe";
 const GOLD: Address = `0x${"60".repeat(20)}`;
 const PAYERS: readonly Address[] = [`0x${"aa".repeat(20)}`, `0x${"ab".repeat(20)}`];
@@ -46,7 +46,7 @@ const log = (address: Address, topics: Hex[], data: Hex = "0x"): RpcLog => ({
 const moved = (token: Address, from: Address, to: Address, value: bigint): RpcLog =>
   log(token, [TRANSFER, pad(from), pad(to)], toHex(value, { size: 32 }));
 
-/** What happened to a token in one transaction, one thing after the other. */
+/** One action on a token in a transaction. */
 interface Act {
   kind: "use" | "cancel" | "plain";
   token: Address;
@@ -54,7 +54,7 @@ interface Act {
   to: Address;
   value: bigint;
   nonce: Hex;
-  /** Said in between by others: of no meaning. */
+  /** An unrelated log of others in between. */
   noise: number;
 }
 const few = fc.nat({ max: 5 });
@@ -102,7 +102,7 @@ function possible(acts: readonly Act[]): Act[] {
   });
 }
 
-/** Every payment that could be expected of this small world. */
+/** Every payment that could be expected in this small world. */
 const EXPECTED: readonly CarriedItem[] = PAYERS.flatMap((from) =>
   NONCES.flatMap((nonce) =>
     PAYEES.flatMap((to) =>
@@ -118,7 +118,7 @@ const EXPECTED: readonly CarriedItem[] = PAYERS.flatMap((from) =>
   ),
 );
 
-function fateOf(
+function outcomeOf(
   acts: readonly Act[],
   { from, nonce, to, value }: CarriedItem,
 ): AuthorizationOutcome {
@@ -164,11 +164,11 @@ t.test("the token's own authorizations", async (t) => {
       const elsewhere = logs.map((one) => (one.address === USDC ? { ...one, address: GOLD } : one));
       for (const item of EXPECTED) {
         const scheme = schemeOf(item);
-        const expected = fateOf(acts, item);
+        const expected = outcomeOf(acts, item);
         seen[expected] += 1;
         for (const [index, form] of forms.entries()) {
-          const fate = scheme.outcomeIn({ logs: form }, item);
-          if (fate !== expected) throw new Error(`form ${index}: ${fate}, not ${expected}`);
+          const outcome = scheme.outcomeIn({ logs: form }, item);
+          if (outcome !== expected) throw new Error(`form ${index}: ${outcome}, not ${expected}`);
         }
         if (scheme.outcomeIn({ logs: elsewhere }, item) !== "untouched")
           throw new Error("another token");
@@ -177,10 +177,10 @@ t.test("the token's own authorizations", async (t) => {
     }),
     { numRuns: 400 },
   );
-  for (const [fate, count] of Object.entries(seen)) t.ok(count > 200, `${fate}: ${count}`);
+  for (const [outcome, count] of Object.entries(seen)) t.ok(count > 200, `${outcome}: ${count}`);
 });
 
-t.test("of a batch each payment is told once, and nobody else's", async () => {
+t.test("each payment of a batch is reported once, and no other", async () => {
   fc.assert(
     fc.property(
       acts,
@@ -192,15 +192,15 @@ t.test("of a batch each payment is told once, and nobody else's", async () => {
         const items = places.map((place) => at(EXPECTED, place * 4 + (other % 4)));
         const tx = { items, to: MULTICALL3_ADDRESS, calldata: "0x" as const };
         const found = provenBy(receiptOf(acts.flatMap(logsOf)), tx, isFinal);
-        const told = found.map(({ nonce, from, status }) => `${from} ${nonce} ${status}`);
+        const reported = found.map(({ nonce, from, status }) => `${from} ${nonce} ${status}`);
         const expected = items.flatMap((item) => {
-          const fate = fateOf(acts, item);
-          const word = isFinal ? "failed" : "held";
-          if (fate !== "paid" && fate !== "canceled") return [];
-          return [`${item.from} ${item.nonce} ${fate === "paid" ? "settled" : word}`];
+          const outcome = outcomeOf(acts, item);
+          const releasedStatus = isFinal ? "failed" : "held";
+          if (outcome !== "paid" && outcome !== "canceled") return [];
+          return [`${item.from} ${item.nonce} ${outcome === "paid" ? "settled" : releasedStatus}`];
         });
         return (
-          JSON.stringify(told) === JSON.stringify(expected) &&
+          JSON.stringify(reported) === JSON.stringify(expected) &&
           found.every(
             ({ proof, isFinal: final }) =>
               final === isFinal && proof?.kind === "receipt" && proof.block === "80",
@@ -212,7 +212,7 @@ t.test("of a batch each payment is told once, and nobody else's", async () => {
   );
 });
 
-/** A payment through Permit2, and what became of its call. */
+/** A payment through Permit2, and whether its call succeeded. */
 interface Call {
   scheme: "exact-permit2" | "upto";
   from: Address;
@@ -259,7 +259,7 @@ const SETTLED = toEventSelector("Settled()");
 const proxyOf = ({ scheme }: Call): Address =>
   (scheme === "upto" ? UPTO_PROXY : EXACT_PROXY).address;
 
-/** Between the token's word and the proxy's: nothing of the same token that moves. */
+/** Between the token's event and the proxy's there is no other transfer of the same token. */
 const traceOf = (one: Call): RpcLog[] => {
   const between = one.noise === 1 ? [moved(SYSTEM, one.from, one.to, one.value)] : [];
   return one.goesThrough
@@ -286,7 +286,7 @@ const isAlike = (one: Call, other: Call): boolean =>
   one.to === other.to &&
   one.value === other.value;
 
-t.test("payments whose nonce no log names", async (t) => {
+t.test("payments whose nonce is in no log", async (t) => {
   const seen = { paid: 0, untouched: 0 };
   fc.assert(
     fc.property(
@@ -295,7 +295,7 @@ t.test("payments whose nonce no log names", async (t) => {
       fc.nat({ max: 3 }),
       (calls, seeds, odd) => {
         const signed = calls.map(authorizationOf);
-        // Sometimes a contract of a stranger's is called as well: then nothing is certain.
+        // Sometimes a third party's contract is called as well: then nothing is certain.
         const others = odd === 0 ? [{ to: SYSTEM, data: "0x12345678" as const }] : [];
         const sent = batchOf([...signed.map(callOf), ...others]);
         const logs = calls.flatMap(traceOf);
@@ -307,7 +307,7 @@ t.test("payments whose nonce no log names", async (t) => {
           const isSound =
             own.goesThrough &&
             others.length === 0 &&
-            // The proxy's word about another token, or another proxy's call, may be read as one about this.
+            // The proxy's event for another token, or another proxy's call, may be taken for the event of this payment.
             calls.every((one) => one.token === own.token && one.scheme === own.scheme) &&
             calls.filter((one) => isAlike(one, own)).length === 1;
           const fates = [logs, turned, [...logs, ...logs]].map((form) =>
@@ -315,12 +315,12 @@ t.test("payments whose nonce no log names", async (t) => {
           );
           const expected = isSound ? "paid" : "untouched";
           seen[expected] += 1;
-          if (fates.some((fate) => fate !== expected))
+          if (fates.some((outcome) => outcome !== expected))
             throw new Error(`${fates.join()} ${expected}`);
           const gone = logs.filter((_one, place) => place !== logs.length - 1);
           const isLast = index === calls.length - 1 && own.goesThrough;
           if (isLast && scheme.outcomeIn({ logs: gone, sent }, mine) === "paid")
-            throw new Error("without the proxy's word");
+            throw new Error("without the proxy's event");
           if (scheme.outcomeIn({ logs }, mine) !== "untouched") throw new Error("calls unknown");
           if (scheme.outcomeIn({ logs: [], sent }, mine) !== "untouched")
             throw new Error("reverted");
@@ -335,10 +335,10 @@ t.test("payments whose nonce no log names", async (t) => {
     ),
     { numRuns: 400 },
   );
-  for (const [fate, count] of Object.entries(seen)) t.ok(count > 30, `${fate}: ${count}`);
+  for (const [outcome, count] of Object.entries(seen)) t.ok(count > 30, `${outcome}: ${count}`);
 });
 
-t.test("an answer is a receipt only of its own transaction, in a block that is made", async () => {
+t.test("a response is a receipt only for its own transaction, in a mined block", async () => {
   const good = { ...receiptOf([]) };
   const anything = fc.oneof(
     fc.constantFrom<unknown>(undefined, null, "", "0x", `0x${"0".repeat(64)}`, "0xzz", [HASH]),
@@ -349,7 +349,7 @@ t.test("an answer is a receipt only of its own transaction, in a block that is m
       fc.constantFrom("transactionHash", "blockHash", "blockNumber", "logs"),
       anything,
       (name, value) => {
-        // Any number is one of a block, and any list one of logs.
+        // Any number is a valid block number, and any list a valid list of logs.
         const isFit =
           (name === "blockNumber" && typeof value === "string" && /^0x[0-9a-f]+$/.test(value)) ||
           (name === "logs" && Array.isArray(value));
@@ -363,7 +363,7 @@ t.test("an answer is a receipt only of its own transaction, in a block that is m
   if (!isReceiptOf(good, HASH) || !isReceiptOf(good, loud)) throw new Error("a good one");
 });
 
-t.test("a block is as deep as blocks stand on it, and never less than one", async () => {
+t.test("a block's depth counts itself and later blocks, and is at least one", async () => {
   const block = fc.bigInt({ min: 0n, max: 10n ** 9n });
   fc.assert(
     fc.property(block, block, (head, number) => {

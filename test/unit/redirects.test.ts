@@ -1,4 +1,4 @@
-// Where a program may have its owner sent back to.
+// Goal: an OAuth client can redirect the owner only to a safe, registered address.
 import t from "tap";
 import {
   isRegistered,
@@ -8,7 +8,7 @@ import {
   whyNotRedirect,
 } from "../../server/plugins/oauth/redirects.ts";
 
-t.test("what the common clients register is taken", async (t) => {
+t.test("redirect URIs of common clients are accepted", async (t) => {
   for (const uri of [
     "https://claude.ai/api/mcp/auth_callback",
     "https://claude.com/api/mcp/auth_callback",
@@ -27,7 +27,7 @@ t.test("what the common clients register is taken", async (t) => {
 });
 
 t.test(
-  "what a browser acts on, what is read in two ways, what leaves this computer in the open",
+  "URIs that a browser executes, that parse in two ways, or that leave this computer unencrypted are refused",
   async (t) => {
     for (const uri of [
       "",
@@ -68,7 +68,7 @@ t.test(
   },
 );
 
-t.test("the same address, and on this computer any port of it", async (t) => {
+t.test("only the registered URI matches, with any port on this computer", async (t) => {
   const registered = ["https://a.example/cb?x=1", "http://localhost:1234/cb", "cursor://mcp/cb"];
   for (const uri of [
     "https://a.example/cb?x=1",
@@ -98,7 +98,7 @@ t.test("the same address, and on this computer any port of it", async (t) => {
     t.notOk(isRegistered(uri, registered), uri);
 });
 
-t.test("the answer keeps what the address says", async (t) => {
+t.test("the redirect keeps the query of its URI", async (t) => {
   const answer = { code: "c d", state: null, iss: "https://i.example" };
   const added = "code=c+d&iss=https%3A%2F%2Fi.example";
   t.equal(redirectTo("https://a.example/cb", answer), `https://a.example/cb?${added}`);
@@ -106,7 +106,7 @@ t.test("the answer keeps what the address says", async (t) => {
   t.equal(redirectTo("cursor://mcp/cb", answer), `cursor://mcp/cb?${added}`);
 });
 
-t.test("what the wallet shows begins with where the answer goes", async (t) => {
+t.test("the label shown in the wallet begins with the redirect's host", async (t) => {
   t.equal(
     labelOf('Claude at claude.ai, named "x', "https://evil.example/cb"),
     'Connection to evil.example, named "Claude at claude.ai, named x"',

@@ -1,4 +1,4 @@
-// Goal: a refusal names the first rule that refuses, by its true numbers; a larger amount never helps, and a wider limit never harms.
+// Goal: a refusal names the first rule that refuses, with its true numbers; a larger amount never helps, and a wider limit never harms.
 import * as fc from "fast-check";
 import t from "tap";
 import { ERRORS } from "../../server/errors.ts";
@@ -19,14 +19,14 @@ const OTHER = "0x3c44cdddb6a900fa2b585dd299e03d12fa4293bc";
 const upTo = (max: number) => fc.nat({ max }).map(BigInt);
 const often = <T>(usual: T, ...others: T[]) =>
   fc.oneof({ weight: 9, arbitrary: fc.constant(usual) }, fc.constantFrom(...others));
-/** Mostly far above what is asked, and else around it: of so many rules the last ones must be met as well. */
+/** Mostly far above the requested amount and sometimes near it, so that the last of so many rules are reached too. */
 const room = fc.oneof({ weight: 3, arbitrary: upTo(40).map((more) => more + 14n) }, upTo(12));
 const limit = fc.option(room, { nil: undefined, freq: 2 });
 const used = { spent: upTo(3), reserved: upTo(2) };
 
 const facts: fc.Arbitrary<Snapshot> = fc
   .record({
-    who: fc.record({
+    agent: fc.record({
       status: often("active", "paused", "archived"),
       expired: fc.nat({ max: 9 }).map((one) => one === 0),
       approval: fc.option(fc.constant({ id: "apr_1", nonce: "0x01" } as const), {
@@ -34,12 +34,12 @@ const facts: fc.Arbitrary<Snapshot> = fc
         freq: 2,
       }),
     }),
-    whom: often<Partial<Snapshot>>(
+    target: often<Partial<Snapshot>>(
       { allowed: true },
       { allowed: false },
       { allowed: false, site: "https://a.example", expectedPayee: WALLET, seenPayee: OTHER },
       { allowed: false, site: "https://a.example", expectedPayee: WALLET, seenPayee: OTHER },
-      // Of what makes a changed payee, a part is none.
+      // Two of the three facts of a changed payee are not enough for that refusal.
       { allowed: false, site: "https://a.example", expectedPayee: WALLET },
       { allowed: false, expectedPayee: WALLET, seenPayee: OTHER },
       { allowed: false, payeeSites: ["https://b.example"] },
@@ -75,11 +75,11 @@ const facts: fc.Arbitrary<Snapshot> = fc
       {},
     ),
   })
-  // What is undefined is not there.
+  // Members that are undefined are absent.
   .map(
     ({
-      who,
-      whom,
+      agent,
+      target,
       refusal,
       payeeExpired,
       requested,
@@ -93,8 +93,8 @@ const facts: fc.Arbitrary<Snapshot> = fc
       gas,
     }) =>
       ({
-        ...who,
-        ...whom,
+        ...agent,
+        ...target,
         refusal,
         payeeExpired,
         requested,
@@ -117,7 +117,7 @@ const facts: fc.Arbitrary<Snapshot> = fc
       }) as Snapshot,
   );
 
-/** What an owner may let pass once. */
+/** Rules that the owner can lift for one payment. */
 const LIFTABLE = new Set<RuleName>([
   "allowlist",
   "payee_expiry",
@@ -132,8 +132,8 @@ const LIFTABLE = new Set<RuleName>([
 
 type Refusal = [rule: RuleName, code: DenialCode];
 
-/** The owner's rules as a person would read them out. */
-function naive(f: Snapshot): Refusal | undefined {
+/** A simple reference implementation of the rules. */
+function expectedRefusal(f: Snapshot): Refusal | undefined {
   const { requested } = f;
   if (f.status !== "active") return ["status", "agent_paused"];
   if (f.expired) return ["expiry", "agent_expired"];
@@ -170,13 +170,13 @@ const isOver = (most: bigint | undefined, spent = 0n, reserved = 0n, more = 0n):
   most !== undefined && spent + reserved + more > most;
 const placeOf = (rule: RuleName): number => RULES.findIndex(({ name }) => name === rule);
 
-t.test("the first rule that refuses decides, whatever else is wrong", async (t) => {
+t.test("the first refusing rule decides, whatever else is wrong", async (t) => {
   const seen = new Set<DenialCode>();
   let allowed = 0;
   fc.assert(
     fc.property(facts, (f) => {
       const found = evaluate(f);
-      const expected = naive(f);
+      const expected = expectedRefusal(f);
       if (found.allowed) {
         allowed += 1;
         return expected === undefined && found.trace.every(({ passed }) => passed === true);
@@ -194,7 +194,7 @@ t.test("the first rule that refuses decides, whatever else is wrong", async (t) 
     }),
     RUNS,
   );
-  t.same([...seen].sort(), [...DENIAL_CODES].sort(), "every code was met");
+  t.same([...seen].sort(), [...DENIAL_CODES].sort(), "every code occurred");
   t.ok(allowed > RUNS.numRuns / 20, `${allowed} were allowed`);
 });
 
@@ -202,7 +202,7 @@ t.test("a larger amount never passes where a smaller one was refused", async () 
   fc.assert(
     fc.property(facts, upTo(12), (f, more) => {
       const found = evaluate(f);
-      // The one rule that refuses small amounts.
+      // The floor is the only rule that refuses small amounts.
       if (found.allowed || found.rule === "floor") return true;
       const larger = evaluate({ ...f, requested: f.requested + more });
       return !larger.allowed && placeOf(larger.rule) <= placeOf(found.rule);
@@ -228,7 +228,7 @@ const wider = fc.record(
     fc.Arbitrary<bigint | null>
   >,
 );
-/** Each limit a little higher, or none any more. */
+/** Each limit a little higher, or removed. */
 function widened(f: Snapshot, by: Record<(typeof LIMITS)[number], bigint | null>): Snapshot {
   const result: Record<string, unknown> = { ...f };
   for (const name of LIMITS) {
@@ -242,7 +242,7 @@ function widened(f: Snapshot, by: Record<(typeof LIMITS)[number], bigint | null>
   return result as unknown as Snapshot;
 }
 
-t.test("a wider limit never refuses what was allowed, and no rule moves up for it", async () => {
+t.test("a wider limit never refuses more, and no earlier rule refuses for it", async () => {
   fc.assert(
     fc.property(facts, wider, (f, by) => {
       const found = evaluate(f);
@@ -254,7 +254,7 @@ t.test("a wider limit never refuses what was allowed, and no rule moves up for i
   );
 });
 
-/** The long way: digit by digit. */
+/** Formats an amount independently, digit by digit. */
 function usdc(atomic: bigint): string {
   const digits = String(atomic).padStart(7, "0");
   const [whole, part] = [digits.slice(0, -6), digits.slice(-6)];
@@ -302,7 +302,7 @@ const WINDOWS = new Set<RuleName>([
 ]);
 const NEVER = new Set<RuleName>(["per_payment_limit", "payee_per_payment_limit", "floor"]);
 
-t.test("code, numbers and times of a refusal are those of its rule", async (t) => {
+t.test("code, numbers and times of a refusal belong to its rule", async (t) => {
   const time = fc.option(fc.nat({ max: 2_000_000_000 }).map((seconds) => new Date(seconds * 1000)));
   const seen = new Set<RuleName>();
   fc.assert(
@@ -323,14 +323,20 @@ t.test("code, numbers and times of a refusal are those of its rule", async (t) =
       const { extra } = error;
       const policy = policyOf(f, rule);
       const isOfGas = rule === "gas" && f.gasShort !== undefined;
-      const told = [policy.window, policy.limit, policy.spent, policy.reserved, policy.remaining];
+      const numbers = [
+        policy.window,
+        policy.limit,
+        policy.spent,
+        policy.reserved,
+        policy.remaining,
+      ];
       const iso = availableAt?.toISOString() ?? null;
       return (
         error.status === ERRORS[code].status &&
         JSON.stringify(extra["policy"]) === JSON.stringify(policy) &&
         policy.rule === rule &&
         policy.requested === usdc(f.requested) &&
-        (isOfGas || JSON.stringify(told) === JSON.stringify(numbersOf(f, rule))) &&
+        (isOfGas || JSON.stringify(numbers) === JSON.stringify(numbersOf(f, rule))) &&
         (extra["approvable"] === true) === LIFTABLE.has(rule) &&
         (!WINDOWS.has(rule) ||
           (extra["availableAt"] === iso &&

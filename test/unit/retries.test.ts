@@ -1,4 +1,4 @@
-// Goal: what is tried again is tried ever less often, within its bounds, and not for ever; what may have acted is never repeated.
+// Goal: retries become less frequent, stay within their bounds and end; a request that may have had effects is never repeated.
 import * as fc from "fast-check";
 import t from "tap";
 import { AgentLock } from "../../server/plugins/guardrails/agent-lock.ts";
@@ -8,12 +8,12 @@ import { initialFees, replacementFees, type Fees } from "../../server/plugins/se
 import { showAtMostTwice, type Shown } from "../../server/plugins/x402-client/proof.ts";
 import type { TargetRequest } from "../../server/plugins/x402-client/request.ts";
 
-/** As Math.random gives it: never 1. */
+/** A value of Math.random: never 1. */
 const chance = fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true });
 const MINUTE_MS = 60_000;
 const HOUR_SECONDS = 3_600;
 
-t.test("a webhook is told ten more times, each later, all within a day", async () => {
+t.test("a webhook is retried ten times, each later than the last, all within a day", async () => {
   fc.assert(
     fc.property(fc.array(chance, { minLength: 12, maxLength: 12 }), (dice) => {
       const delays: number[] = [];
@@ -35,7 +35,7 @@ t.test("a webhook is told ten more times, each later, all within a day", async (
   );
 });
 
-t.test("the spread of a delay is a fifth, earlier and never later", async () => {
+t.test("the jitter of a delay makes it up to a fifth earlier, never later", async () => {
   fc.assert(
     fc.property(fc.integer({ min: 1, max: 10 }), chance, (attempts, dice) => {
       const latest = delayAfter(attempts, 0) ?? 0;
@@ -46,7 +46,7 @@ t.test("the spread of a delay is a fifth, earlier and never later", async () => 
   );
 });
 
-t.test("a target rests longer the more often it failed, and five minutes at most", async () => {
+t.test("a target rests longer the more often it failed, and at most five minutes", async () => {
   fc.assert(
     fc.property(fc.nat({ max: 100_000 }), fc.nat({ max: 20 }), (failures, more) => {
       const rest = restAfter(failures);
@@ -68,14 +68,14 @@ t.test("only a status of success is a delivery, and only 410 ends it", async () 
 });
 
 t.test(
-  "a listing is probed less often the longer it fails, and every seven hours at least",
+  "a listing is probed less often the longer it fails, but at least every seven hours",
   async (t) => {
     fc.assert(
       fc.property(fc.nat({ max: 10_000 }), chance, chance, (failures, one, other) => {
         const wait = nextProbeInMs(failures, () => one);
         const base = failures === 0 ? 15 : Math.min(2 ** Math.min(failures - 1, 30), 360);
         const isNear = wait >= base * MINUTE_MS * 0.899 && wait <= base * MINUTE_MS * 1.101;
-        // Where the spread of two does not overlap, the later is later.
+        // Where the jitter ranges of two delays do not overlap, the later delay is longer.
         const isGrowing =
           failures === 0 || base >= 360 || nextProbeInMs(failures + 2, () => other) > wait;
         return isNear && isGrowing && Number.isSafeInteger(wait);
@@ -89,7 +89,7 @@ t.test(
 const wei = fc.bigInt({ min: 0n, max: 10n ** 12n });
 const caps = fc.record({ maxFeeWei: wei, priorityFeeWei: wei });
 
-t.test("fees: never above the caps, and the tip within the whole", async () => {
+t.test("fees: never above the caps, and the tip within the maximum fee", async () => {
   fc.assert(
     fc.property(wei, wei, caps, (base, tip, caps) => {
       const fees = initialFees(base, tip, caps);
@@ -105,14 +105,14 @@ t.test("fees: never above the caps, and the tip within the whole", async () => {
   );
 });
 
-t.test("re-pricing: each a valid replacement, within the caps, and it ends", async (t) => {
+t.test("re-pricing: each is a valid replacement within the caps, and it ends", async (t) => {
   let longest = 0;
   fc.assert(
     fc.property(
       wei,
       wei,
       fc.oneof(caps, fc.constant({ maxFeeWei: 10n ** 15n, priorityFeeWei: 10n ** 14n })),
-      // Cheap again, or any price.
+      // Either a low market price again, or any price.
       fc.array(fc.oneof(fc.constant([0n, 0n] as const), fc.tuple(wei, wei)), {
         minLength: 1,
         maxLength: 5,
@@ -122,7 +122,7 @@ t.test("re-pricing: each a valid replacement, within the caps, and it ends", asy
         let last: Fees = first;
         for (let count = 0; ; count += 1) {
           longest = Math.max(longest, count);
-          // A seventh more at least each time, up to fifty times the first: far fewer than this.
+          // Each step adds at least an eighth, up to fifty times the first fee: far fewer steps than this.
           if (count > 80) return false;
           const [baseFeeWei, priorityFeeWei] = market[count % market.length] ?? [0n, 0n];
           const next = replacementFees({ first, last, baseFeeWei, priorityFeeWei, caps });
@@ -160,7 +160,7 @@ const shown = fc
   });
 
 t.test(
-  "a signed payment is shown once, and twice only where that can do nothing twice",
+  "a signed payment is sent once, and a second time only where that cannot act twice",
   async () => {
     await fc.assert(
       fc.asyncProperty(
@@ -169,10 +169,10 @@ t.test(
         fc.integer({ min: 1, max: 60_000 }),
         fc.integer({ min: 1, max: 60_000 }),
         async (answers, method, timeoutMs, secondMs) => {
-          const asked: number[] = [];
+          const calls: number[] = [];
           const show = async (target: TargetRequest) => {
-            asked.push(target.timeoutMs);
-            return answers[asked.length - 1] as Shown;
+            calls.push(target.timeoutMs);
+            return answers[calls.length - 1] as Shown;
           };
           const target = { method, timeoutMs, url: new URL("https://a.example") } as TargetRequest;
           const found = await showAtMostTwice(show, target, secondMs);
@@ -181,8 +181,8 @@ t.test(
             first.kind === "failed" &&
             (first.how === "timeout" || first.how === "broken") &&
             (method === "GET" || method === "HEAD" || first.neverSent === true);
-          const isBounded = (asked[1] ?? 0) <= Math.min(timeoutMs, secondMs);
-          if (asked.length !== (mayRepeat ? 2 : 1) || asked[0] !== timeoutMs || !isBounded)
+          const isBounded = (calls[1] ?? 0) <= Math.min(timeoutMs, secondMs);
+          if (calls.length !== (mayRepeat ? 2 : 1) || calls[0] !== timeoutMs || !isBounded)
             return false;
           if (!mayRepeat) return found === first;
           if (second.kind === "delivered") return found === second;
@@ -199,7 +199,7 @@ t.test(
 );
 
 t.test(
-  "a round of probes: one at a time of a host, its share and no more, everybody's turn",
+  "a round of probes: one at a time for each host, up to its share, and every host is probed",
   async () => {
     const hosts = ["a", "b", "c", "d", "e"];
     await fc.assert(
@@ -225,7 +225,7 @@ t.test(
                     picked.push(item);
                 }
                 for (const item of picked) due.splice(due.indexOf(item), 1);
-                // What was busy when it was asked for may be free when the answer comes.
+                // A host that was busy at the claim may be free when the claim returns.
                 for (let tick = 0; tick < claimTicks; tick += 1) await Promise.resolve();
                 return picked;
               },
@@ -260,18 +260,18 @@ t.test(
   },
 );
 
-t.test("a round goes on where a busy host became free while it asked for more", async (t) => {
-  const asked: (readonly string[])[] = [];
+t.test("a round continues when a busy host became free during the claim", async (t) => {
+  const calls: (readonly string[])[] = [];
   let end: () => void = () => undefined;
   const ended = new Promise<void>((resolve) => (end = resolve));
   const count = await probeRound(
     {
       claim: async (_limit, except) => {
-        asked.push(except);
-        if (asked.length === 1) return [{ host: "a" }, { host: "b" }];
-        if (asked.length !== 2) return asked.length === 3 ? [{ host: "a" }] : [];
+        calls.push(except);
+        if (calls.length === 1) return [{ host: "a" }, { host: "b" }];
+        if (calls.length !== 2) return calls.length === 3 ? [{ host: "a" }] : [];
         end();
-        // Until the probe is over, and its host is noted to be free.
+        // Wait until the probe has ended and its host is marked as free.
         for (let tick = 0; tick < 20; tick += 1) await Promise.resolve();
         return [];
       },
@@ -280,12 +280,12 @@ t.test("a round goes on where a busy host became free while it asked for more", 
     },
     { inFlight: 2, roundMs: 600_000, perHost: 10, slowMs: 600_000 },
   );
-  t.same(asked.slice(0, 3), [[], ["a"], []]);
+  t.same(calls.slice(0, 3), [[], ["a"], []]);
   t.equal(count, 3);
 });
 
 t.test(
-  "an agent's statements take turns: one at a time, in order, the crowd refused at once",
+  "the agent lock runs one statement at a time, in order, and refuses calls above its queue limit at once",
   async () => {
     await fc.assert(
       fc.asyncProperty(
@@ -295,12 +295,12 @@ t.test(
         }),
         fc.integer({ min: 0, max: 4 }),
         async (calls, maxWaiting) => {
-          const turns = new AgentLock({ maxWaiting, maxWaitMs: 600_000 });
+          const lock = new AgentLock({ maxWaiting, maxWaitMs: 600_000 });
           const inside = new Map<string, number>();
           const began: number[] = [];
           const ends = await Promise.allSettled(
             calls.map(({ agent, fails }, index) =>
-              turns.take(agent, async () => {
+              lock.take(agent, async () => {
                 const now = (inside.get(agent) ?? 0) + 1;
                 inside.set(agent, now);
                 began.push(index);
@@ -313,16 +313,16 @@ t.test(
           );
           return ["a", "b"].every((agent) => {
             const own = calls.flatMap((call, index) => (call.agent === agent ? [index] : []));
-            // One has the turn, so many wait, and the rest hears at once that nothing was begun.
+            // One runs, `maxWaiting` wait, and the others are refused at once without having started.
             const served = own.slice(0, maxWaiting + 1);
             const inOrder = began.filter((index) => own.includes(index));
             return (
               inOrder.join() === served.join() &&
               own.every((index) => {
                 const end = ends[index];
-                const words = end?.status === "rejected" ? String(end.reason) : "";
-                if (!served.includes(index)) return /agent_busy|busy/i.test(words);
-                return calls[index]?.fails ? words.includes("as it should") : words === "";
+                const message = end?.status === "rejected" ? String(end.reason) : "";
+                if (!served.includes(index)) return /agent_busy|busy/i.test(message);
+                return calls[index]?.fails ? message.includes("as it should") : message === "";
               })
             );
           });

@@ -1,9 +1,9 @@
-// One payment nothing speaks against, and for each rule the fact that makes it refuse.
+// One payment that every rule allows, and for each rule the fact that makes it refuse.
 import type { DenialCode, RuleName, Snapshot } from "../../server/plugins/guardrails/types.ts";
 
 export const USDC = 1_000_000n;
 
-/** No limit but that of the day, and nothing said of the payee. */
+/** No limit but the daily one, and no facts about the payee. */
 export const bare: Snapshot = {
   status: "active",
   expired: false,
@@ -21,7 +21,7 @@ export const bare: Snapshot = {
   gasHold: 10n ** 15n,
 };
 
-/** A payment nothing speaks against, at the edge of every rule. */
+/** A payment that every rule allows, exactly at each limit. */
 export const fine: Snapshot = {
   ...bare,
   maxAmount: 1n * USDC,
@@ -42,38 +42,38 @@ export const fine: Snapshot = {
   monthlyReserved: 1n * USDC,
 };
 
-/** One fact wrong per rule, in the order of the rules; each is at the very edge. */
+/** For each rule one wrong fact, in the order of the rules; each exceeds its limit by the smallest step. */
 export const FAULTS: {
   rule: RuleName;
   code: DenialCode;
   wrong: Partial<Snapshot>;
-  words: RegExp;
+  detailPattern: RegExp;
 }[] = [
-  { rule: "status", code: "agent_paused", wrong: { status: "paused" }, words: /is paused/ },
-  { rule: "expiry", code: "agent_expired", wrong: { expired: true }, words: /has expired/ },
+  { rule: "status", code: "agent_paused", wrong: { status: "paused" }, detailPattern: /is paused/ },
+  { rule: "expiry", code: "agent_expired", wrong: { expired: true }, detailPattern: /has expired/ },
   {
     rule: "target",
     code: "listing_mismatch",
     wrong: { refusal: "listing_mismatch" },
-    words: /differ from the listing/,
+    detailPattern: /differ from the listing/,
   },
   {
     rule: "target",
     code: "origin_not_allowed",
     wrong: { refusal: "origin_not_allowed", confined: true, site: "https://a.example" },
-    words: /fetch only from its payees' sites, and https:\/\/a\.example is not one/,
+    detailPattern: /fetch only from its payees' sites, and https:\/\/a\.example is not one/,
   },
   {
     rule: "target",
     code: "challenge_already_used",
     wrong: { refusal: "challenge_already_used" },
-    words: /already answered this challenge/,
+    detailPattern: /already answered this challenge/,
   },
   {
     rule: "max_amount",
     code: "price_exceeds_max",
     wrong: { maxAmount: USDC - 1n },
-    words: /^1 USDC requested; maxAmount is 0\.999999 USDC\.$/,
+    detailPattern: /^1 USDC requested; maxAmount is 0\.999999 USDC\.$/,
   },
   {
     rule: "allowlist",
@@ -84,87 +84,89 @@ export const FAULTS: {
       expectedPayee: "0x70997970c51812dc3a010c7d01b50e0d17dc79c8",
       seenPayee: "0x3c44cdddb6a900fa2b585dd299e03d12fa4293bc",
     },
-    words:
+    detailPattern:
       /^https:\/\/a\.example requests payment to 0x3C44.*, but the owner allowed 0x7099.* there\.$/,
   },
   {
     rule: "allowlist",
     code: "payee_bound_to_site",
     wrong: { allowed: false, payeeSites: ["https://a.example", "https://b.example"] },
-    words: /only through x402-fetch at https:\/\/a\.example, https:\/\/b\.example\.$/,
+    detailPattern: /only through x402-fetch at https:\/\/a\.example, https:\/\/b\.example\.$/,
   },
   {
     rule: "allowlist",
     code: "recipient_not_allowed",
     wrong: { allowed: false },
-    words: /not on the agent's allowlist/,
+    detailPattern: /not on the agent's allowlist/,
   },
   {
     rule: "payee_expiry",
     code: "payee_expired",
     wrong: { payeeExpired: true },
-    words: /entry on the allowlist has expired/,
+    detailPattern: /entry on the allowlist has expired/,
   },
   {
     rule: "per_payment_limit",
     code: "per_payment_limit_exceeded",
     wrong: { perPaymentLimit: USDC - 1n },
-    words: /^1 USDC requested; the per-payment limit is 0\.999999 USDC\.$/,
+    detailPattern: /^1 USDC requested; the per-payment limit is 0\.999999 USDC\.$/,
   },
   {
     rule: "payee_per_payment_limit",
     code: "payee_per_payment_limit_exceeded",
     wrong: { payeePerPaymentLimit: USDC - 1n },
-    words: /^1 USDC requested; the limit for one payment to this recipient is 0\.999999 USDC\.$/,
+    detailPattern:
+      /^1 USDC requested; the limit for one payment to this recipient is 0\.999999 USDC\.$/,
   },
   {
     rule: "payments_per_hour",
     code: "payment_rate_exceeded",
     wrong: { hourlyLimit: 4n },
-    words: /^4 payments of 4 made in the last hour\.$/,
+    detailPattern: /^4 payments of 4 made in the last hour\.$/,
   },
   {
     rule: "payee_limit",
     code: "payee_limit_exceeded",
     wrong: { payeeLimit: 2n * USDC - 1n },
-    words:
+    detailPattern:
       /^1 USDC requested; 1 USDC of 1\.999999 USDC used in the last 24 hours for this recipient\.$/,
   },
   {
     rule: "daily_limit",
     code: "daily_limit_exceeded",
     wrong: { limit: 5n * USDC - 1n },
-    words: /^1 USDC requested; 4 USDC of 4\.999999 USDC used in the last 24 hours\.$/,
+    detailPattern: /^1 USDC requested; 4 USDC of 4\.999999 USDC used in the last 24 hours\.$/,
   },
   {
     rule: "weekly_limit",
     code: "weekly_limit_exceeded",
     wrong: { weeklyLimit: 9n * USDC - 1n },
-    words: /^1 USDC requested; 8 USDC of 8\.999999 USDC used in the last 7 days\.$/,
+    detailPattern: /^1 USDC requested; 8 USDC of 8\.999999 USDC used in the last 7 days\.$/,
   },
   {
     rule: "monthly_limit",
     code: "monthly_limit_exceeded",
     wrong: { monthlyLimit: 20n * USDC - 1n },
-    words: /^1 USDC requested; 19 USDC of 19\.999999 USDC used in the last 30 days\.$/,
+    detailPattern: /^1 USDC requested; 19 USDC of 19\.999999 USDC used in the last 30 days\.$/,
   },
   {
     rule: "balance",
     code: "insufficient_funds",
     wrong: { balance: 2n * USDC - 1n },
-    words:
+    detailPattern:
       /^1 USDC requested; the wallet has 1\.999999 USDC, and 1 USDC of it is already reserved\.$/,
   },
   {
     rule: "floor",
     code: "amount_below_floor",
     wrong: { floor: USDC + 1n },
-    words: /^1 USDC requested; the smallest payment is 1\.000001 USDC\.$/,
+    detailPattern: /^1 USDC requested; the smallest payment is 1\.000001 USDC\.$/,
   },
   {
     rule: "gas",
     code: "gas_budget_exhausted",
     wrong: { gasShort: "owner", gasLimit: 10n ** 18n, gasLeft: 10n ** 14n },
-    words: /^The gas budget of this owner's agents is used up: 0\.0001 of 1 USDC a day left\.$/,
+    detailPattern:
+      /^The gas budget of this owner's agents is used up: 0\.0001 of 1 USDC a day left\.$/,
   },
 ];

@@ -1,4 +1,4 @@
-// Goal: one request sent twice is one, however its JSON is laid out, and two that differ in any value are two.
+// Goal: for idempotency, one request sent twice is the same however its JSON is laid out, and two that differ in any value are different.
 import * as fc from "fast-check";
 import t from "tap";
 import { ExactJson, parseExact } from "../../server/core/exact-json.ts";
@@ -11,7 +11,7 @@ import {
 const json = fc.jsonValue({ maxDepth: 3 });
 const isSame = (one: Uint8Array, other: Uint8Array): boolean => Buffer.compare(one, other) === 0;
 
-/** The same value with the members of every object the other way round. */
+/** The same value with the members of every object in reverse order. */
 function turned(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(turned);
   if (typeof value !== "object" || value === null) return value;
@@ -20,7 +20,7 @@ function turned(value: unknown): unknown {
   return result;
 }
 
-/** Equal as JSON, found the long way. */
+/** Deep JSON equality, as a reference. */
 function equal(one: unknown, other: unknown): boolean {
   if (typeof one !== "object" || one === null || typeof other !== "object" || other === null)
     return one === other || (one === 0 && other === 0);
@@ -32,25 +32,22 @@ function equal(one: unknown, other: unknown): boolean {
   );
 }
 
-t.test(
-  "the order of members, blanks and members that are not there are no difference",
-  async () => {
-    fc.assert(
-      fc.property(json, (value) => {
-        const spaced: unknown = JSON.parse(JSON.stringify(value, null, 3));
-        const hash = hashBody("/spend", value);
-        return (
-          isSame(hash, hashBody("/spend", turned(value))) &&
-          isSame(hash, hashBody("/spend", spaced)) &&
-          isSame(hashBody("/a", { a: value, b: undefined }), hashBody("/a", { a: value }))
-        );
-      }),
-      { numRuns: 500 },
-    );
-  },
-);
+t.test("member order, white space and undefined members make no difference", async () => {
+  fc.assert(
+    fc.property(json, (value) => {
+      const spaced: unknown = JSON.parse(JSON.stringify(value, null, 3));
+      const hash = hashBody("/spend", value);
+      return (
+        isSame(hash, hashBody("/spend", turned(value))) &&
+        isSame(hash, hashBody("/spend", spaced)) &&
+        isSame(hashBody("/a", { a: value, b: undefined }), hashBody("/a", { a: value }))
+      );
+    }),
+    { numRuns: 500 },
+  );
+});
 
-t.test("any other value, and any other route, is another request", async (t) => {
+t.test("any other value or route is another request", async (t) => {
   let different = 0;
   const small = fc.letrec((tie) => ({
     value: fc.oneof(
@@ -88,7 +85,7 @@ t.test("any other value, and any other route, is another request", async (t) => 
   t.ok(different > 500, `${different} pairs differed`);
 });
 
-t.test("what is canonical is JSON of the same value, and stays as it is", async () => {
+t.test("canonical JSON is JSON of the same value, and is stable", async () => {
   fc.assert(
     fc.property(json, (value) => {
       const text = canonicalJson(value);
@@ -99,7 +96,7 @@ t.test("what is canonical is JSON of the same value, and stays as it is", async 
   );
 });
 
-t.test("numbers that a double confuses are told apart", async () => {
+t.test("numbers that are equal as a double are distinguished", async () => {
   fc.assert(
     fc.property(
       fc.bigInt({ min: 2n ** 53n, max: 2n ** 80n }),
@@ -117,7 +114,7 @@ t.test("numbers that a double confuses are told apart", async () => {
   );
 });
 
-t.test("a key is 1 to 255 visible characters, blanks only within, sent once", async () => {
+t.test("a key is 1 to 255 visible characters, with spaces only inside", async () => {
   const near = fc
     .array(fc.constantFrom("a", "~", "!", " ", "\t", "\n", "é", "\u007f", "\u0000", "-"), {
       maxLength: 6,

@@ -1,4 +1,4 @@
-// Goal: what is planned for later is planned for the minute its schedule names, strictly after now.
+// Goal: a cron job is planned for the next minute of its schedule, strictly after now.
 import t from "tap";
 import { nextMatch } from "../../server/infra/jobs.ts";
 
@@ -13,7 +13,7 @@ const CASES: [schedule: string, now: string, next: string][] = [
   ["0 0 29 2 *", "2026-03-01T00:00:00.000Z", "2028-02-29T00:00:00.000Z"],
 ];
 
-t.test("the next minute", async (t) => {
+t.test("the next matching minute", async (t) => {
   for (const [schedule, now, next] of CASES)
     t.equal(
       nextMatch(schedule, Date.parse(now)).toISOString(),
@@ -22,6 +22,6 @@ t.test("the next minute", async (t) => {
     );
 });
 
-t.test("a schedule that names no minute is a fault, and no endless search", async (t) => {
+t.test("a schedule that never matches is an error, not an endless search", async (t) => {
   t.throws(() => nextMatch("0 0 30 2 *", Date.parse("2026-03-01T00:00:00Z")), /matches no minute/);
 });

@@ -1,4 +1,4 @@
-// Goal: whoever asks, however often and in whatever order, a settlement is made once and its success told to the right caller.
+// Goal: a settlement is made once, and its success is returned to the right caller, however often and in whatever order it is requested.
 import t from "tap";
 import type { Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
@@ -123,30 +123,30 @@ const rowOf = (over: Partial<SettlementRow> = {}): SettlementRow => ({
   ...over,
 });
 
-/** The newest one as a payment is checked; when it was, there is another. */
+/** The newest block when a payment is checked; the check moves it on by one. */
 const BLOCK = 50n;
 
 interface Scene {
-  /** The row the first look finds. */
+  /** The row that the first lookup finds. */
   known?: SettlementRow;
-  /** The row somebody else made while this payment was checked. */
+  /** The row that another request made while this payment was checked. */
   raced?: SettlementRow;
   /** The agent's own row that this request attaches. */
   attaches?: SettlementRow;
-  /** Not only made by somebody else meanwhile, but settled: the chain refuses it a second time. */
+  /** A row of another request that was also settled meanwhile: the chain refuses the payment a second time. */
   racedToTheEnd?: SettlementRow;
   outcome?: SettlementOutcome;
-  isTold?: boolean;
+  isReturned?: boolean;
   wouldMove?: boolean;
-  /** Found wanting at first, and good once that was laid. */
-  needsGroundwork?: true;
+  /** The check succeeds only after the payer's approval was submitted. */
+  needsApproval?: true;
   over?: Partial<SettlerArgs>;
 }
 
-/** A desk whose store is a row in memory and whose chain is a word. */
-function desk(given: Scene = {}) {
+/** A settler whose store is a row in memory and whose chain is a boolean. */
+function settlerWith(given: Scene = {}) {
   const log: string[] = [];
-  let isTold = given.isTold ?? false;
+  let isReturned = given.isReturned ?? false;
   let newest = BLOCK;
   let isChecked = false;
   const settled: SettlementOutcome = {
@@ -187,10 +187,10 @@ function desk(given: Scene = {}) {
     },
   });
   const check = checker.checkPayment.bind(checker);
-  let isLaid = given.needsGroundwork !== true;
+  let isApproved = given.needsApproval !== true;
   checker.checkPayment = async (payment) => {
     const checked = await check(payment);
-    return checked.isValid && !isLaid ? { ...checked, payerApproval: {} as never } : checked;
+    return checked.isValid && !isApproved ? { ...checked, payerApproval: {} as never } : checked;
   };
   const made = new Settler({
     checker,
@@ -199,16 +199,16 @@ function desk(given: Scene = {}) {
       find: async () => given.known ?? (isChecked ? given.racedToTheEnd : undefined),
       claimSuccess: async () => {
         log.push("claim");
-        const isFresh = !isTold;
-        isTold = true;
+        const isFresh = !isReturned;
+        isReturned = true;
         return isFresh;
       },
-      wasReturned: async () => isTold,
+      wasReturned: async () => isReturned,
     },
     accept: async (request) => {
       log.push(`accept ${request.kind}`);
-      const block = given.needsGroundwork ? undefined : BLOCK;
-      t.equal(request.rehearsedBlock, block, "what answered was this block, or a newer one");
+      const block = given.needsApproval ? undefined : BLOCK;
+      t.equal(request.rehearsedBlock, block, "not newer than the block of the check");
       const known = given.raced ?? given.attaches;
       const settlement = known ?? rowOf({ ...request, status: "queued", settledAt: null } as never);
       const attached = given.attaches !== undefined;
@@ -218,7 +218,7 @@ function desk(given: Scene = {}) {
     payerApproval: {
       submit: async (_approved, checkAgain) => {
         log.push("submit approval");
-        isLaid = true;
+        isApproved = true;
         return checkAgain();
       },
     },
@@ -233,39 +233,39 @@ function desk(given: Scene = {}) {
 }
 
 const keyed = (idempotencyKey: string) => callerProof(body, { idempotencyKey }).callerKeyHash;
-/** So that a repeat without a key would have to stand back, which no test waits for. */
+/** A recent time: a repeat without a key would have to wait for it, which no test here does. */
 const justSettled = { settledAt: new Date(Date.now() + 60_000) };
 const success = { success: true, transaction: HASH };
 const duplicate = { success: false, errorReason: "duplicate_settlement", transaction: HASH };
 
-t.test("the first request makes the settlement and hears of it once", async (t) => {
-  const { settle, log } = desk();
+t.test("the first request makes the settlement and receives its success once", async (t) => {
+  const { settle, log } = settlerWith();
   t.match(await settle(), { ...success, network: ARC.id, payer: payer.address, amount: "1000" });
   t.same(log, ["admit", "accept facilitated", "wait 5000", "claim"]);
 });
 
 t.test(
-  "what needed groundwork did not go through at the block that was known before",
+  "a payment that needed an approval has no block at which it was simulated successfully",
   async (t) => {
-    const { settle, log } = desk({ needsGroundwork: true });
+    const { settle, log } = settlerWith({ needsApproval: true });
     t.match(await settle(), success);
     t.same(log, ["admit", "submit approval", "accept facilitated", "wait 5000", "claim"]);
   },
 );
 
 t.test("a caller may wait shorter, never longer", async (t) => {
-  for (const [asked, waited] of [
+  for (const [requested, waited] of [
     [100, "wait 100"],
     [60_000, "wait 5000"],
   ] as const) {
-    const { settle, log } = desk();
-    await settle({ timeoutMs: asked });
+    const { settle, log } = settlerWith();
+    await settle({ timeoutMs: requested });
     t.ok(log.includes(waited));
   }
 });
 
-t.test("what does not hold is refused before anything is accepted", async (t) => {
-  const refused = desk({ wouldMove: false });
+t.test("an invalid payment is refused before anything is accepted", async (t) => {
+  const refused = settlerWith({ wouldMove: false });
   t.match(await refused.settle(), {
     success: false,
     errorReason: "invalid_exact_evm_nonce_already_used",
@@ -278,8 +278,8 @@ t.test("what does not hold is refused before anything is accepted", async (t) =>
   t.same(refused.log, []);
 });
 
-t.test("no gas, or too many of one payer: nothing is accepted", async (t) => {
-  const limited = desk({
+t.test("too many requests of one payer: nothing is accepted", async (t) => {
+  const limited = settlerWith({
     over: {
       admit: () => {
         throw new ApiError("rate_limited");
@@ -290,20 +290,20 @@ t.test("no gas, or too many of one payer: nothing is accepted", async (t) => {
   t.same(limited.log, []);
 });
 
-t.test("the same again, by a caller that proves nothing", async (t) => {
-  const untold = desk({ known: rowOf() });
-  t.match(await untold.settle(), success, "nobody heard yet");
-  t.match(await untold.settle(), duplicate, "told once, not twice");
+t.test("a repeat by a caller without a key receives an unclaimed success once", async (t) => {
+  const unreturned = settlerWith({ known: rowOf() });
+  t.match(await unreturned.settle(), success, "the success was not returned yet");
+  t.match(await unreturned.settle(), duplicate, "returned once, not twice");
   t.notOk(
-    untold.log.some((step) => step.startsWith("accept")),
+    unreturned.log.some((step) => step.startsWith("accept")),
     "never made a second time",
   );
-  t.match(await desk({ known: rowOf(), isTold: true }).settle(), duplicate);
+  t.match(await settlerWith({ known: rowOf(), isReturned: true }).settle(), duplicate);
 });
 
-t.test("the same caller gets it as often as it asks", async (t) => {
+t.test("the same caller receives its success as often as it requests it", async (t) => {
   const known = rowOf({ callerKeyHash: keyed("mine") });
-  const { settle } = desk({ known, isTold: true });
+  const { settle } = settlerWith({ known, isReturned: true });
   t.match(await settle({ idempotencyKey: "mine" }), success);
   t.match(await settle({ idempotencyKey: "mine" }), success);
   t.match(await settle({ idempotencyKey: "another" }), duplicate);
@@ -311,40 +311,40 @@ t.test("the same caller gets it as often as it asks", async (t) => {
   t.match(
     await settle({ idempotencyKey: "mine", credential: "somebody" }),
     duplicate,
-    "the same word of another caller is another key",
+    "the same key of another caller is a different key",
   );
 });
 
-t.test("a first caller with a key can ask again: nobody is told in its place", async (t) => {
-  const { settle, log } = desk({ known: rowOf({ callerKeyHash: keyed("mine") }) });
+t.test("a first caller with a key can repeat: no other receives its success", async (t) => {
+  const { settle, log } = settlerWith({ known: rowOf({ callerKeyHash: keyed("mine") }) });
   t.match(await settle(), duplicate);
   t.notOk(log.includes("claim"));
 });
 
 t.test(
-  "a key is another caller's where the first had none; without a key success is given once",
+  "a key is another caller's where the first had none; without a key success is returned once",
   async (t) => {
-    const { settle, log } = desk({ known: rowOf() });
+    const { settle, log } = settlerWith({ known: rowOf() });
     t.match(await settle({ idempotencyKey: "any" }), duplicate);
-    t.notOk(log.includes("claim"), "its success is still there");
+    t.notOk(log.includes("claim"), "its success is still unclaimed");
     const elsewhere = structuredClone(body);
     Object.assign(elsewhere.paymentPayload, { resource: { url: "http://localhost/other" } });
-    t.match(await settle({}, elsewhere), success, "no part of a body proves anything");
+    t.match(await settle({}, elsewhere), success, "no part of a body proves who the caller is");
     t.match(await settle(), duplicate);
   },
 );
 
 t.test("the same key with another body is another caller", async (t) => {
   const bodyHash = new Uint8Array(32);
-  const { settle } = desk({ known: rowOf({ callerKeyHash: keyed("mine"), bodyHash }) });
+  const { settle } = settlerWith({ known: rowOf({ callerKeyHash: keyed("mine"), bodyHash }) });
   t.match(await settle({ idempotencyKey: "mine" }), duplicate);
 });
 
-t.test("another caller stands back until the first has heard", async (t) => {
+t.test("another caller waits until the first has received the success", async (t) => {
   let sleeps = 0;
-  let isTold = false;
+  let isReturned = false;
   const known = rowOf({ settledAt: new Date(Date.now() + 60_000) });
-  const { settle } = desk({
+  const { settle } = settlerWith({
     known,
     over: {
       store: {
@@ -352,11 +352,11 @@ t.test("another caller stands back until the first has heard", async (t) => {
         claimSuccess: async () => {
           throw new Error("claimed out of turn");
         },
-        wasReturned: async () => isTold,
+        wasReturned: async () => isReturned,
       },
       sleep: async () => {
         sleeps += 1;
-        isTold = sleeps === 3;
+        isReturned = sleeps === 3;
       },
     },
   });
@@ -364,62 +364,62 @@ t.test("another caller stands back until the first has heard", async (t) => {
   t.equal(sleeps, 3);
 });
 
-t.test("success is not told to who hung up", async (t) => {
-  const { settle, log } = desk();
+t.test("success is not returned on a closed connection", async (t) => {
+  const { settle, log } = settlerWith();
   t.match(await settle({ isGone: () => true }), duplicate);
-  t.notOk(log.includes("claim"), "the next who asks may still hear it");
+  t.notOk(log.includes("claim"), "the next request may still receive it");
 });
 
 t.test("a nonce alone proves nothing", async (t) => {
   const known = rowOf();
   const more = await sign({ value: "2000" });
-  t.match(await desk({ known }).settle({}, more.body), {
+  t.match(await settlerWith({ known }).settle({}, more.body), {
     success: false,
     errorReason: "invalid_exact_evm_nonce_already_used",
   });
   const elsewhere = await sign({ to: OTHER });
-  t.match(await desk({ known }).settle({}, elsewhere.body), {
+  t.match(await settlerWith({ known }).settle({}, elsewhere.body), {
     errorReason: "invalid_exact_evm_nonce_already_used",
   });
   const forged = structuredClone(body);
   forged.paymentPayload.payload.signature = `0x${"11".repeat(65)}`;
-  const { settle, log } = desk({ known });
+  const { settle, log } = settlerWith({ known });
   t.match(await settle({}, forged), { errorReason: "invalid_exact_evm_signature" });
   t.same(log, [], "nothing is waited for or claimed");
 });
 
-t.test("what is public on chain already unlocks nothing", async (t) => {
+t.test("a signature that is public on chain receives no success", async (t) => {
   for (const known of [
     rowOf({ kind: "spend", agentId: "agt_1" }),
     rowOf({ kind: "withdrawal", agentId: "agt_1" }),
     rowOf({ kind: "x402", agentId: "agt_1", relay: false }),
   ]) {
-    const { settle, log } = desk({ known });
+    const { settle, log } = settlerWith({ known });
     t.match(await settle(), duplicate, known.kind);
     t.same(log, [], "not even waited for");
   }
 });
 
-t.test("an agent's own payment, in a seller's hands, is relayed for the seller", async (t) => {
+t.test("an agent's own payment, submitted by a seller, is relayed for the seller", async (t) => {
   for (const status of ["queued", "submitted"] as const) {
     const waiting = { kind: "x402", agentId: "agt_1", status, settledAt: null } as const;
     const known = rowOf({ ...waiting, relay: false });
     const attaches = rowOf({ ...waiting, relay: true, callerKeyHash: keyed("mine") });
-    const { settle, log } = desk({ known, attaches });
+    const { settle, log } = settlerWith({ known, attaches });
     t.match(await settle({ idempotencyKey: "mine" }), success);
     t.same(log, ["admit", "accept facilitated", "wait 5000"]);
     for (const idempotencyKey of ["another", undefined]) {
-      const other = desk({ known, raced: attaches });
+      const other = settlerWith({ known, raced: attaches });
       t.match(await other.settle({ idempotencyKey }), duplicate, "attached by another request");
     }
   }
 });
 
 t.test(
-  "a request without a key that attaches an agent's payment is the first, and does not stand back",
+  "a request without a key that attaches an agent's payment is the first, and does not wait",
   async (t) => {
     const attaches = rowOf({ kind: "x402", agentId: "agt_1", ...justSettled });
-    const { settle } = desk({
+    const { settle } = settlerWith({
       attaches,
       over: { sleep: () => Promise.reject(new Error("waited")) },
     });
@@ -427,44 +427,44 @@ t.test(
   },
 );
 
-t.test("two first requests at once: the one that came second is judged by the row", async (t) => {
-  for (const [theirs, mine] of [
+t.test("two first requests at once: the second one is judged by the stored row", async (t) => {
+  for (const [firstKeyHash, mine] of [
     [null, "mine"],
     [keyed("theirs"), undefined],
     [keyed("theirs"), "mine"],
   ] as const) {
-    const { settle, log } = desk({ raced: rowOf({ callerKeyHash: theirs }) });
+    const { settle, log } = settlerWith({ raced: rowOf({ callerKeyHash: firstKeyHash }) });
     t.match(await settle({ idempotencyKey: mine }), duplicate, "the same body proves nothing");
     t.notOk(log.includes("claim"));
   }
-  const same = desk({ raced: rowOf({ callerKeyHash: keyed("mine") }), isTold: true });
+  const same = settlerWith({ raced: rowOf({ callerKeyHash: keyed("mine") }), isReturned: true });
   t.match(await same.settle({ idempotencyKey: "mine" }), success);
-  const untold = desk({
+  const unreturned = settlerWith({
     raced: rowOf(justSettled),
     over: { sleep: () => Promise.reject(new Error("stood back")) },
   });
-  t.match(await untold.settle(), { errorReason: "settlement_pending" });
-  t.notOk(untold.log.includes("claim"), "not before the first had time to");
+  t.match(await unreturned.settle(), { errorReason: "settlement_pending" });
+  t.notOk(unreturned.log.includes("claim"), "not before the first had time to");
   const other = rowOf();
   other.authorization = { ...other.authorization, value: 7n };
-  t.match(await desk({ raced: other }).settle(), {
+  t.match(await settlerWith({ raced: other }).settle(), {
     errorReason: "invalid_exact_evm_nonce_already_used",
   });
 });
 
-t.test("settled for another while it was checked, it is a duplicate and not refused", async (t) => {
+t.test("a payment settled by another request during its check is a duplicate", async (t) => {
   const racedToTheEnd = rowOf({ callerKeyHash: keyed("theirs") });
   const given = { wouldMove: false, racedToTheEnd };
-  t.match(await desk(given).settle(), duplicate);
+  t.match(await settlerWith(given).settle(), duplicate);
   t.match(
-    await desk(given).settle({ idempotencyKey: "theirs" }),
+    await settlerWith(given).settle({ idempotencyKey: "theirs" }),
     success,
     "its own caller gets the answer",
   );
 });
 
-t.test("an end that is no success", async (t) => {
-  const pending = desk({ outcome: { status: "pending", id: "pay_1", txHash: HASH } });
+t.test("outcomes without success", async (t) => {
+  const pending = settlerWith({ outcome: { status: "pending", id: "pay_1", txHash: HASH } });
   t.match(await pending.settle(), {
     success: false,
     errorReason: "settlement_pending",
@@ -486,11 +486,11 @@ t.test("an end that is no success", async (t) => {
     ],
   ];
   for (const [outcome, errorReason] of ends)
-    t.match(await desk({ outcome }).settle(), { success: false, errorReason });
+    t.match(await settlerWith({ outcome }).settle(), { success: false, errorReason });
 });
 
-t.test("a final row is told without waiting", async (t) => {
-  const failed = desk({
+t.test("a final row is returned without waiting", async (t) => {
+  const failed = settlerWith({
     known: rowOf({
       status: "failed",
       txHash: null,
@@ -503,13 +503,13 @@ t.test("a final row is told without waiting", async (t) => {
     errorReason: "invalid_exact_evm_transaction_failed",
     errorMessage: "It reverted.",
   });
-  const done = desk({ known: rowOf() });
+  const done = settlerWith({ known: rowOf() });
   await done.settle();
   for (const { log } of [failed, done]) t.notOk(log.some((step) => step.startsWith("wait")));
 });
 
-t.test("after it was accepted a fault is an open end, not a refusal", async (t) => {
-  const { settle, log } = desk({
+t.test("a fault after acceptance is reported as pending, not as a refusal", async (t) => {
+  const { settle, log } = settlerWith({
     over: {
       store: {
         find: async () => undefined,

@@ -1,4 +1,4 @@
-// Goal: a site gets the wallet's word that it paid there, and nothing else: no other site's, no payment, nothing that lasts.
+// Goal: a site gets only the wallet's statement that it paid there: not for another site, not for a payment, and not for long.
 import {
   createSIWxMessage,
   verifySIWxSignature,
@@ -11,7 +11,7 @@ import { NETWORKS } from "../../server/core/networks.ts";
 import { readChallenge, signInOf } from "../../server/plugins/custody/sign-in.ts";
 
 const NOW = new Date("2026-05-01T12:00:00.000Z");
-const URL_ASKED = new URL("https://api.example.com/data?x=1");
+const REQUESTED_URL = new URL("https://api.example.com/data?x=1");
 const networks = NETWORKS.filter(({ chainId }) => chainId === 84532);
 const info = {
   domain: "api.example.com",
@@ -28,18 +28,18 @@ const supportedChains = [
 const read = (over: object = {}, more: object = {}) =>
   readChallenge(
     {
-      url: URL_ASKED,
+      url: REQUESTED_URL,
       challenge: { info: { ...info, ...over }, supportedChains, ...more },
       networks,
     },
     NOW,
   );
 
-t.test("the message is of our own facts, and the stock verifier takes it", async (t) => {
+t.test("the message is built from our own facts, and the stock verifier accepts it", async (t) => {
   const facts = read({ statement: "Sign in", resources: ["https://evil.example"], requestId: "x" });
   t.same(facts, {
     domain: "api.example.com",
-    uri: URL_ASKED.href,
+    uri: REQUESTED_URL.href,
     version: "1",
     chainId: "eip155:84532",
     type: "eip191",
@@ -60,7 +60,7 @@ t.test("the message is of our own facts, and the stock verifier takes it", async
   );
 });
 
-t.test("it ends soon, whatever the site wants", async (t) => {
+t.test("it expires soon, whatever the site requests", async (t) => {
   t.equal(
     read({ expirationTime: "2030-01-01T00:00:00.000Z" })?.expirationTime,
     "2026-05-01T12:05:00.000Z",
@@ -71,7 +71,7 @@ t.test("it ends soon, whatever the site wants", async (t) => {
   );
 });
 
-t.test("everything else is refused", async (t) => {
+t.test("any other challenge is refused", async (t) => {
   const cases: [string, object, object?][] = [
     ["another domain", { domain: "evil.example" }],
     ["another port", { domain: "api.example.com:444" }],
@@ -91,11 +91,15 @@ t.test("everything else is refused", async (t) => {
     ["over", { expirationTime: "2026-05-01T11:59:00.000Z" }],
     ["not yet", { notBefore: "2026-05-01T12:01:00.000Z" }],
     ["another version", { version: "2" }],
-    ["a chain we have not", {}, { supportedChains: [{ chainId: "eip155:1", type: "eip191" }] }],
+    [
+      "a chain that is not supported",
+      {},
+      { supportedChains: [{ chainId: "eip155:1", type: "eip191" }] },
+    ],
     ["another curve", {}, { supportedChains: [{ chainId: "eip155:84532", type: "ed25519" }] }],
     ["no chains", {}, { supportedChains: undefined }],
     ["no info", {}, { info: "x" }],
   ];
   for (const [label, over, more] of cases) t.equal(read(over, more), undefined, label);
-  t.equal(readChallenge({ url: URL_ASKED, challenge: null, networks }, NOW), undefined);
+  t.equal(readChallenge({ url: REQUESTED_URL, challenge: null, networks }, NOW), undefined);
 });

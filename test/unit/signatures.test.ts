@@ -1,4 +1,4 @@
-// Goal: our fast paths for hashes, signatures and calldata give what the general libraries give, and no signature that the token would refuse passes.
+// Goal: our fast paths for hashes, signatures and calldata equal the general libraries, and no signature passes that the token would refuse.
 import * as fc from "fast-check";
 import t from "tap";
 import {
@@ -27,7 +27,7 @@ const hex = (bytes: number) =>
 const uint256 = fc.bigInt({ min: 0n, max: 2n ** 256n - 1n });
 const account = privateKeyToAccount(generatePrivateKey());
 
-t.test("the packed digest is EIP-712's", async (t) => {
+t.test("the packed digest equals EIP-712's", async (t) => {
   fc.assert(
     fc.property(
       fc.record({
@@ -58,7 +58,7 @@ t.test("the packed digest is EIP-712's", async (t) => {
   t.pass();
 });
 
-t.test("both curves recover the signer, and agree on garbage", async (t) => {
+t.test("both secp256k1 libraries recover the signer, and agree on invalid input", async (t) => {
   const native = loadCurve("secp256k1/bindings.js");
   const portable = loadCurve("secp256k1/elliptic.js");
   for (let round = 0; round < 20; round += 1) {
@@ -105,7 +105,7 @@ t.test("a signature has one canonical form", async (t) => {
   for (const [name, signature] of refused) t.equal(parseEcdsa(signature), undefined, name);
 });
 
-t.test("aggregate3 is packed and read as the ABI says", async (t) => {
+t.test("aggregate3 is encoded and decoded as the ABI defines it", async (t) => {
   const call = fc.record({
     target: hex(20),
     data: fc.uint8Array({ maxLength: 200 }).map((value) => bytesToHex(value)),
@@ -142,7 +142,7 @@ t.test("aggregate3 is packed and read as the ABI says", async (t) => {
   t.throws(() => decodeAggregate(`0x${"0".repeat(64)}`, 1));
 });
 
-t.test("a transaction's bytes are viem's", async (t) => {
+t.test("a serialized transaction equals viem's", async (t) => {
   const amount = fc.oneof(fc.constant(0n), fc.bigInt({ min: 0n, max: 2n ** 64n }));
   fc.assert(
     fc.property(
@@ -155,7 +155,7 @@ t.test("a transaction's bytes are viem's", async (t) => {
           data: fc.uint8Array({ maxLength: 700 }).map((value) => bytesToHex(value)),
           gas: amount,
           value: amount,
-          // No more than the whole fee.
+          // The tip must not exceed the maximum fee.
           maxPriorityFeePerGas: fc.bigInt({ min: 0n, max: 9n }),
           maxFeePerGas: fc.bigInt({ min: 9n, max: 2n ** 64n }),
         },

@@ -1,4 +1,4 @@
-// Goal: what an owner or a wallet signed is read as it was written, line by line and field by field; whatever differs is another document or none.
+// Goal: documents signed by an owner or a wallet are read line by line and field by field; any difference makes another document or none.
 import * as fc from "fast-check";
 import t from "tap";
 import { getAddress, type Address, type Hex } from "viem";
@@ -49,7 +49,7 @@ const fields = fc.record(
 );
 
 t.test(
-  "a sign-in message is read back as it was written, and believed by what it says",
+  "a sign-in message is read back as it was written, and accepted by its fields",
   async (t) => {
     let believed = 0;
     fc.assert(
@@ -91,7 +91,7 @@ t.test(
   },
 );
 
-/** By its lines, from the top: the label of each, and nothing else before, between or after. */
+/** A reference parser by lines, from the top: each label in order, and nothing before or between. */
 function linesOf(message: string): Partial<Record<keyof SiweFields, string>> | undefined {
   const lines = message.split("\n");
   const [, scheme, domain] =
@@ -121,7 +121,7 @@ function linesOf(message: string): Partial<Record<keyof SiweFields, string>> | u
   return found;
 }
 
-t.test("whatever is put into a message, each field is read from its own line", async (t) => {
+t.test("whatever is inserted into a message, each field is read from its own line", async (t) => {
   const bits = fc.oneof(
     fc.constantFrom(
       "\n",
@@ -143,11 +143,11 @@ t.test("whatever is put into a message, each field is read from its own line", a
     fc.property(fields, bits, fc.nat(), fc.nat({ max: 3 }), (wanted, bit, place, cut) => {
       const message = createSiweMessage(wanted as Parameters<typeof createSiweMessage>[0]);
       const index = place % message.length;
-      const bent = message.slice(0, index) + bit + message.slice(index + cut);
-      const found = parseSiwe(bent);
+      const altered = message.slice(0, index) + bit + message.slice(index + cut);
+      const found = parseSiwe(altered);
       if (!found) return true;
       read += 1;
-      const lines = linesOf(bent);
+      const lines = linesOf(altered);
       return (
         lines !== undefined &&
         lines.domain === found.domain &&
@@ -167,7 +167,7 @@ t.test("whatever is put into a message, each field is read from its own line", a
 });
 
 t.test(
-  "what a site may have a wallet sign is of that site, of now, and over in minutes",
+  "a site's challenge is signed only for that site, for now, and expires in minutes",
   async (t) => {
     const url = new URL("https://api.example.com/data?x=1");
     const networks = NETWORKS.filter(({ chainId }) => chainId === 84532);
@@ -223,7 +223,7 @@ t.test(
 
 const number = fc.bigInt({ min: 0n, max: 2n ** 256n - 1n });
 
-/** A good order of each kind, without lists. */
+/** A valid order of each kind, without lists. */
 const orderOf = (kind: OrderKind): fc.Arbitrary<Record<string, unknown>> =>
   fc.record(
     Object.fromEntries(
@@ -242,7 +242,7 @@ const orderOf = (kind: OrderKind): fc.Arbitrary<Record<string, unknown>> =>
     ),
   );
 
-t.test("an order has one spelling, and a member that is none makes it no order", async () => {
+t.test("an order has one spelling, and an invalid member makes it no order", async () => {
   const kinds = Object.keys(ORDER_TYPES) as OrderKind[];
   const wrong: Record<string, readonly unknown[]> = {
     uint256: ["", "-1", "01", "1.0", "0x1", "1e3", String(2n ** 256n), undefined, null, " 1"],
@@ -272,14 +272,14 @@ t.test("an order has one spelling, and a member that is none makes it no order",
       const field = fields[place % fields.length];
       const bad = field && wrong[field.type];
       if (!field || !bad) return false;
-      const bent = { ...wire, [field.name]: bad[choice % bad.length] };
-      return readOrder(kind, bent as unknown as Orders[OrderKind]) === undefined;
+      const altered = { ...wire, [field.name]: bad[choice % bad.length] };
+      return readOrder(kind, altered as unknown as Orders[OrderKind]) === undefined;
     }),
     { numRuns: 200 },
   );
 });
 
-t.test("what is ordered is what is asked for, there and back", async () => {
+t.test("an order contains the requested facts, and reads back as them", async () => {
   const text = fc.string({ maxLength: 8 });
   const limit = fc.option(fc.bigInt({ min: 0n, max: 2n ** 256n - 2n }));
   const facts = fc.record({
@@ -322,7 +322,7 @@ t.test("what is ordered is what is asked for, there and back", async () => {
   );
 });
 
-t.test("a nonce of Permit2 is stored as a word, and is one bit of one word on chain", async () => {
+t.test("a Permit2 nonce is stored as a word, and is one bit of one word on chain", async () => {
   fc.assert(
     fc.property(number, number, (nonce, word) => {
       const stored = storedNonce(nonce);

@@ -1,4 +1,4 @@
-// Goal: a site is one origin in one spelling; nothing that only looks like it is the same, and rules compare places, not names.
+// Goal: a site is one origin in one spelling; lookalikes are other sites, and rules compare origins, not names.
 import t from "tap";
 import { coverOf, loosens, type Payee, type RulesInForce } from "../../server/core/rules.ts";
 import { parseSite, readableSite, siteOf } from "../../server/core/site.ts";
@@ -22,7 +22,7 @@ t.test("spellings of one origin are one", async (t) => {
   t.same(parseSite("https://bücher.example"), { ok: true, site: "https://xn--bcher-kva.example" });
 });
 
-t.test("what is no origin is refused", async (t) => {
+t.test("a text that is not an origin is refused", async (t) => {
   for (const text of [
     "",
     "api.example.com",
@@ -46,7 +46,7 @@ t.test("what is no origin is refused", async (t) => {
     t.equal(parseSite(text).ok, false, JSON.stringify(text));
 });
 
-t.test("where a URL goes is never taken for another place", async (t) => {
+t.test("the site of a URL is never taken for another one", async (t) => {
   const at = (text: string) => siteOf(new URL(text));
   t.equal(at("https://API.example.com:443/x?y#z"), SITE);
   for (const other of [
@@ -67,7 +67,7 @@ t.test("where a URL goes is never taken for another place", async (t) => {
 t.test("an international name is shown as people write it, beside its punycode", async (t) => {
   t.equal(readableSite("https://xn--bcher-kva.example:8443"), "https://bücher.example:8443");
   t.equal(readableSite(siteOf(new URL("https://аpi.example.com/"))), "https://аpi.example.com");
-  // The last is punycode of "a", which is the name of another site.
+  // The last one is punycode of "a", which is another site's name.
   for (const plain of ["", SITE, "https://xn--.example", "https://xn--a-.example"])
     t.equal(readableSite(plain), null, plain);
 });
@@ -94,7 +94,7 @@ const rules = (payees: Payee[], over: Partial<RulesInForce> = {}): RulesInForce 
   ...over,
 });
 
-t.test("what loosens, place by place", async (t) => {
+t.test("which changes of a site's rules loosen", async (t) => {
   const other = "https://other.example";
   const cases: [string, boolean, RulesInForce, RulesInForce][] = [
     ["everywhere to one site", false, rules([payee(A, "")]), rules([payee(A, SITE)])],
@@ -102,14 +102,14 @@ t.test("what loosens, place by place", async (t) => {
     ["one site to another", true, rules([payee(A, SITE)]), rules([payee(A, other)])],
     ["a second site", true, rules([payee(A, SITE)]), rules([payee(A, SITE), payee(A, other)])],
     [
-      "one of two sites goes",
+      "one of two sites is removed",
       false,
       rules([payee(A, SITE), payee(A, other)]),
       rules([payee(A, SITE)]),
     ],
     ["another payee at the site", true, rules([payee(A, SITE)]), rules([payee(B, SITE)])],
     [
-      "the tighter entry of a site goes, the one for everywhere stays",
+      "the tighter entry of a site is removed, the one for everywhere stays",
       true,
       rules([payee(A, ""), payee(A, SITE, { dailyLimitAtomic: 1n })]),
       rules([payee(A, "")]),
@@ -133,12 +133,17 @@ t.test("what loosens, place by place", async (t) => {
       rules([payee(A, other), payee(B, SITE)], { fetch: "sites" }),
     ],
     ["confined", false, rules([payee(A, SITE)]), rules([payee(A, SITE)], { fetch: "sites" })],
-    ["let out", true, rules([payee(A, SITE)], { fetch: "sites" }), rules([payee(A, SITE)])],
+    [
+      "no longer confined",
+      true,
+      rules([payee(A, SITE)], { fetch: "sites" }),
+      rules([payee(A, SITE)]),
+    ],
   ];
   for (const [name, expected, from, to] of cases) t.equal(loosens(from, to), expected, name);
 });
 
-t.test("what a signature covers, place by place", async (t) => {
+t.test("which payments a signature covers, by site", async (t) => {
   const cover = coverOf(
     rules([payee(A, ""), payee(A, SITE, { perPaymentLimitAtomic: 1n }), payee(B, SITE)]),
   );
@@ -147,7 +152,7 @@ t.test("what a signature covers, place by place", async (t) => {
       .covered;
   t.equal(at(A, undefined), true);
   t.equal(at(A, "https://other.example"), true);
-  t.equal(at(A, SITE), false, "there its own terms hold");
+  t.equal(at(A, SITE), false, "the site's own entry applies there");
   t.equal(at(A, SITE, 1n), true);
   t.equal(at(B, SITE), true);
   for (const site of [undefined, "https://other.example", `${SITE}.`, `${SITE}:444`])

@@ -1,4 +1,4 @@
-// Goal: the books of the soak see what they are for: money that moved twice or not at all, a false answer, an overspent limit, a row that says otherwise than the chain.
+// Goal: the soak test's reconciliation finds money moved twice or not at all, a false response, an exceeded limit, and a row that contradicts the chain.
 import t from "tap";
 import type { Address, Hex } from "viem";
 import {
@@ -79,23 +79,23 @@ const rule = (over: Partial<RuleInForce>): RuleInForce => ({
 });
 const wrongs = (checks: { wrong: string[] }[]): number[] => checks.map(({ wrong }) => wrong.length);
 
-t.test("moved twice", async (t) => {
+t.test("a payment moved twice", async (t) => {
   t.same(wrongs([checkOnce(chainLog(move)), checkOnce(chainLog(move, move))]), [0, 1]);
 });
 
-t.test("what callers were told", async (t) => {
+t.test("responses that callers received", async (t) => {
   const rows: Rows = { settlements: [], payments: [payment()] };
   const check = (outcomes: ReportedOutcome["outcome"][], ...moves: Move[]) =>
     wrongs(checkOutcomes(chainLog(...moves), rows, outcomes.map(told))).filter((_, at) => at !== 1);
   t.same(check(["paid"], move), [0, 0, 0]);
   t.same(check(["paid"]), [1, 0, 0], "lost");
   t.same(check(["paid"], move, move), [1, 0, 0], "doubled");
-  t.same(check(["paid", "paid"], move), [0, 1, 0], "told twice");
+  t.same(check(["paid", "paid"], move), [0, 1, 0], "success returned twice");
   for (const outcome of ["denied", "failed", "free"] as const) {
     t.same(check([outcome]), [0, 0, 0]);
-    t.same(check([outcome], move), [0, 0, 1], `told ${outcome}, and yet paid`);
+    t.same(check([outcome], move), [0, 0, 1], `reported ${outcome}, but paid`);
   }
-  t.same(check(["unknown"], move), [0, 0, 0], "either is true of what nobody was told");
+  t.same(check(["unknown"], move), [0, 0, 0], "both outcomes are consistent with an unknown one");
   const afterReorg = (row: Rows["settlements"][number]) =>
     checkOutcomes(chainLog(), { ...rows, settlements: [row] }, [{ ...told("paid"), nonce: NONCE }]);
   const takenBack = { ...settlement("expired"), taken_back: true };
@@ -106,7 +106,11 @@ t.test("what callers were told", async (t) => {
     [1, 0, 0, 0],
     "no reorganisation",
   );
-  t.same(wrongs(afterReorg({ ...takenBack, status: "settled" })), [1, 0, 0, 0], "still told paid");
+  t.same(
+    wrongs(afterReorg({ ...takenBack, status: "settled" })),
+    [1, 0, 0, 0],
+    "still reported as paid",
+  );
 });
 
 t.test("rows against the chain", async (t) => {
@@ -125,7 +129,11 @@ t.test("ledgers against the chain", async (t) => {
   t.same(checkLedgers(chainLog(move), rows, agent([])).wrong, []);
   t.equal(checkLedgers(chainLog(), rows, agent([])).wrong.length, 1);
   const received = { ...move, from: PAYEE, to: WALLET };
-  t.equal(checkLedgers(chainLog(move, received), rows, agent([])).wrong.length, 1, "not told of");
+  t.equal(
+    checkLedgers(chainLog(move, received), rows, agent([])).wrong.length,
+    1,
+    "an unexpected transfer",
+  );
 });
 
 t.test("limits", async (t) => {
@@ -139,18 +147,18 @@ t.test("limits", async (t) => {
     payment({ weighed: turns.map(([counted, atMs]) => ({ counted, atMs })) });
   const low = [open, rule({ limitAtomic: 5n })];
   const before = given([true, 1_000], [false, 1_400]);
-  t.same(check([before, second], low), [0, 0, 0], "given back before, and written again later");
+  t.same(check([before, second], low), [0, 0, 0], "released before, and written again later");
   t.same(check([given([true, 1_000], [false, 1_600]), second], low), [1, 0, 0], "after");
   const again = given([true, 1_000], [false, 1_400], [true, 1_600]);
-  t.same(check([again, second], low), [0, 1, 0], "given back, and paid after all");
+  t.same(check([again, second], low), [0, 1, 0], "released, and paid after all");
   const lowered = (certainMs: number, ghostUntilMs?: number) => [
     open,
     rule({ limitAtomic: 10n, ...(ghostUntilMs !== undefined && { ghostUntilMs }) }),
     rule({ limitAtomic: 5n, requestedMs: 1_100, certainMs }),
   ];
-  t.same(check([payment(), second], lowered(1_200)), [1, 0, 0], "lowered, and known to be");
-  t.same(check([payment(), second], lowered(1_600)), [0, 0, 0], "lowered about then");
-  t.same(check([payment(), second], lowered(1_200, 9_000)), [0, 0, 0], "raised again, perhaps");
+  t.same(check([payment(), second], lowered(1_200)), [1, 0, 0], "lowered with certainty");
+  t.same(check([payment(), second], lowered(1_600)), [0, 0, 0], "lowered at about that time");
+  t.same(check([payment(), second], lowered(1_200, 9_000)), [0, 0, 0], "perhaps raised again");
   const pausedThen = [
     open,
     rule({ limitAtomic: 10n }),

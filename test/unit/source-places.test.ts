@@ -1,4 +1,4 @@
-// Goal: an error of the compiled server names the line of the source it comes from, and other errors stay as they are.
+// Goal: stack traces of the compiled server are mapped to source lines, and other errors are unchanged.
 import { execFile } from "node:child_process";
 import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -16,7 +16,7 @@ export function fail(gone?: Gone): never {
 }
 `;
 
-t.test("a compiled file is told as its source", async (t) => {
+t.test("a compiled file is mapped to its source", async (t) => {
   const server = join(t.testdir(), "server");
   await mkdir(join(server, "dist"), { recursive: true });
   await writeFile(join(server, "thing.ts"), SOURCE);
@@ -28,7 +28,7 @@ t.test("a compiled file is told as its source", async (t) => {
     sourcemap: true,
     sourcesContent: false,
   });
-  // In a process that maps nothing by itself.
+  // In a process without source maps of its own.
   const script = `import { fail } from ${JSON.stringify(pathToFileURL(outfile).href)};
     try { fail() } catch ({ stack }) { console.log(stack) }`;
   const { stdout: stack } = await run(process.execPath, ["--input-type=module", "-e", script], {
@@ -39,7 +39,7 @@ t.test("a compiled file is told as its source", async (t) => {
   t.notMatch(withSourceLocations(stack), /thing\.js/);
 });
 
-t.test("what is not compiled, or has no map, stays", async (t) => {
+t.test("a file that is not compiled, or has no map, is unchanged", async (t) => {
   const stack = stackOf(() => {
     throw new Error("here");
   });
@@ -48,7 +48,7 @@ t.test("what is not compiled, or has no map, stays", async (t) => {
   t.equal(withSourceLocations(nowhere), nowhere);
 });
 
-t.test("what the compiler added has no source, and stays", async (t) => {
+t.test("code added by the compiler has no source, and is unchanged", async (t) => {
   const dist = join(t.testdir(), "server", "dist");
   await mkdir(dist, { recursive: true });
   const map = { version: 3, names: [], sources: ["../thing.ts"], mappings: "A;AAAA" };

@@ -1,4 +1,4 @@
-// Goal: whatever a seller writes into its terms, we pay only plain EIP-3009 USDC to a sensible payee, or nothing.
+// Goal: whatever a seller writes into its terms, we pay only plain EIP-3009 USDC to a valid payee, or nothing.
 import t from "tap";
 import { encodePaymentRequiredHeader } from "@x402/core/http";
 import type { PaymentRequired } from "@x402/core/types";
@@ -53,7 +53,7 @@ function choose(...accepts: unknown[]) {
     : { reasons: choice.reasons };
 }
 
-t.test("what is paid", async (t) => {
+t.test("the cheapest valid offer is paid", async (t) => {
   t.same(choose(entry()), {
     amount: 1000n,
     network: ARC.id,
@@ -74,7 +74,7 @@ t.test("what is paid", async (t) => {
   t.match(choose(entry({ maxTimeoutSeconds: 30.9 })), { validForSeconds: 30 });
 });
 
-t.test("what is refused as unsupported", async (t) => {
+t.test("unsupported offers are refused", async (t) => {
   const cases: Record<string, Record<string, unknown>> = {
     "another scheme": { scheme: "upto" },
     "another network": { network: "eip155:1" },
@@ -111,7 +111,7 @@ t.test("what is refused as unsupported", async (t) => {
   }
 });
 
-t.test("what is no valid 402", async (t) => {
+t.test("an invalid 402 response is refused", async (t) => {
   const empty = Buffer.alloc(0);
   const invalid = (given: string | string[] | undefined, body = empty): boolean =>
     !parseOffer(given, body).ok;
@@ -132,7 +132,7 @@ t.test("what is no valid 402", async (t) => {
   t.ok(invalid(undefined, Buffer.from(JSON.stringify({ x402Version: 2, accepts: [entry()] }))));
 });
 
-t.test("version 1 speaks through the body, with its own names", async (t) => {
+t.test("version 1 is read from the body, with its own names", async (t) => {
   const { amount, ...rest } = entry({ network: "base-sepolia", asset: BASE.usdc.address });
   const terms = {
     ...rest,
@@ -153,5 +153,5 @@ t.test("version 1 speaks through the body, with its own names", async (t) => {
   t.match(choice, { ok: true, chosen: { amountAtomic: 1000n, network: { id: BASE.id } } });
   t.same(parsed.offer.accepts[0]?.raw, terms, "the entry is kept as it was written");
   t.equal(parseOffer(header([entry()]), body).ok && "v2", "v2", "the header comes first");
-  t.notOk(parseOffer("broken!", body).ok, "a broken header is not papered over by the body");
+  t.notOk(parseOffer("broken!", body).ok, "the body does not replace a broken header");
 });

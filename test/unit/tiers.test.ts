@@ -1,4 +1,4 @@
-// Goal: what is left out of the default tier is said in docs/contributing/tests.md with its reason, and nothing else is left out.
+// Goal: every file left out of the default tier is in docs/contributing/tests.md with its reason, and no other.
 import { readdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import t from "tap";
@@ -13,7 +13,7 @@ const heads = new Map(
   files.map((name) => [name, readFileSync(`${ROOT}test/${name}`, "utf8").slice(0, 2000)]),
 );
 
-/** Of the table's first column: `folder/name`, or `folder/`: `name`, `name`. */
+/** Files in the table's first column: `folder/name`, or `folder/`: `name`, `name`. */
 function named(): string[] {
   const text = readFileSync(`${ROOT}docs/contributing/tests.md`, "utf8");
   const [, table = ""] = /## What the full tier has\n([\s\S]*?)(?:\n## |$)/.exec(text) ?? [];
@@ -21,7 +21,7 @@ function named(): string[] {
     const [, cell = "", why = ""] = row.split("|").map((part) => part.trim());
     if (!cell.includes("`") || why === "") return [];
     return cell.split(";").flatMap((part) => {
-      // With all it has: a part of the file is in the default tier.
+      // "with all" or "in every": a part of the file is in the default tier.
       if (/ (in every|with all) /.test(part)) return [];
       const [, folder = "", names = part] = /^\s*`(\w[\w-]*\/)`:(.*)$/.exec(part) ?? [];
       return [...names.matchAll(/`([^`]+)`/g)].map(([, name]) => `${folder}${name}.test.ts`);
@@ -29,12 +29,12 @@ function named(): string[] {
   });
 }
 
-t.test("the table names what has the line, and the other way round", async (t) => {
+t.test("the table names the files with a tier line, and no others", async (t) => {
   const full = [...heads].filter(([, head]) => TIER.test(head)).map(([name]) => name);
   t.ok(full.length > 10);
   t.same(named().sort(), full.sort());
 });
 
-t.test("a line that is almost right is noticed", async (t) => {
+t.test("a malformed tier line is noticed", async (t) => {
   for (const [name, head] of heads) if (/^\/\/ Tier\b/m.test(head)) t.match(head, TIER, name);
 });

@@ -1,4 +1,4 @@
-// Goal: what the browser computes about money, rules, addresses and sign-in agrees with the server to the last digit.
+// Goal: the browser's results for money, rules, addresses and sign-in agree with the server to the last digit.
 import { array, assert, bigInt, integer, property, record } from "fast-check";
 import t from "tap";
 import { getAddress } from "viem";
@@ -58,17 +58,17 @@ t.test("money goes to the server and back without a change", async (t) => {
     t.equal(parseUsdc(wrong), undefined, wrong);
 });
 
-t.test("what an agent can pay now is said with its reason, and never guessed", async (t) => {
-  const words = (available: string | null, boundBy: Limits["boundBy"], status = "active") =>
+t.test("the amount an agent can pay is shown with its reason, never guessed", async (t) => {
+  const text = (available: string | null, boundBy: Limits["boundBy"], status = "active") =>
     availableNow({ status, limits: { available, boundBy } } as Agent);
-  t.equal(words("0.039", "weekly_limit"), "Can pay 0.039 USDC now, capped by the weekly limit");
-  t.equal(words("1234.5", "balance"), "Can pay 1,234.50 USDC now, capped by the balance");
-  t.equal(words("0", "balance"), "Cannot pay now: capped by the balance");
-  t.equal(words("0", "status", "paused"), "Cannot pay now: paused");
-  t.equal(words(null, null), "The amount it can pay is not known right now");
+  t.equal(text("0.039", "weekly_limit"), "Can pay 0.039 USDC now, capped by the weekly limit");
+  t.equal(text("1234.5", "balance"), "Can pay 1,234.50 USDC now, capped by the balance");
+  t.equal(text("0", "balance"), "Cannot pay now: capped by the balance");
+  t.equal(text("0", "status", "paused"), "Cannot pay now: paused");
+  t.equal(text(null, null), "The amount it can pay is not known right now");
 });
 
-t.test("addresses: any case that is right passes, a wrong checksum does not", async (t) => {
+t.test("addresses: any correct case passes, a wrong checksum does not", async (t) => {
   const { address } = testAccount(1);
   const lower = await checkAddress(address.toLowerCase());
   t.same(lower, { ok: true, address });
@@ -80,7 +80,7 @@ t.test("addresses: any case that is right passes, a wrong checksum does not", as
   t.match(await checkAddress(address.slice(0, -1)), { ok: false });
 });
 
-t.test("a pasted list is read in every usual shape, and each bad line is named", async (t) => {
+t.test("a pasted list is read in every usual format, and each bad line is named", async (t) => {
   const [first, second, third] = [testAccount(1), testAccount(2), testAccount(3)];
   const text = [
     first.address,
@@ -107,7 +107,7 @@ t.test("a pasted list is read in every usual shape, and each bad line is named",
   t.match(again, { entries: [], repeated: 1 });
 });
 
-t.test("rules are told as they are, and only what changed is sent", async (t) => {
+t.test("rules are described as they are, and only changes are sent", async (t) => {
   const payee = { address: testAccount(1).address, label: "Weather API" };
   const before = { ...EMPTY_RULES, name: "a", dailyLimit: "5", allowlist: [payee] };
   t.match(describeRules(before).join(" "), "at most 5.00 USDC in any 24 hours, only to 1 address");
@@ -131,7 +131,7 @@ t.test("rules are told as they are, and only what changed is sent", async (t) =>
   t.same(
     diffRules(before, after, ruleLabelsOf(rules)).map(({ what }) => what),
     ["The server's Daily limit", "The server's Limit per payment", "Payee removed"],
-    "settings are called what the rules call them",
+    "settings have the names of the server's rules",
   );
   t.same(requestFor(after, before), {
     dailyLimit: "5",
@@ -140,7 +140,7 @@ t.test("rules are told as they are, and only what changed is sent", async (t) =>
   });
 });
 
-t.test("the sign-in message is a proper EIP-4361 message", async (t) => {
+t.test("the sign-in message is a valid EIP-4361 message", async (t) => {
   const { address } = testAccount(1);
   const nowMs = Date.UTC(2026, 0, 2, 3, 4, 5);
   const message = siweMessage({
@@ -163,7 +163,7 @@ t.test("the sign-in message is a proper EIP-4361 message", async (t) => {
   });
 });
 
-t.test("what has happened is never ahead, and what is to come is never behind", async (t) => {
+t.test("a past time is never shown as ahead, and a future time never as past", async (t) => {
   const nowMs = Date.UTC(2026, 0, 2, 3, 4, 5);
   const at = (seconds: number): string => new Date(nowMs + seconds * 1000).toISOString();
   for (const [seconds, ago, until] of [
@@ -183,7 +183,7 @@ t.test("what has happened is never ahead, and what is to come is never behind", 
 
 const seconds = (ms: number): string => new Date(ms).toUTCString();
 
-t.test("the server's clock is learned from its answers, to the second and better", async (t) => {
+t.test("the server's clock is derived from its responses, to the second and better", async (t) => {
   const waits = record({
     pauseMs: integer({ min: 0, max: 20_000 }),
     goingMs: integer({ min: 0, max: 3_000 }),
@@ -224,13 +224,13 @@ t.test("the server's clock is learned from its answers, to the second and better
     const known = learn(aheadMs, [quick, quick, quick]);
     return known ? correctionMs(known) : Number.NaN;
   };
-  t.equal(corrected(0), 0, "a right clock is left alone");
+  t.equal(corrected(0), 0, "a correct clock is left alone");
   const late = corrected(60_000);
   t.ok(Math.abs(late - 60_000) <= 1_040, `a clock a minute late is corrected by ${late} ms`);
 });
 
 t.test(
-  "a clock that was set is believed anew; an answer without a date changes nothing",
+  "a clock that was set is measured anew; a response without a date changes nothing",
   async (t) => {
     const known = { leastMs: -20, mostMs: 400 };
     const answer = { sentAtMs: 1_000_000, receivedAtMs: 1_000_050 };
@@ -244,7 +244,7 @@ t.test(
   },
 );
 
-t.test("the marks of an axis are few, round, whole, and reach the highest value", async (t) => {
+t.test("the ticks of an axis are few, round, whole, and reach the highest value", async (t) => {
   const usdc = (...marks: string[]) => marks.map(atomic);
   for (const [highest, marks] of [
     ["0.000001", ["0", "0.000001"]],
@@ -257,10 +257,10 @@ t.test("the marks of an axis are few, round, whole, and reach the highest value"
     ["1234567.89", ["0", "250000", "500000", "750000", "1000000", "1250000"]],
   ] as const)
     t.same(niceTicks(atomic(highest)), usdc(...marks), highest);
-  t.same(niceTicks(0n), [0n, 1n], "an empty axis has a length, too");
+  t.same(niceTicks(0n), [0n, 1n], "an empty axis still has a length");
   t.same(niceTicks(1n), [0n, 1n]);
   t.same(niceTicks(7n), [0n, 2n, 4n, 6n, 8n]);
-  t.same(niceTicks(11n), [0n, 5n, 10n, 15n], "no 2.5 of a thing");
+  t.same(niceTicks(11n), [0n, 5n, 10n, 15n], "no fractions of atomic units");
   assert(
     property(amounts, (highest) => {
       const ticks = niceTicks(highest);

@@ -1,4 +1,4 @@
-// Goal: the web app never has a wallet sign anything but what its form asked for, and foresees when a signature is needed.
+// Goal: the web app lets a wallet sign only the order that its form requested, and predicts when a signature is needed.
 import t from "tap";
 import { ORDER_TYPES, orderDigest, policyOrder } from "../../server/core/orders.ts";
 import { loosens as serverLoosens, type Rules } from "../../server/core/rules.ts";
@@ -66,7 +66,7 @@ const body = {
   allowlist: [{ address: payee, label: "Weather API ", dailyLimit: "1" }],
 };
 
-t.test("what the wallet is shown is built here, and is what the server checks", async (t) => {
+t.test("the wallet's typed data is built here, and equals the server's", async (t) => {
   for (const kind of Object.keys(ORDER_STRUCTS) as OrderKind[]) {
     const { EIP712Domain: _domain, ...types } = typedDataFor(kind, {}, CHAIN_ID).types;
     t.same(types, ORDER_TYPES[kind], kind);
@@ -76,7 +76,7 @@ t.test("what the wallet is shown is built here, and is what the server checks", 
   t.equal(hashTypedData(typed as never), orderDigest("AgentPolicy", order, CHAIN_ID));
 });
 
-t.test("an order that says what was asked for is told; any other is not signed", async (t) => {
+t.test("an order with the requested rules is shown; any other is not signed", async (t) => {
   const ask = creationRequest(body, "eip155:5042002");
   const { changes, hasUnseenChanges } = await ask.read({ ...orderOf(RULES) });
   t.equal(hasUnseenChanges, false);
@@ -89,15 +89,15 @@ t.test("an order that says what was asked for is told; any other is not signed",
   ]);
   const [first] = RULES.payees;
   if (!first) throw new Error("no payee");
-  const stranger = { ...first, address: testAccount(9).address.toLowerCase() as `0x${string}` };
+  const otherPayee = { ...first, address: testAccount(9).address.toLowerCase() as `0x${string}` };
   const worse: [string, Rules, string?][] = [
     ["a higher limit", { ...RULES, dailyLimitAtomic: 5_000_001n }],
     ["no weekly limit", { ...RULES, weeklyLimitAtomic: null }],
     ["no limit per payment", { ...RULES, perPaymentLimitAtomic: null }],
     ["more payments", { ...RULES, paymentsPerHour: null }],
     ["a later end", { ...RULES, expiresAtSeconds: 1_900_000_001n }],
-    ["another payee", { ...RULES, payees: [stranger] }],
-    ["one payee more", { ...RULES, payees: [first, stranger] }],
+    ["another payee", { ...RULES, payees: [otherPayee] }],
+    ["one payee more", { ...RULES, payees: [first, otherPayee] }],
     ["a payee without its limit", { ...RULES, payees: [{ ...first, dailyLimitAtomic: null }] }],
     ["a payee of a site", { ...RULES, payees: [{ ...first, site: "https://evil.example" }] }],
     ["another name", RULES, "b"],
@@ -113,7 +113,7 @@ t.test("an order that says what was asked for is told; any other is not signed",
   await t.rejects(async () => ask.read({ ...orderOf(RULES), dailyLimit: "many" }), "no number");
 });
 
-t.test("a key is issued to the agent it was asked for, with its label and end", async (t) => {
+t.test("a key is issued to the requested agent, with its label and end", async (t) => {
   const agent = {
     id: "agt_1",
     name: "a",
@@ -134,7 +134,7 @@ t.test("a key is issued to the agent it was asked for, with its label and end", 
     await t.rejects(async () => ask.read({ ...order, ...change }), { name: "OrderMismatch" });
 });
 
-t.test("it foresees what the server takes for loosening", async (t) => {
+t.test("the web app predicts what the server treats as loosening", async (t) => {
   let seed = 7;
   const pick = <T>(items: readonly T[]): T => {
     seed = (seed * 1_103_515_245 + 12_345) % 2 ** 31;
@@ -168,16 +168,19 @@ t.test("it foresees what the server takes for loosening", async (t) => {
   for (let round = 0; round < 3_000; round += 1) {
     const before = random();
     const one = random();
-    // One field of another draw: close calls, where only that decides.
+    // Often change only one field, so that this field alone decides.
     const field = pick(Object.keys(one) as (keyof Rules)[]);
     const after: Rules = pick([true, true, false]) ? { ...before, [field]: one[field] } : one;
-    const said = serverLoosens({ ...before, status: "active" }, { ...after, status: "active" });
-    if (said) loosening += 1;
-    if (loosens(terms(before), terms(after)) !== said)
-      t.same(terms(after), terms(before), `the server says ${said}`);
+    const serverResult = serverLoosens(
+      { ...before, status: "active" },
+      { ...after, status: "active" },
+    );
+    if (serverResult) loosening += 1;
+    if (loosens(terms(before), terms(after)) !== serverResult)
+      t.same(terms(after), terms(before), `the server returns ${serverResult}`);
     const isSame = isSameTerms(terms(before), terms(after));
     if ((diffTerms(terms(before), terms(after)).length === 0) !== isSame)
-      t.same(terms(after), terms(before), "every difference is told");
+      t.same(terms(after), terms(before), "every difference is shown");
   }
   t.ok(loosening > 500 && loosening < 2_500, `${loosening} of 3000 loosen`);
   t.same(termsWith(NO_TERMS, {}), NO_TERMS);

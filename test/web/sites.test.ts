@@ -68,7 +68,7 @@ t.test("a website as a payee", async (t) => {
 
   await t.test("the URL is entered, its payee shown, added and signed", async (t) => {
     seller.script = {
-      onAsk: ({ response }) => {
+      onUnpaid: ({ response }) => {
         const required = {
           x402Version: 2 as const,
           error: "pay",

@@ -1,4 +1,4 @@
-// Goal: a target whose small answer unpacks into much JSON gets a bounded answer of ours, and costs other owners nothing.
+// Goal: a response that is small compressed but expands to much JSON yields a bounded answer, and does not affect other owners.
 import { gzipSync } from "node:zlib";
 import t, { type Test } from "tap";
 import { parseMembers } from "../../server/core/exact-json.ts";
@@ -12,10 +12,10 @@ import { scriptedTools } from "./scripted-tools.ts";
 
 const MIB = 1024 * 1024;
 const LONGEST = 5 * MIB;
-/** Base64 of the longest answer, and what we say beside it. */
+/** Base64 of the longest response, and the other members of our answer. */
 const MOST_CHARS = (4 * LONGEST) / 3 + 64 * 1024;
 
-/** Of the longest answer that is read, every byte the worst. */
+/** A body of the largest size that is read, filled with bytes that grow most in JSON. */
 const repeated = (part: string, before = "", after = ""): Buffer => {
   const room = LONGEST - before.length - after.length;
   return Buffer.from(before + part.repeat(Math.floor(room / part.length)) + after, "latin1");
@@ -56,7 +56,7 @@ const ALL_BOMBS: readonly Bomb[] = [
 const QUICK = ["NULs", "quotes", "JSON full of quotes", "many tiny elements"];
 const BOMBS = ALL_BOMBS.filter(({ name }) => isFullTier || QUICK.includes(name));
 
-/** What the target sent, from an answer of ours. */
+/** Extracts the target's content from our answer. */
 function contentOf(t: Test, answer: Record<string, unknown>, type: string): Buffer {
   const { text, data, dataBase64 } = answer;
   const given = [text, data, dataBase64].filter((one) => one !== undefined);
@@ -64,19 +64,19 @@ function contentOf(t: Test, answer: Record<string, unknown>, type: string): Buff
   if (typeof dataBase64 === "string") return Buffer.from(dataBase64, "base64");
   const charset = type.includes("windows-1252") ? "latin1" : "utf8";
   if (typeof text === "string") return Buffer.from(text, charset);
-  // JSON: to the letter, as our answer has it.
+  // JSON: the exact text in our answer.
   return Buffer.from((data as { text?: string }).text ?? JSON.stringify(data));
 }
 
 const isSame = (left: Buffer, right: Buffer): boolean => Buffer.compare(left, right) === 0;
 
-const sends = ({ type, body }: Pick<Bomb, "type" | "body">): Script["onAsk"] => {
+const sends = ({ type, body }: Pick<Bomb, "type" | "body">): Script["onUnpaid"] => {
   const packed = gzipSync(body);
   return ({ response }) =>
     void response.writeHead(200, { "content-type": type, "content-encoding": "gzip" }).end(packed);
 };
 
-/** All that fetches of this agent held was given back. */
+/** All memory budget held by this agent's fetches was released. */
 function assertNothingIsHeld(t: Test, { app }: Market): void {
   const lease = app.fetchBudget.enter({ agentId: "another", ownerId: "another" });
   const rest = app.fetchBudget.enter({ agentId: "rest", ownerId: "rest" });
@@ -85,20 +85,20 @@ function assertNothingIsHeld(t: Test, { app }: Market): void {
   rest.end();
 }
 
-t.test("the longest answers", async (t) => {
+t.test("the longest responses", async (t) => {
   const made = await market(t, { timings: { fetchRoomMs: 500 } });
   const { seller, app, agent, chain, database } = made;
   const { ownerId } = await app.prisma.agent.findUniqueOrThrow({ where: { id: agent.id } });
-  /** Another fetch of this agent holds all it may. */
+  /** Another fetch of this agent holds its whole budget. */
   const fill = () => {
     const lease = app.fetchBudget.enter({ agentId: agent.id, ownerId });
     t.ok(lease.take(BUDGET.bytesPerAgent));
     return lease;
   };
 
-  await t.test("each is bounded, and the data in it whole", async (t) => {
+  await t.test("each is bounded, and its data is complete", async (t) => {
     for (const bomb of BOMBS) {
-      seller.script = { onAsk: sends(bomb) };
+      seller.script = { onUnpaid: sends(bomb) };
       const { status, text } = await made.fetch({ url: seller.url });
       t.equal(status, 200, bomb.name);
       t.ok(text.length <= MOST_CHARS, `${bomb.name}: ${text.length} characters`);
@@ -106,12 +106,12 @@ t.test("the longest answers", async (t) => {
     }
   });
 
-  await t.test("ten at once hinder no other owner, and are given back", async (t) => {
+  await t.test("ten at once do not hinder another owner, and release their budget", async (t) => {
     const other = await createAgent(made, await signIn(made), { allowlist: [PAYEE] });
     await chain.mint(other.walletAddress, 1_000_000n);
     const [bomb] = BOMBS;
     if (!bomb) throw new Error("no bomb");
-    seller.script = { onAsk: sends(bomb) };
+    seller.script = { onUnpaid: sends(bomb) };
     const fetches = Array.from({ length: 10 }, () => made.fetch({ url: seller.url }));
     const spent = await app.inject({
       method: "POST",
@@ -130,19 +130,19 @@ t.test("the longest answers", async (t) => {
     assertNothingIsHeld(t, made);
   });
 
-  await t.test("so many agents of one owner, and still room for another owner", async (t) => {
+  await t.test("an owner's agents have a bound, and another owner still has room", async (t) => {
     const leases = Array.from({ length: 10 }, (_, nth) =>
       app.fetchBudget.enter({ agentId: `agent ${nth}`, ownerId: "one" }),
     );
     const taken = leases.filter((lease) => lease.take(BUDGET.bytesPerAgent));
     t.equal(taken.length, BUDGET.bytesPerOwner / BUDGET.bytesPerAgent);
     t.match(leases.at(-1)?.refusal, { code: "fetch_capacity", extra: { scope: "owner" } });
-    seller.script = { onAsk: sends(BOMBS[0] as Bomb) };
+    seller.script = { onUnpaid: sends(BOMBS[0] as Bomb) };
     t.match(await made.fetch({ url: seller.url }), { status: 200 });
     for (const lease of leases) lease.end();
   });
 
-  await t.test("one that is kept is told again only where there is room for it", async (t) => {
+  await t.test("a stored answer is returned again only where the budget has room", async (t) => {
     const body = repeated(...ESCAPES);
     seller.script = {
       onProof: async ({ response, proof }) => {
@@ -174,9 +174,9 @@ t.test("the longest answers", async (t) => {
     const fuller = fill();
     t.match(await made.fetch(cached), { status: 429, body: { code: "fetch_capacity" } });
     fuller.end();
-    const told = await made.fetch(cached);
-    t.match(told, { status: 200, body: { cached: true } });
-    t.same(told.body["data"], bought.body["data"]);
+    const replayed = await made.fetch(cached);
+    t.match(replayed, { status: 200, body: { cached: true } });
+    t.same(replayed.body["data"], bought.body["data"]);
     t.equal(seller.proofs.length, 2);
     assertNothingIsHeld(t, made);
   });
@@ -192,9 +192,9 @@ t.test("the longest answers", async (t) => {
     return answer;
   };
 
-  await t.test("over MCP too, also where nothing is kept", async (t) => {
+  await t.test("over MCP too, also where nothing is stored", async (t) => {
     for (const bomb of BOMBS.filter(({ name }) => QUICK.includes(name))) {
-      seller.script = { onAsk: sends(bomb) };
+      seller.script = { onUnpaid: sends(bomb) };
       const { body } = await callTool({ name: "x402_fetch", arguments: { url: seller.url } });
       t.ok(body.length <= 2 * MOST_CHARS, `${bomb.name}: ${body.length} characters`);
       const { result } = messageOf({ body }) as {
@@ -207,9 +207,13 @@ t.test("the longest answers", async (t) => {
         omittedHeaders: [],
         headers: { "content-type": bomb.type },
       });
-      const theirs = result.content.at(-1)?.text ?? "";
-      t.match(theirs.slice(0, 20), /^UNTRUSTED/);
-      const content = contentOf(t, parseMembers(theirs.slice(theirs.indexOf("\n"))), bomb.type);
+      const thirdPartyText = result.content.at(-1)?.text ?? "";
+      t.match(thirdPartyText.slice(0, 20), /^UNTRUSTED/);
+      const content = contentOf(
+        t,
+        parseMembers(thirdPartyText.slice(thirdPartyText.indexOf("\n"))),
+        bomb.type,
+      );
       t.ok(isSame(content, bomb.body), `${bomb.name}: intact`);
     }
     assertNothingIsHeld(t, made);
@@ -224,12 +228,12 @@ t.test("the longest answers", async (t) => {
     assertNothingIsHeld(t, made);
   });
 
-  await t.test("a tool's result that is no UTF-8 does not grow", async (t) => {
+  await t.test("a tool's result that is not UTF-8 does not grow", async (t) => {
     const before = Buffer.from('{"jsonrpc":"2.0","id":2,"result":{"content":[],"bomb":"');
     const after = Buffer.from('"}}');
     const filler = Buffer.alloc(LONGEST - before.length - after.length, 0xff);
     const tools = await scriptedTools(t, seller, {
-      onAsk: ({ response }) =>
+      onUnpaid: ({ response }) =>
         void response
           .writeHead(200, { "content-type": "application/json" })
           .end(Buffer.concat([before, filler, after])),

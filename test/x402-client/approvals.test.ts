@@ -1,4 +1,4 @@
-// Goal: an approval of a paid URL holds for the payee, the price and the origin the owner saw, and agents get it through every door.
+// Goal: an approval of a paid URL applies to the payee, price and origin that the owner saw, over HTTP, client, command line and MCP.
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import t from "tap";
@@ -24,14 +24,14 @@ t.test("approvals of paid URLs", async (t) => {
   };
   const stateOf = async (id: unknown) =>
     (await database.pool.query("SELECT state FROM approvals WHERE id = $1", [id])).rows[0];
-  const asking = { url, requestApproval: true, reason: "Needed for the report." };
+  const withApproval = { url, requestApproval: true, reason: "Needed for the report." };
   const key = (name: string) => ({ "idempotency-key": name });
   const paidTo = () => made.balanceOf(PAYEE);
 
-  await t.test("asked with its site, allowed, paid once with its data", async (t) => {
+  await t.test("requested with its site, approved, paid once with its data", async (t) => {
     seller.script = {};
-    const asked = await made.fetch(asking, key("one"));
-    t.match(asked, {
+    const requested = await made.fetch(withApproval, key("one"));
+    t.match(requested, {
       status: 202,
       body: { payee: PAYEE, amount: "0.001", site: seller.origin, idempotencyKey: "one" },
     });
@@ -40,24 +40,24 @@ t.test("approvals of paid URLs", async (t) => {
       allowed: false,
       rules: [{}, {}, { rule: "allowlist", passed: false, liftable: true }],
     });
-    t.match(await approve(asked.body["approvalId"]), { site: seller.origin, url });
+    t.match(await approve(requested.body["approvalId"]), { site: seller.origin, url });
     t.match(
       (await made.fetch({ url, dryRun: true }, key("one"))).body["verdict"],
       { allowed: true, rules: [{}, {}, { passed: true, detail: /allows it once/ }] },
-      "a dry run sees the permit, and does not use it",
+      "a dry run sees the approval, and does not use it",
     );
-    const paid = await made.fetch(asking, key("one"));
+    const paid = await made.fetch(withApproval, key("one"));
     t.match(
       paid,
       { status: 200, body: { paid: true, data: { answer: 42 } } },
       JSON.stringify(paid.body),
     );
-    t.match(await made.fetch(asking, key("one")), { status: 200, body: paid.body });
+    t.match(await made.fetch(withApproval, key("one")), { status: 200, body: paid.body });
     t.equal(await paidTo(), 1000n);
-    t.match(await stateOf(asked.body["approvalId"]), { state: "used" });
+    t.match(await stateOf(requested.body["approvalId"]), { state: "used" });
   });
 
-  await t.test("another price or payee is another question", async (t) => {
+  await t.test("another price or payee needs another approval", async (t) => {
     const entry = seller.entry();
     const other = privateKeyToAccount(generatePrivateKey()).address;
     const before = await paidTo();
@@ -66,13 +66,13 @@ t.test("approvals of paid URLs", async (t) => {
       elsewhere: { payTo: other },
     })) {
       seller.script = {};
-      const asked = await made.fetch(asking, key(name));
-      await approve(asked.body["approvalId"]);
+      const requested = await made.fetch(withApproval, key(name));
+      await approve(requested.body["approvalId"]);
       seller.script = { terms: () => ({ ...entry, ...over }) };
-      const changed = await made.fetch(asking, key(name));
+      const changed = await made.fetch(withApproval, key(name));
       t.equal(changed.status, 202, name);
-      t.not(changed.body["approvalId"], asked.body["approvalId"]);
-      t.match(await stateOf(asked.body["approvalId"]), { state: "expired" });
+      t.not(changed.body["approvalId"], requested.body["approvalId"]);
+      t.match(await stateOf(requested.body["approvalId"]), { state: "expired" });
       t.match(await made.fetch({ url }, key(name)), {
         status: 403,
         body: { code: "recipient_not_allowed", approvable: true },
@@ -81,16 +81,16 @@ t.test("approvals of paid URLs", async (t) => {
     t.equal(await paidTo(), before);
     t.equal(await made.balanceOf(other), 0n);
     seller.script = {};
-    const cheap = await made.fetch(asking, key("cheaper"));
+    const cheap = await made.fetch(withApproval, key("cheaper"));
     await approve(cheap.body["approvalId"]);
     seller.script = { terms: () => ({ ...entry, amount: "400" }) };
-    t.match(await made.fetch(asking, key("cheaper")), {
+    t.match(await made.fetch(withApproval, key("cheaper")), {
       status: 200,
       body: { amountPaid: "0.0004" },
     });
   });
 
-  await t.test("a site's new payee, and a payee bound to a site, for one payment", async (t) => {
+  await t.test("a site's new payee and a payee bound to a site, for one payment", async (t) => {
     const bound = await createAgent(made, owner, {
       allowlist: [{ address: PAYEE, site: seller.origin }],
       fetch: "sites",
@@ -116,7 +116,10 @@ t.test("approvals of paid URLs", async (t) => {
     t.match(await send("x402-fetch", { url }, "moved"), { status: 200, body: { paid: true } });
     t.equal(await made.balanceOf(other), 1000n);
     const plain = await send("spend", { recipient: PAYEE, amount: "0.002" }, "plain");
-    t.match(plain, { status: 202, body: { denial: { code: "payee_bound_to_site" }, site: null } });
+    t.match(plain, {
+      status: 202,
+      body: { denial: { code: "payee_bound_to_site" }, site: null },
+    });
     await approve(plain.body["approvalId"]);
     t.match(await send("spend", { recipient: PAYEE, amount: "0.002" }, "plain"), { status: 200 });
     t.match(await send("x402-fetch", { url: "http://127.0.0.1:9/" }, "out"), {
@@ -125,13 +128,13 @@ t.test("approvals of paid URLs", async (t) => {
     });
   });
 
-  await t.test("what no person can lift is not asked", async (t) => {
-    t.match(await made.fetch({ ...asking, url: "http://169.254.169.254/" }, key("no")), {
+  await t.test("a refusal that no approval can lift creates none", async (t) => {
+    t.match(await made.fetch({ ...withApproval, url: "http://169.254.169.254/" }, key("no")), {
       status: 403,
       body: { code: "url_blocked" },
     });
     seller.script = {};
-    t.match(await made.fetch({ ...asking, maxAmount: "0.0001" }, key("max")), {
+    t.match(await made.fetch({ ...withApproval, maxAmount: "0.0001" }, key("max")), {
       status: 403,
       body: { code: "price_exceeds_max" },
     });
@@ -151,7 +154,7 @@ t.test("approvals of paid URLs", async (t) => {
   const clear = () =>
     database.pool.query("UPDATE approvals SET state = 'declined' WHERE state = 'open'");
 
-  await t.test("the client waits and pays; the command line says who is asked", async (t) => {
+  await t.test("the client waits and pays; the command line prints the approval", async (t) => {
     await clear();
     const purser = new Purser({ apiKey: agent.apiKey, baseUrl });
     const recipient = privateKeyToAccount(generatePrivateKey()).address;
@@ -170,14 +173,14 @@ t.test("approvals of paid URLs", async (t) => {
     const run = (...args: string[]) => main(args, env, (line) => lines.push(line));
     const pay = ["spend", recipient, "0.02", "--request-approval", "--reason", "Rent"];
     t.equal(await run(...pay), 5);
-    const asked = JSON.parse(lines.at(-1) ?? "") as Record<string, string>;
-    t.equal(await run("approval", asked["approvalId"] ?? "", "--wait", "0"), 0);
-    await approve(asked["approvalId"]);
-    t.equal(await run(...pay, "--idempotency-key", asked["idempotencyKey"] ?? ""), 0);
+    const requested = JSON.parse(lines.at(-1) ?? "") as Record<string, string>;
+    t.equal(await run("approval", requested["approvalId"] ?? "", "--wait", "0"), 0);
+    await approve(requested["approvalId"]);
+    t.equal(await run(...pay, "--idempotency-key", requested["idempotencyKey"] ?? ""), 0);
     t.equal(await made.balanceOf(recipient), 30_000n);
   });
 
-  await t.test("a model asks, waits and repeats over MCP", async (t) => {
+  await t.test("a model requests, waits and repeats over MCP", async (t) => {
     const client = new Client({ name: "test", version: "1" });
     await client.connect(
       new StreamableHTTPClientTransport(new URL(`${baseUrl}/mcp`), {
@@ -194,16 +197,16 @@ t.test("approvals of paid URLs", async (t) => {
       >;
     const recipient = privateKeyToAccount(generatePrivateKey()).address;
     const args = { recipient, amount: "0.03", requestApproval: true, reason: "Paper" };
-    const asked = await call("send_usdc", args);
-    t.match(asked, { status: "approval_required", idempotencyKey: /^approval-/ });
+    const requested = await call("send_usdc", args);
+    t.match(requested, { status: "approval_required", idempotencyKey: /^approval-/ });
     t.match(await call("send_usdc", args), {
-      approvalId: asked["approvalId"],
-      idempotencyKey: asked["idempotencyKey"],
+      approvalId: requested["approvalId"],
+      idempotencyKey: requested["idempotencyKey"],
     });
-    const waiting = call("wait_for_approval", { approvalId: asked["approvalId"] });
-    await approve(asked["approvalId"]);
-    t.match(await waiting, { status: "granted", idempotencyKey: asked["idempotencyKey"] });
-    t.match(await call("send_usdc", { ...args, idempotencyKey: asked["idempotencyKey"] }), {
+    const waiting = call("wait_for_approval", { approvalId: requested["approvalId"] });
+    await approve(requested["approvalId"]);
+    t.match(await waiting, { status: "granted", idempotencyKey: requested["idempotencyKey"] });
+    t.match(await call("send_usdc", { ...args, idempotencyKey: requested["idempotencyKey"] }), {
       success: true,
     });
     t.equal(await made.balanceOf(recipient), 30_000n);

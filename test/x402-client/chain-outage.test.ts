@@ -1,21 +1,21 @@
-// Goal: without a chain nothing is signed; and a chain that goes away after the proof leaves an outcome unknown, not wrong.
+// Goal: without a chain nothing is signed; a chain outage after the payment was sent leaves the outcome unknown, not wrong.
 import t from "tap";
 import { until } from "../helpers/until.ts";
 import { assertLedgerIsChain, market } from "./market.ts";
 
-t.test("the chain goes away", async (t) => {
+t.test("the chain is unreachable", async (t) => {
   const made = await market(t);
   const { seller, chain } = made;
   const url = seller.url;
 
-  await t.test("before: nothing is signed, free targets still answer", async (t) => {
+  await t.test("before signing: nothing is signed, free targets still answer", async (t) => {
     await chain.stop();
     await until(
       async () => (await made.fetch({ url })).body["code"] === "chain_unavailable",
       20_000,
     );
     t.equal(seller.proofs.length, 0);
-    seller.script = { onAsk: ({ response }) => void response.end("free") };
+    seller.script = { onUnpaid: ({ response }) => void response.end("free") };
     t.match(await made.fetch({ url }), { status: 200, body: { paid: false, text: "free" } });
     seller.script = {};
     await chain.start();
@@ -23,7 +23,7 @@ t.test("the chain goes away", async (t) => {
   });
 
   await t.test(
-    "after the proof: unknown until it is back, then known by the same key",
+    "after sending: unknown until the chain is back, then known with the same key",
     async (t) => {
       seller.script = {
         onProof: async ({ response, proof }) => {
@@ -36,7 +36,7 @@ t.test("the chain goes away", async (t) => {
       const unknown = await made.fetch({ url, timeoutMs: 20_000 }, key);
       t.match(unknown, { status: 504, body: { code: "payment_status_unknown", text: "data" } });
       chain.thaw();
-      // Whatever it would say now: what it said then is its answer.
+      // The stored first response is returned, not the seller's new one.
       seller.script = { onProof: ({ response }) => void response.writeHead(200).end("data again") };
       await until(async () => (await made.lastPayment())?.["status"] === "settled", 30_000);
       t.match(await made.fetch({ url, timeoutMs: 20_000 }, key), {
@@ -46,7 +46,7 @@ t.test("the chain goes away", async (t) => {
     },
   );
 
-  await t.test("while it is away, a failed payment is not called dead before it is", async (t) => {
+  await t.test("during an outage a failed payment is voided only with proof", async (t) => {
     seller.script = {
       onProof: ({ response }) => {
         chain.freeze();
@@ -56,7 +56,7 @@ t.test("the chain goes away", async (t) => {
     const key = { "idempotency-key": "no cancel" };
     const unknown = await made.fetch({ url, timeoutMs: 2_000 }, key);
     t.match(unknown, { status: 504, body: { code: "payment_status_unknown" } });
-    t.equal(await made.reserved(), "0.001", "the budget stays taken");
+    t.equal(await made.reserved(), "0.001", "the budget stays reserved");
     chain.thaw();
     await until(async () => (await made.lastPayment())?.["status"] === "voided", 30_000);
     t.equal(await made.reserved(), "0");

@@ -1,4 +1,4 @@
-// Fetches whose process dies at a named step, and whoever asks again afterwards.
+// Runs fetches whose server process is killed at a named step, so that a test can repeat them.
 import type { Test } from "tap";
 import { killedMidway } from "../spending/replica.helper.ts";
 import type { Market } from "./market.ts";
@@ -10,10 +10,10 @@ export interface DoomedFetch {
   headers: Record<string, string>;
 }
 
-/** Long enough that nobody takes a request for dead while the test runs, unless the test says that time has passed. */
+/** Long enough that no request counts as dead while the test runs, until `untilDead` moves its time back. */
 export const TIMEOUT_MS = 100_000;
 
-/** Sends the fetches to one server, which dies when each has come to its step. */
+/** Sends the fetches to one server process, which is killed when each has reached its step. */
 export const fetchAndDie = (
   t: Test,
   made: Market,
@@ -32,7 +32,7 @@ export const fetchAndDie = (
     { ...env, FETCH_PRIVATE_ORIGINS: made.config.fetchPrivateOrigins.join(",") },
   );
 
-/** Time passes until the requests count as dead: their timeout twice, the wait for the chain, and a little. */
+/** Moves the payments back in time so that their requests count as dead: twice the timeout, the wait for the chain, and a margin. */
 export async function untilDead({ database, agent }: Market): Promise<void> {
   await database.pool.query(
     "UPDATE payments SET created_at = created_at - interval '150 seconds' WHERE agent_id = $1",

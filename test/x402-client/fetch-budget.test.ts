@@ -1,4 +1,4 @@
-// Goal: free fetches fill neither disk nor memory, what is refused for it says so before it costs anything, and every fetch is in the ledger.
+// Goal: free fetches fill neither disk nor memory, a refusal for lack of room comes before any cost, and every fetch is in the ledger.
 import t from "tap";
 import { BUDGET, FetchBudget } from "../../server/plugins/x402-client/budget.ts";
 import { forgetFetches, placeForLedger } from "../../server/plugins/x402-client/fetches-store.ts";
@@ -8,11 +8,11 @@ import { assertLedgerIsChain, market } from "./market.ts";
 
 const MIB = 1024 * 1024;
 
-t.test("an agent that may spend nothing cannot fill the disk with free answers", async (t) => {
+t.test("an agent without a budget cannot fill the disk with free responses", async (t) => {
   const made = await market(t, { agent: { dailyLimit: "0" } });
   const { seller, database, agent } = made;
   const big = Buffer.alloc(MIB, "x");
-  seller.script = { onAsk: ({ response }) => void response.writeHead(200).end(big) };
+  seller.script = { onUnpaid: ({ response }) => void response.writeHead(200).end(big) };
   for (let nth = 0; nth < 6; nth += 1) {
     const { status, body } = await made.fetch(
       { url: seller.url },
@@ -30,7 +30,7 @@ t.test("an agent that may spend nothing cannot fill the disk with free answers",
   t.ok(Number(rows[0]?.kept) < 6 * 1_000, `${rows[0]?.kept} bytes kept`);
 });
 
-t.test("so many fetches at once, so many bytes: of one agent, and of all", async (t) => {
+t.test("parallel fetches and bytes are bounded by agent, by owner and in total", async (t) => {
   const limits = {
     ...BUDGET,
     fetchesPerAgent: 2,
@@ -71,13 +71,13 @@ t.test("so many fetches at once, so many bytes: of one agent, and of all", async
   holder.end();
   holder.end();
   await room;
-  t.ok(next.take(100 * MIB), "what was set aside for a paid answer is there");
+  t.ok(next.take(100 * MIB), "the memory reserved for a paid response is available");
   next.end();
   t.doesNotThrow(() => waiting.enter(of("a")));
 });
 
 t.test(
-  "over its share, an agent is refused by name, and what it paid for is always taken in",
+  "an agent over its share is refused, and a response that it paid for is always read",
   async (t) => {
     const made = await market(t, { timings: { fetchRoomMs: 500 } });
     const { seller, app } = made;
@@ -86,7 +86,7 @@ t.test(
     let release: () => void = () => undefined;
     const held = new Promise<void>((resolve) => (release = resolve));
     seller.script = {
-      onAsk: async ({ response }) => {
+      onUnpaid: async ({ response }) => {
         await held;
         response.writeHead(200).end("late");
       },
@@ -94,7 +94,7 @@ t.test(
     const running = Array.from({ length: BUDGET.fetchesPerAgent }, () =>
       made.fetch({ url: seller.url }),
     );
-    await until(() => seller.asks.length === BUDGET.fetchesPerAgent, 20_000);
+    await until(() => seller.unpaidRequests.length === BUDGET.fetchesPerAgent, 20_000);
     const refused = await made.fetch({ url: seller.url });
     t.match(refused, {
       status: 429,
@@ -104,18 +104,18 @@ t.test(
     release();
     for (const { status } of await Promise.all(running)) t.equal(status, 200);
 
-    // Nearly all of the share is held: what comes for nothing is cut, what is to be paid is not begun.
+    // Nearly the whole share is held: free responses are cut off, and payments are not begun.
     const lease = app.fetchBudget.enter(mine);
     lease.take(BUDGET.bytesPerAgent - 10);
     seller.script = {
-      onAsk: ({ response }) => void response.writeHead(200).end("x".repeat(100_000)),
+      onUnpaid: ({ response }) => void response.writeHead(200).end("x".repeat(100_000)),
     };
     t.match(await made.fetch({ url: seller.url }), {
       status: 429,
       body: { code: "fetch_capacity" },
     });
-    seller.script = { onAsk: ({ response }) => void response.writeHead(200).end("a few bytes") };
-    t.match(await made.fetch({ url: seller.url }), { status: 200 }, "little is always heard");
+    seller.script = { onUnpaid: ({ response }) => void response.writeHead(200).end("a few bytes") };
+    t.match(await made.fetch({ url: seller.url }), { status: 200 }, "a small response always fits");
     seller.script = { onProof: ({ response }) => void response.writeHead(200).end("on credit") };
     lease.end();
     const begun = { "idempotency-key": "begun" };
@@ -127,20 +127,20 @@ t.test(
     hog.take(BUDGET.bytesPerAgent - MIB);
     const order = { url: seller.url, method: "POST", body: "1" };
     const key = { "idempotency-key": "no room" };
-    // Each of them waits for room as long as any.
+    // Each of them waits for room up to the limit.
     const [get, post, again] = await Promise.all([
       made.fetch({ url: seller.url }),
       made.fetch(order, key),
       made.fetch({ url: seller.url }, begun),
     ]);
-    for (const told of [get, post])
-      t.match(told, { status: 429, body: { code: "fetch_capacity", paid: false } });
+    for (const response of [get, post])
+      t.match(response, { status: 429, body: { code: "fetch_capacity", paid: false } });
     t.match(again, {
       status: 409,
       headers: { "retry-after": "1" },
       body: { code: "idempotency_in_progress", paymentId: unknown.body["paymentId"] },
     });
-    t.notMatch(again.text, /othing was paid/, "one that is signed may have been");
+    t.notMatch(again.text, /othing was paid/, "a signed payment may have been made");
     t.equal(seller.proofs.length, proofs, "nothing was signed");
     hog.end();
     t.match(await made.fetch({ url: seller.url }), { status: 200, body: { paid: true } });
@@ -153,14 +153,14 @@ t.test(
     t.match(
       await made.fetch(order, key),
       { status: 200, body: { paid: true } },
-      "a POST that was asked to pay has not run: its key is good for it when there is room",
+      "the unpaid POST has not run: its key can be used when there is room",
     );
 
     const full = app.fetchBudget.enter(mine);
     full.take(BUDGET.bytesPerAgent - 10);
     const ran: string[] = [];
     seller.script = {
-      onAsk: ({ request, response }) => {
+      onUnpaid: ({ request, response }) => {
         ran.push(String(request.method));
         response.writeHead(201).end("x".repeat(100_000));
       },
@@ -171,14 +171,14 @@ t.test(
       status: 409,
       body: { code: "answer_not_kept", detail: /may have reached the target/, paid: false },
     });
-    t.same(ran, ["POST"], "one whose answer found no room has run");
+    t.same(ran, ["POST"], "it has run, although its response found no room");
     full.end();
     seller.script = {};
     await assertLedgerIsChain(t, made);
   },
 );
 
-t.test("paid answers are kept up to a quota; over it nothing is signed", async (t) => {
+t.test("paid answers are stored up to a quota; over it nothing is signed", async (t) => {
   const made = await market(t);
   const { seller, database, agent } = made;
   t.match(await made.fetch({ url: seller.url }, { "idempotency-key": "one" }), { status: 200 });
@@ -198,10 +198,10 @@ t.test("paid answers are kept up to a quota; over it nothing is signed", async (
   t.match(
     await made.fetch({ url: seller.url }),
     { status: 200, body: { paid: true } },
-    "no key, nothing to keep",
+    "no key, nothing to store",
   );
   const replayed = await made.fetch({ url: seller.url }, { "idempotency-key": "one" });
-  t.equal(replayed.headers["idempotent-replayed"], "true", "what is kept is told again");
+  t.equal(replayed.headers["idempotent-replayed"], "true", "a stored answer is returned again");
   await database.pool.query("UPDATE fetches SET created_at = now() - interval '25 hours'");
   t.match(await made.fetch({ url: seller.url }, { "idempotency-key": "two" }), { status: 200 });
   t.ok(agent.id);
@@ -217,10 +217,10 @@ t.test("every fetch is in the ledger, without secrets, for agent and owner", asy
   await made.fetch({ url: seller.url, dryRun: true });
   seller.script = { terms: () => seller.entry({ amount: "600000" }) };
   await made.fetch({ url: seller.url });
-  seller.script = { onAsk: ({ response }) => void response.writeHead(200).end("hello") };
+  seller.script = { onUnpaid: ({ response }) => void response.writeHead(200).end("hello") };
   await made.fetch({ url: seller.url });
   await made.fetch({ url: "http://10.0.0.1/" });
-  seller.script = { onAsk: ({ request }) => void request.socket.destroy() };
+  seller.script = { onUnpaid: ({ request }) => void request.socket.destroy() };
   await made.fetch({ url: seller.url });
 
   const read = async (url: string, headers: Record<string, string>) => {
@@ -259,7 +259,7 @@ t.test("every fetch is in the ledger, without secrets, for agent and owner", asy
   t.equal(await forgetFetches(app.prisma), 1);
 });
 
-t.test("what looks like a key is not kept of a path", async (t) => {
+t.test("parts of a path that look like a key are not stored", async (t) => {
   const kept = (path: string) => placeForLedger(new URL(`https://x.example${path}`)).path;
   t.equal(
     kept("/v1/weather/new-york-city-hall-park?token=1#x"),

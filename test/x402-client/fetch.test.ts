@@ -1,4 +1,4 @@
-// Goal: one call gets paid data, whatever its kind, and the answer says exactly what was asked, paid and delivered.
+// Goal: one call returns paid data of any type, and the answer states exactly what was requested, paid and delivered.
 import t from "tap";
 import { signIn } from "../helpers/owner.ts";
 import { assertLedgerIsChain, market, PAYEE } from "./market.ts";
@@ -8,7 +8,7 @@ t.test("x402-fetch", async (t) => {
   const { seller, agent } = made;
   const url = seller.url;
 
-  await t.test("pays, and answers with data and a confirmed receipt", async (t) => {
+  await t.test("pays, and returns the data with a confirmed receipt", async (t) => {
     seller.script = {};
     const before = await made.balanceOf(PAYEE);
     const { status, body } = await made.fetch({ url });
@@ -45,86 +45,86 @@ t.test("x402-fetch", async (t) => {
     });
   });
 
-  await t.test("a free target costs nothing and is passed on, error status or not", async (t) => {
-    seller.script = {
-      onAsk: ({ response, request }) =>
-        void response
-          .writeHead(request.url === "/gone" ? 410 : 200, { "content-type": "text/plain" })
-          .end("hello"),
-    };
-    t.match(await made.fetch({ url }), {
-      status: 200,
-      body: {
-        paid: false,
-        amountPaid: "0",
-        txHash: null,
-        text: "hello",
-        paymentId: null,
-        status: 200,
-        delivered: true,
-      },
-    });
-    t.match((await made.fetch({ url: `${seller.origin}/gone` })).body, {
-      paid: false,
-      status: 410,
-      delivered: false,
-    });
-  });
-
   await t.test(
-    "method, headers and body reach the target both times, credentials never",
+    "a free target costs nothing; its response is returned with any status",
     async (t) => {
-      const seen: { method: string | undefined; headers: object; body: string }[] = [];
       seller.script = {
-        onAsk: ({ request, response, body }) => {
-          seen.push({ method: request.method, headers: request.headers, body });
-          seller.refuse(response, seller.entry());
-        },
-        onProof: async ({ request, response, body, proof }) => {
-          seen.push({ method: request.method, headers: request.headers, body });
-          const transaction = await seller.settle(proof);
-          response
-            .writeHead(201, { "content-type": "text/plain", ...seller.receipt({ transaction }) })
-            .end("made");
-        },
+        onUnpaid: ({ response, request }) =>
+          void response
+            .writeHead(request.url === "/gone" ? 410 : 200, { "content-type": "text/plain" })
+            .end("hello"),
       };
-      const answer = await made.fetch({
-        url,
-        method: "POST",
-        headers: {
-          "X-Mine": "1",
-          Authorization: "Bearer s3cret",
-          Cookie: "s3cret=1",
-          "X-PAYMENT": "s3cret",
-        },
-        body: { question: ["life"] },
-      });
-      t.match(answer, { status: 200, body: { paid: true, status: 201, text: "made" } });
-      t.equal(seen.length, 2);
-      for (const { method, headers, body } of seen) {
-        t.equal(method, "POST");
-        t.equal(body, '{"question":["life"]}');
-        t.match(headers, { "x-mine": "1", "content-type": "application/json" });
-        const text = JSON.stringify(headers);
-        t.notOk(text.includes("s3cret") || text.includes(agent.apiKey), "no credential");
-      }
-      seller.script = {};
-      t.match(
-        await made.fetch({
-          url,
-          method: "PUT",
-          body: "plain",
-          headers: { "content-type": "text/csv" },
-        }),
-        {
+      t.match(await made.fetch({ url }), {
+        status: 200,
+        body: {
+          paid: false,
+          amountPaid: "0",
+          txHash: null,
+          text: "hello",
+          paymentId: null,
           status: 200,
-          body: { paid: true },
+          delivered: true,
         },
-      );
+      });
+      t.match((await made.fetch({ url: `${seller.origin}/gone` })).body, {
+        paid: false,
+        status: 410,
+        delivered: false,
+      });
     },
   );
 
-  await t.test("text, binary, empty and mislabelled answers", async (t) => {
+  await t.test("method, headers and body are sent both times, credentials never", async (t) => {
+    const seen: { method: string | undefined; headers: object; body: string }[] = [];
+    seller.script = {
+      onUnpaid: ({ request, response, body }) => {
+        seen.push({ method: request.method, headers: request.headers, body });
+        seller.refuse(response, seller.entry());
+      },
+      onProof: async ({ request, response, body, proof }) => {
+        seen.push({ method: request.method, headers: request.headers, body });
+        const transaction = await seller.settle(proof);
+        response
+          .writeHead(201, { "content-type": "text/plain", ...seller.receipt({ transaction }) })
+          .end("made");
+      },
+    };
+    const answer = await made.fetch({
+      url,
+      method: "POST",
+      headers: {
+        "X-Mine": "1",
+        Authorization: "Bearer s3cret",
+        Cookie: "s3cret=1",
+        "X-PAYMENT": "s3cret",
+      },
+      body: { question: ["life"] },
+    });
+    t.match(answer, { status: 200, body: { paid: true, status: 201, text: "made" } });
+    t.equal(seen.length, 2);
+    for (const { method, headers, body } of seen) {
+      t.equal(method, "POST");
+      t.equal(body, '{"question":["life"]}');
+      t.match(headers, { "x-mine": "1", "content-type": "application/json" });
+      const text = JSON.stringify(headers);
+      t.notOk(text.includes("s3cret") || text.includes(agent.apiKey), "no credential");
+    }
+    seller.script = {};
+    t.match(
+      await made.fetch({
+        url,
+        method: "PUT",
+        body: "plain",
+        headers: { "content-type": "text/csv" },
+      }),
+      {
+        status: 200,
+        body: { paid: true },
+      },
+    );
+  });
+
+  await t.test("text, binary, empty and mislabelled responses", async (t) => {
     const cases: [string, Buffer, object][] = [
       ["text/html; charset=utf-8", Buffer.from("<b>ü</b>"), { text: "<b>ü</b>", data: undefined }],
       ["image/png", Buffer.from([0x89, 0x50, 0, 255]), { dataBase64: "iVAA/w==" }],
@@ -135,7 +135,7 @@ t.test("x402-fetch", async (t) => {
     ];
     for (const [contentType, bytes, expected] of cases) {
       seller.script = {
-        onAsk: ({ response }) =>
+        onUnpaid: ({ response }) =>
           void response.writeHead(200, { "content-type": contentType }).end(bytes),
       };
       t.match((await made.fetch({ url })).body, { contentType, ...expected }, contentType);
@@ -155,7 +155,7 @@ t.test("x402-fetch", async (t) => {
   });
 
   await t.test(
-    "a dry run says the price and every rule's verdict, and leaves no trace",
+    "a dry run returns the price and every rule's verdict, and stores nothing",
     async (t) => {
       seller.script = {};
       const proofs = seller.proofs.length;
@@ -198,14 +198,14 @@ t.test("x402-fetch", async (t) => {
       t.match(
         full.rules.find(({ rule }) => rule === "weekly_limit"),
         { passed: false, availableAt: null },
-        "more than the whole week: no time opens it",
+        "more than the whole week: it is never available",
       );
-      t.equal(seller.proofs.length, proofs, "nothing was signed for it");
+      t.equal(seller.proofs.length, proofs, "nothing was signed");
       t.same(await made.lastPayment(), last, "nothing was stored");
     },
   );
 
-  await t.test("denials are stored, carry the policy, and sign nothing", async (t) => {
+  await t.test("denials are stored, contain the policy, and sign nothing", async (t) => {
     seller.script = {};
     const proofs = seller.proofs.length;
     const denied = await made.fetch({ url, maxAmount: "0.0009" });
@@ -243,7 +243,7 @@ t.test("x402-fetch", async (t) => {
     t.equal(seller.proofs.length, proofs);
   });
 
-  await t.test("what is not a request of this route is refused by name", async (t) => {
+  await t.test("an invalid request is refused with its code", async (t) => {
     const cases: [object, string][] = [
       [{}, "validation_failed"],
       [{ url, listingId: "lst_x" }, "validation_failed"],
@@ -270,7 +270,7 @@ t.test("x402-fetch", async (t) => {
   });
 
   await t.test(
-    "a seller that asks its own agent's wallet or the token to be paid is refused",
+    "a seller that names the agent's own wallet or the token as payee is refused",
     async (t) => {
       for (const payTo of [agent.walletAddress, made.chain.usdc]) {
         seller.script = { terms: () => seller.entry({ payTo }) };
@@ -282,7 +282,7 @@ t.test("x402-fetch", async (t) => {
     },
   );
 
-  await t.test("the owner tries the agent out, under the agent's limits", async (t) => {
+  await t.test("the owner runs a trial fetch under the agent's limits", async (t) => {
     seller.script = {};
     const tryOut = (id: string, body: object, headers = made.owner.headers) =>
       made.app.inject({
@@ -295,12 +295,12 @@ t.test("x402-fetch", async (t) => {
     t.match(paid.json(), { paid: true, amountPaid: "0.001", data: { answer: 42 } });
     const denied = await tryOut(agent.id, { url, maxAmount: "0.0001" });
     t.match(denied.json(), { code: "price_exceeds_max" });
-    const stranger = await signIn(made);
-    t.equal((await tryOut(agent.id, { url }, stranger.headers)).statusCode, 404);
+    const otherOwner = await signIn(made);
+    t.equal((await tryOut(agent.id, { url }, otherOwner.headers)).statusCode, 404);
     t.equal((await tryOut(agent.id, { url }, agent.headers)).statusCode, 401);
   });
 
-  await t.test("the ledger shows the terms as the seller wrote them", async (t) => {
+  await t.test("the ledger shows the seller's terms unchanged", async (t) => {
     const { paymentId } = (await made.fetch({ url })).body as { paymentId: string };
     const answer = await made.app.inject({
       url: `/api/agents/me/payments/${paymentId}`,

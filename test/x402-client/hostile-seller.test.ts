@@ -1,4 +1,4 @@
-// Goal: whatever a seller does, an agent pays exactly once or not at all, hears which, and gets an unspent budget back.
+// Goal: whatever a seller does, an agent pays exactly once or not at all, receives the true outcome, and gets an unspent budget back.
 import type { ServerResponse } from "node:http";
 import { gzipSync } from "node:zlib";
 import t from "tap";
@@ -16,10 +16,10 @@ t.test("hostile sellers", async (t) => {
   const { seller, chain } = made;
   const url = seller.url;
 
-  /** Runs one script; answers what the agent heard and how many proofs the seller saw. */
+  /** Runs one script; returns the agent's answer, the number of proofs, and the change of balances. */
   let calls = 0;
   async function run(script: Script, body: Record<string, unknown> = {}) {
-    // Each is a purchase of its own: what is undecided is joined by an identical call without a key.
+    // The header makes each call a separate purchase: an identical call without a key would join an undecided one.
     calls += 1;
     seller.script = script;
     const proofsBefore = seller.proofs.length;
@@ -86,7 +86,7 @@ t.test("hostile sellers", async (t) => {
   });
 
   await t.test(
-    "accepts, then hangs: shown once more, canceled, and worthless afterwards",
+    "accepts, then hangs: sent once more, canceled, and worthless afterwards",
     async (t) => {
       const result = await run({ onProof: () => undefined }, { timeoutMs: 300 });
       t.match(result, {
@@ -105,7 +105,7 @@ t.test("hostile sellers", async (t) => {
     },
   );
 
-  await t.test("fails after settling: paid once, and said so", async (t) => {
+  await t.test("fails after settling: paid once, and reported so", async (t) => {
     const result = await run({
       onProof: async ({ response, proof, proofs }) => {
         if (
@@ -132,7 +132,7 @@ t.test("hostile sellers", async (t) => {
     });
   });
 
-  await t.test("fails without settling: the budget is back when the answer is there", async (t) => {
+  await t.test("fails without settling: the budget is released before the answer", async (t) => {
     for (const status of [500, 503, 404, 400]) {
       const result = await run({
         onProof: ({ response }) => void response.writeHead(status).end("boom"),
@@ -156,7 +156,7 @@ t.test("hostile sellers", async (t) => {
     );
   });
 
-  await t.test("recovers when the same proof is shown again", async (t) => {
+  await t.test("recovers when the same proof is sent again", async (t) => {
     let failures = 0;
     const result = await run({
       onProof: async ({ response, proof }) => {
@@ -177,7 +177,7 @@ t.test("hostile sellers", async (t) => {
     });
   });
 
-  await t.test("settles after it answered: confirmed all the same", async (t) => {
+  await t.test("settles after it answered: still confirmed", async (t) => {
     let settled: Promise<unknown> = Promise.resolve();
     const result = await run({
       onProof: ({ response, proof }) => {
@@ -199,7 +199,8 @@ t.test("hostile sellers", async (t) => {
     const elsewhere = await localServer(t, (_request, response) => response.end("stolen"));
     made.config.fetchPrivateOrigins.push(elsewhere.origin);
     const probe = await run({
-      onAsk: ({ response }) => void response.writeHead(302, { location: elsewhere.origin }).end(),
+      onUnpaid: ({ response }) =>
+        void response.writeHead(302, { location: elsewhere.origin }).end(),
     });
     t.match(probe, {
       status: 502,
@@ -228,11 +229,11 @@ t.test("hostile sellers", async (t) => {
       proofs: 1,
       earned: 1000n,
     });
-    t.equal(elsewhere.connections(), 0, "no proof went elsewhere");
+    t.equal(elsewhere.connections(), 0, "no proof was sent to another origin");
   });
 
   await t.test(
-    "floods, bombs and drips end at their limits, before and after the proof",
+    "endless, compressed and slow bodies end at their limits, before and after the proof",
     async (t) => {
       const bomb = gzipSync(Buffer.alloc(32 * 1024 * 1024));
       const floods: Record<string, (response: ServerResponse) => void> = {
@@ -262,12 +263,8 @@ t.test("hostile sellers", async (t) => {
       for (const [label, flood] of Object.entries(floods)) {
         const timeoutMs = label === "a drip" ? 500 : 20_000;
         const end = ends[label] ?? {};
-        const free = await run({ onAsk: ({ response }) => flood(response) }, { timeoutMs });
-        t.match(
-          free,
-          { body: end, proofs: 0, earned: 0n, reserved: /^0$/ },
-          `${label} for nothing`,
-        );
+        const free = await run({ onUnpaid: ({ response }) => flood(response) }, { timeoutMs });
+        t.match(free, { body: end, proofs: 0, earned: 0n, reserved: /^0$/ }, `${label}, free`);
         const settles = label !== "a drip";
         const paid = await run(
           {
@@ -294,22 +291,22 @@ t.test("hostile sellers", async (t) => {
               earned: settles ? 1000n : 0n,
               reserved: /^0$/,
             },
-            `${label} for money`,
+            `${label}, paid`,
           );
       }
     },
   );
 
-  await t.test("terms that are malformed, unpayable or too dear sign nothing", async (t) => {
+  await t.test("malformed, unpayable or too expensive terms sign nothing", async (t) => {
     const header = (value: string): Script => ({
-      onAsk: ({ response }) =>
+      onUnpaid: ({ response }) =>
         void response.writeHead(402, { "payment-required": value }).end("{}"),
     });
     for (const script of [
       header("***"),
       header("e30="),
       header(Buffer.from("x".repeat(30_000)).toString("base64")),
-      { onAsk: ({ response }) => void response.writeHead(402).end("pay me") } satisfies Script,
+      { onUnpaid: ({ response }) => void response.writeHead(402).end("pay me") } satisfies Script,
     ])
       t.match(await run(script), {
         status: 502,
@@ -353,7 +350,7 @@ t.test("hostile sellers", async (t) => {
     });
   });
 
-  await t.test("a huge timeout does not leave a long-lived authorization about", async (t) => {
+  await t.test("a huge maxTimeoutSeconds does not create a long-lived authorization", async (t) => {
     const result = await run({ terms: () => seller.entry({ maxTimeoutSeconds: 1e15 }) });
     t.match(result, { status: 200, proofs: 1 });
     const lifetime =
@@ -361,12 +358,12 @@ t.test("hostile sellers", async (t) => {
     t.ok(lifetime <= 121 && lifetime > 60, `${lifetime} s`);
   });
 
-  await t.test("lies in its receipt: the chain is believed", async (t) => {
-    const lie = await run({
+  await t.test("false receipts: the chain decides", async (t) => {
+    const falseReceipt = await run({
       onProof: ({ response }) =>
         void response.writeHead(200, seller.receipt({ transaction: HASH })).end("data"),
     });
-    t.match(lie, {
+    t.match(falseReceipt, {
       status: 504,
       body: { code: "payment_status_unknown", paymentId: /^pay_/, delivered: true, text: "data" },
       proofs: 1,
@@ -394,7 +391,7 @@ t.test("hostile sellers", async (t) => {
     const borrowed = await run({
       onProof: async ({ response, proof }) => {
         truth = await seller.settle(proof);
-        // A real transaction, of somebody else's transfer.
+        // A real transaction, but of another transfer.
         response
           .writeHead(200, seller.receipt({ transaction: foreign.transactions[0] ?? HASH }))
           .end("data");
@@ -421,13 +418,10 @@ t.test("hostile sellers", async (t) => {
     }
   });
 
-  await t.test(
-    "an authorization nobody used is void once its time has passed on chain",
-    async (t) => {
-      await chain.testClient.increaseTime({ seconds: 300 });
-      await chain.testClient.mine({ blocks: 2 });
-      await until(async () => (await made.reserved()) === "0", 20_000);
-      await assertLedgerIsChain(t, made);
-    },
-  );
+  await t.test("an unused authorization is voided once it has expired on chain", async (t) => {
+    await chain.testClient.increaseTime({ seconds: 300 });
+    await chain.testClient.mine({ blocks: 2 });
+    await until(async () => (await made.reserved()) === "0", 20_000);
+    await assertLedgerIsChain(t, made);
+  });
 });

@@ -1,4 +1,4 @@
-// Goal: a request repeated with its key never pays twice and gets the same answer: after it ended, while it runs, and when its outcome was unknown.
+// Goal: a request repeated with its idempotency key never pays twice and gets the same answer: after it ended, while it runs, and after an unknown outcome.
 import t from "tap";
 import { until } from "../helpers/until.ts";
 import { asOwner } from "../helpers/owner.ts";
@@ -12,16 +12,16 @@ t.test("one key, one payment", async (t) => {
     made.fetch({ url, timeoutMs: 1_000, ...body }, { "idempotency-key": key });
 
   await t.test(
-    "after the answer: told again, word for word, without asking the seller",
+    "after the answer: returned again unchanged, without a request to the seller",
     async (t) => {
       const first = await withKey("after");
       t.equal(first.status, 200);
       t.equal(first.headers["idempotent-replayed"], undefined);
-      const asked = seller.asks.length + seller.proofs.length;
+      const requests = seller.unpaidRequests.length + seller.proofs.length;
       const again = await withKey("after");
       t.equal(again.text, first.text);
       t.equal(again.headers["idempotent-replayed"], "true");
-      t.equal(seller.asks.length + seller.proofs.length, asked);
+      t.equal(seller.unpaidRequests.length + seller.proofs.length, requests);
       t.match(await withKey("after", { maxAmount: "1" }), {
         status: 422,
         body: { code: "idempotency_key_reused" },
@@ -59,7 +59,7 @@ t.test("one key, one payment", async (t) => {
     seller.script = {};
   });
 
-  await t.test("many at once: one pays, the others wait or hear its answer", async (t) => {
+  await t.test("many at once: one pays, the others wait or receive its answer", async (t) => {
     const before = await made.balanceOf(PAYEE);
     const answers = await Promise.all(Array.from({ length: 8 }, () => withKey("many")));
     t.ok(answers.some(({ status }) => status === 200));
@@ -68,9 +68,12 @@ t.test("one key, one payment", async (t) => {
     t.equal((await made.balanceOf(PAYEE)) - before, 1000n);
   });
 
-  await t.test("a denial is not kept: nothing moved, and the key may succeed later", async (t) => {
+  await t.test("a denial is not stored: the same key may succeed later", async (t) => {
     seller.script = { terms: () => seller.entry({ amount: "2000000" }) };
-    t.match(await withKey("denied"), { status: 403, body: { code: "per_payment_limit_exceeded" } });
+    t.match(await withKey("denied"), {
+      status: 403,
+      body: { code: "per_payment_limit_exceeded" },
+    });
     await asOwner(app, made.owner, {
       method: "PATCH",
       url: `/api/agents/${agent.id}`,
@@ -81,7 +84,7 @@ t.test("one key, one payment", async (t) => {
   });
 
   await t.test(
-    "unknown at first: the same key hears the truth, with the answer the seller gave",
+    "unknown at first: the same key returns the outcome, with the seller's first response",
     async (t) => {
       seller.script = {
         onProof: ({ response }) =>
@@ -99,8 +102,8 @@ t.test("one key, one payment", async (t) => {
           upstreamStatus: 200,
         },
       });
-      const { proofs, asks } = seller;
-      const seen = [proofs.length, asks.length];
+      const { proofs, unpaidRequests } = seller;
+      const seen = [proofs.length, unpaidRequests.length];
       const proof = proofs.at(-1);
       if (proof) await seller.settle(proof);
       const known = await withKey("unknown");
@@ -113,15 +116,15 @@ t.test("one key, one payment", async (t) => {
           paymentId: unknown.body["paymentId"],
         },
       });
-      t.ok(known.text.includes('"data":{"n": 1.0}'), "to the letter");
+      t.ok(known.text.includes('"data":{"n": 1.0}'), "unchanged");
       t.equal(known.headers["idempotent-replayed"], "true");
-      t.same([proofs.length, asks.length], seen, "the seller was not asked again");
-      t.same((await withKey("unknown")).text, known.text, "told again to the letter");
+      t.same([proofs.length, unpaidRequests.length], seen, "the seller was not called again");
+      t.same((await withKey("unknown")).text, known.text, "returned again unchanged");
       seller.script = {};
     },
   );
 
-  await t.test("a failure that is final is told again", async (t) => {
+  await t.test("a final failure is returned again", async (t) => {
     seller.script = { onProof: ({ response }) => void response.writeHead(500).end() };
     const first = await withKey("failed");
     t.match(first, { status: 502, body: { code: "upstream_error", paid: false } });
@@ -137,12 +140,12 @@ t.test("one key, one payment", async (t) => {
   });
 
   await t.test(
-    "of a free answer only a digest is kept: GET asks again, and never pays",
+    "of a free response only a digest is stored: GET is sent again, and never pays",
     async (t) => {
-      let asked = 0;
+      let requests = 0;
       const free = () =>
         (seller.script = {
-          onAsk: ({ response }) => void response.writeHead(200).end(`free ${(asked += 1)}`),
+          onUnpaid: ({ response }) => void response.writeHead(200).end(`free ${(requests += 1)}`),
         });
       free();
       t.match(await withKey("free"), { status: 200, body: { paid: false, text: "free 1" } });
@@ -158,33 +161,33 @@ t.test("one key, one payment", async (t) => {
       t.equal(
         again.headers["idempotent-replayed"],
         undefined,
-        "another answer is not called the first one",
+        "another response is not marked as a replay",
       );
       t.match(await withKey("free", { maxAmount: "1" }), {
         body: { code: "idempotency_key_reused" },
       });
 
       t.match(await withKey("free-post", { method: "POST", body: "x" }), { status: 200 });
-      const times = asked;
+      const times = requests;
       t.match(await withKey("free-post", { method: "POST", body: "x" }), {
         status: 409,
         body: { code: "answer_not_kept", paid: false, freeAnswer: { status: 200, bytes: 6 } },
       });
-      t.equal(asked, times, "what may do something over there is not done twice");
+      t.equal(requests, times, "a request that may have effects is not sent twice");
 
       seller.script = {};
       const before = await made.balanceOf(PAYEE);
       t.match(await withKey("free"), { status: 409, body: { code: "answer_not_kept" } });
-      t.equal(await made.balanceOf(PAYEE), before, "a key that cost nothing never pays");
+      t.equal(await made.balanceOf(PAYEE), before, "a key of a free response never pays");
     },
   );
 
-  await t.test("a POST that cost nothing ran once, however often its key comes", async (t) => {
+  await t.test("a free POST runs once, however often its key is repeated", async (t) => {
     const ran: string[] = [];
     let release: () => void = () => undefined;
     const held = new Promise<void>((resolve) => (release = resolve));
     seller.script = {
-      onAsk: async ({ request, response }) => {
+      onUnpaid: async ({ request, response }) => {
         ran.push(String(request.url));
         if (request.url === "/hang") return;
         if (request.url === "/moved") response.writeHead(303, { location: "/made" }).end();
@@ -227,7 +230,7 @@ t.test("one key, one payment", async (t) => {
     });
     t.match(dead, { status: 409, body: { code: "answer_not_kept", detail: /may have reached/ } });
     t.same(ran, ["/once", "/hang", "/moved"]);
-    // What never left may be sent again.
+    // A request that was never sent may be sent again.
     const nowhere = { url: "https://127.0.0.1:9/", method: "POST", body: "1" };
     for (let nth = 0; nth < 2; nth += 1)
       t.match((await withKey("nowhere", nowhere)).headers["idempotent-replayed"], undefined);

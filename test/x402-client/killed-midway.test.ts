@@ -1,4 +1,4 @@
-// Goal: a process killed at any step of a fetch loses nothing: the same key, asked of another replica, ends in one payment or provably none.
+// Goal: a process killed at any step of a fetch loses nothing: the same key, sent to another replica, ends in one payment or provably none.
 import t from "tap";
 import { asHeader, chargeRequest, requestOverMpp, challengeOf } from "../mpp/mpp-sellers.ts";
 import { fetchAndDie, TIMEOUT_MS, untilDead, type DoomedFetch } from "./doomed.ts";
@@ -9,7 +9,7 @@ import { scriptedTools } from "./scripted-tools.ts";
 const ENV = { SETTLE_WAIT_MS: "5000", LOG_LEVEL: "silent" };
 /** The steps of a fetch, in order. */
 const POINTS = ["reserved", "signed", "submitted", "answered", "confirmed"] as const;
-/** The same without a key: the call itself is what the next one is known by. */
+/** Steps for calls without a key, which are recognised by an identical call. */
 const KEYLESS = ["submitted", "confirmed"] as const;
 
 const made = await market(t, { env: ENV });
@@ -17,7 +17,7 @@ const { seller } = made;
 const sold = new Set<string>();
 const posted: string[] = [];
 seller.script = {
-  // Settles an authorization once, delivers for it again at /confirmed, and never again elsewhere.
+  // Settles an authorization once. At /confirmed it delivers for it again, elsewhere it does not.
   onProof: async ({ request, response, proof, body }) => {
     const { nonce } = proof.payload.authorization;
     if (request.method === "POST") {
@@ -34,7 +34,7 @@ seller.script = {
   },
 };
 const mppSeller = await scriptedSeller(t, made.chain, PAYEE);
-// One account pays the gas of all: one nonce after the other.
+// One account pays all the gas, so all transactions use one nonce sequence.
 mppSeller.settle = (proof) => seller.settle(proof);
 let challenged = 0;
 const charging = requestOverMpp(mppSeller, (nth) => {
@@ -66,11 +66,11 @@ const toolCalls = ["submitted", "answered", "confirmed"].map((point) =>
   keyed(point, `tool ${point}`, { url: tools.url, mcp: { tool: "answer", arguments: { point } } }),
 );
 
-const askAgain = ({ body, headers }: DoomedFetch): Promise<Answered> => made.fetch(body, headers);
-const ask = async (asked: readonly DoomedFetch[], point: string): Promise<Answered> => {
-  const found = asked.find((one) => one.point === point);
+const repeat = ({ body, headers }: DoomedFetch): Promise<Answered> => made.fetch(body, headers);
+const repeatAt = async (fetches: readonly DoomedFetch[], point: string): Promise<Answered> => {
+  const found = fetches.find((one) => one.point === point);
   if (!found) throw new Error(`none was killed at ${point}`);
-  return askAgain(found);
+  return repeat(found);
 };
 
 // An agent may run eight fetches at once.
@@ -79,11 +79,11 @@ await Promise.all([
   fetchAndDie(t, made, [...posts, mpp, ...toolCalls], ENV),
 ]);
 
-await t.test("while the process may still live, nobody does its work", async (t) => {
+await t.test("while the process may still be alive, no other process takes over", async (t) => {
   const seen = seller.proofs.length;
   for (const one of gets)
-    t.match(await askAgain(one), { status: 409, body: { code: "idempotency_in_progress" } });
-  t.equal(seller.proofs.length, seen, "no proof is shown again");
+    t.match(await repeat(one), { status: 409, body: { code: "idempotency_in_progress" } });
+  t.equal(seller.proofs.length, seen, "no proof is sent again");
 });
 
 await untilDead(made);
@@ -91,19 +91,19 @@ await untilDead(made);
 await t.test("killed at each step, with a key", async (t) => {
   for (const point of ["reserved", "signed", "submitted", "confirmed"])
     t.match(
-      await ask(gets, point),
+      await repeatAt(gets, point),
       { status: 200, body: { paid: true, text: "data" } },
       `killed when ${point}`,
     );
   t.match(
-    await ask(gets, "answered"),
+    await repeatAt(gets, "answered"),
     { status: 502, body: { code: "paid_upstream_failed", txHash: /^0x/, amountPaid: "0.001" } },
-    "the seller had its money, and would not deliver again",
+    "the seller was paid, and would not deliver again",
   );
 });
 
 await t.test("without a key, an identical call joins the dead one", async (t) => {
-  for (const answer of await Promise.all(keyless.map(askAgain)))
+  for (const answer of await Promise.all(keyless.map(repeat)))
     t.match(answer, { status: 200, body: { paid: true, text: "data", replayed: true } });
 });
 
@@ -112,7 +112,7 @@ t.equal(sold.size, calls, "one authorization each reached the seller");
 
 await t.test("a POST that may have arrived is not posted again", async (t) => {
   t.match(
-    await ask(posts, "answered"),
+    await repeatAt(posts, "answered"),
     {
       status: 502,
       body: {
@@ -122,25 +122,25 @@ await t.test("a POST that may have arrived is not posted again", async (t) => {
         upstreamStatus: null,
       },
     },
-    "its answer was lost: what is known is told",
+    "its response was lost: the known facts are returned",
   );
   t.match(
-    await ask(posts, "confirmed"),
+    await repeatAt(posts, "confirmed"),
     {
       status: 200,
       body: { paid: true, status: 201, text: "made", headers: { location: "/orders/1" } },
     },
-    "its answer was noted",
+    "its response was recorded",
   );
   t.same(posted, ["/post-answered 1", "/post-confirmed 1"]);
 });
 
-await t.test("an answered challenge of MPP is answered again, and no other", async (t) => {
-  t.match(await askAgain(mpp), {
+await t.test("a paid MPP challenge is answered again, and no new one is requested", async (t) => {
+  t.match(await repeat(mpp), {
     status: 200,
     body: { paid: true, amountPaid: "0.001", data: { answer: 42 } },
   });
-  t.same([challenged, charging.credentials.length], [1, 1], "asked once, shown once");
+  t.same([challenged, charging.credentials.length], [1, 1], "one challenge, one credential");
 });
 
 await t.test("a tool that may have been called is not called again", async (t) => {
@@ -153,20 +153,20 @@ await t.test("a tool that may have been called is not called again", async (t) =
     confirmed: { status: 200, body: { paid: true, data: { content: [{ text: "42" }] } } },
   };
   for (const [point, outcome] of Object.entries(outcomes))
-    t.match(await ask(toolCalls, point), outcome, `killed when ${point}`);
+    t.match(await repeatAt(toolCalls, point), outcome, `killed when ${point}`);
   const called = tools.messages.filter(({ method }) => method === "tools/call");
-  t.equal(called.length, 5, "asked three times, and run twice");
+  t.equal(called.length, 5, "called for three quotes, and run twice");
   t.equal(new Set(tools.proofs.map(({ payload }) => payload.authorization.nonce)).size, 2);
 });
 
-await t.test("each was paid once, and its answer is kept", async (t) => {
-  // The seller's POSTs, the one of MPP, and the tool calls that ran.
+await t.test("each was paid once, and its answer is stored", async (t) => {
+  // Two POSTs, one MPP payment, and the two tool calls that ran.
   t.equal(await made.balanceOf(PAYEE), BigInt(calls + 2 + 1 + 2) * 1000n);
   t.equal(await made.reserved(), "0");
   await assertLedgerIsChain(t, made);
   const proofs = seller.proofs.length + tools.proofs.length + charging.credentials.length;
   for (const one of [...gets, ...posts, mpp, ...toolCalls]) {
-    const [first, second] = [await askAgain(one), await askAgain(one)];
+    const [first, second] = [await repeat(one), await repeat(one)];
     const known = ({ status, body }: Answered) => [
       status,
       body["code"],
@@ -179,6 +179,6 @@ await t.test("each was paid once, and its answer is kept", async (t) => {
   t.equal(
     seller.proofs.length + tools.proofs.length + charging.credentials.length,
     proofs,
-    "nobody was shown a proof for that",
+    "no seller received a proof for that",
   );
 });

@@ -1,4 +1,4 @@
-// Goal: a fetch by listing pays only what the listing pinned; a seller that baits and switches is refused, flagged and unpaid.
+// Goal: a fetch by listing pays only the pinned terms; a seller that changes them is refused, flagged and not paid.
 import type { ServerResponse } from "node:http";
 import t from "tap";
 import { assertLedgerIsChain, market, PAYEE } from "./market.ts";
@@ -35,7 +35,7 @@ t.test("fetch by listing", async (t) => {
     t.match(
       await made.fetch({ listingId: id }),
       { status: 200, body: { amountPaid: "0.0005" } },
-      "cheaper is no breach",
+      "cheaper is no mismatch",
     );
     seller.script = {
       terms: () => [
@@ -51,7 +51,7 @@ t.test("fetch by listing", async (t) => {
     seller.script = {};
   });
 
-  await t.test("bait and switch: refused, stored, flagged, and not active any more", async (t) => {
+  await t.test("changed terms: refused, stored, flagged, and not active any more", async (t) => {
     const switches: Record<string, Record<string, unknown>> = {
       price: { amount: "1001" },
       payee: { payTo: "0x90F79bf6EB2c4f870365E785982E1f101E93b906" },
@@ -74,7 +74,11 @@ t.test("fetch by listing", async (t) => {
       const both = (await made.fetch({ listingId: id, dryRun: true })).body;
       if (both["offers"]) {
         t.match(both["offers"], [{}, { refused: { code: "listing_mismatch" } }]);
-        t.notMatch(both["explanation"], /is possible/, "the other is no listing's either");
+        t.notMatch(
+          both["explanation"],
+          /is possible/,
+          "the other offer does not match the listing either",
+        );
       }
       seller.script = { terms: () => seller.entry(over) };
       t.match(
@@ -97,7 +101,7 @@ t.test("fetch by listing", async (t) => {
     seller.script = {};
   });
 
-  await t.test("the probe answers terms without paying", async (t) => {
+  await t.test("the probe returns terms without paying", async (t) => {
     const proofs = seller.proofs.length;
     t.match(await app.x402Client.probe(seller.url, { method: "GET" }), {
       host: new URL(seller.origin).host,
@@ -107,7 +111,7 @@ t.test("fetch by listing", async (t) => {
       x402Version: 2,
       requirement: seller.entry(),
     });
-    for (const [onAsk, code] of [
+    for (const [onUnpaid, code] of [
       [
         ({ response }: { response: ServerResponse }) => void response.end("free"),
         "upstream_invalid_402",
@@ -123,7 +127,7 @@ t.test("fetch by listing", async (t) => {
         "unsupported_payment_requirements",
       ],
     ] as const) {
-      seller.script = { onAsk };
+      seller.script = { onUnpaid };
       await t.rejects(app.x402Client.probe(seller.url, { method: "GET" }), { code });
     }
     await t.rejects(app.x402Client.probe("http://127.0.0.1:9/", { method: "GET" }), {

@@ -1,4 +1,4 @@
-// One owner, one funded agent, one payee and a seller: what most tests of x402-fetch begin with; and the invariants they end with.
+// Setup of most x402-fetch tests: one owner, one funded agent, one payee and a scripted seller. Also checks the invariants at the end.
 import type { Test } from "tap";
 import { getAddress, parseAbi, type Address } from "viem";
 import { createAgent, signIn, type NewTestAgent, type SignedInOwner } from "../helpers/owner.ts";
@@ -16,7 +16,7 @@ const USED = parseAbi([
 export interface Answered {
   status: number;
   body: Record<string, unknown>;
-  /** The body as it came. */
+  /** The body as received. */
   text: string;
   headers: Record<string, unknown>;
 }
@@ -29,7 +29,7 @@ export interface Market extends TestApp {
     body: Record<string, unknown> | string,
     headers?: Record<string, string>,
   ): Promise<Answered>;
-  /** The newest payment, as the ledger has it. */
+  /** The newest payment in the ledger. */
   lastPayment(): Promise<Record<string, unknown> | undefined>;
   balanceOf(address: Address): Promise<bigint>;
   reserved(): Promise<string>;
@@ -41,7 +41,7 @@ export async function market(
 ): Promise<Market> {
   const made = await testApp(t, {
     ...options,
-    // Sellers fail on purpose here, far more often than is canceled for at our cost.
+    // Sellers fail on purpose here, far more often than the daily number of cancellations that we pay for.
     env: { SETTLE_WAIT_MS: "2500", FORCED_CANCELS_PER_DAY: "1000", ...options.env },
   });
   const { app, chain, config, database } = made;
@@ -49,7 +49,7 @@ export async function market(
   const agent = await createAgent(made, owner, { allowlist: [PAYEE], ...options.agent });
   await chain.mint(agent.walletAddress, FUNDS);
   const seller = await scriptedSeller(t, chain, PAYEE, options.script);
-  // As FETCH_PRIVATE_ORIGINS would say, had the seller's port been known before.
+  // Equals FETCH_PRIVATE_ORIGINS, which cannot contain the seller's port before the seller listens.
   config.fetchPrivateOrigins.push(seller.origin);
   return {
     ...made,
@@ -63,7 +63,7 @@ export async function market(
         headers: { ...agent.headers, ...headers },
         payload: typeof body === "string" ? body : JSON.stringify(body),
       });
-      // Never expected: the reason is in the log only.
+      // A 500 is never expected; its reason is only in the log.
       if (answer.statusCode === 500) throw new Error(made.logs.at(-2) ?? answer.body);
       const { statusCode: status, payload: text, headers: answered } = answer;
       return { status, text, body: answer.json(), headers: answered };
@@ -114,7 +114,7 @@ export async function assertLedgerIsChain(t: Test, made: Market): Promise<void> 
   );
   t.equal(used.length, settled.length, "each at most once");
   const paid = settled.reduce((sum, { amount }) => sum + BigInt(amount), 0n);
-  t.equal(await made.balanceOf(agent.walletAddress), FUNDS - paid, "the wallet paid just that");
+  t.equal(await made.balanceOf(agent.walletAddress), FUNDS - paid, "the wallet paid exactly that");
   const { rows: windows } = await database.pool.query<{ sum: string; counted: string }>(
     `SELECT a.window_sum::text AS sum, (SELECT coalesce(sum(p.amount), 0)::text FROM payments p
         WHERE p.agent_id = a.id AND p.kind IN ('spend', 'x402')
@@ -122,5 +122,5 @@ export async function assertLedgerIsChain(t: Test, made: Market): Promise<void> 
        FROM agents a WHERE a.id = $1`,
     [agent.id],
   );
-  t.equal(windows[0]?.sum, windows[0]?.counted, "the window counts what the ledger holds");
+  t.equal(windows[0]?.sum, windows[0]?.counted, "the window equals the sum of the ledger");
 }

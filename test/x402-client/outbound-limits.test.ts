@@ -1,4 +1,4 @@
-// Goal: a hostile answer (endless, packed, slow, huge headers, broken) costs a bounded amount of time and memory, and is told apart.
+// Goal: a hostile response (endless, compressed, slow, huge headers, broken) costs a bounded amount of time and memory, and has its own error.
 import { randomBytes } from "node:crypto";
 import { createServer } from "node:net";
 import { gzipSync, brotliCompressSync, deflateSync } from "node:zlib";
@@ -9,7 +9,7 @@ import { localServer } from "./sellers.ts";
 
 const MIB = 1024 * 1024;
 
-t.test("hostile and odd answers", async (t) => {
+t.test("hostile and odd responses", async (t) => {
   const bomb = gzipSync(Buffer.alloc(64 * MIB));
   const text = Buffer.from("hello ".repeat(1000));
   const noise = randomBytes(100_000);
@@ -103,26 +103,30 @@ t.test("hostile and odd answers", async (t) => {
     }
   };
 
-  t.equal(await get("/endless"), "!too_large", "an endless body is left at the limit");
+  t.equal(await get("/endless"), "!too_large", "an endless body is cut at the limit");
   const before = process.memoryUsage().arrayBuffers;
-  t.equal(await get("/bomb"), "!too_large", "a gzip bomb is left at the limit");
+  t.equal(await get("/bomb"), "!too_large", "a gzip bomb is cut at the limit");
   t.ok(process.memoryUsage().arrayBuffers - before < 32 * MIB, "and was not unpacked");
   t.equal(await get("/exact", { maxBytes: MIB }), "\0".repeat(MIB), "the limit itself passes");
   t.equal(await get("/over", { maxBytes: MIB }), "!too_large", "one byte more does not");
   t.equal(await get("/headers"), "!too_large", "a megabyte of headers");
   for (const path of ["/gzip", "/br", "/deflate"]) t.equal(await get(path), text.toString(), path);
-  t.equal(await get("/twice"), "!undecodable", "packed twice");
+  t.equal(await get("/twice"), "!undecodable", "compressed twice");
   t.equal(await get("/broken"), "!undecodable");
   t.equal(await get("/broken-br"), "!undecodable");
   t.equal(await get("/cut"), "!undecodable", "a gzip stream that ends early");
   t.equal(await get("/half"), "!unreachable", "a body shorter than announced");
 
   const startedMs = performance.now();
-  t.equal(await get("/drip", { timeoutMs: 300 }), "!timeout", "a drip resets no clock");
+  t.equal(
+    await get("/drip", { timeoutMs: 300 }),
+    "!timeout",
+    "slow bytes do not extend the timeout",
+  );
   t.equal(await get("/hang", { timeoutMs: 300 }), "!timeout");
   t.ok(performance.now() - startedMs < 30_000, "both ended by the total timeout");
 
-  await t.test("whoever wants what came gets it, and why there is no more", async (t) => {
+  await t.test("a caller that accepts a partial body gets it, and why it ends", async (t) => {
     const part = async (path: string, more: object = {}) => {
       const { status, body, truncated, contentEncoding } = await client.request({
         url: server.origin + path,
@@ -133,7 +137,11 @@ t.test("hostile and odd answers", async (t) => {
     };
     const whole = { text: text.toString(), truncated: undefined, contentEncoding: undefined };
     for (const path of ["/gzip", "/br", "/deflate"]) t.match(await part(path), whole, path);
-    t.match(await part("/trailing"), { ...whole, truncated: "encoding" }, "all, and rubbish");
+    t.match(
+      await part("/trailing"),
+      { ...whole, truncated: "encoding" },
+      "complete, with trailing data",
+    );
     t.match(await part("/exact", { maxBytes: MIB }), { bytes: MIB, truncated: undefined });
     t.match(await part("/over", { maxBytes: MIB }), { bytes: MIB, truncated: "size" });
     t.match(await part("/endless", { maxBytes: 1000 }), { bytes: 1000, truncated: "size" });
@@ -167,7 +175,7 @@ t.test("hostile and odd answers", async (t) => {
       await t.rejects(
         part(path, { mayRead: () => false }),
         OutboundError,
-        `${path}: no room for it is no answer`,
+        `${path}: a body without room is no response`,
       );
     t.equal(
       await get("/hang", { timeoutMs: 200, isPartialWanted: true }),
@@ -176,7 +184,7 @@ t.test("hostile and odd answers", async (t) => {
     );
   });
 
-  await t.test("only what never had a connection is known not to have arrived", async (t) => {
+  await t.test("neverSent is true only where no connection was made", async (t) => {
     const fails = async (url: string, more: object = {}): Promise<unknown> =>
       client.request({ url, method: "POST", body: "x", timeoutMs: 2_000, ...more }).then(
         () => "answered",
@@ -193,23 +201,27 @@ t.test("hostile and odd answers", async (t) => {
       userAgent: "t",
     });
     t.teardown(() => other.close());
-    const told = async (url: string): Promise<unknown> =>
+    const neverSentTo = async (url: string): Promise<unknown> =>
       other
         .request({ url, method: "POST", body: "x", timeoutMs: 2_000 })
         .catch((error: unknown) => (error as OutboundError).neverSent);
-    t.equal(await told("http://127.0.0.1:9/"), true, "a forbidden address");
-    t.equal(await told("https://127.0.0.1:1/"), true, "a forbidden port");
-    t.equal(await told(`https://127.0.0.1:${port}/`), true, "no TLS");
-    t.equal(await told(origin), false, "read, and closed without an answer");
+    t.equal(await neverSentTo("http://127.0.0.1:9/"), true, "a forbidden address");
+    t.equal(await neverSentTo("https://127.0.0.1:1/"), true, "a forbidden port");
+    t.equal(await neverSentTo(`https://127.0.0.1:${port}/`), true, "no TLS");
+    t.equal(await neverSentTo(origin), false, "read, and closed without a response");
     await new Promise((resolve) => silent.close(resolve));
-    t.equal(await told(origin), true, "refused");
-    t.equal(await fails(`${server.origin}/hang`, { timeoutMs: 200 }), false, "no answer in time");
+    t.equal(await neverSentTo(origin), true, "refused");
+    t.equal(await fails(`${server.origin}/hang`, { timeoutMs: 200 }), false, "no response in time");
     t.equal(await fails(`${server.origin}/headers`), false, "headers too large");
   });
 
   const controller = new AbortController();
   setTimeout(() => controller.abort(), 50);
-  t.equal(await get("/hang", { signal: controller.signal }), "!unreachable", "the caller left");
+  t.equal(
+    await get("/hang", { signal: controller.signal }),
+    "!unreachable",
+    "the caller disconnected",
+  );
 
   const seen = JSON.parse(await get("/echo", { headers: { "x-mine": "1" } })) as object;
   t.match(seen, { "user-agent": "test-agent", "accept-encoding": "gzip", "x-mine": "1" });

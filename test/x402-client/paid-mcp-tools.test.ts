@@ -1,4 +1,4 @@
-// Goal: a tool of a remote MCP server is paid as an API is: the same limits, one payment, one run, and the truth about what failed, whoever the server is.
+// Goal: a tool of a remote MCP server is paid like an API: the same limits, one payment, one run, and a true report of failures, for any server.
 // Tier: full (tries every variant of one feature).
 import { execFile, spawn } from "node:child_process";
 import { fileURLToPath } from "node:url";
@@ -19,15 +19,15 @@ const made = await market(t, { listen: true, env: { SETTLE_WAIT_MS: "4000" } });
 const { app, agent, chain, config, seller, baseUrl } = made;
 const network = `eip155:${chain.chainId}`;
 const facilitator = `${baseUrl}/api/x402`;
-const desk = cashier({ facilitator, networks: [network], payTo: PAYEE });
+const paywall = cashier({ facilitator, networks: [network], payTo: PAYEE });
 const open = (origin: string): void => void config.fetchPrivateOrigins.push(origin);
 const WIEN = { tool: "get_weather", arguments: { city: "Wien" } };
 
 for (const [name, start] of [
-  ["with a session, streaming", () => oldToolServer(t, desk)],
-  ["with a session, in JSON", () => oldToolServer(t, desk, { json: true })],
-  ["without sessions", () => newToolServer(t, desk)],
-  ["without a handshake", () => newToolServer(t, desk, { legacy: "reject" })],
+  ["with a session, streaming", () => oldToolServer(t, paywall)],
+  ["with a session, in JSON", () => oldToolServer(t, paywall, { json: true })],
+  ["without sessions", () => newToolServer(t, paywall)],
+  ["without a handshake", () => newToolServer(t, paywall, { legacy: "reject" })],
 ] as const)
   t.test(`a server ${name}`, async (t) => {
     const shop = await start();
@@ -47,7 +47,7 @@ for (const [name, start] of [
       status: 502,
       body: { code: "upstream_error", detail: /has no tool/ },
     });
-    t.same(shop.runs, [], "a quote calls nothing");
+    t.same(shop.runs, [], "a quote calls no tool");
     t.match(await made.fetch({ url, mcp: WIEN, maxAmount: "0.009" }), {
       status: 403,
       body: { code: "price_exceeds_max" },
@@ -94,14 +94,14 @@ for (const [name, start] of [
       ["get_weather", "ping", "broken"],
     );
     await until(async () => shop.sessions() === 0, 5_000);
-    t.pass("no session is left behind");
+    t.pass("no session is left open");
   });
 
-t.test("the protocol's own", { skip: "missing" in python && python.missing }, async (t) => {
+t.test("the protocol's Python SDK", { skip: "missing" in python && python.missing }, async (t) => {
   if ("missing" in python) return;
   const program = (...args: string[]) => [STOCK, ...args];
 
-  await t.test("server is paid", async (t) => {
+  await t.test("its server is paid", async (t) => {
     const port = await freePort();
     const given = { facilitator, network, asset: chain.usdc, pay_to: PAYEE, port };
     const shop = spawn(python.python, program("serve", JSON.stringify(given)), {
@@ -124,10 +124,10 @@ t.test("the protocol's own", { skip: "missing" in python && python.missing }, as
     t.match(await ran(), { content: [{ text: '["Wien"]' }] }, "it ran once");
   });
 
-  await t.test("client pays a tool of our paywall", async (t) => {
+  await t.test("its client pays a tool of our paywall", async (t) => {
     const payer = testAccount(3);
     await chain.mint(payer.address, 1_000_000n);
-    for (const shop of [await oldToolServer(t, desk), await newToolServer(t, desk)]) {
+    for (const shop of [await oldToolServer(t, paywall), await newToolServer(t, paywall)]) {
       const { tool, arguments: args } = WIEN;
       const given = { url: shop.url, key: payer.privateKey, tool, arguments: args };
       const paying = program("pay", JSON.stringify(given));
@@ -144,7 +144,7 @@ t.test("the protocol's own", { skip: "missing" in python && python.missing }, as
   });
 });
 
-t.test("what the request may say", async (t) => {
+t.test("invalid combinations of a request are refused", async (t) => {
   const url = `${seller.origin}/mcp`;
   for (const [body, path] of [
     [{ listingId: "x", mcp: WIEN }, "body.listingId"],
@@ -155,7 +155,7 @@ t.test("what the request may say", async (t) => {
     [{ url, mcp: { tool: "x", more: 1 } }, "body.mcp"],
   ] as const)
     t.match(await made.fetch(body), { status: 422, body: { errors: [{ path }] } }, path);
-  t.equal(seller.connections(), 0, "nobody was asked");
+  t.equal(seller.connections(), 0, "no request was sent");
 });
 
 t.test("hostile servers", async (t) => {
@@ -197,14 +197,14 @@ t.test("hostile servers", async (t) => {
             `{"jsonrpc":"2.0","id":${message.id},"result":{"content":[],"big":98765432109876543210}}`,
           );
       },
-      onAsk: ({ request: _request, ...exchange }) => reply(exchange, terms()),
+      onUnpaid: ({ request: _request, ...exchange }) => reply(exchange, terms()),
     };
     const answer = await made.fetch(body);
     t.match(answer, { status: 200, body: { paid: true } });
     t.match(answer.text, /"big":98765432109876543210/);
   });
 
-  await t.test("402 forever, at any price", async (t) => {
+  await t.test("402 again after the proof, at any price", async (t) => {
     for (const over of [{}, { amount: "9999" }, { payTo: testAccount(8).address }])
       t.match(await run({ onProof: (exchange) => reply(exchange, terms(over)) }), {
         status: 502,
@@ -220,7 +220,10 @@ t.test("hostile servers", async (t) => {
   await t.test("an error after the proof", async (t) => {
     const failures: [string, ToolScript["onProof"]][] = [
       ["of the tool", (one) => reply(one, { isError: true, content: [] })],
-      ["that asks for more", (one) => reply(one, { resultType: "input_required", content: [] })],
+      [
+        "a request for more input",
+        (one) => reply(one, { resultType: "input_required", content: [] }),
+      ],
       [
         "another id",
         (one) => reply({ ...one, message: { ...one.message, id: 77 } }, { content: [] }),
@@ -273,13 +276,13 @@ t.test("hostile servers", async (t) => {
     );
   });
 
-  await t.test("silence", async (t) => {
+  await t.test("no response", async (t) => {
     t.match(await run({ onProof: () => undefined }), {
       status: 504,
       body: { code: "upstream_timeout", paid: false },
       ...NOTHING,
     });
-    t.match(await run({ onAsk: () => undefined }), {
+    t.match(await run({ onUnpaid: () => undefined }), {
       status: 504,
       body: { code: "upstream_timeout" },
       ...UNASKED,
@@ -299,7 +302,7 @@ t.test("hostile servers", async (t) => {
       await seller.settle(proof);
       response.writeHead(200, { "content-type": "text/event-stream; charset=utf-8" });
       const progress = { jsonrpc: "2.0", method: "notifications/progress", params: {} };
-      // Left open: what was asked for has come.
+      // The stream stays open: the result has already arrived.
       response.write(`: hello\r\nid: 1\r\n\r\n${sse([progress, result(message.id)])}`);
     };
     t.match(await run({ onProof: settled }), {
@@ -307,7 +310,7 @@ t.test("hostile servers", async (t) => {
       body: { paid: true, data: { said: 1 } },
       earned: 1_000n,
     });
-    // Opened, kept alive, and never answered: no answer of the tool's, whether it was collected or not.
+    // The stream stays open but sends only pings: no result, whether or not the payment was collected.
     for (const isCollected of [false, true])
       for (const isCut of [false, true]) {
         const pinging: ToolScript["onProof"] = async ({ response, proof }) => {
@@ -347,12 +350,12 @@ t.test("hostile servers", async (t) => {
     });
   });
 
-  await t.test("a list without an end takes no longer than the call may", async (t) => {
+  await t.test("an endless list of tools ends at the call's timeout", async (t) => {
     let page = 0;
     const startedMs = performance.now();
     const answer = await run(
       {
-        onAsk: async (one) => {
+        onUnpaid: async (one) => {
           await new Promise((resolve) => setTimeout(resolve, 400));
           reply(one, { tools: [], nextCursor: String((page += 1)) });
         },
@@ -360,24 +363,24 @@ t.test("hostile servers", async (t) => {
       { dryRun: true },
     );
     t.match(answer, { status: 504, body: { code: "upstream_timeout" }, ...UNASKED });
-    t.ok(page > 1, "page after page, until the time was over");
+    t.ok(page > 1, "page after page, until the timeout");
     t.ok(performance.now() - startedMs < 30_000, `${page} pages`);
   });
 
-  await t.test("before the proof", async (t) => {
-    const asked = (onAsk: ToolScript["onAsk"]) => run({ ...(onAsk && { onAsk }) });
-    t.match(await asked((one) => reply(one, terms({ amount: "400000000" }))), {
+  await t.test("errors before the proof", async (t) => {
+    const runUnpaid = (onUnpaid: ToolScript["onUnpaid"]) => run({ ...(onUnpaid && { onUnpaid }) });
+    t.match(await runUnpaid((one) => reply(one, terms({ amount: "400000000" }))), {
       status: 403,
       body: { code: /limit_exceeded/ },
       ...UNASKED,
     });
-    t.match(await asked((one) => reply(one, terms({ payTo: testAccount(8).address }))), {
+    t.match(await runUnpaid((one) => reply(one, terms({ payTo: testAccount(8).address }))), {
       status: 403,
       body: { code: "recipient_not_allowed" },
       ...UNASKED,
     });
     t.match(
-      await asked((one) =>
+      await runUnpaid((one) =>
         reply(one, {
           isError: true,
           structuredContent: { x402Version: 2, accepts: [] },
@@ -390,17 +393,20 @@ t.test("hostile servers", async (t) => {
         ...UNASKED,
       },
     );
-    t.match(await asked(({ response }) => void response.writeHead(302, { location: "/" }).end()), {
-      status: 502,
-      body: { code: "upstream_redirect" },
-      ...UNASKED,
-    });
-    t.match(await asked(({ response }) => void response.writeHead(402).end("{}")), {
+    t.match(
+      await runUnpaid(({ response }) => void response.writeHead(302, { location: "/" }).end()),
+      {
+        status: 502,
+        body: { code: "upstream_redirect" },
+        ...UNASKED,
+      },
+    );
+    t.match(await runUnpaid(({ response }) => void response.writeHead(402).end("{}")), {
       status: 502,
       body: { code: "upstream_error", detail: /requires an HTTP payment/ },
       ...UNASKED,
     });
-    t.match(await asked((one) => reply(one, { isError: true, content: [] })), {
+    t.match(await runUnpaid((one) => reply(one, { isError: true, content: [] })), {
       status: 200,
       body: { paid: false, delivered: false, status: 500 },
       ...UNASKED,
@@ -417,17 +423,17 @@ t.test("hostile servers", async (t) => {
     });
   });
 
-  await t.test("text alone, version 1's error, and a private address", async (t) => {
+  await t.test("terms as text only, the error of version 1, and a private address", async (t) => {
     const { content } = terms() as { content: object[] };
-    t.match(await run({ onAsk: (one) => reply(one, { isError: true, content }) }), {
+    t.match(await run({ onUnpaid: (one) => reply(one, { isError: true, content }) }), {
       body: { paid: true },
     });
-    const old: ToolScript["onAsk"] = ({ message: { id }, response }) => {
+    const old: ToolScript["onUnpaid"] = ({ message: { id }, response }) => {
       const { structuredContent: data } = terms() as { structuredContent: object };
       const error = { code: 402, message: "Payment required", data };
       response.end(JSON.stringify({ jsonrpc: "2.0", id, error }));
     };
-    t.match(await run({ onAsk: old }), { body: { paid: true } });
+    t.match(await run({ onUnpaid: old }), { body: { paid: true } });
     for (const blocked of ["http://127.0.0.1:9/mcp", "http://10.0.0.1/mcp"])
       t.match(await made.fetch({ url: blocked, mcp: WIEN }), {
         status: 403,

@@ -1,4 +1,4 @@
-// Goal: what was paid for is delivered as it came: asked for once, never replaced, never rounded, as far as it arrived.
+// Goal: a paid response is delivered as it was received: requested once, never replaced, never rounded, and as much of it as arrived.
 import { gzipSync } from "node:zlib";
 import t from "tap";
 import { messageOf } from "../helpers/mcp-answer.ts";
@@ -14,7 +14,7 @@ t.test("paid means delivered", async (t) => {
   const { seller } = made;
   const { url } = seller;
 
-  /** A seller that settles, counts how often its handler ran, and answers as told. */
+  /** A seller that settles, records each run of its handler, and answers with the given function. */
   const sells = (answer: (exchange: Exchange, receipt: Record<string, string>) => void) => {
     const ran: string[] = [];
     const script: Script = {
@@ -29,12 +29,12 @@ t.test("paid means delivered", async (t) => {
     return ran;
   };
   const POST = { method: "POST", body: "once", timeoutMs: 20_000 };
-  /** Of those that never end; long enough for a busy machine to settle in. */
+  /** The timeout for responses that never end; long enough for a busy machine to settle in. */
   const SHORT_MS = 4_000;
   type Answer = Parameters<typeof sells>[0];
 
   await t.test(
-    "a POST is shown once, whatever comes of it, and its first answer is told",
+    "a POST is sent once, whatever happens, and its first response is returned",
     async (t) => {
       const cases: [string, Answer, object][] = [
         [
@@ -122,7 +122,7 @@ t.test("paid means delivered", async (t) => {
           { status: 200, body: { truncatedBy: "encoding", text: "hello ".repeat(999) } },
         ],
         [
-          "packed in a way we do not know",
+          "an unknown encoding",
           ({ response }) =>
             void response
               .writeHead(200, { "content-encoding": "zstd", "content-type": "application/json" })
@@ -172,10 +172,18 @@ t.test("paid means delivered", async (t) => {
         const ran = sells(answer);
         const before = await made.balanceOf(PAYEE);
         const isEndless = ["no answer", "slower than the time allowed"].includes(label);
-        const told = await made.fetch({ url, ...POST, ...(isEndless && { timeoutMs: SHORT_MS }) });
-        t.match(told, expected, label);
+        const answered = await made.fetch({
+          url,
+          ...POST,
+          ...(isEndless && { timeoutMs: SHORT_MS }),
+        });
+        t.match(answered, expected, label);
         const paid = { paid: true, amountPaid: "0.001", txHash: /^0x/, paymentId: /^pay_/ };
-        t.match(told.body, { ...paid, delivered: told.status === 200 }, `${label}: the receipt`);
+        t.match(
+          answered.body,
+          { ...paid, delivered: answered.status === 200 },
+          `${label}: the receipt`,
+        );
         t.same(ran, ["POST once"], `${label}: the seller's handler ran once`);
         t.equal((await made.balanceOf(PAYEE)) - before, 1000n, `${label}: paid once`);
       }
@@ -183,7 +191,7 @@ t.test("paid means delivered", async (t) => {
   );
 
   await t.test(
-    "a GET is shown twice at most, and a refusal never takes the place of its answer",
+    "a GET is sent at most twice, and a refusal never replaces its first response",
     async (t) => {
       const ran = sells(({ response }) => void response.writeHead(500).end("first"));
       t.match(await made.fetch({ url }), {
@@ -198,12 +206,12 @@ t.test("paid means delivered", async (t) => {
     },
   );
 
-  await t.test("what never left is shown again, also a POST", async (t) => {
-    // The port is closed between the price and the proof, and open again for the second showing.
+  await t.test("a request that was never sent is sent again, also a POST", async (t) => {
+    // The port is closed between the price and the proof, and open again for the second attempt.
     const { server, port } = seller;
     let shown = 0;
     seller.script = {
-      onAsk: async ({ response }) => {
+      onUnpaid: async ({ response }) => {
         response.on("finish", () => {
           server.close();
           server.closeAllConnections();
@@ -217,25 +225,25 @@ t.test("paid means delivered", async (t) => {
         response.writeHead(200).end("here");
       },
     };
-    const ask = made.app.outbound.request.bind(made.app.outbound);
+    const originalRequest = made.app.outbound.request.bind(made.app.outbound);
     const failures: boolean[] = [];
     made.app.outbound.request = async (request) => {
       try {
-        return await ask(request);
+        return await originalRequest(request);
       } catch (error) {
         failures.push((error as { neverSent: boolean }).neverSent);
         await new Promise<void>((resolve) => server.listen(port, "127.0.0.1", resolve));
         throw error;
       }
     };
-    const told = await made.fetch({ url, ...POST });
-    made.app.outbound.request = ask;
-    t.match(told, { status: 200, body: { paid: true, text: "here" } });
+    const answered = await made.fetch({ url, ...POST });
+    made.app.outbound.request = originalRequest;
+    t.match(answered, { status: 200, body: { paid: true, text: "here" } });
     t.same([failures, shown], [[true], 1]);
   });
 
   await t.test(
-    "numbers and text are the target's, to the letter, and so are repeats",
+    "numbers and text of the target are returned unchanged, also in a replay",
     async (t) => {
       const json =
         '{"z": 12345678901234567890, "a": [1e400, -0, 0.1000, 1.0],\n "t": "\\u00fc\\u0000", "a2": {"b":1}, "__proto__": 5}';
@@ -246,8 +254,8 @@ t.test("paid means delivered", async (t) => {
       const key = { "idempotency-key": "exact" };
       const first = await made.fetch({ url }, key);
       t.equal(first.status, 200);
-      t.ok(first.text.includes(`"data":${json}`), "the very document");
-      t.equal(first.body["text"], undefined, "once");
+      t.ok(first.text.includes(`"data":${json}`), "the exact document");
+      t.equal(first.body["text"], undefined, "only once");
       t.equal(first.headers["content-type"], "application/json; charset=utf-8");
       const again = await made.fetch({ url }, key);
       t.equal(again.text, first.text);
@@ -268,7 +276,7 @@ t.test("paid means delivered", async (t) => {
   await t.test("a body is sent as the caller wrote it", async (t) => {
     const sent: string[] = [];
     seller.script = {
-      onAsk: ({ response, body }) => {
+      onUnpaid: ({ response, body }) => {
         sent.push(body);
         response.writeHead(200).end("ok");
       },
@@ -296,7 +304,7 @@ t.test("paid means delivered", async (t) => {
       params: { name: "x402_fetch", arguments: { url, method: "POST", body: { n: 0 } } },
     };
     seller.script = {
-      onAsk: ({ response, body }) =>
+      onUnpaid: ({ response, body }) =>
         void response.writeHead(200, { "content-type": "application/json" }).end(body),
     };
     const tool = await made.app.inject({
@@ -310,11 +318,11 @@ t.test("paid means delivered", async (t) => {
       result: { content: { text: string }[]; structuredContent: Record<string, unknown> };
     };
     t.match(result.content.at(-1)?.text, /"data":\{"n":12345678901234567890\}/);
-    t.equal(result.structuredContent["text"], undefined, "once");
+    t.equal(result.structuredContent["text"], undefined, "only once");
     t.same(result.structuredContent["data"], { n: "12345678901234567890" }, "never another number");
   });
 
-  await t.test("text in its declared charset, bytes where it is none", async (t) => {
+  await t.test("text in its declared charset, bytes where it is not text", async (t) => {
     const utf16 = Buffer.from('\ufeff{"a":1}', "utf16le");
     const cases: [string, Buffer, object][] = [
       ["text/plain; charset=iso-8859-1", Buffer.from([0xfc, 0x21]), { text: "ü!" }],
@@ -334,22 +342,27 @@ t.test("paid means delivered", async (t) => {
     ];
     for (const [type, bytes, expected] of cases) {
       seller.script = {
-        onAsk: ({ response }) => void response.writeHead(200, { "content-type": type }).end(bytes),
+        onUnpaid: ({ response }) =>
+          void response.writeHead(200, { "content-type": type }).end(bytes),
       };
       const { body } = await made.fetch({ url });
       t.match(body, { ...expected, bytes: bytes.length, truncated: false }, type);
       for (const name of ["text", "data", "dataBase64"])
-        t.equal(name in body, name in expected, `${type}: once`);
+        t.equal(name in body, name in expected, `${type}: only once`);
     }
     seller.script = {
-      onAsk: ({ response }) =>
+      onUnpaid: ({ response }) =>
         void response.writeHead(200, { "content-type": "text/plain" }).end("é".repeat(MAX_BYTES)),
     };
     const { body } = await made.fetch({ url });
-    t.match(body, { truncatedBy: "size", text: /^é+$/ }, "half a character is no reason for bytes");
+    t.match(
+      body,
+      { truncatedBy: "size", text: /^é+$/ },
+      "half a character at the end does not make it bytes",
+    );
   });
 
-  await t.test("odd headers of an answer break nothing", async (t) => {
+  await t.test("odd headers of a response break nothing", async (t) => {
     const odd: Record<string, string | string[]>[] = [
       { etag: '"\u00fc\u00e9"', location: "/\u00fc" },
       { location: `/${"x".repeat(9_000)}`, "retry-after": "soon" },
@@ -359,13 +372,17 @@ t.test("paid means delivered", async (t) => {
       { trailer: "x-sum" },
     ];
     for (const headers of odd) {
-      seller.script = { onAsk: ({ response }) => void response.writeHead(200, headers).end("x") };
-      const told: Answered = await made.fetch({ url });
-      t.equal(told.status, 200, JSON.stringify(headers).slice(0, 60));
-      t.ok(Object.values(told.body["headers"] as object).every((value) => value.length <= 4_096));
+      seller.script = {
+        onUnpaid: ({ response }) => void response.writeHead(200, headers).end("x"),
+      };
+      const answered: Answered = await made.fetch({ url });
+      t.equal(answered.status, 200, JSON.stringify(headers).slice(0, 60));
+      t.ok(
+        Object.values(answered.body["headers"] as object).every((value) => value.length <= 4_096),
+      );
     }
     seller.script = {
-      onAsk: ({ response }) =>
+      onUnpaid: ({ response }) =>
         void response.socket?.end(
           "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nlonger than it says",
         ),
@@ -373,10 +390,12 @@ t.test("paid means delivered", async (t) => {
     t.match(await made.fetch({ url }), { status: 200, body: { text: "lo" } });
   });
 
-  await t.test("an error for nothing is one, and says so", async (t) => {
-    seller.script = { onAsk: ({ response }) => void response.writeHead(404).end("no such page") };
-    const told = await made.fetch({ url, headers: { Cookie: "a", "X-Mine": "1", Host: "x" } });
-    t.match(told, {
+  await t.test("an error response that cost nothing is reported as an error", async (t) => {
+    seller.script = {
+      onUnpaid: ({ response }) => void response.writeHead(404).end("no such page"),
+    };
+    const answered = await made.fetch({ url, headers: { Cookie: "a", "X-Mine": "1", Host: "x" } });
+    t.match(answered, {
       status: 200,
       body: {
         paid: false,
@@ -389,19 +408,19 @@ t.test("paid means delivered", async (t) => {
     const env = { AGENT_API_KEY: made.agent.apiKey, PURSER_URL: made.baseUrl };
     const exit = (...args: string[]) => main(["fetch", ...args], env, () => undefined);
     t.equal(await exit(url), 1);
-    t.equal(await exit(url, "--dry-run"), 0, "a quote is one");
-    seller.script = { onAsk: ({ response }) => void response.writeHead(200).end("a page") };
+    t.equal(await exit(url, "--dry-run"), 0, "a quote is a success");
+    seller.script = { onUnpaid: ({ response }) => void response.writeHead(200).end("a page") };
     t.equal(await exit(url), 0);
     seller.script = {};
     t.equal(await exit(url), 0);
   });
 
-  await t.test("a quote tells how much is passed on", async (t) => {
+  await t.test("a quote contains the size limit", async (t) => {
     seller.script = {};
     t.match(await made.fetch({ url, dryRun: true }), { body: { maxBytes: MAX_BYTES } });
   });
 
-  await t.test("a refusal names whom to allow, and what is valid", async (t) => {
+  await t.test("a refusal names the payee to allow, and the valid values", async (t) => {
     seller.script = { terms: () => seller.entry({ payTo: OTHER }) };
     t.match(await made.fetch({ url }), {
       status: 403,
@@ -428,13 +447,13 @@ t.test("paid means delivered", async (t) => {
       payload: JSON.stringify({ recipient: PAYEE, amount: "1", network: "arc" }),
     });
     t.match(spend.json(), { detail: /^body\.network must be one of eip155:\d+$/ });
-    const stranger = await made.app.inject({
+    const otherPayee = await made.app.inject({
       method: "POST",
       url: "/api/agents/spend",
       headers: made.agent.headers,
       payload: JSON.stringify({ recipient: OTHER, amount: "1" }),
     });
-    t.match(stranger.json(), { code: "recipient_not_allowed", payTo: OTHER, site: null });
+    t.match(otherPayee.json(), { code: "recipient_not_allowed", payTo: OTHER, site: null });
   });
 
   await assertLedgerIsChain(t, made);

@@ -1,4 +1,4 @@
-// Goal: no seller, stranger or changed row makes the wallet sign for another contract, allow more than its limits, or lose sight of what was signed.
+// Goal: no seller, third party or changed row makes the wallet sign for another contract, allow more than its limits, or lose track of what it signed.
 import { DatabaseError } from "pg";
 import t, { type Test } from "tap";
 import { encodeFunctionData, parseAbi, zeroAddress, type Address, type Hex } from "viem";
@@ -22,13 +22,13 @@ async function world(t: Test) {
     agent: { dailyLimit: "1", perPaymentLimit: "0.1" },
   });
   const { chain, seller, database } = made;
-  const [stranger] = chain.accounts;
-  if (!stranger) throw new Error("no account");
+  const [thirdParty] = chain.accounts;
+  if (!thirdParty) throw new Error("no account");
   const upto = (extra: object = {}, over: object = {}) =>
     seller.entry({
       scheme: "upto",
       amount: "50000",
-      extra: { name: "USDC", version: "2", facilitatorAddress: stranger.address, ...extra },
+      extra: { name: "USDC", version: "2", facilitatorAddress: thirdParty.address, ...extra },
       ...over,
     });
   const exact = (extra: object = {}, over: object = {}) =>
@@ -36,11 +36,11 @@ async function world(t: Test) {
       extra: { name: "USDC", version: "2", assetTransferMethod: "permit2", ...extra },
       ...over,
     });
-  /** Settles what it is shown, upto for 5000 of the maximum; one account, one after the other. */
+  /** Settles each proof, upto payments with 5000 of the maximum. One account settles them one after the other. */
   let last: Promise<unknown> = Promise.resolve();
   const honest: NonNullable<typeof seller.script.onProof> = async ({ response, proof }) => {
     const shown = proof as unknown as Permit2Proof;
-    const settled = last.then(() => settlePermit2(chain, stranger, shown, 5_000n));
+    const settled = last.then(() => settlePermit2(chain, thirdParty, shown, 5_000n));
     last = settled.catch(() => undefined);
     const transaction = await settled;
     response.writeHead(200, seller.receipt({ transaction })).end("data");
@@ -54,16 +54,16 @@ async function world(t: Test) {
         "SELECT status, value::text, by_other FROM settlements WHERE kind = 'allowance' ORDER BY created_at",
       )
     ).rows;
-  return { made, stranger, upto, exact, offer, allowances };
+  return { made, thirdParty, upto, exact, offer, allowances };
 }
 
-/** Somebody saw our permit and is faster. */
+/** A third party saw our permit and relays it first. */
 async function relayPermit({ chain }: Market, permit: SignedAuthorization): Promise<void> {
-  const [stranger] = chain.accounts;
-  if (!stranger) throw new Error("no account");
+  const [thirdParty] = chain.accounts;
+  if (!thirdParty) throw new Error("no account");
   const { from, to, value, validBefore, signature } = permit;
   const word = (at: number): Hex => `0x${signature.slice(at, at + 64)}`;
-  const hash = await chain.walletClient(stranger).writeContract({
+  const hash = await chain.walletClient(thirdParty).writeContract({
     address: chain.usdc,
     abi: PERMIT_ABI,
     functionName: "permit",
@@ -80,7 +80,7 @@ async function relayPermit({ chain }: Market, permit: SignedAuthorization): Prom
   await chain.publicClient.waitForTransactionReceipt({ hash });
 }
 
-/** By the wallet's own key, past everything. */
+/** Sends a transaction of the wallet itself, bypassing the service. */
 async function asWallet({ chain }: Market, wallet: Address, data: Hex): Promise<void> {
   await chain.testClient.impersonateAccount({ address: wallet });
   await chain.testClient.setBalance({ address: wallet, value: 10n ** 18n });
@@ -96,16 +96,16 @@ const lose = (made: Market, wallet: Address, value: bigint): Promise<void> =>
     encodeFunctionData({ abi: ERC20_ABI, functionName: "approve", args: [PERMIT2, value] }),
   );
 
-t.test("what a seller may say", async (t) => {
-  const { made, stranger, upto, exact, offer, allowances } = await world(t);
+t.test("hostile terms of a seller", async (t) => {
+  const { made, thirdParty, upto, exact, offer, allowances } = await world(t);
   const { seller } = made;
 
-  await t.test("another contract, or a facilitator that is none, is refused by name", async (t) => {
+  await t.test("another contract or an invalid facilitator is refused by name", async (t) => {
     const cases: [Record<string, unknown>, RegExp][] = [
-      [exact({ spender: stranger.address }), /extra\.spender .* is not the contract/],
+      [exact({ spender: thirdParty.address }), /extra\.spender .* is not the contract/],
       [exact({ proxy: UPTO_PROXY }), /extra\.proxy .* is not the contract/],
       [upto({ proxyAddress: EXACT_PROXY }), /extra\.proxyAddress .* is not the contract/],
-      [upto({ verifyingContract: stranger.address }), /extra\.verifyingContract/],
+      [upto({ verifyingContract: thirdParty.address }), /extra\.verifyingContract/],
       [upto({ assetTransferMethod: "eip3009" }), /transfer method "eip3009"/],
       [upto({ facilitatorAddress: zeroAddress }), /facilitatorAddress .* zero address/],
       [upto({ facilitatorAddress: MULTICALL3_ADDRESS }), /anyone can use/],
@@ -121,7 +121,7 @@ t.test("what a seller may say", async (t) => {
     t.equal(seller.proofs.length, 0, "nothing was signed");
   });
 
-  await t.test("a maximum is judged as what it may cost", async (t) => {
+  await t.test("a maximum is checked as if it were charged", async (t) => {
     offer(upto({}, { amount: "100001" }));
     t.match(await made.fetch({ url: seller.url }), {
       status: 403,
@@ -129,10 +129,10 @@ t.test("what a seller may say", async (t) => {
     });
     offer(upto());
     t.match((await made.fetch({ url: seller.url, maxAmount: "0.049999" })).body["code"], /max/);
-    t.same(await allowances(), [], "and no allowance was given for what was refused");
+    t.same(await allowances(), [], "no allowance was granted for a refused payment");
   });
 
-  await t.test("its domain and its patience are not ours", async (t) => {
+  await t.test("the seller's token name and timeout are not used for signing", async (t) => {
     offer(upto({ name: "Evil", version: "9" }, { maxTimeoutSeconds: 10_000_000 }));
     const answer = await made.fetch({ url: seller.url });
     t.match(answer, { status: 200, body: { receipt: { amount: "0.005", maximum: "0.05" } } });
@@ -144,11 +144,11 @@ t.test("what a seller may say", async (t) => {
     t.equal(await allowanceOf(made), 995_000n);
   });
 
-  await t.test("a seller that collects and fails is told by what it took", async (t) => {
+  await t.test("a seller that collects and fails is reported with its amount", async (t) => {
     offer(upto());
     seller.script.onProof = async ({ response, proof }) => {
       const shown = proof as unknown as Permit2Proof;
-      await settlePermit2(made.chain, stranger, shown, 6_000n).catch(() => undefined);
+      await settlePermit2(made.chain, thirdParty, shown, 6_000n).catch(() => undefined);
       response.writeHead(500).end("no");
     };
     t.match(await made.fetch({ url: seller.url }), {
@@ -157,7 +157,7 @@ t.test("what a seller may say", async (t) => {
     });
   });
 
-  await t.test("a seller that fails: the budget waits for the end", async (t) => {
+  await t.test("a seller that fails: the budget is reserved until the deadline", async (t) => {
     const before = await made.reserved();
     offer(upto({}, { maxTimeoutSeconds: 100 }));
     seller.script.onProof = ({ response }) => void response.writeHead(500).end("no");
@@ -175,18 +175,18 @@ t.test("what a seller may say", async (t) => {
     t.match(
       await made.fetch({ url: seller.url }, key),
       { body: { code: "upstream_error", paid: false } },
-      "the same key hears that nothing was paid",
+      "the same key returns that nothing was paid",
     );
   });
 });
 
 t.test("the allowance", async (t) => {
-  const { made, stranger, exact, offer, allowances } = await world(t);
+  const { made, thirdParty, exact, offer, allowances } = await world(t);
   const { app, seller, database, agent } = made;
   const original = app.custody.signAllowance.bind(app.custody);
   t.teardown(() => (app.custody.signAllowance = original));
 
-  await t.test("without the owner's word there is none", async (t) => {
+  await t.test("no allowance without the owner's signed policy", async (t) => {
     offer(exact());
     await database.pool.query("UPDATE agents SET daily_limit = 900000000 WHERE id = $1", [
       agent.id,
@@ -213,10 +213,10 @@ t.test("the allowance", async (t) => {
     const wanted = { count: 0n, deadline: BigInt(Math.floor(Date.now() / 1_000) + 60) };
     const sign = (scheme: object, value: bigint, more = {}) =>
       original(agent.id, payment(scheme), { ...wanted, value, ...more });
-    t.equal((await sign({}, 1_000_001n)).value, 1_000_000n, "never more than the day's");
+    t.equal((await sign({}, 1_000_001n)).value, 1_000_000n, "never more than the daily limit");
     await t.rejects(sign({}, 999n), { code: "service_unavailable" }, "less than the payment");
     await t.rejects(sign({ value: 100_001n }, 200_000n), { code: "service_unavailable" });
-    await t.rejects(sign({ to: stranger.address }, 2_000n), "not on the list");
+    await t.rejects(sign({ to: thirdParty.address }, 2_000n), "not on the list");
     await t.rejects(
       sign({ terms: undefined, nonce: `0x${"7".repeat(64)}` }, 2_000n),
       /no allowance/,
@@ -230,14 +230,18 @@ t.test("the allowance", async (t) => {
       ),
       { code: "policy_not_signed" },
     );
-    const low = { scheme: "upto", maximum: "500000", facilitator: stranger.address.toLowerCase() };
+    const low = {
+      scheme: "upto",
+      maximum: "500000",
+      facilitator: thirdParty.address.toLowerCase(),
+    };
     await t.rejects(sign({ terms: low }, 600_000n), { code: "service_unavailable" }, "its maximum");
   });
 
-  await t.test("a stranger relays our permit first", async (t) => {
+  await t.test("a third party relays our permit first", async (t) => {
     offer(exact());
-    app.custody.signAllowance = async (...asked) => {
-      const permit = await original(...asked);
+    app.custody.signAllowance = async (...args) => {
+      const permit = await original(...args);
       await relayPermit(made, permit);
       return permit;
     };
@@ -245,7 +249,7 @@ t.test("the allowance", async (t) => {
     t.match(await allowances(), [{ status: "settled", by_other: true }]);
   });
 
-  await t.test("the token's count moved meanwhile", async (t) => {
+  await t.test("the token's permit nonce moved meanwhile", async (t) => {
     await lose(made, agent.walletAddress, 0n);
     app.custody.signAllowance = async (id, payment, wanted) => {
       await relayPermit(made, await original(id, payment, { ...wanted, value: 20_000n }));
@@ -253,11 +257,11 @@ t.test("the allowance", async (t) => {
     };
     t.match(await made.fetch({ url: seller.url }), { status: 200, body: { paid: true } });
     const [, moved] = await allowances();
-    t.match(moved, { status: "failed" }, "it was no use any more, and is over");
+    t.match(moved, { status: "failed" }, "it became useless, and has ended");
     app.custody.signAllowance = original;
   });
 
-  await t.test("ten payments at once raise it once", async (t) => {
+  await t.test("ten payments at once raise the allowance once", async (t) => {
     await lose(made, agent.walletAddress, 0n);
     const before = (await allowances()).length;
     const answers = await Promise.all(
@@ -270,7 +274,7 @@ t.test("the allowance", async (t) => {
     t.equal((await allowances()).length - before, 1);
   });
 
-  await t.test("what is reserved while it is raised is in it once", async (t) => {
+  await t.test("a payment reserved during the raise is counted in it once", async (t) => {
     await lose(made, agent.walletAddress, 0n);
     const { limits } = app;
     const of = limits.of.bind(limits);
@@ -279,10 +283,10 @@ t.test("the allowance", async (t) => {
       (await database.pool.query<{ nonce: string }>("SELECT nonce FROM payments WHERE outstanding"))
         .rows;
     let other: Promise<unknown> | undefined;
-    limits.of = async (...asked) => {
+    limits.of = async (...args) => {
       const [first] = await open();
-      // Before the payment that raises it is reserved itself, somebody else is asking.
-      if (!first) return of(...asked);
+      // Another payment is reserved before the one that raises the allowance has read the limits.
+      if (!first) return of(...args);
       limits.of = of;
       app.custody.signAllowance = async (id, payment, wanted) => {
         if (payment.authorization.nonce !== first.nonce)
@@ -291,7 +295,7 @@ t.test("the allowance", async (t) => {
       };
       other = made.fetch({ url: `${seller.url}&n=meanwhile` });
       await until(async () => (await open()).length === 2);
-      return of(...asked);
+      return of(...args);
     };
     t.match(await made.fetch({ url: `${seller.url}&n=raises` }), { status: 200 });
     t.match(await other, { status: 200 });
@@ -299,19 +303,19 @@ t.test("the allowance", async (t) => {
     t.equal(
       await allowanceOf(made),
       (await of(agent.id))?.remainingAtomic,
-      "what the day still allows, and all of that",
+      "exactly what the daily limit still allows",
     );
   });
 
-  await t.test("whoever is overtaken while it signs sends no second permit", async (t) => {
+  await t.test("a call that is overtaken while it signs sends no second permit", async (t) => {
     await lose(made, agent.walletAddress, 0n);
     const before = (await allowances()).length;
     let isSigning = false;
     let overtake = (): void => undefined;
     const isOvertaken = new Promise<void>((resolve) => (overtake = resolve));
-    app.custody.signAllowance = async (...asked) => {
+    app.custody.signAllowance = async (...args) => {
       app.custody.signAllowance = original;
-      const [id, payment, wanted] = asked;
+      const [id, payment, wanted] = args;
       const permit = await original(id, payment, { ...wanted, deadline: wanted.deadline - 1n });
       isSigning = true;
       await isOvertaken;
@@ -326,9 +330,9 @@ t.test("the allowance", async (t) => {
     t.equal((await allowances()).length - before, 1);
   });
 
-  await t.test("what was left open past its deadline asks for no allowance", async (t) => {
+  await t.test("a payment left open past its deadline needs no allowance", async (t) => {
     await lose(made, agent.walletAddress, 0n);
-    // Older than a day: the limits do not count it any more.
+    // Older than a day: the limits no longer count it.
     await database.pool.query(
       `INSERT INTO payments (agent_id, id, kind, status, chain_id, asset, counterparty, amount, nonce, valid_before, created_at)
        SELECT agent_id, 'pay_stuck', kind, 'submitted', chain_id, asset, counterparty, 900000, $2,
@@ -341,10 +345,10 @@ t.test("the allowance", async (t) => {
     await database.pool.query("DELETE FROM payments WHERE id = 'pay_stuck'");
   });
 
-  await t.test("a raise that ends for nothing is not tried again and again", async (t) => {
+  await t.test("a failed raise is not repeated at once", async (t) => {
     await lose(made, agent.walletAddress, 0n);
     const { length } = await allowances();
-    // The token takes them in order.
+    // The token accepts permit nonces only in order.
     app.custody.signAllowance = (id, payment, wanted) =>
       original(id, payment, { ...wanted, count: wanted.count + 5n });
     const answer = await made.fetch({ url: `${seller.url}&n=futile` });
@@ -357,7 +361,7 @@ t.test("the allowance", async (t) => {
     t.match(await made.fetch({ url: `${seller.url}&n=after` }), { status: 200 });
   });
 
-  await t.test("the owner sees it, and archiving takes it back", async (t) => {
+  await t.test("the owner sees the allowance, and archiving the agent revokes it", async (t) => {
     const detail = async () =>
       (await app.inject({ url: `/api/agents/${agent.id}`, headers: made.owner.headers })).json<{
         allowances: { spender: string; network: string; amount: string }[];
@@ -372,7 +376,7 @@ t.test("the allowance", async (t) => {
       encodeFunctionData({
         abi: parseAbi(["function transfer(address to, uint256 value)"]),
         functionName: "transfer",
-        args: [stranger.address, held],
+        args: [thirdParty.address, held],
       }),
     );
     const archived = await app.inject({
@@ -397,10 +401,10 @@ t.test("the allowance", async (t) => {
   });
 });
 
-t.test("many archived agents at once", async (t) => {
+t.test("allowances of many archived agents are read with bounded parallelism", async (t) => {
   const one = { chainId: 1, asset: PAYEE, from: PAYEE, spender: PERMIT2 as Address };
   const wallets = Array.from({ length: 30 }, (_, index) => ({ ...one, agentId: `agt_${index}` }));
-  const asked = { reads: 0, atOnce: 0, most: 0 };
+  const counts = { reads: 0, atOnce: 0, most: 0 };
   const allowances = new Allowances({
     store: {
       newest: async () => undefined,
@@ -408,20 +412,20 @@ t.test("many archived agents at once", async (t) => {
       toRevoke: async () => wallets,
     },
     read: async () => {
-      asked.reads += 1;
-      asked.most = Math.max(asked.most, (asked.atOnce += 1));
+      counts.reads += 1;
+      counts.most = Math.max(counts.most, (counts.atOnce += 1));
       await new Promise((resolve) => setTimeout(resolve, 5));
-      asked.atOnce -= 1;
+      counts.atOnce -= 1;
       return { atomic: 0n, count: 0n, isThere: true, blockNumber: 1n, timestampSeconds: 1n };
     },
   } as Pick<AllowancesDeps, "read" | "store"> as AllowancesDeps);
   await allowances.revokeArchived();
-  t.equal(asked.reads, 30);
-  t.ok(asked.most > 1 && asked.most < 30, `${asked.most} at once`);
+  t.equal(counts.reads, 30);
+  t.ok(counts.most > 1 && counts.most < 30, `${counts.most} in parallel`);
   await allowances.revokeArchived();
-  t.equal(asked.reads, 30, "what was seen at zero is not asked every minute");
+  t.equal(counts.reads, 30, "a wallet seen at zero is not read again every minute");
   const violation = (constraint: string) =>
     Object.assign(new DatabaseError("no", 1, "error"), { code: "23505", constraint });
   t.ok(isUnderWay(violation("settlements_one_allowance_idx")));
-  t.notOk(isUnderWay(violation("settlements_pkey")), "another index says something else");
+  t.notOk(isUnderWay(violation("settlements_pkey")), "a violation of another index");
 });

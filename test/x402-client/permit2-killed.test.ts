@@ -1,4 +1,4 @@
-// Goal: a process killed at any step of a payment through Permit2, its allowance included, loses nothing: the same key ends in one payment.
+// Goal: a process killed at any step of a Permit2 payment, including its allowance, loses nothing: the same key ends in one payment.
 // Tier: full (kills at every step of one more flow).
 import t from "tap";
 import { fetchAndDie, TIMEOUT_MS, untilDead } from "./doomed.ts";
@@ -11,7 +11,7 @@ import {
 } from "./permit2-sellers.ts";
 
 const ENV = { SETTLE_WAIT_MS: "5000", LOG_LEVEL: "silent" };
-/** The steps, in order, and which of them one process dies at. Until `permit-sent` there is no allowance. */
+/** The steps in order; one process is killed at the steps of each list. Until `permit-sent` there is no allowance. */
 const BEFORE = ["reserved", "permit-signed"];
 const AFTER = ["permit-sent", "signed", "submitted", "answered", "confirmed"];
 const POINTS = [...BEFORE, ...AFTER];
@@ -36,7 +36,7 @@ t.test("killed at each step", async (t) => {
         amount: "50000",
         extra: { name: "USDC", version: "2", facilitatorAddress: account.address },
       }),
-    // Charges each proof once, and delivers for it as often as it is shown.
+    // Charges each proof once, and delivers for it as often as it is sent.
     onProof: async ({ response, proof }) => {
       const shown = proof as unknown as Permit2Proof;
       const { nonce } = shown.payload.permit2Authorization;
@@ -54,8 +54,8 @@ t.test("killed at each step", async (t) => {
   t.equal(await allowanceOf(made), 0n, "nothing left the process");
   await fetchAndDie(t, made, requests(AFTER), ENV);
   await untilDead(made);
-  const asked = requests(POINTS).map(({ body, headers }) => made.fetch(body, headers));
-  for (const answer of await Promise.all(asked))
+  const pending = requests(POINTS).map(({ body, headers }) => made.fetch(body, headers));
+  for (const answer of await Promise.all(pending))
     t.match(
       answer,
       { status: 200, body: { paid: true, text: "data", receipt: { amount: "0.004" } } },

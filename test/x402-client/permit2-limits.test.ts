@@ -1,4 +1,4 @@
-// Goal: fifty payments up to a maximum at once, from two processes: what is reserved and paid never passes the limit, and what was not charged is free again.
+// Goal: fifty parallel upto payments from two processes: reserved and paid amounts never exceed the limit, and the uncharged rest is released.
 import t from "tap";
 import { testApp } from "../helpers/app.ts";
 import { market, PAYEE } from "./market.ts";
@@ -39,19 +39,19 @@ t.test("fifty at once at a limit", async (t) => {
   const before = await one.balanceOf(PAYEE);
   const answers = await Promise.all(
     Array.from({ length: 50 }, async (_, index) => {
-      const ask = () =>
+      const send = () =>
         (index % 2 === 0 ? one : two).app.inject({
           method: "POST",
           url: "/api/agents/x402-fetch",
           headers: { ...agent.headers, "idempotency-key": `n${index}` },
           payload: JSON.stringify({ url: `${origin}/upto/${1_000 + index}` }),
         });
-      const mayAskAgain = ["agent_busy", "fetch_capacity"];
-      let answer = await ask();
-      // One agent's fetches have a share of a process.
-      while (mayAskAgain.includes(answer.json<{ code?: string }>().code ?? "")) {
+      const retryableCodes = ["agent_busy", "fetch_capacity"];
+      let answer = await send();
+      // A process runs only a limited number of fetches of one agent.
+      while (retryableCodes.includes(answer.json<{ code?: string }>().code ?? "")) {
         await new Promise((resolve) => setTimeout(resolve, 100));
-        answer = await ask();
+        answer = await send();
       }
       return { index, status: answer.statusCode, body: answer.json<Record<string, unknown>>() };
     }),
@@ -66,13 +66,13 @@ t.test("fifty at once at a limit", async (t) => {
     JSON.stringify(answers.find((one) => !paid.includes(one) && !denied.includes(one))?.body),
   );
   t.ok(paid.length >= 20, `${paid.length}: as many maxima as the limit holds, at the least`);
-  t.ok(most >= LIMIT / 2n, `it was looked at while they were reserved: ${most}`);
+  t.ok(most >= LIMIT / 2n, `sampled while amounts were reserved: ${most}`);
   t.ok(most <= LIMIT, `never more than the limit: ${most}`);
   const charged = paid.reduce((sum, { index }) => sum + 1_000n + BigInt(index), 0n);
   t.equal((await one.balanceOf(PAYEE)) - before, charged, "each was charged what was used");
   const me = await one.app.inject({ url: "/api/agents/me", headers: agent.headers });
   t.match(me.json(), { limits: { reserved: "0" } });
   await assertLedgerIsWallet(t, one);
-  // The difference is there for others.
+  // The uncharged rest is available to others.
   t.match(await one.fetch({ url: `${origin}/upto/500` }), { status: 200, body: { paid: true } });
 });

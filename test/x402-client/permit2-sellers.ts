@@ -1,4 +1,4 @@
-// Sellers of what is paid through Permit2: published packages in front of any facilitator, and one that does what a test tells it.
+// Sellers paid through Permit2: published packages in front of any facilitator, and a helper that settles a proof directly.
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { x402Facilitator } from "@x402/core/facilitator";
@@ -35,7 +35,7 @@ export function referencePermit2(chain: TestChain, account: TestAccount): Facili
   };
 }
 
-/** `GET /exact` costs 2000; `GET /upto/<amount>` charges that of 50000. Answers the origin. */
+/** `GET /exact` costs 2000; `GET /upto/<amount>` charges that amount of 50000. Returns the origin. */
 export async function permit2Seller(
   t: Pick<Test, "teardown">,
   options: { chain: TestChain; payTo: Address; facilitator: FacilitatorClient },
@@ -86,7 +86,7 @@ export async function permit2Seller(
   return `http://127.0.0.1:${(listening.address() as AddressInfo).port}`;
 }
 
-/** What an agent shows a seller. */
+/** The payment that an agent sends to a seller. */
 export interface Permit2Proof {
   payload: {
     signature: Hex;
@@ -101,7 +101,7 @@ export interface Permit2Proof {
   };
 }
 
-/** Settles it as the account that was named, or whoever it is. */
+/** Settles the payment from the given account, which need not be the named facilitator. */
 export async function settlePermit2(
   chain: TestChain,
   account: TestAccount,
@@ -149,7 +149,7 @@ export const allowanceOf = ({ chain, agent }: Pick<Market, "chain" | "agent">): 
     args: [agent.walletAddress, PERMIT2],
   });
 
-/** No overspend, the window counts what the ledger holds, and the wallet paid just what the ledger says. */
+/** No overspend, the window equals the sum of the ledger, and the wallet paid exactly the settled amounts. */
 export async function assertLedgerIsWallet(
   t: Test,
   made: Market,
@@ -169,5 +169,5 @@ export async function assertLedgerIsWallet(
     [made.agent.id],
   );
   t.equal(await made.balanceOf(made.agent.walletAddress), funds - BigInt(rows[0]?.settled ?? "0"));
-  t.equal(rows[0]?.window, rows[0]?.counted, "the window counts what the ledger holds");
+  t.equal(rows[0]?.window, rows[0]?.counted, "the window equals the sum of the ledger");
 }

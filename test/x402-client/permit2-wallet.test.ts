@@ -1,4 +1,4 @@
-// Goal: our client pays unmodified sellers through Permit2, a price or up to a maximum, whoever their facilitator is; what was not charged is free at once.
+// Goal: our client pays unmodified sellers through Permit2, exact or upto, with any facilitator; the uncharged rest is released at once.
 import t from "tap";
 import { until } from "../helpers/until.ts";
 import { market, PAYEE } from "./market.ts";
@@ -10,7 +10,7 @@ import {
 } from "./permit2-sellers.ts";
 import { ourFacilitator } from "./stock-sellers.ts";
 
-t.test("stock sellers that are paid through Permit2", async (t) => {
+t.test("stock sellers paid through Permit2", async (t) => {
   const made = await market(t, {
     listen: true,
     env: { SETTLE_WAIT_MS: "10000", CONFIRMATIONS_31337: "1" },
@@ -66,11 +66,11 @@ t.test("stock sellers that are paid through Permit2", async (t) => {
       spent += 7_777n;
       t.equal((await made.balanceOf(PAYEE)) - before, 7_777n);
       t.match(await made.lastPayment(), { status: "settled", amount: "7777" });
-      const { remaining, reserved, spent: told } = await limits();
+      const { remaining, reserved, spent: spentText } = await limits();
       t.match(
-        { remaining, reserved, told },
-        { reserved: "0", told: `0.${String(spent).padStart(6, "0")}`.replace(/0+$/, "") },
-        "the difference is free",
+        { remaining, reserved, spentText },
+        { reserved: "0", spentText: `0.${String(spent).padStart(6, "0")}`.replace(/0+$/, "") },
+        "the uncharged rest is released",
       );
       t.equal(answer.body["remaining"], remaining);
       const again = await made.fetch({ url: `${origin}/upto/7777` }, key);
@@ -103,7 +103,7 @@ t.test("stock sellers that are paid through Permit2", async (t) => {
   t.equal(
     (await limits())["reserved"],
     "0.1",
-    "what could still be charged stays set aside until its time is over",
+    "an amount that could still be charged stays reserved until its deadline",
   );
   const { rows } = await made.database.pool.query<{ kind: string; relay: boolean; n: string }>(
     "SELECT kind, relay, count(*)::text AS n FROM settlements GROUP BY 1, 2 ORDER BY 1, 2",
@@ -113,12 +113,12 @@ t.test("stock sellers that are paid through Permit2", async (t) => {
     { kind: "x402", relay: false, n: "4" },
     { kind: "x402", relay: true, n: "2" },
   ]);
-  t.equal(await allowanceOf(made), 1_000_000n - spent, "one permit, for what the day allowed");
+  t.equal(await allowanceOf(made), 1_000_000n - spent, "one permit, for the daily limit");
 
-  // The chain's time passes; what nobody charged is proven over.
+  // After the deadline on chain it is proven that the rest was not charged,
   await chain.testClient.increaseTime({ seconds: 200 });
   await chain.testClient.mine({ blocks: 3 });
-  // And then it is free again.
+  // and it is released.
   await until(async () => (await limits())["reserved"] === "0", 60_000);
   await assertLedgerIsWallet(t, made);
 });

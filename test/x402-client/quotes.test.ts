@@ -1,4 +1,4 @@
-// Goal: a quote changes nothing anywhere and repeats no content, and what a seller wrote stands apart from what we say.
+// Goal: a quote changes nothing and repeats no content, and the seller's text is kept apart from ours.
 import { encodePaymentRequiredHeader, encodePaymentResponseHeader } from "@x402/core/http";
 import t from "tap";
 import { market, PAYEE } from "./market.ts";
@@ -19,13 +19,13 @@ t.test("a quote", async (t) => {
       accepts: [{ ...seller.entry(), ...over } as never],
     });
   seller.script = {
-    onAsk: ({ request, response, body }) => {
+    onUnpaid: ({ request, response, body }) => {
       seen.push({ method: request.method, body });
       response.writeHead(402, { "payment-required": offer() }).end(INJECTION);
     },
   };
 
-  await t.test("is a GET or HEAD without a body, whatever else is asked for", async (t) => {
+  await t.test("is a GET or HEAD without a body, whatever else is requested", async (t) => {
     for (const request of [
       { method: "POST" },
       { method: "DELETE" },
@@ -36,7 +36,7 @@ t.test("a quote", async (t) => {
         status: 422,
         body: { code: "validation_failed" },
       });
-    t.equal(seen.length, 0, "the target was not asked");
+    t.equal(seen.length, 0, "the target was not called");
     for (const method of ["GET", "HEAD"])
       t.equal((await made.fetch({ url, dryRun: true, method })).status, 200);
     t.same(seen, [
@@ -45,7 +45,7 @@ t.test("a quote", async (t) => {
     ]);
   });
 
-  await t.test("answers terms in our words, and theirs apart", async (t) => {
+  await t.test("returns the terms in our own fields, and the seller's text apart", async (t) => {
     const { body } = await made.fetch({ url, dryRun: true });
     t.match(body, {
       data: null,
@@ -54,14 +54,14 @@ t.test("a quote", async (t) => {
       requirement: { scheme: "exact", amount: "1000", payTo: PAYEE },
       thirdParty: { untrusted: true, description: INJECTION, serviceName: "Seller" },
     });
-    const { thirdParty, ...ours } = body;
-    t.notMatch(JSON.stringify(ours), /SYSTEM/);
+    const { thirdParty, ...ownFields } = body;
+    t.notMatch(JSON.stringify(ownFields), /SYSTEM/);
     t.notMatch(JSON.stringify(thirdParty), HIDDEN);
   });
 
-  await t.test("repeats no content of a target that asks for nothing", async (t) => {
+  await t.test("repeats no content of a target that requests no payment", async (t) => {
     seller.script = {
-      onAsk: ({ response }, nth) =>
+      onUnpaid: ({ response }, nth) =>
         void response
           .writeHead(nth % 2 === 1 ? 200 : 405, { "content-type": INJECTION })
           .end(INJECTION),
@@ -84,7 +84,7 @@ t.test("a quote", async (t) => {
   });
 
   await t.test(
-    "of a listing that sells by POST is what its probe saw: nobody is asked",
+    "of a listing that sells by POST is its last probe: no request is sent",
     async (t) => {
       await database.pool.query(
         `INSERT INTO listings (id, source, name, url, method, host, pay_to, asset, network, price, price_ceiling,
@@ -99,18 +99,18 @@ t.test("a quote", async (t) => {
           JSON.stringify(seller.entry()),
         ],
       );
-      const before = seller.asks.length;
+      const before = seller.unpaidRequests.length;
       const quote = await made.fetch({ listingId: "lst_post", dryRun: true });
       t.match(quote, {
         status: 200,
         body: { price: "0.001", payTo: PAYEE, verdict: { allowed: true } },
       });
-      t.equal(seller.asks.length, before);
+      t.equal(seller.unpaidRequests.length, before);
     },
   );
 });
 
-t.test("errors quote a seller only apart", async (t) => {
+t.test("errors quote a seller only in thirdParty", async (t) => {
   const made = await market(t);
   const { seller } = made;
   const url = seller.url;
@@ -147,7 +147,7 @@ t.test("errors quote a seller only apart", async (t) => {
     body: { code: "settlement_failed", thirdParty: { untrusted: true, reason: /^SYSTEM/ } },
   });
   for (const { body } of [unsupported, refused]) {
-    const { thirdParty: _theirs, ...ours } = body;
-    t.notMatch(JSON.stringify(ours), /SYSTEM/);
+    const { thirdParty: _thirdParty, ...ownFields } = body;
+    t.notMatch(JSON.stringify(ownFields), /SYSTEM/);
   }
 });

@@ -1,4 +1,4 @@
-// A seller that does exactly what a test tells it: honest, lying, slow or broken. It is real HTTP and settles on the real chain.
+// A seller controlled by the test: honest, lying, slow or broken. It speaks real HTTP and settles on the real test chain.
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { encodePaymentRequiredHeader, encodePaymentResponseHeader } from "@x402/core/http";
 import type { PaymentRequired, SettleResponse } from "@x402/core/types";
@@ -26,7 +26,7 @@ export interface Exchange {
   request: IncomingMessage;
   response: ServerResponse;
   body: string;
-  /** How many requests with a proof came so far, this one included. */
+  /** The number of requests with a proof so far, including this one. */
   proofs: number;
   proof: Proof;
 }
@@ -34,8 +34,8 @@ export interface Exchange {
 export interface Script {
   /** The terms of the nth unpaid request (1 is the first). */
   terms?: (nth: number) => Record<string, unknown> | Record<string, unknown>[];
-  /** Answers an unpaid request by itself. */
-  onAsk?: (exchange: Omit<Exchange, "proof" | "proofs">, nth: number) => void | Promise<void>;
+  /** Answers an unpaid request instead of the default 402. */
+  onUnpaid?: (exchange: Omit<Exchange, "proof" | "proofs">, nth: number) => void | Promise<void>;
   /** Answers a request with a proof; without it, the seller settles and delivers. */
   onProof?: (exchange: Exchange) => void | Promise<void>;
 }
@@ -44,10 +44,10 @@ export interface ScriptedSeller extends LocalServer {
   url: string;
   script: Script;
   proofs: Proof[];
-  asks: IncomingMessage[];
-  /** The chain's own price list entry, with parts replaced. */
+  unpaidRequests: IncomingMessage[];
+  /** The default payment requirements, with some members replaced. */
   entry(over?: Record<string, unknown>): Record<string, unknown>;
-  /** Submits the authorization as a facilitator would, and answers the transaction's hash. */
+  /** Submits the authorization as a facilitator would, and returns the transaction hash. */
   settle(proof: Proof): Promise<Hex>;
   receipt(over: Partial<SettleResponse>): Record<string, string>;
   refuse(response: ServerResponse, entries: unknown, more?: Record<string, string>): void;
@@ -68,7 +68,7 @@ export async function scriptedSeller(
   const wallet = chain.walletClient(submitter);
   const proofs: Proof[] = [];
   let previous: Promise<unknown> = Promise.resolve();
-  const asks: IncomingMessage[] = [];
+  const unpaidRequests: IncomingMessage[] = [];
   const server = await localServer(t, (request, response) => {
     void handle(request, response).catch(() => response.destroy());
   });
@@ -77,7 +77,7 @@ export async function scriptedSeller(
     url: `${server.origin}/paid?x=1`,
     script,
     proofs,
-    asks,
+    unpaidRequests,
     entry: (over = {}) => ({
       scheme: "exact",
       network: `eip155:${chain.chainId}`,
@@ -89,7 +89,7 @@ export async function scriptedSeller(
       ...over,
     }),
     settle(proof) {
-      // One account, one nonce after the other.
+      // One account, so its transactions are sent one after the other.
       const settled = previous.then(() => submit(proof));
       previous = settled.catch(() => undefined);
       return settled;
@@ -140,9 +140,13 @@ export async function scriptedSeller(
     const body = Buffer.concat(chunks).toString();
     const header = request.headers["payment-signature"] ?? request.headers["x-payment"];
     if (typeof header !== "string") {
-      asks.push(request);
-      if (seller.script.onAsk) return seller.script.onAsk({ request, response, body }, asks.length);
-      return seller.refuse(response, seller.script.terms?.(asks.length) ?? seller.entry());
+      unpaidRequests.push(request);
+      if (seller.script.onUnpaid)
+        return seller.script.onUnpaid({ request, response, body }, unpaidRequests.length);
+      return seller.refuse(
+        response,
+        seller.script.terms?.(unpaidRequests.length) ?? seller.entry(),
+      );
     }
     const proof = JSON.parse(Buffer.from(header, "base64").toString()) as Proof;
     proofs.push(proof);

@@ -1,4 +1,4 @@
-// An MCP server over HTTP that does exactly what a test tells it, with a tool that costs what the test says.
+// An MCP server over HTTP controlled by the test, with a tool whose price the test sets.
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Test } from "tap";
 import type { Proof, ScriptedSeller } from "./scripted-seller.ts";
@@ -14,13 +14,13 @@ export interface ToolExchange {
   message: Message;
   request: IncomingMessage;
   response: ServerResponse;
-  /** With a proof. */
+  /** Only on calls that contain a payment. */
   proof: Proof;
 }
 
 export interface ToolScript {
   onInitialize?: (exchange: Omit<ToolExchange, "proof">) => void;
-  onAsk?: (exchange: Omit<ToolExchange, "proof">) => void | Promise<void>;
+  onUnpaid?: (exchange: Omit<ToolExchange, "proof">) => void | Promise<void>;
   onProof?: (exchange: ToolExchange) => void | Promise<void>;
 }
 
@@ -30,7 +30,7 @@ export interface ScriptedTools extends LocalServer {
   messages: Message[];
   proofs: Proof[];
   reply: (exchange: Pick<ToolExchange, "message" | "response">, result: object) => void;
-  /** The result that asks for this much. */
+  /** The result that requests payment, with some members replaced. */
   terms: (over?: Record<string, unknown>) => object;
 }
 
@@ -79,7 +79,7 @@ export async function scriptedTools(
     if (message.id === undefined) return void response.writeHead(202).end();
     const proof = message.params?._meta?.["x402/payment"] as Proof | undefined;
     if (!proof) {
-      if (tools.script.onAsk) return tools.script.onAsk(exchange);
+      if (tools.script.onUnpaid) return tools.script.onUnpaid(exchange);
       return tools.reply(exchange, tools.terms());
     }
     tools.proofs.push(proof);

@@ -1,4 +1,4 @@
-// Local HTTP servers in the role of a remote target, which count what reaches them.
+// Local HTTP servers in the role of a remote target, which count their connections.
 import { createServer, type RequestListener, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import type { Test } from "tap";
@@ -6,7 +6,7 @@ import type { Test } from "tap";
 export interface LocalServer {
   origin: string;
   port: number;
-  /** Connections accepted so far: a forbidden server must see none, not one byte. */
+  /** Connections accepted so far: a forbidden server must get none. */
   connections(): number;
   server: Server;
 }

@@ -1,4 +1,4 @@
-// Goal: no URL, however spelled or resolved, makes the service open a socket to a private place, and its answer tells nothing about that place.
+// Goal: no URL, however spelled or resolved, makes the service open a socket to a private address (SSRF), and its answer reveals nothing about that address.
 import t from "tap";
 import {
   isForbiddenAddress,
@@ -21,7 +21,7 @@ function outbound(t: Pick<Tap, "teardown">, options: Partial<OutboundOptions> = 
 }
 type Tap = typeof t;
 
-const words = (text: string): string[] => text.trim().split(/\s+/);
+const split = (text: string): string[] => text.trim().split(/\s+/);
 
 async function failureOf(promise: Promise<unknown>): Promise<{ failure: string; message: string }> {
   try {
@@ -36,8 +36,8 @@ async function failureOf(promise: Promise<unknown>): Promise<{ failure: string; 
 const v4 = (address: string): ResolvedAddress => ({ address, family: 4 });
 const v6 = (address: string): ResolvedAddress => ({ address, family: 6 });
 
-t.test("every special range is forbidden, up to its edges", async (t) => {
-  const forbidden = words(`
+t.test("every special range is forbidden, including its edges", async (t) => {
+  const forbidden = split(`
     0.0.0.0 0.255.255.255 10.0.0.0 10.255.255.255 100.64.0.0 100.127.255.255 100.100.100.200
     127.0.0.1 127.255.255.255 168.63.129.16 169.254.0.0 169.254.169.254 169.254.255.255
     172.16.0.0 172.31.255.255 192.0.0.192 192.0.2.1 192.88.99.1 192.168.0.0 192.168.255.255
@@ -51,7 +51,7 @@ t.test("every special range is forbidden, up to its edges", async (t) => {
     "",
   );
   for (const address of forbidden) t.ok(isForbiddenAddress(address), `${address} is forbidden`);
-  const allowed = words(`
+  const allowed = split(`
     1.1.1.1 8.8.8.8 9.255.255.255 11.0.0.0 100.63.255.255 100.128.0.0 126.255.255.255 128.0.0.0
     169.253.255.255 169.255.0.0 172.15.255.255 172.32.0.0 192.167.255.255 192.169.0.0
     198.17.255.255 198.20.0.0 223.255.255.255 2606:4700::1111 2a00:1450::1 2620:fe::fe
@@ -65,7 +65,7 @@ t.test(
     const server = await localServer(t, (_request, response) => response.end("secret"));
     const client = outbound(t);
     const closedPort = await freePort();
-    const hosts = words(`
+    const hosts = split(`
     127.0.0.1 127.1 127.0.1 2130706433 0x7f000001 0x7f.1 0177.0.0.1 017700000001 0x7f.0.0.0x1
     127.0.0.1. 0 0.0.0.0 0x0 127.255.255.254 １２７.0.0.1 127。0。0。1 ①②⑦.0.0.1 %31%32%37.0.0.1 [::1]
     [::] [0:0:0:0:0:0:0:1] [::ffff:127.0.0.1] [::ffff:7f00:1] [::127.0.0.1] [64:ff9b::127.0.0.1]
@@ -79,13 +79,13 @@ t.test(
     for (const host of ["10.0.0.1", "192.168.1.1", "169.254.169.254", "172.16.0.1", "[fd00::1]"]) {
       const other = await failureOf(client.request({ url: `http://${host}/` }));
       const loopback = await failureOf(client.request({ url: `http://127.0.0.1:${server.port}/` }));
-      t.same(other, loopback, `${host} is refused with the same words`);
+      t.same(other, loopback, `${host} is refused with the same message`);
     }
     t.equal(server.connections(), 0, "nothing reached the forbidden server");
   },
 );
 
-t.test("names that resolve to a private address are refused, mixed answers too", async (t) => {
+t.test("names with a private address are refused, also beside public ones", async (t) => {
   const server = await localServer(t, (_request, response) => response.end("secret"));
   const closedPort = await freePort();
   const answers: ResolvedAddress[][] = [
@@ -118,12 +118,12 @@ t.test("names that resolve to a private address are refused, mixed answers too",
 });
 
 t.test(
-  "rebinding gains nothing: each socket has one lookup, and it is the one that is checked",
+  "DNS rebinding has no effect: each socket has one lookup, and that address is checked",
   async (t) => {
     const server = await localServer(t, (_request, response) => response.end("ok"));
     let lookups = 0;
     const client = outbound(t, {
-      // Public first, private ever after; a second lookup for the same socket would be caught here.
+      // Public at first, private afterwards: a second lookup for the same socket would connect to the private address.
       resolver: async () => [lookups++ === 0 ? v4("8.8.8.8") : v4("127.0.0.1")],
     });
     const url = `http://rebind.example:${server.port}/`;
@@ -162,7 +162,7 @@ t.test("a private origin is exempt exactly: scheme, host and port", async (t) =>
   t.equal(allowed.connections(), 1, "only the allowed request connected");
 });
 
-t.test("a redirect is an answer, never followed", async (t) => {
+t.test("a redirect is returned, never followed", async (t) => {
   const secret = await localServer(t, (_request, response) => response.end("secret"));
   const seller = await localServer(t, (_request, response) =>
     response.writeHead(302, { location: `${secret.origin}/` }).end("moved"),
@@ -173,9 +173,9 @@ t.test("a redirect is an answer, never followed", async (t) => {
   t.equal(secret.connections(), 0);
 });
 
-t.test("only http and https, without credentials, on ports that are used for HTTP", async (t) => {
+t.test("only http and https, without credentials, on usual HTTP ports", async (t) => {
   const client = outbound(t);
-  const urls = words(`
+  const urls = split(`
     file:///etc/passwd ftp://example.com/ gopher://example.com/ data:text/plain,x
     javascript:alert(1) ws://example.com/ unix:/var/run/x.sock //example.com http://
     http://user@example.com/ http://user:pass@example.com/ http://:x@e.com/
@@ -192,7 +192,7 @@ t.test("only http and https, without credentials, on ports that are used for HTT
 });
 
 t.test(
-  "a name without an address, a closed port and a port that speaks no HTTP look alike",
+  "a name without an address, a closed port and a port without HTTP give the same answer",
   async (t) => {
     const babble = await localServer(t, () => undefined);
     babble.server.on("connection", (socket) => socket.end("220 mail ready\r\n"));

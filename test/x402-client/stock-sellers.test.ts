@@ -1,4 +1,4 @@
-// Goal: our client pays unmodified sellers of both protocol versions, whoever their facilitator is; with ours, one row and one broadcast.
+// Goal: our client pays unmodified sellers of both protocol versions with any facilitator; with ours there is one row and one broadcast.
 import t from "tap";
 import { assertLedgerIsChain, PAYEE } from "./market.ts";
 import {
@@ -60,7 +60,7 @@ t.test("stock sellers", async (t) => {
             relay: whose === "ours",
             by_other: whose !== "ours",
           },
-          "our facilitator attached to the row that was there",
+          "our facilitator attached to the existing row",
         );
         t.match(await made.fetch({ url, dryRun: true }), {
           body: { price: "0.001", verdict: { allowed: true } },

@@ -1,4 +1,4 @@
-// Sellers built from published packages alone, in front of any facilitator.
+// Sellers built only from published packages, in front of any facilitator.
 import { createServer, type RequestListener } from "node:http";
 import type { AddressInfo } from "node:net";
 import { serve } from "@hono/node-server";
@@ -97,7 +97,7 @@ export async function honoSeller(
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}/paid`;
 }
 
-/** Version 1 of the protocol, as its servers speak it: a body for the price, X-PAYMENT for the proof. */
+/** A version 1 seller: the price is in the response body, the payment in the X-PAYMENT header. */
 export async function v1Seller(
   t: Pick<Test, "teardown">,
   options: SellerOptions & { v1Name: string },
@@ -158,7 +158,7 @@ async function listen(t: Pick<Test, "teardown">, listener: RequestListener): Pro
 const CHAIN_ID = 84532;
 export const V1_NAME = "base-sepolia";
 
-/** What stock sellers are tried in: on a chain with a block per transaction nothing confirms later. */
+/** The setup for stock sellers. One confirmation, because a chain that mines a block per transaction adds no later blocks. */
 export async function stockMarket(t: Test): Promise<{ made: Market; account: TestAccount }> {
   const usdc = findNetwork(V1_NAME)?.usdc.address;
   const chain = await testChain(t, { chainId: CHAIN_ID, usdc });

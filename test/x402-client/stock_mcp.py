@@ -1,4 +1,4 @@
-"""The protocol's own MCP halves, as published: `serve` sells a tool, `pay` buys one. Arguments come as JSON."""
+"""The published x402 MCP server and client: `serve` sells a tool, `pay` buys one. The second argument is JSON."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ def serve(facilitator, network, asset, pay_to, port):
         runs.append(city)
         return json.dumps({"city": city, "degrees": 21})
 
-    @mcp.tool(name="runs", description="Which cities were asked")
+    @mcp.tool(name="runs", description="Which cities were requested")
     def ran() -> str:
         return json.dumps(runs)
 
@@ -49,7 +49,7 @@ async def pay(url, key, tool, arguments):
 
     client = x402Client()
     register_exact_evm_client(client, EthAccountSigner(Account.from_key(key)))
-    # No published table of assets knows a local chain's.
+    # The published asset table has no entry for the local chain, so its spend controls would refuse it.
     client.set_spend_controls(False)
     async with streamablehttp_client(url) as (read, write, _):
         async with ClientSession(read, write) as session:

@@ -1,4 +1,4 @@
-// Goal: what an agent has paid for is not paid again: told from its own cache for as long as it asks, or for its wallet's word where the site takes that.
+// Goal: an agent does not pay twice for the same data: a paid answer is cached for maxAge, and a site with sign-in-with-x gets the wallet's signature instead.
 import type { ServerResponse } from "node:http";
 import { paymentMiddleware } from "@x402/express";
 import { x402ResourceServer } from "@x402/core/server";
@@ -30,7 +30,7 @@ import { ourFacilitator } from "./stock-sellers.ts";
 
 const FOUR = ["a", "b", "c", "d"];
 
-t.test("a paid GET is told again for maxAge", async (t) => {
+t.test("a paid GET is answered from the cache for maxAge", async (t) => {
   const made = await market(t);
   const { seller, database, chain } = made;
   const { url } = seller;
@@ -55,7 +55,7 @@ t.test("a paid GET is told again for maxAge", async (t) => {
   t.match(first, { status: 200, body: { paid: true, cached: undefined } });
 
   await t.test("and costs nothing", async (t) => {
-    const asked = seller.asks.length;
+    const requests = seller.unpaidRequests.length;
     const again = await cached({}, { "idempotency-key": "again" });
     t.match(again, {
       status: 200,
@@ -75,32 +75,29 @@ t.test("a paid GET is told again for maxAge", async (t) => {
       },
     });
     t.ok((again.body["ageSeconds"] as number) < 30);
-    t.ok(again.text.includes(`"data":${json}`), "to the letter");
-    t.same([seller.asks.length, sold], [asked, 1], "the seller was not asked");
+    t.ok(again.text.includes(`"data":${json}`), "unchanged");
+    t.same([seller.unpaidRequests.length, sold], [requests, 1], "the seller was not called");
     t.match((await cached({}, { "idempotency-key": "again" })).body, { cached: true });
   });
 
-  await t.test(
-    "not for longer, not to whoever does not ask, not for another request",
-    async (t) => {
-      await database.pool.query(
-        "UPDATE cached_answers SET cached_at = now() - interval '30 seconds'",
-      );
-      t.match((await cached({ maxAge: 31 })).body, { cached: true, ageSeconds: 30 });
-      t.match((await cached({ maxAge: 29 })).body, { paid: true });
-      t.match((await made.fetch({ url })).body, { paid: true });
-      t.match((await cached({ headers: { accept: "text/csv" } })).body, { paid: true });
-      t.match((await cached({ url: `${url}&more=1` })).body, { paid: true });
-      t.equal(sold, 5);
-      t.match(
-        (await cached({ headers: { cookie: "not sent" } })).body,
-        { cached: true },
-        "not sent, not asked",
-      );
-      for (const body of [{ method: "POST" }, { maxAge: 0 }, { maxAge: 86_401 }, { maxAge: 1.5 }])
-        t.match(await cached(body), { status: 422 }, JSON.stringify(body));
-    },
-  );
+  await t.test("not for longer, not without maxAge, and not for another request", async (t) => {
+    await database.pool.query(
+      "UPDATE cached_answers SET cached_at = now() - interval '30 seconds'",
+    );
+    t.match((await cached({ maxAge: 31 })).body, { cached: true, ageSeconds: 30 });
+    t.match((await cached({ maxAge: 29 })).body, { paid: true });
+    t.match((await made.fetch({ url })).body, { paid: true });
+    t.match((await cached({ headers: { accept: "text/csv" } })).body, { paid: true });
+    t.match((await cached({ url: `${url}&more=1` })).body, { paid: true });
+    t.equal(sold, 5);
+    t.match(
+      (await cached({ headers: { cookie: "not sent" } })).body,
+      { cached: true },
+      "a header that is not sent does not matter",
+    );
+    for (const body of [{ method: "POST" }, { maxAge: 0 }, { maxAge: 86_401 }, { maxAge: 1.5 }])
+      t.match(await cached(body), { status: 422 }, JSON.stringify(body));
+  });
 
   await t.test("never to another agent", async (t) => {
     const other = await createAgent(made, made.owner, { allowlist: [PAYEE] });
@@ -122,7 +119,7 @@ t.test("a paid GET is told again for maxAge", async (t) => {
     });
     const page = `${seller.origin}/many`;
     const before = sold;
-    // Each by a key of its own: without one they would join the first, and hear it for that reason.
+    // Each has its own key: without one they would join the first call and return its answer for that reason.
     const own = (name: string) => ({ "idempotency-key": `many-${name}` });
     const there = (name: string) =>
       replica.app.inject({
@@ -141,7 +138,7 @@ t.test("a paid GET is told again for maxAge", async (t) => {
   });
 
   await t.test(
-    "what failed, was free or did not come whole is not kept, and holds nobody up",
+    "a failed, free or incomplete response is not cached, and blocks no later call",
     async (t) => {
       const page = `${seller.origin}/failing`;
       const { script } = seller;
@@ -155,7 +152,7 @@ t.test("a paid GET is told again for maxAge", async (t) => {
         },
       };
       t.match((await cached({ url: page })).body, { paid: true, truncated: true });
-      seller.script = { onAsk: ({ response }) => void response.end("free") };
+      seller.script = { onUnpaid: ({ response }) => void response.end("free") };
       t.match((await cached({ url: page })).body, { paid: false, cached: undefined });
       seller.script = script;
       t.match((await cached({ url: page })).body, { paid: true });
@@ -171,7 +168,7 @@ t.test("a paid GET is told again for maxAge", async (t) => {
     const { script } = seller;
     let lasts = 0;
     seller.script = {
-      onAsk: async ({ response }) => {
+      onUnpaid: async ({ response }) => {
         const { rows } = await database.pool.query<{ seconds: number }>(
           "SELECT extract(epoch FROM max(claimed_until) - clock_timestamp())::float8 AS seconds FROM cached_answers",
         );
@@ -180,7 +177,7 @@ t.test("a paid GET is told again for maxAge", async (t) => {
       },
     };
     await cached({ url: `${seller.origin}/slow`, timeoutMs: 100_000 });
-    t.ok(lasts > 3 * 100, `three answers of the target, and the rest: ${lasts} s`);
+    t.ok(lasts > 3 * 100, `three responses of the target, and the rest: ${lasts} s`);
     seller.script = script;
   });
 
@@ -194,9 +191,9 @@ t.test("a paid GET is told again for maxAge", async (t) => {
     t.match((await cached({ url: page })).body, { paid: true });
   });
 
-  await t.test("whoever has claimed it does not wait for that", async (t) => {
+  await t.test("the holder of a claim does not wait for it", async (t) => {
     const { pool, prisma } = made.app;
-    const turn = new CacheLookup(
+    const cacheTurn = new CacheLookup(
       {
         look: (key, ages) => lookOrClaim(pool, key, ages),
         read: (found) => readCached(prisma, found),
@@ -208,12 +205,12 @@ t.test("a paid GET is told again for maxAge", async (t) => {
     );
     // Longer than this file may run.
     const ages = { maxAgeSeconds: 60, claimSeconds: 3_600 };
-    t.equal(await turn.look(ages, async () => undefined), undefined);
-    t.equal(await turn.look(ages, async () => undefined), undefined);
-    await turn.release();
+    t.equal(await cacheTurn.look(ages, async () => undefined), undefined);
+    t.equal(await cacheTurn.look(ages, async () => undefined), undefined);
+    await cacheTurn.release();
   });
 
-  await t.test("to an agent that may, and at its sites", async (t) => {
+  await t.test("only to an active agent, and only for its allowed sites", async (t) => {
     const change = (body: object) =>
       asOwner(made.app, made.owner, { method: "PATCH", url: `/api/agents/${made.agent.id}`, body });
     t.match((await cached()).body, { cached: true });
@@ -240,7 +237,7 @@ t.test("a paid GET is told again for maxAge", async (t) => {
       made.agent.id,
     ]);
     await cached({ url: `${seller.origin}/newest` });
-    t.equal(await count(), 2, "the oldest go first");
+    t.equal(await count(), 2, "the oldest are removed first");
     await database.pool.query("UPDATE cached_answers SET created_at = now() - interval '25 hours'");
     await cached({ url: `${seller.origin}/newer` });
     t.ok((await forgetCached(made.app.prisma)) >= 2);
@@ -250,7 +247,7 @@ t.test("a paid GET is told again for maxAge", async (t) => {
   await assertLedgerIsChain(t, made);
 });
 
-/** The stock middleware and its own sign-in, in front of our facilitator. */
+/** The stock middleware with its sign-in extension, using our facilitator. */
 async function siwxSeller(t: Test, made: Market) {
   const port = await freePort();
   const origin = `http://127.0.0.1:${port}`;
@@ -303,10 +300,10 @@ t.test("sign-in-with-x is tried first where the wallet has paid", async (t) => {
     signedIn: undefined,
     data: { served: 1 },
   });
-  t.same(types(), ["payment_recorded"], "nothing was signed where nothing had been paid");
+  t.same(types(), ["payment_recorded"], "nothing was signed before the first payment");
   const balance = await made.balanceOf(PAYEE);
 
-  await t.test("the wallet's word is enough", async (t) => {
+  await t.test("the wallet's signature replaces the payment", async (t) => {
     const again = await made.fetch({ url }, { "idempotency-key": "signed" });
     t.match(again, {
       status: 200,
@@ -338,7 +335,7 @@ t.test("sign-in-with-x is tried first where the wallet has paid", async (t) => {
     t.same(types(), [], "a quote signs nothing");
   });
 
-  await t.test("where it is refused, it is paid", async (t) => {
+  await t.test("where the signature is refused, it pays", async (t) => {
     t.match((await made.fetch({ url: `${origin}/other` })).body, {
       paid: true,
       signedIn: undefined,
@@ -347,7 +344,7 @@ t.test("sign-in-with-x is tried first where the wallet has paid", async (t) => {
     t.equal((await made.balanceOf(PAYEE)) - balance, 1000n);
   });
 
-  await t.test("a POST runs once, and never again by its key", async (t) => {
+  await t.test("a POST runs once, and never again with its key", async (t) => {
     const order = { url: `${origin}/order`, method: "POST", body: { n: 1 } };
     t.match((await made.fetch(order)).body, { paid: true });
     const before = served.length;
@@ -374,7 +371,7 @@ t.test("sign-in-with-x is tried first where the wallet has paid", async (t) => {
   });
 });
 
-t.test("a payment that was noted and never settled is no reason to sign", async (t) => {
+t.test("a payment that was recorded and never settled does not allow signing", async (t) => {
   const made = await market(t);
   const { seller } = made;
   const headersSeen: (string | string[] | undefined)[] = [];
@@ -394,7 +391,7 @@ t.test("a payment that was noted and never settled is no reason to sign", async 
   let over: object = {};
   let broken: ((response: ServerResponse) => void) | undefined;
   seller.script = {
-    onAsk: ({ request, response }) => {
+    onUnpaid: ({ request, response }) => {
       headersSeen.push(request.headers["sign-in-with-x"]);
       if (broken && request.headers["sign-in-with-x"] !== undefined) return broken(response);
       const required = {
@@ -433,12 +430,12 @@ t.test("a payment that was noted and never settled is no reason to sign", async 
   t.equal(await signed(), true);
   for (const status of [400, 404, 429, 500, 503]) {
     broken = (response) => void response.writeHead(status).end();
-    t.equal(await signed(), true, `paid where its sign-in answers ${status}`);
+    t.equal(await signed(), true, `paid where its sign-in returns ${status}`);
   }
   broken = (response) => void response.writeHead(302, { location: "/login" }).end();
   t.equal(await signed(), true, "redirects");
   broken = (response) => void response.destroy();
-  t.equal(await signed(), true, "or breaks off");
+  t.equal(await signed(), true, "or closes the connection");
   broken = () => undefined;
   t.match(await made.fetch({ url: seller.url, timeoutMs: 500 }), { body: { paid: true } });
   broken = (response) => void response.writeHead(500).end();
@@ -449,7 +446,7 @@ t.test("a payment that was noted and never settled is no reason to sign", async 
   );
   broken = undefined;
   await made.database.pool.query("UPDATE paid_sites SET payment_id = 'pay_other'");
-  t.equal(await signed(), false, "a note without its payment");
+  t.equal(await signed(), false, "a record without its payment");
 
   await made.database.pool.query("DELETE FROM paid_sites");
   const settling: (() => Promise<unknown>)[] = [];
