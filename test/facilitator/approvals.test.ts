@@ -351,7 +351,7 @@ t.test("a payer's own approval", async (t) => {
       });
       t.match(await post(hasty.app, "settle", barely), {
         errorReason: unsent,
-        errorMessage: /offer \d+ at least/,
+        errorMessage: /Offer at least \d+/,
       });
     } finally {
       await chain.testClient.setAutomine(true);

@@ -221,7 +221,7 @@ t.test("the allowance", async (t) => {
       sign({ terms: undefined, nonce: `0x${"7".repeat(64)}` }, 2_000n),
       /no allowance/,
     );
-    await t.rejects(sign({}, 2_000n, { deadline: wanted.deadline + 9_999n }), /so late/);
+    await t.rejects(sign({}, 2_000n, { deadline: wanted.deadline + 9_999n }), /too late/);
     await t.rejects(
       original(
         agent.id,
