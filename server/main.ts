@@ -1,4 +1,7 @@
-/** Starts and stops the server: configuration, local mode if needed, the app, and the port. */
+/**
+ * Starts the server and shuts it down on SIGTERM or SIGINT (graceful shutdown, draining): configuration, local mode if
+ * needed, the app, and the port.
+ */
 import cluster from "node:cluster";
 import { setTimeout as delay } from "node:timers/promises";
 import { pathToFileURL } from "node:url";

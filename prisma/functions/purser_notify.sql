@@ -19,7 +19,7 @@ BEGIN
     SELECT count(*) FROM (
       SELECT 1 FROM notifications n
        WHERE n.owner_id = p_owner_id AND n.type = p_type AND n.agent_id IS NOT DISTINCT FROM p_agent_id
-         AND n.created_at > now() - interval '1 hour' LIMIT 200) AS told) THEN
+         AND n.created_at > now() - interval '1 hour' LIMIT 200) AS recent) THEN
     RETURN;
   END IF;
   v_id := 'ntf_' || left(replace(gen_random_uuid()::text, '-', ''), 26);

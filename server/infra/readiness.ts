@@ -3,7 +3,7 @@ import { pendingMigrations } from "./db/migrate.ts";
 import { readDurability, describeDurability } from "./db/settings.ts";
 import type { ReadyPart } from "../schemas/meta.ts";
 
-/** Checks one part of the service and returns a detail text; throws if the part does not work. */
+/** Readiness (health) of the service, part by part. A probe checks one part of the service and returns a detail text; throws if the part does not work. */
 export type ReadinessProbe = () => Promise<string>;
 
 declare module "fastify" {

@@ -184,7 +184,7 @@ function reportProblem(onTrouble: (reason: string) => void): void {
     if (now - reportedAtMs < REPORT_EVERY_MS) return;
     reportedAtMs = now;
     const [, code] = /"code":"?([A-Z0-9_]{1,40})/.exec(message) ?? [];
-    onTrouble(code ?? "not told");
+    onTrouble(code ?? "no code");
   };
   const silent = (): void => undefined;
   diag.setLogger(

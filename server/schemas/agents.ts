@@ -41,7 +41,7 @@ export const AllowlistItem = Type.Union([AddressInput, PayeeInput]);
 export const AllowlistInput = Type.Array(AllowlistItem, { maxItems: MAX_ALLOWLIST });
 export type AllowlistInput = Static<typeof AllowlistInput>;
 
-/** Beside the daily limit, all optional; null is none. */
+/** The limits besides the daily one. All are optional; null means no limit. */
 const ruleFields = {
   weeklyLimit: Type.Optional(Nullable(Amount)),
   monthlyLimit: Type.Optional(Nullable(Amount)),
@@ -80,7 +80,7 @@ export const UpdateAgentBody = Strict(
 );
 export type UpdateAgentBody = Static<typeof UpdateAgentBody>;
 
-/** One rolling window of money. */
+/** One rolling spending window. */
 const windowFields = {
   limit: Amount,
   spent: Amount,
@@ -121,7 +121,7 @@ export const AddAllowlistBody = Strict({
 export const RemoveAllowedQuery = Strict({ site: Type.Optional(SiteInput) });
 export type AddAllowlistBody = Static<typeof AddAllowlistBody>;
 
-/** The rules that hold for a payment to any payee, in the order they are checked. */
+/** The rules for a payment to any payee, in the order in which they are checked. */
 export const GENERAL_RULES = [
   "status",
   "expiry",
@@ -137,7 +137,7 @@ export const GENERAL_RULES = [
 ] as const;
 export type GeneralRule = (typeof GENERAL_RULES)[number];
 
-/** Those of the day, and of every other window; null where the owner set none. */
+/** The values of the daily window and of each other window; null where the owner set no limit. */
 export const Limits = Type.Object({
   ...windowFields,
   available: Nullable(
@@ -172,9 +172,9 @@ export const NetworkBalance = Type.Object({
 export type NetworkBalance = Static<typeof NetworkBalance>;
 
 export const AgentStatus = Type.Enum(["active", "paused", "expired", "archived"]);
-/** As much of a key as it may be known by. */
+/** The public part of a key, by which people recognise it. */
 export const KeyPrefix = Type.String({ examples: ["purser_3f9a"] });
-/** Its last four characters; nothing of a key whose secret nobody knows. */
+/** The last four characters of the key; empty for the internal key of an OAuth connection. */
 export const KeyEnd = Type.String({ maxLength: 4, examples: ["x7Qk"] });
 
 const agentFields = {

@@ -1,5 +1,5 @@
 /**
- * Every schema that has a name on the wire: in the OpenAPI document it is a component of the name it has here, and
+ * Every named schema of the API. Each is a component of the OpenAPI document under the name it has here, and client
  * generators make a type of it.
  */
 export * from "./agents.ts";
@@ -22,5 +22,5 @@ export * from "./payments.ts";
 export * from "./recovery.ts";
 export * from "./withdrawals.ts";
 export * from "./x402-fetch.ts";
-/** The shorter name stands. */
+/** Of two names for one schema, the shorter is used. */
 export { AddressOutput as Address, ErrorCodeWord as ErrorCode } from "./common.ts";

@@ -1,4 +1,4 @@
-/** Wire types of approvals: what an agent asks its owner for, and what the owner decides. */
+/** Wire types of approvals: an agent's request to its owner, and the owner's decision. */
 import { Type, type Static } from "typebox";
 import {
   AddressOutput,
@@ -15,7 +15,7 @@ import {
 } from "./common.ts";
 import { ApprovalAuthorization } from "./orders.ts";
 
-/** In a body that pays. They are no part of what makes two calls the same. */
+/** Members of a paying request. They do not count when two calls are compared. */
 export const askingForApproval = {
   requestApproval: Type.Optional(
     Type.Boolean({
@@ -70,7 +70,7 @@ const forAgents = {
   next: Type.String({ description: "What to do now" }),
 };
 
-/** 202 of spend and x402-fetch. */
+/** The 202 response of spend and x402-fetch. */
 export const ApprovalRequired = Type.Object({
   success: Type.Literal(false),
   status: Type.Literal("approval_required"),

@@ -25,7 +25,7 @@ export const AuditExportQuery = Strict({
   ),
 });
 
-/** One line of an export. */
+/** One line of an audit export. */
 export const AuditLine = Type.Object({
   seq: Type.Integer(),
   prevHash: Type.String({ description: "The hash of the entry before it; 64 zeros for the first" }),

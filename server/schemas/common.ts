@@ -1,11 +1,11 @@
-/** Wire types shared by all routes. Leaves: nothing of the house is imported here. */
+/** Wire types shared by all routes. This file imports no other file of the service. */
 import { Type, type TObject, type TProperties, type TSchema } from "typebox";
 
 /** A request object: unknown fields are refused. */
 export const Strict = <T extends TProperties>(properties: T, options: object = {}) =>
   Type.Object(properties, { additionalProperties: false, ...options });
 
-/** The same schema, saying what it is here. */
+/** The same schema with another description. */
 export const Described = <T extends TSchema>(schema: T, description: string): T =>
   Object.defineProperties(
     {},
@@ -16,7 +16,7 @@ export const Described = <T extends TSchema>(schema: T, description: string): T 
   ) as T;
 export const Nullable = <T extends TSchema>(schema: T, description?: string) =>
   Type.Union([schema, Type.Null()], description === undefined ? {} : { description });
-/** One of some words, for a member that the code holds as a string. */
+/** One of several fixed strings, for a member whose type in the code is `string`. */
 export const OneOf = (words: readonly string[], description?: string) =>
   Type.Unsafe<string>({
     type: "string",
@@ -24,14 +24,14 @@ export const OneOf = (words: readonly string[], description?: string) =>
     ...(description === undefined ? {} : { description }),
   });
 
-/** Money on our own bodies: a decimal string of USDC, parsed by core/money.ts (which says why it refuses). */
+/** An amount in our own bodies: a decimal string of USDC, parsed by core/money.ts, which gives the reason of a refusal. */
 const amount = {
   description: "USDC as a decimal string, at most 6 decimals",
   examples: ["1.50"],
 };
 export const Amount = Type.String({ title: "Amount", maxLength: 120, ...amount });
 
-/** An EVM address; its checksum is checked by the domain, which answers `invalid_address`. */
+/** An EVM address. The route checks the checksum, and refuses with `invalid_address`. */
 export const AddressInput = Type.String({
   title: "Address",
   maxLength: 120,
@@ -50,7 +50,7 @@ export const TxHash = Type.String({
   description: "Transaction hash",
   examples: ["0x8f1c9d2a5b6e7f30419c2b3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f6071"],
 });
-/** A nonce of EIP-3009, a salt of an order. */
+/** 32 bytes: a nonce of EIP-3009, or the salt of an order. */
 export const Hex32 = Type.String({
   pattern: "^0x[0-9a-fA-F]{64}$",
   description: "32 bytes in hex",
@@ -67,7 +67,7 @@ export const AtomicAmount = Type.String({
   description: "Atomic units of the token (USDC: millionths), as in the x402 protocol",
   examples: ["1000"],
 });
-/** Its prefix says what it names: `agt_`, `pay_`, `key_`, ... */
+/** An id. Its prefix names the kind of object: `agt_`, `pay_`, `key_`, ... */
 export const Id = Type.String({
   minLength: 1,
   maxLength: 64,
@@ -109,16 +109,16 @@ export const pageQuery = {
     Type.String({ minLength: 1, maxLength: 300, description: "`nextCursor` of the previous page" }),
   ),
 };
-/** A withdrawal may take all there is. */
+/** A withdrawal may take the whole balance (`max`). */
 export const AmountOrMax = Type.String({ title: "Amount or max", maxLength: 120 });
 const MONEY = "(0|[1-9][0-9]{0,39})(\\.[0-9]{1,6})?";
-/** `true` in a query is the word. */
+/** A boolean in a query string: the text `true` or `false`. */
 export const Flag = Type.Union([Type.Literal("true"), Type.Literal("false")]);
 
 /**
- * What stands in the OpenAPI document in place of a schema. The left ones are looser, and known by their titles: their
- * values are read by the domain, whose refusal says more than a pattern can. The tests hold our own answers to the
- * right ones.
+ * Schemas that the OpenAPI document shows in place of others. Those on the left, found by their titles, are looser: the
+ * domain parses their values, and its refusal explains more than a pattern can. The tests check our responses against
+ * those on the right.
  */
 export const DOCUMENTED_AS: ReadonlyMap<TSchema, TSchema> = new Map<TSchema, TSchema>([
   [Amount, Type.String({ pattern: `^${MONEY}$`, ...amount })],
@@ -141,8 +141,8 @@ export const Page = <T extends TSchema>(item: T) =>
   Type.Object({ items: Type.Array(item), nextCursor: Nullable(Type.String()) });
 
 /**
- * What strangers wrote, apart from our own words: filtered of what cannot be seen, and still only data. No member of it is
- * ever an instruction, to a program or to a model.
+ * Text of third parties, kept apart from our own: invisible characters are removed, and it is still only data. No member
+ * is ever an instruction to a program or a model.
  */
 export const ThirdParty = <T extends TProperties>(properties: T) =>
   Type.Object(
@@ -163,7 +163,7 @@ export const Policy = Type.Object({
   requested: Type.String({ examples: ["1.50"] }),
 });
 
-/** One of the ways to pay that a 402 lists, with what became of it. */
+/** One of the payment options of a 402, and why it was chosen or not. */
 export const PaymentOffer = Type.Object(
   {
     offer: Type.Integer({ description: "Position in the seller's list, from 1" }),
@@ -193,7 +193,7 @@ export const PaymentOffer = Type.Object(
   { description: "Values that were read and checked; the seller's text is under thirdParty" },
 );
 
-/** RFC 9457 with our members; every non-2xx answer of the service has this shape. */
+/** RFC 9457 with our own members. Every non-2xx response of the service has this shape. */
 export const Problem = Type.Object(
   {
     type: Type.String({
@@ -237,7 +237,7 @@ export const Problem = Type.Object(
   },
 );
 
-/** Beside the answer of an earlier identical call, which this one joined. */
+/** Added to the response of an earlier identical call that this call joined. */
 export const joinedAnswer = {
   replayed: Type.Optional(
     Type.Literal(true, {

@@ -1,15 +1,15 @@
-/** Wire types of telling an owner by e-mail. */
+/** Wire types of an owner's e-mail notifications. */
 import { Type, type Static } from "typebox";
 import { Described, Nullable, OneOf, Strict, Timestamp } from "./common.ts";
 import { NOTIFICATION_TYPES } from "./notifications.ts";
 
 export const DIGESTS = ["hourly", "daily", "off"] as const;
 
-/** What may be told at once: a payment is one of many, and waits for the digest. */
+/** The events that may be sent immediately. Payments are too many, and wait for the digest. */
 export const URGENT_TYPES = NOTIFICATION_TYPES.filter(
   (type) => !/^(payment\.settled|settlement\.settled|webhook\.test)$/.test(type),
 );
-/** Without a choice of the owner's: what asks for a decision, or what a thief would do. */
+/** Sent immediately by default: events that need a decision, or that a thief would cause. */
 export const URGENT_BY_DEFAULT: readonly (typeof NOTIFICATION_TYPES)[number][] = [
   "approval.requested",
   "payment.failed",
@@ -70,7 +70,7 @@ export const EmailToken = Strict({
     examples: ["purser_ec_4Qm0xTz8sW2"],
   }),
 });
-/** RFC 8058: what a mail program posts, as a form. */
+/** One-click unsubscribe (RFC 8058): the form that a mail program posts. */
 export const UnsubscribeQuery = EmailToken;
 export const UnsubscribeBody = Type.Object(
   { "List-Unsubscribe": Type.Optional(Type.String()) },

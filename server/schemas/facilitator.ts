@@ -1,4 +1,4 @@
-/** Wire types of the facilitator: supersets of the protocol's answers and of this service's own names. */
+/** Wire types of the facilitator: the protocol's responses, with members of our own. */
 import { Type, type Static } from "typebox";
 import {
   AddressOutput,
@@ -52,7 +52,7 @@ export type Supported = Static<typeof Supported>;
 
 export const X402Version = Type.Unsafe<1 | 2>({ type: "integer", enum: [1, 2] });
 
-/** Documented, not enforced: whatever parses as JSON gets the protocol's answer with status 200. */
+/** Documented, not enforced: any JSON gets the protocol's response with status 200. */
 export const PaymentBody = Type.Object(
   {
     x402Version: X402Version,
@@ -75,7 +75,7 @@ export const VerifyAnswer = Type.Object({
 });
 export type VerifyAnswer = Static<typeof VerifyAnswer>;
 
-/** The protocol has a string there, always. */
+/** The protocol always has a string here. */
 const Transaction = Type.String({
   pattern: "^(0x[0-9a-f]{64})?$",
   description: "Transaction hash; empty where there is no transaction",
@@ -114,7 +114,7 @@ export type SettlementState = Static<typeof SettlementState>;
 
 const Count = Type.Integer();
 
-/** What this facilitator did for others. Nothing here that the chain does not show to everyone. */
+/** Statistics of this facilitator. They contain nothing that the public chain does not show. */
 export const FacilitatorStats = Type.Object({
   last24h: Type.Object({
     verified: Type.Integer({ description: "Verify requests answered" }),

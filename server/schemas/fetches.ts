@@ -1,4 +1,4 @@
-/** Wire types of the ledger of requests. */
+/** Wire types of an agent's list of fetches. */
 import { Type, type Static } from "typebox";
 import { Nullable, Page, Timestamp, Id } from "./common.ts";
 

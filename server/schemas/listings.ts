@@ -123,7 +123,7 @@ export const ProbeResult = Type.Object({
 });
 export const Deleted = Type.Object({ success: Type.Literal(true) });
 
-/** The protocol's Bazaar: these names are its own, and unknown query keys are its clients' future. */
+/** The protocol's Bazaar: the names are the protocol's, and unknown query keys are ignored, since newer clients may send them. */
 export const DiscoveryQuery = Type.Object({
   type: Type.Optional(Type.String({ maxLength: 20 })),
   payTo: Type.Optional(Type.String({ maxLength: 64 })),

@@ -9,7 +9,7 @@ export const FaucetAnswer = Type.Object({
   amount: Amount,
 });
 
-/** What the web app needs for its demo wallet; the key is a local chain's toy. */
+/** Data for the web app's demo wallet. The key works on the local chain only. */
 export const LocalInfo = Type.Object({
   demoOwnerAddress: AddressOutput,
   demoOwnerPrivateKey: Hex32,

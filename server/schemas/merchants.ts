@@ -1,4 +1,4 @@
-/** Wire types of the merchant's place: what was settled to the wallet that is signed in, refunds, keys. */
+/** Wire types of the merchant's pages: settlements to the signed-in wallet, refunds, keys. */
 import { Type, type Static, type TProperties } from "typebox";
 import {
   AddressInput,

@@ -29,7 +29,7 @@ export const NetworkInfo = Type.Object({
   demoPath: Nullable(Type.String({ description: "A paid demo endpoint of this service" })),
 });
 
-/** Facts about this service that anyone may know. */
+/** Public facts about this service. */
 export const ServiceInfo = Type.Object({
   name: Type.Literal("Purser"),
   version: Type.String(),

@@ -1,8 +1,8 @@
-/** Wire types of notifications: what is told, to which webhooks, and what became of each delivery. */
+/** Wire types of notifications: the events, the webhooks, and the result of each delivery. */
 import { Type, type Static } from "typebox";
 import { Described, Id, Nullable, OneOf, Page, pageQuery, Strict, Timestamp } from "./common.ts";
 
-/** What can be told; more may come. */
+/** The event types. More may be added. */
 export const NOTIFICATION_TYPES = [
   "payment.settled",
   "payment.failed",
@@ -30,7 +30,7 @@ export const NOTIFICATION_TYPES = [
 ] as const;
 export type NotificationTypeName = (typeof NOTIFICATION_TYPES)[number];
 
-/** When each is sent, for docs/reference/events.md. */
+/** When each event is sent, for docs/reference/events.md. */
 export const NOTIFICATION_MEANINGS: Readonly<Record<NotificationTypeName, string>> = {
   "payment.settled": "An agent paid.",
   "payment.failed":

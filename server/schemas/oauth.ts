@@ -1,4 +1,4 @@
-/** Wire types of OAuth: its own documents and endpoints, and what the web app asks for a consent. */
+/** Wire types of OAuth: its documents and endpoints, and the web app's consent requests. */
 import { Type, type Static } from "typebox";
 import { Nullable, Page, Strict, ThirdParty, Timestamp } from "./common.ts";
 import { KeyAuthorization } from "./orders.ts";
@@ -33,13 +33,13 @@ export const AuthorizationServer = Type.Object({
   service_documentation: Type.String(),
 });
 
-/** Of the endpoints that programs call; RFC 6749 section 5.2. */
+/** Errors of the endpoints that OAuth clients call (RFC 6749, section 5.2). */
 export const OauthProblem = Type.Object(
   { error: Type.String(), error_description: Type.String() },
   { description: "An OAuth error (RFC 6749 section 5.2)" },
 );
 
-/** RFC 7591; members that are not named here are ignored, as it wants. */
+/** Client registration (RFC 7591). Other members are ignored, as the RFC requires. */
 export const RegistrationBody = Type.Object(
   {
     redirect_uris: Type.Optional(
@@ -92,7 +92,7 @@ export const RevokeBody = Type.Object(
 );
 export const Revoked = Type.Object({});
 
-/** The parameters of /oauth/authorize, as the program wrote them; unknown ones are ignored. */
+/** The parameters of /oauth/authorize, unchanged from the client. Unknown ones are ignored. */
 export const AskConsentBody = Type.Object(
   {
     client_id: Parameter,

@@ -1,4 +1,4 @@
-/** Wire types of owner's orders: what a wallet is shown, and how its signature comes back. */
+/** Wire types of owners' orders: the typed data that a wallet shows, and the signature that is sent back. */
 import { Type, type Static, type TProperties } from "typebox";
 import {
   Problem,
@@ -119,7 +119,7 @@ export const problemWith = <T extends TProperties>(order: ReturnType<typeof Stri
 export const PolicyProblem = problemWith(AgentPolicyOrder);
 export const KeyProblem = problemWith(IssueKeyOrder);
 export const ApprovalProblem = problemWith(ApprovePaymentOrder);
-/** Of every route that can loosen an agent's rules. */
+/** Member of the body of every route that can loosen an agent's rules. */
 export const policyRefusals = { 403: PolicyProblem, 409: PolicyProblem };
 export const keyRefusals = { 403: KeyProblem, 409: KeyProblem };
 export const approvalRefusals = { 403: ApprovalProblem, 409: ApprovalProblem };

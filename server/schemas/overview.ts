@@ -45,7 +45,7 @@ export type LedgerState = Static<typeof LedgerState>;
 
 export const GasBudget = Type.Object({
   network: NetworkId,
-  /** `payments`: all agents of this owner together. */
+  /** `payments`: of all agents of this owner. */
   for: Type.Union([Type.Literal("payments"), Type.Literal("withdrawals")]),
   perDay: Type.String({ description: "USDC of gas that this service pays for in 24 hours" }),
   left: Type.String({ description: "Of that, now; it refills evenly" }),

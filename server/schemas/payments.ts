@@ -1,4 +1,4 @@
-/** Wire types of payments: what an agent asks, what everybody reads. */
+/** Wire types of payments: an agent's requests, and payments as agents and owners read them. */
 import { Type, type Static } from "typebox";
 import {
   AgentStatus,
@@ -29,7 +29,7 @@ import {
   OneOf,
 } from "./common.ts";
 
-/** Postgres text holds no NUL. */
+/** Postgres text cannot contain NUL. */
 const Memo = Type.String({
   maxLength: 280,
   pattern: "^[^\\u0000]*$",

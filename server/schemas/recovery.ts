@@ -1,4 +1,4 @@
-/** Wire types of the second wallet, and of moving to it. */
+/** Wire types of the recovery wallet, and of moving to it. */
 import { Type } from "typebox";
 import {
   AddressInput,

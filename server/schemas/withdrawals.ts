@@ -1,4 +1,4 @@
-/** Wire types of withdrawals. Addresses are judged by the domain, which compares them with the agent. */
+/** Wire types of withdrawals. The route checks addresses, because it compares them with the agent's. */
 import { Type, type Static } from "typebox";
 import { OrderSignature } from "./orders.ts";
 import {

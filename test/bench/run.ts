@@ -14,7 +14,7 @@ import { fileURLToPath } from "node:url";
 import { ensureServerBuild, prepare } from "../../server/local/bootstrap.mjs";
 import { startPostgres } from "../../server/local/postgres.ts";
 import type { BenchContext, BenchRow, Figure, World } from "./context.ts";
-import { keep, machine } from "./kept.ts";
+import { keep, machine } from "./baseline.ts";
 import { printTable } from "./table.ts";
 import { startWorld } from "./world.ts";
 

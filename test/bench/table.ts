@@ -1,6 +1,6 @@
 // Prints the results as a Markdown table.
 import { NAMES, type Figure } from "./context.ts";
-import { lostIn } from "./kept.ts";
+import { lostIn } from "./baseline.ts";
 import { median } from "./rounds.ts";
 import type { Finished } from "./run.ts";
 

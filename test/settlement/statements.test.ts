@@ -21,7 +21,7 @@ const ALLOWED: Record<string, { lone: number; burst: number }> = {
   "lane-persist": { lone: 1, burst: 4 },
   "attempt-answer": { lone: 1, burst: 4 },
   "transaction-final": { lone: 1, burst: 4 },
-  "settlements-told": { lone: 1, burst: 5 },
+  "settlement-success": { lone: 1, burst: 5 },
 };
 /** How often these run depends on timing: polling for waiting callers, and claims of the queue. */
 const TIMED = new Set(["settlements-ended", "settlements-claim"]);
@@ -74,7 +74,7 @@ t.test("statements of one settlement, and of a hundred at once", async (t) => {
       [],
       `${which}: no additional statement`,
     );
-    for (const name of ["lane-persist", "transaction-final", "settlements-told"])
+    for (const name of ["lane-persist", "transaction-final", "settlement-success"])
       t.ok(found[name], `${name} was counted`);
     counts.clear();
   };

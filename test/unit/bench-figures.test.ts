@@ -1,7 +1,7 @@
 // Goal: a benchmark figure reports the measurement and whether it reached its target; a loss is computed from medians and only in the worse direction.
 import t from "tap";
 import type { Figure } from "../bench/context.ts";
-import { lostIn } from "../bench/kept.ts";
+import { lostIn } from "../bench/baseline.ts";
 import { atMost, figure, inRounds } from "../bench/rounds.ts";
 
 t.test("servers are measured in turn, and the first one changes every round", async (t) => {

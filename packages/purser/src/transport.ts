@@ -1,4 +1,4 @@
-/** One HTTP request to the service, with its response or failure classified for retries. */
+/** One HTTP request to the service, with its response or failure classified for retries: which may be retried, and when. */
 import type { Problem } from "./problem.ts";
 
 export type Answer<T> =

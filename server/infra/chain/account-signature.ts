@@ -3,6 +3,7 @@ import { verifyHash } from "viem/actions";
 import type { ChainClient, Chains } from "./index.ts";
 
 /**
+ * Verifies the signature of an account: a plain key, or a smart account (ERC-1271, ERC-6492).
  * `key`: the account's own key (EOA) signed, so the verdict holds on every chain. `contract`: a contract on the queried
  * chain accepted the signature, for that chain only. `unavailable`: the chain did not answer, so nothing is decided.
  */

@@ -1,6 +1,6 @@
 /**
  * Handles a payer's own approval transaction that its payment needs first
- * (docs/decisions/0029-no-gas-for-strangers.md): simulated together with the payment, broadcast unchanged, and
+ * (docs/decisions/0029-no-gas-for-third-parties.md): simulated together with the payment, broadcast unchanged, and
  * waited for.
  * No money of ours moves and nothing is stored: a payment is accepted only when the chain would take it by
  * itself, so a crash before that leaves nothing behind.

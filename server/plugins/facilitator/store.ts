@@ -50,7 +50,7 @@ export function successClaims(sql: Sql): SuccessClaims {
     // claim the same rows do not deadlock.
     // If an id occurs twice in one statement, only its first caller gets success.
     const { rows } = await sql.query<{ id: string }>({
-      name: "settlements-told",
+      name: "settlement-success",
       text: `UPDATE settlements SET success_told_at = clock_timestamp()
               WHERE id = ANY($1) AND success_told_at IS NULL RETURNING id`,
       values: [ids],

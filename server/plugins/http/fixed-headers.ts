@@ -1,6 +1,6 @@
 /**
- * Headers of every response, computed once at boot: security headers and CORS. Only the request id differs between
- * requests.
+ * Headers of every response, computed once at boot: security headers (Content-Security-Policy and others) and CORS.
+ * Only the request id differs between requests.
  */
 import cors from "@fastify/cors";
 import type { FastifyInstance, FastifyRequest } from "fastify";

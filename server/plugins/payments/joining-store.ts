@@ -31,7 +31,7 @@ export function markDelivered(sql: Sql): JoiningStore["markDelivered"] {
     async (delivered) => {
       // SQL: with every response to a call without a key, in groups.
       await sql.query({
-        name: "calls-told",
+        name: "calls-delivered",
         text: `UPDATE idempotency_keys k SET told_at = statement_timestamp() - make_interval(secs => free.ago / 1000)
                FROM (SELECT o.subject_id, o.route, o.key, w.ago FROM idempotency_keys o
                        JOIN unnest($1::text[], $2::text[], $3::text[], $4::float8[]) AS w (subject_id, route, key, ago)

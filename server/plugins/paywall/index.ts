@@ -4,7 +4,7 @@ import { SCHEMES } from "../../schemes/index.ts";
 import { PostgresPaywallStore } from "./store.ts";
 
 /** The protocol's headers of paid routes. */
-const TOLD = {
+const DOCUMENTED_HEADERS = {
   "PAYMENT-REQUIRED": {
     statuses: [402],
     description: "Price and payee: base64 JSON of x402 v2",
@@ -40,7 +40,7 @@ export default fp(
       { cron: "51 * * * *", atStart: true },
     );
     app.addHook("onRoute", (route) => {
-      if (route.config?.paywall) route.config = { ...route.config, answerHeaders: TOLD };
+      if (route.config?.paywall) route.config = { ...route.config, answerHeaders: DOCUMENTED_HEADERS };
     });
     await app.register(paywall, {
       facilitator: app.facilitator.inProcessClient(),

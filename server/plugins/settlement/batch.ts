@@ -1,6 +1,6 @@
 /**
- * Builds transactions from claimed rows: the call and gas limit of each item, batches of several, fees, and
- * signing.
+ * Builds transactions from claimed rows: the call of each item with its gas limit (fixed upper bounds, no gas
+ * estimate), batches of several, gas prices (base fee and tip, with caps), and signing.
  */
 import type { Address, Hex, LocalAccount } from "viem";
 import { keccakOfHex } from "../../core/keccak.ts";

@@ -286,12 +286,12 @@ export async function finalizeTransaction(
   outcomes: readonly ProvenOutcome[],
 ): Promise<FinalizeResult> {
   const write = async (proven: readonly ProvenOutcome[]): Promise<FinalizeResult> => {
-    const { rows } = await sql.query<{ told: FinalizeResult }>({
+    const { rows } = await sql.query<{ result: FinalizeResult }>({
       name: "transaction-final",
       text: `SELECT purser_transaction_final(
          p_chain_id => $1, p_address => $2, p_nonce => $3, p_status => $4, p_hash => $5,
          p_block_number => $6, p_block_hash => $7, p_gas_used => $8, p_outcomes => $9, p_faults => $10,
-         p_offenders => $11, p_cost => $12) AS told`,
+         p_offenders => $11, p_cost => $12) AS result`,
       values: [
         lane.chainId,
         lane.address,
@@ -307,7 +307,7 @@ export async function finalizeTransaction(
         String(tx.gasCost ?? 0n),
       ],
     });
-    return rows[0]?.told ?? NOTHING_FINALIZED;
+    return rows[0]?.result ?? NOTHING_FINALIZED;
   };
   try {
     return await write(outcomes);
@@ -330,9 +330,9 @@ export async function reopenTransaction(
   nonce: bigint,
   blockHash: string,
 ): Promise<FinalizeResult> {
-  const { rows } = await sql.query<{ told: FinalizeResult }>(
-    "SELECT purser_transaction_reopened($1, $2, $3, $4) AS told",
+  const { rows } = await sql.query<{ result: FinalizeResult }>(
+    "SELECT purser_transaction_reopened($1, $2, $3, $4) AS result",
     [lane.chainId, lane.address, String(nonce), blockHash],
   );
-  return rows[0]?.told ?? NOTHING_FINALIZED;
+  return rows[0]?.result ?? NOTHING_FINALIZED;
 }

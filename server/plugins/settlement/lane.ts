@@ -1,6 +1,6 @@
 /**
- * One relayer key on one chain in this process: takes the lease when it is free, resumes the transactions of
- * earlier holders before anything new, and stops as soon as the lease is lost.
+ * A lane: one relayer key on one chain in this process, and its next nonce. It takes the lease when that is free,
+ * resumes the transactions of earlier holders before anything new, and stops as soon as the lease is lost.
  */
 import type { LocalAccount } from "viem";
 import { type EngineContext, type ExpectedPayments, pause, Signal } from "./context.ts";

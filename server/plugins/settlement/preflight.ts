@@ -1,6 +1,6 @@
 /**
- * Simulates a batch before it is signed: finds payments that would fail, payments that must be sent alone, and
- * a token that does not work.
+ * Simulates a batch before it is signed (eth_call): finds payments that would fail, payments that must
+ * be sent alone, and a token that does not work.
  */
 import type { Address } from "viem";
 import { uintOf } from "../../core/abi.ts";

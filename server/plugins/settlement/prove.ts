@@ -1,5 +1,6 @@
 /**
- * Decides about authorizations that did not go through: proven facts become outcomes, everything else waits.
+ * Decides about authorizations that did not go through: proven facts become outcomes (settled, failed, expired), and
+ * an unknown outcome stays unknown and waits.
  * Our own transactions are read first.
  * Missing data (a receipt, a log, a nonce) never proves anything.
  */

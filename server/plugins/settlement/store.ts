@@ -297,12 +297,12 @@ async function finalizeTogether(
   outcomes: readonly ProvenOutcome[],
 ): Promise<FinalizeResult> {
   if (outcomes.length === 0) return NOTHING_FINALIZED;
-  const { rows } = await sql.query<{ told: FinalizeResult }>({
+  const { rows } = await sql.query<{ result: FinalizeResult }>({
     name: "settlements-finalize",
-    text: "SELECT purser_settlements_finalize($1, $2) AS told",
+    text: "SELECT purser_settlements_finalize($1, $2) AS result",
     values: [chainId, JSON.stringify(outcomes)],
   });
-  return rows[0]?.told ?? NOTHING_FINALIZED;
+  return rows[0]?.result ?? NOTHING_FINALIZED;
 }
 
 export async function countQueued(sql: Sql, chainId: number): Promise<number> {

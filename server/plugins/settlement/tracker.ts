@@ -1,5 +1,6 @@
 /**
- * Follows the transactions of one lane from signed to final: reads receipts, and writes what they prove.
+ * Follows the transactions of one lane from signed to final: reads receipts, writes what they prove, and reopens
+ * transactions whose block a reorganisation removed.
  * Transactions that are in no block yet are handled in mempool.ts.
  */
 import type { LocalAccount } from "viem";

@@ -1,6 +1,6 @@
 /**
- * From a signed authorization to its end: sends it to the seller, then confirms the payment on chain or
- * recovers the funds.
+ * From a signed authorization to its end: sends it to the seller (and retries only where that cannot pay twice), then
+ * confirms the payment on chain or recovers the funds.
  */
 import { notePaid } from "./free-response.ts";
 import type { Hex } from "viem";

@@ -104,7 +104,7 @@ function packageFault(from, source) {
   return undefined;
 }
 
-const rooms = {
+const moduleOrder = {
   meta: { type: "problem" },
   create(context) {
     const from = relative(ROOT, context.filename).split(sep).join("/");
@@ -225,4 +225,4 @@ const queryKeys = {
   },
 };
 
-export default { meta: { name: "purser" }, rules: { rooms, schemes, "query-keys": queryKeys } };
+export default { meta: { name: "purser" }, rules: { "module-order": moduleOrder, schemes, "query-keys": queryKeys } };

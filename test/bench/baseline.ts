@@ -5,7 +5,7 @@ import { fileURLToPath } from "node:url";
 import type { Figure } from "./context.ts";
 import { median } from "./rounds.ts";
 
-const FILE = fileURLToPath(new URL("kept.json", import.meta.url));
+const FILE = fileURLToPath(new URL("baseline.json", import.meta.url));
 /** Smaller changes are within the noise of the machine. */
 const LOST_SHARE = 0.1;
 
