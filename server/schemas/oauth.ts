@@ -33,7 +33,7 @@ export const AuthorizationServer = Type.Object({
   service_documentation: Type.String(),
 });
 
-/** Errors of the endpoints that OAuth clients call (RFC 6749, section 5.2). */
+/** Errors of the endpoints that OAuth clients call (RFC 6749 section 5.2). */
 export const OauthProblem = Type.Object(
   { error: Type.String(), error_description: Type.String() },
   { description: "An OAuth error (RFC 6749 section 5.2)" },

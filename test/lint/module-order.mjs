@@ -225,4 +225,7 @@ const queryKeys = {
   },
 };
 
-export default { meta: { name: "purser" }, rules: { "module-order": moduleOrder, schemes, "query-keys": queryKeys } };
+export default {
+  meta: { name: "purser" },
+  rules: { "module-order": moduleOrder, schemes, "query-keys": queryKeys },
+};

@@ -100,7 +100,10 @@ t.test("hundreds of fresh payers and payees stop no merchant, agent or withdrawa
     `a batch shrinks to the rest of the budget instead of failing as a whole: ${settled}`,
   );
   t.equal(refused.length, THIRD_PARTIES - settled, "the others are refused with their own code");
-  t.match(refused[0]?.["errorMessage"], /gas budget of .*strangers.* is used up.* again at 20/);
+  t.match(
+    refused[0]?.["errorMessage"],
+    /gas budget of third parties' payments is used up.* again at 20/,
+  );
 
   const [one] = payers(1);
   if (!one) throw new Error("no payer");

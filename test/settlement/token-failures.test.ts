@@ -86,7 +86,9 @@ t.test("a proxy whose implementation has no code", { timeout: 90_000 }, async (t
   const settling = settleTogether(node, requests);
   const triedInVain = (times: number) =>
     until(
-      () => node.logs.filter(({ message }) => /does nothing/.test(message)).length >= times,
+      () =>
+        node.logs.filter(({ message }) => /accepts transfers without effect/.test(message))
+          .length >= times,
       20_000,
     );
   await triedInVain(1);

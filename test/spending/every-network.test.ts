@@ -192,7 +192,7 @@ t.test("a contract owner's signature is checked only on the contract's own chain
   await other.mint(agent.walletAddress, 2n * usdc);
   t.match(await withdraw(agent, { amount: "1", network: OTHER }, smart), {
     status: 422,
-    body: { code: "validation_failed", detail: /a contract of another network than Arc/ },
+    body: { code: "validation_failed", detail: /a contract on a different network from Arc/ },
   });
   const to = privateKeyToAccount(generatePrivateKey()).address;
   const done = await withdraw(agent, { amount: "1", network: OTHER, to }, smart);

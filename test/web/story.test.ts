@@ -227,7 +227,7 @@ t.test("the whole story", async (t) => {
     t.equal(await other.getByLabel("Daily limit").inputValue(), "500", "the input is kept");
     await page.getByText("of 50.00 USDC in the last 24 h").waitFor();
     await other.getByLabel("Daily limit").fill("40");
-    await other.getByText("it holds at once, without your wallet").waitFor();
+    await other.getByText("Tighter limits apply immediately, without your wallet.").waitFor();
     await other.getByRole("button", { name: "Save changes" }).click();
     await other.getByText("The rules are saved and apply now.").waitFor();
     await page.getByText("of 40.00 USDC in the last 24 h").waitFor();

@@ -40,7 +40,8 @@ export default fp(
       { cron: "51 * * * *", atStart: true },
     );
     app.addHook("onRoute", (route) => {
-      if (route.config?.paywall) route.config = { ...route.config, answerHeaders: DOCUMENTED_HEADERS };
+      if (route.config?.paywall)
+        route.config = { ...route.config, answerHeaders: DOCUMENTED_HEADERS };
     });
     await app.register(paywall, {
       facilitator: app.facilitator.inProcessClient(),
