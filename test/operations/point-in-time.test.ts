@@ -98,7 +98,7 @@ t.test("a base backup and WAL, restored to a point before the last payments", as
   );
   print(`ledger equals chain after ${Math.round(performance.now() - startedMs)} ms`);
   const unknown = (await differences(now)).filter(({ kind }) => kind === "payment_unknown");
-  t.match(unknown, [{ healed: true, detail: { amount: "4000000" } }]);
+  t.match(unknown, [{ repaired: true, detail: { amount: "4000000" } }]);
   t.match(await overview(now), { ledger: [{ equalsChain: true }] });
   await assertLedgerEqualsChain(t, now);
   t.match(
@@ -152,7 +152,7 @@ t.test("a standby that was behind is promoted while the service runs", async (t)
     "the rolling window lacks the payment of 4, so payments are refused at first",
   );
   await untilRead(now, async () =>
-    (await differences(now)).some(({ kind, healed }) => kind === "payment_unknown" && healed),
+    (await differences(now)).some(({ kind, repaired }) => kind === "payment_unknown" && repaired),
   );
   t.match((await spend(now, "8")).json(), { code: "daily_limit_exceeded" });
   t.equal((await spend(now, "5")).statusCode, 200);

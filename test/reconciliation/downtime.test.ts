@@ -102,7 +102,7 @@ t.test("payments that a reorganisation removed are reverted here, and read again
     { status: "voided", amount: 5_000_000 },
     { status: "settled", amount: 6_000_000 },
   ]);
-  t.match((await differences(ctx)).map(({ kind, healed }) => `${kind} ${healed}`).sort(), [
+  t.match((await differences(ctx)).map(({ kind, repaired }) => `${kind} ${repaired}`).sort(), [
     "incoming_gone true",
     "payment_not_on_chain true",
   ]);
@@ -154,7 +154,7 @@ t.test("a restored older database learns the later payments from the chain", asy
     payment: "settled",
   });
   const unknown = (await differences(now)).filter(({ kind }) => kind === "payment_unknown");
-  t.match(unknown, [{ healed: true, detail: { amount: "4000000" } }]);
+  t.match(unknown, [{ repaired: true, detail: { amount: "4000000" } }]);
   await assertLedgerEqualsChain(t, now);
   t.match(
     (await restored.app.inject({ url: "/api/agents/me", headers: ctx.agent.headers })).json(),
@@ -414,7 +414,7 @@ t.test("lost rows are restored, however they were lost", async (t) => {
   ]);
   await reconcile(ctx);
   await assertLedgerEqualsChain(t, ctx);
-  t.match(await differences(ctx), [{ kind: "payment_unknown", healed: true }]);
+  t.match(await differences(ctx), [{ kind: "payment_unknown", repaired: true }]);
   t.match((await spend(ctx, "3")).json(), { code: "daily_limit_exceeded" });
 });
 

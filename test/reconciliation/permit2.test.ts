@@ -186,7 +186,7 @@ t.test("Permit2 in reconciliation", async (t) => {
       [id, agent.id],
     );
     await untilRead(ctx, async () => (await paymentOf(id))?.status === "settled");
-    t.match(await differences(ctx), [{ kind: "payment_not_settled", healed: true }]);
+    t.match(await differences(ctx), [{ kind: "payment_not_settled", repaired: true }]);
     t.match(await paymentOf(id), { amount: "9000" });
     t.equal(BigInt((await window()) ?? "0"), before - MAXIMUM + 9_000n);
     await assertLedgerEqualsChain(t, ctx);
@@ -204,7 +204,7 @@ t.test("Permit2 in reconciliation", async (t) => {
       String(before - MAXIMUM),
     ]);
     await untilRead(ctx, async () =>
-      (await differences(ctx)).some(({ kind, healed }) => kind === "payment_unknown" && healed),
+      (await differences(ctx)).some(({ kind, repaired }) => kind === "payment_unknown" && repaired),
     );
     const { rows } = await database.pool.query<{ amount: string; nonce: string }>(
       "SELECT amount::text, nonce FROM payments WHERE agent_id = $1 AND memo LIKE 'Found%'",
@@ -235,7 +235,7 @@ t.test("Permit2 in reconciliation", async (t) => {
       t.same(new Set(charged), new Set(["7000", "9000"]), "each transfer belongs to one payment");
       t.equal(await window(), String(before + 2n * MAXIMUM + 16_000n));
       await reconcile(ctx);
-      t.notOk((await differences(ctx)).some(({ healed }) => !healed));
+      t.notOk((await differences(ctx)).some(({ repaired }) => !repaired));
       t.match(await overview(ctx), { ledger: [{ equalsChain: true }] });
       await assertLedgerEqualsChain(t, ctx);
     },
@@ -264,7 +264,7 @@ t.test("Permit2 in reconciliation", async (t) => {
         await later();
         return (await readTo()) > used;
       }, 15_000);
-      const left = (await differences(ctx)).filter(({ healed }) => !healed);
+      const left = (await differences(ctx)).filter(({ repaired }) => !repaired);
       t.same(
         left.map(({ kind }) => kind),
         ["transfer_unknown", "transfer_unknown"],
@@ -295,7 +295,7 @@ t.test("Permit2 in reconciliation", async (t) => {
       ]);
       await until(async () => {
         await later();
-        return (await differences(ctx)).filter(({ healed }) => !healed).length === 1;
+        return (await differences(ctx)).filter(({ repaired }) => !repaired).length === 1;
       }, 15_000);
       await database.pool.query("UPDATE ledger_differences SET healed_at = now()");
     },

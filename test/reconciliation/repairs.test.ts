@@ -101,7 +101,7 @@ t.test("a payment wrongly marked failed is settled again, and counts", async (t)
     payment: "settled",
   });
   t.equal(await limits(), "4");
-  t.match(await differences(ctx), [{ kind: "payment_not_settled", healed: true, tx_hash: txHash }]);
+  t.match(await differences(ctx), [{ kind: "payment_not_settled", repaired: true, tx_hash: txHash }]);
   t.same(alarms(ctx), ["ledger_payment_not_settled"]);
   t.match(await overview(ctx), { ledger: [{ equalsChain: true }] });
   await assertLedgerEqualsChain(t, ctx);
@@ -128,7 +128,7 @@ t.test(
     await database.pool.query(VOID, [again.id]);
     // As in the original defect: the transaction was attributed to another relayer.
     await untilRead(ctx, async () => (await settlementOf(ctx, again.id))?.status === "settled");
-    t.match(await differences(ctx), [{ kind: "payment_not_settled", healed: true }]);
+    t.match(await differences(ctx), [{ kind: "payment_not_settled", repaired: true }]);
   },
 );
 
@@ -162,7 +162,7 @@ t.test("a row marked settled that is not on the chain is opened again", async (t
   );
   await untilRead(ctx, async () => (await settlementOf(ctx, id))?.status === "queued");
   t.match(await settlementOf(ctx, id), { payment: "submitted" });
-  t.match(await differences(ctx), [{ kind: "payment_not_on_chain", healed: true, tx_hash: bogus }]);
+  t.match(await differences(ctx), [{ kind: "payment_not_on_chain", repaired: true, tx_hash: bogus }]);
   t.ok(alarms(ctx).includes("ledger_payment_not_on_chain"));
 });
 
@@ -174,7 +174,7 @@ t.test("a voided reservation that a third party relays later is counted", async 
   const hash = await relay(ctx, authorization);
   await reconcile(ctx);
   t.match(await settlementOf(ctx, id), { status: "settled", tx_hash: hash, payment: "settled" });
-  t.match(await differences(ctx), [{ kind: "payment_not_settled", healed: true, tx_hash: hash }]);
+  t.match(await differences(ctx), [{ kind: "payment_not_settled", repaired: true, tx_hash: hash }]);
   t.match((await spend(ctx, "8")).json(), { code: "daily_limit_exceeded" });
   await assertLedgerEqualsChain(t, ctx);
 });
@@ -185,7 +185,7 @@ t.test(
     const { ctx } = await newAgent();
     const hash = await stealFrom(ctx, ctx.agent.walletAddress, 5n * usdc);
     await reconcile(ctx);
-    t.match(await differences(ctx), [{ kind: "transfer_unknown", healed: false, tx_hash: hash }]);
+    t.match(await differences(ctx), [{ kind: "transfer_unknown", repaired: false, tx_hash: hash }]);
     t.same(alarms(ctx), ["ledger_transfer_unknown"]);
     t.match(await overview(ctx), {
       ledger: [{ equalsChain: false, differences: [{ kind: "transfer_unknown", txHash: hash }] }],
@@ -221,7 +221,7 @@ t.test("a second signer with the relayer's key raises an alarm", async (t) => {
   t.match(await differences(ctx), [
     {
       kind: "relayer_nonce",
-      healed: false,
+      repaired: false,
       detail: { lane: chain.relayer.address.toLowerCase(), count: 1 },
     },
   ]);
@@ -404,7 +404,7 @@ t.test(
       await chain.testClient.mine({ blocks: 1 });
       await reconcile(ctx).catch(() => undefined);
     }
-    t.match(await differences(ctx), [{ kind: "balance_short", healed: false }], "one row");
+    t.match(await differences(ctx), [{ kind: "balance_short", repaired: false }], "one row");
     t.same(alarms(ctx), ["ledger_balance_short"], "one alarm");
   },
 );

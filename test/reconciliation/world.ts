@@ -183,7 +183,7 @@ export async function sendTo(
 
 export interface Difference {
   kind: string;
-  healed: boolean;
+  repaired: boolean;
   tx_hash: `0x${string}` | null;
   detail: Record<string, unknown>;
 }
@@ -194,7 +194,7 @@ export async function differences({
   agent,
 }: Pick<TestApp, "database"> & { agent?: { id: string } }): Promise<Difference[]> {
   const { rows } = await database.pool.query<Difference>(
-    `SELECT kind, healed_at IS NOT NULL AS healed, tx_hash, detail FROM ledger_differences
+    `SELECT kind, healed_at IS NOT NULL AS repaired, tx_hash, detail FROM ledger_differences
       WHERE $1::text IS NULL OR agent_id IS NULL OR agent_id = $1 ORDER BY seen_at`,
     [agent?.id],
   );

@@ -63,7 +63,7 @@ const COMMANDS: Readonly<Record<string, (work: Work) => Promise<void>>> = {
       const what = { network: network.id, kind, keys: closed.map((each) => each.key), why };
       await actAsOperator(tx, config, "ledger.difference_healed", what);
       if (values["dry-run"]) throw new ReadOnly();
-      say(`${closed.length} healed.`);
+      say(`${closed.length} closed.`);
     });
   },
 
