@@ -68,7 +68,7 @@ t.test("an unreadable network is reported, and does not hide the others", async 
   await other.stop();
   const { page } = await world.open(t, "/agents");
   await signInWithDemoWallet(page);
-  await page.getByText("without Arc, which cannot be read").waitFor();
+  await page.getByText("not including Arc, which cannot be read").waitFor();
   await page.getByText("2.00 USDC").first().waitFor();
   if (folder !== undefined) await page.screenshot({ path: `${folder}/down.png` });
   await page.goto(`${world.baseUrl}/agents/${agent.id}/withdraw`);
