@@ -223,7 +223,7 @@ t.test("2026-07-28: the user of the client is asked before the owner", async (t)
     structuredContent: { code: "per_payment_limit_exceeded", approvable: true },
   });
   t.equal(questions.length, 1);
-  t.match(questions[0], /ask the owner/);
+  t.match(questions[0], /Ask the owner\?/);
   const open = async () =>
     (await database.pool.query<{ reason: string }>("SELECT reason FROM approvals")).rows;
   t.same(await open(), []);
