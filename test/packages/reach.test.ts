@@ -82,8 +82,8 @@ t.test("a wrong URL is reported within two seconds, without retries", async (t) 
   const wrong: [string, string, RegExp][] = [
     [`http://127.0.0.1:${closedPort}`, "not_reached", /ECONNREFUSED/],
     ["http://no-such-host.invalid", "not_reached", /ENOTFOUND|EAI_AGAIN/],
-    ["localhost:3000", "not_reached", /no http/],
-    ["not a url", "not_reached", /no http/],
+    ["localhost:3000", "not_reached", /not an http/],
+    ["not a url", "not_reached", /not an http/],
     [elsewhere.url, "not_purser", /HTTP 404 \(text\/html\)/],
     [page.url, "not_purser", /HTTP 200 \(text\/html\)/],
     [otherApi.url, "not_purser", /HTTP 404/],

@@ -101,7 +101,9 @@ t.test("a payment wrongly marked failed is settled again, and counts", async (t)
     payment: "settled",
   });
   t.equal(await limits(), "4");
-  t.match(await differences(ctx), [{ kind: "payment_not_settled", repaired: true, tx_hash: txHash }]);
+  t.match(await differences(ctx), [
+    { kind: "payment_not_settled", repaired: true, tx_hash: txHash },
+  ]);
   t.same(alarms(ctx), ["ledger_payment_not_settled"]);
   t.match(await overview(ctx), { ledger: [{ equalsChain: true }] });
   await assertLedgerEqualsChain(t, ctx);
@@ -162,7 +164,9 @@ t.test("a row marked settled that is not on the chain is opened again", async (t
   );
   await untilRead(ctx, async () => (await settlementOf(ctx, id))?.status === "queued");
   t.match(await settlementOf(ctx, id), { payment: "submitted" });
-  t.match(await differences(ctx), [{ kind: "payment_not_on_chain", repaired: true, tx_hash: bogus }]);
+  t.match(await differences(ctx), [
+    { kind: "payment_not_on_chain", repaired: true, tx_hash: bogus },
+  ]);
   t.ok(alarms(ctx).includes("ledger_payment_not_on_chain"));
 });
 
