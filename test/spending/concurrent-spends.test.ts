@@ -5,7 +5,7 @@ import { testApp } from "../helpers/app.ts";
 import { asOwner, createAgent, signIn } from "../helpers/owner.ts";
 import { isFullTier } from "../helpers/tier.ts";
 import { checkLedger, statusesOf, usdcOf } from "./ledger.helper.ts";
-import { post, startReplica } from "./replica.helper.ts";
+import { post, postWhenFree, startReplica } from "./replica.helper.ts";
 
 const ctx = await testApp(t, { listen: true });
 const { app, chain } = ctx;
@@ -40,7 +40,7 @@ t.test("in one process, with two keys", async (t) => {
   await chain.mint(agent.walletAddress, 100n * usdc);
   const answers = await Promise.all(
     Array.from({ length: 50 }, async (_, index) =>
-      post(
+      postWhenFree(
         `${ctx.baseUrl}/api/agents/spend`,
         { ...agent.headers, authorization: `Bearer ${keys[index % 2]}` },
         // Alike they would be one payment.
@@ -67,7 +67,7 @@ t.test("in several processes", async (t) => {
   const urlOf = (index: number) => urls[index % urls.length];
   const answers = await Promise.all(
     Array.from({ length: 50 }, async (_, index) =>
-      post(`${urlOf(index)}/api/agents/spend`, agent.headers, {
+      postWhenFree(`${urlOf(index)}/api/agents/spend`, agent.headers, {
         recipient: payee,
         amount: "1",
         memo: `${index}`,
@@ -114,7 +114,7 @@ t.test("in several processes", async (t) => {
       await chain.mint(limited.walletAddress, 100n * usdc);
       const told = await Promise.all(
         Array.from({ length: 16 }, async (_, index) =>
-          post(`${urlOf(index)}/api/agents/spend`, limited.headers, {
+          postWhenFree(`${urlOf(index)}/api/agents/spend`, limited.headers, {
             recipient: one,
             amount: "1",
             memo: `${index}`,

@@ -1,4 +1,5 @@
 // Starts replicas of the service on a test's database and chain, and kills them in the middle of requests.
+import { setTimeout as sleep } from "node:timers/promises";
 import { fork, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
@@ -93,4 +94,13 @@ export async function post(
     body: (await answer.json()) as Record<string, unknown>,
     headers: answer.headers,
   };
+}
+
+/** As a client does: while the agent's budget is busy nothing was reserved, and the same call is sent again. */
+export async function postWhenFree(...call: Parameters<typeof post>): ReturnType<typeof post> {
+  for (;;) {
+    const answer = await post(...call);
+    if (answer.body["code"] !== "agent_busy") return answer;
+    await sleep(200);
+  }
 }
