@@ -65,11 +65,11 @@ export interface Timings {
   booksLookBackMs: number;
   /** Between two looks at differences that may be over. */
   booksRecheckMs: number;
-  /** For the look-up, the connection, and the last byte of what is read. A claim holds longer: deliveries-store.ts. */
+  /** Of one delivery: DNS, connection, and the last byte that is read. Its claim lasts longer (deliveries-store.ts). */
   webhookTimeoutMs: number;
-  /** How often a process looks for webhooks to tell. Facts do not wake anybody: a word to the queue would be one row that all of them lock. */
+  /** How often a process looks for deliveries that are due. A job for each event would be one row that all of them lock. */
   webhookLookMs: number;
-  /** How often a round looks for more, while some are under way. */
+  /** How often a round looks for more deliveries while some are in progress. */
   webhookRefillMs: number;
 }
 

@@ -6,6 +6,7 @@ import { promisify } from "node:util";
 import t, { type Test } from "tap";
 import { noteCode } from "../helpers/conformance.ts";
 import { testApp } from "../helpers/app.ts";
+import { gateAt } from "../helpers/gate.ts";
 import { until } from "../helpers/until.ts";
 
 /** Real time is the subject; how much later a busy machine notices does not matter. */
@@ -75,20 +76,33 @@ t.test("answers that nobody takes", async (t) => {
   await until(() => socket.closed, HANGS_MS);
 });
 
-t.test("connections that send no whole request do not hold up the stop", async (t) => {
-  const sockets = await Promise.all(Array.from({ length: 3 }, () => open(t)));
-  for (const socket of sockets) socket.resume();
-  const [, head, body] = sockets;
-  const connections = promisify(world.app.server.getConnections.bind(world.app.server));
-  await until(async () => (await connections()) >= sockets.length, HANGS_MS);
-  const arrived = once(world.app.server, "request");
-  // Their time is not over when the stop begins: from then on Node does not look at them.
-  head?.write("GET /api/health HTTP/1.1\r\nHost: localhost\r\nX-A: ");
-  body?.write(
-    "POST /api/x402/verify HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{",
-  );
-  await arrived;
-  const stopped = world.app.close().then(() => true);
-  t.ok(await Promise.race([stopped, delay(HANGS_MS, false, { ref: false })]), "it stops");
-  await until(() => sockets.every(({ closed }) => closed), HANGS_MS);
-});
+t.test(
+  "connections that send no whole request do not hold up the stop; a whole one is answered",
+  async (t) => {
+    const sockets = await Promise.all(Array.from({ length: 3 }, () => open(t)));
+    for (const socket of sockets) socket.resume();
+    const [, head, body] = sockets;
+    const gate = await gateAt(t, world.database.pool, { on: "AFTER INSERT ON auth_nonces" });
+    const whole = await open(t);
+    let answer = "";
+    whole.on("data", (chunk: Buffer) => (answer += chunk.toString()));
+    whole.write("GET /api/auth/nonce HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    await gate.reached();
+    const connections = promisify(world.app.server.getConnections.bind(world.app.server));
+    await until(async () => (await connections()) >= sockets.length, HANGS_MS);
+    const arrived = once(world.app.server, "request");
+    // Their time is not over when the stop begins: from then on Node does not look at them.
+    head?.write("GET /api/health HTTP/1.1\r\nHost: localhost\r\nX-A: ");
+    body?.write(
+      "POST /api/x402/verify HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{",
+    );
+    await arrived;
+    const stopped = world.app.close().then(() => true);
+    await until(() => sockets.every(({ closed }) => closed), HANGS_MS);
+    await gate.open();
+    t.ok(await Promise.race([stopped, delay(HANGS_MS, false, { ref: false })]), "it stops");
+    await until(() => whole.closed, HANGS_MS);
+    // Where this took longer than a statement may, it is a refusal.
+    t.match(answer, /^HTTP\/1\.1 (200|503) /);
+  },
+);

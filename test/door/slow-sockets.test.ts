@@ -12,7 +12,7 @@ import { until } from "../helpers/until.ts";
 
 const TIMEOUT_MS = 1_000;
 /** 300 of them were once open after six minutes, and a stop took 70 s. */
-const HANGS_MS = 60_000;
+const HANGS_MS = 30_000;
 
 /** A bare socket: what it got so far, and when it ended. */
 async function open(t: Test, { config }: TestApp) {

@@ -1,4 +1,4 @@
-// Statements on a table wait until the test lets them go on: in place of a sleep in the database.
+// Statements on a table wait until the test lets them continue.
 import type { Pool } from "pg";
 import type { Test } from "tap";
 import { until } from "./until.ts";
@@ -9,7 +9,7 @@ const LOCK = 720_002;
 export interface Gate {
   /** Resolves when a statement waits. */
   reached(): Promise<void>;
-  /** Lets all go on, and resolves when whatever waited has ended with its connection: its client must be dead by then. */
+  /** Lets all continue. Resolves when the connections that waited are closed, so their client must be dead or closing. */
   open(): Promise<void>;
 }
 

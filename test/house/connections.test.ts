@@ -1,6 +1,6 @@
 // Goal: what a burst needs of the database is there after a quiet time: connections are open, and statements are planned once.
 import { setTimeout as sleep } from "node:timers/promises";
-import t from "tap";
+import t, { type Test } from "tap";
 import { createPool, PATIENCE, type Pool } from "../../server/infra/db/pool.ts";
 import { testApp } from "../helpers/app.ts";
 import { testDatabase } from "../helpers/postgres.ts";
@@ -11,8 +11,9 @@ import { settleOfABurst } from "./hot-statements.ts";
 const QUIET_MS = 100;
 
 /** Takes so many connections at the same time, and returns them. */
-async function takeAtOnce(pool: Pool, count: number): Promise<void> {
+async function takeAtOnce(t: Test, pool: Pool, count: number): Promise<void> {
   const clients = await Promise.all(Array.from({ length: count }, () => pool.connect()));
+  t.ok(pool.totalCount >= count, "each has a connection");
   for (const client of clients) client.release();
 }
 
@@ -21,7 +22,7 @@ t.test("some stay open, and no more", async (t) => {
   for (const pool of [app.pool, app.enginePool]) {
     const { idleTimeoutMillis } = pool.options;
     pool.options.idleTimeoutMillis = QUIET_MS;
-    await takeAtOnce(pool, 8);
+    await takeAtOnce(t, pool, 8);
     await until(() => pool.totalCount <= 4);
     await sleep(2 * QUIET_MS);
     t.equal(pool.totalCount, 4);

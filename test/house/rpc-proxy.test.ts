@@ -9,6 +9,7 @@ import {
   type Hex,
 } from "viem";
 import { MULTICALL3 } from "../../server/local/chain-contracts.ts";
+import { until } from "../helpers/until.ts";
 import { testChain } from "../helpers/chain.ts";
 import { authorize, payers, randomAddress, TOKEN_ABI } from "../helpers/engine.ts";
 import {
@@ -122,8 +123,7 @@ t.test("receipts and logs as of a while ago, calls of now", async (t) => {
   t.same((await ask("eth_getLogs", logFilter(head, head))).result, []);
   t.equal((await ask("eth_call", stateCall, "latest")).result, TRUE);
   proxy.behave = lagging({ ms: 200 }, RECEIPTS_AND_LOGS);
-  while ((await ask("eth_getTransactionReceipt", hash)).result === null)
-    await new Promise((resolve) => setTimeout(resolve, 10));
+  await until(async () => (await ask("eth_getTransactionReceipt", hash)).result !== null);
   t.match((await ask("eth_getTransactionReceipt", hash)).result, { transactionHash: hash });
   t.equal(((await ask("eth_getLogs", logFilter(head, head))).result as []).length, 2);
 });
@@ -196,8 +196,8 @@ t.test("sends that are refused, swallowed, or held", async (t) => {
   t.equal((await ask(SEND, raw)).result, keccak256(raw), "its hash is answered");
   t.equal(await isKnown(), false, "and the node never heard of it");
   let release = (): void => undefined;
-  const until = new Promise<void>((resolve) => (release = resolve));
-  proxy.behave = behaving({ do: "hold", until }, [SEND]);
+  const released = new Promise<void>((resolve) => (release = resolve));
+  proxy.behave = behaving({ do: "hold", until: released }, [SEND]);
   let isAnswered = false;
   const sent = ask(SEND, raw).finally(() => (isAnswered = true));
   while (!(await isKnown())) await new Promise((resolve) => setTimeout(resolve, 10));

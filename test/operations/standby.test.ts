@@ -43,6 +43,8 @@ const FUNDS = 10n ** 9n;
 const SOME = 12;
 /** Calls to a database that is away end after a few seconds each. */
 const HANGS_MS = 60_000;
+/** Stock clients give up after this. */
+const CALLERS_GIVE_UP_MS = 30_000;
 
 async function readRows(pool: Pool): Promise<Rows> {
   const [settlements, payments] = await Promise.all([
@@ -212,7 +214,7 @@ function checkAnswers(t: Pick<Test, "ok">, asked: Asked[], what: string): void {
       !(status === 503 && typeof code === "string"),
   );
   t.ok(unclear.length === 0, `${what}: every answer is clear ${JSON.stringify(unclear[0] ?? "")}`);
-  t.ok(slowest < HANGS_MS, `${what}: none hangs (${Math.round(slowest)} ms)`);
+  t.ok(slowest < CALLERS_GIVE_UP_MS, `${what}: in time (${Math.round(slowest)} ms)`);
 }
 
 t.test(

@@ -16,7 +16,8 @@ import { until } from "../helpers/until.ts";
 import { post, startReplica } from "../spending/replica.helper.ts";
 import { market, PAYEE } from "../x402-client/market.ts";
 
-const HANGS_MS = 60_000;
+/** A stop may take this long. */
+const HANGS_MS = 30_000;
 
 interface Told {
   traceId: string;

@@ -33,6 +33,8 @@ import { isFullTier } from "../helpers/tier.ts";
 import { testApp } from "../helpers/app.ts";
 import { reaching } from "../marketplace/seller.ts";
 
+/** A few seconds where nothing else runs. */
+const NOT_WAITED_FOR_MS = 120_000;
 const BIN = fileURLToPath(new URL("../../packages/purser/bin/purser.mjs", import.meta.url));
 
 const local = reaching();
@@ -72,6 +74,7 @@ function purser(
 
 t.test("from a running service to a paid call", async (t) => {
   const home = t.testdir({});
+  const startedMs = performance.now();
   const made = await purser(
     ["init", "--name", "First", "--daily-limit", "2", "--fund", "5", "--save"],
     {
@@ -84,6 +87,7 @@ t.test("from a running service to a paid call", async (t) => {
   t.equal(made.stdout.split(agent.apiKey).length - 1, 1, "the key is shown once");
   // The key comes from the file that init kept.
   const paid = await purser(["fetch", demoUrl, "--max", "0.01"], { HOME: home });
+  t.ok(performance.now() - startedMs < NOT_WAITED_FOR_MS, "nobody waits for minutes");
   t.match([paid.code, JSON.parse(paid.stdout)], [0, { paid: true, amountPaid: "0.001" }]);
   const file = join(home, ".config", "purser", "config.json");
   t.equal(agent.savedIn, file);

@@ -39,6 +39,7 @@ async function consentInBrowser(t: Test, asked: URL, callback: Callback): Promis
 t.test("the first paid call from a new machine, no key copied", async (t) => {
   const callback = await listenForCallback(t);
   const provider = new MemoryProvider(callback.url);
+  const startedMs = performance.now();
   const client = await connectClient(`${world.baseUrl}/mcp`, provider, async (asked) => {
     const back = await consentInBrowser(t, asked, callback);
     t.equal(back.searchParams.get("state"), provider.sentState);
@@ -50,6 +51,7 @@ t.test("the first paid call from a new machine, no key copied", async (t) => {
     arguments: { url: demoUrl, maxAmount: "0.01" },
   });
   t.match(paid.structuredContent, { paid: true, amountPaid: "0.001" }, JSON.stringify(paid));
+  t.ok(performance.now() - startedMs < 120_000, "within two minutes");
 
   await t.test("a renewal, as the client itself does it", async (t) => {
     const { saved } = provider;

@@ -16,6 +16,7 @@ const BALANCE_OF = parseAbi(["function balanceOf(address) view returns (uint256)
 t.test("the whole story", async (t) => {
   const world = await webWorld(t);
   const { chain } = world;
+  const startedMs = performance.now();
   const { page, faults } = await world.open(t, "/", { reducedMotion: "reduce" });
   const balanceOf = (address: Address) =>
     chain.publicClient.readContract({
@@ -77,6 +78,7 @@ t.test("the whole story", async (t) => {
       .waitFor();
     await page.getByRole("button", { name: "Create agent" }).click();
     await page.getByRole("heading", { name: "research-agent is ready" }).waitFor();
+    t.ok(performance.now() - startedMs < 120_000, "the first agent takes no minutes");
     t.match(await page.getByTestId("api-key").innerText(), /•{10}/, "masked at first");
     t.equal(
       await page.getByRole("button", { name: "Go to the agent" }).isDisabled(),

@@ -117,8 +117,10 @@ t.test("hostile and odd answers", async (t) => {
   t.equal(await get("/cut"), "!undecodable", "a gzip stream that ends early");
   t.equal(await get("/half"), "!unreachable", "a body shorter than announced");
 
+  const startedMs = performance.now();
   t.equal(await get("/drip", { timeoutMs: 300 }), "!timeout", "a drip resets no clock");
   t.equal(await get("/hang", { timeoutMs: 300 }), "!timeout");
+  t.ok(performance.now() - startedMs < 30_000, "both ended by the total timeout");
 
   await t.test("whoever wants what came gets it, and why there is no more", async (t) => {
     const part = async (path: string, more: object = {}) => {

@@ -21,9 +21,9 @@ const MAX_CONNECTIONS = 20_000;
 const MIN_BYTES_PER_SECOND = 1_024;
 /** Connections whose answer ends while the service stops are idle then, and closed. */
 const STOPPING_LOOK_MS = 50;
-/** A connection that was opened ahead, as browsers and proxies do, has this long to send something once we stop. */
+/** When the service stops, an unused connection, which browsers and proxies open ahead, has this long to send something. */
 const STOPPING_SILENT_MS = 1_000;
-/** A request that has begun has this long to arrive whole once we stop. */
+/** When the service stops, a request that has begun has this long to arrive completely. */
 const STOPPING_ARRIVAL_MS = 10_000;
 
 interface Held {
@@ -93,14 +93,14 @@ export default fp(
   { name: "sockets" },
 );
 
-/** What Node knows of the answer that is under way on a connection. */
+/** Node's own record of the response that is in progress on a connection. */
 type HttpSocket = Socket & {
   _httpMessage?: { headersSent: boolean; req: { complete: boolean } } | null;
 };
 
 /**
- * Node does not count a connection as idle that has sent nothing yet, and once a server closes it no longer looks how
- * long a request takes to arrive: one such connection would hold up the stop for as long as its client likes.
+ * Closes a connection without a complete request. Node does not count it as idle, and a closing server no longer checks how
+ * long a request takes to arrive: its client could delay the stop without end. A complete request keeps its connection.
  */
 function closeUnsent(app: FastifyInstance, socket: HttpSocket, stoppingForMs: number): void {
   const { requestTimeoutMs } = app.config;
@@ -174,7 +174,7 @@ export function answerBrokenRequest(
     `X-Request-Id: ${id}`,
   ];
   socket.end(`${head.join("\r\n")}\r\n\r\n${body}`);
-  // Whoever does not read this either, or goes on sending, is not waited for: a socket's own timeout begins anew with each byte.
+  // Cut also when the client does not read this, or keeps sending: setTimeout of the socket would restart with each byte.
   const limit = setTimeout(() => socket.destroy(), 1_000);
   socket.once("close", () => clearTimeout(limit));
 }
