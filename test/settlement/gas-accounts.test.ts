@@ -3,7 +3,11 @@ import t from "tap";
 import { readGasBudget } from "../../server/core/gas.ts";
 import { inTransaction, type Pool } from "../../server/infra/db/pool.ts";
 import { acceptInGroups, acceptSettlements } from "../../server/plugins/settlement/accept.ts";
-import { limitsOf, writeGasLimits } from "../../server/plugins/settlement/gas-store.ts";
+import {
+  limitsOf,
+  readGasAccounts,
+  writeGasLimits,
+} from "../../server/plugins/settlement/gas-store.ts";
 import { findByAuthorization } from "../../server/plugins/settlement/store.ts";
 import type { SettlementRequest } from "../../server/plugins/settlement/types.ts";
 import { expectGasIsAccounted } from "../helpers/engine-invariants.ts";
@@ -60,6 +64,16 @@ t.test("two replicas share the bucket of third parties exactly", async (t) => {
     ),
   );
   await expectGasIsAccounted(t, pool);
+});
+
+t.test("an unused budget is exactly full", async (t) => {
+  const { pool } = await world("agents=20");
+  for (let count = 0; count < 50; count += 1)
+    for (const { account, left, perDay } of await readGasAccounts(pool, CHAIN_ID, [
+      "agents",
+      "merchants",
+    ]))
+      if (left !== perDay) t.fail(`${account}: ${left} of ${perDay}`);
 });
 
 t.test("a group loses exactly the payments whose own bucket is empty", async (t) => {

@@ -36,7 +36,7 @@ export async function readGasAccounts(
   const { rows } = await sql.query<GasAccount>(
     `SELECT n.account, l.per_day AS "perDay", coalesce(g.held, 0) AS held, coalesce(g.used, 0) AS used,
             greatest(floor(l.per_day * (1 - extract(epoch FROM
-              greatest(coalesce(g.full_at, '-infinity'), clock_timestamp()) - clock_timestamp()) / 86400)), 0) AS left
+              greatest(coalesce(g.full_at, '-infinity'), statement_timestamp()) - statement_timestamp()) / 86400)), 0) AS left
        FROM unnest($2::text[]) AS n (account)
        JOIN gas_limits l ON l.chain_id = $1 AND l.name = split_part(n.account, ':', 1)
        LEFT JOIN gas_accounts g ON g.chain_id = $1 AND g.account = n.account`,
