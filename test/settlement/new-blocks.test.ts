@@ -241,7 +241,7 @@ async function expectDueAfter(
         const from = seen;
         const isSeen = new Promise<void>((resolve) => (letGo = resolve));
         await showBlock({ proxy, isSeen });
-        await until(() => seen > from);
+        await until(() => seen > from, 30_000);
       }
       proxy.reset();
       const dueMs: number[] = [];
