@@ -75,7 +75,9 @@ t.test("cursors: only those that we made are accepted", async (t) => {
   fc.assert(
     fc.property(fc.string(), (text) => {
       const place = decodeCursor(text);
-      return place === undefined || encodeCursor(place) !== "";
+      if (place === undefined) return true;
+      const again = decodeCursor(encodeCursor(place));
+      return again?.createdAtMicros === place.createdAtMicros && again.id === place.id;
     }),
   );
   const encode = (value: unknown) => Buffer.from(JSON.stringify(value)).toString("base64url");

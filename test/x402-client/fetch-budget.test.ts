@@ -180,7 +180,7 @@ t.test(
 
 t.test("paid answers are stored up to a quota; over it nothing is signed", async (t) => {
   const made = await market(t);
-  const { seller, database, agent } = made;
+  const { seller, database } = made;
   t.match(await made.fetch({ url: seller.url }, { "idempotency-key": "one" }), { status: 200 });
   await database.pool.query(
     "UPDATE fetches SET kept_bytes = $1, created_at = now() - interval '23 hours'",
@@ -204,7 +204,6 @@ t.test("paid answers are stored up to a quota; over it nothing is signed", async
   t.equal(replayed.headers["idempotent-replayed"], "true", "a stored answer is returned again");
   await database.pool.query("UPDATE fetches SET created_at = now() - interval '25 hours'");
   t.match(await made.fetch({ url: seller.url }, { "idempotency-key": "two" }), { status: 200 });
-  t.ok(agent.id);
 });
 
 t.test("every fetch is in the ledger, without secrets, for agent and owner", async (t) => {
