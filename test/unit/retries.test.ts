@@ -5,7 +5,7 @@ import { AgentLock } from "../../server/plugins/guardrails/agent-lock.ts";
 import { nextProbeInMs, probeRound } from "../../server/plugins/marketplace/round.ts";
 import { delayAfter, readAnswer, restAfter } from "../../server/plugins/notifications/message.ts";
 import { initialFees, replacementFees, type Fees } from "../../server/plugins/settlement/batch.ts";
-import { showAtMostTwice, type Shown } from "../../server/plugins/x402-client/proof.ts";
+import { sendAtMostTwice, type ProofResponse } from "../../server/plugins/x402-client/proof.ts";
 import type { TargetRequest } from "../../server/plugins/x402-client/request.ts";
 
 /** A value of Math.random: never 1. */
@@ -147,7 +147,7 @@ t.test("re-pricing: each is a valid replacement within the caps, and it ends", a
 const HOWS = ["delivered", "refused", "rejected", "timeout", "broken"] as const;
 const shown = fc
   .record({ how: fc.constantFrom(...HOWS), neverSent: fc.boolean(), hasSeen: fc.boolean() })
-  .map(({ how, neverSent, hasSeen }): Shown => {
+  .map(({ how, neverSent, hasSeen }): ProofResponse => {
     const seen = { status: 200 } as never;
     if (how === "delivered") return { kind: "delivered", seen };
     return {
@@ -172,11 +172,11 @@ t.test(
           const calls: number[] = [];
           const show = async (target: TargetRequest) => {
             calls.push(target.timeoutMs);
-            return answers[calls.length - 1] as Shown;
+            return answers[calls.length - 1] as ProofResponse;
           };
           const target = { method, timeoutMs, url: new URL("https://a.example") } as TargetRequest;
-          const found = await showAtMostTwice(show, target, secondMs);
-          const [first, second] = answers as [Shown, Shown];
+          const found = await sendAtMostTwice(show, target, secondMs);
+          const [first, second] = answers as [ProofResponse, ProofResponse];
           const mayRepeat =
             first.kind === "failed" &&
             (first.how === "timeout" || first.how === "broken") &&

@@ -17,7 +17,7 @@ import {
   CACHED_BYTES,
   forgetCached,
   keepCached,
-  lookOrClaim,
+  readOrClaim,
   readCached,
   releaseClaim,
 } from "../../server/plugins/x402-client/cache-store.ts";
@@ -195,7 +195,7 @@ t.test("a paid GET is answered from the cache for maxAge", async (t) => {
     const { pool, prisma } = made.app;
     const cacheTurn = new CacheLookup(
       {
-        look: (key, ages) => lookOrClaim(pool, key, ages),
+        look: (key, ages) => readOrClaim(pool, key, ages),
         read: (found) => readCached(prisma, found),
         keep: (key, bought) => keepCached(prisma, key, bought),
         release: (key) => releaseClaim(prisma, key),

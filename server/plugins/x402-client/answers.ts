@@ -7,7 +7,7 @@ import { ApiError } from "../../errors.ts";
 import type { Verdict } from "../guardrails/types.ts";
 import { LONGEST } from "../listings/listing-text.ts";
 import { presentEvidence, type KeptEvidence } from "../payments/evidence.ts";
-import { isBrokenOff, isRedirect, presentSeen, readReceipt, type Seen } from "./content.ts";
+import { isBrokenOff, isRedirect, presentContent, readReceipt, type UpstreamContent } from "./content.ts";
 import type { ChosenTerms, ReadOffer } from "./offer-rank.ts";
 import type { Offer } from "./offer.ts";
 import type { TargetRequest } from "./request.ts";
@@ -30,7 +30,7 @@ export interface PaidFacts {
 
 type Body = Record<string, unknown>;
 
-export function freeBody(target: TargetRequest, seen: Seen, remaining: bigint): Body {
+export function freeBody(target: TargetRequest, seen: UpstreamContent, remaining: bigint): Body {
   const isNothing = isBrokenOff(seen) && seen.bytes === 0;
   const delivered = seen.status < 400 && !isNothing;
   return {
@@ -54,7 +54,7 @@ export function freeBody(target: TargetRequest, seen: Seen, remaining: bigint): 
 
 export function paidBody(
   target: TargetRequest,
-  seen: Seen,
+  seen: UpstreamContent,
   paid: PaidFacts,
   remaining: bigint,
 ): Body {
@@ -99,7 +99,7 @@ function chargeableMembers({ most, chargeableUntil }: PaidFacts): Body {
   };
 }
 
-const CUT: Record<NonNullable<Seen["truncatedBy"]>, string> = {
+const CUT: Record<NonNullable<UpstreamContent["truncatedBy"]>, string> = {
   size: "The response is longer than the service returns (`maxBytes` of a dry run). This is its beginning.",
   connection: "The target closed the connection early. This is the part that arrived.",
   timeout: "The target did not finish in time. This is the part that arrived.",
@@ -107,7 +107,7 @@ const CUT: Record<NonNullable<Seen["truncatedBy"]>, string> = {
 };
 
 /** A note for the agent if a response is not complete. */
-function noteOn({ status, truncatedBy }: Seen): { note?: string } {
+function noteOn({ status, truncatedBy }: UpstreamContent): { note?: string } {
   if (isRedirect(status))
     return {
       note: "The target redirects (`headers.location`). Purser did not follow: fetch that URL yourself if you trust it.",
@@ -118,7 +118,7 @@ function noteOn({ status, truncatedBy }: Seen): { note?: string } {
 /** A quote returns terms, not content: for a response other than 402, only its status. */
 export function freeQuoteBody(
   target: TargetRequest,
-  { status }: Pick<Seen, "status">,
+  { status }: Pick<UpstreamContent, "status">,
   quote: { remaining: bigint; maxBytes: number },
 ): Body {
   const isFree = status < 400;
@@ -150,12 +150,12 @@ export const untrusted = (text: Body): { thirdParty: Body } => ({
 });
 
 /** The seller's response, returned with an error of ours. */
-export function sellersAnswer(seen: Seen | undefined): { thirdParty?: Body } {
+export function sellersAnswer(seen: UpstreamContent | undefined): { thirdParty?: Body } {
   if (seen === undefined) return {};
   const { paymentResponse, refusal } = seen;
   const reason = readReceipt(seen).reason ?? refusal;
   return untrusted({
-    ...presentSeen(seen),
+    ...presentContent(seen),
     ...(paymentResponse === undefined ? {} : { paymentResponse }),
     ...(reason === undefined ? {} : { reason }),
   });
@@ -232,9 +232,9 @@ export function dryRunBody(
 }
 
 /** The target's response as members of our response. */
-export function contentMembers(target: TargetRequest, seen: Seen): Body {
+export function contentMembers(target: TargetRequest, seen: UpstreamContent): Body {
   return {
-    ...presentSeen(seen),
+    ...presentContent(seen),
     source: target.url.href,
     omittedHeaders: target.omittedHeaders,
   };
@@ -244,7 +244,7 @@ export function contentMembers(target: TargetRequest, seen: Seen): Body {
  * The same as members of an error, so that delivered content is not lost; `status` of the error is the error's
  * own.
  */
-export function deliveredMembers(target: TargetRequest, seen: Seen): Body {
+export function deliveredMembers(target: TargetRequest, seen: UpstreamContent): Body {
   const { status, ...content } = contentMembers(target, seen);
   const { headers, contentType, truncated, bytes, paymentResponse } = seen;
   return {

@@ -29,7 +29,7 @@ interface LookedRow {
 }
 
 /** Returns a fresh response, or lets the first caller fetch it for all concurrent callers on every replica. */
-export async function lookOrClaim(
+export async function readOrClaim(
   sql: Sql,
   { agentId, key }: CacheKey,
   { maxAgeSeconds, claimSeconds }: { maxAgeSeconds: number; claimSeconds: number },

@@ -8,7 +8,7 @@ import { createHash } from "node:crypto";
 import { formatAtomic } from "../../core/money.ts";
 import { contentMembers } from "./answers.ts";
 import type { CacheKey, Looked } from "./cache-store.ts";
-import { keptForm, seenAgain, type Seen } from "./content.ts";
+import { keptForm, storedContent, type UpstreamContent } from "./content.ts";
 import type { TargetRequest } from "./request.ts";
 
 export interface AnswerCache {
@@ -74,7 +74,7 @@ export class CacheLookup {
   }
 
   /** Caches only complete, successful responses. */
-  async keep(seen: Seen, paymentId: string): Promise<void> {
+  async keep(seen: UpstreamContent, paymentId: string): Promise<void> {
     if (this.#claim === undefined || seen.truncated || seen.status < 200 || seen.status >= 300)
       return;
     const answer = JSON.stringify(keptForm(seen));
@@ -95,7 +95,7 @@ export class CacheLookup {
       paid: false,
       amountPaid: "0",
       txHash: null,
-      ...contentMembers(this.#target, seenAgain(answer)),
+      ...contentMembers(this.#target, storedContent(answer)),
       network: null,
       payTo: null,
       paymentId: null,

@@ -38,7 +38,7 @@ import { CacheLookup } from "./cache.ts";
 import { LedgerEntry } from "./ledger.ts";
 import { choosePayable, refusalOf, checkOffers, type Payable } from "./offer-choice.ts";
 import { readableTarget, ToolTarget } from "./tool-call.ts";
-import { freeResponse, onceItIsPaid, signIn, cachedResponse, type Job } from "./free-response.ts";
+import { freeResponse, afterPayment, signIn, cachedResponse, type Job } from "./free-response.ts";
 
 const FRESH_MS = 2_000;
 export class X402Client {
@@ -198,7 +198,7 @@ export class X402Client {
           },
           remainingAtomic,
           idempotency: caller.idempotency,
-          ...onceItIsPaid(job, { paymentId, offer }),
+          ...afterPayment(job, { paymentId, offer }),
         });
       },
     };

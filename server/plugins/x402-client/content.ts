@@ -17,7 +17,7 @@ import type { OutboundResponse } from "../../infra/outbound/outbound.ts";
 type Headers = OutboundResponse["headers"];
 
 /** Everything that an agent gets of one response; it can be stored as JSON and returned later. */
-export interface Seen {
+export interface UpstreamContent {
   status: number;
   headers: Record<string, string>;
   contentType: string | null;
@@ -37,7 +37,7 @@ export interface Seen {
   refusal?: string;
 }
 
-export function seenOf(response: OutboundResponse): Seen {
+export function contentOfResponse(response: OutboundResponse): UpstreamContent {
   const { status, headers, body, truncated, contentEncoding } = response;
   const paymentResponse = readPaymentResponse(headers);
   const refusal = status === 402 ? readRefusal(headers["payment-required"]) : "";
@@ -57,7 +57,7 @@ export function seenOf(response: OutboundResponse): Seen {
 /**
  * Members of our response, with the content once: JSON as `data`, text as `text`, other bytes as `dataBase64`.
  */
-export function presentSeen(seen: Seen): Record<string, unknown> {
+export function presentContent(seen: UpstreamContent): Record<string, unknown> {
   const { paymentResponse: _claim, refusal: _why, text, isJson, dataBase64, ...about } = seen;
   if (dataBase64 !== undefined) return { ...about, dataBase64 };
   if (text === undefined) return { ...about, data: null };
@@ -68,21 +68,21 @@ export function presentSeen(seen: Seen): Record<string, unknown> {
  * The stored form. `data` shows only whether the text is JSON, in a format that the previous release also
  * reads.
  */
-export const keptForm = ({ isJson, ...seen }: Seen): Kept =>
+export const keptForm = ({ isJson, ...seen }: UpstreamContent): Kept =>
   seen.text === undefined ? seen : { ...seen, data: isJson === true ? null : "" };
 
 /** Restores a stored response, from JSON or its value. */
-export function seenAgain(kept: string | Kept): Seen {
+export function storedContent(kept: string | Kept): UpstreamContent {
   const { data, ...seen } = typeof kept === "string" ? (JSON.parse(kept) as Kept) : kept;
   return seen.text === undefined ? seen : { ...seen, isJson: typeof data !== "string" };
 }
 
-type Kept = Omit<Seen, "isJson"> & { data?: unknown };
+type Kept = Omit<UpstreamContent, "isJson"> & { data?: unknown };
 
 /**
  * The target broke off the response: the rest is missing because of it, and it may not have finished its work.
  */
-export const isBrokenOff = ({ truncatedBy }: Pick<Seen, "truncatedBy">): boolean =>
+export const isBrokenOff = ({ truncatedBy }: Pick<UpstreamContent, "truncatedBy">): boolean =>
   truncatedBy === "connection" || truncatedBy === "timeout";
 
 /** 304 responds to a conditional request and is not a redirect. */
@@ -104,7 +104,7 @@ function returnedHeaders(headers: Headers): Record<string, string> {
   return returned;
 }
 
-type Content = Pick<Seen, "text" | "isJson" | "dataBase64" | "contentType">;
+type Content = Pick<UpstreamContent, "text" | "isJson" | "dataBase64" | "contentType">;
 
 const JSON_TYPE = /^application\/(?:[\w.+-]+\+)?json$/;
 const TEXT_TYPE =
@@ -244,7 +244,7 @@ export interface ClaimedReceipt {
   charged?: bigint;
 }
 
-export function readReceipt({ paymentResponse }: Pick<Seen, "paymentResponse">): ClaimedReceipt {
+export function readReceipt({ paymentResponse }: Pick<UpstreamContent, "paymentResponse">): ClaimedReceipt {
   if (!isRecord(paymentResponse)) return {};
   // MPP calls it `reference`.
   const { reference, transaction = reference, errorReason, amount } = paymentResponse;

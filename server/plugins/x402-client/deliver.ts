@@ -18,11 +18,11 @@ import {
   type PaidFacts,
 } from "./answers.ts";
 import { evidenceOf, keepEvidence } from "./evidence.ts";
-import { isBrokenOff, keptForm, readReceipt, seenAgain, type Seen } from "./content.ts";
+import { isBrokenOff, keptForm, readReceipt, storedContent, type UpstreamContent } from "./content.ts";
 import { acceptedAgain, type Offer, type OfferedTerms } from "./offer.ts";
 import { paymentSchemeOf } from "../../schemes/index.ts";
 import { cancel, endOf, recoverFunds, returningAt } from "./recover-funds.ts";
-import { proofHeaders, showAtMostTwice, showProof, type Shown } from "./proof.ts";
+import { proofHeaders, sendAtMostTwice, sendProof, type ProofResponse } from "./proof.ts";
 import {
   isSafe,
   type ClientDeps,
@@ -50,7 +50,7 @@ export interface SignedJob {
   /** Stores the seller's response while the chain is read; awaited before the response is returned. */
   noted?: Promise<void> | undefined;
   /** Runs after a paid response; a failure here does not affect it. */
-  paid?: (seen: Seen) => Promise<void>;
+  paid?: (seen: UpstreamContent) => Promise<void>;
 }
 
 /** The second attempt to send an authorization gets less time than the first. */
@@ -65,8 +65,8 @@ export async function deliver(deps: ClientDeps, job: SignedJob): Promise<Deliver
     authorization: job.authorization,
     paymentId: job.key.paymentId,
   });
-  const show = (target: TargetRequest) => showProof((request) => deps.send(request), target, proof);
-  const shown = await showAtMostTwice(show, job.target, SECOND_TRY_MS);
+  const show = (target: TargetRequest) => sendProof((request) => deps.send(request), target, proof);
+  const shown = await sendAtMostTwice(show, job.target, SECOND_TRY_MS);
   await deps.fault("answered");
   // A later run that finishes this payment continues with the seller's response, and requests no other.
   const noted =
@@ -82,7 +82,7 @@ const notNoted =
   (err: unknown) =>
     deps.log.warn({ err, ...key }, "a seller's response was not recorded");
 
-function conclude(deps: ClientDeps, job: SignedJob, shown: Shown): Promise<Delivered> {
+function conclude(deps: ClientDeps, job: SignedJob, shown: ProofResponse): Promise<Delivered> {
   if (shown.kind === "failed") return takeBack(deps, job, shown);
   return isBrokenOff(shown.seen)
     ? endBrokenOff(deps, job, shown.seen)
@@ -108,7 +108,7 @@ export async function resumeDelivery(
   const { target, caller, payment, idempotency } = args;
   const { id: paymentId, amountAtomic, counterparty: payTo } = payment;
   const earlier = isRecord(args.storedNote)
-    ? (args.storedNote["shown"] as Shown | undefined)
+    ? (args.storedNote["shown"] as ProofResponse | undefined)
     : undefined;
   if (payment.status === "voided" && !earlier)
     return { kind: "failed", error: neverPaidError(paymentId) };
@@ -135,7 +135,7 @@ export async function resumeDelivery(
     return conclude(
       deps,
       job,
-      earlier.seen ? { ...earlier, seen: seenAgain(earlier.seen) } : earlier,
+      earlier.seen ? { ...earlier, seen: storedContent(earlier.seen) } : earlier,
     );
   if (isSafe(target)) return deliver(deps, job);
   return takeBack(deps, job, {
@@ -163,7 +163,7 @@ export function isOver(
 }
 
 /** The seller's report about the payment is only a hint: the chain decides. */
-async function confirm(deps: ClientDeps, job: SignedJob, seen: Seen): Promise<Delivered> {
+async function confirm(deps: ClientDeps, job: SignedJob, seen: UpstreamContent): Promise<Delivered> {
   const { key, idempotency } = job;
   const receipt = readReceipt(seen);
   const isForNothing = receipt.charged === 0n && paymentSchemeOf(job.authorization).isMetered;
@@ -189,7 +189,7 @@ async function confirm(deps: ClientDeps, job: SignedJob, seen: Seen): Promise<De
  * An incomplete response is returned. If its payment is not collected yet, it is canceled so that it cannot be
  * collected later.
  */
-async function endBrokenOff(deps: ClientDeps, job: SignedJob, seen: Seen): Promise<Delivered> {
+async function endBrokenOff(deps: ClientDeps, job: SignedJob, seen: UpstreamContent): Promise<Delivered> {
   const [outcome] = await Promise.all([cancel(deps, job), job.noted]);
   await deps.fault("confirmed");
   switch (outcome.status) {
@@ -208,11 +208,11 @@ async function endBrokenOff(deps: ClientDeps, job: SignedJob, seen: Seen): Promi
   }
 }
 
-const recordDelivered = (deps: ClientDeps, { key }: SignedJob, { status }: Seen): Promise<void> =>
+const recordDelivered = (deps: ClientDeps, { key }: SignedJob, { status }: UpstreamContent): Promise<void> =>
   deps.recordDelivery(key, { upstreamStatus: status, delivered: true });
 
 /** Unless it was written while waiting for the proof. */
-const recordLast = async (deps: ClientDeps, job: SignedJob, seen: Seen): Promise<void> => {
+const recordLast = async (deps: ClientDeps, job: SignedJob, seen: UpstreamContent): Promise<void> => {
   if (job.idempotency || isBrokenOff(seen)) await recordDelivered(deps, job, seen);
 };
 
@@ -223,7 +223,7 @@ const recordLast = async (deps: ClientDeps, job: SignedJob, seen: Seen): Promise
 async function handedOver(
   deps: ClientDeps,
   job: SignedJob,
-  seen: Seen,
+  seen: UpstreamContent,
   collected: { txHash: Hex; amountAtomic: bigint } | "uncharged" | null,
 ): Promise<Delivered> {
   const { authorization, key } = job;
@@ -260,7 +260,7 @@ async function handedOver(
   };
 }
 
-const undecided = (deps: ClientDeps, job: SignedJob, seen: Seen, why: string): Delivered => ({
+const undecided = (deps: ClientDeps, job: SignedJob, seen: UpstreamContent, why: string): Delivered => ({
   kind: "unknown",
   error: unknownError(job.key.paymentId, why, {
     ...deliveredMembers(job.target, seen),
@@ -275,7 +275,7 @@ const undecided = (deps: ClientDeps, job: SignedJob, seen: Seen, why: string): D
 async function takeBack(
   deps: ClientDeps,
   job: SignedJob,
-  failure: Extract<Shown, { kind: "failed" }>,
+  failure: Extract<ProofResponse, { kind: "failed" }>,
 ): Promise<Delivered> {
   const { key, authorization, facts, noted } = job;
   const [recovered] = await Promise.all([

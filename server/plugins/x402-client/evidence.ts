@@ -1,7 +1,7 @@
 /** Checks and stores what a seller signed for a delivery, once the chain has confirmed the payment. */
 import type { Hex } from "viem";
 import { examine, receiptIn, type KeptEvidence } from "../payments/evidence.ts";
-import type { Seen } from "./content.ts";
+import type { UpstreamContent } from "./content.ts";
 import type { SignedJob } from "./deliver.ts";
 import type { ClientDeps } from "./request.ts";
 
@@ -9,7 +9,7 @@ import type { ClientDeps } from "./request.ts";
 export async function evidenceOf(
   deps: ClientDeps,
   { offer, offered, target, authorization, facts, accepted, fromMs, key }: SignedJob,
-  seen: Seen | undefined,
+  seen: UpstreamContent | undefined,
   txHash: unknown,
 ): Promise<KeptEvidence | undefined> {
   if (typeof txHash !== "string") return undefined;

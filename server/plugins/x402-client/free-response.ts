@@ -11,7 +11,7 @@ import type { FreeResponse } from "../payments/idempotency.ts";
 import type { Reservation } from "../payments/payment-plan.ts";
 import { freeBody, freeQuoteBody } from "./answers.ts";
 import type { CacheLookup } from "./cache.ts";
-import type { Seen } from "./content.ts";
+import type { UpstreamContent } from "./content.ts";
 import type { LedgerEntry } from "./ledger.ts";
 import type { ChosenTerms } from "./offer-rank.ts";
 import type { SignedJob } from "./deliver.ts";
@@ -110,7 +110,7 @@ export async function signIn(
     : { kind: "free", body, freeAnswer: digestOf(seen) };
 }
 
-const isRefused = ({ status }: Seen, target: Prepared["target"]): boolean =>
+const isRefused = ({ status }: UpstreamContent, target: Prepared["target"]): boolean =>
   isSafe(target) ? status >= 400 : status === 401 || status === 403;
 
 /** No response, or an unusable one. */
@@ -119,7 +119,7 @@ const isUpstream = (error: unknown): boolean =>
 
 export async function freeResponse(
   { caller, target, input, deps }: Job,
-  seen: Seen,
+  seen: UpstreamContent,
 ): Promise<Reservation> {
   const remaining = await deps.remainingOf(caller.id);
   const { maxBytes } = deps;
@@ -132,7 +132,7 @@ export async function freeResponse(
 const offersSignIn = ({ extensions }: Offer): boolean => extensions?.[SIGN_IN_WITH_X] !== undefined;
 
 /** The stored digest of a free response. */
-const digestOf = ({ status, bytes, text, dataBase64 }: Seen): FreeResponse => ({
+const digestOf = ({ status, bytes, text, dataBase64 }: UpstreamContent): FreeResponse => ({
   status,
   bytes,
   sha256: createHash("sha256")
@@ -141,7 +141,7 @@ const digestOf = ({ status, bytes, text, dataBase64 }: Seen): FreeResponse => ({
 });
 
 /** What a payment allows afterwards: a cached response, a usage count, a sign-in. */
-export const onceItIsPaid = (
+export const afterPayment = (
   { target, listing, cacheLookup, deps }: Job,
   { paymentId, offer }: { paymentId: string; offer: Offer },
 ): Pick<SignedJob, "signsIn" | "paid"> => ({

@@ -10,7 +10,7 @@ import { X402Client } from "./client.ts";
 import type { DeliveryRecord, FetchFault } from "./request.ts";
 import { budgetFor, FetchBudget } from "./budget.ts";
 import { beginFetch, endFetch, forgetFetches, keptLastDay } from "./fetches-store.ts";
-import { forgetCached, keepCached, lookOrClaim, readCached, releaseClaim } from "./cache-store.ts";
+import { forgetCached, keepCached, readOrClaim, readCached, releaseClaim } from "./cache-store.ts";
 import routes from "./routes.ts";
 import siteLookup from "./site-lookup.ts";
 
@@ -62,7 +62,7 @@ export default fp(
           undelivered: (agentId) => undeliveredBytes(app.pool, agentId),
         },
         cache: {
-          look: (key, ages) => lookOrClaim(app.pool, key, ages),
+          look: (key, ages) => readOrClaim(app.pool, key, ages),
           read: (found) => readCached(app.prisma, found),
           keep: (key, bought) => keepCached(app.prisma, key, bought),
           release: (key) => releaseClaim(app.prisma, key),

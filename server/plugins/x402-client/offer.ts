@@ -13,7 +13,7 @@ import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/out
 import { ApiError } from "../../errors.ts";
 import { sellersAnswer } from "./answers.ts";
 import { chooseTerms, termsOf } from "./offer-rank.ts";
-import { isRedirect, seenOf, type Seen } from "./content.ts";
+import { isRedirect, contentOfResponse, type UpstreamContent } from "./content.ts";
 import { chargeAgain, readCharges, type ChallengeFault } from "./challenge.ts";
 import type { TargetRequest, ClientDeps, PaymentTerms } from "./request.ts";
 
@@ -131,7 +131,7 @@ export function readTerms(entry: unknown, x402Version: 1 | 2): OfferedTerms | un
 
 /** Sends one request to the target before anything is signed, and interprets its response. */
 
-export type TargetResponse = { kind: "free"; seen: Seen } | { kind: "offer"; offer: Offer };
+export type TargetResponse = { kind: "free"; seen: UpstreamContent } | { kind: "offer"; offer: Offer };
 
 export async function requestTarget(
   send: (request: OutboundRequest) => Promise<OutboundResponse>,
@@ -141,13 +141,13 @@ export async function requestTarget(
     throw error instanceof OutboundError ? upstreamError(error) : error;
   });
   if (isRedirect(response.status))
-    throw new ApiError("upstream_redirect", { extra: sellersAnswer(seenOf(response)) });
-  if (response.status !== 402) return { kind: "free", seen: seenOf(response) };
+    throw new ApiError("upstream_redirect", { extra: sellersAnswer(contentOfResponse(response)) });
+  if (response.status !== 402) return { kind: "free", seen: contentOfResponse(response) };
   const parsed = readAnswer(response, target);
   if (!parsed.ok)
     throw new ApiError("upstream_invalid_402", {
       detail: `The target returned 402, but ${parsed.reason}. Nothing was paid.`,
-      extra: sellersAnswer(seenOf(response)),
+      extra: sellersAnswer(contentOfResponse(response)),
     });
   return { kind: "offer", offer: parsed.offer };
 }

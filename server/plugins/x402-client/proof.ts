@@ -12,7 +12,7 @@ import { isRecord } from "../../core/foreign-text.ts";
 import { OutboundError } from "../../infra/outbound/guard.ts";
 import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
 import { paymentSchemeOf } from "../../schemes/index.ts";
-import { isBrokenOff, seenOf, type Seen } from "./content.ts";
+import { isBrokenOff, contentOfResponse, type UpstreamContent } from "./content.ts";
 import type { Offer, OfferedTerms } from "./offer.ts";
 import { isSafe, type TargetRequest } from "./request.ts";
 
@@ -95,25 +95,25 @@ function paymentIdentifier(
 
 /** Sends a signed authorization to the target, and classifies the response. */
 
-export type Shown =
-  | { kind: "delivered"; seen: Seen }
+export type ProofResponse =
+  | { kind: "delivered"; seen: UpstreamContent }
   | {
       kind: "failed";
       /** `refused`: a second 402, which is final. `timeout` and `broken` may be retried once. */
       how: "refused" | "rejected" | "timeout" | "broken";
-      seen?: Seen;
+      seen?: UpstreamContent;
       why: string;
       /** Proven that nothing of the request can have arrived. */
       neverSent?: true;
     };
 
-export async function showProof(
+export async function sendProof(
   send: (request: OutboundRequest) => Promise<OutboundResponse>,
   target: TargetRequest,
   proof: Record<string, string>,
-): Promise<Shown> {
+): Promise<ProofResponse> {
   try {
-    return judge(seenOf(await send({ ...target, headers: { ...target.headers, ...proof } })));
+    return judge(contentOfResponse(await send({ ...target, headers: { ...target.headers, ...proof } })));
   } catch (error) {
     if (!(error instanceof OutboundError)) throw error;
     const how = error.failure === "timeout" ? "timeout" : "broken";
@@ -123,9 +123,9 @@ export async function showProof(
 }
 
 /** A redirect counts as a response: the content may be elsewhere, and the agent decides whether to follow. */
-function judge(seen: Seen): Shown {
+function judge(seen: UpstreamContent): ProofResponse {
   const { status, bytes, truncatedBy } = seen;
-  const failed = (how: "refused" | "rejected" | "timeout" | "broken", why: string): Shown => ({
+  const failed = (how: "refused" | "rejected" | "timeout" | "broken", why: string): ProofResponse => ({
     kind: "failed",
     how,
     seen,
@@ -148,11 +148,11 @@ function judge(seen: Seen): Shown {
  * or if nothing of the first request can have arrived.
  * The first real response is kept, unless the second attempt delivers.
  */
-export async function showAtMostTwice(
-  show: (target: TargetRequest) => Promise<Shown>,
+export async function sendAtMostTwice(
+  show: (target: TargetRequest) => Promise<ProofResponse>,
   target: TargetRequest,
   secondTryMs: number,
-): Promise<Shown> {
+): Promise<ProofResponse> {
   const first = await show(target);
   if (first.kind === "delivered") return first;
   const isWorthIt = first.how === "timeout" || first.how === "broken";

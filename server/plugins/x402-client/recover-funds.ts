@@ -12,14 +12,14 @@ import { paymentSchemeOf } from "../../schemes/index.ts";
 import type { Delivered, PaymentKey } from "../payments/payment-plan.ts";
 import type { CancelOutcome } from "../settlement/types.ts";
 import { sellersAnswer, unknownError, type PaidFacts } from "./answers.ts";
-import type { Shown } from "./proof.ts";
+import type { ProofResponse } from "./proof.ts";
 import type { ClientDeps } from "./request.ts";
 
 interface FailedPayment {
   key: PaymentKey;
   authorization: SignedAuthorization;
   facts: Omit<PaidFacts, "txHash">;
-  failure: Extract<Shown, { kind: "failed" }>;
+  failure: Extract<ProofResponse, { kind: "failed" }>;
 }
 
 export async function recoverFunds(
