@@ -7,7 +7,13 @@ import { ApiError } from "../../errors.ts";
 import type { Verdict } from "../guardrails/types.ts";
 import { LONGEST } from "../listings/listing-text.ts";
 import { presentEvidence, type KeptEvidence } from "../payments/evidence.ts";
-import { isBrokenOff, isRedirect, presentContent, readReceipt, type UpstreamContent } from "./content.ts";
+import {
+  isBrokenOff,
+  isRedirect,
+  presentContent,
+  readReceipt,
+  type UpstreamContent,
+} from "./content.ts";
 import type { ChosenTerms, ReadOffer } from "./offer-rank.ts";
 import type { Offer } from "./offer.ts";
 import type { TargetRequest } from "./request.ts";

@@ -244,7 +244,9 @@ export interface ClaimedReceipt {
   charged?: bigint;
 }
 
-export function readReceipt({ paymentResponse }: Pick<UpstreamContent, "paymentResponse">): ClaimedReceipt {
+export function readReceipt({
+  paymentResponse,
+}: Pick<UpstreamContent, "paymentResponse">): ClaimedReceipt {
   if (!isRecord(paymentResponse)) return {};
   // MPP calls it `reference`.
   const { reference, transaction = reference, errorReason, amount } = paymentResponse;

@@ -18,7 +18,13 @@ import {
   type PaidFacts,
 } from "./answers.ts";
 import { evidenceOf, keepEvidence } from "./evidence.ts";
-import { isBrokenOff, keptForm, readReceipt, storedContent, type UpstreamContent } from "./content.ts";
+import {
+  isBrokenOff,
+  keptForm,
+  readReceipt,
+  storedContent,
+  type UpstreamContent,
+} from "./content.ts";
 import { acceptedAgain, type Offer, type OfferedTerms } from "./offer.ts";
 import { paymentSchemeOf } from "../../schemes/index.ts";
 import { cancel, endOf, recoverFunds, returningAt } from "./recover-funds.ts";
@@ -163,7 +169,11 @@ export function isOver(
 }
 
 /** The seller's report about the payment is only a hint: the chain decides. */
-async function confirm(deps: ClientDeps, job: SignedJob, seen: UpstreamContent): Promise<Delivered> {
+async function confirm(
+  deps: ClientDeps,
+  job: SignedJob,
+  seen: UpstreamContent,
+): Promise<Delivered> {
   const { key, idempotency } = job;
   const receipt = readReceipt(seen);
   const isForNothing = receipt.charged === 0n && paymentSchemeOf(job.authorization).isMetered;
@@ -189,7 +199,11 @@ async function confirm(deps: ClientDeps, job: SignedJob, seen: UpstreamContent):
  * An incomplete response is returned. If its payment is not collected yet, it is canceled so that it cannot be
  * collected later.
  */
-async function endBrokenOff(deps: ClientDeps, job: SignedJob, seen: UpstreamContent): Promise<Delivered> {
+async function endBrokenOff(
+  deps: ClientDeps,
+  job: SignedJob,
+  seen: UpstreamContent,
+): Promise<Delivered> {
   const [outcome] = await Promise.all([cancel(deps, job), job.noted]);
   await deps.fault("confirmed");
   switch (outcome.status) {
@@ -208,11 +222,18 @@ async function endBrokenOff(deps: ClientDeps, job: SignedJob, seen: UpstreamCont
   }
 }
 
-const recordDelivered = (deps: ClientDeps, { key }: SignedJob, { status }: UpstreamContent): Promise<void> =>
-  deps.recordDelivery(key, { upstreamStatus: status, delivered: true });
+const recordDelivered = (
+  deps: ClientDeps,
+  { key }: SignedJob,
+  { status }: UpstreamContent,
+): Promise<void> => deps.recordDelivery(key, { upstreamStatus: status, delivered: true });
 
 /** Unless it was written while waiting for the proof. */
-const recordLast = async (deps: ClientDeps, job: SignedJob, seen: UpstreamContent): Promise<void> => {
+const recordLast = async (
+  deps: ClientDeps,
+  job: SignedJob,
+  seen: UpstreamContent,
+): Promise<void> => {
   if (job.idempotency || isBrokenOff(seen)) await recordDelivered(deps, job, seen);
 };
 
@@ -260,7 +281,12 @@ async function handedOver(
   };
 }
 
-const undecided = (deps: ClientDeps, job: SignedJob, seen: UpstreamContent, why: string): Delivered => ({
+const undecided = (
+  deps: ClientDeps,
+  job: SignedJob,
+  seen: UpstreamContent,
+  why: string,
+): Delivered => ({
   kind: "unknown",
   error: unknownError(job.key.paymentId, why, {
     ...deliveredMembers(job.target, seen),

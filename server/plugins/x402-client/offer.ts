@@ -131,7 +131,9 @@ export function readTerms(entry: unknown, x402Version: 1 | 2): OfferedTerms | un
 
 /** Sends one request to the target before anything is signed, and interprets its response. */
 
-export type TargetResponse = { kind: "free"; seen: UpstreamContent } | { kind: "offer"; offer: Offer };
+export type TargetResponse =
+  | { kind: "free"; seen: UpstreamContent }
+  | { kind: "offer"; offer: Offer };
 
 export async function requestTarget(
   send: (request: OutboundRequest) => Promise<OutboundResponse>,

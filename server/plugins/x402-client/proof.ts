@@ -113,7 +113,9 @@ export async function sendProof(
   proof: Record<string, string>,
 ): Promise<ProofResponse> {
   try {
-    return judge(contentOfResponse(await send({ ...target, headers: { ...target.headers, ...proof } })));
+    return judge(
+      contentOfResponse(await send({ ...target, headers: { ...target.headers, ...proof } })),
+    );
   } catch (error) {
     if (!(error instanceof OutboundError)) throw error;
     const how = error.failure === "timeout" ? "timeout" : "broken";
@@ -125,7 +127,10 @@ export async function sendProof(
 /** A redirect counts as a response: the content may be elsewhere, and the agent decides whether to follow. */
 function judge(seen: UpstreamContent): ProofResponse {
   const { status, bytes, truncatedBy } = seen;
-  const failed = (how: "refused" | "rejected" | "timeout" | "broken", why: string): ProofResponse => ({
+  const failed = (
+    how: "refused" | "rejected" | "timeout" | "broken",
+    why: string,
+  ): ProofResponse => ({
     kind: "failed",
     how,
     seen,
