@@ -9,8 +9,8 @@
 //   npm run test:watch [-- path]  these (by default the pure ones), and again whenever a source file changes
 //
 // The small files of a folder share a process. The first lines of a file may change that:
-//   // Tier: full (why).      not in the default tier; when named by processEnv path, all of it runs
-//   // Own process (why).     does not share processEnv process with another file
+//   // Tier: full (why).      not in the default tier; when named by its path, all of it runs
+//   // Own process (why).     does not share its process with another file
 //   // Runs alone (why).      runs after all the others, with no other process beside it
 import { spawn } from "node:child_process";
 import { readdirSync } from "node:fs";
@@ -92,7 +92,7 @@ async function main(args) {
     const env = {
       ...process.env,
       ...world,
-      TAP_TIMEOUT: "3600", // The limit of a whole process; a file has processEnv own.
+      TAP_TIMEOUT: "3600", // The limit of a whole process; a file has its own.
       PURSER_TEST_FILE_LIMIT_MS: String(FILE_LIMIT_SECONDS * 1000),
       PURSER_TEST_TIER: isDefaultTier ? "default" : (process.env.TEST_TIER ?? "full"),
     };
@@ -174,7 +174,7 @@ async function runProcess(files, compiled, env) {
     limitSeconds: FILE_LIMIT_SECONDS * files.length + 30,
   });
   if (interrupted.signal.aborted) return;
-  // The process failed as a whole, or ended without a result for some of processEnv files.
+  // The process failed as a whole, or ended without a result for some of its files.
   const unreported = files.filter((file) => !reported.has(file));
   if (code !== 0 && failed === 0 && unreported.length === 0)
     reportCheck(false, `process of ${files.join(" ")}`);

@@ -598,8 +598,8 @@ function readBody(text2) {
   }
 }
 function bodyFault({ seq, columns }, body, ownerId) {
-  if (body.seq !== seq) return `its text is of entry ${body.seq}`;
-  if (body.ownerId !== ownerId) return "its text is of a different owner's chain";
+  if (body.seq !== seq) return `its text belongs to entry ${body.seq}`;
+  if (body.ownerId !== ownerId) return "its text belongs to a different owner's chain";
   if (columns === void 0) return void 0;
   const isSame = columns.id === body.id && columns.agentId === body.agentId && columns.action === body.action && // A JavaScript date has milliseconds, the text microseconds.
   columns.at.toISOString().slice(0, 23) === body.at.slice(0, 23);

@@ -90,7 +90,7 @@ t.test(
       idempotencyKey: "lunch",
       denial: { code: "recipient_not_allowed", rule: "allowlist" },
       expiresAt: /^2/,
-      next: /The owner was notified. Wait/,
+      next: /The owner has not decided yet. Wait/,
     });
     const list = await app.inject({ url: "/api/approvals?status=open", headers: owner.headers });
     t.match(list.json(), {

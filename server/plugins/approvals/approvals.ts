@@ -299,7 +299,7 @@ const closed = ({ state, id }: ApprovalRow): ApiError =>
 function instructions({ id, key, state }: ApprovalRow) {
   const waitUrl = `/api/agents/approvals/${id}?wait=30`;
   const next = {
-    open: `The owner was notified. Wait: GET ${waitUrl} until the status is granted or declined. When granted, repeat exactly this call with Idempotency-Key ${key}. Do not change it, split the payment or ask again.`,
+    open: `The owner has not decided yet. Wait: GET ${waitUrl} until the status is granted or declined. When granted, repeat exactly this call with Idempotency-Key ${key}. Do not change it, split the payment or ask again.`,
     granted: `The owner allowed this payment once. Repeat exactly the same call with Idempotency-Key ${key} now. It is paid once, even if you repeat the call.`,
     declined:
       "The owner declined. Do not ask again, and do not pay in another way or in parts. Report it to your user.",

@@ -170,8 +170,8 @@ function bodyFault(
   body: EntryBody,
   ownerId: string,
 ): string | undefined {
-  if (body.seq !== seq) return `its text is of entry ${body.seq}`;
-  if (body.ownerId !== ownerId) return "its text is of a different owner's chain";
+  if (body.seq !== seq) return `its text belongs to entry ${body.seq}`;
+  if (body.ownerId !== ownerId) return "its text belongs to a different owner's chain";
   if (columns === undefined) return undefined;
   const isSame =
     columns.id === body.id &&

@@ -15,7 +15,7 @@ export const STATUS: Record<Approval["status"], { label: string; tone: Tone; mea
   declined: {
     label: "Declined",
     tone: "neutral",
-    meaning: "Not paid. The agent was notified that you declined.",
+    meaning: "Not paid. The agent sees that you declined.",
   },
   expired: {
     label: "Expired",
