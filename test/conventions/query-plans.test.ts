@@ -5,7 +5,7 @@ import t from "tap";
 import { deleteOldRows } from "../../server/infra/retention.ts";
 import { createPool, inTransaction, TIMEOUTS, type Sql } from "../../server/infra/db/pool.ts";
 import { acceptSettlements } from "../../server/plugins/settlement/accept.ts";
-import { successClaims } from "../../server/plugins/facilitator/store.ts";
+import { settleStore } from "../../server/plugins/facilitator/store.ts";
 import { acquireLease } from "../../server/plugins/settlement/lane-store.ts";
 import { claim } from "../../server/plugins/settlement/queue-store.ts";
 import { toRow } from "../../server/plugins/settlement/store.ts";
@@ -22,6 +22,9 @@ import {
   thirdPartyRequests,
 } from "./hot-statements.ts";
 import { databaseWithPlans, recordScans, type Scan } from "./plans.ts";
+
+/** These tests accept nothing through the store. */
+const noSettlement = { acceptAll: async () => [], findByAuthorization: async () => undefined };
 
 const BIG_TABLES = new Set(["payments", "settlements", "events"]);
 /** The rows that a statement reads of a big table belong to one agent or to the open work. */
@@ -112,7 +115,7 @@ t.test(
     const database = await databaseWithPlans(t);
     const pool = createPool(database.url, { maxConnections: 1, timeouts: TIMEOUTS.money });
     t.teardown(() => pool.end());
-    const claims = successClaims(pool);
+    const claims = settleStore(pool, noSettlement);
     const [first, ...others] = thirdPartyRequests(BURST);
     if (!first) throw new Error("no request");
     const accepted = await acceptSettlements(database.pool, [first]);
@@ -182,7 +185,7 @@ t.test(
     const room = { batchable: 4, ownSolo: 0, thirdPartySolo: 0 };
     const claimed = await writesOf((sql) => claim(sql, lease, room));
     const successes = await writesOf((sql) => {
-      const claims = successClaims(sql);
+      const claims = settleStore(sql, noSettlement);
       return Promise.all(claimed.map((record) => claims.claimSuccess(toRow(record))));
     });
     t.same(successes, Array(4).fill(true));

@@ -106,36 +106,3 @@ t.test("an endpoint that does neither", { timeout: 90_000 }, async (t) => {
   t.ok(blocks <= 2, `${blocks} reads of a block`);
   t.ok(receipts <= blocks, "a receipt is read only together with a block");
 });
-
-t.test("results of piggyback reads are used, negative ones too", { timeout: 90_000 }, async (t) => {
-  const own = await testChain(t);
-  const proxy = await rpcProxy(t, own.rpcUrl);
-  const relayer = generatePrivateKey();
-  const { address } = privateKeyToAccount(relayer);
-  await own.testClient.setBalance({ address, value: 10n ** 20n });
-  const { app } = await testApp(t, {
-    chain: { ...own, rpcUrl: proxy.url, relayerPrivateKey: relayer },
-    timings: { chainStatusExtraCallsMs: 0, chainStatusFreshMs: 3_600_000 },
-  });
-  const payTo = privateKeyToAccount(generatePrivateKey()).address;
-  const payer = privateKeyToAccount(generatePrivateKey());
-  await own.mint(payer.address, 10_000n);
-  const next = async () => post(app, "settle", await signedPayment({ chain: own, payer, payTo }));
-  t.match(await next(), { success: true });
-
-  await own.testClient.setBalance({ address, value: 0n });
-  proxy.calls.length = 0;
-  t.match(await next(), { success: false, errorMessage: /cannot pay for gas/ });
-  t.equal(proxy.count("eth_getBalance"), 0, "the result came with the payment's own call");
-  await own.testClient.setBalance({ address, value: 10n ** 20n });
-  t.match(await next(), { success: true }, "and a positive result afterwards");
-
-  const code = await own.publicClient.getCode({ address: own.usdc });
-  // A contract that returns nothing for every call: a simulation alone would take that for success.
-  await own.testClient.setCode({ address: own.usdc, bytecode: "0x00" });
-  proxy.calls.length = 0;
-  t.match(await next(), { success: false, errorMessage: /does not work as a token/ });
-  t.equal(proxy.count(CALL), 1, "the result came with the payment's own call");
-  await own.testClient.setCode({ address: own.usdc, bytecode: code as Hex });
-  t.match(await next(), { success: true }, "and a positive result afterwards");
-});

@@ -2,7 +2,6 @@
 import t, { type Test } from "tap";
 import { privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
 import type { SettlementRequest } from "../../server/plugins/settlement/types.ts";
-import { testApp } from "../helpers/app.ts";
 import { testChain, type TestChain } from "../helpers/chain.ts";
 import { expectLedgerEqualsChain } from "../helpers/engine-invariants.ts";
 import {
@@ -16,7 +15,6 @@ import {
 import { testDatabase } from "../helpers/postgres.ts";
 import { rpcProxy, type RpcCall } from "../helpers/rpc-proxy.ts";
 import { until } from "../helpers/until.ts";
-import { post, signedPayment } from "../facilitator/payments.ts";
 
 const COUNT = 20;
 const VALUE = 1_000n;
@@ -193,42 +191,4 @@ t.test("a payment that was returned to the queue is simulated again", async (t) 
   await chain.testClient.setBalance({ address: relayer, value: balance });
   const { statuses } = await settleAll();
   t.same(statuses, all("settled"));
-});
-
-t.test("a burst at the facilitator", { timeout: 60_000 }, async (t) => {
-  const { chain, proxy } = await world(t);
-  const { app } = await testApp(t, {
-    chain: { ...chain, rpcUrl: proxy.url },
-    // Keeps the newest block current, however long a busy machine takes.
-    configure: (config) => {
-      const [network] = config.networks;
-      config.networks = [{ ...network, blockTimeMs: 30_000 }];
-    },
-  });
-  const accounts = payers(COUNT);
-  await chain.mint(
-    accounts.map(({ address }) => address),
-    VALUE,
-  );
-  const payTo = randomAddress();
-  const bodies = await Promise.all(
-    accounts.map((payer) => signedPayment({ chain, payer, payTo, amount: String(VALUE) })),
-  );
-  // Expected requests make the engine look for the newest block, as in a burst.
-  await chain.testClient.mine({ blocks: 1 });
-  const newest = await chain.publicClient.getBlockNumber();
-  const here = [app.settlement.expect(chain.chainId)];
-  await until(() => {
-    here.push(app.settlement.expect(chain.chainId));
-    return app.settlement.newestBlock(chain.chainId) === newest;
-  });
-  proxy.calls.length = 0;
-  const answers = Promise.all(bodies.map((body) => post(app, "settle", body)));
-  for (const over of here) over();
-  await until(() => proxy.calls.some(({ method }) => method.startsWith("eth_sendRaw")));
-  const tried = triedIn(proxy.calls);
-  for (const answer of await goOnUntil(chain, answers))
-    t.equal(answer["success"], true, JSON.stringify(answer));
-  // Each was simulated before acceptance, and one for each batch.
-  t.ok(tried < COUNT * 1.5, `${tried} transfers were tried`);
 });

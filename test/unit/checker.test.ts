@@ -2,7 +2,8 @@
 import t from "tap";
 import { hashTypedData, type Address, type Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
-import { PaymentChecker, type PaymentReads } from "../../server/plugins/facilitator/check.ts";
+import type { PaymentReads } from "../../server/plugins/facilitator/chain-reads.ts";
+import { PaymentChecker } from "../../server/plugins/facilitator/verify.ts";
 import { ARC, bodyOf, TRANSFER_TYPES } from "./payment-samples.ts";
 
 const key = privateKeyToAccount(generatePrivateKey());
@@ -33,8 +34,8 @@ function checkerOn(over: Partial<PaymentReads> = {}) {
   const checker = new PaymentChecker({
     relayers: [],
     networks: [ARC],
-    reads: noted,
-    mayDeploy: () => false,
+    reads: new Map([[ARC.chainId, noted]]),
+    factories: [],
     minPaymentAtomic: 1n,
     nowSeconds: () => 1_000n,
   });
@@ -131,7 +132,7 @@ t.test("a contract account verifies its own signatures", async (t) => {
   const shown: Hex[] = [];
   const yes = checkerOn({
     hasCode: async () => true,
-    acceptsSignature: async (_chain, _wallet, _digest, signature) => shown.push(signature) > 0,
+    acceptsSignature: async (_wallet, _digest, signature) => shown.push(signature) > 0,
   });
   const approved = await yes.checker.check(body);
   t.match(approved, { isValid: true, payment: { payer: WALLET } });

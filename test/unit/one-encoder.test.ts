@@ -15,8 +15,8 @@ import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import type { SignedAuthorization } from "../../server/core/authorization.ts";
 import { encodeAggregate } from "../../server/infra/chain/contracts.ts";
 import type { ChainRpc } from "../../server/infra/chain/rpc.ts";
-import { PaymentChecker } from "../../server/plugins/facilitator/check.ts";
-import { ChainPaymentReads } from "../../server/plugins/facilitator/rehearsal.ts";
+import { ChainPaymentReads } from "../../server/plugins/facilitator/chain-reads.ts";
+import { PaymentChecker } from "../../server/plugins/facilitator/verify.ts";
 import { toBatchItem, transactionOf } from "../../server/plugins/settlement/batch.ts";
 import { ARC, bodyOf, recordOf, TRANSFER_TYPES } from "./payment-samples.ts";
 
@@ -47,25 +47,14 @@ function agreeingChain(contracts: readonly string[], calldata: Hex[]): Pick<Chai
 
 async function rehearsedAndSent(body: unknown, contracts: readonly string[]) {
   const calldata: Hex[] = [];
-  const reads = new ChainPaymentReads(
-    agreeingChain(contracts, calldata),
-    300_000n,
-    () => undefined,
-  );
+  const reads = new ChainPaymentReads(agreeingChain(contracts, calldata), ARC, 300_000n);
   const checker = new PaymentChecker({
     relayers: [],
     networks: [ARC],
     minPaymentAtomic: 1n,
     nowSeconds: () => 1_000n,
-    mayDeploy: () => true,
-    reads: {
-      rehearse: (_chain, authorization) => reads.rehearse(authorization),
-      rehearseAlone: (_chain, authorization) => reads.rehearseAlone(authorization),
-      diagnose: (_chain, authorization) => reads.diagnose(authorization),
-      rehearseAfter: async () => ({ fails: true }),
-      hasCode: (_chain, address) => reads.hasCode(address),
-      acceptsSignature: (_chain, ...args) => reads.acceptsSignature(...args),
-    },
+    factories: [FACTORY],
+    reads: new Map([[ARC.chainId, reads]]),
   });
   const result = await checker.check(body);
   if (!result.isValid) throw new Error(result.message);

@@ -1,12 +1,15 @@
 // Goal: a settlement is made once, and its success is returned to the right caller, however often and in whatever order it is requested.
+import { Registry } from "prom-client";
 import t from "tap";
 import type { Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { findNetwork, type NetworkFacts } from "../../server/core/networks.ts";
 import { ApiError } from "../../server/errors.ts";
-import { callerProof } from "../../server/plugins/facilitator/admission.ts";
-import { PaymentChecker } from "../../server/plugins/facilitator/check.ts";
-import { Settler } from "../../server/plugins/facilitator/settle.ts";
+import type { Sql } from "../../server/infra/db/pool.ts";
+import { callerOf, Settler } from "../../server/plugins/facilitator/settle.ts";
+import { Outcomes } from "../../server/plugins/facilitator/stats.ts";
+import { settleStore, type SettleStore } from "../../server/plugins/facilitator/store.ts";
+import { PaymentChecker } from "../../server/plugins/facilitator/verify.ts";
 import type {
   Settlement,
   SettlementOutcome,
@@ -113,7 +116,7 @@ const rowOf = (over: Partial<SettlementRow> = {}): SettlementRow => ({
   blockNumber: 1n,
   byOther: false,
   callerKeyHash: null,
-  bodyHash: callerProof(body, {}).bodyHash,
+  bodyHash: callerOf(body, {}).bodyHash,
   successReturnedAt: null,
   createdAt: new Date(0),
   isFinal: true,
@@ -122,9 +125,6 @@ const rowOf = (over: Partial<SettlementRow> = {}): SettlementRow => ({
   settledAt: new Date(0),
   ...over,
 });
-
-/** The newest block when a payment is checked; the check moves it on by one. */
-const BLOCK = 50n;
 
 interface Scene {
   /** The row that the first lookup finds. */
@@ -141,13 +141,13 @@ interface Scene {
   /** The check succeeds only after the payer's approval was submitted. */
   needsApproval?: true;
   over?: Partial<SettlerArgs>;
+  store?: Partial<SettleStore>;
 }
 
 /** A settler whose store is a row in memory and whose chain is a boolean. */
 function settlerWith(given: Scene = {}) {
   const log: string[] = [];
   let isReturned = given.isReturned ?? false;
-  let newest = BLOCK;
   let isChecked = false;
   const settled: SettlementOutcome = {
     status: "settled",
@@ -159,8 +159,6 @@ function settlerWith(given: Scene = {}) {
     amountAtomic: 1n,
   };
   const settlement: Partial<Settlement> = {
-    expect: () => () => undefined,
-    newestBlock: () => newest,
     assertAvailable: async () => undefined,
     wait: async (_id, timeoutMs) => {
       log.push(`wait ${timeoutMs}`);
@@ -172,19 +170,23 @@ function settlerWith(given: Scene = {}) {
     networks: [ARC],
     minPaymentAtomic: 1n,
     nowSeconds: () => BigInt(NOW),
-    mayDeploy: () => false,
-    reads: {
-      rehearse: async () => {
-        newest += 1n;
-        isChecked = true;
-        return given.wouldMove ?? true;
-      },
-      rehearseAlone: async () => ({ goesThrough: false, revert: undefined }),
-      diagnose: async () => ({ used: true, balanceAtomic: 0n }),
-      rehearseAfter: async () => ({ fails: true }),
-      hasCode: async () => false,
-      acceptsSignature: async () => false,
-    },
+    factories: [],
+    reads: new Map([
+      [
+        ARC.chainId,
+        {
+          rehearse: async () => {
+            isChecked = true;
+            return given.wouldMove ?? true;
+          },
+          rehearseAlone: async () => ({ goesThrough: false, revert: undefined }),
+          diagnose: async () => ({ used: true, balanceAtomic: 0n }),
+          rehearseAfter: async () => ({ fails: true }),
+          hasCode: async () => false,
+          acceptsSignature: async () => false,
+        },
+      ],
+    ]),
   });
   const check = checker.checkPayment.bind(checker);
   let isApproved = given.needsApproval !== true;
@@ -197,42 +199,40 @@ function settlerWith(given: Scene = {}) {
     settlement: settlement as Settlement,
     store: {
       find: async () => given.known ?? (isChecked ? given.racedToTheEnd : undefined),
+      accept: async (request) => {
+        log.push(`accept ${request.kind}`);
+        const known = given.raced ?? given.attaches;
+        const row = known ?? rowOf({ ...request, status: "queued", settledAt: null } as never);
+        const attached = given.attaches !== undefined;
+        return { created: known === undefined, attached, settlement: row };
+      },
       claimSuccess: async () => {
         log.push("claim");
         const isFresh = !isReturned;
         isReturned = true;
         return isFresh;
       },
-      wasReturned: async () => isReturned,
+      isReturnedBy: async (_row, untilMs) => untilMs > Date.now() && isReturned,
+      ...given.store,
     },
-    accept: async (request) => {
-      log.push(`accept ${request.kind}`);
-      const block = given.needsApproval ? undefined : BLOCK;
-      t.equal(request.rehearsedBlock, block, "not newer than the block of the check");
-      const known = given.raced ?? given.attaches;
-      const settlement = known ?? rowOf({ ...request, status: "queued", settledAt: null } as never);
-      const attached = given.attaches !== undefined;
-      return { created: known === undefined, attached, settlement };
-    },
-    admit: () => void log.push("admit"),
-    payerApproval: {
-      submit: async (_approved, checkAgain) => {
+    countFor: () => void log.push("admit"),
+    payerApprovals: {
+      submit: async (payment) => {
         log.push("submit approval");
         isApproved = true;
-        return checkAgain();
+        return checker.checkPayment(payment);
       },
     },
-    settleWaitMs: 5_000,
-    maxHoldMs: 1,
-    onFault: () => void log.push("fault"),
-    sleep: async () => undefined,
+    waitMs: 5_000,
+    outcomes: new Outcomes(new Registry()),
+    log: { warn: () => void log.push("fault"), error: () => void log.push("fault") },
     ...given.over,
   });
   const settle = (options: SettleOptions = {}, sent: unknown = body) => made.settle(sent, options);
   return { settle, log };
 }
 
-const keyed = (idempotencyKey: string) => callerProof(body, { idempotencyKey }).callerKeyHash;
+const keyed = (idempotencyKey: string) => callerOf(body, { idempotencyKey }).keyHash;
 /** A recent time: a repeat without a key would have to wait for it, which no test here does. */
 const justSettled = { settledAt: new Date(Date.now() + 60_000) };
 const success = { success: true, transaction: HASH };
@@ -244,24 +244,10 @@ t.test("the first request makes the settlement and receives its success once", a
   t.same(log, ["admit", "accept facilitated", "wait 5000", "claim"]);
 });
 
-t.test(
-  "a payment that needed an approval has no block at which it was simulated successfully",
-  async (t) => {
-    const { settle, log } = settlerWith({ needsApproval: true });
-    t.match(await settle(), success);
-    t.same(log, ["admit", "submit approval", "accept facilitated", "wait 5000", "claim"]);
-  },
-);
-
-t.test("a caller may wait shorter, never longer", async (t) => {
-  for (const [requested, waited] of [
-    [100, "wait 100"],
-    [60_000, "wait 5000"],
-  ] as const) {
-    const { settle, log } = settlerWith();
-    await settle({ timeoutMs: requested });
-    t.ok(log.includes(waited));
-  }
+t.test("a payer's approval is submitted before its payment is accepted", async (t) => {
+  const { settle, log } = settlerWith({ needsApproval: true });
+  t.match(await settle(), success);
+  t.same(log, ["admit", "submit approval", "accept facilitated", "wait 5000", "claim"]);
 });
 
 t.test("an invalid payment is refused before anything is accepted", async (t) => {
@@ -281,7 +267,7 @@ t.test("an invalid payment is refused before anything is accepted", async (t) =>
 t.test("too many requests of one payer: nothing is accepted", async (t) => {
   const limited = settlerWith({
     over: {
-      admit: () => {
+      countFor: () => {
         throw new ApiError("rate_limited");
       },
     },
@@ -341,27 +327,35 @@ t.test("the same key with another body is another caller", async (t) => {
 });
 
 t.test("another caller waits until the first has received the success", async (t) => {
-  let sleeps = 0;
-  let isReturned = false;
   const known = rowOf({ settledAt: new Date(Date.now() + 60_000) });
-  const { settle } = settlerWith({
+  const waits: number[] = [];
+  const { settle, log } = settlerWith({
     known,
-    over: {
-      store: {
-        find: async () => known,
-        claimSuccess: async () => {
-          throw new Error("claimed out of turn");
-        },
-        wasReturned: async () => isReturned,
-      },
-      sleep: async () => {
-        sleeps += 1;
-        isReturned = sleeps === 3;
+    store: {
+      isReturnedBy: async (row, untilMs) => {
+        t.equal(row, known);
+        waits.push(untilMs);
+        return true;
       },
     },
   });
   t.match(await settle(), duplicate);
-  t.equal(sleeps, 3);
+  t.same(waits, [Number(known.settledAt) + 1_000]);
+  t.notOk(log.includes("claim"), "nothing is claimed out of turn");
+});
+
+t.test("the store looks until another request has returned the success", async (t) => {
+  const found = [false, false, true, true];
+  let looks = 0;
+  const query = async () => ({ rows: [{ told: found[looks++] }] });
+  const claims = settleStore({ query } as unknown as Sql, {
+    acceptAll: async () => [],
+    findByAuthorization: async () => undefined,
+  });
+  t.equal(await claims.isReturnedBy(rowOf(), 0), false);
+  t.equal(looks, 0, "the first request does not look");
+  t.equal(await claims.isReturnedBy(rowOf(), Date.now() + 60_000), true);
+  t.equal(looks, 3);
 });
 
 t.test("success is not returned on a closed connection", async (t) => {
@@ -421,7 +415,12 @@ t.test(
     const attaches = rowOf({ kind: "x402", agentId: "agt_1", ...justSettled });
     const { settle } = settlerWith({
       attaches,
-      over: { sleep: () => Promise.reject(new Error("waited")) },
+      store: {
+        isReturnedBy: async (_row, untilMs) => {
+          t.equal(untilMs, 0, "it does not stand back");
+          return false;
+        },
+      },
     });
     t.match(await settle(), success);
   },
@@ -441,7 +440,10 @@ t.test("two first requests at once: the second one is judged by the stored row",
   t.match(await same.settle({ idempotencyKey: "mine" }), success);
   const unreturned = settlerWith({
     raced: rowOf(justSettled),
-    over: { sleep: () => Promise.reject(new Error("stood back")) },
+    store: {
+      isReturnedBy: (_row, untilMs) =>
+        untilMs > Date.now() ? Promise.reject(new Error("stood back")) : Promise.resolve(false),
+    },
   });
   t.match(await unreturned.settle(), { errorReason: "settlement_pending" });
   t.notOk(unreturned.log.includes("claim"), "not before the first had time to");
@@ -510,13 +512,7 @@ t.test("a final row is returned without waiting", async (t) => {
 
 t.test("a fault after acceptance is reported as pending, not as a refusal", async (t) => {
   const { settle, log } = settlerWith({
-    over: {
-      store: {
-        find: async () => undefined,
-        claimSuccess: () => Promise.reject(new Error("the database is gone")),
-        wasReturned: async () => false,
-      },
-    },
+    store: { claimSuccess: () => Promise.reject(new Error("the database is gone")) },
   });
   t.match(await settle(), { success: false, errorReason: "settlement_pending" });
   t.ok(log.includes("fault"));

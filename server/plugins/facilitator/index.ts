@@ -1,21 +1,12 @@
-/** The x402 facilitator: its parts, metrics and routes. */
-import { setTimeout as sleep } from "node:timers/promises";
-import fp from "fastify-plugin";
-import stats, { tallyOutcome, type Tally } from "./stats.ts";
-import { Counter, Histogram, type Registry } from "prom-client";
-import { PayerApprovalSubmitter, PayerApprovalReads } from "./payer-approval.ts";
-import { ChainPaymentReads } from "./rehearsal.ts";
-import { successClaims } from "./store.ts";
-import { acceptInGroups } from "../settlement/accept.ts";
-import { PaymentChecker, type PaymentReads } from "./check.ts";
-import {
-  Facilitator,
-  type ExtensionListener,
-  type Observer,
-  type RefusalListener,
-} from "./facilitator.ts";
-import { Settler } from "./settle.ts";
+/** The x402 facilitator: verifies and settles payments for paid APIs, over HTTP and for our own paywall. */
+import type { FacilitatorClient } from "@x402/core/server";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
+import type { FastifyBaseLogger } from "fastify";
+import fp from "fastify-plugin";
+import { getAddress, type Address } from "viem";
+import { USDC_DECIMALS } from "../../core/money.ts";
+import type { NetworkFacts } from "../../core/networks.ts";
+import { ApiError } from "../../errors.ts";
 import { IdParams } from "../../schemas/common.ts";
 import {
   PaymentBody,
@@ -26,7 +17,14 @@ import {
   Supported,
   FacilitatorStats,
 } from "../../schemas/facilitator.ts";
-import { ApiError } from "../../errors.ts";
+import { ANNOUNCED_SCHEMES, SCHEMES } from "../../schemes/index.ts";
+import type { Settlement } from "../settlement/types.ts";
+import { ChainPaymentReads } from "./chain-reads.ts";
+import { PayerApprovals } from "./payer-approval.ts";
+import { Settler, type SettleOptions } from "./settle.ts";
+import stats, { type Outcomes, type RefusalListener } from "./stats.ts";
+import { settleStore } from "./store.ts";
+import { PaymentChecker, verify, type CheckResult } from "./verify.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
@@ -43,79 +41,57 @@ declare module "fastify" {
   }
 }
 
-const BURST_SHARE_OF_BLOCK = 5;
+/** The results of a payment's extensions, by name. */
+type ExtensionResponses = Record<string, unknown>;
+type ExtensionListener = (body: unknown, payer: string) => Promise<ExtensionResponses | undefined>;
 
 export default fp(
   async (app) => {
-    const listeners: ExtensionListener[] = [];
-    app.decorate("onFacilitated", (listener) => void listeners.push(listener));
-    const refusalListeners: RefusalListener[] = [];
-    app.decorate("onRefusedPayment", (listener) => void refusalListeners.push(listener));
     await app.register(stats);
-    const { networks, publicUrl, settleWaitMs } = app.config;
+    const { config, chains, settlement, log } = app;
+    const { networks } = config;
     const relayers = app.relayers.map(({ address }) => address);
+    const outcomes = app.facilitatorOutcomes;
     const checker = new PaymentChecker({
       networks,
       relayers,
-      reads: readsOf(
-        app.chains.all.map(
-          (chain) =>
-            [
-              chain.network.chainId,
-              {
-                payments: new ChainPaymentReads(chain.rpc, app.config.gasCapPerItem, () =>
-                  app.settlement.extraCalls(chain.network.chainId),
-                ),
-                payerApproval: new PayerApprovalReads(
-                  chain.rpc,
-                  chain.network,
-                  app.config.gasCapPerItem,
-                ),
-              },
-            ] as const,
-        ),
+      reads: new Map(
+        chains.all.map(({ rpc, network }) => [
+          network.chainId,
+          new ChainPaymentReads(rpc, network, config.gasCapPerItem),
+        ]),
       ),
-      mayDeploy: ({ factory }) => app.config.erc6492Factories.includes(factory.toLowerCase()),
-      minPaymentAtomic: app.config.minPaymentAtomic,
+      factories: config.erc6492Factories,
+      minPaymentAtomic: config.minPaymentAtomic,
       nowSeconds: () => BigInt(Math.floor(Date.now() / 1000)),
     });
     const settler = new Settler({
       checker,
-      settlement: app.settlement,
-      store: successClaims(app.pool),
-      accept: acceptInGroups({
-        // One statement is its own transaction. Requests that it does not insert are accepted after it, one by
-        // one.
-        acceptAll: (requests) => app.settlement.acceptAll(app.pool, requests),
-        find: (key) => app.settlement.findByAuthorization(key),
-      }),
-      admit: (payer) => app.countFor("payer", payer),
-      payerApproval: new PayerApprovalSubmitter({
-        chainOf: (chainId) => app.chains.byChainId(chainId),
-        sleep: (ms) => sleep(ms),
-        patienceMs: app.config.timings.approvalWaitMs,
-      }),
-      settleWaitMs,
-      maxHoldMs: Math.min(...networks.map(({ blockTimeMs }) => blockTimeMs)) / BURST_SHARE_OF_BLOCK,
-      onFault: (err) =>
-        app.log.error({ err }, "settlement accepted, but its outcome could not be returned"),
-      sleep: (ms) => sleep(ms),
-    });
-    app.decorate(
-      "facilitator",
-      new Facilitator({
-        networks,
-        publicUrl,
-        relayers,
+      settlement,
+      store: settleStore(app.pool, settlement),
+      payerApprovals: new PayerApprovals({
         checker,
-        settler,
-        find: (id) => app.settlement.find(id),
-        listeners,
-        refusalListeners,
-        observe: observer(app.metrics, app.facilitatorTally),
-        onFault: (err, what) => app.log.warn({ err }, `${what} could not be answered`),
+        chains,
+        patienceMs: config.timings.approvalWaitMs,
       }),
-    );
+      countFor: (limit, payer) => app.countFor(limit, payer),
+      waitMs: config.settleWaitMs,
+      outcomes,
+      log,
+    });
+    const facilitator = new Facilitator({
+      networks,
+      publicUrl: config.publicUrl,
+      relayers,
+      checker,
+      settler,
+      settlement,
+      outcomes,
+      log,
+    });
+    app.decorate("facilitator", facilitator);
+    app.decorate("onFacilitated", (listener) => void facilitator.listeners.push(listener));
+    app.decorate("onRefusedPayment", (listener) => void outcomes.refusalListeners.push(listener));
     await app.register(paymentRoutes);
     await app.register(serviceRoutes);
   },
@@ -124,52 +100,161 @@ export default fp(
   },
 );
 
-/** Combines the readers of all chains behind the checker's interface. */
-function readsOf(
-  entries: (readonly [
-    number,
-    { payments: ChainPaymentReads; payerApproval: PayerApprovalReads },
-  ])[],
-): PaymentReads {
-  const byChain = new Map(entries);
-  const of = (chainId: number) => {
-    const reads = byChain.get(chainId);
-    if (!reads) throw new Error(`chain ${chainId} is not configured`);
-    return reads;
-  };
-  const on = (chainId: number): ChainPaymentReads => of(chainId).payments;
-  return {
-    rehearse: (chainId, authorization) => on(chainId).rehearse(authorization),
-    rehearseAlone: (chainId, authorization) => on(chainId).rehearseAlone(authorization),
-    diagnose: (chainId, authorization) => on(chainId).diagnose(authorization),
-    rehearseAfter: (chainId, payerApproval, authorization) =>
-      of(chainId).payerApproval.rehearse(payerApproval, authorization),
-    hasCode: (chainId, address) => on(chainId).hasCode(address),
-    acceptsSignature: (chainId, wallet, digest, signature) =>
-      on(chainId).acceptsSignature(wallet, digest, signature),
-  };
+interface FacilitatorParts {
+  networks: readonly NetworkFacts[];
+  publicUrl: string;
+  relayers: readonly Address[];
+  checker: PaymentChecker;
+  settler: Settler;
+  settlement: Pick<Settlement, "find">;
+  outcomes: Outcomes;
+  log: Pick<FastifyBaseLogger, "warn">;
 }
 
-function observer(register: Registry, tally: Tally): Observer {
-  const total = new Counter({
-    name: "purser_x402_requests_total",
-    help: "Verify and settle requests by outcome (the protocol's reason code on refusal)",
-    labelNames: ["operation", "outcome"],
-    registers: [register],
-  });
-  const seconds = new Histogram({
-    name: "purser_x402_seconds",
-    help: "Time to decide a verify or finish a settle",
-    labelNames: ["operation"],
-    buckets: [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30],
-    registers: [register],
-  });
-  return (operation, outcome, elapsed) => {
-    total.inc({ operation, outcome });
-    seconds.observe({ operation }, elapsed);
-    tally.add({ operation, outcome: tallyOutcome(outcome) });
-  };
+/** A seller waits for its payment, not for extensions. */
+const EXTENSIONS_WAIT_MS = 1_000;
+
+/** The facilitator for the rest of the server. */
+class Facilitator {
+  readonly listeners: ExtensionListener[] = [];
+  readonly #parts: FacilitatorParts;
+
+  constructor(parts: FacilitatorParts) {
+    this.#parts = parts;
+  }
+
+  verify(body: unknown): Promise<VerifyAnswer> {
+    return verify(body, this.#parts);
+  }
+
+  /** The full check result for callers in this process, with the signature as it would be relayed. */
+  check(body: unknown): Promise<CheckResult> {
+    return this.#parts.checker.check(body);
+  }
+
+  settle(body: unknown, options?: SettleOptions): Promise<SettleAnswer> {
+    return this.#parts.settler.settle(body, options);
+  }
+
+  /** The same with the results of the payment's extensions: the value of EXTENSION-RESPONSES, if any. */
+  async settleWithExtensions(
+    body: unknown,
+    options?: SettleOptions,
+  ): Promise<{ answer: SettleAnswer; extensions: string | undefined }> {
+    const answer = await this.settle(body, options);
+    const { success, payer } = answer;
+    const isPaid = success && payer !== undefined;
+    return { answer, extensions: isPaid ? await this.#extensions(body, payer) : undefined };
+  }
+
+  async #extensions(body: unknown, payer: string): Promise<string | undefined> {
+    const { log } = this.#parts;
+    const pending = this.listeners.map((listen) =>
+      listen(body, payer).catch((err: unknown) => {
+        log.warn({ err }, "an extension could not be answered");
+        return undefined;
+      }),
+    );
+    // A cleared timer instead of an AbortSignal, which would create two unused errors for each payment.
+    let late: NodeJS.Timeout | undefined;
+    const answers = await Promise.race([
+      Promise.all(pending),
+      new Promise<[]>((resolve) => {
+        late = setTimeout(resolve, EXTENSIONS_WAIT_MS, []).unref();
+      }),
+    ]);
+    clearTimeout(late);
+    const responses: ExtensionResponses = Object.assign({}, ...answers);
+    return Object.keys(responses).length > 0
+      ? Buffer.from(JSON.stringify(responses)).toString("base64")
+      : undefined;
+  }
+
+  /** State and hash only: the chain shows who paid whom, and an agent's private data is not returned. */
+  async payment(id: string): Promise<SettlementState | undefined> {
+    const row = await this.#parts.settlement.find(id);
+    if (!row || (row.kind !== "facilitated" && !(row.kind === "x402" && row.relay)))
+      return undefined;
+    return {
+      id: row.id,
+      status: row.status,
+      network: `eip155:${row.authorization.chainId}`,
+      txHash: row.txHash,
+      final: row.isFinal,
+      errorReason: row.errorReason,
+      createdAt: row.createdAt.toISOString(),
+      settledAt: row.settledAt?.toISOString() ?? null,
+    };
+  }
+
+  service(): FacilitatorService {
+    const { networks, publicUrl } = this.#parts;
+    const assets = networks.map(({ id, usdc }) => ({
+      network: id,
+      asset: getAddress(usdc.address),
+      symbol: "USDC",
+      decimals: USDC_DECIMALS,
+      name: usdc.name,
+      version: usdc.version,
+    }));
+    return {
+      facilitator: `${publicUrl}/api/x402`,
+      supportedNetworks: networks.map(({ id }) => id),
+      // Two networks may have their token at the same address, as both of Arc's networks do.
+      supportedAssets: [...new Set(assets.map(({ asset }) => asset))],
+      assets,
+      version: "1.0",
+    };
+  }
+
+  supported(): Supported {
+    const { networks, relayers } = this.#parts;
+    const kinds = (x402Version: 1 | 2, network: string) =>
+      ANNOUNCED_SCHEMES.filter(({ versions }) => versions.includes(x402Version)).map((scheme) => {
+        const extra = scheme.supportedExtra?.(relayers);
+        return { x402Version, scheme: scheme.name, network, ...(extra && { extra }) };
+      });
+    return {
+      kinds: networks.flatMap(({ id, v1Name }) => [
+        ...kinds(2, id),
+        ...(v1Name === undefined ? [] : kinds(1, v1Name)),
+      ]),
+      extensions: ["bazaar", ...extensionsOn(networks)],
+      signers: { "eip155:*": [...relayers] },
+    };
+  }
+
+  /** For our own paywall: the same checks and engine without HTTP. */
+  inProcessClient(): FacilitatorClient {
+    const body = (paymentPayload: { x402Version: number }, paymentRequirements: unknown) => ({
+      x402Version: paymentPayload.x402Version,
+      paymentPayload,
+      paymentRequirements,
+    });
+    return {
+      verify: (payload, requirements) => this.verify(body(payload, requirements)),
+      settle: async (payload, requirements) => {
+        const { answer } = await this.settleWithExtensions(body(payload, requirements));
+        return { ...answer, network: answer.network as `${string}:${string}` };
+      },
+      getSupported: async () => {
+        const { kinds, ...rest } = this.supported();
+        return {
+          ...rest,
+          kinds: kinds.map((kind) => ({ ...kind, network: kind.network as `${string}:${string}` })),
+        };
+      },
+    };
+  }
 }
+
+/** The extension keys that our schemes support on any of these networks. */
+const extensionsOn = (networks: readonly NetworkFacts[]): Set<string> =>
+  new Set(
+    networks.flatMap((network) =>
+      SCHEMES.flatMap((scheme) => scheme.supportedExtensions?.(network) ?? []),
+    ),
+  );
 
 /** The body's schema is only documentation: any JSON gets a response of the protocol. */
 const acceptAll = () => () => true;

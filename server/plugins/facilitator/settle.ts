@@ -1,40 +1,31 @@
 /**
- * Settles a payment exactly once and returns success to one caller.
- * The authorization is the idempotency key: the first request creates or attaches the settlement, and every
- * other request finds it; a single SQL statement decides which is first.
- * Only a request like the first gets success: with its Idempotency-Key any number of times, without a key at
- * most once.
+ * A settle: read the payment, find its settlement if it has one, check it on the chain, accept it, wait for its end,
+ * claim the success, answer.
+ * The authorization is the idempotency key: the first request creates or attaches the settlement, and every other
+ * request finds it; a single SQL statement decides which is first. Only a request like the first gets success: with
+ * its Idempotency-Key any number of times, without a key at most once.
  */
+import { createHash } from "node:crypto";
+import type { FastifyBaseLogger } from "fastify";
 import { newId } from "../../core/ids.ts";
-import type { SettlementKey } from "../../core/authorization.ts";
+import { unwrapSignature } from "../../core/signatures.ts";
+import { ApiError } from "../../errors.ts";
 import { linkTrace, traced } from "../../infra/tracing.ts";
-import { outcomeOf } from "../settlement/waiters.ts";
-import { AcceptanceUnknown } from "../settlement/accept.ts";
-import type {
-  Accepted,
-  Settlement,
-  SettlementRequest,
-  SettlementRow,
-} from "../settlement/types.ts";
-import {
-  BurstHold,
-  callerProof,
-  mayReturnSuccess,
-  isLikeFirst,
-  type CallerProof,
-} from "./admission.ts";
-import { gasRefusal, names, notSettled, protocolReason, refusal, settled } from "./answers.ts";
-import type { Approved, CheckResult, PaymentChecker } from "./check.ts";
-import type { PayerApprovalSubmitter } from "./payer-approval.ts";
+import type { SettleAnswer } from "../../schemas/facilitator.ts";
 import {
   networkNameOf,
+  REASONS,
   refuse,
-  type PayerApproval,
-  type Refusal,
   type Payment,
+  type Refusal,
 } from "../../schemes/scheme.ts";
-import { unwrapSignature } from "../../core/signatures.ts";
-import type { SettleAnswer } from "../../schemas/facilitator.ts";
+import { AcceptanceUnknown } from "../settlement/accept.ts";
+import type { Settlement, SettlementOutcome, SettlementRow } from "../settlement/types.ts";
+import { outcomeOf } from "../settlement/waiters.ts";
+import type { PayerApprovals } from "./payer-approval.ts";
+import type { Outcomes } from "./stats.ts";
+import type { SettleStore } from "./store.ts";
+import type { Approved, PaymentChecker } from "./verify.ts";
 
 export interface SettleOptions {
   idempotencyKey?: string | undefined;
@@ -42,142 +33,167 @@ export interface SettleOptions {
   credential?: string | undefined;
   /** The merchant whose API key came with the request: its own gas budget is used. */
   merchant?: string | undefined;
-  timeoutMs?: number;
   /** The client disconnected: success must not be claimed if no one receives it. */
   isGone?: () => boolean;
 }
 
-/** Single statements on the settlement's row. */
-export interface SuccessClaims {
-  find(key: SettlementKey): Promise<SettlementRow | undefined>;
-  /** Marks success as returned; true if it was not returned before. */
-  claimSuccess(row: SettlementRow): Promise<boolean>;
-  wasReturned(row: SettlementRow): Promise<boolean>;
-}
-
-export interface SettlerDeps {
+export interface SettlerParts {
   checker: PaymentChecker;
   settlement: Settlement;
-  store: SuccessClaims;
-  accept(request: SettlementRequest): Promise<Accepted>;
-  /** Throws `rate_limited`. */
-  admit(payer: string): void | Promise<void>;
-  payerApproval: Pick<PayerApprovalSubmitter, "submit">;
-  settleWaitMs: number;
-  /** How long payments of one burst may wait for each other: a small fraction of a block. */
-  maxHoldMs: number;
-  onFault(error: unknown): void;
-  sleep(ms: number): Promise<void>;
+  store: SettleStore;
+  payerApprovals: Pick<PayerApprovals, "submit">;
+  /** Counts the request for its payer; throws `rate_limited`. */
+  countFor(limit: "payer", payer: string): void | Promise<void>;
+  /** How long a caller waits for the end of its payment. */
+  waitMs: number;
+  outcomes: Outcomes;
+  log: Pick<FastifyBaseLogger, "warn" | "error">;
 }
+
+/** A settle request, with everything that decides its response. */
+interface SettleRequest {
+  payment: Payment;
+  caller: Caller;
+  options: SettleOptions;
+}
+
+type Acceptance =
+  /** This request created the settlement, or attached an agent's own one. */
+  | { status: "first"; row: SettlementRow }
+  /** Another request created it meanwhile. */
+  | { status: "repeat"; row: SettlementRow }
+  | { status: "not_accepted"; answer: SettleAnswer };
 
 /** A repeated request without a key waits this long first, so that the first request gets the success. */
 const STAND_BACK_MS = 1_000;
-const LOOK_EVERY_MS = 50;
 
 export class Settler {
-  readonly #deps: SettlerDeps;
-  readonly #burst: BurstHold;
-  constructor(deps: SettlerDeps) {
-    this.#deps = deps;
-    this.#burst = new BurstHold(deps.maxHoldMs);
+  readonly #parts: SettlerParts;
+
+  constructor(parts: SettlerParts) {
+    this.#parts = parts;
   }
 
-  async settle(body: unknown, options: SettleOptions): Promise<SettleAnswer> {
-    const read = this.#deps.checker.read(body, "settle");
-    if (!read.isValid) return refusal(networkNameOf(body), read);
-    const arrived = this.#deps.settlement.expect(read.payment.network.chainId);
+  /** Answers a settle request. Every outcome is an answer of the protocol, except `rate_limited`, which is thrown. */
+  async settle(body: unknown, options: SettleOptions = {}): Promise<SettleAnswer> {
+    const { outcomes, log } = this.#parts;
+    const startedMs = performance.now();
+    let answer: SettleAnswer;
     try {
-      return await this.#settlePayment(read.payment, body, options, arrived);
-    } finally {
-      arrived();
+      answer = await this.#settle(body, options);
+    } catch (error) {
+      // It concerns the caller, not the payment.
+      if (error instanceof ApiError && error.code === "rate_limited") throw error;
+      log.warn({ err: error }, "a settle could not be answered");
+      // The text of our own errors is safe for third parties; other messages may not be.
+      const message = error instanceof ApiError ? error.message : undefined;
+      answer = notSettled({ network: networkNameOf(body) }, "unexpected_settle_error", { message });
     }
+    const reason = answer.errorReason ?? "unknown";
+    outcomes.record("settle", answer.success ? "settled" : reason, startedMs);
+    if (!answer.success && answer.paymentId === undefined)
+      outcomes.reportRefusal("settle", body, reason);
+    return answer;
   }
 
-  /** `arrived` is called before any longer wait. */
-  async #settlePayment(
-    payment: Payment,
-    body: unknown,
-    options: SettleOptions,
-    arrived: () => void,
-  ): Promise<SettleAnswer> {
-    const proof = callerProof(body, options);
-    const request: SettleRequest = { payment, proof, options };
-    const { chainId } = payment.network;
-    await this.#burst.enter();
-    const known = await this.#burst.during(() => this.#known(payment));
-    if (known) {
-      arrived();
-      return this.#repeat(request, known);
-    }
-    // Read before the check, so the check uses the state of this block or a newer one.
-    let rehearsedBlock = this.#deps.settlement.newestBlock(chainId);
-    let checked = await this.#burst.during(() =>
-      traced("facilitator.check", {}, () => this.#deps.checker.checkPayment(payment)),
-    );
+  async #settle(body: unknown, options: SettleOptions): Promise<SettleAnswer> {
+    const { checker, payerApprovals, waitMs } = this.#parts;
+    const read = checker.read(body, "settle");
+    if (!read.isValid) return refusal(networkNameOf(body), read);
+    const { payment } = read;
+    const request: SettleRequest = { payment, caller: callerOf(body, options), options };
+
+    const known = await this.#find(payment);
+    if (known) return this.#repeat(request, known);
+
+    const checked = await traced("facilitator.check", {}, () => checker.checkPayment(payment));
     if (!checked.isValid) return this.#refuse(request, checked);
     // Nothing was used of the signed maximum: nothing is sent, and nothing is stored.
-    if (payment.amountAtomic === 0n) {
-      const { networkName: network, payer } = payment;
-      return { success: true, txHash: "", transaction: "", network, payer, amount: "0" };
-    }
-    await this.#deps.admit(payment.authorization.from);
-    const { sender: lane } = payment.scheme.planTransfer(checked.authorization);
-    await this.#deps.settlement.assertAvailable(chainId, { kind: "facilitated", lane });
-    if (checked.payerApproval) {
-      // This waits for blocks, so no batch should wait for this payment.
-      arrived();
-      rehearsedBlock = undefined;
-      checked = await this.#afterPayerApproval(checked, checked.payerApproval);
-      if (!checked.isValid) return this.#refuse(request, checked);
-    }
-    let accepted;
-    try {
-      accepted = await this.#accept(checked, proof, { merchant: options.merchant, rehearsedBlock });
-    } catch (error) {
-      const refused = gasRefusal(payment, error);
-      if (refused) return refused;
-      if (!(error instanceof AcceptanceUnknown)) throw error;
-      // It may still be relayed: posting it again returns the outcome.
-      this.#deps.onFault(error);
-      return notSettled(names(payment, error), "settlement_pending");
-    } finally {
-      arrived();
-    }
-    const { created, attached, settlement: row } = accepted;
-    // An agent's payment is settled in the trace of its fetch; link this request's trace to it.
-    linkTrace(row.traceparent);
-    const isFirst = created || attached;
-    return isFirst ? this.#follow({ row, isFirst, ...request }) : this.#repeat(request, row);
+    if (payment.amountAtomic === 0n) return nothingToSettle(payment);
+    await this.#admit(checked);
+
+    // The payer's approval takes half of the caller's waiting time; the other half is for the payment.
+    const ready = checked.payerApproval
+      ? await payerApprovals.submit(payment, checked.payerApproval, waitMs / 2)
+      : checked;
+    if (!ready.isValid) return this.#refuse(request, ready);
+
+    const acceptance = await this.#accept(request, ready);
+    if (acceptance.status === "not_accepted") return acceptance.answer;
+    if (acceptance.status === "repeat") return this.#repeat(request, acceptance.row);
+    return this.#finish(request, acceptance.row, { isFirst: true });
   }
 
   /** The settlement of this payment, if we are relaying it. */
-  async #known({ authorization }: Payment): Promise<SettlementRow | undefined> {
-    const row = await this.#deps.store.find(authorization);
+  async #find({ authorization }: Payment): Promise<SettlementRow | undefined> {
+    const row = await this.#parts.store.find(authorization);
     return row && !isUnclaimedByUs(row) ? row : undefined;
   }
 
   /** Another request may have settled it during the check, so that the chain rejects it now. */
   async #refuse(request: SettleRequest, refused: Refusal): Promise<SettleAnswer> {
-    const known = await this.#known(request.payment);
+    const known = await this.#find(request.payment);
     return known ? this.#repeat(request, known) : refusal(request.payment.networkName, refused);
   }
 
-  async #repeat(request: SettleRequest, known: SettlementRow): Promise<SettleAnswer> {
-    const { payment, proof } = request;
-    const reason = this.#checkRepeat(payment, known);
-    if (reason) return refusal(payment.networkName, reason);
-    const again = await this.#tryAgain(payment, known, proof);
-    // Another request may have requeued it at the same time.
-    const isOther = !again && known.mayTryAgain;
-    const newer = isOther ? await this.#deps.store.find(payment.authorization) : undefined;
-    return this.#follow({ row: again ?? newer ?? known, isFirst: again !== undefined, ...request });
+  /** Throws if the payer has too many requests, or if the payment could not be sent now. */
+  async #admit({ payment, authorization }: Approved): Promise<void> {
+    await this.#parts.countFor("payer", authorization.from);
+    const { sender: lane } = payment.scheme.planTransfer(authorization);
+    await this.#parts.settlement.assertAvailable(payment.network.chainId, {
+      kind: "facilitated",
+      lane,
+    });
   }
 
-  /** Uses half of the caller's waiting time; the other half is for the payment. */
-  #afterPayerApproval(approved: Approved, payerApproval: PayerApproval): Promise<CheckResult> {
-    const { checker, payerApproval: submitter, settleWaitMs } = this.#deps;
-    const check = () => checker.checkPayment(approved.payment);
-    return submitter.submit({ ...approved, payerApproval }, check, settleWaitMs / 2);
+  async #accept(
+    { caller, options: { merchant } }: SettleRequest,
+    { payment, authorization }: Approved,
+  ): Promise<Acceptance> {
+    const { store, log } = this.#parts;
+    let accepted;
+    try {
+      accepted = await store.accept({
+        id: newId("pay"),
+        kind: "facilitated",
+        agentId: null,
+        authorization,
+        relay: true,
+        bodyHash: caller.bodyHash,
+        ...(merchant !== undefined && { merchant }),
+        ...(caller.keyHash && { callerKeyHash: caller.keyHash }),
+      });
+    } catch (error) {
+      if (error instanceof ApiError && error.code === "gas_budget_exhausted") {
+        const { message } = error;
+        const { networkName: network, payer } = payment;
+        const answer = notSettled({ network, payer }, error.code, { message });
+        return { status: "not_accepted", answer };
+      }
+      if (!(error instanceof AcceptanceUnknown)) throw error;
+      // It may still be relayed: posting it again returns the outcome.
+      log.error({ err: error }, "it is not known whether a settlement was accepted");
+      const answer = notSettled(names(payment, error), "settlement_pending");
+      return { status: "not_accepted", answer };
+    }
+    const { created, attached, settlement: row } = accepted;
+    // An agent's payment is settled in the trace of its fetch; link this request's trace to it.
+    linkTrace(row.traceparent);
+    return { status: created || attached ? "first" : "repeat", row };
+  }
+
+  /** A request for a payment that has a settlement. */
+  async #repeat(request: SettleRequest, known: SettlementRow): Promise<SettleAnswer> {
+    const { payment } = request;
+    const refused = whyOtherPayment(payment, known);
+    if (refused) return refusal(payment.networkName, refused);
+    const again = await this.#tryAgain(request, known);
+    if (again) return this.#finish(request, again, { isFirst: true });
+    // Another request may have requeued it at the same time.
+    const newer = known.mayTryAgain
+      ? await this.#parts.store.find(payment.authorization)
+      : undefined;
+    return this.#finish(request, newer ?? known, { isFirst: false });
   }
 
   /**
@@ -186,136 +202,189 @@ export class Settler {
    * The same row is requeued, so a concurrent request creates no second settlement.
    */
   async #tryAgain(
-    payment: Payment,
+    { payment, caller }: SettleRequest,
     known: SettlementRow,
-    proof: CallerProof,
   ): Promise<SettlementRow | undefined> {
-    if (!known.mayTryAgain || !isLikeFirst(known, proof)) return undefined;
-    const checked = await this.#deps.checker.checkPayment(payment);
+    if (!known.mayTryAgain || !isLikeFirst(known, caller)) return undefined;
+    const checked = await this.#parts.checker.checkPayment(payment);
     if (!checked.isValid || checked.payerApproval) return undefined;
-    await this.#deps.admit(payment.authorization.from);
-    const { chainId } = payment.network;
-    const { sender: lane } = payment.scheme.planTransfer(checked.authorization);
-    await this.#deps.settlement.assertAvailable(chainId, { kind: "facilitated", lane });
-    return this.#deps.settlement.tryAgain(payment.authorization);
-  }
-
-  async #accept(
-    { authorization }: Approved,
-    proof: CallerProof,
-    known: { merchant: string | undefined; rehearsedBlock: bigint | undefined },
-  ) {
-    const { merchant, rehearsedBlock } = known;
-    await this.#burst.quiet();
-    return this.#deps.accept({
-      id: newId("pay"),
-      kind: "facilitated",
-      agentId: null,
-      authorization,
-      relay: true,
-      bodyHash: proof.bodyHash,
-      ...(merchant !== undefined && { merchant }),
-      ...(rehearsedBlock !== undefined && { rehearsedBlock }),
-      ...(proof.callerKeyHash && { callerKeyHash: proof.callerKeyHash }),
-    });
+    await this.#admit(checked);
+    return this.#parts.settlement.tryAgain(payment.authorization);
   }
 
   /**
-   * Whether this is the same signed authorization, for the same recipient and amount. The nonce alone proves
-   * nothing.
+   * Waits for the end of an accepted payment, claims its success, and answers. From here on the payment may happen:
+   * whatever fails now, its outcome is unknown, not failed.
+   * `isFirst`: this request created the settlement, attached it, or had it retried.
    */
-  #checkRepeat(payment: Payment, row: SettlementRow): Refusal | undefined {
-    const known = row.authorization;
-    const { ecdsa } = payment.scheme.examine(payment);
-    const inner = unwrapSignature(payment.signature)?.inner;
-    const shown = [inner, payment.signature].map((text) => text?.toLowerCase());
-    const isPayers = ecdsa !== undefined || shown.includes(known.signature.toLowerCase());
-    const { scheme } = payment;
-    if (!isPayers) return refuse(scheme.reasonSignature, payment.payer);
-    const presented = payment.authorization;
-    const isSame =
-      known.to === presented.to &&
-      known.value === presented.value &&
-      known.validAfter === presented.validAfter &&
-      known.validBefore === presented.validBefore;
-    if (!isSame) return refuse(scheme.reasonUsed, payment.payer);
-    return scheme.checkFirst?.(payment, undefined) ?? scheme.checkTerms(payment, undefined);
-  }
-
-  /** From here on the payment may happen: whatever fails now, its outcome is unknown, not failed. */
-  async #follow(following: Following): Promise<SettleAnswer> {
-    try {
-      return await this.#outcome(following);
-    } catch (error) {
-      this.#deps.onFault(error);
-      const { payment, row } = following;
-      return notSettled(names(payment, row), "settlement_pending", {
-        ...(row.txHash && { txHash: row.txHash }),
-      });
-    }
-  }
-
-  async #outcome(following: Following): Promise<SettleAnswer> {
-    const { payment, row, options } = following;
+  async #finish(
+    request: SettleRequest,
+    row: SettlementRow,
+    { isFirst }: { isFirst: boolean },
+  ): Promise<SettleAnswer> {
+    const { payment } = request;
     const ids = names(payment, row);
-    if (!mayReturnSuccess(row)) {
-      return notSettled(ids, "duplicate_settlement", {
-        ...(row.txHash && { txHash: row.txHash }),
-      });
+    try {
+      if (!mayReturnSuccess(row)) return notSettled(ids, "duplicate_settlement", row);
+      const outcome = await this.#wait(row);
+      if (outcome.status === "pending") return notSettled(ids, "settlement_pending", outcome);
+      if (outcome.status !== "settled")
+        return notSettled(ids, protocolReason(outcome, payment), outcome);
+      const { txHash, settledAt } = outcome;
+      const standBackUntilMs = isFirst ? 0 : settledAt.getTime() + STAND_BACK_MS;
+      return (await this.#claimSuccess(request, row, standBackUntilMs))
+        ? { success: true, txHash, transaction: txHash, ...ids }
+        : notSettled(ids, "duplicate_settlement", { txHash });
+    } catch (error) {
+      const message = "a settlement was accepted, but its outcome could not be returned";
+      this.#parts.log.error({ err: error }, message);
+      return notSettled(ids, "settlement_pending", { txHash: row.txHash });
     }
-    const timeoutMs = Math.min(
-      options.timeoutMs ?? this.#deps.settleWaitMs,
-      this.#deps.settleWaitMs,
-    );
+  }
+
+  async #wait(row: SettlementRow): Promise<SettlementOutcome> {
     const known = outcomeOf(row);
-    const outcome =
-      known.status === "pending" ? await this.#deps.settlement.wait(row.id, timeoutMs) : known;
-    if (outcome.status === "pending") {
-      return notSettled(ids, "settlement_pending", {
-        ...(outcome.txHash && { txHash: outcome.txHash }),
-      });
-    }
-    if (outcome.status !== "settled") {
-      return notSettled(ids, protocolReason(outcome, payment), {
-        message: outcome.message,
-        ...(outcome.txHash && { txHash: outcome.txHash }),
-      });
-    }
-    if (await this.#maySucceed(following, outcome.settledAt)) return settled(ids, outcome.txHash);
-    return notSettled(ids, "duplicate_settlement", { txHash: outcome.txHash });
+    return known.status === "pending"
+      ? this.#parts.settlement.wait(row.id, this.#parts.waitMs)
+      : known;
   }
 
   /**
    * A caller with a key always gets its success. Without a key, success is claimed by one statement before it
    * is returned: if the process dies in between, no caller gets it again, because it may have arrived.
    */
-  async #maySucceed(following: Following, settledAt: Date): Promise<boolean> {
-    const { row, proof, isFirst, options } = following;
-    const { store } = this.#deps;
-    if (options.isGone?.() || !isLikeFirst(row, proof)) return false;
-    if (proof.callerKeyHash) return true;
-    const standBackUntil = isFirst ? 0 : settledAt.getTime() + STAND_BACK_MS;
-    while (Date.now() < standBackUntil) {
-      if (await store.wasReturned(row)) return false;
-      await this.#deps.sleep(LOOK_EVERY_MS);
-    }
+  async #claimSuccess(
+    { caller, options }: SettleRequest,
+    row: SettlementRow,
+    standBackUntilMs: number,
+  ): Promise<boolean> {
+    const { store } = this.#parts;
+    if (options.isGone?.() || !isLikeFirst(row, caller)) return false;
+    if (caller.keyHash) return true;
+    if (await store.isReturnedBy(row, standBackUntilMs)) return false;
     return !options.isGone?.() && (await store.claimSuccess(row));
   }
 }
 
-/** A settle request, with everything that decides its response. */
-interface SettleRequest {
-  payment: Payment;
-  proof: CallerProof;
-  options: SettleOptions;
+/**
+ * Identifies the caller of a settle for its retries, by the Idempotency-Key header that the seller sets. The
+ * payload identifies no one: the payer wrote it, including its `payment-identifier`.
+ */
+export interface Caller {
+  readonly bodyHash: Uint8Array;
+  /** Null when the request has no key. */
+  readonly keyHash: Uint8Array | null;
 }
 
-interface Following extends SettleRequest {
-  row: SettlementRow;
-  /** This request created the settlement, attached it, or had it retried. */
-  isFirst: boolean;
+export function callerOf(
+  body: unknown,
+  { idempotencyKey, credential = "" }: Pick<SettleOptions, "idempotencyKey" | "credential">,
+): Caller {
+  const { paymentPayload, paymentRequirements } = body as Record<string, unknown>;
+  return {
+    bodyHash: hash([paymentPayload, paymentRequirements]),
+    keyHash: idempotencyKey === undefined ? null : hash(["key", credential, idempotencyKey]),
+  };
 }
+
+const hash = (parts: unknown[]): Uint8Array =>
+  createHash("sha256").update(JSON.stringify(parts)).digest();
+const isEqual = (left: Uint8Array | null, right: Uint8Array): boolean =>
+  left !== null && Buffer.compare(left, right) === 0;
+
+/**
+ * Whether this is a request like the settlement's first one: with the same key and body, which proves the same
+ * caller; or without a key like the first, which proves nothing, whatever the body.
+ */
+const isLikeFirst = (row: SettlementRow, caller: Caller): boolean =>
+  row.callerKeyHash === null || caller.keyHash === null
+    ? row.callerKeyHash === caller.keyHash
+    : isEqual(row.callerKeyHash, caller.keyHash) && isEqual(row.bodyHash, caller.bodyHash);
+
+/**
+ * Whether any caller may get this success. Signatures of spends and withdrawals are public once they are on
+ * chain, and so are agents' payments that another facilitator relayed: presenting them here proves nothing.
+ */
+const mayReturnSuccess = (row: SettlementRow): boolean =>
+  row.kind === "facilitated" || (row.kind === "x402" && row.relay);
 
 /** An agent's own payment that was given to a seller, and that no one has sent us to relay yet. */
 const isUnclaimedByUs = (row: SettlementRow): boolean =>
   row.kind === "x402" && !row.relay && (row.status === "queued" || row.status === "submitted");
+
+/**
+ * Undefined if this is the settlement's signed authorization, for the same recipient and amount. The nonce alone
+ * proves nothing.
+ */
+function whyOtherPayment(payment: Payment, row: SettlementRow): Refusal | undefined {
+  const known = row.authorization;
+  const { scheme } = payment;
+  const { ecdsa } = scheme.examine(payment);
+  const inner = unwrapSignature(payment.signature)?.inner;
+  const shown = [inner, payment.signature].map((text) => text?.toLowerCase());
+  const isPayers = ecdsa !== undefined || shown.includes(known.signature.toLowerCase());
+  if (!isPayers) return refuse(scheme.reasonSignature, payment.payer);
+  const presented = payment.authorization;
+  const isSame =
+    known.to === presented.to &&
+    known.value === presented.value &&
+    known.validAfter === presented.validAfter &&
+    known.validBefore === presented.validBefore;
+  if (!isSame) return refuse(scheme.reasonUsed, payment.payer);
+  return scheme.checkFirst?.(payment, undefined) ?? scheme.checkTerms(payment, undefined);
+}
+
+/** Maps the engine's reason to the protocol's reason code. */
+function protocolReason(
+  outcome: { status: "failed" | "expired"; reason: string },
+  { scheme }: Payment,
+): string {
+  if (outcome.reason === "authorization_canceled") return scheme.reasonUsed;
+  if (outcome.status === "expired") return scheme.reasonExpired;
+  return outcome.reason;
+}
+
+interface PaymentNames {
+  /** As the requirements wrote it. */
+  network: string;
+  payer?: string;
+  amount?: string;
+  paymentId?: string;
+}
+
+const names = (payment: Payment, row: Pick<SettlementRow, "id">): PaymentNames => ({
+  network: payment.networkName,
+  payer: payment.payer,
+  amount: payment.amountAtomic.toString(),
+  paymentId: row.id,
+});
+
+const nothingToSettle = ({ networkName: network, payer }: Payment): SettleAnswer => ({
+  success: true,
+  txHash: "",
+  transaction: "",
+  network,
+  payer,
+  amount: "0",
+});
+
+const refusal = (network: string, { reason, message, payer }: Refusal): SettleAnswer =>
+  notSettled({ network, ...(payer !== undefined && { payer }) }, reason, { message });
+
+function notSettled(
+  ids: PaymentNames,
+  reason: string,
+  about: { message?: string | undefined; txHash?: string | null | undefined } = {},
+): SettleAnswer {
+  const txHash = about.txHash ?? "";
+  const message = about.message ?? REASONS[reason as keyof typeof REASONS] ?? reason;
+  return {
+    success: false,
+    txHash,
+    transaction: txHash,
+    ...ids,
+    errorReason: reason,
+    errorMessage: message,
+    error: message,
+  };
+}

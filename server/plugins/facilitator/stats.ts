@@ -1,19 +1,68 @@
 /**
- * The facilitator's public statistics: request counts, totals from the database, and the relayers' balances.
+ * The outcomes of verify and settle requests: metrics, and the public statistics (request counts, totals
+ * from the database, and the relayers' balances).
  */
-import { Counts } from "../../core/counts.ts";
 import fp from "fastify-plugin";
-import * as store from "./store.ts";
-import type { DayTotals, HourRow, RecentRow } from "./store.ts";
-import { memoFor } from "../../core/shared-answers.ts";
-import type { FacilitatorStats } from "../../schemas/facilitator.ts";
+import { Counter, Histogram, type Registry } from "prom-client";
 import { formatEther, getAddress, type Address } from "viem";
+import { Counts } from "../../core/counts.ts";
 import { formatAtomic } from "../../core/money.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
+import { memoFor } from "../../core/shared-answers.ts";
+import type { FacilitatorStats } from "../../schemas/facilitator.ts";
+import * as store from "./store.ts";
+import type { DayTotals, HourRow, RecentRow, Tallied } from "./store.ts";
+
+type Operation = Tallied["operation"];
+
+/** Receives each payment that was refused before it became a settlement. */
+export type RefusalListener = (operation: Operation, body: unknown, reason: string) => void;
+
+/** Receives the outcome of each request. */
+export class Outcomes {
+  /** Counts of requests that are not stored yet. */
+  readonly tally = new Counts<Omit<Tallied, "count">>();
+  readonly refusalListeners: RefusalListener[] = [];
+  readonly #total: Counter;
+  readonly #seconds: Histogram;
+
+  constructor(registry: Registry) {
+    this.#total = new Counter({
+      name: "purser_x402_requests_total",
+      help: "Verify and settle requests by outcome (the protocol's reason code on refusal)",
+      labelNames: ["operation", "outcome"],
+      registers: [registry],
+    });
+    this.#seconds = new Histogram({
+      name: "purser_x402_seconds",
+      help: "Time to decide a verify or finish a settle",
+      labelNames: ["operation"],
+      buckets: [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30],
+      registers: [registry],
+    });
+  }
+
+  /** `outcome`: "valid", "settled", or the protocol's reason code. */
+  record(operation: Operation, outcome: string, startedMs: number): void {
+    this.#total.inc({ operation, outcome });
+    this.#seconds.observe({ operation }, (performance.now() - startedMs) / 1000);
+    this.tally.add({ operation, outcome: resultOf(outcome) });
+  }
+
+  reportRefusal(operation: Operation, body: unknown, reason: string): void {
+    for (const listen of this.refusalListeners) listen(operation, body, reason);
+  }
+}
+
+function resultOf(outcome: string): Tallied["outcome"] {
+  if (outcome === "valid" || outcome === "settled") return "ok";
+  if (outcome === "settlement_pending") return "pending";
+  return outcome.startsWith("unexpected_") ? "error" : "refused";
+}
 
 declare module "fastify" {
   interface FastifyInstance {
-    facilitatorTally: Tally;
+    facilitatorOutcomes: Outcomes;
     facilitatorStats(): Promise<FacilitatorStats>;
   }
 }
@@ -26,10 +75,10 @@ const RECENT = 20;
 
 export default fp(
   async (app) => {
-    const tally: Tally = new Counts();
-    app.decorate("facilitatorTally", tally);
+    const outcomes = new Outcomes(app.metrics);
+    app.decorate("facilitatorOutcomes", outcomes);
     const handOver = () =>
-      tally
+      outcomes.tally
         .handOver((counts) => store.addFacilitatorCounts(app.prisma, counts))
         .catch((err: unknown) => app.log.warn({ err }, "facilitator counts not stored yet"));
     const timer = setInterval(() => void handOver(), HAND_OVER_MS).unref();
@@ -154,20 +203,3 @@ const presentRelayer = (facts: RelayerFacts): FacilitatorStats["relayers"][numbe
 
 const rounded = (value: number | null): number | null =>
   value === null ? null : Math.round(value);
-
-export type TallyOutcome = "ok" | "refused" | "pending" | "error";
-export interface Tallied {
-  operation: "verify" | "settle";
-  outcome: TallyOutcome;
-  count: number;
-}
-
-/** Counts requests by their result. */
-export type Tally = Counts<Omit<Tallied, "count">>;
-
-/** Maps the protocol's outcome to one of four values. */
-export function tallyOutcome(outcome: string): TallyOutcome {
-  if (outcome === "valid" || outcome === "settled") return "ok";
-  if (outcome === "settlement_pending") return "pending";
-  return outcome.startsWith("unexpected_") ? "error" : "refused";
-}

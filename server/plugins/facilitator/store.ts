@@ -1,10 +1,16 @@
-/** The facilitator's database access: which successes were returned, and statistics. */
-import type { SuccessClaims } from "./settle.ts";
+/** The facilitator's database access: settlements of a settle, which successes were returned, and statistics. */
+import { setTimeout as sleep } from "node:timers/promises";
 import type { SettlementKey } from "../../core/authorization.ts";
 import { Coalescer } from "../../core/shared-answers.ts";
 import type { Sql } from "../../infra/db/pool.ts";
+import { acceptInGroups } from "../settlement/accept.ts";
 import { findSettlement } from "../settlement/store.ts";
-import type { Tallied } from "./stats.ts";
+import type {
+  Accepted,
+  Settlement,
+  SettlementRequest,
+  SettlementRow,
+} from "../settlement/types.ts";
 import {
   atomicOf,
   atomicOrNull,
@@ -16,9 +22,19 @@ import {
 } from "../../infra/db/prisma.ts";
 
 /**
- * Looks up settlements, and claims the right to return their success. Each operation is one statement on the
- * row, so replicas agree; concurrent callers share it.
+ * What a settle reads and writes. Each operation is one statement on the settlement's row, so replicas agree;
+ * concurrent callers share it.
  */
+export interface SettleStore {
+  /** The settlement of this authorization, whoever requested it. */
+  find(key: SettlementKey): Promise<SettlementRow | undefined>;
+  /** Decides which request is the first of this authorization. */
+  accept(request: SettlementRequest): Promise<Accepted>;
+  /** Marks success as returned; true if it was not returned before. */
+  claimSuccess(row: SettlementRow): Promise<boolean>;
+  /** True as soon as another request has returned the success; false if none has by then. */
+  isReturnedBy(row: SettlementRow, untilMs: number): Promise<boolean>;
+}
 
 const SHARED = { maxBatch: 100, maxInFlight: 2 };
 /** Lookups run one statement at a time: concurrent statements would only make each group smaller. */
@@ -29,7 +45,12 @@ const parts = ({ from, chainId, asset, nonce }: SettlementKey) =>
 const columns = (keys: readonly SettlementKey[]): string[][] =>
   [0, 1, 2, 3].map((column) => keys.map((key) => parts(key)[column] ?? ""));
 
-export function successClaims(sql: Sql): SuccessClaims {
+const LOOK_EVERY_MS = 50;
+
+export function settleStore(
+  sql: Sql,
+  settlement: Pick<Settlement, "acceptAll" | "findByAuthorization">,
+): SettleStore {
   const known = new Coalescer<SettlementKey, string | undefined>(async (keys) => {
     // SQL: every settle runs it. One statement for all concurrent callers, which reads as little as possible
     // because almost no payment is known.
@@ -59,24 +80,35 @@ export function successClaims(sql: Sql): SuccessClaims {
     return ids.map((id) => fresh.delete(id));
   }, SHARED);
 
+  async function isReturned(id: string): Promise<boolean> {
+    // SQL: as the claim.
+    const { rows } = await sql.query<{ told: boolean }>(
+      "SELECT success_told_at IS NOT NULL AS told FROM settlements WHERE id = $1",
+      [id],
+    );
+    return rows[0]?.told ?? false;
+  }
+
   return {
     async find(key) {
       const id = await known.fetch(key);
       return id === undefined ? undefined : findSettlement(sql, id);
     },
+    accept: acceptInGroups({
+      // One statement is its own transaction. Requests that it does not insert are accepted after it, one by one.
+      acceptAll: (requests) => settlement.acceptAll(sql, requests),
+      find: (key) => settlement.findByAuthorization(key),
+    }),
     claimSuccess: ({ id }) => claims.fetch(id),
-    async wasReturned({ id }) {
-      // SQL: as the claim.
-      const { rows } = await sql.query<{ told: boolean }>(
-        "SELECT success_told_at IS NOT NULL AS told FROM settlements WHERE id = $1",
-        [id],
-      );
-      return rows[0]?.told ?? false;
+    async isReturnedBy({ id }, untilMs) {
+      while (Date.now() < untilMs) {
+        if (await isReturned(id)) return true;
+        await sleep(LOOK_EVERY_MS);
+      }
+      return false;
     },
   };
 }
-
-/** The facilitator's statistics, from its settlements, transactions and counts. */
 
 /** Settlements requested from this facilitator; written as `kind = ... OR ...` in the SQL below. */
 const FACILITATED: Prisma.SettlementWhereInput = {
@@ -108,6 +140,12 @@ export interface RecentRow {
   txHash: string | null;
   createdAt: Date;
   settledAt: Date | null;
+}
+/** Verify and settle requests with the same result. */
+export interface Tallied {
+  operation: "verify" | "settle";
+  outcome: "ok" | "refused" | "pending" | "error";
+  count: number;
 }
 /** As Prisma reads it: sums of NUMERIC are decimals. */
 type Raw<Row> = Omit<Row, "volume"> & { volume: Prisma.Decimal };

@@ -11,7 +11,7 @@ import { newId } from "../../core/ids.ts";
 import { MAX_ORDER_SECONDS } from "../../core/orders.ts";
 import { tokenDomainOf, type NetworkFacts } from "../../core/networks.ts";
 import type { Refund, RefundOrder, RefundRequest } from "../../schemas/merchants.ts";
-import type { CheckResult } from "../facilitator/check.ts";
+import type { CheckResult } from "../facilitator/verify.ts";
 import { TOKEN_SCHEME } from "../../schemes/index.ts";
 import { refuseField } from "../agents/rules.ts";
 import { orderNotSigned } from "../orders/orders.ts";

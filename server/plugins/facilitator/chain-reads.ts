@@ -1,8 +1,11 @@
-/** The payment checker's reads of one chain, in as few calls as possible. */
+/**
+ * The calls by which the checker asks one chain about a payment, in as few as possible. All of them are limited in
+ * time and gas.
+ */
 import type { Address, Hex } from "viem";
 import { uintOf, type CallResult, type ContractCall } from "../../core/abi.ts";
 import type { SignedAuthorization } from "../../core/authorization.ts";
-import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
+import { MULTICALL3_ADDRESS, type NetworkFacts } from "../../core/networks.ts";
 import { Coalescer } from "../../core/shared-answers.ts";
 import { classifyChainError, revertReason } from "../../infra/chain/errors.ts";
 import {
@@ -11,12 +14,13 @@ import {
   encodeAggregate,
   balanceOf,
   isValidSignature,
+  readNativeBalance,
+  readNonce,
+  tagOf,
 } from "../../infra/chain/contracts.ts";
 import type { ChainRpc } from "../../infra/chain/rpc.ts";
-import type { ExtraCalls } from "../settlement/types.ts";
-import type { Rehearsed } from "./check.ts";
 import { paymentSchemeOf, schemeOf } from "../../schemes/index.ts";
-import type { Diagnosis } from "../../schemes/scheme.ts";
+import type { Diagnosis, PayerApproval } from "../../schemes/scheme.ts";
 import { DEPLOYMENT_GAS } from "../../core/signatures.ts";
 
 const COALESCED = { maxBatch: 100, maxInFlight: 2 };
@@ -25,6 +29,25 @@ const OVERHEAD_GAS = 120_000n;
 const ERC1271_MAGIC = "0x1626ba7e";
 /** Payers with contract code are rehearsed alone, because their code could burn the gas of a shared call. */
 const MAX_REMEMBERED_WALLETS = 10_000;
+const WEI_PER_ATOMIC = 10n ** 12n;
+
+/** The result of a simulated transfer. */
+export interface Rehearsed {
+  readonly goesThrough: boolean;
+  /** The token's revert reason, if any. */
+  readonly revert: string | undefined;
+}
+
+/**
+ * Why the network would reject the payer's approval, or that the payment would fail after it. Undefined: both would
+ * succeed.
+ */
+export type PayerApprovalProblem = { readonly why: string } | { readonly fails: true } | undefined;
+
+/** What the checker uses; tests answer it without a chain. */
+export type PaymentReads = Pick<ChainPaymentReads, keyof ChainPaymentReads>;
+
+const unreadable = { why: "The network could not simulate the approval." };
 
 interface Rehearsal {
   authorization: SignedAuthorization;
@@ -34,25 +57,25 @@ interface Rehearsal {
 
 export class ChainPaymentReads {
   readonly #rpc: Pick<ChainRpc, "call">;
+  readonly #network: Pick<NetworkFacts, "nativeSymbol">;
   readonly #gasCapPerItem: bigint;
   readonly #rehearsals: Coalescer<Rehearsal, boolean>;
   readonly #diagnoses: Coalescer<SignedAuthorization, Diagnosis>;
-  readonly #extraCalls: () => ExtraCalls | undefined;
   readonly #wallets = new Set<Address>();
 
-  /** `extraCalls`: other reads to add to a rehearsal. */
   constructor(
     rpc: Pick<ChainRpc, "call">,
+    network: Pick<NetworkFacts, "nativeSymbol">,
     gasCapPerItem: bigint,
-    extraCalls: () => ExtraCalls | undefined,
   ) {
     this.#rpc = rpc;
+    this.#network = network;
     this.#gasCapPerItem = gasCapPerItem;
-    this.#extraCalls = extraCalls;
     this.#rehearsals = new Coalescer((items) => this.#rehearseTogether(items), COALESCED);
     this.#diagnoses = new Coalescer((items) => this.#diagnoseTogether(items), COALESCED);
   }
 
+  /** Whether the token would move the money now. Shared with payments that are checked at the same time. */
   async rehearse(authorization: SignedAuthorization): Promise<boolean> {
     const plan = schemeOf(authorization).planTransfer(authorization);
     return plan.sender !== undefined || this.#wallets.has(authorization.from)
@@ -60,6 +83,10 @@ export class ChainPaymentReads {
       : this.#rehearsals.fetch({ authorization, calls: plan.calls() });
   }
 
+  /**
+   * The same, alone and under the gas cap. Deploys the payer's wallet first if the signature contains its deployment
+   * (ERC-6492).
+   */
   async rehearseAlone(authorization: SignedAuthorization): Promise<Rehearsed> {
     const plan = schemeOf(authorization).planTransfer(authorization);
     const { deployment, sender } = plan;
@@ -74,6 +101,7 @@ export class ChainPaymentReads {
     return { goesThrough: last?.success === true, revert: last && revertReason(last.data) };
   }
 
+  /** What explains a transfer that fails. */
   diagnose(authorization: SignedAuthorization): Promise<Diagnosis> {
     return this.#diagnoses.fetch(authorization);
   }
@@ -85,10 +113,71 @@ export class ChainPaymentReads {
     return isContract;
   }
 
+  /** ERC-1271. */
   async acceptsSignature(wallet: Address, digest: Hex, signature: Hex): Promise<boolean> {
     const data = isValidSignature(digest, signature);
     const [result] = await this.#call([{ target: wallet, data }], 0n);
     return result?.success === true && result.data.startsWith(ERC1271_MAGIC);
+  }
+
+  /** Simulates the payer's own approval transaction and then the transfer, in one block. */
+  async rehearseAfter(
+    payerApproval: PayerApproval,
+    authorization: SignedAuthorization,
+  ): Promise<PayerApprovalProblem> {
+    const { from, nonce, gas, maxFeeWei } = payerApproval;
+    const [expected, balanceWei, block, goesThrough] = await Promise.all([
+      readNonce(this.#rpc, from, "latest"),
+      readNativeBalance(this.#rpc, from),
+      this.#rpc.call<{ baseFeePerGas?: Hex } | null>("eth_getBlockByNumber", ["latest", false]),
+      this.#simulateBoth(payerApproval, authorization),
+    ]);
+    if (nonce !== expected)
+      return { why: `The approval has nonce ${nonce}, but the payer's next nonce is ${expected}.` };
+    if (!block) return unreadable;
+    const baseFeeWei = BigInt(block.baseFeePerGas ?? "0x0");
+    // The next block's base fee may be an eighth higher. An approval that could not be included in it would
+    // only be waited for.
+    const neededWei = baseFeeWei + (baseFeeWei + 7n) / 8n;
+    if (maxFeeWei < neededWei)
+      return {
+        why: `The approval offers ${maxFeeWei} wei for gas that now costs ${baseFeeWei}. Offer at least ${neededWei}.`,
+      };
+    // Where gas is paid in USDC, the payment and the approval's gas come out of the same balance.
+    const isUsdc = this.#network.nativeSymbol === "USDC";
+    const alsoWei = isUsdc ? authorization.value * WEI_PER_ATOMIC : 0n;
+    const costWei = gas * maxFeeWei;
+    if (balanceWei < costWei + alsoWei)
+      return {
+        why: `The payer has ${balanceWei} wei of ${this.#network.nativeSymbol}; the approval needs up to ${costWei}${isUsdc ? " in addition to the payment" : ""}. This facilitator does not pay gas for approvals: sign the token's permit instead (eip2612GasSponsoring).`,
+      };
+    if (goesThrough === undefined) return unreadable;
+    return goesThrough ? undefined : { fails: true };
+  }
+
+  /** Undefined if the node does not support `eth_simulateV1`. */
+  async #simulateBoth(
+    { from, call, gas }: PayerApproval,
+    authorization: SignedAuthorization,
+  ): Promise<boolean | undefined> {
+    const plan = schemeOf(authorization).planTransfer(authorization);
+    const settle = { from: plan.sender ?? MULTICALL3_ADDRESS, gas: tagOf(this.#gasCapPerItem) };
+    const together = [
+      { from, to: call.target, data: call.data, gas: tagOf(gas) },
+      ...plan.calls().map(({ target, data }) => ({ ...settle, to: target, data })),
+    ];
+    try {
+      const [block] = await this.#rpc.call<{ calls: { status: Hex }[] }[]>("eth_simulateV1", [
+        { blockStateCalls: [{ calls: together }] },
+        "latest",
+      ]);
+      const results = block?.calls ?? [];
+      return results.length === together.length && results.every(({ status }) => status === "0x1");
+    } catch (error) {
+      const { kind } = classifyChainError(error);
+      if (kind === "unreachable") throw error;
+      return kind === "method_missing" ? undefined : false;
+    }
   }
 
   async #rehearseTogether(rehearsals: Rehearsal[]): Promise<boolean[]> {
@@ -110,11 +199,8 @@ export class ChainPaymentReads {
     const receivers = new Set(authorizations.map(({ to }) => to));
     const shown = authorizations.filter(({ from, to }) => from !== to && receivers.has(from));
     const balances = shown.map(({ asset, from }) => ({ target: asset, data: balanceOf(from) }));
-    const extra = this.#extraCalls();
-    const reads = extra?.calls ?? [];
-    const results = await this.#callOrGiveUp([...reads, ...balances, ...transfers]);
+    const results = await this.#callOrGiveUp([...balances, ...transfers]);
     if (!results) return authorizations.map(() => false);
-    extra?.receive(results.splice(0, reads.length));
     const balanceOfPayer = new Map(
       shown.map(({ from }, index) => [from, uintOf(results[index]) ?? 0n]),
     );

@@ -1,50 +1,61 @@
 /**
- * The checker of payments: `verify` returns its result, and `settle` acts on it.
- * A payment from an ordinary account (EOA) costs one chain read, shared with payments that are checked at the
- * same time. Everything else (smart wallets, and finding out why a transfer would fail) takes more calls.
+ * A verify: read the payment, check its terms and signature, simulate its transfer on the chain, answer. Nothing is
+ * stored. A settle passes the same checks before it is accepted (settle.ts).
+ * A payment from an ordinary account (EOA) costs one chain read, shared with payments that are checked at the same
+ * time. Everything else (smart wallets, and finding out why a transfer would fail) takes more calls.
  */
+import type { FastifyBaseLogger } from "fastify";
 import type { Address, Hex } from "viem";
 import { formatAtomic } from "../../core/money.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import type { SignedAuthorization } from "../../core/authorization.ts";
+import type { VerifyAnswer } from "../../schemas/facilitator.ts";
 import { readPayment } from "../../schemes/index.ts";
 import {
   refuse,
   type CheckContext,
   type PayerApproval,
   type Refusal,
-  type Diagnosis,
   type Payment,
   type ReadPayment,
 } from "../../schemes/scheme.ts";
-import { unwrapSignature, type Deployment } from "../../core/signatures.ts";
-import type { PayerApprovalProblem } from "./payer-approval.ts";
+import { unwrapSignature } from "../../core/signatures.ts";
+import type { PaymentReads } from "./chain-reads.ts";
+import type { Outcomes } from "./stats.ts";
 
-export interface Rehearsed {
-  readonly goesThrough: boolean;
-  /** The token's revert reason, if any. */
-  readonly revert: string | undefined;
+export interface VerifyParts {
+  checker: PaymentChecker;
+  outcomes: Outcomes;
+  log: Pick<FastifyBaseLogger, "warn">;
 }
 
-/** The checker's calls to the chain. All of them are limited in time and gas. */
-export interface PaymentReads {
-  /** Whether the token would move the money now. Shared with payments that are checked at the same time. */
-  rehearse(chainId: number, authorization: SignedAuthorization): Promise<boolean>;
-  /**
-   * The same, alone and under the gas cap. Deploys the payer's wallet first if the signature contains its
-   * deployment (ERC-6492).
-   */
-  rehearseAlone(chainId: number, authorization: SignedAuthorization): Promise<Rehearsed>;
-  diagnose(chainId: number, authorization: SignedAuthorization): Promise<Diagnosis>;
-  /** Simulates the payer's own transaction and then the transfer, in one block. */
-  rehearseAfter(
-    chainId: number,
-    payerApproval: PayerApproval,
-    authorization: SignedAuthorization,
-  ): Promise<PayerApprovalProblem>;
-  hasCode(chainId: number, address: Address): Promise<boolean>;
-  /** ERC-1271. */
-  acceptsSignature(chainId: number, wallet: Address, digest: Hex, signature: Hex): Promise<boolean>;
+/** Answers a verify request. Every outcome is an answer of the protocol, a fault of ours too. */
+export async function verify(
+  body: unknown,
+  { checker, outcomes, log }: VerifyParts,
+): Promise<VerifyAnswer> {
+  const startedMs = performance.now();
+  let checked: CheckResult;
+  try {
+    checked = await checker.check(body);
+  } catch (error) {
+    log.warn({ err: error }, "a verify could not be answered");
+    checked = refuse("unexpected_verify_error");
+  }
+  outcomes.record("verify", checked.isValid ? "valid" : checked.reason, startedMs);
+  if (checked.isValid) {
+    const { payer, amountAtomic } = checked.payment;
+    return { isValid: true, payer, amount: amountAtomic.toString() };
+  }
+  const { reason, message, payer } = checked;
+  outcomes.reportRefusal("verify", body, reason);
+  return {
+    isValid: false,
+    error: message,
+    invalidReason: reason,
+    invalidMessage: message,
+    ...(payer !== undefined && { payer }),
+  };
 }
 
 export interface Approved {
@@ -60,9 +71,10 @@ export type CheckResult = Approved | Refusal;
 export interface CheckerDeps {
   networks: readonly NetworkFacts[];
   relayers: readonly Address[];
-  reads: PaymentReads;
-  /** Whether the operator allows this factory to be called. */
-  mayDeploy(deployment: Deployment): boolean;
+  /** By chain id. */
+  reads: ReadonlyMap<number, PaymentReads>;
+  /** The wallet factories that the operator allows to be called, in lower case. */
+  factories: readonly string[];
   /** Smaller payments are not worth their gas. */
   minPaymentAtomic: bigint;
   nowSeconds: () => bigint;
@@ -75,7 +87,7 @@ export class PaymentChecker {
     this.#deps = deps;
   }
 
-  /** Reads only the shape of the body: enough for `settle` to look up whether it knows this payment. */
+  /** Reads only the shape of the body: enough for a settle to look up whether it knows this payment. */
   read(body: unknown, purpose: CheckContext["purpose"]): ReadPayment {
     const { networks, relayers } = this.#deps;
     return readPayment(body, networks, { purpose, relayers });
@@ -88,41 +100,53 @@ export class PaymentChecker {
 
   async checkPayment(payment: Payment): Promise<CheckResult> {
     const { scheme } = payment;
-    const early = scheme.checkFirst && (await this.#checkEarly(payment));
-    if (early) return early;
+    // For schemes whose reference implementation checks the terms, and then the asset, before the signature.
+    if (scheme.checkFirst) {
+      const early =
+        scheme.checkFirst(payment, this.#deps.nowSeconds()) ?? (await this.#checkAsset(payment));
+      if (early) return early;
+    }
     const { digest, ecdsa } = scheme.examine(payment);
     if (ecdsa === undefined) return this.#checkWallet(payment, digest);
     const refusal = this.#checkTerms(payment) ?? (await this.#checkAsset(payment));
     if (refusal) return refusal;
-    const authorization = signed(payment, ecdsa);
-    const { chainId } = payment.network;
-    if (await this.#deps.reads.rehearse(chainId, authorization))
+    const authorization = { ...payment.authorization, signature: ecdsa };
+    if (await this.#reads(payment).rehearse(authorization))
       return { isValid: true, payment, authorization };
-    // An account with code verifies its signatures itself, even if its key signed (EIP-7702).
+    return this.#checkAlone(payment, authorization, digest);
+  }
+
+  /** Simulated with others it failed: alone it may succeed, or its result explains why it fails. */
+  async #checkAlone(
+    payment: Payment,
+    authorization: SignedAuthorization,
+    digest: Hex,
+  ): Promise<CheckResult> {
+    const { scheme } = payment;
+    const reads = this.#reads(payment);
     const [hasCode, diagnosis, alone] = await Promise.all([
-      this.#deps.reads.hasCode(chainId, payment.authorization.from),
-      this.#deps.reads.diagnose(chainId, authorization),
-      this.#deps.reads.rehearseAlone(chainId, authorization),
+      reads.hasCode(authorization.from),
+      reads.diagnose(authorization),
+      reads.rehearseAlone(authorization),
     ]);
     if (alone.goesThrough) return { isValid: true, payment, authorization };
+    // An account with code verifies its signatures itself, even if its key signed (EIP-7702).
     if (hasCode) return this.#checkWallet(payment, digest);
     const failure = scheme.explainFailure(payment, { ...diagnosis, revert: alone.revert });
     const payerApproval =
       failure.reason === scheme.reasonUnprepared && scheme.payerApproval?.(payment);
     if (!payerApproval) return failure;
-    const trouble = await this.#deps.reads.rehearseAfter(chainId, payerApproval, authorization);
-    if (!trouble) return { isValid: true, payment, authorization, payerApproval };
-    return "why" in trouble
-      ? refuse("erc20_approval_broadcast_failed", payment.payer, trouble.why)
+    const problem = await reads.rehearseAfter(payerApproval, authorization);
+    if (!problem) return { isValid: true, payment, authorization, payerApproval };
+    return "why" in problem
+      ? refuse("erc20_approval_broadcast_failed", payment.payer, problem.why)
       : failure;
   }
 
-  /** For schemes whose reference implementation checks the terms, and then the asset, before the signature. */
-  async #checkEarly(payment: Payment): Promise<Refusal | undefined> {
-    const { scheme } = payment;
-    return (
-      scheme.checkFirst?.(payment, this.#deps.nowSeconds()) ?? (await this.#checkAsset(payment))
-    );
+  #reads({ network }: Payment): PaymentReads {
+    const reads = this.#deps.reads.get(network.chainId);
+    if (!reads) throw new Error(`chain ${network.chainId} is not configured`);
+    return reads;
   }
 
   #checkTerms(payment: Payment): Refusal | undefined {
@@ -141,7 +165,7 @@ export class PaymentChecker {
     const { network, payer } = payment;
     const { asset } = payment.authorization;
     if (asset === network.usdc.address.toLowerCase()) return undefined;
-    const isContract = await this.#deps.reads.hasCode(network.chainId, asset);
+    const isContract = await this.#reads(payment).hasCode(asset);
     return refuse(
       isContract ? payment.scheme.reasonOtherAsset : "asset_not_deployed_contract",
       payer,
@@ -149,17 +173,16 @@ export class PaymentChecker {
     );
   }
 
+  /** A smart wallet verifies its signatures itself, and is always simulated alone. */
   async #checkWallet(payment: Payment, digest: Hex): Promise<CheckResult> {
-    const { reads } = this.#deps;
-    const { chainId } = payment.network;
+    const reads = this.#reads(payment);
     const badSignature = refuse(payment.scheme.reasonSignature, payment.payer);
     const parts = unwrapSignature(payment.signature);
     if (!parts) return badSignature;
-    const isDeployed = await reads.hasCode(chainId, payment.authorization.from);
+    const isDeployed = await reads.hasCode(payment.authorization.from);
     if (!isDeployed && !parts.deployment) return badSignature;
     if (isDeployed) {
       const accepted = await reads.acceptsSignature(
-        chainId,
         payment.authorization.from,
         digest,
         parts.inner,
@@ -170,26 +193,14 @@ export class PaymentChecker {
     if (refusal) return refusal;
     const deployment = isDeployed ? undefined : parts.deployment;
     // A factory is third-party code: verify must not approve a payment that settle would not relay.
-    if (deployment && !this.#deps.mayDeploy(deployment))
+    if (deployment && !this.#deps.factories.includes(deployment.factory.toLowerCase()))
       return refuse("eip6492_factory_not_allowed", payment.payer);
     // A wallet that must be deployed first keeps its envelope, which contains the deployment.
-    const authorization = signed(payment, deployment ? (payment.signature as Hex) : parts.inner);
-    const { goesThrough, revert } = await reads.rehearseAlone(chainId, authorization);
+    const signature = deployment ? (payment.signature as Hex) : parts.inner;
+    const authorization = { ...payment.authorization, signature };
+    const { goesThrough, revert } = await reads.rehearseAlone(authorization);
     if (goesThrough) return { isValid: true, payment, authorization };
-    const diagnosis = await reads.diagnose(chainId, authorization);
+    const diagnosis = await reads.diagnose(authorization);
     return payment.scheme.explainFailure(payment, { ...diagnosis, revert });
   }
 }
-
-const signed = ({ authorization }: Payment, signature: Hex): SignedAuthorization => ({
-  chainId: authorization.chainId,
-  asset: authorization.asset,
-  from: authorization.from,
-  to: authorization.to,
-  value: authorization.value,
-  validAfter: authorization.validAfter,
-  validBefore: authorization.validBefore,
-  nonce: authorization.nonce,
-  terms: authorization.terms,
-  signature,
-});
