@@ -1,4 +1,8 @@
-/** Signatures: ECDSA (secp256k1), and the envelopes of smart wallets. */
+/**
+ * Signatures: ECDSA, and the envelopes of smart wallets. secp256k1 is the native library, or its own JavaScript
+ * fallback on platforms without a build (slower, with the same results; a test compares the two). Signatures are
+ * deterministic (RFC 6979) and low-s, as USDC requires.
+ */
 import { createRequire } from "node:module";
 import secp256k1 from "secp256k1";
 import {
@@ -12,11 +16,6 @@ import {
 } from "viem";
 import { keccak } from "./keccak.ts";
 import { LastKnown } from "./shared-answers.ts";
-
-/**
- * secp256k1: the native library, or its own JavaScript fallback on platforms without a build (slower, with the same
- * results; a test compares the two). Signatures are deterministic (RFC 6979) and low-s, as USDC requires.
- */
 
 export function addressOf(privateKey: Uint8Array): Address {
   return addressOfPublicKey(secp256k1.publicKeyCreate(privateKey, false).subarray(1));
@@ -148,8 +147,6 @@ export function fromDer(der: Uint8Array, digest: Uint8Array, address: Address): 
   }
   return undefined;
 }
-
-/** Signatures of smart wallets, for all schemes. */
 
 /** Enough for a wallet's signature with its deployment; a longer one would only waste gas. */
 const MAX_SIGNATURE_CHARS = 64_000;

@@ -344,8 +344,6 @@ export function refuse(reason: Reason, payer?: string, message: string = REASONS
   return { isValid: false, reason, message, ...(payer !== undefined && { payer }) };
 }
 
-/** Parsing of the protocol body that is the same for every scheme. */
-
 export const invalid = (message: string, payer?: string): Refusal =>
   refuse("invalid_payload", payer, message);
 

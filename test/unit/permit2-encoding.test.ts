@@ -29,13 +29,13 @@ import { paymentSchemeOf, schemeOf } from "../../server/schemes/index.ts";
 import type { SentCall, Shown } from "../../server/schemes/scheme.ts";
 import {
   EXACT_PROXY,
+  explainRevert,
   isEnded,
   nonceOf,
   PERMIT2,
   permitOf,
   UPTO_PROXY,
 } from "../../server/schemes/permit2/onchain.ts";
-import { explainRevert } from "../../server/schemes/permit2/reverts.ts";
 import { ARC } from "./payment-samples.ts";
 
 const random = (bytes: number): Hex => toHex(randomBytes(bytes));

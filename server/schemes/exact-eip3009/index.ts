@@ -147,8 +147,6 @@ function proofPayload({ signature, ...authorization }: SignedAuthorization): obj
   };
 }
 
-/** Reads a payment of this scheme from a protocol body. */
-
 export interface ExactPayment extends Payment {
   readonly domainName: string;
   readonly domainVersion: string;
@@ -234,13 +232,12 @@ function readAuthorization(fields: Fields): Signed | Refusal {
 
 const isText = (value: unknown): value is string => typeof value === "string" && value !== "";
 
-/** Checks that need no chain: pure, in the reference implementation's order. */
-
 /** An authorization must still be valid when it reaches a block; the protocol's minimum. */
 const MIN_LIFETIME_SECONDS = 6n;
 
 /**
- * Checks recipient, time window and value; undefined if all are right. Called after the signature check.
+ * Checks recipient, time window and value, in the reference implementation's order; undefined if all are right.
+ * Called after the signature check.
  * Without a time the window is not checked, so a payment that was accepted in time keeps its result afterwards.
  */
 export function checkTerms(

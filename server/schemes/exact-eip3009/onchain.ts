@@ -81,10 +81,6 @@ export const cancelDigest = (
     }),
   );
 
-/**
- * The only encoder of the token's EIP-3009 functions: what a check simulates is, byte for byte, what is sent.
- */
-
 const TRANSFER_VRS = selectorDigits(
   "transferWithAuthorization(address,address,uint256,uint256,uint256,bytes32,uint8,bytes32,bytes32)",
 );
@@ -108,6 +104,7 @@ export const isKeySignature = (signature: Hex): boolean =>
 const vrs = (signature: Hex): string =>
   uintWord(Number.parseInt(signature.slice(130), 16)) + signature.slice(2, 130);
 
+/** The only encoder of a transfer: what a check simulates is, byte for byte, what is sent. */
 export function transferCalldata(authorization: Authorization, signature: Hex): Hex {
   const head =
     addressWord(authorization.from) +
@@ -130,11 +127,6 @@ export function cancelCalldata(authorizer: Address, nonce: Nonce, signature: Hex
 
 export const authorizationStateCalldata = (authorizer: string, nonce: string): Hex =>
   `0x${AUTHORIZATION_STATE}${addressWord(authorizer)}${nonce.slice(2)}`;
-
-/**
- * What a receipt proves about authorizations. The transaction's status proves nothing, because calls in a batch
- * fail individually.
- */
 
 export const AUTHORIZATION_USED = toEventSelector("AuthorizationUsed(address,bytes32)");
 export const AUTHORIZATION_CANCELED = toEventSelector("AuthorizationCanceled(address,bytes32)");
@@ -182,7 +174,8 @@ function logsOf(logs: readonly RpcLog[], asset: string): TokenLogs {
 }
 
 /**
- * The outcome of one authorization in one transaction. Only logs of the token itself count: on Arc the system
+ * The outcome of one authorization in one transaction. The transaction's status proves nothing, because calls in a
+ * batch fail individually. Only logs of the token itself count: on Arc the system
  * logs native transfers with the same event.
  * A nonce may also have been used by a different authorization of the same signer, so the transfer that follows
  * must be the expected one.
@@ -206,8 +199,6 @@ export function outcomeIn(
     BigInt(transfer.data) === expected.value;
   return isExpected ? "paid" : "used_otherwise";
 }
-
-/** Maps the token's reverts (FiatToken 2.x) to the protocol's reason codes and readable sentences. */
 
 export const REASON_USED: Reason = "invalid_exact_evm_nonce_already_used";
 export const REASON_EXPIRED: Reason = "invalid_exact_evm_payload_authorization_valid_before";
@@ -265,6 +256,7 @@ const UNKNOWN: Omit<Known, "text"> = {
   sentence: "The transfer fails on chain with its gas limit.",
 };
 
+/** The token's reverts (FiatToken 2.x) as the protocol's reason codes and readable sentences. */
 export function explainRevert(text: string | undefined): RevertMeaning {
   const known = KNOWN.find((candidate) => candidate.text.test(text ?? "")) ?? UNKNOWN;
   return {

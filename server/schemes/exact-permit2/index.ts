@@ -12,8 +12,12 @@ import {
   spendingDigest,
   type Spending,
 } from "../permit2/onchain.ts";
-import { permit2Parts, TRANSFER_METHOD } from "../permit2/parts.ts";
-import { authorizePermit2, whyNotThroughPermit2 } from "../permit2/paying.ts";
+import {
+  authorizePermit2,
+  permit2Parts,
+  TRANSFER_METHOD,
+  whyNotThroughPermit2,
+} from "../permit2/parts.ts";
 import { outcomeIn, unreadIn } from "../permit2/traces.ts";
 import {
   checkPayee,

@@ -13,8 +13,13 @@ import {
   UPTO_PROXY,
   type Spending,
 } from "../permit2/onchain.ts";
-import { permit2Parts, TRANSFER_METHOD } from "../permit2/parts.ts";
-import { authorizePermit2, readFacilitator, whyNotThroughPermit2 } from "../permit2/paying.ts";
+import {
+  authorizePermit2,
+  permit2Parts,
+  readFacilitator,
+  TRANSFER_METHOD,
+  whyNotThroughPermit2,
+} from "../permit2/parts.ts";
 import { outcomeIn, paidIn, unreadIn } from "../permit2/traces.ts";
 import {
   checkPayee,
