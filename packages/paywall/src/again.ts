@@ -12,13 +12,8 @@ import {
   validateSIWxMessage,
   verifySIWxSignature,
 } from "@x402/extensions/sign-in-with-x";
-import type { PaidRequest, PaidResource } from "./charge.ts";
+import type { AgainOptions, PaidRequest, PaidResource } from "./resource.ts";
 import type { PaywallStore } from "./store.ts";
-
-export interface AgainOptions {
-  /** How long a wallet may fetch the resource again after it paid: "30m", "1h", "7d". */
-  for: string;
-}
 
 /** Verifies a message signed by a contract account (ERC-1271), with your own node for the given chain. */
 export type VerifyMessage = (signed: {

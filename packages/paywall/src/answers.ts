@@ -6,7 +6,7 @@ import {
   SettleError,
   type SettleResponse,
 } from "@x402/core/types";
-import { receiptHeader } from "./mpp.ts";
+import { receiptHeader } from "./mpp-wire.ts";
 import { v1Body, type ProofVersion } from "./protocol.ts";
 
 /** The facilitator failed: nothing is served, and the response claims nothing about the payment. */
@@ -44,6 +44,27 @@ export interface Receipt {
 export interface SettledPayment {
   response: SettleResponse;
   headers: Record<string, string>;
+}
+
+export interface Settled extends SettledPayment {
+  kind: "settled";
+  receipt: Receipt;
+  /**
+   * Set when an earlier request with this proof did the work, and its payment settled only with this request.
+   */
+  lateFor?: string;
+  /**
+   * The same outcome with a signed receipt, where there is a signer. A receipt confirms delivery, so it is
+   * made after the work succeeded.
+   */
+  delivered(): Promise<SettledPayment>;
+}
+/** Paid by an earlier request; this request is authorized by a signature. */
+export interface PaidEarlier {
+  kind: "again";
+  headers: Record<string, string>;
+  payer: string;
+  network: string;
 }
 
 export interface PaymentRequiredAnswer {

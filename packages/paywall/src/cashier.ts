@@ -1,8 +1,73 @@
-/** Creates a cashier, which charges for resources, from the options of a Fastify app or a tool server. */
-import { HTTPFacilitatorClient, type FacilitatorClient } from "@x402/core/server";
-import { Cashier, type CashierDeps } from "./charge.ts";
+/**
+ * Charges for a resource, independent of the web framework: the protocol library's resource-server core with
+ * a facilitator behind it (in this process, or any other by URL).
+ * A fixed price is settled before anything is served. With a maximum, the amount used is settled after the
+ * work and before its response is sent. The facilitator guarantees that one payment gets one response.
+ */
+import {
+  HTTPFacilitatorClient,
+  type FacilitatorClient,
+  x402ResourceServer,
+} from "@x402/core/server";
+import type {
+  PaymentPayload,
+  PaymentRequired,
+  PaymentRequirements,
+  SettleResponse,
+} from "@x402/core/types";
+import { bazaarResourceServerExtension } from "@x402/extensions/bazaar";
+import { RepeatAccess, resourceKeyOf, type VerifyMessage } from "./again.ts";
+import {
+  asFault,
+  FacilitatorFault,
+  refusalIn,
+  notSettled,
+  refused,
+  settledPayment,
+  UNKNOWN_OUTCOME,
+  paymentRequired,
+  type PaidEarlier,
+  type Refused,
+  type Settled,
+  type SettledPayment,
+  type PaymentRequiredAnswer,
+} from "./answers.ts";
+import { payloadForFacilitator, discovery, sponsoringFor } from "./extensions.ts";
+import { Meter, type Metered } from "./meter.ts";
+import { MppCharges, type MppOptions } from "./mpp.ts";
 import { findAmong, PAYMENT_NETWORKS, type PaymentNetwork } from "./networks.ts";
+import { facilitatorOf, readProof, UsdcScheme } from "./protocol.ts";
+import { ReceiptIssuer, type ReceiptOptions } from "./receipts.ts";
+import {
+  isMetered,
+  type PaidRequest,
+  type PaidResource,
+  type PresentedPayment,
+} from "./resource.ts";
 import { EXACT_EIP3009, type PaywallScheme, UPTO } from "./scheme.ts";
+import { OneProcessStore, type PaywallStore } from "./store.ts";
+
+export type Charge = PaymentRequiredAnswer | Refused | Settled | Metered | PaidEarlier;
+
+export interface CashierDeps {
+  facilitator: FacilitatorClient;
+  networks: readonly PaymentNetwork[];
+  schemes: readonly PaywallScheme[];
+  payTo: string;
+  /**
+   * State that is needed beyond one request; required for `again`. Without it the state is in this process
+   * only: after a restart a proof with an unknown outcome is not recognized.
+   */
+  store?: PaywallStore | undefined;
+  /** Signs offers and receipts (`offer-and-receipt`) with the key of `payTo`. Off without it. */
+  receipts?: ReceiptOptions | undefined;
+  /** Checks the signatures of contract accounts; without it only ordinary accounts can sign in. */
+  verifyMessage?: VerifyMessage | undefined;
+  /** Also requests payment over MPP (`WWW-Authenticate: Payment`) in the same 402. Off without it. */
+  mpp?: MppOptions | undefined;
+  /** Reports faults beside a payment that do not affect it. */
+  onFault?: (error: unknown, what: string) => void;
+}
 
 export interface CashierOptions extends Omit<CashierDeps, "facilitator" | "networks" | "schemes"> {
   /**
@@ -35,4 +100,265 @@ export function networkFacts(network: string | PaymentNetwork): PaymentNetwork {
   const facts = typeof network === "string" ? findAmong(network, PAYMENT_NETWORKS) : network;
   if (!facts) throw new Error(`the paywall does not know the network ${JSON.stringify(network)}`);
   return facts;
+}
+
+const MAX_TIMEOUT_SECONDS = 120;
+
+export class Cashier {
+  readonly #server: x402ResourceServer;
+  readonly #deps: CashierDeps;
+  readonly #meter: Meter;
+  readonly #issuer: ReceiptIssuer | undefined;
+  readonly #again: RepeatAccess | undefined;
+  readonly #mpp: MppCharges | undefined;
+  #ready: Promise<void> | undefined;
+
+  constructor(deps: CashierDeps) {
+    const { store, receipts, schemes, networks } = deps;
+    this.#deps = deps;
+    this.#server = new x402ResourceServer(deps.facilitator);
+    for (const name of new Set(schemes.map((scheme) => scheme.name))) {
+      const sameName = schemes.filter((scheme) => scheme.name === name);
+      const scheme = new UsdcScheme(name, sameName, networks);
+      for (const network of networks) this.#server.register(network.id, scheme);
+    }
+    this.#server.registerExtension(bazaarResourceServerExtension);
+    this.#meter = new Meter(store ?? new OneProcessStore(), {
+      verify: (payment) => this.#verify(payment),
+      settle: (payment, amount) => this.#settlePayment(payment, amount),
+    });
+    this.#issuer = receipts && new ReceiptIssuer(receipts, deps.onFault);
+    this.#mpp = deps.mpp && new MppCharges(deps.mpp);
+    this.#again = store && new RepeatAccess(store, deps.verifyMessage);
+  }
+
+  /** Reads what the facilitator supports; after a failure the next request tries again. */
+  ready(): Promise<void> {
+    this.#ready ??= this.#server.initialize().catch((error: unknown) => {
+      this.#ready = undefined;
+      throw asFault(error, 503, "The facilitator's supported payments cannot be read.");
+    });
+    return this.#ready;
+  }
+
+  /** The terms of a resource, without the parts that are signed or valid for one request only. */
+  async required(
+    resource: PaidResource,
+    request: PaidRequest,
+    error = "Payment required",
+  ): Promise<PaymentRequired> {
+    await this.ready();
+    const accepts = await this.#accepts(resource);
+    return this.#server.createPaymentRequiredResponse(
+      accepts,
+      {
+        url: request.url,
+        description: resource.description ?? "",
+        mimeType: resource.mimeType ?? "application/json",
+        ...(resource.serviceName === undefined ? {} : { serviceName: resource.serviceName }),
+        ...(resource.tags === undefined ? {} : { tags: resource.tags }),
+      },
+      error,
+      this.#extensions(resource, request, accepts),
+    );
+  }
+
+  /**
+   * Charges for one request. `beforeSettle` runs once the proof matches the terms and before money moves:
+   * work that may fail is done there, so that a failure costs the caller nothing. With a maximum nothing is
+   * settled here; the caller settles the returned `metered` charge.
+   */
+  async charge(
+    resource: PaidResource,
+    request: PaidRequest,
+    beforeSettle: () => Promise<void>,
+  ): Promise<Charge> {
+    const networks = this.#networkIds(resource);
+    const { price, payTo = this.#deps.payTo } = resource;
+    const resourceKey = resourceKeyOf({ price, payTo }, request, networks);
+    const isAgain = resource.again !== undefined && request.method === "GET";
+    const signIn = isAgain ? await this.#again?.signIn(request, resourceKey, networks) : undefined;
+    if (signIn?.isAllowed === true) {
+      await beforeSettle();
+      return { kind: "again", headers: {}, payer: signIn.payer, network: signIn.network };
+    }
+    const required = await this.required(resource, request);
+    const refuse = async (error?: string): Promise<PaymentRequiredAnswer> => {
+      const explained = error ? { ...required, error } : required;
+      const answer = paymentRequired(await this.#withOffers(resource, request, explained));
+      return this.#mpp?.withChallenges(answer, request) ?? answer;
+    };
+    const proof =
+      this.#mpp?.proofIn(request, required) ?? readProof(request.headers, required.accepts);
+    if (proof.kind === "none") return refuse(signIn?.reason);
+    if (proof.kind === "malformed") return refuse(proof.reason);
+    const { payload, version } = proof;
+    const terms = this.#match(required, payload);
+    if (typeof terms === "string") return refuse(terms);
+    const payment: PresentedPayment = {
+      resource,
+      request,
+      resourceKey,
+      payload,
+      terms,
+      required,
+      version,
+    };
+    if (isMetered(resource)) return this.#meter.begin(payment, beforeSettle);
+    await beforeSettle();
+    return this.#settlePayment(payment, terms.amount);
+  }
+
+  /**
+   * Offers and challenges are signed or valid for one request only, so they are added just for the response
+   * to an unpaid request.
+   */
+  async #withOffers(
+    resource: PaidResource,
+    request: PaidRequest,
+    required: PaymentRequired,
+  ): Promise<PaymentRequired> {
+    const isAgain = resource.again && request.method === "GET";
+    const more = {
+      ...(await this.#issuer?.offers(required)),
+      ...(isAgain && this.#again?.challenge(required)),
+    };
+    if (Object.keys(more).length === 0) return required;
+    return { ...required, extensions: { ...required.extensions, ...more } };
+  }
+
+  readonly #networkIds = (resource: PaidResource) =>
+    this.#deps.networks.map(({ id }) => id).filter((id) => resource.networks?.includes(id) ?? true);
+
+  async #accepts(resource: PaidResource): Promise<PaymentRequirements[]> {
+    const { price } = resource;
+    const ids = this.#networkIds(resource);
+    const entries = this.#deps.schemes
+      .filter((scheme) => (scheme.isMetered ?? false) === isMetered(resource))
+      .flatMap((scheme) => ids.map((network) => ({ scheme, network })))
+      .filter(({ scheme, network }) => {
+        const kind = this.#server.getSupportedKind(2, network, scheme.name);
+        // A payer cannot sign a maximum without the address of the account that may charge it.
+        return kind && (scheme.isMetered !== true || facilitatorOf(kind.extra) !== undefined);
+      });
+    if (entries.length === 0)
+      throw new FacilitatorFault(503, "The facilitator supports none of the requested networks.");
+    return this.#server.buildPaymentRequirementsFromOptions(
+      entries.map(({ scheme, network }) => ({
+        scheme: scheme.name,
+        network,
+        payTo: resource.payTo ?? this.#deps.payTo,
+        price: typeof price === "string" ? price : price.upTo,
+        maxTimeoutSeconds: resource.maxTimeoutSeconds ?? MAX_TIMEOUT_SECONDS,
+        extra: scheme.requirementExtra(this.#networkOf(network)),
+      })),
+      undefined,
+    );
+  }
+
+  #networkOf(id: string): PaymentNetwork {
+    const network = this.#deps.networks.find((known) => known.id === id);
+    if (!network) throw new Error(`the cashier does not know the network ${id}`);
+    return network;
+  }
+
+  #extensions(
+    resource: PaidResource,
+    request: PaidRequest,
+    accepts: readonly PaymentRequirements[],
+  ): Record<string, unknown> | undefined {
+    const announced = accepts.flatMap(({ network, scheme }) =>
+      this.#server.getFacilitatorExtensions(2, network, scheme),
+    );
+    const declared = sponsoringFor(accepts, announced);
+    const { discoverable } = resource;
+    if (discoverable) Object.assign(declared, discovery(discoverable.example));
+    if (Object.keys(declared).length === 0) return undefined;
+    return this.#server.enrichExtensions(declared, {
+      method: request.method,
+      path: request.path,
+      adapter: { getPath: () => request.path, getMethod: () => request.method },
+    });
+  }
+
+  /** The entry of the terms that the proof is for, or the reason why there is none. */
+  #match(required: PaymentRequired, payload: PaymentPayload): PaymentRequirements | string {
+    const terms = this.#server.findMatchingRequirements(required.accepts, payload);
+    if (!terms) return "No matching payment requirements";
+    const extensions = this.#server.validateExtensions(required, payload);
+    return extensions.valid ? terms : extensions.invalidReason;
+  }
+
+  /** Undefined where the payment is valid. */
+  async #verify({
+    payload,
+    terms,
+    required,
+  }: PresentedPayment): Promise<SettleResponse | undefined> {
+    try {
+      const { isValid, invalidReason, invalidMessage, payer } = await this.#server.verifyPayment(
+        payloadForFacilitator(payload, required),
+        terms,
+        required.extensions,
+      );
+      if (isValid) return undefined;
+      const reason = invalidReason ?? "invalid_payload";
+      return notSettled(terms, reason, invalidMessage ?? reason, payer);
+    } catch (error) {
+      throw asFault(error, 503, "The facilitator cannot be reached to verify the payment.");
+    }
+  }
+
+  /** `amount` is in atomic units: the fixed price, or the amount used of a maximum. */
+  async #settlePayment(payment: PresentedPayment, amount: string): Promise<Settled | Refused> {
+    const { terms, version, resource, request } = payment;
+    const response = await this.#settle(payment, { ...terms, amount });
+    if (!response.success) {
+      const answer = refused(response, version);
+      // An MPP challenge is valid for one credential, so a refusal comes with a new challenge.
+      const renewed =
+        version === "mpp" && this.#mpp?.withChallenges(paymentRequired(payment.required), request);
+      const challenge = renewed ? renewed.headers["www-authenticate"] : undefined;
+      if (challenge === undefined) return answer;
+      return { ...answer, headers: { ...answer.headers, "www-authenticate": challenge } };
+    }
+    const { payer } = response;
+    if (this.#again && resource.again && payer !== undefined && request.method === "GET")
+      await this.#again
+        .recordPayment(payment.resourceKey, payer, resource.again)
+        .catch((error: unknown) => this.#deps.onFault?.(error, "remembering who has paid"));
+    return this.#settled(response, amount, payment);
+  }
+
+  #settled(
+    response: SettleResponse,
+    amount: string,
+    { request, version }: PresentedPayment,
+  ): Settled {
+    const { payer, transaction, network } = response;
+    const receipt = { payer, transaction, network, amount: response.amount ?? amount };
+    const delivered = async (): Promise<SettledPayment> =>
+      settledPayment((await this.#issuer?.receipted(response, request.url)) ?? response, version);
+    return { kind: "settled", ...settledPayment(response, version), receipt, delivered };
+  }
+
+  async #settle(
+    { payload, required, resource }: PresentedPayment,
+    terms: PaymentRequirements,
+  ): Promise<SettleResponse> {
+    try {
+      return await this.#server.settlePayment(
+        payloadForFacilitator(payload, required),
+        terms,
+        required.extensions,
+        undefined,
+        undefined,
+        isMetered(resource) ? "after-handler" : "before-handler",
+      );
+    } catch (error) {
+      const refusal = refusalIn(error);
+      if (refusal) return refusal;
+      throw asFault(error, 502, UNKNOWN_OUTCOME);
+    }
+  }
 }

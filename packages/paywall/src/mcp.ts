@@ -7,12 +7,13 @@
 import { decodePaymentResponseHeader, encodePaymentSignatureHeader } from "@x402/core/http";
 import type { PaymentPayload, PaymentRequired, SettleResponse } from "@x402/core/types";
 import type { Receipt, SettledPayment } from "./answers.ts";
-import type { Cashier, PaidResource } from "./charge.ts";
+import type { Cashier } from "./cashier.ts";
+import type { PaidResource } from "./resource.ts";
 import { isRecord } from "./foreign-json.ts";
 
 export type { Receipt } from "./answers.ts";
-export { cashier, type CashierOptions } from "./cashier.ts";
-export { Cashier, type PaidResource } from "./charge.ts";
+export { Cashier, cashier, type CashierOptions } from "./cashier.ts";
+export type { PaidResource } from "./resource.ts";
 export { PAYMENT_NETWORKS, type PaymentNetwork } from "./networks.ts";
 
 /** Names defined by the protocol. */

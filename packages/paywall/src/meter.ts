@@ -2,9 +2,9 @@
  * Payments up to a maximum (scheme `upto`): verified before the work, charged once the amount used is known.
  */
 import type { SettleResponse } from "@x402/core/types";
-import { notSettled, refused, settledPayment, type Refused } from "./answers.ts";
-import type { PresentedPayment, Settled } from "./charge.ts";
+import { notSettled, refused, settledPayment, type Refused, type Settled } from "./answers.ts";
 import { isRecord } from "./foreign-json.ts";
+import type { PresentedPayment } from "./resource.ts";
 import { Expiring, type PaywallStore } from "./store.ts";
 
 /** A valid payment of a maximum. It must be ended by `settle` or by `release`. */

@@ -2,6 +2,7 @@
  * The wire format of the Payment authentication scheme (MPP), method `evm`, intent `charge`: challenge,
  * credential and receipt, for sellers and payers. Headers contain base64url JSON without padding.
  */
+import type { SettleResponse } from "@x402/core/types";
 import { keccak256, stringToBytes, type Hex } from "viem";
 import { readForeignJson } from "./foreign-json.ts";
 
@@ -50,3 +51,11 @@ export function fromBase64Url(text: string): unknown {
 
 export const payerOf = (chainId: number, address: string): string =>
   `did:pkh:eip155:${chainId}:${address}`;
+
+/** On success only: a failure is reported in the response body. */
+export const receiptHeader = (settled: SettleResponse): Record<string, string> => {
+  if (!settled.success) return {};
+  const { transaction: reference } = settled;
+  const receipt = { method: CHARGE.method, reference, status: "success" };
+  return { "payment-receipt": toBase64Url({ ...receipt, timestamp: new Date().toISOString() }) };
+};

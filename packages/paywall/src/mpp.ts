@@ -6,9 +6,8 @@
  * facilitator settles it, once.
  */
 import { createHash, createHmac, randomBytes, timingSafeEqual } from "node:crypto";
-import type { PaymentRequired, PaymentRequirements, SettleResponse } from "@x402/core/types";
+import type { PaymentRequired, PaymentRequirements } from "@x402/core/types";
 import type { PaymentRequiredAnswer } from "./answers.ts";
-import type { PaidRequest } from "./charge.ts";
 import { isRecord } from "./foreign-json.ts";
 import {
   borderedHash,
@@ -20,6 +19,7 @@ import {
   type PaymentChallenge,
 } from "./mpp-wire.ts";
 import type { Proof } from "./protocol.ts";
+import type { PaidRequest } from "./resource.ts";
 import { isForVersion1 } from "./scheme.ts";
 
 export interface MppOptions {
@@ -162,14 +162,6 @@ function proofOf(
   const payload = { x402Version: 2, accepted, payload: { signature, authorization } };
   return { kind: "shown", version: "mpp", payload };
 }
-
-/** On success only: a failure is reported in the response body. */
-export const receiptHeader = (settled: SettleResponse): Record<string, string> => {
-  if (!settled.success) return {};
-  const { transaction: reference } = settled;
-  const receipt = { method: CHARGE.method, reference, status: "success" };
-  return { "payment-receipt": toBase64Url({ ...receipt, timestamp: new Date().toISOString() }) };
-};
 
 const paymentIn = (authorization: string): string | undefined =>
   authorization

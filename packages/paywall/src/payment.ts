@@ -1,8 +1,7 @@
 /**
  * `request.payment`: what a handler knows about the payment, and how it sets the amount used of a maximum.
  */
-import type { Receipt } from "./answers.ts";
-import type { PaidEarlier, Settled } from "./charge.ts";
+import type { PaidEarlier, Receipt, Settled } from "./answers.ts";
 import type { Metered } from "./meter.ts";
 import { formatAtomic, parseDecimal } from "./money.ts";
 

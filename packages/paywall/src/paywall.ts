@@ -13,12 +13,12 @@ import type {
   preHandlerAsyncHookHandler,
 } from "fastify";
 import { againMs } from "./again.ts";
-import { cashier, networkFacts, type CashierOptions } from "./cashier.ts";
-import { type Cashier, isMetered, type PaidRequest, type PaidResource } from "./charge.ts";
+import { type Cashier, cashier, networkFacts, type CashierOptions } from "./cashier.ts";
 import { readHostName } from "./host.ts";
 import type { PaymentNetwork } from "./networks.ts";
 import { payPage } from "./pay-page.ts";
 import { Payment } from "./payment.ts";
+import { isMetered, type PaidRequest, type PaidResource } from "./resource.ts";
 import { EXACT_EIP3009, isForVersion1, type PaywallScheme, UPTO } from "./scheme.ts";
 import { Serving } from "./serving.ts";
 
@@ -58,14 +58,14 @@ declare module "fastify" {
 }
 
 export const paywall = fp(registerPaywall, { name: "x402-paywall" });
-export { cashier, type CashierOptions } from "./cashier.ts";
-export type { AgainOptions, VerifyMessage } from "./again.ts";
+export type { VerifyMessage } from "./again.ts";
 export type { Receipt } from "./answers.ts";
-export { Cashier, type Charge, type PaidResource, type RoutePrice } from "./charge.ts";
+export { Cashier, cashier, type CashierOptions, type Charge } from "./cashier.ts";
 export type { MppOptions } from "./mpp.ts";
 export { PAYMENT_NETWORKS, type PaymentNetwork } from "./networks.ts";
 export { Payment } from "./payment.ts";
 export type { ReceiptOptions } from "./receipts.ts";
+export type { AgainOptions, PaidResource, RoutePrice } from "./resource.ts";
 export { EXACT_EIP3009, EXACT_PERMIT2, type PaywallScheme, UPTO } from "./scheme.ts";
 export { type MeteredCharge, OneProcessStore, type PaywallStore } from "./store.ts";
 

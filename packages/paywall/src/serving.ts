@@ -4,7 +4,7 @@
  */
 import { Readable } from "node:stream";
 import type { FastifyReply, FastifyRequest, onSendAsyncHookHandler } from "fastify";
-import type { PaidEarlier, Settled } from "./charge.ts";
+import type { PaidEarlier, Settled } from "./answers.ts";
 import type { Metered } from "./meter.ts";
 import { Expiring } from "./store.ts";
 

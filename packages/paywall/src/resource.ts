@@ -1,0 +1,54 @@
+/** What is sold, the request for it, and the proof of payment that came with the request. */
+import type { PaymentPayload, PaymentRequired, PaymentRequirements } from "@x402/core/types";
+import type { ProofVersion } from "./protocol.ts";
+
+/** USDC as a decimal string; or a maximum, where the handler sets the amount that was used. */
+export type RoutePrice = string | { upTo: string };
+
+export interface PaidResource {
+  price: RoutePrice;
+  description?: string;
+  mimeType?: string;
+  /** The seller's name, for catalogues. */
+  serviceName?: string;
+  tags?: string[];
+  payTo?: string;
+  /** CAIP-2 ids; the cashier's networks by default. */
+  networks?: string[];
+  /** With a maximum, the work must be done and charged within this time. */
+  maxTimeoutSeconds?: number;
+  /** Announces the resource to catalogues, with an example of the response. */
+  discoverable?: { example?: unknown };
+  /** A wallet that has paid may GET the same URL again for this time by signing in (`sign-in-with-x`). */
+  again?: AgainOptions;
+}
+
+export interface AgainOptions {
+  /** How long a wallet may fetch the resource again after it paid: "30m", "1h", "7d". */
+  for: string;
+}
+
+export interface PaidRequest {
+  method: string;
+  /** The public URL, with the query. */
+  url: string;
+  path: string;
+  /** The matched route, where several routes could answer the same URL. */
+  route?: string | undefined;
+  headers: Record<string, string | string[] | undefined>;
+}
+
+/** A proof that was decoded and matches one entry of the terms. */
+export interface PresentedPayment {
+  resource: PaidResource;
+  request: PaidRequest;
+  /** The key of the resource in the store. */
+  resourceKey: string;
+  payload: PaymentPayload;
+  terms: PaymentRequirements;
+  required: PaymentRequired;
+  version: ProofVersion;
+}
+
+export const isMetered = ({ price }: Pick<PaidResource, "price">): boolean =>
+  typeof price !== "string";
