@@ -1,8 +1,4 @@
-/**
- * Rate limits: the table of limits, and the bucket that counts requests. A bucket holds `perMinute` requests and
- * refills evenly (GCRA, which stores one number: the time at which the bucket is full again), so waiting for the next
- * minute gains nothing.
- */
+/** The table of rate limits. */
 
 export interface RateLimit {
   perMinute: number;
@@ -62,78 +58,4 @@ export function readRateLimits(text: string | undefined): {
     else limits[name as LimitName] = { ...limits[name as LimitName], perMinute };
   }
   return { limits, problems };
-}
-
-export interface Verdict {
-  allowed: boolean;
-  limit: number;
-  remaining: number;
-  /** The time until the bucket is full again. */
-  resetMs: number;
-  /** The time until one more request fits; 0 if this one was allowed. */
-  retryAfterMs: number;
-}
-
-const MINUTE_MS = 60_000;
-
-/** The state of a bucket that will be full at `fullAtMs`. */
-export function verdictOf(
-  perMinute: number,
-  fullAtMs: number,
-  nowMs: number,
-  allowed: boolean,
-): Verdict {
-  const intervalMs = MINUTE_MS / perMinute;
-  const resetMs = Math.max(0, fullAtMs - nowMs);
-  return {
-    allowed,
-    limit: perMinute,
-    remaining: Math.max(0, Math.floor((MINUTE_MS - resetMs) / intervalMs)),
-    resetMs,
-    retryAfterMs: allowed ? 0 : Math.max(1, resetMs + intervalMs - MINUTE_MS),
-  };
-}
-
-/** Buckets of this process. Full ones, and those unused for longest, make room for new ones. */
-export class OwnBuckets {
-  readonly #fullAtMs = new Map<string, number>();
-  readonly #maxBuckets: number;
-  readonly #nowMs: () => number;
-
-  constructor(maxBuckets = 100_000, nowMs: () => number = () => performance.now()) {
-    this.#maxBuckets = maxBuckets;
-    this.#nowMs = nowMs;
-  }
-
-  take(key: string, perMinute: number): Verdict {
-    const nowMs = this.#nowMs();
-    const intervalMs = MINUTE_MS / perMinute;
-    const fullAtMs = Math.max(this.#fullAtMs.get(key) ?? 0, nowMs);
-    // A tolerance, so that rounding does not cost the last request of a bucket.
-    if (fullAtMs + intervalMs - nowMs > MINUTE_MS + 1e-6)
-      return verdictOf(perMinute, fullAtMs, nowMs, false);
-    this.#keep(key, fullAtMs + intervalMs);
-    return verdictOf(perMinute, fullAtMs + intervalMs, nowMs, true);
-  }
-
-  /** Returns one request to the bucket, if it turns out not to count. */
-  giveBack(key: string, perMinute: number): void {
-    const fullAtMs = this.#fullAtMs.get(key);
-    if (fullAtMs !== undefined) this.#fullAtMs.set(key, fullAtMs - MINUTE_MS / perMinute);
-  }
-
-  get size(): number {
-    return this.#fullAtMs.size;
-  }
-
-  /** Keeps the map in the order of last use. */
-  #keep(key: string, fullAtMs: number): void {
-    this.#fullAtMs.delete(key);
-    this.#fullAtMs.set(key, fullAtMs);
-    if (this.#fullAtMs.size <= this.#maxBuckets) return;
-    for (const oldest of this.#fullAtMs.keys()) {
-      this.#fullAtMs.delete(oldest);
-      return;
-    }
-  }
 }

@@ -2,12 +2,8 @@
 import * as fc from "fast-check";
 import t from "tap";
 import { addressBucket, readTrust } from "../../server/core/client-address.ts";
-import {
-  OwnBuckets,
-  RATE_LIMITS,
-  readRateLimits,
-  type LimitName,
-} from "../../server/core/rate-limits.ts";
+import { RATE_LIMITS, readRateLimits, type LimitName } from "../../server/core/rate-limits.ts";
+import { OwnBuckets } from "../../server/plugins/http/rate-buckets.ts";
 
 const MINUTE_MS = 60_000;
 /** Limits at which one request costs a whole number of milliseconds, so that the model needs no fractions. */

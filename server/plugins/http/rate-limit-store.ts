@@ -2,7 +2,7 @@
 import { Coalescer } from "../../core/shared-answers.ts";
 import type { Sql } from "../../infra/db/pool.ts";
 import { databaseNow, type Db } from "../../infra/db/prisma.ts";
-import type { Lease, LeaseRequest } from "./shared-buckets.ts";
+import type { Lease, LeaseRequest } from "./rate-buckets.ts";
 
 const TOGETHER = { maxBatch: 64, maxInFlight: 2 };
 

@@ -7,10 +7,10 @@ import { createHash } from "node:crypto";
 import fp from "fastify-plugin";
 import type { FastifyReply } from "fastify";
 import { addressBucket } from "../../core/client-address.ts";
-import { OwnBuckets, type LimitName, type Verdict } from "../../core/rate-limits.ts";
+import type { LimitName } from "../../core/rate-limits.ts";
 import { ApiError } from "../../errors.ts";
+import { OwnBuckets, SharedBuckets, type Verdict } from "./rate-buckets.ts";
 import { bucketLeases, deleteFullBuckets } from "./rate-limit-store.ts";
-import { SharedBuckets } from "./shared-buckets.ts";
 
 declare module "fastify" {
   interface FastifyContextConfig {
