@@ -13,18 +13,13 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { ensureServerBuild, prepare } from "../../server/local/bootstrap.mjs";
 import { startPostgres } from "../../server/local/postgres.ts";
-import type { BenchContext, BenchRow, Figure, World } from "./context.ts";
+import type { BenchContext, BenchRow, World } from "./context.ts";
 import { keep, machine } from "./baseline.ts";
-import { printTable } from "./table.ts";
+import { printTable, type Finished } from "./table.ts";
 import { startWorld } from "./world.ts";
 
 const ROWS = fileURLToPath(new URL("rows/", import.meta.url));
 const OUTPUT = fileURLToPath(new URL("../../.tmp/bench.json", import.meta.url));
-
-export interface Finished {
-  name: string;
-  result: { figures: Figure[]; load: number } | { error: string };
-}
 
 async function findRows(words: string[]): Promise<BenchRow[]> {
   const files = readdirSync(ROWS)

@@ -2,7 +2,11 @@
 import { NAMES, type Figure } from "./context.ts";
 import { lostIn } from "./baseline.ts";
 import { median } from "./rounds.ts";
-import type { Finished } from "./run.ts";
+
+export interface Finished {
+  name: string;
+  result: { figures: Figure[]; load: number } | { error: string };
+}
 
 /** `median (least to most)`. */
 function spread(samples: readonly number[] | undefined, unit: string): string {

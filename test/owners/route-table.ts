@@ -1,6 +1,6 @@
 // Every route with a harmless request and the expected response for the permitted credential. A route without a row
 // fails `who-may-call.test.ts`: add a row with its credential and response.
-import type { Credential } from "../../server/plugins/http/index.ts";
+import type { Credential } from "../../server/plugins/http/refusals.ts";
 
 /**
  * Ids that a row's request may use: of an agent created for the row, and of things that belong to the agent and its

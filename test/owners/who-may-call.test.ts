@@ -6,7 +6,7 @@ import { fileURLToPath } from "node:url";
 import t, { type Test } from "tap";
 import { createApiKey } from "../../server/plugins/auth/api-keys.ts";
 import { newId } from "../../server/core/ids.ts";
-import type { Credential } from "../../server/plugins/http/index.ts";
+import type { Credential } from "../../server/plugins/http/refusals.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
 import { testAccount } from "../helpers/chain.ts";
 import { createAgent, signIn, type NewTestAgent, type SignedInOwner } from "../helpers/owner.ts";

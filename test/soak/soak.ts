@@ -24,7 +24,7 @@ import { runLoad } from "./load.ts";
 import { checkServiceReports } from "./service-reports.ts";
 import { openSellers, type SoakSellers } from "./sellers.ts";
 import { settle, soakPayers, type LoadTargets, type Posted } from "./third-parties.ts";
-import { toJson } from "./table.ts";
+import { toJson, type FaultRecord, type SoakReport } from "./table.ts";
 import { startWorld, type World } from "./world.ts";
 
 export interface SoakOptions {
@@ -39,22 +39,6 @@ export interface SoakOptions {
   print: (line: string) => void;
   /** Ends the load early; reconciliation still runs. */
   signal?: AbortSignal;
-}
-
-export interface FaultRecord {
-  name: string;
-  times: number;
-  /** The longest time from the end of the fault to the next payment that was reported as paid. */
-  silenceMs: number;
-}
-
-export interface SoakReport {
-  seed: number;
-  minutes: number;
-  blocks: bigint;
-  notes: Notes;
-  faults: FaultRecord[];
-  checks: Check[];
 }
 
 const AGENTS = 6;

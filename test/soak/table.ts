@@ -1,7 +1,23 @@
 // The report of the soak: the actions, their number, and their outcomes.
 import { SKIPPED_FAULTS } from "./faults.ts";
-import type { ReportedOutcome } from "./clients.ts";
-import type { SoakReport } from "./soak.ts";
+import type { Notes, ReportedOutcome } from "./clients.ts";
+import type { Check } from "./reconciliation.ts";
+
+export interface FaultRecord {
+  name: string;
+  times: number;
+  /** The longest time from the end of the fault to the next payment that was reported as paid. */
+  silenceMs: number;
+}
+
+export interface SoakReport {
+  seed: number;
+  minutes: number;
+  blocks: bigint;
+  notes: Notes;
+  faults: FaultRecord[];
+  checks: Check[];
+}
 
 type Row = [what: string, howMany: string, outcome: string];
 

@@ -9,8 +9,7 @@ import {
   type ContractCall,
   type RpcLog,
 } from "../../core/abi.ts";
-import { tokenDomainOf, MULTICALL3_ADDRESS } from "../../core/networks.ts";
-import type { ChainClient } from "./index.ts";
+import { tokenDomainOf, MULTICALL3_ADDRESS, type NetworkFacts } from "../../core/networks.ts";
 import { classifyChainError, revertData } from "./errors.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import type { AuthorizationRef } from "../../core/authorization.ts";
@@ -87,13 +86,19 @@ type DomainCheck = { ok: true } | { ok: false; expected: Hex; actual: Hex | unde
  * Compares the token's DOMAIN_SEPARATOR() with the expected one: with a mismatch, every signature would be worthless.
  * Throws if the chain returned nothing to compare.
  */
-export async function checkTokenDomain({ network, rpc }: ChainClient): Promise<DomainCheck> {
+export async function checkTokenDomain({
+  network,
+  rpc,
+}: {
+  network: NetworkFacts;
+  rpc: Caller;
+}): Promise<DomainCheck> {
   const expected = domainSeparator({ domain: tokenDomainOf(network) });
   const actual = await readDomain(rpc, network.usdc.address);
   return actual === expected ? { ok: true } : { ok: false, expected, actual };
 }
 
-async function readDomain(rpc: ChainClient["rpc"], token: Address): Promise<Hex | undefined> {
+async function readDomain(rpc: Caller, token: Address): Promise<Hex | undefined> {
   try {
     const call = { to: token, data: DOMAIN_SEPARATOR };
     const answer = await rpc.call<Hex>("eth_call", [call, "latest"]);

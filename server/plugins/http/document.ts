@@ -5,9 +5,8 @@
 import { ERRORS, type ErrorCode } from "../../errors.ts";
 import { Problem } from "../../schemas/common.ts";
 import { Components, type Schema } from "./components.ts";
-import type { Credential } from "./index.ts";
 import { headerComponents, headersOf } from "./answer-headers.ts";
-import { refusalsOf, type DeclaredRoute } from "./refusals.ts";
+import { refusalsOf, type Credential, type DeclaredRoute } from "./refusals.ts";
 
 /** Using an agent within its rules: the only permission of a connected program. */
 export const OAUTH_SCOPE = "agent";

@@ -8,6 +8,7 @@ import notFound from "./not-found.ts";
 import ownHost from "./own-host.ts";
 import rateLimits from "./rate-limits.ts";
 import sockets from "./sockets.ts";
+import { CREDENTIALS, type Credential, type KnownRoute } from "./refusals.ts";
 import { preflights, fixedHeaders } from "./fixed-headers.ts";
 import { ApiError } from "../../errors.ts";
 import { traced } from "../../infra/tracing.ts";
@@ -66,18 +67,8 @@ export function whenSent({ raw }: FastifyReply, run: () => void): void {
   else raw.once("finish", run).once("close", run);
 }
 
-/** The credential that a route requires. Every route declares one; a route without one stops the boot. */
-export type Credential = "public" | "agent" | "owner" | "facilitator";
-const CREDENTIALS: readonly Credential[] = ["public", "agent", "owner", "facilitator"];
-
 /** Verifies the credential, or throws an ApiError. */
 type Authenticator = (request: FastifyRequest, reply: FastifyReply) => Promise<void> | undefined;
-
-export interface KnownRoute {
-  method: string;
-  url: string;
-  auth: Credential;
-}
 
 declare module "fastify" {
   interface FastifyContextConfig {
@@ -150,8 +141,6 @@ export const routeAuth = fp(
   },
   { name: "route-auth" },
 );
-
-/** Checks of request bodies before their route. */
 
 /** Refuses deeply nested bodies on every route and for every parser, before any other code reads them. */
 const requestBody = fp(

@@ -6,7 +6,7 @@ import fp from "fastify-plugin";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { ApiError } from "../../errors.ts";
 import { sendProblem } from "./errors.ts";
-import type { KnownRoute } from "./index.ts";
+import type { KnownRoute } from "./refusals.ts";
 
 const WEB_ROOT = fileURLToPath(new URL("../../../web/dist/", import.meta.url));
 /** Paths for programs: a missing one returns a problem document, never the web app. */

@@ -6,7 +6,10 @@
 import type { FastifyContextConfig, FastifySchema } from "fastify";
 import type { ErrorCode } from "../../errors.ts";
 import { ERRORS } from "../../errors.ts";
-import type { Credential } from "./index.ts";
+
+/** The credential that a route requires. Every route declares one; a route without one stops the boot. */
+export type Credential = "public" | "agent" | "owner" | "facilitator";
+export const CREDENTIALS: readonly Credential[] = ["public", "agent", "owner", "facilitator"];
 
 declare module "fastify" {
   interface FastifyContextConfig {
@@ -17,6 +20,13 @@ declare module "fastify" {
     /** Response headers of this route only: by name, with the statuses that have them. */
     answerHeaders?: Readonly<Record<string, { statuses: readonly number[]; description: string }>>;
   }
+}
+
+/** A registered route and who may call it. */
+export interface KnownRoute {
+  method: string;
+  url: string;
+  auth: Credential;
 }
 
 /** The parts of a route that the document and the tests read. */

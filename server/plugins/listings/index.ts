@@ -8,8 +8,11 @@ import {
   flagListing,
   type ListingMethod,
   type ListingStatus,
+  type Terms,
 } from "./store.ts";
 import { formatAtomic } from "../../core/money.ts";
+
+export type { Terms } from "./store.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
@@ -81,15 +84,6 @@ export class ListingRegistry {
 }
 
 /** A listing's terms are pinned when it is created; later terms of the seller are compared with them. */
-
-/** Addresses in lower case, network as CAIP-2 id. */
-export interface Terms {
-  host: string;
-  payTo: string;
-  asset: string;
-  network: string;
-  priceAtomic: bigint;
-}
 
 /** The result of probing a live endpoint: the payment requirement of its 402 that a wallet of ours could pay. */
 export interface ProbedTerms extends Terms {

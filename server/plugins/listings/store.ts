@@ -1,6 +1,5 @@
 /** Stored listings: the endpoints, their pinned terms, and when each is probed next. */
 import { isDeepStrictEqual } from "node:util";
-import type { Terms } from "./index.ts";
 import { plainListing, type ListingText } from "./listing-text.ts";
 import type { PageRequest, Place } from "../../core/paging.ts";
 import {
@@ -20,6 +19,15 @@ import {
 export type ListingStatus = "active" | "failing" | "paused";
 export type ListingSource = "owner" | "bazaar" | "built-in";
 export type ListingMethod = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
+
+/** Addresses in lower case, network as CAIP-2 id. */
+export interface Terms {
+  host: string;
+  payTo: string;
+  asset: string;
+  network: string;
+  priceAtomic: bigint;
+}
 
 export interface ListingRow extends Terms, Place {
   source: ListingSource;
