@@ -6,7 +6,10 @@ import type { PaymentRow } from "../../server/plugins/payments/store.ts";
 type Status = PaymentRow["status"];
 
 /** Each look finds the next of these statuses. */
-function scene(statuses: Status[], { isReleased = false, isGone = false, ageSeconds = 60 } = {}) {
+function scene(
+  statuses: Status[],
+  { isReleased = false, isGone = false, ageSeconds = 60, statusCode = null as number | null } = {},
+) {
   const log: string[] = [];
   const left = [...statuses];
   const joins: { cameAtMs: number; isGone: () => boolean; answeredBy?: string } = {
@@ -27,8 +30,9 @@ function scene(statuses: Status[], { isReleased = false, isGone = false, ageSeco
         return {
           isSameBody: true,
           paymentId: "pay_1",
-          statusCode: null,
-          response: null,
+          statusCode,
+          response:
+            statusCode === null ? null : '{"code":"upstream_error","detail":"No.","extra":{}}',
           isLong: false,
           ageSeconds,
         };
@@ -108,4 +112,12 @@ t.test("it still runs: looks less and less often, until the client is gone", asy
   const gone = scene(["submitted"], { ageSeconds: 1, isGone: true });
   await t.rejects(gone.begin(), { code: "idempotency_in_progress" });
   t.same(gone.log, ["find submitted"]);
+});
+
+t.test("it failed without moving anything: its stored error is not returned", async (t) => {
+  t.match(await scene(["voided"], { statusCode: 502 }).begin(), { kind: "new" });
+  await t.rejects(scene(["settled"], { statusCode: 502 }).begin(), {
+    code: "upstream_error",
+    extra: { replayed: true },
+  });
 });

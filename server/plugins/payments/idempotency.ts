@@ -182,24 +182,26 @@ export class Calls {
     if (!row) return { kind: "none" };
     if (!row.isSameBody) throw keyReused();
     const { paymentId, statusCode } = row;
+    const key = paymentId === null ? undefined : { agentId: limits.agentId, paymentId };
+    const payment =
+      key && (statusCode === null || ref.joins) ? await payments.find(key) : undefined;
+    // A call that joins an earlier one does not return its failure: if nothing moved, it pays itself.
+    if (ref.joins && payment?.status === "voided") return { kind: "none" };
     if (statusCode !== null) {
       const text = await this.#responseOf(ref, row);
       const freeResponse = freeResponseIn(text);
       if (freeResponse) return { kind: "free", freeResponse };
       return { kind: "answered", statusCode, text, paymentId };
     }
-    if (paymentId === null) {
+    if (key === undefined) {
       // Claimed by a request that its target may have acted on: it is not sent again.
       if (row.ageSeconds * 1000 > (limits.longestClaimMs ?? 0)) throw answerLost();
       return { kind: "running", paymentId };
     }
-    const key = { agentId: limits.agentId, paymentId };
-    const payment = await payments.find(key);
     if (!payment || !hasEnded(payment, limits.longestMs)) return { kind: "running", paymentId };
-    // Released by another request after this one read the key. A call that joins an earlier one does not
-    // return its failure: if nothing moved, it pays itself.
-    const isVoid = payment.status === "voided";
-    if (isVoid && (ref.joins || payment.failureCode === NOT_SIGNED.code)) return { kind: "none" };
+    // Released by another request after this one read the key.
+    if (payment.status === "voided" && payment.failureCode === NOT_SIGNED.code)
+      return { kind: "none" };
     if (payment.status === "reserved")
       // False: another request released it, or it was signed after all. The next look shows which.
       return (await payments.voidUnsigned({ ...key, ...NOT_SIGNED }))
