@@ -4,7 +4,7 @@
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import t from "tap";
-import { forgetDelivered } from "../../server/plugins/payments/joining-store.ts";
+import { forgetDelivered } from "../../server/plugins/payments/lost-responses.ts";
 import { until } from "../helpers/until.ts";
 import { testApp } from "../helpers/app.ts";
 import { assertLedgerIsChain, market } from "../x402-client/market.ts";

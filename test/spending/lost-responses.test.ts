@@ -2,7 +2,7 @@
 // delivered response, the next identical call is a new purchase.
 // Tier: full (waits in real time for callers that never got an answer).
 import t, { type Test } from "tap";
-import { forgetDelivered } from "../../server/plugins/payments/joining-store.ts";
+import { forgetDelivered } from "../../server/plugins/payments/lost-responses.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
 import { asOwner } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";

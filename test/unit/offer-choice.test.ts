@@ -10,9 +10,10 @@ import {
   termsOf,
   type Candidate,
   type ChooseOptions,
-} from "../../server/plugins/x402-client/offer-rank.ts";
+} from "../../server/plugins/x402-client/choose.ts";
 import { offeredFor } from "../../server/plugins/payments/evidence.ts";
-import { parseOffer, type OfferedTerms } from "../../server/plugins/x402-client/offer.ts";
+import { parseOffer } from "../../server/plugins/x402-client/ask.ts";
+import type { OfferedTerms } from "../../server/plugins/x402-client/terms.ts";
 
 const known = (id: string): NetworkFacts => {
   const network = findNetwork(id);

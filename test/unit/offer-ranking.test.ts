@@ -3,9 +3,10 @@ import * as fc from "fast-check";
 import t from "tap";
 import type { Address } from "viem";
 import { findNetwork, type NetworkFacts } from "../../server/core/networks.ts";
-import { MAX_VALID_SECONDS } from "../../server/plugins/payments/agent-payments.ts";
-import { chooseTerms, type Choice } from "../../server/plugins/x402-client/offer-rank.ts";
-import { parseOffer, type OfferedTerms } from "../../server/plugins/x402-client/offer.ts";
+import { MAX_VALID_SECONDS } from "../../server/plugins/payments/reserve.ts";
+import { chooseTerms, type Choice } from "../../server/plugins/x402-client/choose.ts";
+import { parseOffer } from "../../server/plugins/x402-client/ask.ts";
+import type { OfferedTerms } from "../../server/plugins/x402-client/terms.ts";
 
 const known = (id: string): NetworkFacts => {
   const network = findNetwork(id);

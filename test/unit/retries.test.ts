@@ -5,7 +5,7 @@ import { AgentLock } from "../../server/plugins/guardrails/agent-lock.ts";
 import { nextProbeInMs, probeRound } from "../../server/plugins/marketplace/round.ts";
 import { delayAfter, readAnswer, restAfter } from "../../server/plugins/notifications/message.ts";
 import { initialFees, replacementFees, type Fees } from "../../server/plugins/settlement/batch.ts";
-import { sendAtMostTwice, type ProofResponse } from "../../server/plugins/x402-client/proof.ts";
+import { sendAtMostTwice, type ProofResponse } from "../../server/plugins/x402-client/deliver.ts";
 import type { TargetRequest } from "../../server/plugins/x402-client/request.ts";
 
 /** A value of Math.random: never 1. */

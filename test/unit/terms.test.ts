@@ -4,8 +4,8 @@ import { encodePaymentRequiredHeader } from "@x402/core/http";
 import type { PaymentRequired } from "@x402/core/types";
 import type { Address } from "viem";
 import { findNetwork, type NetworkFacts } from "../../server/core/networks.ts";
-import { chooseTerms } from "../../server/plugins/x402-client/offer-rank.ts";
-import { parseOffer } from "../../server/plugins/x402-client/offer.ts";
+import { chooseTerms } from "../../server/plugins/x402-client/choose.ts";
+import { parseOffer } from "../../server/plugins/x402-client/ask.ts";
 
 const known = (id: string): NetworkFacts => {
   const network = findNetwork(id);

@@ -12,15 +12,7 @@ import {
 import express from "express";
 import t, { type Test } from "tap";
 import { freePort } from "../../server/local/free-port.ts";
-import { CacheLookup } from "../../server/plugins/x402-client/cache.ts";
-import {
-  CACHED_BYTES,
-  forgetCached,
-  keepCached,
-  readOrClaim,
-  readCached,
-  releaseClaim,
-} from "../../server/plugins/x402-client/cache-store.ts";
+import { CACHED_BYTES, CacheLookup, forgetCached } from "../../server/plugins/x402-client/cache.ts";
 import { prepare } from "../../server/plugins/x402-client/request.ts";
 import { asOwner, createAgent } from "../helpers/owner.ts";
 import { testApp } from "../helpers/app.ts";
@@ -194,12 +186,7 @@ t.test("a paid GET is answered from the cache for maxAge", async (t) => {
   await t.test("the holder of a claim does not wait for it", async (t) => {
     const { pool, prisma } = made.app;
     const cacheTurn = new CacheLookup(
-      {
-        look: (key, ages) => readOrClaim(pool, key, ages),
-        read: (found) => readCached(prisma, found),
-        keep: (key, bought) => keepCached(prisma, key, bought),
-        release: (key) => releaseClaim(prisma, key),
-      },
+      { pool, db: prisma },
       made.agent.id,
       prepare({ url: `${seller.origin}/twice` }, undefined).target,
     );

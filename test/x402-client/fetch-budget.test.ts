@@ -1,8 +1,11 @@
 // Goal: free fetches fill neither disk nor memory, a refusal for lack of room comes before any cost, and every fetch is in the ledger.
 import t from "tap";
 import { BUDGET, FetchBudget } from "../../server/plugins/x402-client/budget.ts";
-import { forgetFetches, placeForLedger } from "../../server/plugins/x402-client/fetches-store.ts";
-import { KEPT_BYTES_PER_DAY } from "../../server/plugins/x402-client/ledger.ts";
+import {
+  forgetFetches,
+  KEPT_BYTES_PER_DAY,
+  placeForLedger,
+} from "../../server/plugins/x402-client/ledger.ts";
 import { until } from "../helpers/until.ts";
 import { assertLedgerIsChain, market } from "./market.ts";
 

@@ -7,8 +7,8 @@ ALTER TABLE settlements
   ADD CONSTRAINT settlements_kind_check
     CHECK (kind IN ('spend', 'x402', 'withdrawal', 'facilitated', 'allowance', 'refund')),
   ADD CONSTRAINT settlements_agent_kinds CHECK ((kind IN ('facilitated', 'refund')) = (agent_id IS NULL)),
-  ALTER COLUMN class SET EXPRESSION AS
-    (CASE kind WHEN 'withdrawal' THEN 0 WHEN 'facilitated' THEN 2 WHEN 'refund' THEN 2 ELSE 1 END);
+  -- Written with the row from now on, and held to its kind by a later migration.
+  ALTER COLUMN class DROP EXPRESSION;
 -- What was settled to one payee, newest first.
 CREATE INDEX settlements_payee_idx ON settlements (to_address, created_at DESC, id DESC)
   WHERE kind = 'facilitated' OR (kind = 'x402' AND relay);

@@ -14,6 +14,20 @@ const MIGRATIONS_DIRECTORY = new URL("../../../prisma/migrations/", import.meta.
 /** An arbitrary constant; all replicas must use the same. */
 export const MIGRATION_LOCK_KEY = 7_205_759_403;
 
+/** Older servers lack what the migrations and functions use. */
+const OLDEST_POSTGRES = 15;
+/**
+ * Migrations that were rewritten without a change of what they do, with their earlier checksums: these two used a
+ * statement that Postgres 15 and 16 do not have.
+ */
+export const REWRITTEN: ReadonlyMap<string, string> = new Map([
+  ["20261126000300_merchants", "bb3301ddeb0841b709d56e079ae1dfd50e0c9127b4324366e421c734217e1996"],
+  [
+    "20261126000500_settlement_writes",
+    "6da45ed3caedc5b6b4a136c685aa5ba561c62a16114ccc7e65f775ac55011036",
+  ],
+]);
+
 const PRISMA_TABLE = `
   CREATE TABLE IF NOT EXISTS _prisma_migrations (
     id VARCHAR(36) PRIMARY KEY NOT NULL,
@@ -61,6 +75,7 @@ export async function migrate(options: {
 }): Promise<Applied> {
   const functions = await readFunctions(options.functionsDirectory);
   return withMigrationLock(options.connectionString, async (client) => {
+    await assertVersion(client);
     await client.query(PRISMA_TABLE);
     const migrations = await applyMigrations(client);
     return { migrations, ...(await applyFunctions(client, functions)) };
@@ -92,6 +107,18 @@ async function withMigrationLock<T>(
   }
 }
 
+/** Refuses a server that is too old before anything is applied. */
+export async function assertVersion(client: {
+  query(sql: string): Promise<{ rows: { server_version_num?: string }[] }>;
+}): Promise<void> {
+  const { rows } = await client.query("SHOW server_version_num");
+  const major = Math.floor(Number(rows[0]?.server_version_num) / 10_000);
+  if (major < OLDEST_POSTGRES)
+    throw new MigrationError(
+      `The database is Postgres ${major}; Purser needs Postgres ${OLDEST_POSTGRES} or newer. Nothing was changed in it`,
+    );
+}
+
 async function applyMigrations(client: Client): Promise<string[]> {
   const applied = await appliedChecksums(client);
   const done: string[] = [];
@@ -100,7 +127,7 @@ async function applyMigrations(client: Client): Promise<string[]> {
     if (checksum === undefined) {
       await apply(client, migration);
       done.push(migration.name);
-    } else if (checksum !== migration.checksum) {
+    } else if (checksum !== migration.checksum && checksum !== REWRITTEN.get(migration.name)) {
       throw new MigrationError(
         `Migration ${migration.name} was applied with different content; this database belongs to a different build`,
       );

@@ -9,7 +9,7 @@ import { isRecord } from "../../core/foreign-text.ts";
 import { memoFor } from "../../core/shared-answers.ts";
 import { ApiError } from "../../errors.ts";
 import { keepJsonText } from "../http/index.ts";
-import { INTERMEDIARY } from "../payments/joining.ts";
+import { INTERMEDIARY } from "../payments/lost-responses.ts";
 import { MAX_INLINE } from "./content.ts";
 import type { McpCaller } from "./mcp-server.ts";
 import { SESSION, canceledCalls, isInitialize, McpRequest } from "./mcp-request.ts";
@@ -81,7 +81,7 @@ const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
         async callApi({ method, url, payload }, { idempotencyKey, id, pays } = {}) {
           const between = exchange.intermediary(id);
           const name = randomUUID();
-          app.intermediaries.set(name, between);
+          app.lostResponses.intermediaries.set(name, between);
           const response = await app
             .asAgent(agent, (pass) =>
               app.inject({
@@ -97,7 +97,7 @@ const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
                 },
               }),
             )
-            .finally(() => app.intermediaries.delete(name));
+            .finally(() => app.lostResponses.intermediaries.delete(name));
           const { ref } = between;
           // The content of a fetch may be megabytes of tiny elements.
           const parse = (text: string): Record<string, unknown> =>
@@ -119,7 +119,7 @@ const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
         },
       });
       reply.raw.once("finish", () => {
-        for (const ref of exchange.delivered()) app.joining.noteDelivered(ref);
+        for (const ref of exchange.delivered()) app.lostResponses.noteDelivered(ref);
       });
       const mcp = await handler();
       const response = await mcp.fetch(exchange.request, { parsedBody: body });

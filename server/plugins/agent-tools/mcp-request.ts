@@ -8,7 +8,7 @@ import { isRecord } from "../../core/foreign-text.ts";
 import { ApiError } from "../../errors.ts";
 import { whenSent } from "../http/index.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
-import type { Intermediary } from "../payments/joining.ts";
+import type { Intermediary } from "../payments/lost-responses.ts";
 
 /** A name that the client only repeats: two clients of one agent both number their requests from 0. */
 export const SESSION = "mcp-session-id";

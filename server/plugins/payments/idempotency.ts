@@ -1,13 +1,14 @@
 /**
- * Idempotency of requests that move money: looks up whether a key was used before, and stores and replays
- * responses.
+ * Idempotency of requests that move money: what an earlier request with the same key did, and the response that
+ * is stored and replayed. Calls without a key get a generated one (lost-responses.ts).
  */
 import { type ExactJson, parseExact, parseMembers, stringifyExact } from "../../core/exact-json.ts";
 import { ApiError, type ErrorCode } from "../../errors.ts";
 import type { Sql } from "../../infra/db/pool.ts";
-import type { IdempotencyRef } from "../guardrails/types.ts";
+import type { IdempotencyRef, JoiningCall, KeyInUse } from "../guardrails/types.ts";
+import type { PaymentRow } from "./store.ts";
 
-export interface IdempotencyStore {
+export interface KeyStore {
   find(ref: IdempotencyRef): Promise<IdempotencyRow | undefined>;
   /** Reads a response that `find` omits because of its length. */
   readResponse(ref: IdempotencyRef): Promise<string | null>;
@@ -15,8 +16,21 @@ export interface IdempotencyStore {
   complete(ref: IdempotencyRef, answer: { statusCode: number; response: string }): Promise<void>;
   /** Stores what is known while the request still runs; the final response replaces it. */
   note(ref: IdempotencyRef, text: string): Promise<void>;
-  insert(ref: IdempotencyRef): Promise<boolean>;
+  /** With its response, or to claim it. Returns false if the key exists. */
+  insert(ref: IdempotencyRef, answer?: { statusCode: number; response: string }): Promise<boolean>;
   release(ref: IdempotencyRef): Promise<void>;
+}
+
+export interface CallsDeps {
+  keys: KeyStore;
+  payments: {
+    find(key: PaymentKey): Promise<PaymentRow | undefined>;
+    markUnknown(key: PaymentKey): Promise<void>;
+    voidUnsigned(args: PaymentKey & { code: string; detail: string }): Promise<boolean>;
+  };
+  /** The key of the earlier call that a call without a key joins (lost-responses.ts). */
+  earlierCall(ref: IdempotencyRef, joins: JoiningCall): Promise<string | undefined>;
+  sleep(ms: number): Promise<void>;
 }
 
 /** The response for the caller. A replayed one has the header `Idempotent-Replayed: true`. */
@@ -36,6 +50,29 @@ export const JOINED = {
   next: "This is the response to your earlier identical call, which did not reach you. Nothing was paid now. To buy it again, repeat the call with a new Idempotency-Key.",
 };
 
+export interface PaymentKey {
+  agentId: string;
+  paymentId: string;
+}
+
+/**
+ * The end of a payment. "unknown" is not final and not stored: the same key returns the outcome once the chain
+ * has proved it.
+ */
+export type PaymentResult =
+  | { kind: "done"; body: Record<string, unknown> }
+  | { kind: "failed" | "unknown"; error: ApiError };
+
+/** Why nothing was reserved. */
+export type NotReserved =
+  | { kind: "denied"; error: ApiError }
+  /**
+   * Denied, and the owner was asked for approval. This response is not stored, because the same call may pay
+   * once it is approved.
+   */
+  | { kind: "approval_requested"; body: Record<string, unknown> }
+  | KeyInUse;
+
 /** An error as stored with the key. The request id is not stored, because each request has its own. */
 interface StoredError {
   code: ErrorCode;
@@ -50,131 +87,352 @@ export interface FreeResponse {
   sha256: string;
 }
 
-export type Lookup =
-  | { kind: "new" }
-  | { kind: "free"; freeAnswer: FreeResponse }
+/** How a request begins: as new, or with what an earlier request of its key has done. */
+export type Begun =
+  | { kind: "new"; call: Call }
+  /** The stored response. */
   | { kind: "answered"; answer: Answer }
-  | { kind: "running"; paymentId: string | null; storedNote: unknown; ageSeconds: number };
+  /** The earlier request cost nothing, and only a digest of its response is stored. */
+  | { kind: "free"; freeResponse: FreeResponse }
+  /**
+   * The earlier request signed this payment and has ended without an answer: only the outcome is missing.
+   * `storedNote`: what it had stored with the key.
+   */
+  | { kind: "signed"; call: Call; payment: PaymentRow; storedNote: unknown };
 
+export interface CallLimits {
+  agentId: string;
+  /** A request that made a payment this long ago, and has not ended, has lost its process. */
+  longestMs: number;
+  /** A request that claimed its key this long ago, and reserved nothing, has lost its process. */
+  longestClaimMs?: number;
+}
+
+/** What the rows of a key and of its payment show. */
+type State =
+  | { kind: "none" }
+  | { kind: "running"; paymentId: string | null }
+  | { kind: "free"; freeResponse: FreeResponse }
+  | { kind: "answered"; statusCode: number; text: string | null; paymentId: string | null }
+  | { kind: "signed"; payment: PaymentRow; storedNote: unknown };
+
+/** How often a call checks whether the one it joined has ended; the delay grows. */
+const FIRST_LOOK_MS = 60;
+const LAST_LOOK_MS = 1_000;
 const REPLAYED = { "idempotent-replayed": "true" };
 
-export class Idempotency {
-  readonly #store: IdempotencyStore;
+export const NOT_SIGNED = {
+  code: "not_signed",
+  detail: "The process stopped before it signed the payment.",
+};
 
-  constructor(store: IdempotencyStore) {
-    this.#store = store;
+/** Requests that move money, found again by their keys. */
+export class Calls {
+  readonly #deps: CallsDeps;
+
+  constructor(deps: CallsDeps) {
+    this.#deps = deps;
   }
 
-  async lookup(ref: IdempotencyRef | undefined): Promise<Lookup> {
-    if (ref === undefined) return { kind: "new" };
-    const row = await this.#store.find(ref);
-    if (!row) return { kind: "new" };
+  /** Finds what an earlier request of this key did. Reads nothing else, so it works while the chain does not. */
+  async begin(ref: IdempotencyRef | undefined, limits: CallLimits): Promise<Begun> {
+    if (ref === undefined) return this.#new(ref);
+    if (ref.joins) return this.#joinEarlier(ref, ref.joins, limits);
+    const state = await this.#stateOf(ref, limits);
+    switch (state.kind) {
+      case "none":
+        return this.#new(ref);
+      case "running":
+        throw inProgress(state.paymentId);
+      case "answered":
+        return { kind: "answered", answer: replay(state) };
+      case "free":
+        return state;
+      default:
+        return { ...state, call: this.#call(ref, { isReplay: true }) };
+    }
+  }
+
+  /**
+   * For a call without a key: waits for the end of an earlier identical call whose response was not delivered.
+   * If that one moved nothing, this call pays itself.
+   */
+  async #joinEarlier(ref: IdempotencyRef, joins: JoiningCall, limits: CallLimits): Promise<Begun> {
+    const key = await this.#deps.earlierCall(ref, joins);
+    if (key === undefined) return this.#new(ref);
+    const held: IdempotencyRef = { ...ref, key };
+    for (let pauseMs = FIRST_LOOK_MS; ; pauseMs = Math.min(pauseMs * 1.5, LAST_LOOK_MS)) {
+      const state = await this.#stateOf(held, limits);
+      if (state.kind === "none" || state.kind === "free") return this.#new(ref);
+      if (state.kind === "answered") {
+        joins.answeredBy = key;
+        return { kind: "answered", answer: joined(state) };
+      }
+      if (state.kind === "signed")
+        return { ...state, call: this.#call(held, { isReplay: true, isJoined: true }) };
+      if (joins.isGone()) throw inProgress(state.paymentId);
+      await this.#deps.sleep(pauseMs);
+    }
+  }
+
+  /** The state of the payment decides what became of a key without a response; there is never a second payment. */
+  async #stateOf(ref: IdempotencyRef, limits: CallLimits): Promise<State> {
+    const { keys, payments } = this.#deps;
+    const row = await keys.find(ref);
+    if (!row) return { kind: "none" };
     if (!row.isSameBody) throw keyReused();
-    const { paymentId, ageSeconds } = row;
-    const response = await this.responseOf(ref, row);
-    if (row.statusCode === null) {
-      const storedNote = response === null ? undefined : parseExact(response);
-      return { kind: "running", paymentId, storedNote, ageSeconds };
+    const { paymentId, statusCode } = row;
+    const key = paymentId === null ? undefined : { agentId: limits.agentId, paymentId };
+    const payment =
+      key && (statusCode === null || ref.joins) ? await payments.find(key) : undefined;
+    // A call that joins an earlier one does not return its failure: if nothing moved, it pays itself.
+    if (ref.joins && payment?.status === "voided") return { kind: "none" };
+    if (statusCode !== null) {
+      const text = await this.#responseOf(ref, row);
+      const freeResponse = freeResponseIn(text);
+      if (freeResponse) return { kind: "free", freeResponse };
+      return { kind: "answered", statusCode, text, paymentId };
     }
-    const freeAnswer = freeAnswerIn(response);
-    if (freeAnswer) return { kind: "free", freeAnswer };
-    return { kind: "answered", answer: this.replay(row.statusCode, response, paymentId) };
-  }
-
-  /** Replays a stored response; a stored error is thrown again. */
-  replay(statusCode: number, text: string | null, paymentId: string | null): Answer {
-    if (text === null) throw answerForgotten(paymentId);
-    // A request for a free resource has claimed the key meanwhile.
-    const freeAnswer = freeAnswerIn(text);
-    if (freeAnswer) throw notKept(freeAnswer);
-    const body = parseMembers(text);
-    if (statusCode >= 400) {
-      const { code, detail, extra } = body as unknown as Omit<StoredError, "extra"> & {
-        extra: ExactJson;
-      };
-      throw new ApiError(code, { detail, extra: parseMembers(extra.text), headers: REPLAYED });
+    if (key === undefined) {
+      // Claimed by a request that its target may have acted on: it is not sent again.
+      if (row.ageSeconds * 1000 > (limits.longestClaimMs ?? 0)) throw answerLost();
+      return { kind: "running", paymentId };
     }
-    return { statusCode, body, text, replayed: true };
-  }
-
-  /** The current row of the key, for a call that waits for another one to finish. */
-  async currentRow(ref: IdempotencyRef): Promise<IdempotencyRow | undefined> {
-    return this.#store.find(ref);
+    if (!payment || !hasEnded(payment, limits.longestMs)) return { kind: "running", paymentId };
+    // Released by another request after this one read the key.
+    if (payment.status === "voided" && payment.failureCode === NOT_SIGNED.code)
+      return { kind: "none" };
+    if (payment.status === "reserved")
+      // False: another request released it, or it was signed after all. The next look shows which.
+      return (await payments.voidUnsigned({ ...key, ...NOT_SIGNED }))
+        ? { kind: "none" }
+        : { kind: "running", paymentId };
+    const note = await this.#responseOf(ref, row);
+    return { kind: "signed", payment, storedNote: note === null ? undefined : parseExact(note) };
   }
 
   /** The stored response of a call. A long one is read once there is memory for it. */
-  async responseOf(ref: IdempotencyRef, row: IdempotencyRow): Promise<string | null> {
+  async #responseOf(ref: IdempotencyRef, row: IdempotencyRow): Promise<string | null> {
     if (!row.isLong) return row.response;
     // It may have been paid, so the client must repeat the same call and not make a new one.
     await ref.room?.().catch((cause: unknown) => {
       throw inProgress(row.paymentId, cause);
     });
-    return this.#store.readResponse(ref);
+    return this.#deps.keys.readResponse(ref);
   }
 
-  /** Stores the final response unless one is stored already. Returns it with the stored text. */
-  async keep<T extends Answer>(ref: IdempotencyRef | undefined, answer: T): Promise<T> {
-    if (ref === undefined) return answer;
-    const { statusCode, body, text = stringifyExact(body) } = answer;
-    await this.#store.complete(ref, { statusCode, response: text });
-    return { ...answer, text };
+  #new(ref: IdempotencyRef | undefined): Begun {
+    const call = this.#call(ref);
+    if (call.isCanceled) throw canceled();
+    return { kind: "new", call };
   }
 
-  /** Stores the state of a request without a response yet, for the code that has to finish it. */
-  async note(ref: IdempotencyRef | undefined, storedNote: Record<string, unknown>): Promise<void> {
-    if (ref !== undefined) await this.#store.note(ref, stringifyExact(storedNote));
+  #call(ref: IdempotencyRef | undefined, how: { isReplay?: true; isJoined?: true } = {}): Call {
+    return new Call(this.#deps, ref, how);
   }
+}
 
-  async keepError(ref: IdempotencyRef | undefined, error: ApiError): Promise<void> {
-    if (ref === undefined) return;
-    const response: StoredError = { code: error.code, detail: error.message, extra: error.extra };
-    const text = stringifyExact(response);
-    await this.#store.complete(ref, { statusCode: error.status, response: text });
-  }
+/**
+ * Whether the request that made this payment has ended without storing a response. For a fetch, `delivered` is
+ * written after the response is stored, or after the outcome "unknown"; otherwise only the time can show it.
+ */
+export function hasEnded(
+  {
+    kind,
+    status,
+    delivered,
+    ageSeconds,
+  }: Pick<PaymentRow, "kind" | "status" | "delivered" | "ageSeconds">,
+  longestMs: number,
+): boolean {
+  const isOpen =
+    kind === "x402" ? delivered === null : status === "reserved" || status === "submitted";
+  return !isOpen || ageSeconds * 1000 > longestMs;
+}
 
-  /**
-   * For a request that reserved nothing and has not claimed the key. If another request has claimed it by now,
-   * it keeps it.
-   */
-  async keepFreeResponse(
+/** One request that may move money, and the row of its key. */
+export class Call {
+  readonly #deps: Pick<CallsDeps, "keys" | "payments">;
+  /** The key under which the response is stored: of the earlier call, if this one joined it. */
+  readonly ref: IdempotencyRef | undefined;
+  readonly #isReplay: boolean;
+  readonly #isJoined: boolean;
+  #isClaimed = false;
+
+  constructor(
+    deps: Pick<CallsDeps, "keys" | "payments">,
     ref: IdempotencyRef | undefined,
-    body: Record<string, unknown>,
-    freeAnswer: FreeResponse | undefined,
-    isClaimed = false,
-  ): Promise<Answer> {
+    { isReplay = false, isJoined = false }: { isReplay?: boolean; isJoined?: boolean },
+  ) {
+    this.#deps = deps;
+    this.ref = ref;
+    this.#isReplay = isReplay;
+    this.#isJoined = isJoined;
+  }
+
+  /** The client no longer waits, as far as this process knows. */
+  get isCanceled(): boolean {
+    return this.ref?.isCanceled?.() === true;
+  }
+
+  /** Claims the key before a target is contacted that may act on the request, so that it is sent once. */
+  async claim(): Promise<void> {
+    // Generated keys are not claimed: an identical call joins this one only after it has reserved.
+    if (this.ref === undefined || this.ref.joins) return;
+    if (!(await this.#deps.keys.insert(this.ref))) throw inProgress(null);
+    this.#isClaimed = true;
+  }
+
+  /** Nothing was sent that a target acted on. Reserving claims the key again, in its own transaction. */
+  async unclaim(): Promise<void> {
+    if (!this.#isClaimed || this.ref === undefined) return;
+    this.#isClaimed = false;
+    await this.#deps.keys.release(this.ref);
+  }
+
+  /** The request failed while it held the key. `mayHaveActed`: the target may have received it, so it is not sent again. */
+  async failClaimed(error: unknown, mayHaveActed: (error: ApiError) => boolean): Promise<void> {
+    // After an unexpected error it is unknown how far the request came: the key stays claimed, and is treated
+    // as lost after a while.
+    if (!this.#isClaimed || !(error instanceof ApiError)) return;
+    if (!mayHaveActed(error)) return this.unclaim();
+    // A stored response must not ask for a retry, which would return the same response.
+    await this.#keepError(error.status === 429 ? answerLost() : error);
+  }
+
+  /** Stores what a request knows before its result, for a request that has to finish it. */
+  async note(storedNote: Record<string, unknown>): Promise<void> {
+    if (this.ref !== undefined) await this.#deps.keys.note(this.ref, stringifyExact(storedNote));
+  }
+
+  /** Nothing was paid. `freeResponse`: the digest that is stored instead of the response. */
+  async finishFree(body: Record<string, unknown>, freeResponse?: FreeResponse): Promise<Answer> {
     const answer = { statusCode: 200, body, replayed: false };
+    const { ref } = this;
     // A call without a key can be repeated, so nothing is stored.
-    if (ref?.joins) return answer;
-    const kept = freeAnswer ? { ...answer, body: { freeAnswer } } : answer;
-    if (ref !== undefined && (isClaimed || (await this.#store.insert(ref))))
-      await this.keep(ref, kept);
+    if (ref === undefined || ref.joins) return answer;
+    const response = stringifyExact(freeResponse ? { freeAnswer: freeResponse } : body);
+    const stored = { statusCode: 200, response };
+    // If another request has claimed the key by now, it keeps it.
+    await (this.#isClaimed
+      ? this.#deps.keys.complete(ref, stored)
+      : this.#deps.keys.insert(ref, stored));
     return answer;
   }
 
-  /** Claims the key before anything else is known. Returns false if another request has it. */
-  async claim(ref: IdempotencyRef): Promise<boolean> {
-    return this.#store.insert(ref);
+  /** Why nothing was reserved, as the answer or an error. Undefined: an identical call reserved first; join it. */
+  notReserved(reserved: NotReserved): Answer | undefined {
+    switch (reserved.kind) {
+      case "approval_requested":
+        return { statusCode: 202, body: reserved.body, replayed: false };
+      case "denied":
+        throw reserved.error;
+      case "canceled":
+        throw canceled();
+      case "in_progress":
+        if (this.ref?.joins) return undefined;
+        throw inProgress(reserved.paymentId);
+      case "replay":
+        if (this.ref?.joins) return undefined;
+        return replay({ ...reserved, text: reserved.response });
+      default:
+        throw keyReused();
+    }
   }
 
-  async release(ref: IdempotencyRef | undefined): Promise<void> {
-    if (ref !== undefined) await this.#store.release(ref);
+  /** A call that joined an earlier one pays itself if that one failed without moving anything. */
+  async mustPayItself(key: PaymentKey, result: PaymentResult): Promise<boolean> {
+    if (!this.#isJoined || result.kind !== "failed") return false;
+    return (await this.#deps.payments.find(key))?.status === "voided";
+  }
+
+  /**
+   * Stores the result with the key. `isInLedger`: the payment's row is enough to answer again, so no response
+   * is stored for a call without a key.
+   */
+  async keep(
+    key: PaymentKey,
+    result: PaymentResult,
+    { isInLedger = false }: { isInLedger?: boolean } = {},
+  ): Promise<KeptResult> {
+    const isStored = this.ref !== undefined && !(this.ref.joins && isInLedger && !this.#isJoined);
+    if (result.kind === "done") {
+      const answer = { statusCode: 200, body: result.body, replayed: this.#isReplay };
+      return { kind: "done", answer: isStored ? await this.#keep(answer) : answer };
+    }
+    const { kind, error } = result;
+    if (kind === "unknown") await this.#deps.payments.markUnknown(key);
+    else if (isStored) await this.#keepError(error);
+    return { kind, error };
+  }
+
+  /** The kept result, as the answer or an error. From here on it counts as delivered once it is sent. */
+  answer(kept: KeptResult): Answer {
+    if (kept.kind !== "unknown" && this.ref?.joins) this.ref.joins.answeredBy = this.ref.key;
+    if (kept.kind !== "done") throw this.#isJoined ? joinedError(kept.error) : kept.error;
+    return this.#isJoined ? { ...kept.answer, joined: true } : kept.answer;
+  }
+
+  async #keep(answer: Answer): Promise<Answer> {
+    if (this.ref === undefined) return answer;
+    const { statusCode, body } = answer;
+    const text = stringifyExact(body);
+    await this.#deps.keys.complete(this.ref, { statusCode, response: text });
+    return { ...answer, text };
+  }
+
+  async #keepError(error: ApiError): Promise<void> {
+    if (this.ref === undefined) return;
+    const response: StoredError = { code: error.code, detail: error.message, extra: error.extra };
+    const text = stringifyExact(response);
+    await this.#deps.keys.complete(this.ref, { statusCode: error.status, response: text });
+  }
+}
+
+export type KeptResult =
+  | { kind: "done"; answer: Answer }
+  | { kind: "failed" | "unknown"; error: ApiError };
+
+type Replayable = Pick<Extract<State, { kind: "answered" }>, "statusCode" | "text" | "paymentId">;
+
+/** Replays a stored response; a stored error is thrown again. */
+function replay({ statusCode, text, paymentId }: Replayable): Answer {
+  if (text === null) throw answerForgotten(paymentId);
+  // A request for a free resource has claimed the key meanwhile.
+  const freeResponse = freeResponseIn(text);
+  if (freeResponse) throw notKept(freeResponse);
+  const body = parseMembers(text);
+  if (statusCode >= 400) {
+    const { code, detail, extra } = body as unknown as Omit<StoredError, "extra"> & {
+      extra: ExactJson;
+    };
+    throw new ApiError(code, { detail, extra: parseMembers(extra.text), headers: REPLAYED });
+  }
+  return { statusCode, body, text, replayed: true };
+}
+
+function joined(stored: Replayable): Answer {
+  try {
+    return { ...replay(stored), joined: true };
+  } catch (error) {
+    throw joinedError(error);
   }
 }
 
 /** A stored free response is short and begins with this member. */
-const freeAnswerIn = (response: string | null): FreeResponse | undefined =>
+const freeResponseIn = (response: string | null): FreeResponse | undefined =>
   response?.startsWith('{"freeAnswer":') === true
     ? (JSON.parse(response) as { freeAnswer: FreeResponse }).freeAnswer
     : undefined;
 
-export const notKept = (freeAnswer: FreeResponse, detail?: string): ApiError =>
+export const notKept = (freeResponse: FreeResponse, detail?: string): ApiError =>
   new ApiError("answer_not_kept", {
     ...(detail === undefined ? {} : { detail }),
-    extra: { freeAnswer, paid: false },
+    extra: { freeAnswer: freeResponse, paid: false },
   });
 
 /** The request may have had an effect, and its response was lost with the process. */
-export const answerLost = (): ApiError =>
+const answerLost = (): ApiError =>
   new ApiError("answer_not_kept", {
     detail:
       "The request with this key may have reached the target, but its response was lost. It is not sent again. Nothing was paid. Use a new key to send it again.",
@@ -189,7 +447,7 @@ const answerForgotten = (paymentId: string | null): ApiError =>
     extra: { paymentId },
   });
 
-export function keyReused(): ApiError {
+function keyReused(): ApiError {
   return new ApiError("idempotency_key_reused");
 }
 
@@ -197,7 +455,7 @@ export function keyReused(): ApiError {
 export const canceled = (cause?: unknown): ApiError => new ApiError("call_canceled", { cause });
 
 /** Marks an error of an earlier call that is returned to a call without a key. */
-export function joinedError(error: unknown): unknown {
+function joinedError(error: unknown): unknown {
   if (!(error instanceof ApiError)) return error;
   const { code, message: detail, extra, headers, cause } = error;
   return new ApiError(code, {
@@ -230,7 +488,17 @@ export interface IdempotencyRow {
 /** Longer responses are read by a separate statement, once there is memory for them. */
 const LONG_BYTES = 64 * 1024;
 
-export async function findKey(sql: Sql, ref: IdempotencyRef): Promise<IdempotencyRow | undefined> {
+/** The statements on idempotency keys. */
+export const keyStore = (sql: Sql): KeyStore => ({
+  find: (ref) => findKey(sql, ref),
+  readResponse: (ref) => readResponse(sql, ref),
+  complete: (ref, answer) => completeKey(sql, ref, answer),
+  note: (ref, text) => noteOnKey(sql, ref, text),
+  insert: (ref, answer) => insertKey(sql, ref, answer),
+  release: (ref) => releaseKey(sql, ref),
+});
+
+async function findKey(sql: Sql, ref: IdempotencyRef): Promise<IdempotencyRow | undefined> {
   // SQL: the first query of every request that moves money; prepared.
   const { rows } = await sql.query<IdempotencyRow>({
     name: "idempotency-find",
@@ -244,7 +512,7 @@ export async function findKey(sql: Sql, ref: IdempotencyRef): Promise<Idempotenc
   return rows[0];
 }
 
-export async function readResponse(
+async function readResponse(
   sql: Sql,
   ref: Pick<IdempotencyRef, "subjectId" | "route" | "key">,
 ): Promise<string | null> {
@@ -269,7 +537,7 @@ export async function findPaidAnswer(
 }
 
 /** Stores the final response, unless one is stored already. */
-export async function completeKey(
+async function completeKey(
   sql: Sql,
   ref: IdempotencyRef,
   answer: { statusCode: number; response: string },
@@ -283,7 +551,7 @@ export async function completeKey(
 }
 
 /** Stored before the final response and never over it: the first response of the target stays. */
-export async function noteOnKey(sql: Sql, ref: IdempotencyRef, storedNote: string): Promise<void> {
+async function noteOnKey(sql: Sql, ref: IdempotencyRef, storedNote: string): Promise<void> {
   // SQL: as above, while the request waits for proof of the payment.
   await sql.query(
     `UPDATE idempotency_keys SET response = $4, updated_at = now()
@@ -292,19 +560,30 @@ export async function noteOnKey(sql: Sql, ref: IdempotencyRef, storedNote: strin
   );
 }
 
-/** For a request that reserves nothing (a free fetch target). Returns false if the key exists. */
-export async function insertKey(sql: Sql, ref: IdempotencyRef): Promise<boolean> {
+/** For a request that reserves nothing, or has not yet. Returns false if the key exists. */
+async function insertKey(
+  sql: Sql,
+  ref: IdempotencyRef,
+  answer?: { statusCode: number; response: string },
+): Promise<boolean> {
   // SQL: claims a key outside the payment path, which inserts its own key with the payment.
   const { rowCount } = await sql.query(
-    `INSERT INTO idempotency_keys (subject_id, route, key, body_hash) VALUES ($1, $2, $3, $4)
-     ON CONFLICT DO NOTHING`,
-    [ref.subjectId, ref.route, ref.key, Buffer.from(ref.bodyHash)],
+    `INSERT INTO idempotency_keys (subject_id, route, key, body_hash, status_code, response)
+     VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING`,
+    [
+      ref.subjectId,
+      ref.route,
+      ref.key,
+      Buffer.from(ref.bodyHash),
+      answer?.statusCode ?? null,
+      answer?.response ?? null,
+    ],
   );
   return rowCount === 1;
 }
 
 /** Nothing moved: the key may be used again. */
-export async function releaseKey(sql: Sql, ref: IdempotencyRef): Promise<void> {
+async function releaseKey(sql: Sql, ref: IdempotencyRef): Promise<void> {
   // SQL: as above, to keep all statements on keys in one place.
   await sql.query(
     `DELETE FROM idempotency_keys

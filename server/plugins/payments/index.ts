@@ -1,5 +1,5 @@
 /** Agents' payments: spends, and what agents and their owners read about payments. */
-import { randomUUID } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
 import fp from "fastify-plugin";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { stringifyExact } from "../../core/exact-json.ts";
@@ -17,23 +17,16 @@ import {
 } from "../guardrails/store.ts";
 import { hashBody, readIdempotencyKey, type IdempotencyRef } from "../guardrails/types.ts";
 import { acceptInGroups } from "../settlement/accept.ts";
-import { AgentReserve, Spend, type PayingBody } from "./agent-payments.ts";
 import { PaymentHistory } from "./history.ts";
-import routes from "./routes.ts";
 import {
-  completeKey,
-  findKey,
+  Calls,
   findPaidAnswer,
-  readResponse,
-  insertKey,
-  noteOnKey,
-  releaseKey,
-  Idempotency,
   JOINED,
+  keyStore,
   type Answer,
+  type PaymentKey,
 } from "./idempotency.ts";
-import { INTERMEDIARY, Joining, type Intermediary } from "./joining.ts";
-import { cancelCall, findEarlier, forgetDelivered, markDelivered } from "./joining-store.ts";
+import { cancelableBy, cancelCall, forgetDelivered, LostResponses } from "./lost-responses.ts";
 import {
   blockedLastDay,
   overviewAgents,
@@ -42,7 +35,10 @@ import {
   findSelf,
   presentSelf,
 } from "./overview.ts";
-import { PayFlow, type SigningFault } from "./pay.ts";
+import { AgentReserve, type PayingBody } from "./reserve.ts";
+import routes from "./routes.ts";
+import { Spend } from "./spend.ts";
+import { PaymentSteps, type PaymentFault } from "./steps.ts";
 import { findPayment, listPayments } from "./store.ts";
 
 /** The route name under which the idempotency keys of fetches are stored. */
@@ -52,9 +48,11 @@ type PaidAnswer = ReturnType<typeof findPaidAnswer>;
 
 declare module "fastify" {
   interface FastifyInstance {
-    /** The common flow of spend, fetch and withdrawal. */
-    payments: PayFlow;
-    /** Decides and reserves a spend or a fetch before that flow signs it. */
+    /** Requests that move money, found again by their idempotency keys. */
+    calls: Calls;
+    /** Signs what was reserved, gives it to the engine, and waits for its outcome. */
+    payments: PaymentSteps;
+    /** Decides on a spend or a fetch and reserves it. */
     agentReserve: AgentReserve;
     spend: Spend;
     paymentHistory: PaymentHistory;
@@ -67,18 +65,13 @@ declare module "fastify" {
     /** The remaining part of an agent's daily limit, in atomic units. */
     remainingOf(agentId: string): Promise<bigint>;
     /** Calls without an Idempotency-Key, and which earlier call each one joins. */
-    joining: Joining;
+    lostResponses: LostResponses;
     /** The client no longer waits for a call: stops it unless it is signed, in whichever process it runs. */
     cancelCall(agentId: string, call: string): Promise<void>;
     /** The stored response of an agent's paid fetch, by its key, as long as it is kept. */
     storedFetch(agentId: string, key: string, room: () => Promise<void>): PaidAnswer;
-    /**
-     * Callers for which this process calls its own API, each under an unguessable name that is valid for one
-     * call.
-     */
-    intermediaries: Map<string, Intermediary>;
     /** Set only by tests, which stop the process at a named point. */
-    paymentFaults: { at?: (point: SigningFault) => Promise<void> };
+    paymentFaults: { at?: (point: PaymentFault) => Promise<void> };
   }
   interface FastifyRequest {
     /** The idempotency reference of this request; undefined without an Idempotency-Key. */
@@ -137,33 +130,36 @@ function decoratePaying(app: FastifyInstance): void {
       return network;
     },
   });
-  const joining = new Joining(
-    {
-      earlier: (ref) => findEarlier(pool, ref),
-      markDelivered: markDelivered(pool),
-    },
-    (error) => app.log.warn({ err: error }, "a response was returned but not recorded"),
-  );
-  app.decorate("joining", joining);
+  const lostResponses = new LostResponses({
+    pool,
+    approvals: app.approvals,
+    warn: (error) => app.log.warn({ err: error }, "a response was returned but not recorded"),
+  });
+  app.decorate("lostResponses", lostResponses);
+  app.addHook("onClose", () => lostResponses.end());
   app.decorate("cancelCall", (agentId, call) =>
     app.withAgentLock(agentId, () => cancelCall(pool, agentId, call)),
   );
-  app.decorate("intermediaries", new Map<string, Intermediary>());
   app.decorate("storedFetch", (subjectId, key, room) =>
     findPaidAnswer(pool, { subjectId, route: FETCH_ROUTE, key, bodyHash: Buffer.alloc(32), room }),
   );
-  app.addHook("onClose", () => joining.end());
-  const flow = new PayFlow({
+  const payments = {
+    find: (key: PaymentKey) => findPayment(pool, key),
+    markUnknown: markUnknownInGroups(pool),
+    voidUnsigned: (args: Parameters<typeof voidUnsigned>[1]) =>
+      app.withAgentLock(args.agentId, () => voidUnsigned(pool, args)),
+    staleReservations: (args: Parameters<typeof staleReservations>[1]) =>
+      staleReservations(pool, args),
+  };
+  const calls = new Calls({
+    payments,
+    keys: keyStore(pool),
+    earlierCall: (ref, joins) => lostResponses.earlierCall(ref, joins),
+    sleep: (ms) => sleep(ms),
+  });
+  const steps = new PaymentSteps({
     settlement,
-    joining,
-    idempotency: new Idempotency({
-      find: (ref) => findKey(pool, ref),
-      readResponse: (ref) => readResponse(pool, ref),
-      complete: (ref, answer) => completeKey(pool, ref, answer),
-      note: (ref, storedNote) => noteOnKey(pool, ref, storedNote),
-      insert: (ref) => insertKey(pool, ref),
-      release: (ref) => releaseKey(pool, ref),
-    }),
+    payments,
     allow: (payment) => app.allowances.cover(payment),
     sign: tracedAs("custody.sign", (agentId, authorization, cover) =>
       app.custody.signAuthorization(agentId, authorization, cover),
@@ -173,19 +169,14 @@ function decoratePaying(app: FastifyInstance): void {
       find: (key) => settlement.findByAuthorization(key),
     }),
     isReservationGone,
-    store: {
-      find: (key) => findPayment(pool, key),
-      markUnknown: markUnknownInGroups(pool),
-      voidUnsigned: (args) => app.withAgentLock(args.agentId, () => voidUnsigned(pool, args)),
-      staleReservations: (args) => staleReservations(pool, args),
-    },
     settleWaitMs: app.config.settleWaitMs,
     fault: async (point) => faults.at?.(point),
     log: app.log,
   });
   app.decorate("paymentFaults", faults);
   app.decorate("agentReserve", agentReserve);
-  app.decorate("payments", flow);
+  app.decorate("calls", calls);
+  app.decorate("payments", steps);
   app.decorate(
     "networkOf",
     (chainId: number) => app.chains.byChainId(chainId)?.network.id ?? `eip155:${chainId}`,
@@ -197,10 +188,12 @@ function decoratePaying(app: FastifyInstance): void {
   app.decorate(
     "spend",
     new Spend({
-      flow,
+      calls,
       agentReserve,
+      steps,
       remainingOf: (agentId) => app.remainingOf(agentId),
       networkOf: (chainId) => app.networkOf(chainId),
+      settleWaitMs: app.config.settleWaitMs,
     }),
   );
 }
@@ -213,31 +206,11 @@ function decorateKeys(app: FastifyInstance): void {
     return { subjectId, route, key, bodyHash: hashBody(route, args.body) };
   });
   app.decorateRequest("payingRef", async function payingRef(this: FastifyRequest, args) {
-    const { subjectId, route, reply } = args;
-    const { requestApproval, reason: _reason, dryRun, ...body } = args.body;
-    const between = app.intermediaries.get(String(this.headers[INTERMEDIARY]));
-    const cancelable = between && { call: between.call, isCanceled: between.isCanceled };
-    const own = this.idempotencyRef({ subjectId, route, body });
-    if (own) return { ...own, ...cancelable };
-    if (dryRun === true) return undefined;
-    const bodyHash = hashBody(route, body);
-    const approval = requestApproval && (await app.approvals.keyFor(subjectId, bodyHash));
-    const key = approval ? approval.key : ownKey();
-    const ref: IdempotencyRef = { subjectId, route, bodyHash, key, ...cancelable };
-    const cameAtMs = between?.cameAtMs ?? performance.now() - reply.elapsedTime;
-    const joins = { cameAtMs, isGone: between?.isGone ?? (() => reply.raw.destroyed) };
-    if (approval && approval.isKnown) {
-      // Unless the call was paid without the approval before, and that response was not delivered.
-      if ((await app.joining.earlier(ref, joins)) === undefined) return ref;
-      // The approval's key is only for the approved payment.
-      ref.key = ownKey();
-    }
-    ref.joins = joins;
-    if (between) between.ref = ref;
-    // "finish": the whole response was written to the connection. It does not fire if the connection broke
-    // before.
-    else reply.raw.once("finish", () => app.joining.noteDelivered(ref));
-    return ref;
+    const { requestApproval: _, reason: _reason, dryRun: _dryRun, ...body } = args.body;
+    const own = this.idempotencyRef({ ...args, body });
+    return own
+      ? { ...own, ...cancelableBy(app.lostResponses.intermediaryOf(this)) }
+      : app.lostResponses.refFor(args);
   });
   app.decorateReply("sendAnswer", function sendAnswer(this: FastifyReply, answer: Answer) {
     if (answer.replayed) this.header("idempotent-replayed", "true");
@@ -288,9 +261,6 @@ function decorateReading(app: FastifyInstance): void {
     return presentSelf(row, { limits, allowlist, wallets, asset: network.usdc.address });
   });
 }
-
-/** The key of a call that came without one. */
-const ownKey = (): string => `auto-${randomUUID()}`;
 
 const GAS_ACCOUNTS = { owner: "payments", withdrawer: "withdrawals" } as const;
 

@@ -15,8 +15,8 @@ import {
 } from "../../schemas/payments.ts";
 import { ownAgent } from "../agents/change.ts";
 import { refuseField } from "../agents/rules.ts";
-import { approvalRequestOf } from "./agent-payments.ts";
-import { readSpend } from "./spend-request.ts";
+import { approvalRequestOf } from "./reserve.ts";
+import { readSpend } from "./spend.ts";
 
 const SPEND = "POST /api/agents/spend";
 

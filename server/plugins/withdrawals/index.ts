@@ -1,7 +1,7 @@
 import fp from "fastify-plugin";
 import { isSignedByOwner } from "../../infra/chain/account-signature.ts";
 import { databaseSeconds, reserveWithdrawal } from "./store.ts";
-import { Withdrawals, type WithdrawalContext } from "./withdrawals.ts";
+import { Withdrawals, type WithdrawalContext } from "./withdraw.ts";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import type { FastifyRequest } from "fastify";
 import { ownAgent } from "../agents/change.ts";
@@ -24,7 +24,9 @@ export default fp(
     app.decorate(
       "withdrawals",
       new Withdrawals({
-        flow: app.payments,
+        calls: app.calls,
+        steps: app.payments,
+        settleWaitMs: app.config.settleWaitMs,
         settlement: app.settlement,
         readBalance: (chainId, wallet) => app.agentReserve.readBalance(chainId, wallet),
         outstanding: (args) => app.limits.outstanding(args),

@@ -1,4 +1,5 @@
 /** The responses of x402-fetch. */
+import { createHash } from "node:crypto";
 import { type Address, type Hex, getAddress } from "viem";
 import { plainWords } from "../../core/foreign-text.ts";
 import { formatAtomic } from "../../core/money.ts";
@@ -7,17 +8,23 @@ import { ApiError } from "../../errors.ts";
 import type { Verdict } from "../guardrails/types.ts";
 import { LONGEST } from "../listings/listing-text.ts";
 import { presentEvidence, type KeptEvidence } from "../payments/evidence.ts";
+import type { FreeResponse } from "../payments/idempotency.ts";
 import {
+  explained,
+  offersForAnswer,
+  quotedReasons,
+  type ChosenTerms,
+  type ReadOffer,
+} from "./choose.ts";
+import {
+  contentMembers,
   isBrokenOff,
   isRedirect,
-  presentContent,
-  readReceipt,
+  untrusted,
   type UpstreamContent,
 } from "./content.ts";
-import type { ChosenTerms, ReadOffer } from "./offer-rank.ts";
-import type { Offer } from "./offer.ts";
 import type { TargetRequest } from "./request.ts";
-import { explained, quotedReasons, offersForAnswer } from "./offer-choice.ts";
+import type { Offer } from "./terms.ts";
 
 export interface PaidFacts {
   network: string;
@@ -57,6 +64,25 @@ export function freeBody(target: TargetRequest, seen: UpstreamContent, remaining
     remaining: formatAtomic(remaining),
   };
 }
+
+export const signedInBody = (
+  target: TargetRequest,
+  seen: UpstreamContent,
+  remaining: bigint,
+): Body => ({
+  note: "Fetched again with the wallet's signature. Nothing was paid.",
+  ...freeBody(target, seen, remaining),
+  signedIn: true,
+});
+
+/** The stored digest of a free response. */
+export const digestOf = ({ status, bytes, text, dataBase64 }: UpstreamContent): FreeResponse => ({
+  status,
+  bytes,
+  sha256: createHash("sha256")
+    .update(text ?? Buffer.from(dataBase64 ?? "", "base64"))
+    .digest("hex"),
+});
 
 export function paidBody(
   target: TargetRequest,
@@ -150,23 +176,6 @@ export function freeQuoteBody(
   };
 }
 
-/** Marks third-party text and keeps it apart from our own. */
-export const untrusted = (text: Body): { thirdParty: Body } => ({
-  thirdParty: { untrusted: true, ...text },
-});
-
-/** The seller's response, returned with an error of ours. */
-export function sellersAnswer(seen: UpstreamContent | undefined): { thirdParty?: Body } {
-  if (seen === undefined) return {};
-  const { paymentResponse, refusal } = seen;
-  const reason = readReceipt(seen).reason ?? refusal;
-  return untrusted({
-    ...presentContent(seen),
-    ...(paymentResponse === undefined ? {} : { paymentResponse }),
-    ...(reason === undefined ? {} : { reason }),
-  });
-}
-
 /** The seller's description of what it sells. */
 function describedBy({ resource }: Pick<Offer, "resource">, chosen: ChosenTerms): Body {
   const described = resource ?? chosen.terms.raw;
@@ -234,15 +243,6 @@ export function dryRunBody(
       availableAt: verdict.availableAt,
       nextReleaseAt: verdict.nextReleaseAt,
     },
-  };
-}
-
-/** The target's response as members of our response. */
-export function contentMembers(target: TargetRequest, seen: UpstreamContent): Body {
-  return {
-    ...presentContent(seen),
-    source: target.url.href,
-    omittedHeaders: target.omittedHeaders,
   };
 }
 

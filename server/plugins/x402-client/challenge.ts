@@ -12,10 +12,10 @@ import {
   type PaymentChallenge,
 } from "../../../packages/paywall/src/mpp-wire.ts";
 import { isRecord, plainText, quoted } from "../../core/foreign-text.ts";
-import { MAX_VALID_SECONDS } from "../payments/agent-payments.ts";
+import { MAX_VALID_SECONDS } from "../payments/reserve.ts";
 import type { OutboundResponse } from "../../infra/outbound/outbound.ts";
-import type { OfferedTerms } from "./offer.ts";
 import type { TargetRequest } from "./request.ts";
+import { CHALLENGE_FAULTS, type ChallengeFault, type OfferedTerms } from "./terms.ts";
 
 /** The request that was sent: a challenge must be for this request. */
 type RequestedCharge = Pick<TargetRequest, "url" | "body">;
@@ -27,28 +27,6 @@ const MAX_CHALLENGES = 64;
 /** Settlement takes some seconds of the challenge's validity. */
 const MIN_LIFE_SECONDS = 10;
 const CREDENTIAL_HEADERS: ReadonlySet<string> = new Set(["authorization", "payment-authorization"]);
-
-/** Why a challenge cannot be paid. */
-export const CHALLENGE_FAULTS = {
-  challenge_unreadable: "Its WWW-Authenticate: Payment (MPP) cannot be read.",
-  challenge_too_long: "Its payment challenge is too long for a header.",
-  challenge_unsupported:
-    "This wallet supports only MPP challenges with the method evm and the intent charge.",
-  challenge_repeated: "Several of its payment challenges have the same id.",
-  challenge_credential_types:
-    "Its payment challenge does not accept an EIP-3009 authorization, the only kind that this wallet signs.",
-  challenge_splits:
-    "It splits the payment among several payees, which one authorization cannot do.",
-  challenge_other_host: "Its payment challenge names a different host from the requested one.",
-  challenge_other_body: "Its payment challenge is for a different body from the one sent.",
-  challenge_expired: "Its payment challenge has expired or is about to expire.",
-} as const;
-
-export interface ChallengeFault {
-  code: keyof typeof CHALLENGE_FAULTS;
-  /** The same, quoting the seller's text. */
-  quoting: string;
-}
 
 /**
  * Returns the terms of all Payment challenges, payable or with the reason why not. Empty without such a

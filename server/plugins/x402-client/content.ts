@@ -13,6 +13,7 @@ import {
   readForeignJson,
 } from "../../core/foreign-text.ts";
 import type { OutboundResponse } from "../../infra/outbound/outbound.ts";
+import type { TargetRequest } from "./request.ts";
 
 type Headers = OutboundResponse["headers"];
 
@@ -62,6 +63,41 @@ export function presentContent(seen: UpstreamContent): Record<string, unknown> {
   if (dataBase64 !== undefined) return { ...about, dataBase64 };
   if (text === undefined) return { ...about, data: null };
   return { ...about, ...(isJson === true ? { data: new ExactJson(text) } : { text }) };
+}
+
+/** The target's response as members of our response. */
+export function contentMembers(
+  target: TargetRequest,
+  seen: UpstreamContent,
+): Record<string, unknown> {
+  return {
+    ...presentContent(seen),
+    source: target.url.href,
+    omittedHeaders: target.omittedHeaders,
+  };
+}
+
+/** Marks third-party text and keeps it apart from our own. */
+export const untrusted = (
+  text: Record<string, unknown>,
+): {
+  thirdParty: Record<string, unknown>;
+} => ({
+  thirdParty: { untrusted: true, ...text },
+});
+
+/** The seller's response, returned with an error of ours. */
+export function sellersAnswer(seen: UpstreamContent | undefined): {
+  thirdParty?: Record<string, unknown>;
+} {
+  if (seen === undefined) return {};
+  const { paymentResponse, refusal } = seen;
+  const reason = readReceipt(seen).reason ?? refusal;
+  return untrusted({
+    ...presentContent(seen),
+    ...(paymentResponse === undefined ? {} : { paymentResponse }),
+    ...(reason === undefined ? {} : { reason }),
+  });
 }
 
 /**

@@ -1,16 +1,11 @@
 /** x402 client: fetches URLs that may cost money, on behalf of agents. */
 import fp from "fastify-plugin";
-import { databaseNow, type Db } from "../../infra/db/prisma.ts";
 import { traced } from "../../infra/tracing.ts";
-import { notePaidSite } from "../custody/store.ts";
-import { hasSite } from "../agents/payees-store.ts";
-import { undeliveredBytes } from "../payments/joining-store.ts";
-import type { PaymentKey } from "../payments/payment-plan.ts";
-import { X402Client } from "./client.ts";
-import type { DeliveryRecord, FetchFault } from "./request.ts";
 import { budgetFor, FetchBudget } from "./budget.ts";
-import { beginFetch, endFetch, forgetFetches, keptLastDay } from "./fetches-store.ts";
-import { forgetCached, keepCached, readOrClaim, readCached, releaseClaim } from "./cache-store.ts";
+import { forgetCached } from "./cache.ts";
+import { X402Client } from "./fetch.ts";
+import type { FetchFault } from "./job.ts";
+import { forgetFetches } from "./ledger.ts";
 import routes from "./routes.ts";
 import siteLookup from "./site-lookup.ts";
 
@@ -40,33 +35,16 @@ export default fp(
           ),
         maxBytes: app.config.fetchMaxBytes,
         networks: app.config.networks,
-        flow: app.payments,
+        calls: app.calls,
+        steps: app.payments,
         agentReserve: app.agentReserve,
         settlement: app.settlement,
-        signCancel: (agentId, cancellation) => app.custody.signCancel(agentId, cancellation),
-        signIn: ({ url, ...args }) => app.custody.signIn({ ...args, url: url.href }),
-        notePaidSite: (...args) => notePaidSite(app.prisma, ...args),
-        hasSite: (agentId, site) => hasSite(app.prisma, agentId, site),
-        recordDelivery: (key, seen) => recordDelivery(app.prisma, key, seen),
-        recordEvidence: async ({ agentId, paymentId: id }, evidence) => {
-          const data = { evidence: evidence as object };
-          await app.prisma.payment.updateMany({ where: { agentId, id }, data });
-        },
+        custody: app.custody,
+        pool: app.pool,
+        db: app.prisma,
+        listings: app.listingRegistry,
         remainingOf: (agentId) => app.remainingOf(agentId),
         networkOf: (chainId) => app.networkOf(chainId),
-        listings: app.listingRegistry,
-        ledger: {
-          begin: (start) => beginFetch(app.prisma, start),
-          end: (key, end) => endFetch(app.prisma, key, end),
-          kept: (agentId) => keptLastDay(app.prisma, agentId),
-          undelivered: (agentId) => undeliveredBytes(app.pool, agentId),
-        },
-        cache: {
-          look: (key, ages) => readOrClaim(app.pool, key, ages),
-          read: (found) => readCached(app.prisma, found),
-          keep: (key, bought) => keepCached(app.prisma, key, bought),
-          release: (key) => releaseClaim(app.prisma, key),
-        },
         settleWaitMs: app.config.settleWaitMs,
         fault: async (point) => faults.at?.(point),
         log: app.log,
@@ -88,12 +66,3 @@ export default fp(
     name: "x402-client",
   },
 );
-
-/** Records what the target did; what happened to the payment is recorded separately. */
-export async function recordDelivery(db: Db, key: PaymentKey, seen: DeliveryRecord): Promise<void> {
-  const { upstreamStatus, delivered } = seen;
-  await db.payment.updateMany({
-    where: { agentId: key.agentId, id: key.paymentId },
-    data: { upstreamStatus, delivered, updatedAt: await databaseNow(db) },
-  });
-}

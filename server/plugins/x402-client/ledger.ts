@@ -1,18 +1,48 @@
-/** One fetch in the fetch ledger: created before the request is sent, completed when its result is known. */
+/**
+ * The fetch ledger: each request sent on an agent's behalf, and how many bytes came back and are stored. An entry
+ * is created before the request is sent, and completed when its result is known.
+ */
 import { stringifyExact } from "../../core/exact-json.ts";
 import { ApiError } from "../../errors.ts";
-import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
+import type { Sql } from "../../infra/db/pool.ts";
+import {
+  databaseNow,
+  hoursBefore,
+  placeOf,
+  readKeyset,
+  secondsAfter,
+  type Db,
+  type Prisma,
+} from "../../infra/db/prisma.ts";
+import { newId } from "../../core/ids.ts";
+import type { PageRequest } from "../../core/paging.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
 import type { Answer } from "../payments/idempotency.ts";
+import { undeliveredBytes } from "../payments/lost-responses.ts";
 import { heldBytes, type Lease } from "./budget.ts";
-import type { FetchEnd, FetchStart } from "./fetches-store.ts";
+import type { SendRequest } from "./request.ts";
 
-export interface FetchLedger {
-  begin(start: FetchStart): Promise<string>;
-  end(key: { agentId: string; id: string }, end: FetchEnd): Promise<void>;
-  kept(agentId: string): Promise<{ bytes: number; releaseInSeconds: number }>;
-  /** Responses that are stored only until they are delivered. */
-  undelivered(agentId: string): Promise<{ bytes: number; releaseInSeconds: number }>;
+export type FetchRow = Prisma.FetchGetPayload<object>;
+
+export interface FetchStart {
+  agentId: string;
+  apiKeyId: string | null;
+  requestId: string | null;
+  kind: "fetch" | "quote";
+  method: string;
+  url: URL;
+  listingId: string | undefined;
+}
+
+export interface FetchEnd {
+  outcome: "free" | "paid" | "quoted" | "refused" | "failed";
+  code: string | null;
+  status: number | null;
+  bytes: number;
+  keptBytes: number;
+  paymentId: string | null;
+  /** Access granted for an earlier payment, by the wallet's signature (sign-in-with-x). */
+  signedIn?: boolean;
 }
 
 /**
@@ -21,23 +51,26 @@ export interface FetchLedger {
  */
 export const KEPT_BYTES_PER_DAY = 64 * 1024 * 1024;
 
-type FetchRequest = (request: OutboundRequest) => Promise<OutboundResponse>;
+interface LedgerStores {
+  pool: Sql;
+  db: Db;
+}
 
 export class LedgerEntry {
-  readonly #ledger: FetchLedger;
+  readonly #stores: LedgerStores;
   readonly #start: FetchStart;
   readonly #begun: Promise<string>;
-  readonly #send: FetchRequest;
+  readonly #send: SendRequest;
   readonly #lease: Lease;
   #status: number | null = null;
   #bytes = 0;
 
-  constructor(ledger: FetchLedger, start: FetchStart, send: FetchRequest, lease: Lease) {
-    this.#ledger = ledger;
+  constructor(stores: LedgerStores, start: FetchStart, send: SendRequest, lease: Lease) {
+    this.#stores = stores;
     this.#start = start;
     this.#send = send;
     this.#lease = lease;
-    this.#begun = ledger.begin(start);
+    this.#begun = beginFetch(stores.db, start);
     // `begun` rethrows this; the target is requested meanwhile.
     this.#begun.catch(() => undefined);
   }
@@ -48,7 +81,7 @@ export class LedgerEntry {
   }
 
   /** Sends a request to the target within the agent's share of memory, and counts the received bytes. */
-  send: FetchRequest = async (request) => {
+  send: SendRequest = async (request) => {
     this.#status = null;
     const mayRead = (bytes: number): boolean => {
       this.#bytes += bytes;
@@ -66,8 +99,10 @@ export class LedgerEntry {
   /** Throws if a response with a key could not be stored, before anything is signed for it. */
   async assertRoomToKeep(ref: IdempotencyRef): Promise<void> {
     const { agentId } = this.#start;
-    const kept = isKept(ref) ? this.#ledger.kept(agentId) : this.#ledger.undelivered(agentId);
-    const { bytes, releaseInSeconds } = await kept;
+    const { pool, db } = this.#stores;
+    const { bytes, releaseInSeconds } = isKept(ref)
+      ? await keptLastDay(db, agentId)
+      : await undeliveredBytes(pool, agentId);
     if (bytes < KEPT_BYTES_PER_DAY) return;
     throw new ApiError("fetch_quota_exceeded", {
       headers: { "retry-after": String(releaseInSeconds) },
@@ -107,7 +142,7 @@ export class LedgerEntry {
   async #end(end: Omit<FetchEnd, "status" | "bytes">): Promise<void> {
     const id = await this.#begun;
     const seen = { status: this.#status, bytes: this.#bytes };
-    await this.#ledger.end({ agentId: this.#start.agentId, id }, { ...end, ...seen });
+    await endFetch(this.#stores.db, { agentId: this.#start.agentId, id }, { ...end, ...seen });
   }
 }
 
@@ -117,3 +152,81 @@ const isKept = (ref: IdempotencyRef | undefined): boolean =>
 
 const idOf = (paymentId: unknown): string | null =>
   typeof paymentId === "string" ? paymentId : null;
+
+/** Long and unlike a word, as keys and tokens in paths are. */
+const LIKE_A_SECRET = /^(?=.*\d)[\w.:~%+=-]{20,}$|^.{65,}$/;
+
+/** The origin and path without possible secrets: no query, and no segment that looks like a key. */
+export function placeForLedger({ origin, pathname }: URL): { origin: string; path: string } {
+  const path = pathname
+    .split("/")
+    .map((segment) => (LIKE_A_SECRET.test(segment) ? "***" : segment))
+    .join("/");
+  return { origin: origin.slice(0, 300), path: path.slice(0, 512) };
+}
+
+export async function beginFetch(db: Db, { url, ...facts }: FetchStart): Promise<string> {
+  const id = newId("fet");
+  const listingId = facts.listingId ?? null;
+  await db.fetch.create({ data: { ...facts, ...placeForLedger(url), id, listingId } });
+  return id;
+}
+
+export async function endFetch(
+  db: Db,
+  key: { agentId: string; id: string },
+  end: FetchEnd,
+): Promise<void> {
+  const endedAt = await databaseNow(db);
+  await db.fetch.updateMany({ where: key, data: { ...end, endedAt } });
+}
+
+/**
+ * The stored bytes of an agent's responses of the last 24 hours, and the time until the oldest no longer
+ * counts.
+ */
+export async function keptLastDay(
+  db: Db,
+  agentId: string,
+): Promise<{ bytes: number; releaseInSeconds: number }> {
+  const now = await databaseNow(db);
+  const { _sum, _min } = await db.fetch.aggregate({
+    where: { agentId, keptBytes: { gt: 0 }, createdAt: { gt: hoursBefore(now, 24) } },
+    _sum: { keptBytes: true },
+    _min: { createdAt: true },
+  });
+  const releasedAt = secondsAfter(_min.createdAt ?? now, 24 * 3600);
+  return {
+    bytes: Number(_sum.keptBytes ?? 0),
+    releaseInSeconds: Math.max(1, Math.ceil((releasedAt.getTime() - now.getTime()) / 1000)),
+  };
+}
+
+export async function listFetches(db: Db, agentId: string, page: PageRequest) {
+  const rows = await readKeyset(page, (where, order) =>
+    db.fetch.findMany({ where: { agentId, ...where }, ...order }),
+  );
+  return rows.map((row) => ({ ...row, ...placeOf(row) }));
+}
+
+/** Longer than bills are disputed. */
+const KEPT_DAYS = 90;
+const BATCH = 5_000;
+
+/** In batches, so that no lock is held for long. */
+export async function forgetFetches(db: Db): Promise<number> {
+  const before = hoursBefore(await databaseNow(db), KEPT_DAYS * 24);
+  let forgotten = 0;
+  for (;;) {
+    const old = await db.fetch.findMany({
+      where: { createdAt: { lt: before } },
+      select: { id: true },
+      orderBy: { createdAt: "asc" },
+      take: BATCH,
+    });
+    const ids = old.map(({ id }) => id);
+    const where = { id: { in: ids }, createdAt: { lt: before } };
+    forgotten += (await db.fetch.deleteMany({ where })).count;
+    if (ids.length < BATCH) return forgotten;
+  }
+}

@@ -13,8 +13,7 @@ import {
   type OutboundResponse,
 } from "../../infra/outbound/outbound.ts";
 import { VERSION } from "../../infra/version.ts";
-
-export type SendRequest = (request: OutboundRequest) => Promise<OutboundResponse>;
+import type { SendRequest } from "./request.ts";
 
 /** A JSON-RPC response to one of our requests, with numbers as they were written. */
 export interface Reply {

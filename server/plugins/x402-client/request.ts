@@ -1,33 +1,23 @@
-/**
- * Turns an agent's request into the request to the target, and defines the dependencies of the x402 client.
- */
-import type { Hex } from "viem";
+/** Turns an agent's fetch into the request that is sent to the target, with and without the payment proof. */
+import { stringifyExact } from "../../core/exact-json.ts";
+import { parsePayable } from "../../core/money.ts";
+import { ApiError } from "../../errors.ts";
+import { OutboundError } from "../../infra/outbound/guard.ts";
 import {
   DEFAULT_TIMEOUT_MS,
   type OutboundRequest,
   type OutboundResponse,
 } from "../../infra/outbound/outbound.ts";
-import type { SIWxPayload } from "@x402/extensions/sign-in-with-x";
-import type { PaidAt } from "../custody/covers.ts";
-import type { SignInRequest } from "../custody/sign-in.ts";
-import { OutboundError } from "../../infra/outbound/guard.ts";
-import type { ListingRegistry, ListingPins } from "../listings/index.ts";
-import type { NetworkFacts } from "../../core/networks.ts";
-import type { IdempotencyRef } from "../guardrails/types.ts";
-import type { AgentReserve, Payer } from "../payments/agent-payments.ts";
-import type { KeptEvidence } from "../payments/evidence.ts";
-import type { PayFlow } from "../payments/pay.ts";
-import type { PaymentKey } from "../payments/payment-plan.ts";
-import type { Authorization, SettlementKey } from "../../core/authorization.ts";
-import type { Settlement } from "../settlement/types.ts";
-import type { AnswerCache } from "./cache.ts";
+import type { ListingPins } from "../listings/index.ts";
 import type { Lease } from "./budget.ts";
-import type { FetchLedger } from "./ledger.ts";
-import type { Offer, OfferedTerms } from "./offer.ts";
-import { stringifyExact } from "../../core/exact-json.ts";
-import { parsePayable } from "../../core/money.ts";
-import { isOfTransport, type ToolCall } from "./tool-call.ts";
-import { ApiError } from "../../errors.ts";
+
+export type SendRequest = (request: OutboundRequest) => Promise<OutboundResponse>;
+
+/** A tool of a remote MCP server, and its arguments. */
+export interface ToolCall {
+  tool: string;
+  arguments?: Record<string, unknown>;
+}
 
 export interface FetchInput {
   url?: string;
@@ -45,18 +35,6 @@ export interface FetchInput {
   reason?: string;
 }
 
-export interface FetchCaller extends Payer {
-  ownerId: string;
-  /** The agent's own network, preferred among equal prices. */
-  network: string;
-  /** "sites": requests may go only to sites on the agent's allowlist. */
-  fetch: "any" | "sites";
-  requestId: string | null;
-  idempotency?: IdempotencyRef;
-  /** Its share of memory, held until its response is sent. */
-  lease: Lease;
-}
-
 /** The request to the target, the same with and without the payment proof. */
 export interface TargetRequest {
   url: URL;
@@ -68,68 +46,6 @@ export interface TargetRequest {
   timeoutMs: number;
   mcp?: ToolCall;
 }
-
-/**
- * The terms that a payment was made for, stored with it, so that another process can present the proof again.
- */
-export interface PaymentTerms {
-  x402Version: Offer["x402Version"];
-  /** Undefined: x402. */
-  protocol?: "mpp";
-  accepted: OfferedTerms["raw"];
-  resource?: Record<string, unknown>;
-  /** The seller's signed offer for these terms, if any. */
-  offered?: unknown;
-}
-
-/**
- * Payment and delivery are separate facts: the chain proves the payment, and this records what the target did.
- */
-export interface DeliveryRecord {
-  /** Null if no HTTP response came. */
-  upstreamStatus: number | null;
-  delivered: boolean;
-}
-
-/** The steps of a fetch at which a crash test stops the process. */
-export type FetchFault = "submitted" | "answered" | "confirmed";
-
-export interface ClientDeps {
-  send(request: OutboundRequest): Promise<OutboundResponse>;
-  networks: readonly NetworkFacts[];
-  flow: Pick<PayFlow, "run" | "note" | "release">;
-  agentReserve: AgentReserve;
-  settlement: Pick<Settlement, "find" | "requestCancel" | "wait">;
-  signCancel(
-    agentId: string,
-    key: Omit<SettlementKey, "from"> & Pick<Authorization, "terms">,
-  ): Promise<Hex>;
-  /** The wallet's signature that it has paid at this site before; undefined if it has not. */
-  signIn(request: Omit<SignInRequest, "networks">): Promise<SIWxPayload | undefined>;
-  /**
-   * Records that this site accepts such a signature for this payment. An unsettled payment never replaces a
-   * settled one.
-   */
-  notePaidSite(paidAt: PaidAt, paymentId: string, how: { isSettled: boolean }): Promise<void>;
-  /** Whether this origin is one of the agent's allowed sites now. */
-  hasSite(agentId: string, site: string): Promise<boolean>;
-  recordDelivery(key: PaymentKey, seen: DeliveryRecord): Promise<void>;
-  recordEvidence(key: PaymentKey, evidence: KeptEvidence): Promise<void>;
-  remainingOf(agentId: string): Promise<bigint>;
-  networkOf(chainId: number): string;
-  listings: Pick<ListingRegistry, "forFetch" | "flag" | "countUse">;
-  ledger: FetchLedger;
-  cache: AnswerCache;
-  /** How many bytes of a response are returned. */
-  maxBytes: number;
-  /** How long a fetch waits for an outcome on chain. */
-  settleWaitMs: number;
-  /** Does nothing in production. */
-  fault(point: FetchFault): Promise<void>;
-  log: { warn(fields: object, message: string): void };
-}
-
-/** From the agent's request to the request that is sent to the target. */
 
 export interface Prepared {
   target: TargetRequest;
@@ -152,22 +68,34 @@ const ANSWER_LOST: ReadonlySet<string> = new Set([
   "upstream_redirect",
 ]);
 
-const mayHaveActed = ({ code, cause }: ApiError): boolean =>
-  ANSWER_LOST.has(code) && !(cause instanceof OutboundError && cause.neverSent);
-
 /**
- * For a request that must not be sent twice: after which errors it may have arrived, and after what time its
- * process has died.
- * A response that did not fit in memory is such an error. Missing memory for the payment is not: the target had
- * only requested payment.
+ * Whether the target may have acted on a request that failed with this error. A response that did not fit in
+ * memory is such an error. Missing memory for the payment is not: the target had only requested payment.
  */
-export const sentOnce = (
-  { timeoutMs }: Pick<TargetRequest, "timeoutMs">,
-  lease: Pick<Lease, "refusal">,
-) => ({
-  mayHaveActed: (error: ApiError) => error === lease.refusal || mayHaveActed(error),
-  longestMs: 2 * timeoutMs + SPARE_MS_FOR_REQUEST,
-});
+export const mayHaveActed = (error: ApiError, lease: Pick<Lease, "refusal">): boolean =>
+  error === lease.refusal ||
+  (ANSWER_LOST.has(error.code) && !(error.cause instanceof OutboundError && error.cause.neverSent));
+
+/** The second attempt to send an authorization gets less time than the first. */
+export const SECOND_TRY_MS = 10_000;
+/** Beyond all the waits that a fetch makes after it reserved: then its process has died. */
+const ABANDONED_AFTER_MS = 5_000;
+
+/** The longest time that a fetch runs: after it reserved, and before, while it holds its key. */
+export function longestFetch(
+  { timeoutMs = DEFAULT_TIMEOUT_MS }: Pick<FetchInput, "timeoutMs">,
+  settleWaitMs: number,
+): { longestMs: number; longestClaimMs: number } {
+  const secondTryMs = Math.min(timeoutMs, SECOND_TRY_MS);
+  return {
+    longestMs: timeoutMs + secondTryMs + settleWaitMs + ABANDONED_AFTER_MS,
+    longestClaimMs: 2 * timeoutMs + SPARE_MS_FOR_REQUEST,
+  };
+}
+
+/** Headers that belong to the MCP transport, which the caller cannot set. */
+const isOfTransport = (header: string): boolean =>
+  /^(mcp-.*|accept|content-type|last-event-id)$/i.test(header);
 
 const NOT_FOR_TOOLS = "cannot be used with a tool (`mcp`)";
 

@@ -10,9 +10,9 @@ import { X402FetchAnswer, X402FetchRequest } from "../../schemas/x402-fetch.ts";
 import { ownAgent } from "../agents/change.ts";
 import { keepJsonText, whenSent } from "../http/index.ts";
 import { FETCH_ROUTE } from "../payments/index.ts";
-import { INTERMEDIARY } from "../payments/joining.ts";
-import { listFetches, type FetchRow } from "./fetches-store.ts";
-import type { FetchCaller, FetchInput } from "./request.ts";
+import type { FetchCaller } from "./job.ts";
+import { listFetches, type FetchRow } from "./ledger.ts";
+import type { FetchInput } from "./request.ts";
 
 const TRY = "POST /api/agents/:id/try";
 
@@ -42,7 +42,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       return reply.sendAnswer(await app.x402Client.fetch(input, { ...caller, lease }));
     } finally {
       const end = (): void => lease.end();
-      const between = app.intermediaries.get(String(reply.request.headers[INTERMEDIARY]));
+      const between = app.lostResponses.intermediaryOf(reply.request);
       if (between) between.whenSent(end);
       else whenSent(reply, end);
     }

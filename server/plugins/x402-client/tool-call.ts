@@ -10,28 +10,14 @@ import { OutboundError, type OutboundFailure } from "../../infra/outbound/guard.
 import { DEFAULT_TIMEOUT_MS, type OutboundResponse } from "../../infra/outbound/outbound.ts";
 import { ApiError } from "../../errors.ts";
 import { isRedirect } from "./content.ts";
-import {
-  isStream,
-  McpConnection,
-  unusable,
-  type SendRequest,
-  type Exchange,
-} from "./mcp-connection.ts";
-
-export interface ToolCall {
-  tool: string;
-  arguments?: Record<string, unknown>;
-}
+import { isStream, McpConnection, unusable, type Exchange } from "./mcp-connection.ts";
+import type { SendRequest, ToolCall } from "./request.ts";
 
 /** Field names of x402's MCP transport. */
 const PAYMENT = "x402/payment";
 const PAYMENT_RESPONSE = "x402/payment-response";
 /** Our paywall's field for a tool's price in `tools/list`; the protocol has no field for it yet. */
 const PAYMENT_REQUIRED = "x402/payment-required";
-/** Headers that belong to the MCP transport, which the caller cannot set. */
-export const isOfTransport = (header: string): boolean =>
-  /^(mcp-.*|accept|content-type|last-event-id)$/i.test(header);
-
 /** The HTTP status for a failed tool. */
 const TOOL_FAILED = 500;
 /** Only this many pages of a tool list are searched. */

@@ -1,9 +1,9 @@
-/** Agents' payments: what spends and fetches share before anything is signed, and the spend itself. */
-import { getAddress, type Address, type Hex } from "viem";
-import type { Authorization } from "../../core/authorization.ts";
-import type { ApiError } from "../../errors.ts";
+/** Decides on an agent's payment and reserves it: what spends and fetches share before anything is signed. */
+import { randomBytes } from "node:crypto";
+import type { Address, Hex } from "viem";
+import type { AuthorizationRef } from "../../core/authorization.ts";
+import { ApiError } from "../../errors.ts";
 import { mark, traced, type TraceAttributes } from "../../infra/tracing.ts";
-import type { Cover } from "../custody/covers.ts";
 import type { Approvals } from "../approvals/approvals.ts";
 import type { Guardrails } from "../guardrails/decide.ts";
 import type {
@@ -16,15 +16,12 @@ import type {
 } from "../guardrails/types.ts";
 import type { Settlement } from "../settlement/types.ts";
 import type { ApprovalRequired } from "../../schemas/approvals.ts";
-import type { PayFlow } from "./pay.ts";
-import type { ApprovalRequested, NotReserved, PaymentPlan, Settled } from "./payment-plan.ts";
+import type { NotReserved } from "./idempotency.ts";
+import type { Reserved } from "./steps.ts";
 import { plainWords } from "../../core/foreign-text.ts";
-import { formatAtomic } from "../../core/money.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { TOKEN_SCHEME } from "../../schemes/index.ts";
 import type { Fields, Scheme } from "../../schemes/scheme.ts";
-import type { Answer } from "./idempotency.ts";
-import { withSellerNonce, nonceFor, refusalOf, type SellerNonceDeps } from "./seller-nonce.ts";
 
 /** The paying agent, as authenticated. */
 export interface Payer {
@@ -85,7 +82,9 @@ export interface WalletBalance {
 
 export const MAX_VALID_SECONDS = 120;
 
-interface AgentReserveDeps extends SellerNonceDeps {
+interface AgentReserveDeps {
+  /** Whether the authorization is already used or canceled on chain. */
+  isEnded(chainId: number, ref: AuthorizationRef): Promise<boolean>;
   settlement: Pick<Settlement, "assertAvailable" | "gasHold">;
   minPaymentAtomic: bigint;
   balances: {
@@ -99,6 +98,12 @@ interface AgentReserveDeps extends SellerNonceDeps {
   networkOf(chainId: number): NetworkFacts;
 }
 
+export interface AgentReservation extends Reserved {
+  kind: "reserved";
+  /** The remaining part of the daily limit. */
+  remainingAtomic: bigint;
+}
+
 export class AgentReserve {
   readonly #deps: AgentReserveDeps;
 
@@ -106,19 +111,7 @@ export class AgentReserve {
     this.#deps = deps;
   }
 
-  async reserve(request: PayRequest): Promise<
-    | {
-        kind: "reserved";
-        paymentId: string;
-        authorization: Authorization;
-        /** The agent's policy, or the owner's approval of this payment. */
-        cover: Cover;
-        /** The remaining part of the daily limit. */
-        remainingAtomic: bigint;
-      }
-    | NotReserved
-    | ApprovalRequested
-  > {
+  async reserve(request: PayRequest): Promise<AgentReservation | NotReserved> {
     const { payer, chainId, to, amountAtomic, scheme = TOKEN_SCHEME, extra = {} } = request;
     const [reserveRequest] = await Promise.all([
       this.#withBalance(request),
@@ -144,6 +137,7 @@ export class AgentReserve {
     const { approval } = reserved.snapshot;
     return {
       kind: "reserved",
+      agentId: payer.id,
       paymentId: reserved.paymentId,
       cover: {
         ...(approval ? { kind: "approval", approvalId: approval.id } : { kind: "policy" }),
@@ -282,72 +276,45 @@ const decisionOf = (decided: ReserveResult): TraceAttributes => ({
 const visibleText = (text: string | null | undefined): string | null =>
   plainWords(text, 280) || null;
 
-/** `POST /api/agents/spend`: pay, wait for the proof, respond. */
+/** Random, or chosen by the seller (MPP: the hash of its challenge). */
+const nonceFor = (
+  { nonce }: Pick<PayRequest, "nonce">,
+  { noncePrefix }: Pick<Scheme, "noncePrefix">,
+): Pick<ReserveRequest, "nonce" | "prescribed"> =>
+  nonce === undefined
+    ? { nonce: `${noncePrefix ?? ""}0x${randomBytes(32).toString("hex")}` }
+    : { nonce, prescribed: true };
 
-interface SpendDeps {
-  flow: PayFlow;
-  agentReserve: Pick<AgentReserve, "reserve">;
-  remainingOf(agentId: string): Promise<bigint>;
-  networkOf(chainId: number): string;
+/**
+ * Our own rows are checked under the agent's lock. They may be deleted one day; the chain keeps its record.
+ */
+async function refusalOf(
+  deps: Pick<AgentReserveDeps, "isEnded">,
+  { nonce, chainId, asset, payer, refusal }: PayRequest,
+): Promise<TargetRefusal | undefined> {
+  if (refusal !== undefined || nonce === undefined) return refusal;
+  const isUsed = await deps.isEnded(chainId, { asset, from: payer.walletAddress, nonce });
+  return isUsed ? { code: "challenge_already_used" } : undefined;
 }
 
-type Spending = Omit<PayRequest, "kind">;
+/**
+ * Why an approval cannot allow this payment: it allows only the authorization whose nonce is its own digest.
+ */
+function whyNotApprovable({
+  nonce,
+  scheme,
+}: Pick<PayRequest, "nonce" | "scheme">): string | undefined {
+  if (nonce !== undefined) return "the seller uses MPP, which sets the authorization's nonce";
+  if (scheme?.noncePrefix !== undefined)
+    return "it would be paid through Permit2, which has its own nonces";
+  return undefined;
+}
 
-export class Spend {
-  readonly #deps: SpendDeps;
-
-  constructor(deps: SpendDeps) {
-    this.#deps = deps;
-  }
-
-  run(request: Spending): Promise<Answer> {
-    return this.#deps.flow.run(request.idempotency, async () => this.#plan(request));
-  }
-
-  #plan(request: Spending): PaymentPlan {
-    const { agentReserve, flow } = this.#deps;
-    const agentId = request.payer.id;
-    return {
-      agentId,
-      kind: "spend",
-      relay: true,
-      reserve: async () => {
-        const reserved = await agentReserve.reserve({ ...request, kind: "spend" });
-        if (reserved.kind !== "reserved") return reserved;
-        const { paymentId, remainingAtomic } = reserved;
-        const paid = { ...request, paymentId, remainingAtomic };
-        return {
-          ...reserved,
-          deliver: () => flow.settled(paymentId, (proof) => this.#body(paid, proof)),
-        };
-      },
-      isOver: (payment) => flow.isDecided(payment),
-      resume: (payment) =>
-        flow.settled(payment.id, async (proof) => {
-          const remainingAtomic = await this.#deps.remainingOf(agentId);
-          const { id: paymentId, amountAtomic, chainId } = payment;
-          const paid = { paymentId, amountAtomic, chainId: Number(chainId), remainingAtomic };
-          return this.#body({ ...paid, to: request.to }, proof);
-        }),
-    };
-  }
-
-  #body(
-    paid: Pick<Spending, "to" | "amountAtomic" | "chainId"> & {
-      paymentId: string;
-      remainingAtomic: bigint;
-    },
-    proof: Settled,
-  ): Record<string, unknown> {
-    return {
-      success: true,
-      txHash: proof.txHash,
-      paymentId: paid.paymentId,
-      recipient: getAddress(paid.to),
-      amount: formatAtomic(paid.amountAtomic),
-      network: this.#deps.networkOf(paid.chainId),
-      settledAt: proof.settledAt.toISOString(),
-      remaining: formatAtomic(paid.remainingAtomic),
-    };
-  }
+/** A denial is reported as approvable only if an approval could allow the payment. */
+function withSellerNonce(request: PayRequest, denial: ApiError): ApiError {
+  const why = whyNotApprovable(request);
+  if (why === undefined || denial.extra["approvable"] !== true) return denial;
+  const { code, message, headers, extra } = denial;
+  const detail = `${message} An approval cannot allow this: ${why}.`;
+  return new ApiError(code, { detail, headers, extra: { ...extra, approvable: false } });
 }

@@ -1,5 +1,6 @@
 /**
- * Withdrawals: an owner prepares an order, signs it in the wallet, and executes it once.
+ * Withdrawals: an owner prepares an order, signs it in the wallet, and executes it once (`execute` shows the whole
+ * request; payments/steps.ts says what happens if the process dies in between).
  * They work on every configured network: a wallet has the same address on all of them, so it may have received
  * money on any.
  */
@@ -13,11 +14,17 @@ import { formatAtomic, parsePayable } from "../../core/money.ts";
 import { findNetwork, type NetworkFacts } from "../../core/networks.ts";
 import { refuseField } from "../agents/rules.ts";
 import { clocksApart, keyInUse } from "../guardrails/decide.ts";
-import type { IdempotencyRef } from "../guardrails/types.ts";
-import { MAX_VALID_SECONDS, readPayee, type WalletBalance } from "../payments/spend-request.ts";
-import type { Answer } from "../payments/idempotency.ts";
-import type { PayFlow } from "../payments/pay.ts";
-import type { Reservation, Settled } from "../payments/payment-plan.ts";
+import type { IdempotencyRef, KeyInUse } from "../guardrails/types.ts";
+import { notKept, type Answer, type Calls } from "../payments/idempotency.ts";
+import { MAX_VALID_SECONDS, type WalletBalance } from "../payments/reserve.ts";
+import { readPayee } from "../payments/spend.ts";
+import {
+  longestRelayedMs,
+  resultOf,
+  type PaymentSteps,
+  type Reserved,
+  type Settled,
+} from "../payments/steps.ts";
 import { gasExhausted } from "../settlement/gas-store.ts";
 import type { Settlement } from "../settlement/types.ts";
 import { MAX_ORDER_SECONDS, typedDataOf } from "../../core/orders.ts";
@@ -34,7 +41,9 @@ import {
 import { orderNotSigned } from "../orders/orders.ts";
 
 export interface WithdrawalsDeps {
-  flow: PayFlow;
+  calls: Calls;
+  steps: PaymentSteps;
+  settleWaitMs: number;
   /** The CAIP-2 id of a chain in the ledger. */
   networkOf(chainId: bigint): string;
   settlement: Pick<Settlement, "assertAvailable" | "gasHold">;
@@ -57,6 +66,14 @@ export interface WithdrawalContext {
   agent: { id: string; walletAddress: Address; network: string };
   owner: { id: string } & Taker;
   requestId: string;
+}
+
+/** A withdrawal that the engine has accepted, now or for an earlier request. */
+interface Accepted {
+  paymentId: string;
+  to: Address;
+  amountAtomic: bigint;
+  network: string;
 }
 
 /** With the network from which to withdraw. */
@@ -100,29 +117,39 @@ export class Withdrawals {
     body: ExecuteWithdrawal,
     idempotency: IdempotencyRef | undefined,
   ): Promise<Answer> {
-    const { flow } = this.#deps;
-    return flow.run(idempotency, async () => ({
-      agentId: context.agent.id,
-      kind: "withdrawal",
-      relay: true,
-      reserve: async () => {
-        const { order, network } = await this.#checkOrder(context, body);
-        const signature = body.signature as Hex;
-        return this.#reserve({ ...context, network }, { order, signature, idempotency });
-      },
-      isOver: (payment) => flow.isDecided(payment),
-      resume: (payment) => {
-        const to = payment.counterparty ?? context.owner.address;
-        const { id: paymentId, amountAtomic } = payment;
-        const paid = {
-          paymentId,
-          to,
-          amountAtomic,
-          network: this.#deps.networkOf(payment.chainId),
-        };
-        return flow.settled(paymentId, (proof) => answerBody(paid, proof));
-      },
-    }));
+    const { calls, steps, settleWaitMs } = this.#deps;
+    const agentId = context.agent.id;
+    const limits = { agentId, longestMs: longestRelayedMs(settleWaitMs) };
+    const begun = await calls.begin(idempotency, limits);
+    if (begun.kind === "answered") return begun.answer;
+    if (begun.kind === "free") throw notKept(begun.freeResponse);
+    const { call } = begun;
+
+    let paid: Accepted;
+    if (begun.kind === "signed") {
+      // An earlier request signed it: only its outcome is missing.
+      const { payment } = begun;
+      const { id: paymentId, amountAtomic } = payment;
+      const to = payment.counterparty ?? context.owner.address;
+      paid = { paymentId, to, amountAtomic, network: this.#deps.networkOf(payment.chainId) };
+    } else {
+      const { order, network } = await this.#checkOrder(context, body);
+      const signature = body.signature as Hex;
+      const reserved = await this.#reserve(
+        { ...context, network },
+        { order, signature, idempotency },
+      );
+      if (reserved.kind !== "reserved")
+        return call.notReserved(reserved) ?? this.execute(context, body, idempotency);
+      const authorization = await steps.sign(reserved, call);
+      await steps.accept(reserved, { kind: "withdrawal", relay: true, authorization });
+      const { paymentId } = reserved;
+      paid = { paymentId, to: order.to, amountAtomic: order.amountAtomic, network: network.id };
+    }
+
+    const outcome = await steps.wait(paid.paymentId);
+    const result = resultOf(paid.paymentId, outcome, (proof) => answerBody(paid, proof));
+    return call.answer(await call.keep({ agentId, paymentId: paid.paymentId }, result));
   }
 
   /** Checks that the owner recently signed exactly this order, for this wallet, network and token. */
@@ -198,7 +225,7 @@ export class Withdrawals {
   async #reserve(
     context: OnNetwork,
     args: { order: Order; signature: Hex; idempotency: IdempotencyRef | undefined },
-  ): Promise<Reservation> {
+  ): Promise<({ kind: "reserved" } & Reserved) | KeyInUse> {
     const { agent, network } = context;
     const { order } = args;
     const [balance, gasHold] = await Promise.all([
@@ -228,7 +255,7 @@ export class Withdrawals {
     });
     switch (row.outcome) {
       case "reserved":
-        return this.#reserved(context, order, row);
+        return { kind: "reserved", ...reservedAs(context, order, row) };
       case "replay":
       case "running":
       case "key_reused":
@@ -256,33 +283,6 @@ export class Withdrawals {
     }
   }
 
-  #reserved(
-    context: OnNetwork,
-    order: Order,
-    { paymentId, validBefore }: WithdrawalReservation,
-  ): Reservation {
-    if (paymentId === null || validBefore === null) throw new Error("no reservation");
-    const network = context.network.id;
-    const paid = { paymentId, to: order.to, amountAtomic: order.amountAtomic, network };
-    return {
-      kind: "reserved",
-      paymentId,
-      authorization: {
-        chainId: context.network.chainId,
-        asset: order.asset,
-        from: context.agent.walletAddress,
-        to: order.to,
-        value: order.amountAtomic,
-        validAfter: 0n,
-        validBefore,
-        // Uses the order's nonce, so that the order can be used only once on chain, as in the database.
-        nonce: order.nonce,
-      },
-      cover: { kind: "withdrawal", orderNonce: order.nonce },
-      deliver: () => this.#deps.flow.settled(paymentId, (proof) => answerBody(paid, proof)),
-    };
-  }
-
   async #available({ agent, network }: OnNetwork): Promise<bigint> {
     const { chainId } = network;
     const { atomic, blockNumber } = await this.#deps.readBalance(chainId, agent);
@@ -295,10 +295,31 @@ export class Withdrawals {
   }
 }
 
-const answerBody = (
-  paid: { paymentId: string; to: Address; amountAtomic: bigint; network: string },
-  proof: Settled,
-): Record<string, unknown> => ({
+function reservedAs(
+  { agent, network }: OnNetwork,
+  order: Order,
+  { paymentId, validBefore }: WithdrawalReservation,
+): Reserved {
+  if (paymentId === null || validBefore === null) throw new Error("no reservation");
+  return {
+    agentId: agent.id,
+    paymentId,
+    authorization: {
+      chainId: network.chainId,
+      asset: order.asset,
+      from: agent.walletAddress,
+      to: order.to,
+      value: order.amountAtomic,
+      validAfter: 0n,
+      validBefore,
+      // Uses the order's nonce, so that the order can be used only once on chain, as in the database.
+      nonce: order.nonce,
+    },
+    cover: { kind: "withdrawal", orderNonce: order.nonce },
+  };
+}
+
+const answerBody = (paid: Accepted, proof: Settled): Record<string, unknown> => ({
   success: true,
   txHash: proof.txHash,
   paymentId: paid.paymentId,

@@ -1,53 +1,22 @@
 /**
- * A target's offer: requests it, reads its 402, and reads only the price for a listing.
+ * Asks a target for its price: sends the request, and reads its 402; for a listing, reads only the price.
  * All of it is third-party text: anything that does not parse is invalid, and only checked fields are used.
  */
 import { decodePaymentRequiredHeader } from "@x402/core/http";
 import { PaymentRequirementsV1Schema, PaymentRequirementsV2Schema } from "@x402/core/schemas";
-import type { Address, Hex } from "viem";
-import type { PaymentChallenge } from "../../../packages/paywall/src/mpp-wire.ts";
+import type { Address } from "viem";
 import { isRecord, parseForeignJson, readForeignJson } from "../../core/foreign-text.ts";
 import type { ProbedTerms } from "../listings/index.ts";
 import { OutboundError } from "../../infra/outbound/guard.ts";
-import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
+import type { OutboundResponse } from "../../infra/outbound/outbound.ts";
+import type { NetworkFacts } from "../../core/networks.ts";
 import { ApiError } from "../../errors.ts";
-import { sellersAnswer } from "./answers.ts";
-import { chooseTerms, termsOf } from "./offer-rank.ts";
-import { isRedirect, contentOfResponse, type UpstreamContent } from "./content.ts";
-import { chargeAgain, readCharges, type ChallengeFault } from "./challenge.ts";
-import type { TargetRequest, ClientDeps, PaymentTerms } from "./request.ts";
-
-/** One entry of `accepts` in the fields of x402 version 2, or one MPP challenge in the same fields. */
-export interface OfferedTerms {
-  protocol: "x402" | "mpp";
-  scheme: string;
-  network: string;
-  /** As written by the seller, not parsed yet. */
-  amount: string;
-  asset: string;
-  payTo: string;
-  maxTimeoutSeconds: number;
-  extra: Record<string, unknown>;
-  /** The entry as the seller wrote it: a proof must repeat it unchanged. */
-  raw: Record<string, unknown>;
-  /** Its index in `accepts` as the seller sent it, from 0. */
-  index?: number;
-  /** MPP only: the challenge that the credential repeats, and the nonce that it prescribes. */
-  challenge?: PaymentChallenge;
-  nonce?: Hex;
-  /** Why it cannot be paid, if reading it already showed that. */
-  refused?: ChallengeFault;
-}
-
-export interface Offer {
-  x402Version: 1 | 2;
-  /** Only well-formed entries, in the seller's order. */
-  accepts: OfferedTerms[];
-  resource: Record<string, unknown> | undefined;
-  extensions: Record<string, unknown> | undefined;
-  /** The seller's error text, if any. */
-  error: string | undefined;
-}
+import { chargeAgain, readCharges } from "./challenge.ts";
+import { chooseTerms, termsOf } from "./choose.ts";
+import { contentOfResponse, isRedirect, sellersAnswer, type UpstreamContent } from "./content.ts";
+import type { PaymentTerms } from "./job.ts";
+import type { SendRequest, TargetRequest } from "./request.ts";
+import type { Offer, OfferedTerms } from "./terms.ts";
 
 type ParsedOffer = { ok: true; offer: Offer } | { ok: false; reason: string };
 
@@ -129,14 +98,13 @@ export function readTerms(entry: unknown, x402Version: 1 | 2): OfferedTerms | un
   return { ...rest, protocol: "x402", amount: maxAmountRequired, extra: extra ?? {}, raw: entry };
 }
 
-/** Sends one request to the target before anything is signed, and interprets its response. */
-
 export type TargetResponse =
   | { kind: "free"; seen: UpstreamContent }
   | { kind: "offer"; offer: Offer };
 
+/** Sends one request to the target before anything is signed, and interprets its response. */
 export async function requestTarget(
-  send: (request: OutboundRequest) => Promise<OutboundResponse>,
+  send: SendRequest,
   target: TargetRequest,
 ): Promise<TargetResponse> {
   const response = await send(target).catch((error: unknown) => {
@@ -201,7 +169,7 @@ export interface ProbeOptions {
 
 /** Reads the price of a URL without paying and without a body, under the rules of a paid fetch. */
 export async function probeTarget(
-  deps: Pick<ClientDeps, "send" | "networks">,
+  deps: { send: SendRequest; networks: readonly NetworkFacts[] },
   source: string,
   options: ProbeOptions,
 ): Promise<ProbedTerms> {

@@ -1,0 +1,467 @@
+/**
+ * x402-fetch: requests a target, pays its price within the agent's guardrails, and returns the data with a
+ * receipt that the chain has confirmed. One request makes at most one payment. `#run` shows the whole request in
+ * the order in which it happens:
+ *
+ * begin   what an earlier request with the key did
+ * ask     the target, for its content or its price
+ * choose  among the seller's offers
+ * reserve, sign, accept   as for a spend (payments/steps.ts); a process that dies here is resumed there
+ * deliver the proof to the seller. If the process dies after this, the next request with the key continues with
+ *         the seller's response, or shows the same proof again where that has no effect
+ * confirm on chain that it was paid, or cancel it
+ * keep    the response with the key, then record the delivery
+ */
+import type { Address } from "viem";
+import type { SignedAuthorization } from "../../core/authorization.ts";
+import { siteOf } from "../../core/site.ts";
+import { ApiError } from "../../errors.ts";
+import { hasSite } from "../agents/payees-store.ts";
+import type { TargetRefusal } from "../guardrails/types.ts";
+import type { ListingPins, ProbedTerms } from "../listings/index.ts";
+import { offeredFor } from "../payments/evidence.ts";
+import {
+  inProgress,
+  notKept,
+  type Answer,
+  type Begun,
+  type Call,
+  type FreeResponse,
+} from "../payments/idempotency.ts";
+import type { AgentReservation, PayRequest } from "../payments/reserve.ts";
+import {
+  digestOf,
+  dryRunBody,
+  freeBody,
+  freeQuoteBody,
+  neverPaidError,
+  signedInBody,
+} from "./answers.ts";
+import {
+  acceptedAgain,
+  offerOf,
+  probeTarget,
+  requestTarget,
+  type ProbeOptions,
+  type TargetResponse,
+} from "./ask.ts";
+import { CacheLookup } from "./cache.ts";
+import {
+  checkOffers,
+  choosePayable,
+  payRequest,
+  refusalOf,
+  withOffers,
+  type CheckedOffers,
+  type ChosenTerms,
+  type EarlyBalance,
+} from "./choose.ts";
+import { confirm, record } from "./confirm.ts";
+import {
+  deliver,
+  lostResponse,
+  notedResponse,
+  noteResponse,
+  type ProofResponse,
+} from "./deliver.ts";
+import type { FetchCaller, FetchDeps, Job, PaymentTerms, SignedPayment } from "./job.ts";
+import { LedgerEntry } from "./ledger.ts";
+import {
+  assertOneTarget,
+  isSafe,
+  longestFetch,
+  mayHaveActed,
+  prepare,
+  type FetchInput,
+} from "./request.ts";
+import { offersSignIn, signIn } from "./sign-in.ts";
+import type { Offer } from "./terms.ts";
+import { readableTarget, ToolTarget } from "./tool-call.ts";
+
+/** What is to be paid: a price that was chosen, or an answer that needs no payment. */
+type Found = { kind: "answer"; answer: Answer } | Price;
+
+interface Price {
+  kind: "price";
+  offer: Offer;
+  checked: CheckedOffers;
+  chosen: ChosenTerms;
+  /** The seller's signed offer for the chosen terms. */
+  offered: unknown;
+  request: PayRequest;
+}
+
+/**
+ * Time for everything besides the target's responses and the chain: a second attempt, waiting for memory, the
+ * database.
+ */
+const CLAIM_SPARE_MS = 30_000;
+
+type SignedBefore = Extract<Begun, { kind: "signed" }>;
+
+export class X402Client {
+  readonly #deps: FetchDeps;
+
+  constructor(deps: FetchDeps) {
+    this.#deps = deps;
+  }
+
+  async fetch(input: FetchInput, caller: FetchCaller): Promise<Answer> {
+    assertOneTarget(input);
+    const ref = input.dryRun === true ? undefined : caller.idempotency;
+    const limits = { agentId: caller.id, ...longestFetch(input, this.#deps.settleWaitMs) };
+    let begun = await this.#deps.calls.begin(ref, limits);
+    // A stored response is replayed: no request is sent, so the fetch ledger has no entry for it.
+    if (begun.kind === "answered") return begun.answer;
+    const job = await this.#open(input, caller);
+    try {
+      for (;;) {
+        const answer = begun.kind === "answered" ? begun.answer : await this.#run(job, begun);
+        if (answer) {
+          await job.entry.ended(answer, ref);
+          return answer;
+        }
+        begun = await this.#deps.calls.begin(ref, limits);
+      }
+    } catch (error) {
+      await job.entry.failed(error).catch(
+        // The caller's error matters more than a ledger row about it.
+        (err: unknown) => this.#deps.log.warn({ err }, "the end of a fetch was not recorded"),
+      );
+      throw error;
+    } finally {
+      job.tool?.end();
+      await job.cacheLookup
+        ?.release()
+        .catch((err: unknown) => this.#deps.log.warn({ err }, "a claim was not released"));
+    }
+  }
+
+  /** Reads and validates a URL's offer; nothing is paid. */
+  probe(url: string, options: ProbeOptions): Promise<ProbedTerms> {
+    return probeTarget(this.#deps, url, options);
+  }
+
+  async #open(input: FetchInput, caller: FetchCaller): Promise<Job> {
+    const deps = this.#deps;
+    const listing =
+      input.listingId === undefined ? undefined : await deps.listings.forFetch(input.listingId);
+    const prepared = prepare(input, listing);
+    const { target } = prepared;
+    const isQuote = input.dryRun === true;
+    const tool = input.mcp && new ToolTarget(deps.send, input.mcp);
+    const send = (isQuote ? tool?.quote : tool?.send) ?? deps.send;
+    const start = {
+      agentId: caller.id,
+      apiKeyId: caller.apiKeyId,
+      requestId: caller.requestId,
+      kind: isQuote ? ("quote" as const) : ("fetch" as const),
+      method: target.method,
+      url: target.url,
+      listingId: input.listingId,
+    };
+    return {
+      ...prepared,
+      deps,
+      input,
+      caller,
+      listing,
+      tool,
+      entry: new LedgerEntry(deps, start, send, caller.lease),
+      cacheLookup:
+        input.maxAge !== undefined && !isQuote
+          ? new CacheLookup(deps, caller.id, target)
+          : undefined,
+    };
+  }
+
+  /** Undefined: an identical call without a key reserved first, or moved nothing. Begin again. */
+  async #run(job: Job, begun: Exclude<Begun, { kind: "answered" }>): Promise<Answer | undefined> {
+    const { deps, caller, entry, target } = job;
+    const { steps } = deps;
+    if (begun.kind === "free") return this.#freeAgain(job, begun.freeResponse);
+    const { call } = begun;
+
+    let payment: SignedPayment;
+    let shown: ProofResponse | undefined;
+    if (begun.kind === "signed") {
+      // An earlier request signed it. Missing memory now does not change what was paid.
+      await caller.lease.reserve().catch(() => {
+        throw inProgress(begun.payment.id);
+      });
+      await entry.begun();
+      const key = { agentId: caller.id, paymentId: begun.payment.id };
+      shown = notedResponse(begun.storedNote);
+      if (begun.payment.status === "voided" && !shown)
+        return call.answer(
+          await call.keep(key, { kind: "failed", error: neverPaidError(key.paymentId) }),
+        );
+      payment = await this.#signedBefore(job, begun);
+      // Without its response, the same proof is shown once more, if a repetition has no effect.
+      if (!shown && !isSafe(target)) shown = lostResponse(target);
+    } else {
+      const found = await this.#find(job, call);
+      if (found.kind === "answer") return found.answer;
+      const { checked, request } = found;
+      const reserved = await deps.agentReserve.reserve(request).catch((error: unknown) => {
+        throw error instanceof ApiError ? withOffers(checked, deps.networks, error) : error;
+      });
+      if (reserved.kind === "denied") throw withOffers(checked, deps.networks, reserved.error);
+      if (reserved.kind !== "reserved") return call.notReserved(reserved);
+      const authorization = await steps.sign(reserved, call);
+      await steps.accept(reserved, { kind: "x402", relay: false, authorization });
+      await deps.fault("submitted");
+      payment = signedNow(job, call, found, reserved, authorization);
+    }
+
+    let noted: Promise<void> | undefined;
+    if (!shown) {
+      shown = await deliver(job, payment);
+      await deps.fault("answered");
+      noted = noteResponse(job, payment, shown);
+    }
+    const [confirmed] = await Promise.all([confirm(job, payment, shown), noted]);
+    await deps.fault("confirmed");
+    if (await call.mustPayItself(payment.key, confirmed.result)) return undefined;
+    const kept = await call.keep(payment.key, confirmed.result);
+    await record(job, payment, confirmed);
+    return call.answer(kept);
+  }
+
+  /**
+   * Finds the price, or an answer without a payment. A request that its target may act on holds its key meanwhile,
+   * so that it is sent once.
+   */
+  async #find(job: Job, call: Call): Promise<Found> {
+    const { listing, target, caller } = job;
+    if (listing && listing.status !== "active") throw new ApiError("listing_not_active");
+    if (!isSafe(target)) await call.claim();
+    try {
+      const found = await this.#askAndChoose(job, call);
+      // The target requested payment, so it has not acted on the request yet. Reserving claims the key again.
+      if (found.kind === "price") await call.unclaim();
+      return found;
+    } catch (error) {
+      await call.failClaimed(error, (failed) => mayHaveActed(failed, caller.lease));
+      throw error;
+    }
+  }
+
+  async #askAndChoose(job: Job, call: Call): Promise<Found> {
+    const { caller, input, target, entry, deps } = job;
+    const isQuote = input.dryRun === true;
+    await this.#assertMayFetch(job);
+    const cached = await this.#cached(job);
+    if (cached) return notStored(cached);
+    // Both are read while the target processes the request.
+    const room = isQuote || call.ref === undefined ? undefined : entry.assertRoomToKeep(call.ref);
+    room?.catch(() => undefined);
+    const early = this.#readBalanceEarly(caller);
+
+    const asked = await this.#ask(job);
+    await entry.begun();
+    if (asked.kind === "free") {
+      const remaining = await deps.remainingOf(caller.id);
+      const { seen } = asked;
+      if (isQuote)
+        return notStored(freeQuoteBody(target, seen, { remaining, maxBytes: deps.maxBytes }));
+      const answer = await call.finishFree(freeBody(target, seen, remaining), digestOf(seen));
+      return { kind: "answer", answer };
+    }
+
+    const { offer } = asked;
+    const { choice, refusal } = await this.#choosePayable(job, offer);
+    const terms = { offer, ...(refusal && { refusal }), ...(early && { early }) };
+    const checked = await checkOffers(job, terms, choice);
+    const chosen = checked.chosen.payable;
+    const offered = offeredFor(offer, chosen.terms);
+    const request = payRequest(job, terms, chosen, offered);
+    if (isQuote) {
+      const verdict = checked.verdict ?? (await deps.agentReserve.evaluate(request));
+      if (verdict.error) checked.chosen.refused = refusalOf(verdict.error);
+      const { networks, maxBytes } = deps;
+      const quote = { verdict, offer, offers: checked.offers, networks, maxBytes };
+      return notStored(dryRunBody(target, chosen, quote));
+    }
+
+    const signedIn = refusal ? undefined : await signIn(job, offer, chosen);
+    if (signedIn) {
+      const body = signedInBody(target, signedIn, await deps.remainingOf(caller.id));
+      if (isSafe(target)) return notStored(body);
+      // A request that had an effect is not repeated with the same key.
+      return { kind: "answer", answer: await call.finishFree(body, digestOf(signedIn)) };
+    }
+    await room;
+    await caller.lease.reserve();
+    return { kind: "price", offer, checked, chosen, offered, request };
+  }
+
+  /**
+   * An agent restricted to its sites sends nothing to others: no price request, no free fetch, and no DNS
+   * lookup.
+   */
+  async #assertMayFetch(job: Job): Promise<void> {
+    const { caller, target, deps } = job;
+    if (caller.fetch === "any" || (await hasSite(deps.db, caller.id, siteOf(target.url)))) return;
+    throw await this.#refuse(job, { code: "origin_not_allowed" });
+  }
+
+  /**
+   * Returns content that was paid for before, without a request. While another call of this agent pays for the
+   * same content, waits for that call.
+   */
+  async #cached(job: Job): Promise<Record<string, unknown> | undefined> {
+    const { cacheLookup, input, target, caller, entry, deps } = job;
+    if (!cacheLookup || input.maxAge === undefined) return undefined;
+    // Three requests: for the price, the sign-in and the proof.
+    const claimMs = 3 * target.timeoutMs + deps.settleWaitMs + CLAIM_SPARE_MS;
+    const fresh = await cacheLookup.look(
+      { maxAgeSeconds: input.maxAge, claimSeconds: Math.ceil(claimMs / 1_000) },
+      () => caller.lease.reserve(),
+    );
+    if (!fresh) return undefined;
+    await entry.begun();
+    return cacheLookup.bodyOf(fresh, await deps.remainingOf(caller.id));
+  }
+
+  /**
+   * Most targets request payment on the agent's own network, so its balance is read while the target responds.
+   */
+  #readBalanceEarly(caller: FetchCaller): EarlyBalance | undefined {
+    const { networks, agentReserve } = this.#deps;
+    const own = networks.find(({ id }) => id === caller.network);
+    if (!own) return undefined;
+    // On failure the balance is read again where it is needed, and that error is reported.
+    const balance = agentReserve.readBalance(own.chainId, caller).catch(() => undefined);
+    return { networkId: own.id, startedMs: performance.now(), balance };
+  }
+
+  /**
+   * A quote sends only GET or HEAD, or reads a list of MCP tools. A listing with another method is not
+   * requested: its terms come from the listing's own probe, which its host agreed to.
+   */
+  async #ask(job: Job): Promise<TargetResponse> {
+    const { input, listing, target, entry } = job;
+    if (input.dryRun === true && !isSafe(target) && !target.mcp) {
+      const offer = listing && offerOf(listing);
+      if (!offer) throw new ApiError("listing_not_active");
+      return { kind: "offer", offer };
+    }
+    try {
+      return await requestTarget(entry.send, target);
+    } catch (error) {
+      // A blocked target URL is a denial like any other: stored, and visible to the owner.
+      if (!(error instanceof ApiError) || error.code !== "url_blocked") throw error;
+      throw await this.#refuse(job, { code: "url_blocked", detail: error.message });
+    }
+  }
+
+  async #choosePayable(job: Job, offer: Offer) {
+    const { listing, input } = job;
+    const { choice, refusal } = choosePayable(job, offer);
+    if (listing && refusal && input.dryRun !== true) await this.#flag(listing);
+    if (choice) return { choice, refusal };
+    // The listing's terms are gone, and no payable terms replaced them.
+    throw await this.#refuse(job, refusal);
+  }
+
+  async #flag(listing: ListingPins): Promise<void> {
+    const { listings, log } = this.#deps;
+    await listings
+      .flag(listing.id, "listing_mismatch")
+      .catch((error: unknown) =>
+        log.warn({ err: error, listingId: listing.id }, "listing not flagged"),
+      );
+  }
+
+  /** Only a digest of a free response is stored. A GET is requested again, which is safe; this never pays. */
+  async #freeAgain(job: Job, freeResponse: FreeResponse): Promise<Answer> {
+    const { caller, target, entry, deps } = job;
+    if (!isSafe(target)) throw notKept(freeResponse);
+    await this.#assertMayFetch(job);
+    const asked = await requestTarget(entry.send, target);
+    await entry.begun();
+    if (asked.kind === "offer")
+      throw notKept(
+        freeResponse,
+        "The earlier request with this key was free, and the target now requires payment. Use a new key to pay.",
+      );
+    const body = freeBody(target, asked.seen, await deps.remainingOf(caller.id));
+    return { statusCode: 200, body, replayed: false };
+  }
+
+  /** The signed payment that an earlier request of this key left without an answer. */
+  async #signedBefore({ caller, target, deps }: Job, { call, payment }: SignedBefore) {
+    const { id: paymentId, amountAtomic, counterparty: payTo } = payment;
+    const terms = payment.requirement as PaymentTerms;
+    const settlement = await deps.settlement.find(paymentId);
+    const accepted = acceptedAgain(terms);
+    if (!settlement || !accepted || payTo === null) throw inProgress(paymentId);
+    return {
+      key: { agentId: caller.id, paymentId },
+      call,
+      offer: { ...terms, resource: terms.resource, extensions: undefined },
+      accepted,
+      offered: terms.offered,
+      // The first offer's extensions are not stored. The record of paid sites is only used where a seller offers
+      // sign-in again.
+      signsIn: !target.mcp,
+      fromMs: payment.createdAt.getTime(),
+      authorization: settlement.authorization,
+      facts: { network: deps.networkOf(Number(payment.chainId)), payTo, amountAtomic, paymentId },
+      remainingAtomic: await deps.remainingOf(caller.id),
+    };
+  }
+
+  #refuse(job: Job, refusal: TargetRefusal): Promise<ApiError> {
+    const dryRun = job.input.dryRun === true;
+    return this.#deps.agentReserve.refuse({ ...this.#withoutTerms(job), refusal }, { dryRun });
+  }
+
+  /** For a refusal before any price or payee was known. */
+  #withoutTerms({ caller, target, listing }: Job) {
+    const { networks } = this.#deps;
+    const network = networks.find(({ id }) => id === caller.network) ?? networks[0];
+    if (!network) throw new Error("no network is configured");
+    return {
+      payer: caller,
+      kind: "x402" as const,
+      chainId: network.chainId,
+      asset: network.usdc.address.toLowerCase() as Address,
+      to: null,
+      amountAtomic: 0n,
+      requestId: caller.requestId,
+      site: siteOf(target.url),
+      url: readableTarget(target.url, target.mcp),
+      listingId: listing?.id,
+    };
+  }
+}
+
+/** It costs nothing now, and the key stays unused: the same call may have to pay later. */
+const notStored = (body: Record<string, unknown>): Found => ({
+  kind: "answer",
+  answer: { statusCode: 200, body, replayed: false },
+});
+
+function signedNow(
+  { caller, target }: Job,
+  call: Call,
+  { offer, chosen, offered }: Price,
+  { paymentId, remainingAtomic }: AgentReservation,
+  authorization: SignedAuthorization,
+): SignedPayment {
+  const { network, payTo, amountAtomic } = chosen;
+  return {
+    key: { agentId: caller.id, paymentId },
+    call,
+    offer,
+    accepted: chosen.terms,
+    offered,
+    signsIn: offersSignIn(offer) && !target.mcp,
+    fromMs: Date.now(),
+    authorization,
+    facts: { network: network.id, payTo, amountAtomic, paymentId },
+    remainingAtomic,
+  };
+}

@@ -1,0 +1,109 @@
+/** One fetch, as its steps hand it on: what was requested, by whom, and what it is done with. */
+import type { Address } from "viem";
+import type { SignedAuthorization } from "../../core/authorization.ts";
+import type { NetworkFacts } from "../../core/networks.ts";
+import type { Sql } from "../../infra/db/pool.ts";
+import type { Db } from "../../infra/db/prisma.ts";
+import type { Custody } from "../custody/custody.ts";
+import type { IdempotencyRef } from "../guardrails/types.ts";
+import type { ListingPins, ListingRegistry } from "../listings/index.ts";
+import type { Call, Calls, PaymentKey } from "../payments/idempotency.ts";
+import type { AgentReserve, Payer } from "../payments/reserve.ts";
+import type { PaymentSteps } from "../payments/steps.ts";
+import type { Settlement } from "../settlement/types.ts";
+import type { Lease } from "./budget.ts";
+import type { CacheLookup } from "./cache.ts";
+import type { LedgerEntry } from "./ledger.ts";
+import type { FetchInput, Prepared, SendRequest } from "./request.ts";
+import type { Offer, OfferedTerms } from "./terms.ts";
+import type { ToolTarget } from "./tool-call.ts";
+
+export interface FetchCaller extends Payer {
+  ownerId: string;
+  /** The agent's own network, preferred among equal prices. */
+  network: string;
+  /** "sites": requests may go only to sites on the agent's allowlist. */
+  fetch: "any" | "sites";
+  requestId: string | null;
+  idempotency?: IdempotencyRef;
+  /** Its share of memory, held until its response is sent. */
+  lease: Lease;
+}
+
+/** The points between the steps at which a crash test stops the process. */
+export type FetchFault = "submitted" | "answered" | "confirmed";
+
+/** The services that a fetch uses. */
+export interface FetchDeps {
+  /** Sends a request to a third party, guarded against private addresses. */
+  send: SendRequest;
+  networks: readonly NetworkFacts[];
+  calls: Calls;
+  steps: PaymentSteps;
+  agentReserve: AgentReserve;
+  settlement: Pick<Settlement, "find" | "requestCancel" | "wait">;
+  custody: Pick<Custody, "signCancel" | "signIn">;
+  pool: Sql;
+  db: Db;
+  listings: Pick<ListingRegistry, "forFetch" | "flag" | "countUse">;
+  remainingOf(agentId: string): Promise<bigint>;
+  networkOf(chainId: number): string;
+  /** How many bytes of a response are returned. */
+  maxBytes: number;
+  /** How long a fetch waits for an outcome on chain. */
+  settleWaitMs: number;
+  /** Does nothing in production. */
+  fault(point: FetchFault): Promise<void>;
+  log: { warn(fields: object, message: string): void };
+}
+
+export interface Job extends Prepared {
+  deps: FetchDeps;
+  input: FetchInput;
+  caller: FetchCaller;
+  listing: ListingPins | undefined;
+  entry: LedgerEntry;
+  /** The tool of an MCP server that is called, if it is one. */
+  tool: ToolTarget | undefined;
+  /** Set when a cached response may be returned, or this one may be cached. */
+  cacheLookup: CacheLookup | undefined;
+}
+
+/**
+ * The terms that a payment was made for, stored with it, so that another process can present the proof again.
+ */
+export interface PaymentTerms {
+  x402Version: Offer["x402Version"];
+  /** Undefined: x402. */
+  protocol?: "mpp";
+  accepted: OfferedTerms["raw"];
+  resource?: Record<string, unknown>;
+  /** The seller's signed offer for these terms, if any. */
+  offered?: unknown;
+}
+
+/** A payment that is signed and that the engine watches: what its proof, its check and its answer need. */
+export interface SignedPayment {
+  key: PaymentKey;
+  call: Call;
+  offer: Pick<Offer, "x402Version" | "resource" | "extensions">;
+  accepted: OfferedTerms;
+  /** The seller's signed offer for these terms, if any. */
+  offered?: unknown;
+  /** When the request that pays began. */
+  fromMs: number;
+  authorization: SignedAuthorization;
+  facts: { network: string; payTo: Address; amountAtomic: bigint; paymentId: string };
+  remainingAtomic: bigint;
+  /** The site grants access by signature after a payment (`sign-in-with-x`), as far as known. */
+  signsIn: boolean;
+}
+
+/**
+ * Payment and delivery are separate facts: the chain proves the payment, and this records what the target did.
+ */
+export interface DeliveryRecord {
+  /** Null if no HTTP response came. */
+  upstreamStatus: number | null;
+  delivered: boolean;
+}
