@@ -47,11 +47,7 @@ function agreeingChain(contracts: readonly string[], calldata: Hex[]): Pick<Chai
 
 async function rehearsedAndSent(body: unknown, contracts: readonly string[]) {
   const calldata: Hex[] = [];
-  const reads = new ChainPaymentReads(
-    agreeingChain(contracts, calldata),
-    300_000n,
-    () => undefined,
-  );
+  const reads = new ChainPaymentReads(agreeingChain(contracts, calldata), 300_000n);
   const checker = new PaymentChecker({
     relayers: [],
     networks: [ARC],

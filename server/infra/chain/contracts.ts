@@ -9,18 +9,15 @@ import {
   type ContractCall,
   type RpcLog,
 } from "../../core/abi.ts";
-import { tokenDomainOf, MULTICALL3_ADDRESS } from "../../core/networks.ts";
-import type { ChainClient } from "./index.ts";
+import { tokenDomainOf, MULTICALL3_ADDRESS, type NetworkFacts } from "../../core/networks.ts";
 import { classifyChainError, revertData } from "./errors.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import type { AuthorizationRef } from "../../core/authorization.ts";
 import type { ExpectedTransfer, SentCall } from "../../schemes/scheme.ts";
 import type { Caller } from "./rpc.ts";
 
-/**
- * Multicall3's `aggregate3`. On the hot path the generic ABI coder costs more than everything else around a chain read.
- * A test compares this code with viem's coder.
- */
+// Multicall3's `aggregate3`. On the hot path the generic ABI coder costs more than everything else around a chain read.
+// A test compares this code with viem's coder.
 
 interface AggregateCall extends ContractCall {
   /**
@@ -69,7 +66,7 @@ function numberAt(text: string, at: number): number {
   return value;
 }
 
-/** Calldata of the standard functions that a payment check needs, and the check of the token's domain. */
+// Calldata of the standard functions that a payment check needs, and the check of the token's domain.
 
 const BALANCE_OF = selectorDigits("balanceOf(address)");
 const IS_VALID_SIGNATURE = selectorDigits("isValidSignature(bytes32,bytes)");
@@ -87,13 +84,19 @@ type DomainCheck = { ok: true } | { ok: false; expected: Hex; actual: Hex | unde
  * Compares the token's DOMAIN_SEPARATOR() with the expected one: with a mismatch, every signature would be worthless.
  * Throws if the chain returned nothing to compare.
  */
-export async function checkTokenDomain({ network, rpc }: ChainClient): Promise<DomainCheck> {
+export async function checkTokenDomain({
+  network,
+  rpc,
+}: {
+  network: NetworkFacts;
+  rpc: Caller;
+}): Promise<DomainCheck> {
   const expected = domainSeparator({ domain: tokenDomainOf(network) });
   const actual = await readDomain(rpc, network.usdc.address);
   return actual === expected ? { ok: true } : { ok: false, expected, actual };
 }
 
-async function readDomain(rpc: ChainClient["rpc"], token: Address): Promise<Hex | undefined> {
+async function readDomain(rpc: Caller, token: Address): Promise<Hex | undefined> {
   try {
     const call = { to: token, data: DOMAIN_SEPARATOR };
     const answer = await rpc.call<Hex>("eth_call", [call, "latest"]);
@@ -104,7 +107,7 @@ async function readDomain(rpc: ChainClient["rpc"], token: Address): Promise<Hex 
   }
 }
 
-/** Authorizations on the chain: simulated calls, states, and the transaction that used one. */
+// Authorizations on the chain: simulated calls, states, and the transaction that used one.
 
 /** A block tag, or a block number as hex. */
 type BlockTag = Hex | "latest";

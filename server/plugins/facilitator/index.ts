@@ -63,9 +63,7 @@ export default fp(
             [
               chain.network.chainId,
               {
-                payments: new ChainPaymentReads(chain.rpc, app.config.gasCapPerItem, () =>
-                  app.settlement.extraCalls(chain.network.chainId),
-                ),
+                payments: new ChainPaymentReads(chain.rpc, app.config.gasCapPerItem),
                 payerApproval: new PayerApprovalReads(
                   chain.rpc,
                   chain.network,

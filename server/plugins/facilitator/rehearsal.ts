@@ -13,7 +13,6 @@ import {
   isValidSignature,
 } from "../../infra/chain/contracts.ts";
 import type { ChainRpc } from "../../infra/chain/rpc.ts";
-import type { ExtraCalls } from "../settlement/types.ts";
 import type { Rehearsed } from "./check.ts";
 import { paymentSchemeOf, schemeOf } from "../../schemes/index.ts";
 import type { Diagnosis } from "../../schemes/scheme.ts";
@@ -37,18 +36,11 @@ export class ChainPaymentReads {
   readonly #gasCapPerItem: bigint;
   readonly #rehearsals: Coalescer<Rehearsal, boolean>;
   readonly #diagnoses: Coalescer<SignedAuthorization, Diagnosis>;
-  readonly #extraCalls: () => ExtraCalls | undefined;
   readonly #wallets = new Set<Address>();
 
-  /** `extraCalls`: other reads to add to a rehearsal. */
-  constructor(
-    rpc: Pick<ChainRpc, "call">,
-    gasCapPerItem: bigint,
-    extraCalls: () => ExtraCalls | undefined,
-  ) {
+  constructor(rpc: Pick<ChainRpc, "call">, gasCapPerItem: bigint) {
     this.#rpc = rpc;
     this.#gasCapPerItem = gasCapPerItem;
-    this.#extraCalls = extraCalls;
     this.#rehearsals = new Coalescer((items) => this.#rehearseTogether(items), COALESCED);
     this.#diagnoses = new Coalescer((items) => this.#diagnoseTogether(items), COALESCED);
   }
@@ -110,11 +102,8 @@ export class ChainPaymentReads {
     const receivers = new Set(authorizations.map(({ to }) => to));
     const shown = authorizations.filter(({ from, to }) => from !== to && receivers.has(from));
     const balances = shown.map(({ asset, from }) => ({ target: asset, data: balanceOf(from) }));
-    const extra = this.#extraCalls();
-    const reads = extra?.calls ?? [];
-    const results = await this.#callOrGiveUp([...reads, ...balances, ...transfers]);
+    const results = await this.#callOrGiveUp([...balances, ...transfers]);
     if (!results) return authorizations.map(() => false);
-    extra?.receive(results.splice(0, reads.length));
     const balanceOfPayer = new Map(
       shown.map(({ from }, index) => [from, uintOf(results[index]) ?? 0n]),
     );

@@ -85,32 +85,20 @@ export class Settler {
   async settle(body: unknown, options: SettleOptions): Promise<SettleAnswer> {
     const read = this.#deps.checker.read(body, "settle");
     if (!read.isValid) return refusal(networkNameOf(body), read);
-    const arrived = this.#deps.settlement.expect(read.payment.network.chainId);
-    try {
-      return await this.#settlePayment(read.payment, body, options, arrived);
-    } finally {
-      arrived();
-    }
+    return this.#settlePayment(read.payment, body, options);
   }
 
-  /** `arrived` is called before any longer wait. */
   async #settlePayment(
     payment: Payment,
     body: unknown,
     options: SettleOptions,
-    arrived: () => void,
   ): Promise<SettleAnswer> {
     const proof = callerProof(body, options);
     const request: SettleRequest = { payment, proof, options };
     const { chainId } = payment.network;
     await this.#burst.enter();
     const known = await this.#burst.during(() => this.#known(payment));
-    if (known) {
-      arrived();
-      return this.#repeat(request, known);
-    }
-    // Read before the check, so the check uses the state of this block or a newer one.
-    let rehearsedBlock = this.#deps.settlement.newestBlock(chainId);
+    if (known) return this.#repeat(request, known);
     let checked = await this.#burst.during(() =>
       traced("facilitator.check", {}, () => this.#deps.checker.checkPayment(payment)),
     );
@@ -124,15 +112,12 @@ export class Settler {
     const { sender: lane } = payment.scheme.planTransfer(checked.authorization);
     await this.#deps.settlement.assertAvailable(chainId, { kind: "facilitated", lane });
     if (checked.payerApproval) {
-      // This waits for blocks, so no batch should wait for this payment.
-      arrived();
-      rehearsedBlock = undefined;
       checked = await this.#afterPayerApproval(checked, checked.payerApproval);
       if (!checked.isValid) return this.#refuse(request, checked);
     }
     let accepted;
     try {
-      accepted = await this.#accept(checked, proof, { merchant: options.merchant, rehearsedBlock });
+      accepted = await this.#accept(checked, proof, options.merchant);
     } catch (error) {
       const refused = gasRefusal(payment, error);
       if (refused) return refused;
@@ -140,8 +125,6 @@ export class Settler {
       // It may still be relayed: posting it again returns the outcome.
       this.#deps.onFault(error);
       return notSettled(names(payment, error), "settlement_pending");
-    } finally {
-      arrived();
     }
     const { created, attached, settlement: row } = accepted;
     // An agent's payment is settled in the trace of its fetch; link this request's trace to it.
@@ -200,12 +183,7 @@ export class Settler {
     return this.#deps.settlement.tryAgain(payment.authorization);
   }
 
-  async #accept(
-    { authorization }: Approved,
-    proof: CallerProof,
-    known: { merchant: string | undefined; rehearsedBlock: bigint | undefined },
-  ) {
-    const { merchant, rehearsedBlock } = known;
+  async #accept({ authorization }: Approved, proof: CallerProof, merchant: string | undefined) {
     await this.#burst.quiet();
     return this.#deps.accept({
       id: newId("pay"),
@@ -215,7 +193,6 @@ export class Settler {
       relay: true,
       bodyHash: proof.bodyHash,
       ...(merchant !== undefined && { merchant }),
-      ...(rehearsedBlock !== undefined && { rehearsedBlock }),
       ...(proof.callerKeyHash && { callerKeyHash: proof.callerKeyHash }),
     });
   }
