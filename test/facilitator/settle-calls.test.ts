@@ -62,6 +62,8 @@ async function cheapest(
     const number = await chain.publicClient.getBlockNumber();
     await until(async () => (await chain.publicClient.getBlockNumber()) > number);
     await sleep(LATER_MS);
+    // The first payment fills the caches.
+    if (turn === 0) continue;
     const counts: Counts = {};
     for (const { method } of proxy.calls) counts[method] = (counts[method] ?? 0) + 1;
     if (!best || totalOf(counts) < totalOf(best.counts))
