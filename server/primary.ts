@@ -192,10 +192,6 @@ export class Primary {
         return this.#welcome(slot);
       case "work":
         return this.#notifyLanes(message);
-      case "expecting":
-        if (message.isExpected) slot.expecting.add(message.chainId);
-        else slot.expecting.delete(message.chainId);
-        return this.#notifyLanes({ ...message, by: slot.name });
       case "metrics":
         return this.#collecting.get(message.id)?.(slot, message.metrics);
       case "scrape":
@@ -234,9 +230,6 @@ export class Primary {
     const last = slot.metrics ?? [];
     slot.metrics = undefined;
     this.#merges = this.#merges.then(() => this.#mergeMetrics(last)).catch(() => undefined);
-    for (const chainId of slot.expecting)
-      this.#notifyLanes({ type: "expecting", chainId, isExpected: false, by: slot.name });
-    slot.expecting.clear();
     if (slot === this.#lanes && wasReady) this.#notifyAccepting(false);
     if (this.#closing.signal.aborted) return;
     if (this.#started) {

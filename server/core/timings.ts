@@ -38,8 +38,6 @@ export interface Timings {
   deadTokenRestMs: number;
   /** How long the status of the token and the relayers' balances may be used. */
   chainStatusFreshMs: number;
-  /** An older status is read again together with a payment, so that it is fresh for that payment. */
-  chainStatusExtraCallsMs: number;
   /** How long a relayer's balance may be used. */
   balanceFreshMs: number;
   /** How long to wait for the block of a payer's approval, or four blocks if that is longer. */
@@ -96,7 +94,6 @@ export const TIMINGS: Readonly<Timings> = {
   refusedRestMs: 2_000,
   deadTokenRestMs: 2_000,
   chainStatusFreshMs: 2_000,
-  chainStatusExtraCallsMs: 1_000,
   balanceFreshMs: 2_000,
   approvalWaitMs: 3_000,
   watchLeaseMs: 5_000,

@@ -4,7 +4,7 @@ import type { Config } from "../config.ts";
 import { readNativeBalance, readNonce } from "../infra/chain/contracts.ts";
 import { createChainClient } from "../infra/chain/index.ts";
 import { Kms } from "../infra/kms.ts";
-import { readRelayers } from "../plugins/settlement/relayer-signer.ts";
+import { readRelayers } from "../infra/relayer-signer.ts";
 import type { Database } from "./database.ts";
 import { durationOf, found, ok, warning, wrong, type Finding } from "./finding.ts";
 

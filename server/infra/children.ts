@@ -51,7 +51,6 @@ export interface WorkerSlot {
   restarts: number;
   /** The last metrics it sent. */
   metrics: MetricsSnapshot | undefined;
-  expecting: Set<number>;
 }
 
 export const newWorkerSlot = (name: string, role: Role): WorkerSlot => ({
@@ -68,7 +67,6 @@ export const newWorkerSlot = (name: string, role: Role): WorkerSlot => ({
   deaths: 0,
   restarts: 0,
   metrics: undefined,
-  expecting: new Set(),
 });
 
 export const nameOf = ({ role, name }: WorkerSlot): string =>

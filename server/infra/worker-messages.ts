@@ -15,7 +15,6 @@ export type ToPrimary =
   | { type: "here" | "migrated" | "ready" | "leave" | "pong" }
   | { type: "failed"; reason: string }
   | { type: "work"; chainId: number }
-  | { type: "expecting"; chainId: number; isExpected: boolean }
   | { type: "scrape"; id: number }
   | { type: "metrics"; id: number; metrics: MetricsSnapshot };
 
@@ -23,7 +22,6 @@ export type ToChild =
   | { type: "begin"; role: Role; name: string; world?: object | undefined }
   | { type: "lanes"; areUp: boolean }
   | { type: "work"; chainId: number }
-  | { type: "expecting"; chainId: number; isExpected: boolean; by: string }
   | { type: "collect"; id: number }
   | { type: "scraped"; id: number; text: string }
   | { type: "ping" }
@@ -38,15 +36,12 @@ export function sendToPrimary(message: ToPrimary): void {
 export interface LanesElsewhere {
   /** There is work for a lane, as soon as the transaction commits. */
   announce(chainId: number): void;
-  /** Payments are being verified here, so a batch that is not full waits for them a moment. */
-  expecting(chainId: number, isExpected: boolean): void;
 }
 
 export interface Siblings {
   /** Undefined if the lanes are in this process. */
   lanes: LanesElsewhere | undefined;
   onWork(listener: (chainId: number) => void): void;
-  onExpecting(listener: (chainId: number, isExpected: boolean, by: string) => void): void;
   /** The metrics of all processes, merged. */
   scrape(): Promise<string>;
 }
@@ -70,7 +65,6 @@ export default fp(
       app.decorate("siblings", {
         lanes: undefined,
         onWork: () => undefined,
-        onExpecting: () => undefined,
         scrape: () => app.metrics.metrics(),
       });
       return;
@@ -83,8 +77,6 @@ export default fp(
     app.decorate("siblings", {
       lanes: role === "lanes" ? undefined : lanesElsewhere(),
       onWork: (hear) => listener("work", ({ chainId }) => hear(chainId)),
-      onExpecting: (hear) =>
-        listener("expecting", ({ chainId, isExpected, by }) => hear(chainId, isExpected, by)),
       async scrape() {
         const id = (lastScrape += 1);
         const text = new Promise<string>((resolve, reject) => {
@@ -123,7 +115,6 @@ function lanesElsewhere(): LanesElsewhere {
       announcedAtMs.set(chainId, now);
       sendToPrimary({ type: "work", chainId });
     },
-    expecting: (chainId, isExpected) => sendToPrimary({ type: "expecting", chainId, isExpected }),
   };
 }
 

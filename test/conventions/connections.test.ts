@@ -42,7 +42,7 @@ t.test("the pools for payments plan each statement once", async (t) => {
     );
     t.same(rows.map(({ name }) => name).toSorted(), [
       "lane-persist",
-      "settlement-accept-together",
+      "settlement-accept",
       "settlements-claim",
       "transaction-final",
     ]);

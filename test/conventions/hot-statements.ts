@@ -15,11 +15,13 @@ import type { ReserveRequest } from "../../server/plugins/guardrails/types.ts";
 import { readWallets } from "../../server/plugins/guardrails/wallet-store.ts";
 import { acceptSettlement, acceptSettlements } from "../../server/plugins/settlement/accept.ts";
 import * as lanes from "../../server/plugins/settlement/lane-store.ts";
-import * as queue from "../../server/plugins/settlement/queue-store.ts";
 import * as settlements from "../../server/plugins/settlement/store.ts";
-import * as watched from "../../server/plugins/settlement/watch-store.ts";
-import { pendingTransactions } from "../../server/plugins/settlement/transaction-store.ts";
-import type { SettlementKind, SettlementRequest } from "../../server/plugins/settlement/types.ts";
+import type {
+  ProvenOutcome,
+  SettlementKind,
+  SettlementRecord,
+  SettlementRequest,
+} from "../../server/plugins/settlement/types.ts";
 import { reserveWithdrawal } from "../../server/plugins/withdrawals/store.ts";
 import { testApp, type TestAppOptions } from "../helpers/app.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";
@@ -182,13 +184,13 @@ export async function spendInEveryWay(t: Test, pool: Pool, agent: SeededAgent): 
 
 type Carried = lanes.CarriedItem;
 
-const carried = (row: settlements.SettlementRecord): Carried => ({
+const carried = ({ authorization }: SettlementRecord): Carried => ({
   action: "transfer",
-  from: row.from_address,
-  asset: row.asset,
-  nonce: row.nonce,
-  to: row.to_address,
-  value: row.value,
+  from: authorization.from,
+  asset: authorization.asset,
+  nonce: authorization.nonce,
+  to: authorization.to,
+  value: authorization.value,
 });
 
 const attemptOf = (itsHash: `0x${string}`): lanes.StoredAttempt => ({
@@ -220,7 +222,7 @@ const minedAs = (nonce: bigint, itsHash: `0x${string}`) => ({
   gasUsed: 1n,
 });
 
-const provenIn = ({ from, asset, nonce }: Carried, tx: string): settlements.ProvenOutcome => ({
+const provenIn = ({ from, asset, nonce }: Carried, tx: string): ProvenOutcome => ({
   from,
   asset,
   nonce,
@@ -243,23 +245,27 @@ async function settleInEveryWay(t: Test, pool: Pool, agent: SeededAgent, ids: [s
   t.equal((await settlements.findSettlements(pool, [first, second])).length, 2);
   t.ok(await settlements.findOpenRecord(pool, first));
   t.ok(await settlements.findByAuthorization(pool, request.authorization));
-  await watched.openWatched(pool, CHAIN_ID, 100);
-  await watched.unfinalByOthers(pool, CHAIN_ID, 1n, 100);
-  await watched.openPastDeadline(pool, CHAIN_ID, 1n, 100);
+  await settlements.openWatched(pool, CHAIN_ID, 100);
+  await settlements.unfinalByOthers(pool, CHAIN_ID, 1n, 100);
+  await settlements.openPastDeadline(pool, CHAIN_ID, 1n, 100);
   t.ok((await settlements.countQueued(pool, CHAIN_ID)) > OPEN_SETTLEMENTS / 2);
 
   const lane = { chainId: CHAIN_ID, address: randomAddress() };
   const lease = { ...lane, owner: "me", epoch: 1n };
   t.same(await lanes.acquireLease(pool, lane, "me", 60_000), { epoch: 1n, nextNonce: 0n });
-  const claimed = await queue.claim(pool, lease, { batchable: 20, ownSolo: 4, thirdPartySolo: 4 });
+  const claimed = await settlements.claim(pool, lease, {
+    batchable: 20,
+    ownSolo: 4,
+    thirdPartySolo: 4,
+  });
   t.equal(claimed.length, 20);
   const items = claimed.map(carried);
-  await queue.unclaim(pool, lease, items.splice(10), 0);
-  await queue.voidLapsedClaims(pool, CHAIN_ID);
+  await settlements.unclaim(pool, lease, items.splice(10), 0);
+  await settlements.voidLapsedClaims(pool, CHAIN_ID);
   await lanes.orphanedLanes(pool, CHAIN_ID);
   const attempt = attemptOf(hash());
   await lanes.persistTransaction(pool, lease, transactionOf(0n, attempt, items));
-  t.equal((await pendingTransactions(pool, lane))[0]?.items.length, 10);
+  t.equal((await lanes.pendingTransactions(pool, lane))[0]?.items.length, 10);
   const outcomes = items.map((item, index) => ({
     ...provenIn(item, attempt.hash),
     ...(index === 0 && { status: "failed" as const, reason: "test", message: "test" }),
@@ -288,7 +294,7 @@ export async function settleOfABurst(t: Test, pool: Pool, burst = BURST): Promis
   const lane = { chainId: CHAIN_ID, address: randomAddress() };
   const lease = { ...lane, owner: "me", epoch: 1n };
   await lanes.acquireLease(pool, lane, "me", 60_000);
-  const claimed = await queue.claim(pool, lease, {
+  const claimed = await settlements.claim(pool, lease, {
     batchable: burst,
     ownSolo: 0,
     thirdPartySolo: 0,

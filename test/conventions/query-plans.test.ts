@@ -7,8 +7,7 @@ import { createPool, inTransaction, TIMEOUTS, type Sql } from "../../server/infr
 import { acceptSettlements } from "../../server/plugins/settlement/accept.ts";
 import { settleStore } from "../../server/plugins/facilitator/store.ts";
 import { acquireLease } from "../../server/plugins/settlement/lane-store.ts";
-import { claim } from "../../server/plugins/settlement/queue-store.ts";
-import { toRow } from "../../server/plugins/settlement/store.ts";
+import { claim } from "../../server/plugins/settlement/store.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import { randomAddress } from "../spending/guardrails-sql.helper.ts";
 import {
@@ -186,7 +185,7 @@ t.test(
     const claimed = await writesOf((sql) => claim(sql, lease, room));
     const successes = await writesOf((sql) => {
       const claims = settleStore(sql, noSettlement);
-      return Promise.all(claimed.map((record) => claims.claimSuccess(toRow(record))));
+      return Promise.all(claimed.map((record) => claims.claimSuccess(record)));
     });
     t.same(successes, Array(4).fill(true));
     // Postgres parses a generated column's expression again for each row of an update, even if its inputs do not

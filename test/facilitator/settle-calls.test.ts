@@ -12,11 +12,12 @@ import { until } from "../helpers/until.ts";
 import { post, signedPayment } from "./payments.ts";
 
 const BLOCK_MS = 500;
-/** Enough payments that one of them meets a known endpoint, a known block schedule and a punctual block. */
+/** Enough payments that one of them meets a known endpoint and a punctual block. */
 const MAX_TRIES = 60;
 /** After the next block: long enough for every call that the block could cause. */
 const LATER_MS = 150;
 const NEVER_MS = 3_600_000;
+const MOST_POLLS = 9;
 const CALL = "eth_call";
 const BLOCK = "eth_getBlockByNumber";
 const RECEIPT = "eth_getTransactionReceipt";
@@ -61,6 +62,8 @@ async function cheapest(
     const number = await chain.publicClient.getBlockNumber();
     await until(async () => (await chain.publicClient.getBlockNumber()) > number);
     await sleep(LATER_MS);
+    // The first payment fills the caches.
+    if (turn === 0) continue;
     const counts: Counts = {};
     for (const { method } of proxy.calls) counts[method] = (counts[method] ?? 0) + 1;
     if (!best || totalOf(counts) < totalOf(best.counts))
@@ -99,10 +102,10 @@ t.test("an endpoint that only announces blocks", { timeout: 90_000 }, async (t) 
 });
 
 t.test("an endpoint that does neither", { timeout: 90_000 }, async (t) => {
-  // It polls shortly before the block is due, then in short steps: at most twice.
-  const { counts } = await cheapest(t, { waits: false }, 7);
+  // It polls eight times in the time of a block, and once after the send.
+  const { counts } = await cheapest(t, { waits: false }, 3 + 2 * MOST_POLLS);
   const { [BLOCK]: blocks = 0, [RECEIPT]: receipts = 0, ...others } = counts;
   t.same(others, { [CALL]: 2, [SEND]: 1 });
-  t.ok(blocks <= 2, `${blocks} reads of a block`);
+  t.ok(blocks <= MOST_POLLS, `${blocks} reads of a block`);
   t.ok(receipts <= blocks, "a receipt is read only together with a block");
 });

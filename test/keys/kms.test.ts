@@ -18,7 +18,7 @@ import {
   unsigned,
   withPrivateKey,
 } from "../../server/plugins/custody/envelope.ts";
-import { kmsAccount, readRelayers } from "../../server/plugins/settlement/relayer-signer.ts";
+import { kmsAccount, readRelayers } from "../../server/infra/relayer-signer.ts";
 import { testApp, testEnvironment } from "../helpers/app.ts";
 import { testChain } from "../helpers/chain.ts";
 import { startKms, type TestKms } from "../helpers/moto.ts";

@@ -6,7 +6,7 @@ import { BATCHER_ADDRESS, BATCHER_CODE_HASH, NO_ANSWERS } from "../../server/cor
 import { MULTICALL3_ADDRESS } from "../../server/core/networks.ts";
 import { ChainRpc } from "../../server/infra/chain/rpc.ts";
 import { balanceSlot } from "../../server/local/chain-contracts.ts";
-import { Batcher } from "../../server/plugins/settlement/batcher.ts";
+import { Batcher } from "../../server/plugins/settlement/batch.ts";
 import { transferCalldata } from "../../server/schemes/exact-eip3009/onchain.ts";
 import { unpackTransfers } from "../helpers/batcher-calls.ts";
 import { testChain, type TestChain } from "../helpers/chain.ts";
@@ -256,7 +256,7 @@ t.test("it is not used on a chain that lacks its opcodes", async (t) => {
   const rpc = new ChainRpc({ urls: [chain.rpcUrl] });
   t.teardown(() => rpc.close());
   const network = { id: "eip155:1" as const, batcher: BATCHER_ADDRESS };
-  const batcher = new Batcher({ network, rpc, log: { info: record, warn: record, error: record } });
+  const batcher = new Batcher({ network, rpc, log: { warn: record } });
   await batcher.look();
   t.equal(batcher.address, undefined);
   t.match(logged, [/does not work on this chain/]);

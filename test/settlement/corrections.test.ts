@@ -1,7 +1,10 @@
 // Goal: an outcome that later proof contradicts is corrected once, in the payment, the window, the stored answer and the alarm; and no outcome is recorded without proof.
 import t, { type Test } from "tap";
-import type { EndProof, ProvenOutcome } from "../../server/plugins/settlement/store.ts";
-import type { SettlementRequest } from "../../server/plugins/settlement/types.ts";
+import type {
+  EndProof,
+  ProvenOutcome,
+  SettlementRequest,
+} from "../../server/plugins/settlement/types.ts";
 import { testChain } from "../helpers/chain.ts";
 import { walletWithLedger } from "../helpers/engine-ledger.ts";
 import { expectLedgerEqualsChain } from "../helpers/engine-invariants.ts";

@@ -3,7 +3,7 @@ import t, { type Test } from "tap";
 import { newId } from "../../server/core/ids.ts";
 import type { Pool } from "../../server/infra/db/pool.ts";
 import { acquireLease, type Lease } from "../../server/plugins/settlement/lane-store.ts";
-import { claim, unclaim } from "../../server/plugins/settlement/queue-store.ts";
+import { claim, unclaim } from "../../server/plugins/settlement/store.ts";
 import { testChain, type TestChain } from "../helpers/chain.ts";
 import { expectLedgerEqualsChain } from "../helpers/engine-invariants.ts";
 import {
@@ -79,14 +79,14 @@ t.test("the order of a claim", async (t) => {
     ["withdrawal", "spend", "spend", "spend", "spend", "spend"],
   );
   const places = (from: string) =>
-    claimed.flatMap((row, index) => (row.from_address === from ? [index] : []));
+    claimed.flatMap((row, index) => (row.authorization.from === from ? [index] : []));
   t.equal(places(customer).length, 1, "another customer of a flooded payee is in the next batch");
   t.equal(places(other).length, 2, "so are both payments of another payer");
   t.ok(
-    claimed.filter((row) => row.from_address === flooder).length >= 40,
+    claimed.filter((row) => row.authorization.from === flooder).length >= 40,
     "and the floods share the rest",
   );
-  t.ok(claimed.filter((row) => row.to_address === victim).length >= 40);
+  t.ok(claimed.filter((row) => row.authorization.to === victim).length >= 40);
 });
 
 t.test("a waiting flood is served in the end", async (t) => {
@@ -97,7 +97,7 @@ t.test("a waiting flood is served in the end", async (t) => {
   await pool.query(`UPDATE settlements SET turn = turn - 2 * ${A_MINUTE}`);
   await queue(pool, { count: 1_000 });
   const claimed = await claim(pool, lease, ROOM);
-  t.equal(claimed.filter((row) => row.from_address === flooder).length, 90);
+  t.equal(claimed.filter((row) => row.authorization.from === flooder).length, 90);
 });
 
 t.test("payments that go alone have their own places", async (t) => {
@@ -138,7 +138,7 @@ t.test("a claim from a long queue reads few index entries", { timeout: 120_000 }
   await unclaim(
     pool,
     lease,
-    claimed.map((row) => ({ from: row.from_address, asset: row.asset, nonce: row.nonce })),
+    claimed.map(({ authorization }) => authorization),
     0,
   );
 });

@@ -16,8 +16,7 @@ const OF_PAYMENTS = /settlement|relayer_|purser_(lane|transaction|settle)|gas_ac
 /** Each statement by its name, and how often it may run for one payment and for a burst of a hundred. */
 const ALLOWED: Record<string, { lone: number; burst: number }> = {
   "settlements-by-keys": { lone: 1, burst: 3 },
-  "settlement-accept": { lone: 1, burst: 1 },
-  "settlement-accept-together": { lone: 0, burst: 3 },
+  "settlement-accept": { lone: 1, burst: 3 },
   "lane-persist": { lone: 1, burst: 4 },
   "attempt-answer": { lone: 1, burst: 4 },
   "transaction-final": { lone: 1, burst: 4 },

@@ -156,7 +156,6 @@ t.test("accepting settlements in groups", async (t) => {
       callerKeyHash: Buffer.alloc(32, 3),
       bodyHash: Buffer.alloc(32, 4),
       acceptedBlock: 7n,
-      rehearsedBlock: 7n,
       traceparent: `00-${"a".repeat(32)}-${"b".repeat(16)}-01`,
     });
     for (const { created, settlement } of await acceptSettlements(pool, [full, make()])) {

@@ -30,7 +30,7 @@ t.test("one row is a direct call of the token, with gas under the operator's cap
 
 t.test("a row to be canceled becomes a cancelAuthorization call", async (t) => {
   const signature = `0x${"cd".repeat(64)}1c` as const;
-  const item = itemOf(AUTHORIZATION, { cancel_signature: Buffer.from(signature.slice(2), "hex") });
+  const item = itemOf(AUTHORIZATION, { cancelSignature: signature });
   t.match(item, { action: "cancel", gas: 100_000n, solo: false });
   t.equal(item.call.data, cancelCalldata(AUTHORIZATION.from, AUTHORIZATION.nonce, signature));
 });
@@ -79,7 +79,7 @@ t.test("where our batcher is deployed, transfers signed by plain keys go through
     Number.parseInt(data.slice(10 + 128 + 40, 10 + 128 + 48), 16);
   t.equal(gasIn(calldata), 100_000);
   t.equal(transactionOf([cents], BATCHER_ADDRESS).to, AUTHORIZATION.asset, "alone: no batch");
-  const canceled = itemOf(AUTHORIZATION, { cancel_signature: Buffer.alloc(65, 27) });
+  const canceled = itemOf(AUTHORIZATION, { cancelSignature: `0x${"1b".repeat(65)}` });
   const highS = itemOf();
   const bytes = itemOf({ ...AUTHORIZATION, signature: `0x${"ab".repeat(100)}` });
   const elsewhere = itemOf({ ...lowS, asset: AUTHORIZATION.to });
@@ -108,7 +108,7 @@ t.test("when a row is not tried again", async (t) => {
 t.test("pending debits of the same payer are simulated first", async (t) => {
   const own = itemOf();
   const other = itemOf({ ...AUTHORIZATION, from: AUTHORIZATION.to });
-  const canceled = itemOf(AUTHORIZATION, { cancel_signature: Buffer.alloc(65, 27) });
+  const canceled = itemOf(AUTHORIZATION, { cancelSignature: `0x${"1b".repeat(65)}` });
   t.same(pendingDebits([own], [own, other, canceled]), [own]);
   t.same(pendingDebits([own], []), []);
 });

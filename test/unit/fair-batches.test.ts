@@ -11,13 +11,13 @@ import {
   toBatchItem,
   type BatchItem,
 } from "../../server/plugins/settlement/batch.ts";
-import { Collector, leaveBy } from "../../server/plugins/settlement/collector.ts";
-import type { EngineContext } from "../../server/plugins/settlement/context.ts";
-import { inQueueOrder, type ClaimRoom } from "../../server/plugins/settlement/queue-store.ts";
-import type { SettlementRecord } from "../../server/plugins/settlement/store.ts";
+import { Collector } from "../../server/plugins/settlement/sender.ts";
+import { inQueueOrder, type ClaimRoom } from "../../server/plugins/settlement/store.ts";
+import type { SettlementRecord } from "../../server/plugins/settlement/types.ts";
 import { AUTHORIZATION, recordOf } from "./payment-samples.ts";
 
 const GAS_CAP = 300_000n;
+const GATHER_MS = 50;
 const PAYERS: readonly Address[] = [`0x${"a1".repeat(20)}`, `0x${"a2".repeat(20)}`];
 
 interface Wish {
@@ -72,10 +72,10 @@ function rowOf(
     {
       id: `pay_${index}`,
       kind: rank === 0 ? "withdrawal" : rank === 1 ? "spend" : "facilitated",
-      agent_id: rank === 2 ? null : "agt_1",
+      agentId: rank === 2 ? null : "agt_1",
       solo,
       turn: new Date(turn * 1_000),
-      created_at: new Date(index),
+      createdAt: new Date(index),
     },
   );
 }
@@ -101,23 +101,19 @@ class Lane {
   readonly sent: BatchItem[][] = [];
   readonly collector: Collector;
   readonly #blockGas: bigint;
+  /** Stands still, until a batch that is not full is to leave. */
+  nowMs = 0;
 
   constructor(rows: SettlementRecord[], blockGas: bigint) {
     this.waiting = rows;
     this.#blockGas = blockGas;
-    const ctx = {
-      queue: {
-        claim: async (_sql: unknown, _lease: unknown, room: ClaimRoom) => this.#claim(room),
-      },
-      fault: async () => undefined,
-      gasCapPerItem: GAS_CAP,
-      heads: { head: { gasLimit: blockGas } },
-    } as unknown as EngineContext;
     this.collector = new Collector({
-      ctx,
-      lease: { chainId: 1, address: "0x", owner: "test", epoch: 1n },
+      gasCapPerItem: GAS_CAP,
+      gatherMs: GATHER_MS,
+      claim: async (room) => this.#claim(room),
       inFlight: () => this.ahead.length,
       ahead: () => this.ahead,
+      blockGas: () => blockGas,
     });
   }
 
@@ -129,6 +125,21 @@ class Lane {
     this.waiting.splice(0, this.waiting.length, ...this.waiting.filter((row) => !taken.has(row)));
     for (const row of rows) this.held.set(row.id, row);
     return rows;
+  }
+
+  claim(): Promise<number> {
+    return this.collector.claim(this.nowMs);
+  }
+
+  /** What leaves at once. */
+  takeReady(): BatchItem[] | undefined {
+    return this.collector.take(this.nowMs);
+  }
+
+  /** What leaves when the batch has gathered long enough. */
+  takeBatch(): BatchItem[] | undefined {
+    this.nowMs += GATHER_MS;
+    return this.collector.take(this.nowMs);
   }
 
   send(batch: BatchItem[], limit: number): void {
@@ -174,10 +185,11 @@ class Lane {
       if (next && inQueueOrder(record, next.record) > 0) throw new Error("not by turn");
     }
     for (const row of this.held.values()) {
-      const isAlone = row.solo || row.signature.length > 65;
+      const { terms, asset, from, to, value, signature } = row.authorization;
+      const isAlone = row.solo || signature.length > 2 + 2 * 65;
       if (isAlone !== last.solo || inQueueOrder(row, last.record) >= 0) continue;
       if (isAlone && row.class === 2 && this.#isTooMuch([toBatchItem(row, GAS_CAP)])) continue;
-      const trace = row.terms && `${row.asset} ${row.from_address} ${row.to_address} ${row.value}`;
+      const trace = terms && `${asset} ${from} ${to} ${value}`;
       if (!last.solo && trace && traces.has(trace.toLowerCase())) continue;
       throw new Error(`${row.id} was passed over by ${last.record.id}`);
     }
@@ -208,15 +220,14 @@ async function drain(lane: Lane, steps: readonly Step[]): Promise<void> {
   let limit = MAX_BATCH;
   const { collector } = lane;
   const ready = () => {
-    for (let batch = collector.takeReady(); batch; batch = collector.takeReady())
-      lane.send(batch, limit);
+    for (let batch = lane.takeReady(); batch; batch = lane.takeReady()) lane.send(batch, limit);
   };
   const sendBatch = () => {
-    const batch = collector.takeBatch();
+    const batch = lane.takeBatch();
     if (batch) lane.send(batch, limit);
   };
   const take: Record<Step, () => unknown> = {
-    claim: () => collector.claim(),
+    claim: () => lane.claim(),
     ready,
     sendBatch,
     mine: () => lane.mine(),
@@ -239,7 +250,7 @@ async function drain(lane: Lane, steps: readonly Step[]): Promise<void> {
   // No further rows arrive: each round mines a block until all rows have been sent.
   for (let round = 0; lane.waiting.length + lane.held.size > 0; round += 1) {
     if (round > 400) throw new Error(`${lane.held.size} and ${lane.waiting.length} wait for ever`);
-    await collector.claim();
+    await lane.claim();
     ready();
     sendBatch();
     lane.mine();
@@ -308,9 +319,8 @@ t.test("third parties leave a place to agents, and solo payments to the others",
     const lane = new Lane(rows, 10n ** 12n);
     for (let times = 0; times < 4; times += 1) lane.collector.shrink(MAX_BATCH);
     const sendAll = async () => {
-      await lane.collector.claim();
-      for (let batch = lane.collector.takeReady(); batch; batch = lane.collector.takeReady())
-        lane.send(batch, 1);
+      await lane.claim();
+      for (let batch = lane.takeReady(); batch; batch = lane.takeReady()) lane.send(batch, 1);
     };
     for (let round = 0; round < 3; round += 1) await sendAll();
     t.equal(lane.ahead.length, places);
@@ -327,37 +337,46 @@ t.test("a withdrawal is in the next batch, however many came before", async () =
         rowOf({ ...one, solo: false, isWallet: false }, index),
       );
       const lane = new Lane(rows, 30_000_000n);
-      await lane.collector.claim();
+      await lane.claim();
       const id = wishes.length;
       const mine = { ...late, class: 0, solo: false, isWallet: false, isNameless: false, turn: 99 };
       lane.waiting.push(rowOf(mine, id));
-      await lane.collector.claim();
-      const next = lane.collector.takeBatch() ?? [];
+      await lane.claim();
+      const next = lane.takeBatch() ?? [];
       return next.some(({ record }) => record.id === `pay_${id}`);
     }),
     { numRuns: 100 },
   );
 });
 
-t.test("a batch waits for others at most half a block, and never past the next one", async () => {
-  const ms = fc.integer({ min: 0, max: 10_000 });
-  fc.assert(
-    fc.property(
-      fc.record({
-        blockMs: fc.integer({ min: 100, max: 12_000 }),
-        oldestMs: ms,
-        waitedMs: ms,
-        neededMs: fc.integer({ min: 0, max: 400 }),
-        dueInMs: fc.option(ms, { nil: undefined }),
-      }),
-      ({ blockMs, oldestMs, waitedMs, neededMs, dueInMs }) => {
-        const nowMs = oldestMs + waitedMs;
-        const due = dueInMs === undefined ? undefined : nowMs + neededMs + dueInMs;
-        const heads = { blockTimeMs: blockMs, nextDueMs: () => due } as never;
-        const leave = leaveBy(heads, oldestMs, nowMs, neededMs);
-        return leave <= oldestMs + blockMs / 2 && (due === undefined || leave + neededMs < due);
-      },
-    ),
-    { numRuns: 2_000 },
-  );
-});
+t.test(
+  "a single payment on an idle lane leaves at once; under load it gathers with others",
+  async (t) => {
+    const lane = new Lane([rowOf(PLAIN, 0)], 30_000_000n);
+    await lane.claim();
+    t.equal(lane.takeReady()?.length, 1, "alone on an idle lane");
+
+    lane.waiting.push(rowOf(PLAIN, 1), rowOf(PLAIN, 2));
+    await lane.claim();
+    t.equal(lane.takeReady(), undefined, "two gather");
+    lane.nowMs += GATHER_MS - 1;
+    lane.waiting.push(rowOf(PLAIN, 3));
+    await lane.claim();
+    t.equal(lane.takeReady(), undefined);
+    lane.nowMs += 1;
+    t.equal(lane.takeReady()?.length, 3, "no longer than since the first of them");
+
+    lane.waiting.push(rowOf(PLAIN, 4));
+    await lane.claim();
+    t.equal(lane.takeReady(), undefined, "after a shared batch a single one gathers too");
+    t.equal(lane.takeBatch()?.length, 1);
+    lane.waiting.push(rowOf(PLAIN, 5));
+    await lane.claim();
+    t.equal(lane.takeReady()?.length, 1, "the load is over");
+
+    lane.ahead.push(lane.sent[0] ?? []);
+    lane.waiting.push(rowOf(PLAIN, 6));
+    await lane.claim();
+    t.equal(lane.takeReady(), undefined, "behind another transaction it gathers");
+  },
+);

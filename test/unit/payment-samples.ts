@@ -2,7 +2,7 @@
 import type { Address, Hex } from "viem";
 import type { SignedAuthorization } from "../../server/core/authorization.ts";
 import { findNetwork, type NetworkFacts } from "../../server/core/networks.ts";
-import type { SettlementRecord } from "../../server/plugins/settlement/store.ts";
+import type { SettlementRecord } from "../../server/plugins/settlement/types.ts";
 
 export { TRANSFER_TYPES } from "../facilitator/payments.ts";
 
@@ -61,53 +61,40 @@ export const AUTHORIZATION: SignedAuthorization = {
   signature: `0x${"ab".repeat(64)}1b`,
 };
 
-/** The row of this authorization, as Postgres returns it. */
+/** The row of this authorization, as it is decoded. */
 export const recordOf = (
   authorization: SignedAuthorization = AUTHORIZATION,
   over: Partial<SettlementRecord> = {},
 ): SettlementRecord => ({
   id: "pay_1",
   kind: "facilitated",
-  agent_id: null,
-  chain_id: BigInt(authorization.chainId),
-  asset: authorization.asset,
-  from_address: authorization.from,
-  to_address: authorization.to,
-  value: authorization.value,
-  valid_after: authorization.validAfter,
-  valid_before: authorization.validBefore,
-  nonce: authorization.nonce,
-  signature: Buffer.from(authorization.signature.slice(2), "hex"),
+  agentId: null,
+  authorization: { ...authorization, terms: authorization.terms ?? null },
   relay: true,
   status: "queued",
-  error_reason: null,
-  error_message: null,
-  tx_hash: null,
-  block_number: null,
-  by_other: false,
-  attempts: 0,
+  errorReason: null,
+  errorMessage: null,
+  txHash: null,
+  blockNumber: null,
+  byOther: false,
+  callerKeyHash: null,
+  bodyHash: null,
+  successReturnedAt: null,
+  createdAt: new Date(1_000_000),
+  settledAt: null,
+  isFinal: false,
+  mayTryAgain: false,
+  traceparent: null,
   class: over.kind === "withdrawal" ? 0 : (over.kind ?? "facilitated") === "facilitated" ? 2 : 1,
   turn: new Date(1_000_000),
   solo: false,
+  attempts: 0,
   faults: 0,
-  given_up: 0,
-  terms: authorization.terms ?? null,
-  only_lane: null,
-  cancel_signature: null,
-  caller_key_hash: null,
-  body_hash: null,
-  success_told_at: null,
-  created_at: new Date(1_000_000),
-  settled_at: null,
-  accepted_block: 50n,
-  rehearsed_block: null,
-  block_hash: null,
-  proof: null,
-  final_at: null,
-  tried_again_at: null,
-  searched_up: null,
-  searched_down: null,
-  look_failures: 0,
-  traceparent: null,
+  givenUp: 0,
+  cancelSignature: null,
+  acceptedBlock: 50n,
+  blockHash: null,
+  searchedUp: null,
+  searchedDown: null,
   ...over,
 });

@@ -1,16 +1,16 @@
 // Goal: an outcome is recorded only with proof: relays by others, cancellations and other uses are distinguished, and absence decides nothing.
 import t from "tap";
-import type { Hex } from "viem";
+import { decodeFunctionData, encodeFunctionResult, multicall3Abi, type Hex } from "viem";
 import { ChainUnreachable } from "../../server/infra/chain/errors.ts";
 import { TIMINGS } from "../../server/core/timings.ts";
 import type { RpcLog } from "../../server/core/abi.ts";
 import type { RpcReceipt } from "../../server/infra/chain/contracts.ts";
 import type { EngineContext } from "../../server/plugins/settlement/context.ts";
 import { outcomeOf } from "../../server/plugins/settlement/waiters.ts";
-import { proveRefused, Refusals } from "../../server/plugins/settlement/prove.ts";
-import { explainUse } from "../../server/plugins/settlement/used-by.ts";
+import { explainUse, proveRefused, Refusals } from "../../server/plugins/settlement/prove.ts";
 import { proveByTransaction, provenBy } from "../../server/plugins/settlement/receipts.ts";
-import type { SettlementRecord } from "../../server/plugins/settlement/store.ts";
+import type { SettlementColumns } from "../../server/plugins/settlement/store.ts";
+import type { SettlementRecord } from "../../server/plugins/settlement/types.ts";
 import {
   AUTHORIZATION_CANCELED,
   AUTHORIZATION_USED,
@@ -57,41 +57,73 @@ interface World {
   confirmations?: number;
   open?: SettlementRecord;
 }
+
+/** What the chain of this world answers. */
+function answerOf(world: World, method: string, params: unknown[]): unknown {
+  if (method === "eth_getLogs") return world.use ? [{ transactionHash: HASH }] : [];
+  if (method === "eth_getTransactionReceipt") return world.receipt ?? null;
+  if (method === "eth_getBlockByNumber") return { hash: "0x03", timestamp: "0x0" };
+  const [{ data }, block] = params as [{ data: Hex }, string];
+  const state = BigInt(block) === 50n ? world.wasUsed : (world.isUsed ?? false);
+  if (state === undefined) throw new ChainUnreachable("missing trie node");
+  const { args } = decodeFunctionData({ abi: multicall3Abi, data });
+  return encodeFunctionResult({
+    abi: multicall3Abi,
+    functionName: "aggregate3",
+    result: (args[0] as unknown[]).map(() => ({
+      success: true,
+      returnData: `0x${String(Number(state)).padStart(64, "0")}` as const,
+    })),
+  });
+}
+
+/** What the database of this world returns. */
+function rowsFor(world: World, query: string | { text: string }): unknown[] {
+  const text = typeof query === "string" ? query : query.text;
+  if (text.includes("settlement_transactions"))
+    return (world.attempts ?? []).map((hash) => ({ hash }));
+  if (text.includes("relayer_attempts")) return world.isOurs ? [{}] : [];
+  if (text.includes("FROM settlements") && world.open) return [storedAs(world.open)];
+  return [];
+}
+
+const storedAs = ({ authorization, ...row }: SettlementRecord): Partial<SettlementColumns> => ({
+  id: row.id,
+  kind: row.kind,
+  agent_id: row.agentId,
+  chain_id: BigInt(authorization.chainId),
+  asset: authorization.asset,
+  from_address: authorization.from,
+  to_address: authorization.to,
+  value: authorization.value,
+  valid_after: authorization.validAfter,
+  valid_before: authorization.validBefore,
+  nonce: authorization.nonce,
+  terms: authorization.terms ?? null,
+  signature: Buffer.from(authorization.signature.slice(2), "hex"),
+  status: row.status,
+  final_at: null,
+  cancel_signature: null,
+});
+
 function contextOf(world: World): EngineContext {
   const parts = {
     network: { ...ARC, confirmations: world.confirmations ?? 1 },
     heads: {
       head: { number: world.head ?? 100n, hash: "0x02", timestampSeconds: 0n, seenAtMs: Infinity },
     },
-    rpc: { endpoints: 1 },
-    reads: {
-      readAuthorizationStates: async (_rpc: unknown, refs: unknown[], block: bigint) => {
-        if (block !== 50n) return refs.map(() => world.isUsed ?? false);
-        if (world.wasUsed === undefined) throw new ChainUnreachable("missing trie node");
-        return refs.map(() => world.wasUsed);
-      },
-      findAuthorizationUse: async () => (world.use ? [HASH] : []),
-      readReceiptWithCall: async () => world.receipt ?? null,
-      readHeader: async (_rpc: unknown, number: bigint) => ({
-        number,
-        hash: "0x03",
-        timestampSeconds: 0n,
-      }),
+    rpc: {
+      endpoints: 1,
+      call: async (method: string, params: unknown[]) => answerOf(world, method, params),
     },
-    transactions: {
-      isOurTransaction: async () => world.isOurs ?? false,
-      attemptsCarrying: async () => world.attempts ?? [],
-    },
-    settlements: { findOpenRecord: async () => world.open },
-    watched: { saveSearch: async () => undefined },
-    refusals: new Refusals(),
+    pool: { query: async (query: string | { text: string }) => ({ rows: rowsFor(world, query) }) },
     search: { spanBlocks: 2_000n, spansPerRound: 25 },
     timings: TIMINGS,
   };
   return parts as unknown as EngineContext;
 }
 const paid = receiptOf([used, moved(value)]);
-const agentPayment = recordOf(AUTHORIZATION, { kind: "spend", agent_id: "agt_1" });
+const agentPayment = recordOf(AUTHORIZATION, { kind: "spend", agentId: "agt_1" });
 const USED = "invalid_exact_evm_nonce_already_used";
 
 const explain = (record: SettlementRecord, world: World) => explainUse(contextOf(world), record);
@@ -108,7 +140,7 @@ t.test("who used an authorization that is used", async (t) => {
     status: "settled",
     byOther: true,
   });
-  const late = recordOf(AUTHORIZATION, { accepted_block: 80n });
+  const late = recordOf(AUTHORIZATION, { acceptedBlock: 80n });
   t.match(
     await explain(late, { use: "used", receipt: paid }),
     { status: "failed", reason: USED, proof: { kind: "receipt" } },
@@ -119,7 +151,7 @@ t.test("who used an authorization that is used", async (t) => {
     { status: "failed", reason: USED, proof: { kind: "state", block: "50" } },
     "the state of that block agrees",
   );
-  const ourLate = recordOf(AUTHORIZATION, { kind: "spend", agent_id: "a", accepted_block: 80n });
+  const ourLate = recordOf(AUTHORIZATION, { kind: "spend", agentId: "a", acceptedBlock: 80n });
   t.match(
     await explain(ourLate, { use: "used", receipt: paid }),
     { status: "settled" },
@@ -174,7 +206,7 @@ t.test("an outcome that releases money waits for finality, a payment does not", 
   for (const logs of [[canceled], [used, moved(1n)]])
     t.equal(await explain(agentPayment, { ...shallow, receipt: receiptOf(logs) }), undefined);
   t.equal(
-    await explain(recordOf(AUTHORIZATION, { accepted_block: 80n }), {
+    await explain(recordOf(AUTHORIZATION, { acceptedBlock: 80n }), {
       ...shallow,
       receipt: paid,
     }),
@@ -187,15 +219,16 @@ t.test("a refused simulation", async (t) => {
   const prove = async (record: SettlementRecord, text: string | undefined, world: World = {}) => {
     const ctx = contextOf(world);
     const refused = [{ record, text }];
-    const [first] = await proveRefused(ctx, refused, async () => [true]);
+    const before = new Refusals();
+    const [first] = await proveRefused(ctx, refused, before, async () => [true]);
     // One endpoint refused once: it may lag. A refusal at a newer block counts.
     (ctx.heads.head as { number: bigint }).number += 1n;
-    const [second] = await proveRefused(ctx, refused, async () => [true]);
+    const [second] = await proveRefused(ctx, refused, before, async () => [true]);
     if (second && "outcome" in second.proof && second.proof.outcome.proof?.kind === "refusal")
       t.ok(first && "retryAfterMs" in first.proof, "not after one refusal");
     return second?.proof;
   };
-  const seller = recordOf(AUTHORIZATION, { kind: "x402", agent_id: "agt_1" });
+  const seller = recordOf(AUTHORIZATION, { kind: "x402", agentId: "agt_1" });
   t.match(await prove(recordOf(), "ERC20: transfer amount exceeds balance"), {
     outcome: { ...KEY, status: "failed", reason: "invalid_exact_evm_insufficient_balance" },
   });
@@ -204,7 +237,7 @@ t.test("a refused simulation", async (t) => {
   });
   t.match(await prove(agentPayment, "Pausable: paused"), { outcome: { status: "failed" } });
   const sent = (kind: "spend" | "withdrawal") =>
-    recordOf(AUTHORIZATION, { kind, agent_id: "agt_1", attempts: 1, created_at: new Date() });
+    recordOf(AUTHORIZATION, { kind, agentId: "agt_1", attempts: 1, createdAt: new Date() });
   for (const kind of ["spend", "withdrawal"] as const)
     t.same(
       await prove(sent(kind), "Pausable: paused"),
@@ -221,7 +254,7 @@ t.test("a refused simulation", async (t) => {
     { retryAfterMs: 15_000 },
     "the seller holds the signature and may still use it",
   );
-  const canceling = recordOf(AUTHORIZATION, { cancel_signature: Buffer.alloc(65) });
+  const canceling = recordOf(AUTHORIZATION, { cancelSignature: `0x${"00".repeat(65)}` });
   t.match(await prove(canceling, "FiatTokenV2: invalid signature"), { retryAfterMs: 15_000 });
   for (const text of [
     "authorization is used or canceled",

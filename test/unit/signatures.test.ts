@@ -17,7 +17,7 @@ import {
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { decodeAggregate, encodeAggregate } from "../../server/infra/chain/contracts.ts";
 import { transferDigest } from "../../server/schemes/exact-eip3009/onchain.ts";
-import { serialize } from "../../server/plugins/settlement/relayer-signer.ts";
+import { serialize } from "../../server/infra/relayer-signer.ts";
 import { loadCurve, parseEcdsa, recoverSigner } from "../../server/core/signatures.ts";
 import { TRANSFER_TYPES } from "../facilitator/payments.ts";
 

@@ -16,10 +16,8 @@ import type { AuthorizationRef } from "../../core/authorization.ts";
 import type { ExpectedTransfer, SentCall } from "../../schemes/scheme.ts";
 import type { Caller } from "./rpc.ts";
 
-/**
- * Multicall3's `aggregate3`. On the hot path the generic ABI coder costs more than everything else around a chain read.
- * A test compares this code with viem's coder.
- */
+// Multicall3's `aggregate3`. On the hot path the generic ABI coder costs more than everything else around a chain read.
+// A test compares this code with viem's coder.
 
 interface AggregateCall extends ContractCall {
   /**
@@ -68,7 +66,7 @@ function numberAt(text: string, at: number): number {
   return value;
 }
 
-/** Calldata of the standard functions that a payment check needs, and the check of the token's domain. */
+// Calldata of the standard functions that a payment check needs, and the check of the token's domain.
 
 const BALANCE_OF = selectorDigits("balanceOf(address)");
 const IS_VALID_SIGNATURE = selectorDigits("isValidSignature(bytes32,bytes)");
@@ -109,7 +107,7 @@ async function readDomain(rpc: Caller, token: Address): Promise<Hex | undefined>
   }
 }
 
-/** Authorizations on the chain: simulated calls, states, and the transaction that used one. */
+// Authorizations on the chain: simulated calls, states, and the transaction that used one.
 
 /** A block tag, or a block number as hex. */
 type BlockTag = Hex | "latest";

@@ -1,12 +1,11 @@
 /**
- * Watches a chain for new blocks (heads): by notifications where an endpoint sends them, otherwise by polling at the
- * right time.
+ * Watches a chain for new blocks (heads). A send that waits for its receipt announces its block (EIP-7966); otherwise a
+ * WebSocket endpoint announces each one; otherwise the newest block is polled at a fixed fraction of the block time.
  */
 import type { Hex } from "viem";
+import type { WebSocket } from "undici";
 import { TIMINGS } from "../../core/timings.ts";
-import { Announcements } from "./announcements.ts";
 import { classifyChainError } from "./errors.ts";
-import { BlockSchedule } from "./block-schedule.ts";
 import type { ChainRpc, RpcCall } from "./rpc.ts";
 
 export interface Head {
@@ -36,27 +35,20 @@ export type PiggybackRead = () => {
 
 /** After this long without a response, nothing new is signed. */
 const HEALTHY_FOR_MS = 6_000;
-/** How often a due block is polled, and for how long; after that, as if it had no due time. */
-const DUE_POLL_MS = 25;
-const DUE_FOR_MS = 150;
-/**
- * Polling in short steps does not wait for the previous response. A distant endpoint gets at most this many requests at
- * once.
- */
-const MAX_OPEN_REQUESTS = 4;
-const SLACK_MS = 100;
-const MOST_ROUND_TRIP_MS = 1_000;
+/** A block is polled for this often in its time, within these bounds. */
+const POLLS_PER_BLOCK = 8;
+const LEAST_POLL_MS = 40;
+const MOST_POLL_MS = 400;
+/** Polls do not wait for the response to the one before. A distant or silent endpoint gets at most this many at once. */
+const MAX_OPEN_POLLS = 4;
+/** While another endpoint announces blocks, polling goes on at this many block times, because a notification may be lost. */
+const ANNOUNCED_POLL_BLOCKS = 2;
 /** The endpoint we read from may lag behind the one that sent a notification, so it is polled up to this often. */
 const BEHIND_POLLS = 8;
-const AT_ONCE_MS = 3;
-/** While a notification is expected, polling starts only this long after the due time. */
-const GRACE_MS = 120;
+const BEHIND_POLL_MS = 50;
+const FAILED_POLL_MS = 500;
 /** If the extra reads fail together with a block, they are left out for this long. */
 const EXTRA_READS_AGAIN_MS = 10_000;
-const MAX_NOTIFICATIONS = 32;
-/** The first blocks that a caller waits for are polled in shorter steps, to learn the block schedule. */
-const LEARNING_BLOCKS = 8;
-const LEARNING_MS = 100;
 
 const LATEST: RpcCall = { method: "eth_getBlockByNumber", params: ["latest", false] };
 
@@ -67,35 +59,27 @@ const LATEST: RpcCall = { method: "eth_getBlockByNumber", params: ["latest", fal
  */
 export class HeadWatcher {
   readonly #rpc: ChainRpc;
-  readonly #configuredMs: number;
+  readonly #blockTimeMs: number;
   readonly #idleMs: number;
-  readonly #fastMs: number;
+  readonly #pollMs: number;
   readonly #stuckMs: number;
   readonly #listeners = new Set<(head: Head) => void>();
   readonly #piggybackReads = new Set<PiggybackRead>();
   readonly #announcements: Announcements | undefined;
-  readonly #schedule: BlockSchedule;
-  /** When each block number was first announced; used once the block itself is seen. */
-  readonly #announcedAtMs = new Map<bigint, number>();
   #head: Head | undefined;
   #timer: NodeJS.Timeout | undefined;
   #polling: Promise<Head> | undefined;
+  #openPolls = 0;
   #interest = 0;
-  /** How many endpoints will respond with the next block. */
-  #promises = 0;
+  /** How many sends wait for an endpoint to return their receipt. */
+  #waitingSends = 0;
   #lastAnswerMs = Number.NEGATIVE_INFINITY;
-  /** When the head was last requested, and how many requests are open. */
-  #requestedMs = Number.NEGATIVE_INFINITY;
-  #openRequests = 0;
-  /** Round-trip time of the last response. */
-  #roundTripMs = 0;
+  #lastFailed = false;
+  /** When the head was last requested, or first wanted: the next poll is due a pace after this. */
+  #pacedFromMs = Number.NEGATIVE_INFINITY;
   /** The send time of the newest request that was answered: what we know of the head is as of this time. */
   #knownMs = Number.NEGATIVE_INFINITY;
-  /** Since when new blocks are wanted; earlier blocks do not matter. */
-  #wantedMs = Number.NEGATIVE_INFINITY;
-  #learned = 0;
   #piggybackFromMs = Number.NEGATIVE_INFINITY;
-  #lastFailed = false;
   #closed = false;
   /** The number that was announced but not seen yet, and how often it was polled. */
   #announced: { number: bigint; polls: number } | undefined;
@@ -107,11 +91,10 @@ export class HeadWatcher {
     { idleHeadMs, stuckHeadMs } = TIMINGS,
   ) {
     this.#rpc = rpc;
+    this.#blockTimeMs = blockTimeMs;
     this.#idleMs = idleHeadMs;
-    this.#configuredMs = blockTimeMs;
     this.#stuckMs = Math.max(blockTimeMs * 10, stuckHeadMs);
-    this.#fastMs = Math.min(Math.max(blockTimeMs / 5, 40), 400);
-    this.#schedule = new BlockSchedule(blockTimeMs);
+    this.#pollMs = Math.min(Math.max(blockTimeMs / POLLS_PER_BLOCK, LEAST_POLL_MS), MOST_POLL_MS);
     if (wsUrls.length > 0)
       this.#announcements = new Announcements(wsUrls, blockTimeMs, (number) =>
         this.receive(number),
@@ -132,14 +115,14 @@ export class HeadWatcher {
     return this.#announcements?.isReceiving() === true;
   }
 
-  /** The interval between blocks: measured where it is regular, otherwise as configured for the network. */
-  get blockTimeMs(): number {
-    return this.#schedule.intervalMs ?? this.#configuredMs;
-  }
-
-  /** When the first block after this time is due; undefined where blocks come irregularly. */
-  nextDueMs(afterMs: number): number | undefined {
-    return this.#schedule.nextDue(afterMs);
+  /**
+   * The newest block that may exist by now: the known head, and as many blocks as the network can have made since it
+   * was read.
+   */
+  get newestPossible(): bigint {
+    if (!this.#head) return 0n;
+    const blocks = Math.ceil((performance.now() - this.#knownMs) / this.#blockTimeMs);
+    return this.#head.number + BigInt(blocks);
   }
 
   onHead(listener: (head: Head) => void): () => void {
@@ -153,51 +136,32 @@ export class HeadWatcher {
     return () => void this.#piggybackReads.delete(piggybackRead);
   }
 
-  /**
-   * The newest block that should exist by now: the known head plus the blocks that the schedule predicts since it was
-   * read.
-   */
-  get expectedNumber(): bigint {
-    return (
-      (this.#head?.number ?? 0n) + this.#schedule.countBetween(this.#knownMs, performance.now())
-    );
-  }
-
-  /** The head, while no newer one is due. */
-  get current(): Head | undefined {
-    const head = this.#head;
-    const isYoung = head && performance.now() - head.seenAtMs < this.blockTimeMs;
-    return isYoung && this.expectedNumber === head.number ? head : undefined;
-  }
-
   /** Polls for each new block until the returned function is called. */
   want(): () => void {
     this.#interest += 1;
     if (this.#interest === 1) {
-      this.#wantedMs = performance.now();
-      const isTimely = !this.#lastFailed && this.nextDueMs(this.#wantedMs) !== undefined;
-      this.#lookIn(isTimely ? this.#delay() : 0);
+      this.#pacedFromMs = performance.now();
+      this.#schedule();
     }
     return once(() => {
       this.#interest -= 1;
-      if (this.#interest === 0 && !this.#polling) this.#lookIn(this.#delay());
+      if (this.#interest === 0) this.#schedule();
     });
   }
 
   /** Registers that an endpoint will respond with the next block, until the returned function is called. */
   expectNotification(): () => void {
-    const count = (by: number): void => {
-      this.#promises += by;
-      // The next poll moves to another time.
-      if (this.#interest > 0 && !this.#polling) this.#lookIn(this.#delay());
-    };
-    count(1);
-    return once(() => count(-1));
+    this.#waitingSends += 1;
+    this.#schedule();
+    return once(() => {
+      this.#waitingSends -= 1;
+      this.#schedule();
+    });
   }
 
   start(): void {
     this.#announcements?.open();
-    this.#lookIn(0);
+    this.#tick();
   }
 
   close(): void {
@@ -206,87 +170,109 @@ export class HeadWatcher {
     this.#announcements?.close();
   }
 
-  /** Polls now. Concurrent calls share one request. */
+  /** Reads the newest block now. Concurrent calls share one request. */
   refresh(): Promise<Head> {
-    return this.#share(false);
+    return this.#polling ?? this.#track(this.#read(false));
   }
 
-  /** The head, polled only if there may be a newer one. */
-  async newest(): Promise<Head> {
-    const head = this.#head;
-    return head && this.#isNewest() ? head : this.refresh();
+  /** The same with the extra reads, and never a request that was sent before. */
+  poll(): Promise<Head> {
+    if (this.#polling && this.#openPolls >= MAX_OPEN_POLLS) return this.#polling;
+    return this.#track(this.#read(true));
   }
 
   /** Handles a notification of this block number. */
   receive(number: bigint): void {
-    if (!this.#announcedAtMs.has(number)) this.#announcedAtMs.set(number, performance.now());
-    const [oldest] = this.#announcedAtMs.keys();
-    if (this.#announcedAtMs.size > MAX_NOTIFICATIONS && oldest !== undefined)
-      this.#announcedAtMs.delete(oldest);
     if (this.#interest === 0 || (this.#head && number <= this.#head.number)) return;
     if (this.#announced && number <= this.#announced.number) return;
     this.#announced = { number, polls: 0 };
-    this.#look();
+    this.#tick();
   }
 
-  #share(withExtraReads: boolean): Promise<Head> {
-    return this.#polling ?? this.#another(withExtraReads);
+  #tick(): void {
+    if (this.#closed) return;
+    // `healthy` records a failure; code that needs the chain checks it.
+    if (this.#openPolls < MAX_OPEN_POLLS) this.poll().catch(() => undefined);
+    if (this.#announced && (this.#announced.polls += 1) >= BEHIND_POLLS)
+      // No endpoint has the announced block: a false notification must not hide later ones.
+      this.#announced = undefined;
+    this.#pacedFromMs = performance.now();
+    this.#schedule();
   }
 
-  #another(withExtraReads: boolean): Promise<Head> {
-    const polling = this.#poll(withExtraReads).finally(() => {
+  #schedule(): void {
+    if (this.#closed) return;
+    clearTimeout(this.#timer);
+    const inMs = Math.max(this.#pacedFromMs + this.#paceMs() - performance.now(), 1);
+    this.#timer = setTimeout(() => this.#tick(), inMs);
+    this.#timer.unref();
+  }
+
+  #paceMs(): number {
+    if (this.#lastFailed) return FAILED_POLL_MS;
+    if (this.#interest === 0) return this.#idleMs;
+    if (this.#announced) return BEHIND_POLL_MS;
+    const isNotified = this.isAnnounced || this.#waitingSends > 0;
+    return isNotified
+      ? Math.min(Math.max(this.#blockTimeMs * ANNOUNCED_POLL_BLOCKS, this.#pollMs), this.#idleMs)
+      : this.#pollMs;
+  }
+
+  #track(reading: Promise<Head>): Promise<Head> {
+    const polling = reading.finally(() => {
       if (this.#polling === polling) this.#polling = undefined;
     });
     this.#polling = polling;
     return polling;
   }
 
-  async #poll(withExtraReads: boolean): Promise<Head> {
+  async #read(withExtraReads: boolean): Promise<Head> {
     const requestedMs = performance.now();
-    this.#requestedMs = requestedMs;
-    this.#openRequests += 1;
+    this.#openPolls += 1;
     try {
-      const block = await this.#readHead(requestedMs, withExtraReads);
+      const block = await this.#readBlock(requestedMs, withExtraReads);
       this.#lastAnswerMs = performance.now();
       this.#lastFailed = false;
-      const isOvertaken = requestedMs < this.#knownMs;
-      if (this.#head && isOvertaken && BigInt(block.number) <= this.#head.number) return this.#head;
-      const previousMs = this.#knownMs;
-      this.#knownMs = Math.max(previousMs, requestedMs);
-      // A response that took much longer than the previous one may be to a retry inside the transport, so the first
-      // send time is not used.
-      const leftMs = Math.max(requestedMs, this.#lastAnswerMs - 2 * this.#roundTripMs - SLACK_MS);
-      this.#roundTripMs = Math.min(this.#lastAnswerMs - requestedMs, MOST_ROUND_TRIP_MS);
-      if (this.#head?.hash === block.hash) {
-        // The chain or this endpoint is stuck; another endpoint may be ahead.
-        if (performance.now() - this.#head.seenAtMs > this.#stuckMs) this.#rpc.suspectEndpoint();
-        return this.#head;
-      }
-      const head: Head = {
-        number: BigInt(block.number),
-        hash: block.hash,
-        timestampSeconds: BigInt(block.timestamp),
-        baseFeeWei: BigInt(block.baseFeePerGas ?? "0x0"),
-        gasLimit: BigInt(block.gasLimit ?? "0x1c9c380"),
-        seenAtMs: this.#lastAnswerMs,
-      };
-      // The block appeared between the last request that did not find it and this one. Responses out of order teach
-      // nothing.
-      if (!isOvertaken) this.#learn(head, leftMs, leftMs - previousMs);
-      this.#head = head;
-      if (this.#announced && this.#announced.number <= head.number) this.#announced = undefined;
-      for (const listener of this.#listeners) listener(head);
-      return head;
+      return this.#keep(block, requestedMs);
     } catch (error) {
-      if (classifyChainError(error).kind === "unreachable") this.#lastFailed = true;
+      if (classifyChainError(error).kind === "unreachable") {
+        this.#lastFailed = true;
+        this.#schedule();
+      }
       throw error;
     } finally {
-      this.#openRequests -= 1;
+      this.#openPolls -= 1;
     }
   }
 
+  #keep(block: BlockHeader, requestedMs: number): Head {
+    const isOvertaken = requestedMs < this.#knownMs;
+    if (this.#head && isOvertaken && BigInt(block.number) <= this.#head.number) return this.#head;
+    this.#knownMs = Math.max(this.#knownMs, requestedMs);
+    if (this.#head?.hash === block.hash) {
+      // The chain or this endpoint is stuck; another endpoint may be ahead.
+      if (performance.now() - this.#head.seenAtMs > this.#stuckMs) this.#rpc.suspectEndpoint();
+      return this.#head;
+    }
+    const head: Head = {
+      number: BigInt(block.number),
+      hash: block.hash,
+      timestampSeconds: BigInt(block.timestamp),
+      baseFeeWei: BigInt(block.baseFeePerGas ?? "0x0"),
+      gasLimit: BigInt(block.gasLimit ?? "0x1c9c380"),
+      seenAtMs: this.#lastAnswerMs,
+    };
+    this.#head = head;
+    if (this.#announced && this.#announced.number <= head.number) {
+      this.#announced = undefined;
+      this.#schedule();
+    }
+    for (const listener of this.#listeners) listener(head);
+    return head;
+  }
+
   /** Reads the newest block and the extra reads in one request. */
-  async #readHead(requestedMs: number, withExtraReads: boolean): Promise<BlockHeader> {
+  async #readBlock(requestedMs: number, withExtraReads: boolean): Promise<BlockHeader> {
     const isTogether = withExtraReads && requestedMs >= this.#piggybackFromMs;
     const extraReads = isTogether
       ? [...this.#piggybackReads].map((piggybackRead) => piggybackRead())
@@ -306,107 +292,6 @@ export class HeadWatcher {
       for (const each of extraReads) each.receive(answers.splice(0, each.questions.length));
     return block.value as BlockHeader;
   }
-
-  /**
-   * Records when blocks appeared: when they were announced, or when the request that found them was sent. The send time
-   * counts and not the time of the response, which only reflects the distance to the endpoint.
-   */
-  #learn(head: Head, leftMs: number, lateMs: number): void {
-    for (const [number, ms] of this.#announcedAtMs) {
-      if (number > head.number) continue;
-      this.#announcedAtMs.delete(number);
-      this.#schedule.observe(number, ms, 0);
-    }
-    this.#schedule.observe(head.number, leftMs, lateMs);
-    if (this.#interest > 0) this.#learned += 1;
-  }
-
-  /** By the schedule, no newer block exists yet. */
-  #isNewest(): boolean {
-    const head = this.#head;
-    const dueMs = head && this.#schedule.dueOf(head.number + 1n);
-    return dueMs !== undefined && performance.now() < this.#schedule.pollAt(dueMs);
-  }
-
-  #lookIn(delayMs: number): void {
-    if (this.#closed) return;
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.#look(), delayMs);
-    this.#timer.unref();
-  }
-
-  #look(): void {
-    if (this.#closed) return;
-    clearTimeout(this.#timer);
-    const mayPoll = this.#openRequests < MAX_OPEN_REQUESTS;
-    const stepMs = mayPoll ? this.#shortStepMs() : undefined;
-    const isOverdue = mayPoll && performance.now() - this.#requestedMs >= this.#repeatAfterMs;
-    // `healthy` records a failure; code that needs the chain checks it.
-    (stepMs === undefined && !isOverdue ? this.#share(true) : this.#another(true))
-      .catch(() => undefined)
-      .finally(() => this.#lookIn(this.#delay()));
-    if (stepMs !== undefined) this.#lookIn(stepMs);
-    else if (mayPoll && this.#interest > 0) this.#lookIn(this.#repeatAfterMs);
-  }
-
-  /** After this long, an unanswered request is repeated in parallel. */
-  get #repeatAfterMs(): number {
-    return Math.max(this.#fastMs, 2 * this.#roundTripMs + SLACK_MS);
-  }
-
-  #delay(): number {
-    if (this.#lastFailed) return 500;
-    if (this.#interest === 0) return this.#afterRequest(this.#idleMs);
-    // The first poll may have been under way before the block existed.
-    if (this.#announced && (this.#announced.polls += 1) < BEHIND_POLLS)
-      return this.#announced.polls === 1 ? AT_ONCE_MS : DUE_POLL_MS;
-    // No endpoint has the announced block: a false notification must not hide later ones.
-    this.#announced = undefined;
-    // A notification is expected. In case it is lost, polling goes on, a little later.
-    const isNotified = this.isAnnounced || this.#promises > 0;
-    const dueMs = this.#nextDue(isNotified);
-    const now = performance.now();
-    const fromMs = dueMs === undefined ? now : this.#pollFrom(dueMs, isNotified);
-    if (now < fromMs) return Math.min(Math.max(fromMs - now, 1), this.#idleMs);
-    const stepMs = this.#shortStepMs();
-    if (stepMs !== undefined) return this.#afterRequest(stepMs);
-    const isUnknown = isNotified && dueMs === undefined;
-    return isUnknown
-      ? Math.min(Math.max(this.#configuredMs * 2, this.#fastMs), this.#idleMs)
-      : this.#fastMs;
-  }
-
-  #afterRequest(ms: number): number {
-    return Math.max(this.#requestedMs + ms - performance.now(), AT_ONCE_MS);
-  }
-
-  /** The step between two polls, answered or not: while a block is due, or while the schedule is unknown. */
-  #shortStepMs(): number | undefined {
-    if (this.#interest === 0 || this.#lastFailed || this.#announced) return undefined;
-    const isNotified = this.isAnnounced || this.#promises > 0;
-    const dueMs = this.#nextDue(isNotified);
-    const leastMs = this.#roundTripMs / MAX_OPEN_REQUESTS;
-    if (dueMs !== undefined) {
-      const now = performance.now();
-      // A timer may fire a little early.
-      const isDue =
-        now >= this.#pollFrom(dueMs, isNotified) - AT_ONCE_MS && now < dueMs + DUE_FOR_MS;
-      return isDue ? Math.max(DUE_POLL_MS, leastMs) : undefined;
-    }
-    const isLearning = !isNotified && (this.#learned < LEARNING_BLOCKS || this.#schedule.isLost);
-    return isLearning ? Math.max(Math.min(this.#fastMs, LEARNING_MS), leastMs) : undefined;
-  }
-
-  #pollFrom(dueMs: number, isNotified: boolean): number {
-    return isNotified ? dueMs + GRACE_MS : this.#schedule.pollAt(dueMs);
-  }
-
-  /** When the block after the head is due; undefined where blocks come irregularly. */
-  #nextDue(isNotified: boolean): number | undefined {
-    const nextMs = this.#head && this.#schedule.dueOf(this.#head.number + 1n);
-    if (nextMs === undefined || (this.#schedule.isLost && !isNotified)) return undefined;
-    return Math.max(nextMs, this.#schedule.nextDue(this.#wantedMs) ?? nextMs);
-  }
 }
 
 function once(end: () => unknown): () => void {
@@ -416,4 +301,118 @@ function once(end: () => unknown): () => void {
     isOver = true;
     end();
   };
+}
+
+const REOPEN_MS = 5_000;
+/** A connection is given up after this many block times without a notification. */
+const SILENT_BLOCKS = 5;
+const SUBSCRIBED_WITHIN_MS = 10_000;
+
+/**
+ * Notifications of new blocks over WebSocket (`eth_subscribe`): subscribes at the first endpoint that answers, and moves
+ * to the next one when it falls silent.
+ */
+class Announcements {
+  readonly #urls: readonly string[];
+  readonly #onNumber: (number: bigint) => void;
+  #socket: WebSocket | undefined;
+  #at = 0;
+  #isSubscribed = false;
+  #isClosed = false;
+  #timer: NodeJS.Timeout | undefined;
+  /** Time of the last notification, or of the attempt to subscribe. */
+  #receivedMs = 0;
+  #hasReceived = false;
+  /** The usual time between two blocks, measured from notifications. */
+  #usualMs: number;
+
+  constructor(urls: readonly string[], blockTimeMs: number, onNumber: (number: bigint) => void) {
+    this.#urls = urls;
+    this.#usualMs = blockTimeMs;
+    this.#onNumber = onNumber;
+  }
+
+  /**
+   * True while notifications arrive as expected. An endpoint that has been silent for too long is dropped for the next
+   * one.
+   */
+  isReceiving(): boolean {
+    const timeoutMs = this.#isSubscribed
+      ? Math.max(this.#usualMs * SILENT_BLOCKS, 2_000)
+      : SUBSCRIBED_WITHIN_MS;
+    if (performance.now() - this.#receivedMs > timeoutMs) this.#giveUp(this.#socket);
+    return this.#isSubscribed;
+  }
+
+  open(): void {
+    const url = this.#urls[this.#at % this.#urls.length];
+    if (this.#isClosed || url === undefined) return;
+    this.#receivedMs = performance.now();
+    this.#hasReceived = false;
+    void this.#listen(url);
+  }
+
+  async #listen(url: string): Promise<void> {
+    // Loaded lazily: only networks with a WebSocket endpoint need it.
+    const { WebSocket: Socket } = await import("undici");
+    if (this.#isClosed) return;
+    const socket = new Socket(url);
+    this.#socket = socket;
+    socket.addEventListener("open", () =>
+      socket.send(
+        JSON.stringify({ jsonrpc: "2.0", id: 1, method: "eth_subscribe", params: ["newHeads"] }),
+      ),
+    );
+    socket.addEventListener("message", ({ data }) => {
+      if (this.#socket === socket) this.#read(data);
+    });
+    // A close event follows each error. The error itself is not used, because its URL may contain a key.
+    socket.addEventListener("error", () => undefined);
+    socket.addEventListener("close", () => this.#giveUp(socket));
+  }
+
+  /** Immediate: an endpoint that fell silent does not complete a close handshake either. */
+  #giveUp(socket: WebSocket | undefined): void {
+    if (socket === undefined || this.#socket !== socket) return;
+    this.#socket = undefined;
+    this.#isSubscribed = false;
+    socket.close();
+    this.#at += 1;
+    this.#timer = setTimeout(() => this.open(), REOPEN_MS);
+    this.#timer.unref();
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    clearTimeout(this.#timer);
+    this.#socket?.close();
+  }
+
+  #read(data: unknown): void {
+    const now = performance.now();
+    const message = typeof data === "string" ? numberIn(data) : undefined;
+    if (message === "subscribed") this.#isSubscribed = true;
+    else if (message === "refused") return this.#giveUp(this.#socket);
+    else if (message !== undefined) {
+      if (this.#hasReceived) this.#usualMs = (this.#usualMs + now - this.#receivedMs) / 2;
+      this.#hasReceived = true;
+      this.#onNumber(message);
+    }
+    this.#receivedMs = now;
+  }
+}
+
+function numberIn(text: string): bigint | "subscribed" | "refused" | undefined {
+  try {
+    const { id, error, params } = JSON.parse(text) as {
+      id?: number;
+      error?: unknown;
+      params?: { result?: { number?: string } };
+    };
+    if (id === 1) return error === undefined ? "subscribed" : "refused";
+    const number = params?.result?.number;
+    return typeof number === "string" ? BigInt(number) : undefined;
+  } catch {
+    return undefined;
+  }
 }

@@ -19,8 +19,8 @@ import type { ChainClient } from "../../infra/chain/index.ts";
 import * as walletLogs from "../../infra/chain/wallet-logs.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import type { LedgerState } from "../../schemas/overview.ts";
+import { isOurTransaction } from "../settlement/lane-store.ts";
 import { finalizeSettlements } from "../settlement/store.ts";
-import { isOurTransaction } from "../settlement/transaction-store.ts";
 import { keyOf, unexplainedIn, type LedgerRow, type Finding } from "./compare.ts";
 import { agrees, repair, Patience, type RepairDeps } from "./repair.ts";
 import { onPromotion } from "../../infra/db/primary.ts";
@@ -159,7 +159,7 @@ export default fp(
           receipts.clear();
           return app.chainReads
             .of(chainId)
-            .heads.newest()
+            .heads.refresh()
             .then(({ number }) => number);
         },
         block: (blockNumber) => readBlock(chain, blockNumber),

@@ -10,8 +10,7 @@ import type { Witnesses } from "../../infra/chain/rpc.ts";
 import { readReceiptLogs, type TransferLog } from "../../infra/chain/wallet-logs.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import { amountIn, proofOf } from "../settlement/receipts.ts";
-import type { ProvenOutcome } from "../settlement/store.ts";
-import { REASON_CANCELED } from "../settlement/types.ts";
+import { REASON_CANCELED, type ProvenOutcome } from "../settlement/types.ts";
 import { isUnexplained, type LedgerRow, type DifferenceKind, type Finding } from "./compare.ts";
 
 export interface RepairDeps {

@@ -9,7 +9,7 @@ import { wasRolledBack, type Sql } from "../../infra/db/pool.ts";
 import { traced, currentTraceparent } from "../../infra/tracing.ts";
 import { MAX_BATCH } from "./batch.ts";
 import { gasRefusals } from "./gas-store.ts";
-import { newRow, recordColumns, toRow, type SettlementRecord } from "./store.ts";
+import { columnsOf, decode, type SettlementColumns } from "./store.ts";
 import type { Accepted, SettlementRequest, SettlementRow } from "./types.ts";
 
 /** The database response was lost, and no row was found afterwards: the row may still appear. */
@@ -119,162 +119,129 @@ const asOwn = (request: SettlementRequest, accepted: Accepted): Accepted => ({
 const nonceOf = (request: SettlementRequest): string => request.authorization.nonce;
 const compare = (one: string, other: string): number => (one < other ? -1 : Number(one > other));
 
+/** The columns of a new row, with values that Postgres reads from JSON. */
+const newRow = (request: SettlementRequest): Record<string, unknown> => {
+  const { authorization, gas } = request;
+  return {
+    from_address: authorization.from.toLowerCase(),
+    chain_id: authorization.chainId,
+    asset: authorization.asset.toLowerCase(),
+    nonce: authorization.nonce.toLowerCase(),
+    id: request.id,
+    kind: request.kind,
+    agent_id: request.agentId,
+    to_address: authorization.to.toLowerCase(),
+    value: String(authorization.value),
+    valid_after: String(authorization.validAfter),
+    valid_before: String(authorization.validBefore),
+    signature: `\\x${authorization.signature.slice(2)}`,
+    relay: request.relay,
+    status: "queued",
+    caller_key_hash: byteaOf(request.callerKeyHash),
+    body_hash: byteaOf(request.bodyHash),
+    accepted_block: request.acceptedBlock === undefined ? null : String(request.acceptedBlock),
+    gas_accounts: gas?.accounts ?? [],
+    gas_hold: String(gas?.hold ?? 0n),
+    terms: authorization.terms ?? null,
+    traceparent: request.traceparent ?? null,
+  };
+};
+
+const byteaOf = (bytes: Uint8Array | undefined): string | null =>
+  bytes ? `\\x${Buffer.from(bytes).toString("hex")}` : null;
+
+const INSERTED = `from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value, valid_after,
+  valid_before, signature, relay, status, caller_key_hash, body_hash, accepted_block, gas_accounts, gas_hold,
+  terms, traceparent`;
+
+/** One row or many, in the order of the list, so that statements with the same rows do not deadlock. */
+const INSERT = {
+  name: "settlement-accept",
+  text: `INSERT INTO settlements (${INSERTED})
+    SELECT ${INSERTED} FROM jsonb_populate_recordset(NULL::settlements, $1)
+    ON CONFLICT (from_address, chain_id, asset, nonce) DO NOTHING
+    RETURNING ${columnsOf()}`,
+};
+
 /**
- * Accepts one settlement. A row that was only watched is attached only to the same authorization: same payee,
- * value and time window.
+ * Returns results in the order of the requests. A request that is not simply new (known, a watched row to
+ * attach, the same authorization twice) gets its own statement after the insert.
+ */
+export async function acceptSettlements(
+  sql: Sql,
+  requests: readonly SettlementRequest[],
+): Promise<Accepted[]> {
+  const { rows } = await sql.query<SettlementColumns>({
+    ...INSERT,
+    values: [JSON.stringify(requests.map(newRow))],
+  });
+  const inserted = new Map(rows.map((row) => [row.id, row]));
+  const accepted: Accepted[] = [];
+  for (const request of requests) {
+    const row = inserted.get(request.id);
+    inserted.delete(request.id);
+    accepted.push(
+      row
+        ? { created: true, attached: false, settlement: decode(row) }
+        : await attachOrFind(sql, request),
+    );
+  }
+  return accepted;
+}
+
+export async function acceptSettlement(sql: Sql, request: SettlementRequest): Promise<Accepted> {
+  const [accepted] = await acceptSettlements(sql, [request]);
+  return accepted as Accepted;
+}
+
+/**
+ * The row of a known authorization. A row that was only watched is attached only to the same authorization: same
+ * payee, value and time window.
  * With a signed maximum (upto), a watched row holds the maximum; attaching replaces it with the amount to
  * charge.
  */
-const ACCEPT = `
-  WITH inserted AS (
-    INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value,
-      valid_after, valid_before, signature, relay, status, caller_key_hash, body_hash, accepted_block, gas_accounts,
-      gas_hold, terms, traceparent, rehearsed_block)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 'queued', $14, $15, $16, $17, $18, $19, $20, $21)
-    ON CONFLICT (from_address, chain_id, asset, nonce) DO NOTHING
-    RETURNING *),
-  attached AS (
+const ATTACH_OR_FIND = `
+  WITH attached AS (
     UPDATE settlements
-       SET relay = TRUE, value = $9, caller_key_hash = coalesce(caller_key_hash, $14), body_hash = coalesce(body_hash, $15),
+       SET relay = TRUE, value = $5, caller_key_hash = coalesce(caller_key_hash, $6), body_hash = coalesce(body_hash, $7),
            next_attempt_at = '-infinity', updated_at = clock_timestamp()
-     WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce = $4 AND NOT relay AND $13
-       AND status = 'queued' AND to_address = $8 AND valid_after = $10 AND valid_before = $11
-       AND (value = $9 OR (value = (terms->>'maximum')::numeric AND $9 < value AND $19::jsonb->>'maximum' = terms->>'maximum'
-            AND $19::jsonb->>'facilitator' = terms->>'facilitator'))
+     WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce = $4 AND NOT relay AND $8
+       AND status = 'queued' AND to_address = $9 AND valid_after = $10 AND valid_before = $11
+       AND (value = $5 OR (value = (terms->>'maximum')::numeric AND $5 < value AND $12::jsonb->>'maximum' = terms->>'maximum'
+            AND $12::jsonb->>'facilitator' = terms->>'facilitator'))
     RETURNING *)
-  SELECT TRUE AS created, FALSE AS attached, ${recordColumns()} FROM inserted
-  UNION ALL SELECT FALSE, TRUE, ${recordColumns()} FROM attached
-  UNION ALL SELECT FALSE, FALSE, ${recordColumns()} FROM settlements
-   WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce = $4
-     AND NOT EXISTS (SELECT 1 FROM inserted) AND NOT EXISTS (SELECT 1 FROM attached)`;
+  SELECT TRUE AS attached, ${columnsOf()} FROM attached
+  UNION ALL SELECT FALSE, ${columnsOf()} FROM settlements
+   WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce = $4 AND NOT EXISTS (SELECT 1 FROM attached)`;
 
-export async function acceptSettlement(sql: Sql, request: SettlementRequest): Promise<Accepted> {
+async function attachOrFind(sql: Sql, request: SettlementRequest): Promise<Accepted> {
   const { authorization } = request;
   const values = [
     authorization.from.toLowerCase(),
     authorization.chainId,
     authorization.asset.toLowerCase(),
     authorization.nonce.toLowerCase(),
-    request.id,
-    request.kind,
-    request.agentId,
-    authorization.to.toLowerCase(),
     String(authorization.value),
-    String(authorization.validAfter),
-    String(authorization.validBefore),
-    Buffer.from(authorization.signature.slice(2), "hex"),
-    request.relay,
     request.callerKeyHash ?? null,
     request.bodyHash ?? null,
-    blockText(request.acceptedBlock),
-    request.gas?.accounts ?? [],
-    String(request.gas?.hold ?? 0n),
+    request.relay,
+    authorization.to.toLowerCase(),
+    String(authorization.validAfter),
+    String(authorization.validBefore),
     authorization.terms ?? null,
-    request.traceparent ?? null,
-    blockText(request.rehearsedBlock),
   ];
-  // A row that another transaction committed after this statement began conflicts but is not visible, and a row
-  // attached meanwhile is read in its old state. The next statement sees both.
-  for (let attempt = 0; attempt < 3; attempt += 1) {
-    const { rows } = await sql.query<SettlementRecord & Omit<Accepted, "settlement">>({
+  // A row that another transaction attached meanwhile is read in its old state; the next statement sees it.
+  for (let attempt = 0; attempt < 2; attempt += 1) {
+    const { rows } = await sql.query<SettlementColumns & { attached: boolean }>({
       // Prepared once per connection: planning costs more than running it.
-      name: "settlement-accept",
-      text: ACCEPT,
+      name: "settlement-attach-or-find",
+      text: ATTACH_OR_FIND,
       values,
     });
-    const [record] = rows;
-    const mayBeAttached = request.relay && record?.relay === false && attempt < 2;
-    if (record && !mayBeAttached)
-      return { created: record.created, attached: record.attached, settlement: toRow(record) };
+    const [row] = rows;
+    const mayBeAttached = request.relay && row?.relay === false && attempt === 0;
+    if (row && !mayBeAttached)
+      return { created: false, attached: row.attached, settlement: decode(row) };
   }
   throw new Error("a settlement conflicts with one that cannot be read");
 }
-
-/** Accepts many settlements in one statement, each with the same result as if it came alone. */
-
-/** Rows are inserted in the order of the arrays, so that groups with the same rows do not deadlock. */
-const ACCEPT_TOGETHER = {
-  name: "settlement-accept-together",
-  text: `
-  WITH wanted AS (
-    SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
-      $8::text[], $9::numeric[], $10::numeric[], $11::numeric[], $12::bytea[], $13::boolean[], $14::bytea[],
-      $15::bytea[], $16::bigint[], $17::text[], $18::numeric[], $19::jsonb[], $20::text[], $21::bigint[]) AS w (from_address, chain_id, asset, nonce, id, kind,
-      agent_id, to_address, value, valid_after, valid_before, signature, relay, caller_key_hash, body_hash,
-      accepted_block, gas_accounts, gas_hold, terms, traceparent, rehearsed_block))
-  INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value,
-    valid_after, valid_before, signature, relay, status, caller_key_hash, body_hash, accepted_block, gas_accounts,
-    gas_hold, terms, traceparent, rehearsed_block)
-  SELECT from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value,
-    valid_after, valid_before, signature, relay, 'queued', caller_key_hash, body_hash, accepted_block, gas_accounts::text[],
-    gas_hold, terms, traceparent, rehearsed_block FROM wanted
-  ON CONFLICT (from_address, chain_id, asset, nonce) DO NOTHING
-  RETURNING id, created_at`,
-};
-
-/**
- * Returns results in the order of the requests. A request that is not simply new (known, a watched row to
- * attach, a row of another transaction that is not visible yet, the same authorization twice) is accepted
- * alone, after the rest.
- */
-export async function acceptSettlements(
-  sql: Sql,
-  requests: readonly SettlementRequest[],
-): Promise<Accepted[]> {
-  const [only] = requests;
-  if (requests.length === 1 && only) return [await acceptSettlement(sql, only)];
-  const firsts = new Map<string, SettlementRequest>();
-  for (const request of requests) {
-    const name = nameOf(request.authorization);
-    if (!firsts.has(name)) firsts.set(name, request);
-  }
-  const { rows } = await sql.query<{ id: string; created_at: Date }>({
-    ...ACCEPT_TOGETHER,
-    values: columns([...firsts.values()]),
-  });
-  const createdAt = new Map(rows.map(({ id, created_at }) => [id, created_at]));
-  const accepted: Accepted[] = [];
-  for (const request of requests) {
-    const isNew = createdAt.get(request.id);
-    accepted.push(
-      isNew
-        ? { created: true, attached: false, settlement: newRow(request, isNew) }
-        : await acceptSettlement(sql, request),
-    );
-  }
-  return accepted;
-}
-
-const nameOf = ({ from, chainId, asset, nonce }: SettlementKey): string =>
-  `${from} ${chainId} ${asset} ${nonce}`.toLowerCase();
-
-function columns(requests: readonly SettlementRequest[]): unknown[][] {
-  const of = (value: (request: SettlementRequest) => unknown): unknown[] => requests.map(value);
-  return [
-    of(({ authorization }) => authorization.from.toLowerCase()),
-    of(({ authorization }) => authorization.chainId),
-    of(({ authorization }) => authorization.asset.toLowerCase()),
-    of(({ authorization }) => authorization.nonce.toLowerCase()),
-    of(({ id }) => id),
-    of(({ kind }) => kind),
-    of(({ agentId }) => agentId),
-    of(({ authorization }) => authorization.to.toLowerCase()),
-    of(({ authorization }) => String(authorization.value)),
-    of(({ authorization }) => String(authorization.validAfter)),
-    of(({ authorization }) => String(authorization.validBefore)),
-    of(({ authorization }) => Buffer.from(authorization.signature.slice(2), "hex")),
-    of(({ relay }) => relay),
-    of(({ callerKeyHash }) => callerKeyHash ?? null),
-    of(({ bodyHash }) => bodyHash ?? null),
-    of(({ acceptedBlock }) => blockText(acceptedBlock)),
-    // Postgres arrays of arrays must have equal lengths, so each inner array is passed as text.
-    of(({ gas }) => `{${(gas?.accounts ?? []).map((account) => `"${account}"`).join(",")}}`),
-    of(({ gas }) => String(gas?.hold ?? 0n)),
-    of(({ authorization: { terms } }) => (terms ? JSON.stringify(terms) : null)),
-    of(({ traceparent }) => traceparent ?? null),
-    of(({ rehearsedBlock }) => blockText(rehearsedBlock)),
-  ];
-}
-
-const blockText = (number: bigint | undefined): string | null =>
-  number === undefined ? null : String(number);

@@ -1,18 +1,21 @@
 /**
  * Builds transactions from claimed rows: the call of each item with its gas limit (fixed upper bounds, no gas
- * estimate), batches of several, gas prices (base fee and tip, with caps), and signing.
+ * estimate), batches of several (through our batcher contract where it is deployed), gas prices (base fee and tip,
+ * with caps), and signing.
  */
 import type { Address, Hex, LocalAccount } from "viem";
 import { keccakOfHex } from "../../core/keccak.ts";
-import type { ContractCall } from "../../core/abi.ts";
-import { packTransfers } from "../../core/batcher.ts";
-import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
+import type { CallResult, ContractCall } from "../../core/abi.ts";
+import { NO_ANSWERS, NO_TRANSFERS, packTransfers } from "../../core/batcher.ts";
+import { MULTICALL3_ADDRESS, type NetworkFacts } from "../../core/networks.ts";
+import { readBatcher } from "../../infra/chain/batcher/read.ts";
 import { encodeAggregate } from "../../infra/chain/contracts.ts";
+import type { Caller } from "../../infra/chain/rpc.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import type { TransferPlan } from "../../schemes/scheme.ts";
 import { DEPLOYMENT_GAS } from "../../core/signatures.ts";
 import type { CarriedItem, StoredAttempt, StoredTransaction } from "./lane-store.ts";
-import { type SettlementRecord, toRow } from "./store.ts";
+import type { SettlementRecord } from "./types.ts";
 
 export const MAX_BATCH = 100;
 /** Nodes accept at least sixteen executable transactions of one account. */
@@ -50,16 +53,16 @@ export interface BatchItem extends CarriedItem {
 }
 
 /** A third party's payment. Agents' wallets are our own keys, without contract code. */
-export const isThirdParty = ({ record }: BatchItem): boolean => record.agent_id === null;
+export const isThirdParty = ({ record }: BatchItem): boolean => record.agentId === null;
 
 export function toBatchItem(record: SettlementRecord, gasCapPerItem: bigint): BatchItem {
-  const { authorization } = toRow(record);
+  const { authorization } = record;
   const scheme = schemeOf(authorization);
   const capped = (gas: bigint): bigint => (gas < gasCapPerItem ? gas : gasCapPerItem);
   const { solo, traceparent } = record;
-  if (record.cancel_signature !== null && scheme.cancelCall) {
+  if (record.cancelSignature !== null && scheme.cancelCall) {
     // The cancellation is signed by the agent's wallet, which is our own key.
-    const call = scheme.cancelCall(authorization, toHex(record.cancel_signature));
+    const call = scheme.cancelCall(authorization, record.cancelSignature);
     const gas = capped(CANCEL_GAS);
     return { record, action: "cancel", call, gas, solo, traceparent, ...authorization };
   }
@@ -79,8 +82,6 @@ export function toBatchItem(record: SettlementRecord, gasCapPerItem: bigint): Ba
     ...authorization,
   };
 }
-
-const toHex = (bytes: Buffer): Hex => `0x${bytes.toString("hex")}`;
 
 /** Combines several calls into one aggregate, which fails unless the last call succeeds. */
 function oneCall(plan: TransferPlan): ContractCall {
@@ -138,8 +139,7 @@ export function pendingDebits(
   return underway.filter((item) => item.action === "transfer" && payers.has(item.from));
 }
 
-/** The fees that a transaction offers, at first and when it is stuck. */
-
+/** What a transaction offers for each unit of gas. */
 export interface Fees {
   maxFeeWei: bigint;
   priorityFeeWei: bigint;
@@ -202,4 +202,93 @@ export async function signAttempt(
     maxPriorityFeePerGas: terms.priorityFeeWei,
   });
   return { hash: keccakOfHex(raw), raw, answer: undefined, ...terms };
+}
+
+/** It may be deployed while this process runs. */
+const LOOK_AGAIN_MS = 60_000;
+
+const STATE_TEXTS = {
+  absent: "is not deployed",
+  other: "has different code",
+  mute: "is deployed but does not work on this chain",
+};
+
+export interface BatcherDeps {
+  network: Pick<NetworkFacts, "id" | "batcher">;
+  rpc: Caller;
+  log: { warn(fields: object, message: string): void };
+  lookAgainMs?: number;
+}
+
+/**
+ * Whether our batcher contract is deployed on this chain: checked by its code and a test call, and again in the
+ * simulation of each batch. A transaction to an address without code succeeds and does nothing, so this must be
+ * certain.
+ */
+export class Batcher {
+  readonly #deps: BatcherDeps;
+  #address: Address | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #isWarned = false;
+
+  constructor(deps: BatcherDeps) {
+    this.#deps = deps;
+  }
+
+  /** Undefined until the contract was found; batches use Multicall3 meanwhile. */
+  get address(): Address | undefined {
+    return this.#address;
+  }
+
+  start(): void {
+    if (this.#deps.network.batcher === undefined) return;
+    void this.look();
+    this.#timer = setInterval(() => {
+      if (this.#address === undefined) void this.look();
+    }, this.#deps.lookAgainMs ?? LOOK_AGAIN_MS).unref();
+  }
+
+  stop(): void {
+    clearInterval(this.#timer);
+  }
+
+  async look(): Promise<void> {
+    const { network, rpc } = this.#deps;
+    const { batcher } = network;
+    if (batcher === undefined) return;
+    try {
+      const found = await readBatcher(rpc, batcher);
+      this.#address = found === "ours" ? batcher : undefined;
+      if (found === "ours") this.#isWarned = false;
+      else this.#warn(STATE_TEXTS[found]);
+    } catch {
+      // No response proves nothing; the engine reports the endpoint itself.
+    }
+  }
+
+  /** An empty batch to add to a simulation. Its result shows whether the batcher exists. */
+  get probe(): (ContractCall & { target: Address }) | undefined {
+    return this.#address && { target: this.#address, data: NO_TRANSFERS };
+  }
+
+  /**
+   * Handles the result of the probe. Unless it is an empty batch's result, the batcher is not used until it is
+   * found again.
+   */
+  checkProbe(answer: CallResult | undefined): boolean {
+    if (answer?.success === true && answer.data === NO_ANSWERS) return true;
+    this.#address = undefined;
+    this.#warn("no longer responds");
+    return false;
+  }
+
+  #warn(what: string): void {
+    if (this.#isWarned) return;
+    this.#isWarned = true;
+    const { log, network } = this.#deps;
+    log.warn(
+      { network: network.id, batcher: network.batcher },
+      `the batcher ${what}: batches use Multicall3, with a little more gas`,
+    );
+  }
 }

@@ -3,18 +3,20 @@
  * is accepted.
  */
 import type { LocalAccount } from "viem";
+import { addressWord, selectorDigits, uintOf } from "../../core/abi.ts";
 import { accountsOf, gasHoldOf, PLAIN_GAS } from "../../core/gas.ts";
+import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
 import { memoFor } from "../../core/shared-answers.ts";
 import { ApiError } from "../../errors.ts";
+import { readMany } from "../../infra/chain/contracts.ts";
 import { classifyChainError } from "../../infra/chain/errors.ts";
 import type { LanesElsewhere } from "../../infra/worker-messages.ts";
-import { type EngineContext, ExpectedPayments } from "./context.ts";
-import { Lane } from "./lane.ts";
-import { ChainStatus } from "./chain-status.ts";
-import type { Backlog } from "./queue-store.ts";
 import { schemeOf } from "../../schemes/index.ts";
-import type { Availability, SettlementKind, SettlementRequest } from "./types.ts";
+import type { EngineContext } from "./context.ts";
 import { ExternalRelays } from "./external-relays.ts";
+import { Lane } from "./lane.ts";
+import { readBacklog, type Backlog } from "./store.ts";
+import type { Availability, SettlementKind, SettlementRequest } from "./types.ts";
 
 export interface ChainEngineDeps {
   ctx: EngineContext;
@@ -51,16 +53,16 @@ const USUAL_KEY_GAS = 100_000n;
  * announcement.
  */
 const LOOK_AFTER_MS = [3, 15, 60, 250];
+const GET_ETH_BALANCE = selectorDigits("getEthBalance(address)");
 
 export class ChainEngine {
   readonly ctx: EngineContext;
   readonly lanes: Lane[];
   readonly externalRelays: ExternalRelays;
-  readonly expected: ExpectedPayments;
-  readonly chainStatus: ChainStatus;
   readonly #deps: ChainEngineDeps;
   readonly #backlog: () => Promise<Backlog>;
   readonly #tip: () => Promise<bigint>;
+  readonly #tokenAnswers: () => Promise<boolean>;
   readonly #orphans = new Map<string, Lane>();
   readonly #timers = new Set<NodeJS.Timeout>();
   #lookUntil = 0;
@@ -68,19 +70,10 @@ export class ChainEngine {
   constructor(deps: ChainEngineDeps) {
     this.#deps = deps;
     this.ctx = deps.ctx;
-    this.expected = new ExpectedPayments((isExpected) =>
-      deps.lanesElsewhere?.expecting(deps.ctx.network.chainId, isExpected),
-    );
     this.lanes = deps.signers.map((signer) => this.#lane(signer.address, signer));
-    const { pool, network, queue, rpc } = deps.ctx;
-    const { chainId, usdc } = network;
-    this.#backlog = memoFor(QUEUE_FRESH_MS, () => queue.readBacklog(pool, chainId));
-    this.chainStatus = new ChainStatus({
-      rpc,
-      timings: deps.ctx.timings,
-      asset: usdc.address,
-      lanes: this.lanes,
-    });
+    const { pool, network, timings } = deps.ctx;
+    this.#backlog = memoFor(QUEUE_FRESH_MS, () => readBacklog(pool, network.chainId));
+    this.#tokenAnswers = memoFor(timings.chainStatusFreshMs, () => this.#readStatus());
     this.#tip = memoFor(TIP_FRESH_MS, () => this.#readTip());
     this.externalRelays = new ExternalRelays(deps.ctx, (address) => this.#adopt(address));
   }
@@ -120,15 +113,6 @@ export class ChainEngine {
       timer.unref();
       this.#timers.add(timer);
     }
-  }
-
-  expect(): () => void {
-    const { heads } = this.ctx;
-    const over = this.expected.expect();
-    // For a burst of payments the newest block must be known, so that each row can store the block of its
-    // rehearsal.
-    if (this.expected.count > 1 && !heads.current) void heads.newest().catch(() => undefined);
-    return over;
   }
 
   /** Throws unless the chain responds and a relayer can pay. Called before anything is signed. */
@@ -191,10 +175,40 @@ export class ChainEngine {
   }
 
   async #assertTokenAnswers(): Promise<void> {
-    if (await this.chainStatus.tokenAnswers()) return;
+    if (await this.#tokenAnswers()) return;
     throw new ApiError("chain_unavailable", {
       detail: `The USDC contract on ${this.ctx.network.name} does not work as a token. Nothing was signed.`,
     });
+  }
+
+  /**
+   * Whether the token works: a proxy without code returns nothing to every call. The relayers' gas balances are read
+   * in the same call.
+   */
+  async #readStatus(): Promise<boolean> {
+    const { rpc, network } = this.ctx;
+    const probe = {
+      asset: network.usdc.address,
+      from: `0x${"0".repeat(40)}`,
+      nonce: `0x${"0".repeat(64)}`,
+    } as const;
+    const [state, ...balances] = await readMany(
+      rpc,
+      [
+        schemeOf(probe).stateCall(probe),
+        ...this.lanes.map(({ address }) => ({
+          target: MULTICALL3_ADDRESS,
+          data: `0x${GET_ETH_BALANCE}${addressWord(address)}` as const,
+        })),
+      ],
+      "latest",
+    );
+    for (const [index, lane] of this.lanes.entries()) {
+      // A lane whose balance is missing reads it on its own.
+      const wei = uintOf(balances[index]);
+      if (wei !== undefined) lane.noteBalance(wei);
+    }
+    return state !== undefined && schemeOf(probe).isEnded(probe, state) !== undefined;
   }
 
   /**
@@ -250,8 +264,8 @@ export class ChainEngine {
   }
 
   #lane(address: string, signer: LocalAccount | undefined): Lane {
-    const { ctx, expected, priorityFeeWei } = this;
-    return new Lane({ ctx, address, signer, expected, priorityFeeWei });
+    const { ctx, priorityFeeWei } = this;
+    return new Lane({ ctx, address, signer, priorityFeeWei });
   }
 
   /** Follows transactions in flight to their end when their key has left the configuration. */

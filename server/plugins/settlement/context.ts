@@ -1,22 +1,14 @@
-/** What the parts of the engine share on one chain: configuration and injected dependencies. */
-import type * as ChainReads from "../../infra/chain/contracts.ts";
-import type { BlockHeader } from "../../infra/chain/contracts.ts";
+/** What the parts of the engine share on one chain: configuration, injected dependencies, and helpers. */
+import { readHeader, type BlockHeader } from "../../infra/chain/contracts.ts";
 import type { HeadWatcher } from "../../infra/chain/heads.ts";
 import type { ChainRpc } from "../../infra/chain/rpc.ts";
 import type { Pool } from "../../infra/db/pool.ts";
-import type * as LaneStore from "./lane-store.ts";
-import type * as QueueStore from "./queue-store.ts";
-import type * as TransactionStore from "./transaction-store.ts";
-import type * as SettlementStore from "./store.ts";
-import type { ProvenOutcome, FinalizeResult } from "./store.ts";
-import type { Batcher } from "./batcher.ts";
-import type { Refusals } from "./prove.ts";
-import type * as WatchStore from "./watch-store.ts";
 import type { NetworkConfig } from "../../core/network-settings.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import type { Timings } from "../../core/timings.ts";
-import type { Fees } from "./batch.ts";
-import type { SettlementKind } from "./types.ts";
+import type { Batcher, Fees } from "./batch.ts";
+import { finalizeSettlements } from "./store.ts";
+import type { FinalizeResult, ProvenOutcome, SettlementKind } from "./types.ts";
 
 export interface EngineLog {
   info(fields: object, message: string): void;
@@ -67,13 +59,6 @@ export interface EngineContext {
   rpc: ChainRpc;
   heads: HeadWatcher;
   pool: Pool;
-  reads: typeof ChainReads;
-  lanes: typeof LaneStore;
-  queue: typeof QueueStore;
-  transactions: typeof TransactionStore;
-  settlements: typeof SettlementStore;
-  watched: typeof WatchStore;
-  refusals: Refusals;
   batcher: Pick<Batcher, "address" | "probe" | "checkProbe" | "start" | "stop">;
   /** The range of blocks that one round of an event search reads. */
   search: { spanBlocks: bigint; spansPerRound: number };
@@ -93,7 +78,7 @@ export async function writeOutcomes(
   ctx: EngineContext,
   outcomes: readonly ProvenOutcome[],
 ): Promise<FinalizeResult> {
-  const result = await ctx.settlements.finalizeSettlements(ctx.pool, ctx.network.chainId, outcomes);
+  const result = await finalizeSettlements(ctx.pool, ctx.network.chainId, outcomes);
   alarmOf(ctx, result);
   for (const { status } of outcomes)
     if (status !== "open" && status !== "held") ctx.meter.finished(status, 1);
@@ -107,44 +92,12 @@ export function alarmOf(ctx: Pick<EngineContext, "log" | "meter">, result: Final
   }
 }
 
-const ALARM_AGAIN_MS = 600_000;
-
-/**
- * Raises an alarm when payments wait too long for chain data that no node returns. The payments keep waiting,
- * because missing data proves nothing.
- */
-export class UnseenBlocks {
-  readonly #ctx: Pick<EngineContext, "log" | "rpc" | "meter" | "timings">;
-  readonly #alarmAtMs = new Map<string, number>();
-
-  constructor(ctx: Pick<EngineContext, "log" | "rpc" | "meter" | "timings">) {
-    this.#ctx = ctx;
-  }
-
-  seen(what: string): void {
-    this.#alarmAtMs.delete(what);
-  }
-
-  missed(what: string, fields: object): void {
-    const now = performance.now();
-    const alarmAtMs = this.#alarmAtMs.get(what) ?? now + this.#ctx.timings.unseenForMs;
-    this.#alarmAtMs.set(what, now < alarmAtMs ? alarmAtMs : now + ALARM_AGAIN_MS);
-    if (now < alarmAtMs) return;
-    this.#ctx.meter.unseen();
-    this.#ctx.log.error(
-      { alarm: "chain_unseen", what, ...fields },
-      "payments wait for chain data that no node returns",
-    );
-    this.#ctx.rpc.suspectEndpoint();
-  }
-}
-
 /**
  * The header of the block at which a decision reads the state: `depth` blocks deep, and `behind` blocks deeper
  * when nodes could not answer for newer blocks.
  */
 export async function blockAt(
-  ctx: EngineContext,
+  ctx: Pick<EngineContext, "heads" | "network" | "rpc">,
   depth: number,
   behind = 0n,
 ): Promise<BlockHeader> {
@@ -153,13 +106,12 @@ export async function blockAt(
   const head = isFresh ? known : await ctx.heads.refresh();
   const number = head.number - BigInt(depth - 1) - behind;
   if (number === head.number) return head;
-  const header = await ctx.reads.readHeader(ctx.rpc, number > 0n ? number : 0n);
+  const header = await readHeader(ctx.rpc, number > 0n ? number : 0n);
   if (!header) throw new Error(`the node does not know block ${number}`);
   return header;
 }
 
 /** A wake-up signal. It is kept when no one waits yet, and several wake-ups count as one. */
-
 export class Signal {
   #raised = false;
   #waiting: (() => void) | undefined;
@@ -182,42 +134,5 @@ export class Signal {
       this.#waiting = undefined;
     }
     this.#raised = false;
-  }
-}
-
-/** The timer keeps the process alive until it fires. */
-export const pause = (ms: number): Promise<void> =>
-  new Promise((resolve) => {
-    setTimeout(resolve, ms);
-  });
-
-/**
- * Counts the payments that are being checked now. A lane waits for them before it sends a batch that is not
- * full.
- */
-export class ExpectedPayments {
-  readonly #onChange: (isExpected: boolean) => void;
-  #count = 0;
-
-  /** `onChange` runs when the first payment is expected, and when none is expected any more. */
-  constructor(onChange: (isExpected: boolean) => void = () => undefined) {
-    this.#onChange = onChange;
-  }
-
-  get count(): number {
-    return this.#count;
-  }
-
-  /** Returns a function that ends the expectation. Calling it again has no effect. */
-  expect(): () => void {
-    this.#count += 1;
-    if (this.#count === 1) this.#onChange(true);
-    let isOver = false;
-    return () => {
-      if (isOver) return;
-      isOver = true;
-      this.#count -= 1;
-      if (this.#count === 0) this.#onChange(false);
-    };
   }
 }

@@ -1,14 +1,20 @@
 /**
  * The settlement engine: the public interface (accept, wait, find, cancel) and the process that runs the lanes
  * of all chains.
+ *
+ * The life of a settlement, with the fault points at which crash tests kill the process:
+ *  1. accept.ts inserts its row: `queued`. The natural key (chain, asset, payer, nonce) makes it unique.
+ *  2. A lane (lane.ts: one relayer key under a lease) claims it [claimed], gathers a batch (sender.ts), and simulates
+ *     the batch (preflight.ts). What would fail is proven failed or returned to the queue (prove.ts).
+ *  3. The batch is signed [signed], stored with its nonce [persisted], and only then broadcast [broadcast]. The row is
+ *     `submitted`.
+ *  4. mempool.ts gets the transaction into a block: it sends the stored bytes again, pays more, or gives the nonce up
+ *     [void-signed, void-persisted, void-broadcast].
+ *  5. tracker.ts reads the receipt [mined]. Its logs decide each authorization (receipts.ts). At the inclusion depth
+ *     [before-final-write] the outcome is written and reported [reported]: `settled`, `failed`, or `queued` again.
+ *  6. At the depth of finality [before-final] it is written once more. Until then a reorganisation opens it again.
+ * What others relay, and what expires, is proven by external-relays.ts. waiters.ts wakes the callers.
  */
-import type { ProvenOutcome, FinalizeResult } from "./store.ts";
-import * as reads from "../../infra/chain/contracts.ts";
-import * as lanes from "./lane-store.ts";
-import * as queue from "./queue-store.ts";
-import * as transactions from "./transaction-store.ts";
-import * as settlements from "./store.ts";
-import * as watched from "./watch-store.ts";
 import { randomUUID } from "node:crypto";
 import { hostname } from "node:os";
 import type { LocalAccount } from "viem";
@@ -19,23 +25,13 @@ import { ApiError } from "../../errors.ts";
 import type { HeadWatcher } from "../../infra/chain/heads.ts";
 import type { ChainRpc } from "../../infra/chain/rpc.ts";
 import { Listener } from "../../infra/db/listener.ts";
-import type { LanesElsewhere } from "../../infra/worker-messages.ts";
 import type { Pool, Sql } from "../../infra/db/pool.ts";
 import { SilenceWatch } from "../../infra/db/silence.ts";
 import { traced } from "../../infra/tracing.ts";
-import { acceptSettlement, acceptSettlements } from "./accept.ts";
-import { Batcher } from "./batcher.ts";
-import { Refusals } from "./prove.ts";
-import { feeCapsOf } from "./batch.ts";
-import {
-  type GasAccount,
-  limitsOf,
-  readGasAccounts,
-  wantCancel,
-  writeGasLimits,
-} from "./gas-store.ts";
+import type { LanesElsewhere } from "../../infra/worker-messages.ts";
+import { acceptSettlements } from "./accept.ts";
+import { Batcher, feeCapsOf } from "./batch.ts";
 import { ChainEngine } from "./chain-engine.ts";
-import { LaneCalls, QUEUE_CHANNEL } from "./lane-calls.ts";
 import {
   writeOutcomes,
   type EngineContext,
@@ -44,10 +40,19 @@ import {
   type FaultPoint,
 } from "./context.ts";
 import {
+  type GasAccount,
+  limitsOf,
+  readGasAccounts,
+  wantCancel,
+  writeGasLimits,
+} from "./gas-store.ts";
+import * as settlements from "./store.ts";
+import {
   type Accepted,
   type Availability,
   type CancelOutcome,
-  type ExtraCalls,
+  type FinalizeResult,
+  type ProvenOutcome,
   REASON_CANCELED,
   type Settlement,
   type SettlementOutcome,
@@ -86,18 +91,6 @@ export class SettlementEngine implements Settlement {
     await chain.assertAvailable(options);
   }
 
-  extraCalls(chainId: number): ExtraCalls | undefined {
-    return this.#deps.chains.get(chainId)?.chainStatus.extraCalls();
-  }
-
-  expect(chainId: number): () => void {
-    return this.#deps.chains.get(chainId)?.expect() ?? (() => undefined);
-  }
-
-  newestBlock(chainId: number): bigint | undefined {
-    return this.#deps.chains.get(chainId)?.ctx.heads.current?.number;
-  }
-
   async gasHold(chainId: number): Promise<bigint> {
     const chain = this.#deps.chains.get(chainId);
     if (!chain) return 0n;
@@ -114,10 +107,8 @@ export class SettlementEngine implements Settlement {
   }
 
   async accept(sql: Sql, request: SettlementRequest): Promise<Accepted> {
-    const accepted = await acceptSettlement(sql, await this.#complete(request));
-    if (request.relay && accepted.settlement.status === "queued")
-      this.#wake(request.authorization.chainId);
-    return accepted;
+    const [accepted] = await this.acceptAll(sql, [request]);
+    return accepted as Accepted;
   }
 
   async acceptAll(sql: Sql, requests: readonly SettlementRequest[]): Promise<Accepted[]> {
@@ -155,7 +146,7 @@ export class SettlementEngine implements Settlement {
   async #look(id: string, txHash: `0x${string}` | undefined): Promise<() => void> {
     const { pool, chains } = this.#deps;
     const record = await settlements.findOpenRecord(pool, id);
-    const chain = record && chains.get(Number(record.chain_id));
+    const chain = record && chains.get(record.authorization.chainId);
     return chain ? chain.externalRelays.follow(id, txHash) : () => undefined;
   }
 
@@ -216,8 +207,6 @@ function toCancelOutcome(outcome: SettlementOutcome): CancelOutcome {
   return outcome.status === "pending" ? { status: "pending" } : { status: "expired" };
 }
 
-/** Assembles the engine without HTTP. Used by the plugin and by the crash tests. */
-
 export interface RunningEngineDeps {
   pool: Pool;
   connectionString: string;
@@ -244,21 +233,22 @@ export interface RunningEngineDeps {
 /** Providers limit the block range of one log query; nearly all accept 2,000 blocks. */
 const DEFAULT_SEARCH = { spanBlocks: 2_000n, spansPerRound: 25 };
 const SETTLED_CHANNEL = "purser_settled";
+const QUEUE_CHANNEL = "purser_queue";
+/** The notification follows the work: once soon after, and once more for a caller that commits late. */
+const ANNOUNCE_AFTER_MS = [15, 150];
 
+/** Assembles the engine without HTTP. Used by the plugin and by the crash tests. */
 export class RunningEngine {
   readonly settlement: SettlementEngine;
   readonly chains: ReadonlyMap<number, ChainEngine>;
   readonly waiters: Waiters;
-  readonly calls: LaneCalls;
-  readonly #pool: Pool;
+  readonly #deps: RunningEngineDeps;
   readonly #listener: Listener;
-  readonly #forcedCancelsPerDay: bigint;
-  readonly #lanesElsewhere: LanesElsewhere | undefined;
+  readonly #announcing = new Set<number>();
+  readonly #timers = new Set<NodeJS.Timeout>();
 
   constructor(deps: RunningEngineDeps) {
-    this.#pool = deps.pool;
-    this.#forcedCancelsPerDay = deps.forcedCancelsPerDay;
-    this.#lanesElsewhere = deps.lanesElsewhere;
+    this.#deps = deps;
     const owner = `${hostname()}:${process.pid}:${randomUUID()}`;
     this.chains = new Map(
       deps.chains.map(({ network, rpc, heads, isVerified, meter }) => [
@@ -272,13 +262,6 @@ export class RunningEngine {
             rpc,
             heads,
             pool: deps.pool,
-            reads,
-            lanes,
-            queue,
-            transactions,
-            settlements,
-            watched,
-            refusals: new Refusals(),
             batcher: new Batcher({ network, rpc, log: deps.log }),
             search: deps.search ?? DEFAULT_SEARCH,
             timings: deps.timings,
@@ -292,8 +275,6 @@ export class RunningEngine {
         }),
       ]),
     );
-    const { pool, log, lanesElsewhere } = deps;
-    this.calls = new LaneCalls({ chains: this.chains, pool, log, lanesElsewhere });
     this.waiters = new Waiters({
       load: (ids) => settlements.findSettlements(deps.pool, ids),
       ended: (ids) => settlements.findEnded(deps.pool, ids),
@@ -312,25 +293,57 @@ export class RunningEngine {
       pool: deps.pool,
       chains: this.chains,
       waiters: this.waiters,
-      wake: (chainId) => this.calls.wake(chainId),
+      wake: (chainId) => this.wake(chainId),
       assertFunctions: deps.assertFunctions ?? (() => undefined),
     });
   }
 
   async start(): Promise<void> {
-    for (const [chainId, { ctx }] of this.#lanesElsewhere ? [] : this.chains)
-      await writeGasLimits(
-        this.#pool,
-        chainId,
-        limitsOf(ctx.network.gasBudget, this.#forcedCancelsPerDay),
-      );
+    const { pool, lanesElsewhere, forcedCancelsPerDay } = this.#deps;
+    for (const [chainId, { ctx }] of lanesElsewhere ? [] : this.chains)
+      await writeGasLimits(pool, chainId, limitsOf(ctx.network.gasBudget, forcedCancelsPerDay));
     await this.#listener.connect();
     for (const chain of this.chains.values()) chain.start();
   }
 
   async stop(): Promise<void> {
-    this.calls.stop();
+    for (const timer of this.#timers) clearTimeout(timer);
     await Promise.all([...this.chains.values()].map((chain) => chain.stop()));
     await this.#listener.close();
+  }
+
+  /**
+   * Wakes the lanes of this chain, in whichever process they run: work is about to be committed, here or in the
+   * process that announces it.
+   */
+  wake(chainId: number): void {
+    const { lanesElsewhere } = this.#deps;
+    if (lanesElsewhere) return lanesElsewhere.announce(chainId);
+    this.chains.get(chainId)?.expectWork();
+    this.#announce(chainId);
+  }
+
+  /**
+   * Notifies lane holders in other replicas. Not inside the caller's transaction: Postgres commits transactions
+   * that use NOTIFY one after another, which would halve the rate of spends. A lost notification costs at most
+   * one fallback poll.
+   */
+  #announce(chainId: number): void {
+    const { pool, log } = this.#deps;
+    const isAllHere = this.chains.get(chainId)?.lanes.every((lane) => lane.held) ?? false;
+    if (isAllHere || this.#announcing.has(chainId)) return;
+    this.#announcing.add(chainId);
+    for (const afterMs of ANNOUNCE_AFTER_MS) {
+      const timer = setTimeout(() => {
+        this.#timers.delete(timer);
+        this.#announcing.delete(chainId);
+        // Raw SQL: Prisma has no NOTIFY.
+        pool
+          .query("SELECT pg_notify($1, $2)", [QUEUE_CHANNEL, String(chainId)])
+          .catch((error: unknown) => log.warn({ err: error }, "could not announce work"));
+      }, afterMs);
+      timer.unref();
+      this.#timers.add(timer);
+    }
   }
 }

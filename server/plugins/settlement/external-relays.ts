@@ -3,12 +3,23 @@
  * claims of dead processes.
  * One process at a time does this, under a lease. Two would do no harm, because only proven facts are written.
  */
-import { keyOf, type ProvenOutcome, type SettlementRecord } from "./store.ts";
+import { readAuthorizationStates, readHeader } from "../../infra/chain/contracts.ts";
 import { blockAt, Signal, writeOutcomes, type EngineContext } from "./context.ts";
-import { proveExpired } from "./prove.ts";
-import { explainUse } from "./used-by.ts";
+import { acquireLease, orphanedLanes, releaseLease, renewLease } from "./lane-store.ts";
+import { explainUse, proveExpired } from "./prove.ts";
+import { amountIn, findingIn, proofOf, proveByTransaction } from "./receipts.ts";
+import {
+  findOpenRecord,
+  keyOf,
+  openPastDeadline,
+  openWatched,
+  postponeLook,
+  takeRefusedButUsable,
+  unfinalByOthers,
+  voidLapsedClaims,
+} from "./store.ts";
 import { traceProven } from "./transaction-trace.ts";
-import { amountIn, authorizationOf, findingIn, proofOf, proveByTransaction } from "./receipts.ts";
+import type { ProvenOutcome, SettlementRecord } from "./types.ts";
 
 /** No key has this address: the lease of the watch is a row in the table of lanes. */
 const WATCH_ADDRESS = "0x0000000000000000000000000000000000000000";
@@ -52,9 +63,8 @@ export class ExternalRelays {
       try {
         const renewed =
           epoch !== undefined &&
-          (await ctx.lanes.renewLease(ctx.pool, { ...key, owner: ctx.owner, epoch }, watchLeaseMs));
-        if (!renewed)
-          epoch = (await ctx.lanes.acquireLease(ctx.pool, key, ctx.owner, watchLeaseMs))?.epoch;
+          (await renewLease(ctx.pool, { ...key, owner: ctx.owner, epoch }, watchLeaseMs));
+        if (!renewed) epoch = (await acquireLease(ctx.pool, key, ctx.owner, watchLeaseMs))?.epoch;
         if (epoch !== undefined) await this.round();
       } catch (error) {
         ctx.log.warn(
@@ -65,20 +75,18 @@ export class ExternalRelays {
       if (!this.#stopping) await this.wake.wait(watchRoundMs);
     }
     if (epoch !== undefined)
-      await ctx.lanes
-        .releaseLease(ctx.pool, { ...key, owner: ctx.owner, epoch })
-        .catch(() => undefined);
+      await releaseLease(ctx.pool, { ...key, owner: ctx.owner, epoch }).catch(() => undefined);
   }
 
   async round(): Promise<void> {
     const ctx = this.#ctx;
     const { chainId } = ctx.network;
-    await ctx.queue.voidLapsedClaims(ctx.pool, chainId);
-    for (const address of await ctx.lanes.orphanedLanes(ctx.pool, chainId)) this.#onOrphan(address);
-    const watched = await ctx.watched.openWatched(ctx.pool, chainId, MAX_ROWS);
+    await voidLapsedClaims(ctx.pool, chainId);
+    for (const address of await orphanedLanes(ctx.pool, chainId)) this.#onOrphan(address);
+    const watched = await openWatched(ctx.pool, chainId, MAX_ROWS);
     const now = BigInt(Math.floor(Date.now() / 1_000));
     // The local clock selects candidates; only a block's own timestamp proves expiry.
-    const late = await ctx.watched.openPastDeadline(ctx.pool, chainId, now, MAX_ROWS);
+    const late = await openPastDeadline(ctx.pool, chainId, now, MAX_ROWS);
     const known = new Set(watched.map((record) => record.id));
     await this.check([...watched, ...late.filter((record) => !known.has(record.id))]);
     if (ctx.network.confirmations > 1) await this.#followToFinality();
@@ -88,17 +96,12 @@ export class ExternalRelays {
   /** Refused here, but used on chain by someone else: the row is then corrected. */
   async #lookAtRefused(now: bigint): Promise<void> {
     const ctx = this.#ctx;
-    const refused = await ctx.watched.takeRefusedButUsable(
-      ctx.pool,
-      ctx.network.chainId,
-      now,
-      MAX_ROWS,
-    );
+    const refused = await takeRefusedButUsable(ctx.pool, ctx.network.chainId, now, MAX_ROWS);
     if (refused.length === 0) return;
     const block = await blockAt(ctx, ctx.network.inclusionDepth, this.#behind);
-    const states = await ctx.reads.readAuthorizationStates(
+    const states = await readAuthorizationStates(
       ctx.rpc,
-      refused.map(authorizationOf),
+      refused.map(({ authorization }) => authorization),
       block.number,
     );
     await this.#each(
@@ -115,11 +118,11 @@ export class ExternalRelays {
     const { confirmations, chainId } = ctx.network;
     const head = ctx.heads.head ?? (await ctx.heads.refresh());
     const final = head.number - BigInt(confirmations - 1);
-    const records = await ctx.watched.unfinalByOthers(ctx.pool, chainId, final, MAX_ROWS);
+    const records = await unfinalByOthers(ctx.pool, chainId, final, MAX_ROWS);
     await this.#each(records, async (record) => {
-      const { tx_hash: tx, block_number: number, block_hash: blockHash } = record;
+      const { txHash: tx, blockNumber: number, blockHash } = record;
       if (tx === null || number === null || blockHash === null) return undefined;
-      const found = await findingIn(ctx, tx, authorizationOf(record), head.number);
+      const found = await findingIn(ctx, tx, record.authorization, head.number);
       if (found?.fate === "paid") {
         const { receipt, isFinal, charged } = found;
         const proof = proofOf(receipt);
@@ -127,7 +130,7 @@ export class ExternalRelays {
         return { ...keyOf(record), ...settled, ...amountIn(charged) };
       }
       // The receipt may be late. Only a different block at the same height proves a reorganisation.
-      const header = await ctx.reads.readHeader(ctx.rpc, number);
+      const header = await readHeader(ctx.rpc, number);
       if (!header || header.hash === blockHash) return undefined;
       const proof = { kind: "receipt" as const, tx, block: number.toString(), blockHash };
       return { ...keyOf(record), status: "open", proof, isFinal: false };
@@ -152,10 +155,10 @@ export class ExternalRelays {
           if (outcome) {
             await writeOutcomes(ctx, [outcome]);
             traceProven(record, outcome);
-          } else await ctx.watched.postponeLook(ctx.pool, record, false);
+          } else await postponeLook(ctx.pool, record, false);
         } catch (error) {
           ctx.log.warn({ err: error, settlement: id }, "could not check an authorization");
-          await ctx.watched.postponeLook(ctx.pool, record, true);
+          await postponeLook(ctx.pool, record, true);
         }
       }
     };
@@ -167,7 +170,7 @@ export class ExternalRelays {
     const ctx = this.#ctx;
     const { record, outcome } =
       txHash === undefined
-        ? { record: await ctx.settlements.findOpenRecord(ctx.pool, id), outcome: undefined }
+        ? { record: await findOpenRecord(ctx.pool, id), outcome: undefined }
         : await proveByTransaction(ctx, id, txHash);
     if (outcome) {
       await writeOutcomes(ctx, [outcome]);
@@ -205,15 +208,15 @@ export class ExternalRelays {
     const ctx = this.#ctx;
     try {
       const block = await blockAt(ctx, ctx.network.inclusionDepth, this.#behind);
-      const states = await ctx.reads.readAuthorizationStates(
+      const states = await readAuthorizationStates(
         ctx.rpc,
-        records.map(authorizationOf),
+        records.map(({ authorization }) => authorization),
         block.number,
       );
       const used = records.filter((_, index) => states[index] === true);
       const unused = records.filter(
-        ({ valid_before }, index) =>
-          states[index] === false && block.timestampSeconds >= valid_before,
+        ({ authorization }, index) =>
+          states[index] === false && block.timestampSeconds >= authorization.validBefore,
       );
       if (unused.length > 0)
         await writeOutcomes(ctx, await proveExpired(ctx, unused, this.#behind));

@@ -2,10 +2,20 @@
  * A lane: one relayer key on one chain in this process, and its next nonce. It takes the lease when that is free,
  * resumes the transactions of earlier holders before anything new, and stops as soon as the lease is lost.
  */
+import { setTimeout as sleep } from "node:timers/promises";
 import type { LocalAccount } from "viem";
-import { type EngineContext, type ExpectedPayments, pause, Signal } from "./context.ts";
-import type { Lease } from "./lane-store.ts";
+import { readNativeBalance, readNonce } from "../../infra/chain/contracts.ts";
+import { type EngineContext, Signal } from "./context.ts";
+import {
+  acquireLease,
+  lowerNextNonce,
+  pendingTransactions,
+  releaseLease,
+  renewLease,
+  type Lease,
+} from "./lane-store.ts";
 import { Sender } from "./sender.ts";
+import { voidLapsedClaims } from "./store.ts";
 import { Tracker } from "./tracker.ts";
 
 const FALLBACK_MS = 1_000;
@@ -20,7 +30,6 @@ export interface LaneDeps {
   address: string;
   /** Undefined for a key that left the configuration: the lane only finishes what was signed before. */
   signer: LocalAccount | undefined;
-  expected: ExpectedPayments;
   priorityFeeWei: () => Promise<bigint>;
 }
 
@@ -78,7 +87,7 @@ export class Lane {
     while (!this.#stopping) {
       try {
         const key = { chainId: ctx.network.chainId, address: this.address };
-        const won = await ctx.lanes.acquireLease(ctx.pool, key, ctx.owner, ctx.timings.laneLeaseMs);
+        const won = await acquireLease(ctx.pool, key, ctx.owner, ctx.timings.laneLeaseMs);
         if (won) {
           await this.#hold({ ...key, owner: ctx.owner, epoch: won.epoch }, won.nextNonce);
           // Without a key there were only old transactions to finish.
@@ -89,7 +98,7 @@ export class Lane {
       }
       if (!this.#stopping) await this.wake.wait(ctx.timings.laneRetryMs);
       // New work also wakes the process that holds the lease, so pause before trying to acquire it again.
-      if (!this.#stopping) await pause(ctx.timings.laneRetryMs / 4);
+      if (!this.#stopping) await sleep(ctx.timings.laneRetryMs / 4);
     }
   }
 
@@ -121,7 +130,7 @@ export class Lane {
     };
     // With each block, and also when no block arrives.
     const looking = setInterval(() => {
-      const patienceMs = Math.max(ctx.heads.blockTimeMs * LOOK_AFTER_BLOCKS, LOOK_EVERY_MS);
+      const patienceMs = Math.max(ctx.network.blockTimeMs * LOOK_AFTER_BLOCKS, LOOK_EVERY_MS);
       if (tracker.slots.size > 0 && tracker.idleMs >= patienceMs) look();
     }, LOOK_EVERY_MS);
     const stopHeads = ctx.heads.onHead(look);
@@ -141,7 +150,7 @@ export class Lane {
       await this.#sender?.settle();
       this.#tracker = undefined;
       this.#sender = undefined;
-      await ctx.lanes.releaseLease(ctx.pool, lease).catch(() => undefined);
+      await releaseLease(ctx.pool, lease).catch(() => undefined);
     }
   }
 
@@ -162,7 +171,6 @@ export class Lane {
       signer,
       tracker,
       nextNonce,
-      expected: this.#deps.expected,
       priorityFeeWei: this.#deps.priorityFeeWei,
       canPay: (wei) => this.#canPay(wei, tracker),
       isActive: () => this.#active,
@@ -199,10 +207,10 @@ export class Lane {
   /** Resumes everything that is not final first: sends stored bytes again and reads receipts. */
   async #resume(lease: Lease, tracker: Tracker, storedNonce: bigint): Promise<bigint> {
     const { ctx } = this.#deps;
-    await ctx.queue.voidLapsedClaims(ctx.pool, ctx.network.chainId);
-    const pending = await ctx.transactions.pendingTransactions(ctx.pool, lease);
+    await voidLapsedClaims(ctx.pool, ctx.network.chainId);
+    const pending = await pendingTransactions(ctx.pool, lease);
     await ctx.heads.refresh();
-    const chainNonce = await ctx.reads.readNonce(ctx.rpc, lease.address, "latest");
+    const chainNonce = await readNonce(ctx.rpc, lease.address, "latest");
     for (const tx of pending) tracker.add(tx);
     if (pending.length > 0) {
       ctx.log.info({ lane: this.address, transactions: pending.length }, "resuming transactions");
@@ -225,7 +233,7 @@ export class Lane {
     let from = chain;
     while (pending.includes(from)) from += 1n;
     if (from === stored) return stored;
-    if (await ctx.lanes.lowerNextNonce(ctx.pool, lease, chain)) {
+    if (await lowerNextNonce(ctx.pool, lease, chain)) {
       ctx.log.error(
         { lane: this.address, chainNonce: chain, ourNonce: stored },
         "the chain was reset: using its nonce",
@@ -240,7 +248,7 @@ export class Lane {
     const { ctx } = this.#deps;
     const requestedMs = performance.now();
     try {
-      if (await ctx.lanes.renewLease(ctx.pool, lease, ctx.timings.laneLeaseMs))
+      if (await renewLease(ctx.pool, lease, ctx.timings.laneLeaseMs))
         this.#leaseGoodUntilMs = requestedMs + ctx.timings.laneLeaseMs;
       else this.#doubt("the lease was lost");
     } catch (error) {
@@ -274,7 +282,7 @@ export class Lane {
     const { balanceFreshMs } = ctx.timings;
     const freshFor = this.unfunded ? balanceFreshMs / 4 : balanceFreshMs;
     if (this.balanceWei === undefined || performance.now() - this.#balanceReadMs > freshFor)
-      this.noteBalance(await ctx.reads.readNativeBalance(ctx.rpc, this.address));
+      this.noteBalance(await readNativeBalance(ctx.rpc, this.address));
     return this.balanceWei ?? 0n;
   }
 
@@ -304,7 +312,7 @@ export class Lane {
     while (!this.#lost && tracker.unmined > 0 && performance.now() < untilMs) {
       await this.#deps.ctx.heads.refresh().catch(() => undefined);
       await tracker.reconcile().catch(() => undefined);
-      if (tracker.unmined > 0) await pause(50);
+      if (tracker.unmined > 0) await sleep(50);
     }
   }
 }

@@ -1,20 +1,30 @@
 /**
- * Gets one lane's transactions into a block: sends and re-sends stored bytes, re-prices transactions that
- * blocks pass over, gives up those that nodes reject for good, and fills nonces that the chain lost.
+ * One nonce of a lane from signed to final (`Slot`), and what gets it into a block: sends and re-sends stored bytes,
+ * re-prices transactions that blocks pass over, gives up those that nodes reject for good, and fills nonces that the
+ * chain lost.
  * No node response here proves anything: only receipts do, and tracker.ts reads those.
  */
 import type { LocalAccount } from "viem";
+import type { RpcReceipt } from "../../infra/chain/contracts.ts";
 import {
   ChainRefusal,
   ChainUnreachable,
   classifyChainError,
   isPermanentRefusal,
 } from "../../infra/chain/errors.ts";
-import { initialFees, replacementFees, signAttempt, type Fees } from "./batch.ts";
+import { initialFees, replacementFees, signAttempt, type BatchItem, type Fees } from "./batch.ts";
 import type { EngineContext } from "./context.ts";
-import type { Lease, StoredAttempt } from "./lane-store.ts";
-import { isReceiptOf } from "./receipts.ts";
-import type { Slot } from "./slot.ts";
+import {
+  finalRawFrom,
+  noteAnswer,
+  persistAttempt,
+  persistFiller,
+  type Lease,
+  type StoredAttempt,
+  type StoredTransaction,
+} from "./lane-store.ts";
+import { isReceiptOf, type NonceSearch } from "./receipts.ts";
+import type { TransactionTrace } from "./transaction-trace.ts";
 
 export interface MempoolDeps {
   ctx: EngineContext;
@@ -27,10 +37,49 @@ export interface MempoolDeps {
   onRefused: (items: number) => void;
 }
 
-/** Consecutive rejections of the newest attempt for good. */
-export interface Refusals {
-  count: number;
-  sinceMs: number;
+/** One nonce of a lane, from signed to final, as this process follows it. */
+export interface Slot extends StoredTransaction {
+  lastSentMs: number;
+  /**
+   * The newest block number that was possible when the newest attempt was first sent: later blocks had the
+   * chance to include it.
+   */
+  sentAtBlock: bigint;
+  underpriced: boolean;
+  /** Consecutive rejections of the newest attempt for good. */
+  refusals: { count: number; sinceMs: number } | undefined;
+  /** Since when the chain counts the nonce as used although no attempt has a receipt. */
+  missingSinceMs: number | undefined;
+  /** How far the blocks have been searched for the transaction that took the nonce. */
+  search: NonceSearch | undefined;
+  finishing: boolean;
+  mined: boolean;
+  /** Set while a send waits for the endpoint to return the receipt. */
+  waiting: AbortController | undefined;
+  /** The receipt that this endpoint returned. It counts once its block is known. */
+  shown: RpcReceipt | undefined;
+  /** The claimed items. Undefined for transactions taken over from an earlier lease holder. */
+  batch: BatchItem[] | undefined;
+  /** Set when the request was traced. */
+  trace: TransactionTrace | undefined;
+}
+
+export function slotOf(tx: StoredTransaction, sentAtBlock: bigint): Slot {
+  return {
+    ...tx,
+    lastSentMs: 0,
+    sentAtBlock,
+    underpriced: false,
+    refusals: undefined,
+    missingSinceMs: undefined,
+    search: undefined,
+    finishing: false,
+    mined: tx.included !== undefined,
+    waiting: undefined,
+    shown: undefined,
+    batch: undefined,
+    trace: undefined,
+  };
 }
 
 /** More blocks than until the first re-send: a transaction may have been dropped rather than underpriced. */
@@ -129,7 +178,7 @@ export class Mempool {
     if (attempt.answer === answer) return;
     attempt.answer = answer;
     const { ctx } = this.#deps;
-    await ctx.lanes.noteAnswer(ctx.pool, attempt.hash, answer).catch((error: unknown) => {
+    await noteAnswer(ctx.pool, attempt.hash, answer).catch((error: unknown) => {
       ctx.log.warn({ err: error, hash: attempt.hash }, "could not store a node's response");
     });
   }
@@ -154,7 +203,7 @@ export class Mempool {
     if ((isPassedOver || isTooLow) && (await this.#reprice(slot, last))) return;
     const resendAfterMs = slot.refusals
       ? ctx.timings.resendAfterMs
-      : Math.max(ctx.heads.blockTimeMs * RESEND_AFTER_BLOCKS, ctx.timings.resendAfterMs);
+      : Math.max(ctx.network.blockTimeMs * RESEND_AFTER_BLOCKS, ctx.timings.resendAfterMs);
     if (performance.now() - slot.lastSentMs < resendAfterMs) return;
     ctx.meter.resent();
     await this.send(slot);
@@ -258,14 +307,14 @@ export class Mempool {
       attempt: number,
     });
     await signed();
-    if (!(await ctx.lanes.persistAttempt(ctx.pool, lease, slot.nonce, attempt))) {
+    if (!(await persistAttempt(ctx.pool, lease, slot.nonce, attempt))) {
       this.#deps.onLeaseLost();
       return undefined;
     }
     slot.attempts.push(attempt);
     slot.underpriced = false;
     slot.refusals = undefined;
-    slot.sentAtBlock = ctx.heads.expectedNumber;
+    slot.sentAtBlock = ctx.heads.newestPossible;
     return attempt;
   }
 
@@ -277,7 +326,7 @@ export class Mempool {
    */
   async fillGap(from: bigint, to: bigint): Promise<number> {
     const { ctx, lease, signer } = this.#deps;
-    const lost = await ctx.transactions.finalRawFrom(ctx.pool, lease, from);
+    const lost = await finalRawFrom(ctx.pool, lease, from);
     ctx.log.error(
       { lane: lease.address, chainNonce: from, ourNonce: to, stored: lost.size },
       "the chain lost our transactions: sending final ones again",
@@ -296,7 +345,7 @@ export class Mempool {
         purpose: "void",
         attempt: 1,
       });
-      if (!(await ctx.lanes.persistFiller(ctx.pool, lease, { ...form, attempt }))) continue;
+      if (!(await persistFiller(ctx.pool, lease, { ...form, attempt }))) continue;
       await this.#offer(attempt.raw);
       fillers += 1;
     }

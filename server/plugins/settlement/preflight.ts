@@ -3,8 +3,7 @@
  * be sent alone, and a token that does not work.
  */
 import type { Address } from "viem";
-import { uintOf } from "../../core/abi.ts";
-import { balanceOf } from "../../infra/chain/contracts.ts";
+import * as reads from "../../infra/chain/contracts.ts";
 import { classifyChainError, revertReason } from "../../infra/chain/errors.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import {
@@ -46,14 +45,11 @@ export interface PreflightTerms {
   ahead: readonly BatchItem[];
   /** The items are a part of a batch, and the good ones are sent together with others. */
   isPart?: true;
-  /** Simulates everything, also items that were rehearsed at the newest block. */
-  ignoreRehearsals?: true;
 }
 
 /**
  * Makes one `eth_call` that shows which payments would fail, and one that shows which payers have contract
- * code. Any block may change a payer's code, so it is read for each batch and never cached.
- * Of the payments whose rehearsal is still valid, only one is simulated, to show that the token moves money.
+ * code. Any block may change a payer's code or balance, so both are made for each batch and nothing is remembered.
  */
 export async function preflight(
   ctx: EngineContext,
@@ -64,17 +60,13 @@ export async function preflight(
   // A contract can pass every simulation and still do nothing in the transaction, at our gas.
   if (items.length === 1 && only && (hasTooManyFaults(only) || isGivenUp(only)))
     return { ...NOTHING, refused: [{ item: only, text: undefined, hasTooManyFaults: true }] };
-  const trusted = items.filter((item) => item.solo || !isThirdParty(item));
-  const doubtful = items.filter((item) => !trusted.includes(item));
+  const doubtful = items.filter((item) => !item.solo && isThirdParty(item));
   const readSizes = () =>
-    ctx.reads.readCodeSizes(
+    reads.readCodeSizes(
       ctx.rpc,
       doubtful.map(({ from }) => from),
     );
-  const { items: upToDate, owed } = await stillRehearsed(ctx, items, terms);
-  const sample = items.find((item) => upToDate.has(item));
-  const tried = items.filter((item) => !upToDate.has(item) || item === sample);
-  const trial = simulate(ctx, tried, { ...terms, owed, batch: items }).then(
+  const trial = simulate(ctx, items, terms).then(
     (value) => ({ value }),
     (error: unknown) => ({ error }),
   );
@@ -85,13 +77,6 @@ export async function preflight(
       return { ...NOTHING, good: alone.value.good, isTokenDead: alone.value.isTokenDead };
   }
   const [sizes, simulated] = await Promise.all([readSizes(), trial]);
-  const isAsRehearsed =
-    "value" in simulated &&
-    simulated.value.good.length === tried.length &&
-    simulated.value.isCovered &&
-    !simulated.value.isTokenDead;
-  if (tried.length < items.length && !isAsRehearsed)
-    return preflight(ctx, items, { ...terms, ignoreRehearsals: true });
   const coded = doubtful.filter(({ from }) => (sizes.get(from.toLowerCase()) ?? 0n) > 0n);
   if ("error" in simulated) {
     if (coded.length > 0) {
@@ -102,9 +87,8 @@ export async function preflight(
   }
   const { value } = simulated;
   if (value.isTokenDead) return { ...NOTHING, alone: coded, isTokenDead: true };
-  const good = new Set([...value.good, ...upToDate]);
   return {
-    good: items.filter((item) => good.has(item) && !coded.includes(item)),
+    good: value.good.filter((item) => !coded.includes(item)),
     refused: value.refused.filter(({ item }) => !coded.includes(item)),
     alone: [...coded, ...value.unexplained.filter((item) => !coded.includes(item))],
     isTokenDead: false,
@@ -112,52 +96,8 @@ export async function preflight(
   };
 }
 
-interface RehearsedItems {
-  items: ReadonlySet<BatchItem>;
-  /** For payers of several rehearsed payments: the balance that covers all of them. */
-  owed: ReadonlyMap<string, bigint>;
-}
-
-const NONE_REHEARSED: RehearsedItems = { items: new Set(), owed: new Map() };
-
-/**
- * Third-party payments that were rehearsed at the block that is still the newest: simulating again would return
- * the same.
- * Each was rehearsed alone, so a payer of several needs the sum of them. Payments that ever failed are always
- * simulated.
- */
-async function stillRehearsed(
-  ctx: EngineContext,
-  items: readonly BatchItem[],
-  { ahead, ignoreRehearsals }: PreflightTerms,
-): Promise<RehearsedItems> {
-  const rehearsed = items.filter(
-    ({ solo, record }) =>
-      !solo && record.rehearsed_block !== null && record.faults === 0 && record.given_up === 0,
-  );
-  if (ignoreRehearsals || rehearsed.length < 2) return NONE_REHEARSED;
-  const { number } = await ctx.heads.newest();
-  const debits = new Map<string, BatchItem[]>();
-  for (const { from } of rehearsed) debits.set(from, []);
-  for (const item of [...items, ...ahead]) debits.get(item.from)?.push(item);
-  const owed = new Map<string, bigint>();
-  const upToDate = rehearsed.filter(({ from, record }) => {
-    if (record.rehearsed_block !== number) return false;
-    const own = debits.get(from) ?? [];
-    if (own.length === 1) return true;
-    // A contract (not a plain key) may limit spending in other ways than the balance.
-    if (!own.every((item) => isThirdParty(item) && item.trace === undefined)) return false;
-    owed.set(from, sumOf(own));
-    return true;
-  });
-  return { items: new Set(upToDate), owed };
-}
-
-const sumOf = (items: readonly BatchItem[]): bigint =>
-  items.reduce((sum, { value }) => sum + value, 0n);
-
 const isGivenUp = (item: BatchItem): boolean =>
-  isThirdParty(item) && item.record.given_up >= MAX_GIVEN_UP;
+  isThirdParty(item) && item.record.givenUp >= MAX_GIVEN_UP;
 
 function preflightRest(
   ctx: EngineContext,
@@ -209,7 +149,7 @@ async function halve(
 /** Simulates one item's own call as it will be sent, without other pending debits of the payer. */
 async function simulateAlone(ctx: EngineContext, item: BatchItem, terms: PreflightTerms) {
   const { from, fees } = terms;
-  const { success, data } = await ctx.reads.callAs(ctx.rpc, from, item.call, {
+  const { success, data } = await reads.callAs(ctx.rpc, from, item.call, {
     gas: gasLimitOf([item]),
     fees,
   });
@@ -219,18 +159,12 @@ async function simulateAlone(ctx: EngineContext, item: BatchItem, terms: Preflig
     refused,
     unexplained: [],
     isTokenDead: false,
-    isCovered: true,
     batcher: undefined,
   };
 }
 
-async function simulate(
-  ctx: EngineContext,
-  items: BatchItem[],
-  terms: PreflightTerms & Pick<RehearsedItems, "owed"> & { batch: readonly BatchItem[] },
-) {
-  const isBatch = terms.batch.length > 1;
-  const owed = [...terms.owed];
+async function simulate(ctx: EngineContext, items: BatchItem[], terms: PreflightTerms) {
+  const isBatch = items.length > 1;
   const [first] = items;
   if (!isBatch && first?.sender !== undefined) return simulateAlone(ctx, first, terms);
   const debits = pendingDebits(items, terms.ahead);
@@ -239,21 +173,18 @@ async function simulate(
   const probe = items[probed];
   // A single item is not sent through the batcher.
   const batcherProbe = isBatch ? ctx.batcher.probe : undefined;
-  const answers = await ctx.reads.simulate(ctx.rpc, {
+  const answers = await reads.simulate(ctx.rpc, {
     from: terms.from,
     calls: [
       // The probe comes first: a call that burns the simulation's gas leaves none for later calls.
       ...(batcherProbe ? [batcherProbe] : []),
-      ...owed.map(([payer]) => ({ target: ctx.network.usdc.address, data: balanceOf(payer) })),
       ...all.map(({ call }) => call),
       ...(probe ? [schemeOf(probe).stateCall(probe)] : []),
     ],
-    gas: gasLimitOf([...debits, ...terms.batch]),
+    gas: gasLimitOf(all),
     fees: terms.fees,
   });
   const isBatcherThere = batcherProbe !== undefined && ctx.batcher.checkProbe(answers[0]);
-  const balances = answers.splice(batcherProbe ? 1 : 0, owed.length);
-  const isCovered = owed.every(([, sum], index) => (uintOf(balances[index]) ?? 0n) >= sum);
   const results = batcherProbe ? answers.slice(1) : answers;
   const own = results.slice(debits.length, all.length);
   const after = results[all.length];
@@ -274,5 +205,5 @@ async function simulate(
     else refused.push({ item, text, hasTooManyFaults: false });
   }
   const batcher = isBatcherThere ? batcherProbe.target : undefined;
-  return { good, refused, unexplained, isTokenDead, isCovered, batcher };
+  return { good, refused, unexplained, isTokenDead, batcher };
 }

@@ -1,18 +1,30 @@
 /**
- * What receipts and blocks prove: about everything a transaction carried, about one authorization in any
- * transaction, and about which transaction used a nonce. A missing receipt proves nothing.
+ * What receipts and blocks prove: about everything a transaction carried and which payment made it fail, about one
+ * authorization in any transaction, and about which transaction used a nonce. A missing receipt proves nothing.
  */
 import type { Hex } from "viem";
-import { tagOf, type BlockHeader, type RpcReceipt } from "../../infra/chain/contracts.ts";
+import * as reads from "../../infra/chain/contracts.ts";
+import type { BlockHeader, RpcReceipt } from "../../infra/chain/contracts.ts";
 import { costOf, formatGas } from "../../core/gas.ts";
 import { formatAtomic } from "../../core/money.ts";
+import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import type { ExpectedTransfer } from "../../schemes/scheme.ts";
 import type { BatchItem } from "./batch.ts";
 import type { EngineContext } from "./context.ts";
-import type { StoredTransaction } from "./lane-store.ts";
-import { REASON_CANCELED } from "./types.ts";
-import { type EndProof, type ProvenOutcome, type SettlementRecord, keyOf, toRow } from "./store.ts";
+import {
+  attemptsCarrying,
+  isOurTransaction,
+  type CarriedItem,
+  type StoredTransaction,
+} from "./lane-store.ts";
+import { findOpenRecord, keyOf } from "./store.ts";
+import {
+  REASON_CANCELED,
+  type EndProof,
+  type ProvenOutcome,
+  type SettlementRecord,
+} from "./types.ts";
 
 /**
  * How many blocks deep; 1 in the newest. A receipt's own block exists even if it is newer than the head that we
@@ -47,8 +59,6 @@ export const proofOf = (receipt: RpcReceipt): EndProof => ({
   block: BigInt(receipt.blockNumber).toString(),
   blockHash: receipt.blockHash,
 });
-
-export const authorizationOf = (record: SettlementRecord) => toRow(record).authorization;
 
 export const stateProof = ({ number, hash, timestampSeconds }: BlockHeader): EndProof => ({
   kind: "state",
@@ -121,10 +131,13 @@ export function measure(
     ),
   );
   for (const { record } of slot.batch ?? []) {
-    ctx.meter.timeToResult(Date.now() - record.created_at.getTime());
-    const outcome = settled.get(`${record.from_address} ${record.nonce}`);
+    ctx.meter.timeToResult(Date.now() - record.createdAt.getTime());
+    const outcome = settled.get(`${record.authorization.from} ${record.authorization.nonce}`);
     if (outcome)
-      ctx.meter.moved(record.kind, Number(formatAtomic(BigInt(outcome.amount ?? record.value))));
+      ctx.meter.moved(
+        record.kind,
+        Number(formatAtomic(BigInt(outcome.amount ?? record.authorization.value))),
+      );
   }
   for (const status of ["settled", "failed"] as const)
     ctx.meter.finished(status, outcomes.filter((outcome) => outcome.status === status).length);
@@ -133,6 +146,63 @@ export function measure(
       { hash: receipt.transactionHash, carried: slot.items.length, proven: outcomes.length },
       "some authorizations had no effect in a mined transaction; they are tried again",
     );
+}
+
+export interface FailureAttribution {
+  /** Nonces of the authorizations that caused their own failure. */
+  faults: string[];
+  /** Payers that are not batched for a while. */
+  offenders: string[];
+}
+
+const NO_FAULT: FailureAttribution = { faults: [], offenders: [] };
+
+/**
+ * Decides which payment caused a failure in a mined transaction. That payment is sent alone next time, and its
+ * payer is not batched for a day.
+ * - Used or canceled by someone else meanwhile: no fault, and it costs little gas.
+ * - The gas ran out: a payer with contract code burnt it. If no payer has code, every unused item is suspect.
+ * - Nothing in a batch had an effect, and gas was left: the token caused it (a paused token, for example), not
+ *   the payers.
+ * - Some had no effect while others had: their own failure. Our batcher gives each call its own gas limit,
+ *   which the simulation does not apply: a payer without code is then only sent alone, with another limit, and
+ *   is not marked as an offender.
+ */
+export async function attributeFailure(
+  ctx: EngineContext,
+  tx: StoredTransaction,
+  receipt: RpcReceipt,
+  outcomes: readonly ProvenOutcome[],
+): Promise<FailureAttribution> {
+  const proven = new Set(outcomes.map(({ nonce }) => nonce));
+  const idle = tx.items.filter(({ nonce }) => !proven.has(nonce));
+  if (idle.length === 0) return NO_FAULT;
+  const states = await reads.readAuthorizationStates(ctx.rpc, idle, BigInt(receipt.blockNumber));
+  // A token that does not answer is no payment's fault.
+  const unused = idle.filter((_item, index) => states[index] === false);
+  if (unused.length === 0) return NO_FAULT;
+  const coded = await withCode(ctx, unused);
+  const isBurnt =
+    BigInt(receipt.status) === 0n || BigInt(receipt.gasUsed) * 20n > tx.gasLimit * 19n;
+  if (tx.items.length === 1) return { faults: nonces(unused), offenders: payers(coded) };
+  if (isBurnt)
+    return { faults: nonces(coded.length > 0 ? coded : unused), offenders: payers(coded) };
+  if (proven.size === 0 && unused.length === tx.items.length) return NO_FAULT;
+  const isBounded = tx.to.toLowerCase() !== MULTICALL3_ADDRESS.toLowerCase();
+  return { faults: nonces(unused), offenders: payers(isBounded ? coded : unused) };
+}
+
+const nonces = (items: readonly CarriedItem[]): string[] => items.map(({ nonce }) => nonce);
+const payers = (items: readonly CarriedItem[]): string[] => [
+  ...new Set(items.map(({ from }) => from.toLowerCase())),
+];
+
+async function withCode(ctx: EngineContext, items: readonly CarriedItem[]): Promise<CarriedItem[]> {
+  const sizes = await reads.readCodeSizes(
+    ctx.rpc,
+    items.map(({ from }) => from),
+  );
+  return items.filter(({ from }) => (sizes.get(from.toLowerCase()) ?? 0n) > 0n);
 }
 
 /**
@@ -154,7 +224,7 @@ export async function findingIn(
   expected: ExpectedTransfer,
   headNumber: bigint,
 ): Promise<Finding | undefined> {
-  const receipt = await ctx.reads.readReceiptWithCall(ctx.rpc, txHash, expected);
+  const receipt = await reads.readReceiptWithCall(ctx.rpc, txHash, expected);
   if (!receipt) return undefined;
   const blockNumber = BigInt(receipt.blockNumber);
   const depth = depthOf(headNumber, blockNumber);
@@ -176,9 +246,9 @@ export async function findingInOwnTransactions(
   headNumber: bigint,
 ): Promise<Finding | undefined> {
   const { chainId } = ctx.network;
-  const hashes = await ctx.transactions.attemptsCarrying(ctx.pool, chainId, keyOf(record));
+  const hashes = await attemptsCarrying(ctx.pool, chainId, keyOf(record));
   for (const hash of hashes) {
-    const found = await findingIn(ctx, hash, toRow(record).authorization, headNumber);
+    const found = await findingIn(ctx, hash, record.authorization, headNumber);
     if (found && found.fate !== "untouched") return found;
   }
   return undefined;
@@ -193,12 +263,12 @@ export async function proveByTransaction(
   id: string,
   txHash: string,
 ): Promise<{ record: SettlementRecord | undefined; outcome: ProvenOutcome | undefined }> {
-  const record = await ctx.settlements.findOpenRecord(ctx.pool, id);
+  const record = await findOpenRecord(ctx.pool, id);
   if (!record) return { record, outcome: undefined };
   const head = ctx.heads.head ?? (await ctx.heads.refresh());
   const [found, isOurs] = await Promise.all([
-    findingIn(ctx, txHash, toRow(record).authorization, head.number),
-    ctx.transactions.isOurTransaction(ctx.pool, txHash),
+    findingIn(ctx, txHash, record.authorization, head.number),
+    isOurTransaction(ctx.pool, txHash),
   ]);
   if (found?.fate !== "paid") return { record, outcome: undefined };
   const { receipt, isFinal, charged } = found;
@@ -252,7 +322,7 @@ async function findReplacement(
   const numbers = Array.from({ length: Number(high - low) + 1 }, (_, index) => low + BigInt(index));
   const sender = { address, nonce: search.nonce };
   const found = await Promise.all(
-    numbers.map((number) => ctx.reads.findNonceIn(ctx.rpc, sender, number)),
+    numbers.map((number) => reads.findNonceIn(ctx.rpc, sender, number)),
   );
   const index = found.findIndex((placed) => placed !== undefined);
   const placed = found[index];
@@ -273,7 +343,7 @@ async function firstUse(
   to: bigint,
 ): Promise<bigint | "not yet"> {
   const isUsedAt = async (block: bigint): Promise<boolean> =>
-    (await ctx.reads.readNonce(ctx.rpc, address, tagOf(block))) > nonce;
+    (await reads.readNonce(ctx.rpc, address, reads.tagOf(block))) > nonce;
   if (!(await isUsedAt(to))) return "not yet";
   let [low, high] = [up < to ? up : to, to];
   for (let step = 1n; low > 0n && (await isUsedAt(low - 1n)); step *= 2n) {
@@ -314,7 +384,7 @@ async function isWitnessed(
 ): Promise<boolean> {
   if (ctx.rpc.endpoints === 1) return true;
   const { answers, needed } = await ctx.rpc.witnesses((endpoint) =>
-    ctx.reads.findNonceIn(endpoint, sender, place.blockNumber),
+    reads.findNonceIn(endpoint, sender, place.blockNumber),
   );
   return answers.filter((answer) => answer?.txHash === place.txHash).length >= needed;
 }

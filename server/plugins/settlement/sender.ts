@@ -1,7 +1,11 @@
 /**
- * Turns queued settlements into transactions: collect briefly, preflight by simulation, sign, store, broadcast.
- * Nothing is sent before it is stored.
+ * Turns queued settlements into transactions: claims them, gathers them into batches, preflights each by simulation,
+ * signs, stores, and broadcasts. Nothing is sent before it is stored.
+ *
+ * One rule decides when a batch leaves (`Collector`): when it is full, or when it has gathered for a tenth of a block.
+ * A single payment on an idle lane leaves at once, unless the batch before it was shared.
  */
+import { setTimeout as sleep } from "node:timers/promises";
 import type { Address, LocalAccount } from "viem";
 import { CLAIM_LOST, LEASE_LOST, LOCK_TIMEOUT, sqlState } from "../../infra/db/pool.ts";
 import { classifyChainError } from "../../infra/chain/errors.ts";
@@ -11,31 +15,30 @@ import {
   type Fees,
   gasLimitOf,
   initialFees,
+  isThirdParty,
+  MAX_BATCH,
   MAX_GIVEN_UP,
   MAX_IN_FLIGHT,
+  RESERVED_PLACES,
   signAttempt,
+  SOLO_PLACES,
+  toBatchItem,
   transactionOf,
 } from "./batch.ts";
-import { Collector, leaveBy } from "./collector.ts";
-import {
-  type EngineContext,
-  type ExpectedPayments,
-  pause,
-  type Signal,
-  writeOutcomes,
-} from "./context.ts";
-import type { Lease } from "./lane-store.ts";
-import { proveRefused, refusalsBy } from "./prove.ts";
-import type { ProvenOutcome, SettlementRecord } from "./store.ts";
-import type { Slot } from "./slot.ts";
-import type { Tracker } from "./tracker.ts";
-import { traceProven, TransactionTrace } from "./transaction-trace.ts";
+import { type EngineContext, type Signal, writeOutcomes } from "./context.ts";
+import { persistTransaction, type Lease } from "./lane-store.ts";
+import type { Slot } from "./mempool.ts";
 import {
   type RefusedItem,
   preflight,
   type PreflightResult,
   type PreflightTerms,
 } from "./preflight.ts";
+import { proveRefused, Refusals, refusalsBy } from "./prove.ts";
+import { claim, inQueueOrder, unclaim, type ClaimRoom } from "./store.ts";
+import type { Tracker } from "./tracker.ts";
+import { traceProven, TransactionTrace } from "./transaction-trace.ts";
+import type { ProvenOutcome, SettlementRecord } from "./types.ts";
 
 export interface SenderDeps {
   ctx: EngineContext;
@@ -44,7 +47,6 @@ export interface SenderDeps {
   tracker: Tracker;
   /** The next free nonce when the sender starts. */
   nextNonce: bigint;
-  expected: Pick<ExpectedPayments, "count">;
   priorityFeeWei: () => Promise<bigint>;
   /** Returns false when the lane cannot pay this much more gas. */
   canPay: (wei: bigint) => Promise<boolean>;
@@ -64,8 +66,13 @@ type Sendable = Pick<PreflightResult, "good" | "batcher">;
 /** Delay before rows are retried whose agent's row was locked. */
 const LOCKED_RETRY_MS = 5_000;
 const UNSIGNED_RETRY_MS = 500;
-const NEEDED_MS = 60;
-const MOST_NEEDED_MS = 400;
+const MAX_CLAIM = 500;
+/** How long a batch that is not full gathers, in blocks. */
+const GATHER_BLOCKS = 0.1;
+/** How often the queue is read while a batch gathers: this often in its gathering time, within these bounds. */
+const CLAIMS_PER_GATHERING = 4;
+const LEAST_PACE_MS = 5;
+const MOST_PACE_MS = 25;
 
 export class Sender {
   readonly #deps: SenderDeps;
@@ -73,17 +80,23 @@ export class Sender {
   readonly #underway = new Set<BatchItem[]>();
   #nextNonce: bigint;
   #tail: Promise<void> = Promise.resolve();
-  /** Recent average time from leaving the collector to being sent. */
-  #neededMs = NEEDED_MS;
+  readonly #refusals = new Refusals();
 
   constructor(deps: SenderDeps) {
     this.#deps = deps;
     this.#nextNonce = deps.nextNonce;
+    const { ctx, lease } = deps;
     this.collector = new Collector({
-      ctx: deps.ctx,
-      lease: deps.lease,
+      gasCapPerItem: ctx.gasCapPerItem,
+      gatherMs: ctx.network.blockTimeMs * GATHER_BLOCKS,
+      claim: async (room) => {
+        const records = await claim(ctx.pool, lease, room);
+        if (records.length > 0) await ctx.fault("claimed");
+        return records;
+      },
       inFlight: () => this.inFlight,
       ahead: () => this.#ahead,
+      blockGas: () => ctx.heads.head?.gasLimit ?? 0n,
     });
   }
 
@@ -101,33 +114,20 @@ export class Sender {
   async drain(): Promise<void> {
     const { ctx } = this.#deps;
     const { collector } = this;
-    const quietMs = Math.min(Math.max(ctx.heads.blockTimeMs / 40, 8), 25);
-    let newestMs = 0;
-    let oldestMs = 0;
+    const paceMs = Math.min(
+      Math.max((ctx.network.blockTimeMs * GATHER_BLOCKS) / CLAIMS_PER_GATHERING, LEAST_PACE_MS),
+      MOST_PACE_MS,
+    );
     try {
       while (this.#deps.isActive() && ctx.heads.healthy && !this.isGasTooExpensive) {
-        const hadBatchable = collector.hasBatchable;
-        const claimed = await collector.claim();
-        const now = performance.now();
-        if (claimed > 0) newestMs = now;
-        const sent = this.#sendReady();
-        if (!hadBatchable || sent > 0) oldestMs = now;
-        if (collector.isEmpty && claimed === 0) return;
-        // No payment is expected, and none is in flight that it could have joined: a single payment is sent
-        // immediately.
-        const isLone = collector.isLone && this.inFlight === 0;
-        const isQuiet = (isLone || now - newestMs >= quietMs) && this.#deps.expected.count === 0;
-        // A withdrawal waits one quiet moment at most, however many payments arrive.
-        const isUrgent = collector.hasWithdrawal && now - oldestMs >= quietMs;
-        if (isQuiet || isUrgent || now >= leaveBy(ctx.heads, oldestMs, now, this.#neededMs)) {
-          const batch = collector.takeBatch();
-          if (batch) {
-            this.#dispatch(batch);
-            continue;
-          }
+        const claimed = await collector.claim(performance.now());
+        for (;;) {
+          const batch = collector.take(performance.now());
+          if (!batch) break;
+          this.#dispatch(batch);
         }
-        // With a full lane, payments are collected at a slower pace; a single row waits one quiet moment.
-        await pause(this.inFlight < MAX_IN_FLIGHT ? quietMs / 2 : quietMs);
+        if (collector.isEmpty && claimed === 0) return;
+        await sleep(paceMs);
       }
     } finally {
       await this.#release(collector.empty(), 0);
@@ -143,17 +143,6 @@ export class Sender {
   /** Waits until nothing is between claim and broadcast. */
   async settle(): Promise<void> {
     await this.#tail;
-  }
-
-  /** Sends everything that need not wait: full batches, and payments that are sent alone anyway. */
-  #sendReady(): number {
-    let sent = 0;
-    for (;;) {
-      const batch = this.collector.takeReady();
-      if (!batch) return sent;
-      this.#dispatch(batch);
-      sent += 1;
-    }
   }
 
   /** Simulations of several batches run concurrently; signing and nonces are sequential, in order. */
@@ -230,6 +219,7 @@ export class Sender {
         text,
         hasTooManyFaults,
       })),
+      this.#refusals,
       refusalsBy(ctx, items, terms),
     );
     const outcomes = proofs.flatMap(({ proof, record }) =>
@@ -268,7 +258,7 @@ export class Sender {
     this.#deps.onSigner(true);
     await ctx.fault("signed");
     await step("settlement.store", () =>
-      ctx.lanes.persistTransaction(ctx.pool, lease, { ...tx, attempt, items, sentBlock }),
+      persistTransaction(ctx.pool, lease, { ...tx, attempt, items, sentBlock }),
     );
     this.#nextNonce += 1n;
     const slot = tracker.add({
@@ -282,8 +272,6 @@ export class Sender {
     slot.trace = trace;
     await ctx.fault("persisted");
     ctx.meter.batch(items.length);
-    const tookMs = Math.min(Date.now() - takenMs, MOST_NEEDED_MS);
-    this.#neededMs = Math.max((this.#neededMs * 3 + tookMs) / 4, tookMs / 2);
     // Not awaited: the next batch is signed meanwhile, and the response proves nothing anyway.
     void this.#send(slot);
   }
@@ -299,20 +287,18 @@ export class Sender {
       trace?.sent();
       await ctx.fault("broadcast");
       if (slot.shown || slot.mined) return await tracker.receiveShown(slot);
-      // Where blocks are neither announced nor regular (a local chain that mines each transaction), the block
-      // may already exist: read it without waiting for the next poll.
-      if (ctx.heads.isAnnounced || ctx.heads.nextDueMs(performance.now()) !== undefined) return;
-      await ctx.heads.refresh();
-      await tracker.reconcile();
+      // The block may already exist (on a local chain that mines each transaction): it is read without waiting for
+      // the next poll, and reading it wakes the tracker.
+      if (!ctx.heads.isAnnounced) await ctx.heads.poll();
     } catch (error) {
       ctx.log.warn({ err: error, nonce: slot.nonce }, "could not track a transaction immediately");
     }
   }
 
   async #fees(): Promise<Fees> {
-    const { heads, feeCaps } = this.#deps.ctx;
+    const { heads, network, feeCaps } = this.#deps.ctx;
     const known = heads.head;
-    const isFresh = known && performance.now() - known.seenAtMs < heads.blockTimeMs * 2;
+    const isFresh = known && performance.now() - known.seenAtMs < network.blockTimeMs * 2;
     const head = isFresh ? known : await heads.refresh();
     return initialFees(head.baseFeeWei, await this.#deps.priorityFeeWei(), feeCaps);
   }
@@ -348,7 +334,7 @@ export class Sender {
     if (items.length === 0) return;
     const { ctx, lease, wake } = this.#deps;
     try {
-      await ctx.queue.unclaim(ctx.pool, lease, items, delayMs, solo);
+      await unclaim(ctx.pool, lease, items, delayMs, solo);
     } catch (error) {
       // The claim ends with the lease; reading the state again frees it sooner.
       this.#deps.onDoubt(`rows could not be given back: ${String(error)}`);
@@ -360,6 +346,134 @@ export class Sender {
 
 /** The nodes' rejections are the reason, not the token's. */
 const explainIfGivenUp = (outcome: ProvenOutcome, record: SettlementRecord): ProvenOutcome =>
-  outcome.status === "failed" && record.given_up >= MAX_GIVEN_UP
+  outcome.status === "failed" && record.givenUp >= MAX_GIVEN_UP
     ? { ...outcome, message: "The network's nodes reject every transaction with this payment." }
     : outcome;
+
+export interface CollectorDeps {
+  gasCapPerItem: bigint;
+  /** How long a batch that is not full gathers. */
+  gatherMs: number;
+  claim(room: ClaimRoom): Promise<SettlementRecord[]>;
+  /** Transactions that are in no block yet, signed or about to be. */
+  inFlight: () => number;
+  /** The items of those transactions, as far as this process claimed them. */
+  ahead: () => readonly BatchItem[][];
+  /** The gas limit of a block; 0 while it is unknown. */
+  blockGas: () => bigint;
+}
+
+const clamp = (wanted: number, atMost: number): number => Math.max(Math.min(wanted, atMost), 0);
+
+/** Settlements that a lane has claimed and not sent yet: their order, their batch, and when it leaves. */
+export class Collector {
+  readonly #deps: CollectorDeps;
+  #items: BatchItem[] = [];
+  #batchLimit = MAX_BATCH;
+  #gatheringSinceMs = 0;
+  /** The batch before had more than one item, so there is load. */
+  #wasShared = false;
+
+  constructor(deps: CollectorDeps) {
+    this.#deps = deps;
+  }
+
+  get isEmpty(): boolean {
+    return this.#items.length === 0;
+  }
+
+  /** Claims as many settlements as there is room for; returns their number. */
+  async claim(nowMs: number): Promise<number> {
+    const places = MAX_IN_FLIGHT - this.#deps.inFlight();
+    const solos = this.#items.filter((item) => item.solo);
+    const ownSolos = solos.filter((item) => !isThirdParty(item)).length;
+    const thirdPartySolos = solos.length - ownSolos + this.#thirdPartySolosAhead;
+    const waiting = this.#batchable.length;
+    const room = {
+      batchable: clamp(places * MAX_BATCH - waiting, MAX_CLAIM),
+      ownSolo: clamp(places - ownSolos, MAX_IN_FLIGHT),
+      thirdPartySolo: places > 0 ? clamp(SOLO_PLACES - thirdPartySolos, places) : 0,
+    };
+    if (room.batchable + room.ownSolo + room.thirdPartySolo === 0) return 0;
+    const records = await this.#deps.claim(room);
+    if (records.length === 0) return 0;
+    if (waiting === 0) this.#gatheringSinceMs = nowMs;
+    this.#items.push(...records.map((record) => toBatchItem(record, this.#deps.gasCapPerItem)));
+    this.#items.sort((one, other) => inQueueOrder(one.record, other.record));
+    return records.length;
+  }
+
+  /** Removes and returns the next transaction's items; undefined when none may leave now. */
+  take(nowMs: number): BatchItem[] | undefined {
+    const solo = this.#items.find((item) => item.solo && this.#hasPlace([item]));
+    if (solo) return this.#remove([solo]);
+    const batch = this.#nextBatch();
+    if (batch.length === 0 || !this.#hasPlace(batch)) return undefined;
+    const isFull = batch.length === this.#batchLimit;
+    if (!isFull && nowMs - this.#gatheringSinceMs < this.#gatherMs()) return undefined;
+    this.#gatheringSinceMs = nowMs;
+    this.#wasShared = batch.length > 1;
+    return this.#remove(batch);
+  }
+
+  /** A single payment on an idle lane waits for no others, unless the last batch shows that there are some. */
+  #gatherMs(): number {
+    const isAlone = this.#items.length === 1 && this.#deps.inFlight() === 0;
+    return isAlone && !this.#wasShared ? 0 : this.#deps.gatherMs;
+  }
+
+  /** Removes and returns all items, so that they can be returned to the queue. */
+  empty(): BatchItem[] {
+    return this.#items.splice(0);
+  }
+
+  /**
+   * Nodes rejected a transaction of this many items for good: the next batches are smaller, and grow as they
+   * are mined.
+   */
+  shrink(items: number): void {
+    this.#batchLimit = Math.max(Math.floor(Math.min(items, this.#batchLimit) / 4), 1);
+  }
+
+  grow(): void {
+    this.#batchLimit = Math.min(this.#batchLimit * 2, MAX_BATCH);
+  }
+
+  get #batchable(): BatchItem[] {
+    return this.#items.filter((item) => !item.solo);
+  }
+
+  #nextBatch(): BatchItem[] {
+    // Of two payments with the same trace on chain, it would later be unknown which one was paid: only one goes
+    // into a batch.
+    const traces = new Set<string>();
+    const isFirst = ({ trace }: BatchItem): boolean =>
+      trace === undefined || (!traces.has(trace) && traces.add(trace) !== undefined);
+    return this.#batchable.filter(isFirst).slice(0, this.#batchLimit);
+  }
+
+  #remove(items: BatchItem[]): BatchItem[] {
+    const leaving = new Set(items);
+    this.#items = this.#items.filter((item) => !leaving.has(item));
+    return items;
+  }
+
+  get #thirdPartySolosAhead(): number {
+    return this.#deps.ahead().filter(([item]) => item?.solo === true && isThirdParty(item)).length;
+  }
+
+  /**
+   * Third-party payments leave one place to withdrawals and agents, and never put more gas ahead of them than
+   * two blocks hold. So a withdrawal or an agent's payment gets into one of the next two blocks, however many
+   * third-party payments arrive.
+   */
+  #hasPlace(items: readonly BatchItem[]): boolean {
+    const { inFlight, ahead, blockGas } = this.#deps;
+    if (inFlight() >= MAX_IN_FLIGHT) return false;
+    if (!items.every(isThirdParty)) return true;
+    if (inFlight() >= MAX_IN_FLIGHT - RESERVED_PLACES) return false;
+    if (items[0]?.solo === true && this.#thirdPartySolosAhead >= SOLO_PLACES) return false;
+    const gasAhead = ahead().reduce((sum, batch) => sum + gasLimitOf(batch), 0n);
+    return gasAhead === 0n || gasAhead + gasLimitOf(items) <= 2n * blockGas();
+  }
+}

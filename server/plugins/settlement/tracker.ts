@@ -3,18 +3,32 @@
  * transactions whose block a reorganisation removed.
  * Transactions that are in no block yet are handled in mempool.ts.
  */
-import type { LocalAccount } from "viem";
-import type { FinalTransaction, Lease, StoredTransaction } from "./lane-store.ts";
-import { alarmOf, UnseenBlocks, type EngineContext } from "./context.ts";
-import type { RpcReceipt } from "../../infra/chain/contracts.ts";
+import type { Hex, LocalAccount } from "viem";
+import { readHeader, readReceipt, type RpcReceipt } from "../../infra/chain/contracts.ts";
 import type { Head, PiggybackRead } from "../../infra/chain/heads.ts";
-import { ReceiptReader } from "./receipt-reader.ts";
-import { slotOf, type Slot } from "./slot.ts";
-import { attributeFailure } from "./attribute-failure.ts";
-import { Mempool } from "./mempool.ts";
-import type { FinalizeResult } from "./store.ts";
+import type { RpcCall } from "../../infra/chain/rpc.ts";
+import { alarmOf, type EngineContext } from "./context.ts";
+import {
+  finalizeTransaction,
+  isOurTransaction,
+  pendingTransactions,
+  reopenTransaction,
+  type FinalTransaction,
+  type Lease,
+  type StoredTransaction,
+} from "./lane-store.ts";
+import { Mempool, slotOf, type Slot } from "./mempool.ts";
+import {
+  attributeFailure,
+  depthOf,
+  gasCostOf,
+  isReceiptOf,
+  measure,
+  provenBy,
+  takenByOther,
+} from "./receipts.ts";
 import { TransactionTrace } from "./transaction-trace.ts";
-import { depthOf, gasCostOf, measure, provenBy, takenByOther } from "./receipts.ts";
+import type { FinalizeResult } from "./types.ts";
 
 /** At most this many sends wait for their block at once; one of them is enough to announce the block. */
 const MAX_WAITING = 4;
@@ -81,7 +95,7 @@ export class Tracker {
   add(tx: StoredTransaction): Slot {
     // The idle time starts now: before, there was nothing to check.
     if (this.slots.size === 0) this.#lookedMs = performance.now();
-    const slot = slotOf(tx, this.#deps.ctx.heads.expectedNumber);
+    const slot = slotOf(tx, this.#deps.ctx.heads.newestPossible);
     this.slots.set(tx.nonce, slot);
     return slot;
   }
@@ -181,7 +195,7 @@ export class Tracker {
   async closeGap(from: bigint, to: bigint): Promise<void> {
     const { ctx, lease } = this.#deps;
     if ((await this.#mempool.fillGap(from, to)) === 0) return;
-    for (const tx of await ctx.transactions.pendingTransactions(ctx.pool, lease))
+    for (const tx of await pendingTransactions(ctx.pool, lease))
       if (!this.slots.has(tx.nonce)) await this.send(this.add(tx));
   }
 
@@ -200,7 +214,7 @@ export class Tracker {
         this.#unseen.seen(`nonce ${slot.nonce}`);
         this.#progressBlock = head.number;
         for (const { record } of slot.batch ?? [])
-          this.#deps.ctx.meter.landed(record.kind, Date.now() - record.created_at.getTime());
+          this.#deps.ctx.meter.landed(record.kind, Date.now() - record.createdAt.getTime());
         await this.#deps.ctx.fault("mined");
         this.#deps.onProgress();
       }
@@ -224,7 +238,7 @@ export class Tracker {
   async #receiptOf(slot: Slot): Promise<RpcReceipt | undefined> {
     const { ctx } = this.#deps;
     for (const attempt of slot.attempts.toReversed()) {
-      const receipt = await ctx.reads.readReceipt(ctx.rpc, attempt.hash);
+      const receipt = await readReceipt(ctx.rpc, attempt.hash);
       if (receipt) return receipt;
     }
     return undefined;
@@ -255,8 +269,7 @@ export class Tracker {
       ...place,
       ...(isFirst && !isVoid && (await attributeFailure(ctx, slot, receipt, outcomes))),
     };
-    const write = (): Promise<FinalizeResult> =>
-      ctx.lanes.finalizeTransaction(ctx.pool, lease, tx, outcomes);
+    const write = (): Promise<FinalizeResult> => finalizeTransaction(ctx.pool, lease, tx, outcomes);
     const { trace } = slot;
     alarmOf(ctx, await (trace ? trace.within("settlement.told", write) : write()));
     trace?.end(receipt, outcomes);
@@ -288,7 +301,7 @@ export class Tracker {
       }
     for (const [number, slots] of byBlock) {
       // A node that has lost the block may return an error.
-      const header = await ctx.reads.readHeader(ctx.rpc, number).catch(() => undefined);
+      const header = await readHeader(ctx.rpc, number).catch(() => undefined);
       const isFinal = depthOf(head.number, number) >= ctx.network.confirmations;
       if (header) this.#unseen.seen(`block ${number}`);
       else if (isFinal)
@@ -315,7 +328,7 @@ export class Tracker {
     const { ctx, lease } = this.#deps;
     if (ctx.rpc.endpoints > 1) {
       const { answers, needed } = await ctx.rpc.witnesses((endpoint) =>
-        ctx.reads.readHeader(endpoint, number),
+        readHeader(endpoint, number),
       );
       const others = answers.filter((header) => header && header.hash !== blockHash);
       if (others.length < needed) return;
@@ -324,7 +337,7 @@ export class Tracker {
       { lane: lease.address, nonce: slot.nonce, block: number, blockHash },
       "a reorganisation removed a block with returned payments; sending them again",
     );
-    alarmOf(ctx, await ctx.lanes.reopenTransaction(ctx.pool, lease, slot.nonce, blockHash));
+    alarmOf(ctx, await reopenTransaction(ctx.pool, lease, slot.nonce, blockHash));
     slot.included = undefined;
     slot.mined = false;
     await this.send(slot);
@@ -350,8 +363,7 @@ export class Tracker {
       this.#unseen.missed(`nonce ${slot.nonce}`, { lane: lease.address });
       return ctx.rpc.suspectEndpoint();
     }
-    if (await ctx.transactions.isOurTransaction(ctx.pool, taken.txHash))
-      return this.#deps.onLeaseLost();
+    if (await isOurTransaction(ctx.pool, taken.txHash)) return this.#deps.onLeaseLost();
     ctx.log.error(
       { lane: lease.address, nonce: slot.nonce, by: taken.txHash, block: taken.blockNumber },
       "a foreign transaction used one of our nonces",
@@ -359,7 +371,7 @@ export class Tracker {
     const { txHash: hash, blockNumber, blockHash } = taken;
     alarmOf(
       ctx,
-      await ctx.lanes.finalizeTransaction(
+      await finalizeTransaction(
         ctx.pool,
         lease,
         { nonce: slot.nonce, status: "replaced", hash, blockNumber, blockHash },
@@ -369,5 +381,226 @@ export class Tracker {
     slot.trace?.end(undefined);
     this.slots.delete(slot.nonce);
     this.#deps.onProgress();
+  }
+}
+
+/** When the block is already known, the endpoint that waits for it has this long to respond. */
+const GRACE_MS = 40;
+/** A response that came with the newest block is used for this long. */
+const FRESH_MS = 50;
+/** After this many blocks without a receipt, the lane's nonce is read as well. */
+const OVERDUE_BLOCKS = 1.5;
+
+const receiptQuestion = (hash: Hex): RpcCall => ({
+  method: "eth_getTransactionReceipt",
+  params: [hash],
+});
+
+interface ReceiptReaderDeps {
+  ctx: EngineContext;
+  lane: string;
+  slots: ReadonlyMap<bigint, Slot>;
+  /** The chain expects a nonce below all of ours that are in flight. */
+  isGapped: () => boolean;
+  /** A receipt came with a block, or it is time to request one. */
+  lookAgain: () => void;
+  /** The block has passed, and the endpoint that should have returned the receipt did not. */
+  onPassedOver: (slot: Slot) => void;
+}
+
+interface Reading {
+  receipts: ReadonlyMap<Slot, RpcReceipt>;
+  undecided: ReadonlySet<Slot>;
+  /** The newest block. The receipts are in it or below it. */
+  head: Head;
+  /** The lane's next nonce on chain, if it was requested and returned. */
+  next: bigint | undefined;
+}
+
+const isOfHead = ({ blockHash, blockNumber }: RpcReceipt, head: Head): boolean =>
+  blockHash === head.hash && BigInt(blockNumber) === head.number;
+
+/** Null: there is no receipt yet. Undefined: no response, or not a receipt of this transaction. */
+function receiptFrom(
+  answer: PromiseSettledResult<unknown> | undefined,
+  hash: Hex,
+): RpcReceipt | null | undefined {
+  if (answer?.status !== "fulfilled") return undefined;
+  if (answer.value === null) return null;
+  return isReceiptOf(answer.value, hash) ? answer.value : undefined;
+}
+
+/**
+ * Reads the receipts of the lane's transactions in as few requests as possible: together with the block when the
+ * block is polled, all in one batch otherwise, and not at all where an endpoint returns the receipt as the result of
+ * a send.
+ */
+class ReceiptReader {
+  readonly #deps: ReceiptReaderDeps;
+  #graceTimer: NodeJS.Timeout | undefined;
+  /** Results that came with the newest block, by hash: a receipt, or null if there is none yet. */
+  #early: { atMs: number; receipts: ReadonlyMap<Hex, RpcReceipt | null> } | undefined;
+
+  constructor(deps: ReceiptReaderDeps) {
+    this.#deps = deps;
+  }
+
+  /** Added to each poll for a block, so that a block and our receipts in it arrive in one response. */
+  readonly piggybackRead: PiggybackRead = () => {
+    const hashes = this.#unread().flatMap(({ attempts }) => attempts.at(-1)?.hash ?? []);
+    return {
+      questions: hashes.map(receiptQuestion),
+      receive: (answers) => {
+        const read = hashes.flatMap((hash, index) => {
+          const receipt = receiptFrom(answers[index], hash);
+          return receipt === undefined ? [] : [[hash, receipt] as const];
+        });
+        this.#early = { atMs: performance.now(), receipts: new Map(read) };
+        if (read.some(([, receipt]) => receipt)) this.#deps.lookAgain();
+      },
+    };
+  };
+
+  close(): void {
+    clearTimeout(this.#graceTimer);
+  }
+
+  /** The newest known block, refreshed when an endpoint returned a receipt of a newer one. */
+  async headOfShown(): Promise<Head> {
+    const shown = [...this.#deps.slots.values()].flatMap((slot) =>
+      slot.shown && !slot.mined ? [slot.shown] : [],
+    );
+    const early = [...(this.#fresh()?.values() ?? [])].filter((receipt) => receipt !== null);
+    return this.#headOver([...shown, ...early]);
+  }
+
+  #headOver(receipts: readonly RpcReceipt[]): Promise<Head> | Head {
+    const { heads } = this.#deps.ctx;
+    const { head } = heads;
+    return head && receipts.every(({ blockNumber }) => BigInt(blockNumber) <= head.number)
+      ? head
+      : heads.refresh();
+  }
+
+  #fresh(): ReadonlyMap<Hex, RpcReceipt | null> | undefined {
+    return this.#early && performance.now() - this.#early.atMs < FRESH_MS
+      ? this.#early.receipts
+      : undefined;
+  }
+
+  /** Transactions that are in no block yet and for which no send waits for a receipt. */
+  #unread(): Slot[] {
+    return [...this.#deps.slots.values()].filter(
+      (slot) => !slot.mined && !slot.waiting && !slot.shown && slot.lastSentMs > 0,
+    );
+  }
+
+  /**
+   * Reads all receipts in one request, with the lane's next nonce when a transaction is overdue. What came with
+   * the block is not requested again.
+   * A receipt counts when its block is one that our endpoints have: the newest by number and hash, or an older
+   * one. Everything else is `undecided`: no response yet, or an error.
+   */
+  async read(open: readonly Slot[], head: Head): Promise<Reading> {
+    const { ctx, lane } = this.#deps;
+    const now = performance.now();
+    const known = this.#fresh();
+    const found = new Map<Slot, RpcReceipt>();
+    const undecided = new Set<Slot>();
+    const requests: { slot: Slot; hash: Hex }[] = [];
+    let isOverdue = false;
+    for (const slot of open) {
+      const { shown, attempts } = slot;
+      slot.shown = undefined;
+      const hashes = attempts.map(({ hash }) => hash);
+      const early = hashes.flatMap((hash) => known?.get(hash) ?? [])[0];
+      const receipt = shown && isOfHead(shown, head) ? shown : early;
+      if (receipt) found.set(slot, receipt);
+      else {
+        const isLate = this.#isOverdue(slot);
+        isOverdue ||= isLate;
+        // Sent after this block was made: it cannot contain it, and the endpoint has no result yet.
+        if (slot.waiting && !isLate && head.number <= slot.sentAtBlock) continue;
+        if (slot.waiting && now - head.seenAtMs < GRACE_MS) this.#lookAfterGrace();
+        else if (!hashes.every((hash) => known?.has(hash)))
+          requests.push(...hashes.map((hash) => ({ slot, hash })));
+      }
+    }
+    const nonce = { method: "eth_getTransactionCount", params: [lane, "latest"] };
+    const questions = [
+      ...(isOverdue ? [nonce] : []),
+      ...requests.map(({ hash }) => receiptQuestion(hash)),
+    ];
+    const answers = questions.length === 0 ? [] : await ctx.rpc.callMany(questions);
+    const first = isOverdue ? answers.shift() : undefined;
+    for (const [index, { slot, hash }] of requests.entries()) {
+      const receipt = receiptFrom(answers[index], hash);
+      if (receipt) found.set(slot, receipt);
+      else if (receipt === undefined) undecided.add(slot);
+      else if (slot.waiting && head.number > slot.sentAtBlock) this.#deps.onPassedOver(slot);
+    }
+    const newest = await this.#headOver([...found.values()]);
+    const receipts = new Map<Slot, RpcReceipt>();
+    for (const [slot, receipt] of found)
+      if (BigInt(receipt.blockNumber) < newest.number || isOfHead(receipt, newest))
+        receipts.set(slot, receipt);
+      else undecided.add(slot);
+    const isCounted = first?.status === "fulfilled";
+    return {
+      receipts,
+      undecided,
+      head: newest,
+      next: isCounted ? BigInt(first.value as Hex) : undefined,
+    };
+  }
+
+  /** It should be in a block by now, or only the lane's nonce can show what happened to it. */
+  #isOverdue(slot: Slot): boolean {
+    return (
+      slot.mined ||
+      slot.underpriced ||
+      slot.refusals !== undefined ||
+      slot.missingSinceMs !== undefined ||
+      this.#deps.isGapped() ||
+      slot.attempts.length > 1 ||
+      performance.now() - slot.lastSentMs > this.#deps.ctx.network.blockTimeMs * OVERDUE_BLOCKS
+    );
+  }
+
+  #lookAfterGrace(): void {
+    clearTimeout(this.#graceTimer);
+    this.#graceTimer = setTimeout(() => this.#deps.lookAgain(), GRACE_MS).unref();
+  }
+}
+
+const ALARM_AGAIN_MS = 600_000;
+
+/**
+ * Raises an alarm when payments wait too long for chain data that no node returns. The payments keep waiting,
+ * because missing data proves nothing.
+ */
+class UnseenBlocks {
+  readonly #ctx: Pick<EngineContext, "log" | "rpc" | "meter" | "timings">;
+  readonly #alarmAtMs = new Map<string, number>();
+
+  constructor(ctx: Pick<EngineContext, "log" | "rpc" | "meter" | "timings">) {
+    this.#ctx = ctx;
+  }
+
+  seen(what: string): void {
+    this.#alarmAtMs.delete(what);
+  }
+
+  missed(what: string, fields: object): void {
+    const now = performance.now();
+    const alarmAtMs = this.#alarmAtMs.get(what) ?? now + this.#ctx.timings.unseenForMs;
+    this.#alarmAtMs.set(what, now < alarmAtMs ? alarmAtMs : now + ALARM_AGAIN_MS);
+    if (now < alarmAtMs) return;
+    this.#ctx.meter.unseen();
+    this.#ctx.log.error(
+      { alarm: "chain_unseen", what, ...fields },
+      "payments wait for chain data that no node returns",
+    );
+    this.#ctx.rpc.suspectEndpoint();
   }
 }

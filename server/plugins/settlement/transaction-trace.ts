@@ -9,7 +9,7 @@ import { openSpan, recordSpan, type OpenSpan } from "../../infra/tracing.ts";
 import type { BatchItem } from "./batch.ts";
 import type { EngineContext } from "./context.ts";
 import type { CarriedItem } from "./lane-store.ts";
-import type { ProvenOutcome, SettlementRecord } from "./store.ts";
+import type { ProvenOutcome, SettlementRecord } from "./types.ts";
 
 type Carried = Pick<CarriedItem, "from" | "asset" | "nonce" | "traceparent">;
 
@@ -74,7 +74,7 @@ export class TransactionTrace {
         recordSpan("settlement.queue", {
           parent,
           attributes: { "purser.payment_id": record.id },
-          startMs: Math.min(record.created_at.getTime(), takenMs),
+          startMs: Math.min(record.createdAt.getTime(), takenMs),
           endMs: takenMs,
         });
     const trace = TransactionTrace.begin(ctx, lane, items, takenMs);

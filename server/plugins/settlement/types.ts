@@ -1,10 +1,8 @@
 /** Types of the settlement engine: it takes a signed authorization and returns a proven outcome. */
 import type { Hex } from "viem";
-import type { CallResult, ContractCall } from "../../core/abi.ts";
 import type { SettlementKey, SignedAuthorization } from "../../core/authorization.ts";
 import type { Sql } from "../../infra/db/pool.ts";
 import type { GasAccount } from "./gas-store.ts";
-import type { ProvenOutcome, FinalizeResult } from "./store.ts";
 
 /**
  * `allowance`: an approval, not a payment. It sets what a contract may take from an agent's wallet, so that
@@ -36,8 +34,6 @@ export interface SettlementRequest {
    * request.
    */
   acceptedBlock?: bigint;
-  /** The newest block when its successful rehearsal (simulation) began. Undefined if it was not rehearsed. */
-  rehearsedBlock?: bigint;
   /** The merchant's credential. Undefined for anonymous callers. */
   merchant?: string;
   /**
@@ -57,6 +53,7 @@ export interface Accepted {
   settlement: SettlementRow;
 }
 
+/** A settlement as other modules see it. */
 export interface SettlementRow {
   id: string;
   kind: SettlementKind;
@@ -81,6 +78,70 @@ export interface SettlementRow {
   mayTryAgain: boolean;
   traceparent: string | null;
 }
+
+/** The whole row, decoded once when it is read, with what lanes and proofs need. */
+export interface SettlementRecord extends SettlementRow {
+  /** Queue class: 0 withdrawals, 1 agents' payments, 2 third parties' payments. */
+  class: number;
+  /** Its start time in the queue. */
+  turn: Date;
+  /** It must be sent alone. */
+  solo: boolean;
+  /** How many transactions carried it. */
+  attempts: number;
+  /** How often it caused its own failure in a mined transaction. */
+  faults: number;
+  /** How often nodes rejected its transaction for good. */
+  givenUp: number;
+  /** Set when the authorization is to be canceled. */
+  cancelSignature: Hex | null;
+  acceptedBlock: bigint | null;
+  blockHash: Hex | null;
+  /** The range of blocks in which its use has been searched. */
+  searchedUp: bigint | null;
+  searchedDown: bigint | null;
+}
+
+/**
+ * Where the fact was read that ended a settlement. Stored with every end; block numbers are decimal strings.
+ */
+export type EndProof =
+  /** The logs of the transaction show it. */
+  | { kind: "receipt"; tx: string; block: string; blockHash: string }
+  /** The contract state at this block shows it. */
+  | { kind: "state"; block: string; blockHash: string; timestamp: string }
+  /** The contract rejected the call as of this block, and we do not send it again. */
+  | { kind: "refusal"; block: string; blockHash: string };
+
+/**
+ * A proven outcome of one authorization, as the SQL function takes it. If the proof contradicts an end that is
+ * already stored, the row is corrected.
+ * "open": a reorganisation removed the transaction in `proof`, and with it the end. "held": proven, but
+ * reported only when it is final.
+ */
+export interface ProvenOutcome {
+  from: string;
+  asset: string;
+  nonce: string;
+  status: "settled" | "failed" | "expired" | "open" | "held";
+  proof?: EndProof;
+  /** No reorganisation can undo it: it is `confirmations` deep, or does not depend on a block. */
+  isFinal: boolean;
+  byOther?: boolean;
+  /** The charged amount as a decimal string, when it may be less than the signed maximum. */
+  amount?: string;
+  reason?: string;
+  message?: string;
+}
+
+/** What writing outcomes changed. */
+export interface FinalizeResult {
+  /** The number of settlements that were open and have ended. */
+  finished: number;
+  /** Ends that the new proof contradicted. */
+  corrected: readonly { id: string; kind: string }[];
+}
+export const NOTHING_FINALIZED: FinalizeResult = { finished: 0, corrected: [] };
 
 /** Pending means unknown: it may still happen, and only the chain decides. */
 export type SettlementOutcome =
@@ -131,13 +192,6 @@ export interface Availability {
   lane?: string | undefined;
 }
 
-/** Reads of the newest state that the engine needs, for callers that make a Multicall3 call anyway. */
-export interface ExtraCalls {
-  /** They must run before any call that changes state. */
-  calls: readonly ContractCall[];
-  receive(results: readonly CallResult[]): void;
-}
-
 /** The engine's interface to the rest of the server (decorated as `app.settlement`). */
 export interface Settlement {
   /**
@@ -146,16 +200,6 @@ export interface Settlement {
    * `lane` is the only account that may send the payment, if it names one.
    */
   assertAvailable(chainId: number, options?: Availability): Promise<void>;
-  /** The reads that `assertAvailable` needs, to be added to another call. Undefined when they are fresh. */
-  extraCalls(chainId: number): ExtraCalls | undefined;
-  /**
-   * A payment on this chain is being checked and may be accepted soon: a lane holds a batch that is not full
-   * open for it, for at most a fraction of a block. Call the returned function when the payment was accepted or
-   * refused.
-   */
-  expect(chainId: number): () => void;
-  /** The newest block number, undefined unless it is certainly the newest. */
-  newestBlock(chainId: number): bigint | undefined;
   /** The gas cost to reserve for one payment of an agent's wallet, in units of core/gas.ts. */
   gasHold(chainId: number): Promise<bigint>;
   /** The gas budgets of these accounts on a chain, and what is left of them. */

@@ -148,8 +148,6 @@ function outcomeOfNotice(notice: OutcomeNotice): SettlementOutcome {
   });
 }
 
-/** Converts a settlement row to an outcome. */
-
 type OutcomeFields = Pick<
   SettlementRow,
   | "id"
@@ -162,6 +160,7 @@ type OutcomeFields = Pick<
   | "errorMessage"
 > & { authorization: Pick<SettlementRow["authorization"], "value"> };
 
+/** Converts a settlement row to an outcome. */
 export function outcomeOf(row: OutcomeFields): SettlementOutcome {
   const { id, txHash } = row;
   if (row.status === "settled" && txHash && row.settledAt)

@@ -17,9 +17,9 @@ import {
   type TransactionSerializable,
 } from "viem";
 import { toAccount } from "viem/accounts";
-import { keccakOfHex } from "../../core/keccak.ts";
-import { addressOf, addressOfPublicKey, fromDer, parseEcdsa, sign } from "../../core/signatures.ts";
-import { keysUnavailable, type Kms } from "../../infra/kms.ts";
+import { keccakOfHex } from "../core/keccak.ts";
+import { addressOf, addressOfPublicKey, fromDer, parseEcdsa, sign } from "../core/signatures.ts";
+import { keysUnavailable, type Kms } from "./kms.ts";
 
 export type Relayer = LocalAccount;
 
