@@ -341,7 +341,8 @@ var readSettings = (fields, document) => Object.fromEntries(
   })
 );
 var rulesOfPolicy = (order) => {
-  const version = versionOf(order) ?? 1;
+  const version = versionOf(order);
+  if (version === void 0) throw new Error("the version of the policy document is malformed");
   return {
     ...readSettings(fieldsOf(AGENT_FIELDS, 1, version), order),
     payees: order.payees.map((payee) => ({

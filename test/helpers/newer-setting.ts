@@ -1,10 +1,10 @@
-// A setting of version 2 that only tests have. A test that imports this file imports the app and custody afterwards, with
+// A setting of a version after the newest one, which only tests have. A test that imports this file imports the app and custody afterwards, with
 // `await import`: they build their statements and schemas from the table of settings when they are loaded.
 import { randomBytes } from "node:crypto";
 import type { PrivateKeyAccount } from "viem/accounts";
 import { AGENT_FIELDS, type Field } from "../../packages/rules/src/fields.ts";
 import type { Kind } from "../../packages/rules/src/kinds.ts";
-import type { AgentPolicyOrder } from "../../packages/rules/src/policy.ts";
+import { newestVersion, type AgentPolicyOrder } from "../../packages/rules/src/policy.ts";
 import { orderDigest, policyOrder, rulesOfPolicy, typedDataOf } from "../../server/core/orders.ts";
 import type { TestApp } from "./app.ts";
 import type { NewTestAgent } from "./owner.ts";
@@ -34,7 +34,7 @@ export const halt: Field = {
   name: "halt",
   member: "halt",
   kind: HALT,
-  since: 2,
+  since: newestVersion() + 1,
   column: "halt",
   label: "Halt",
   help: "",

@@ -94,11 +94,11 @@ t.test("its column counts as signed: not set", async (t) => {
   t.same(await codesOf(before), both("signed"));
 });
 
-t.test("an agent that uses it has a document of version 2, which custody checks", async (t) => {
+t.test("an agent that uses it has a document of its version, which custody checks", async (t) => {
   await signPolicy(service, owner.account, user, "large");
   const { document } = await policyOf(database, user.id);
-  t.match(document, { halt: "large", documentVersion: "2" });
-  t.equal(await rulesVersionOf(user.id), 2);
+  t.match(document, { halt: "large", documentVersion: String(halt.since) });
+  t.equal(await rulesVersionOf(user.id), halt.since);
   t.same(await codesOf(user), both("signed"));
   t.same(
     await codesOf(user, 1_001n),
@@ -155,15 +155,15 @@ t.test(
       ]);
     const { document } = await policyOf(database, user.id);
     const unknown = "policy_version_unknown";
-    await rulesNeed(3);
+    await rulesNeed(halt.since + 1);
     t.same(await codesOf(user), both(unknown), "the rules");
-    await rulesNeed(2);
+    await rulesNeed(halt.since);
     await sql.query("UPDATE owner_orders SET document = $2 WHERE document->>'nonce' = $1", [
       document.nonce,
-      { ...document, documentVersion: "3", newer: "1" },
+      { ...document, documentVersion: String(halt.since + 1), newer: "1" },
     ]);
     t.equal((await codesOf(user))[0], unknown, "the document");
-    await rulesNeed(3);
+    await rulesNeed(halt.since + 1);
     const spend = await app.inject({
       method: "POST",
       url: "/api/agents/spend",

@@ -3,7 +3,12 @@
 // earlier version stays the same document.
 import t, { type Test } from "tap";
 import { hashTypedData, recoverAddress, type Hex } from "viem";
-import { AGENT_FIELDS, PAYEE_FIELDS, type Field } from "../../packages/rules/src/fields.ts";
+import {
+  AGENT_FIELDS,
+  PAYEE_FIELDS,
+  SELF_FIELDS,
+  type Field,
+} from "../../packages/rules/src/fields.ts";
 import { newestVersion, policyTypes } from "../../packages/rules/src/policy.ts";
 import {
   orderDigest,
@@ -22,6 +27,7 @@ import {
   type Payee,
   type RulesInForce,
 } from "../../server/core/rules.ts";
+import { POLICY_TYPES } from "../../packages/purser/src/owner.ts";
 import { assertCall } from "../../server/plugins/custody/vault-calls.ts";
 import { columnsText, payeeText, readRules } from "../../server/plugins/custody/columns.ts";
 import { RULES } from "../../server/plugins/guardrails/rules.ts";
@@ -32,6 +38,7 @@ import {
   CreateAgentBody,
   UpdateAgentBody,
 } from "../../server/schemas/agents.ts";
+import { AgentSelf } from "../../server/schemas/payments.ts";
 import * as wire from "../../server/schemas/orders.ts";
 import { diffTerms, loosens as webLoosens, termsOfOrder } from "../../web/src/lib/orders/terms.ts";
 import { typedDataFor } from "../../web/src/lib/orders/typed-data.ts";
@@ -191,6 +198,12 @@ t.test("a setting that refuses a payment by itself is checked by custody too", (
     if (of === "agent") t.equal(refusesApproved(strict, payment), field.approvable !== true);
   }),
 );
+
+t.test("the clients have it", async (t) => {
+  for (const { name } of SELF_FIELDS)
+    t.ok(name in AgentSelf.properties, `an agent reads its ${name}`);
+  t.same(POLICY_TYPES, policyTypes(1), "`purser init` signs version 1");
+});
 
 t.test("requests, responses and orders have it", (t) =>
   eachSetting(t, (t, of, field) => {

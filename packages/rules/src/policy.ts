@@ -163,7 +163,8 @@ const readSettings = (fields: readonly Field[], document: object) =>
 
 /** The rules that a policy order contains. The order must be well formed. */
 export const rulesOfPolicy = (order: AgentPolicyOrder): Rules => {
-  const version = versionOf(order) ?? 1;
+  const version = versionOf(order);
+  if (version === undefined) throw new Error("the version of the policy document is malformed");
   return {
     ...(readSettings(fieldsOf(AGENT_FIELDS, 1, version), order) as AgentSettings),
     payees: order.payees.map((payee) => ({
