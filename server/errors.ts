@@ -353,6 +353,12 @@ export const ERRORS = {
     "Not covered by the owner's signature",
     "Stored rules do not match the owner's signature; payment blocked. Nothing was signed. The owner and the operator were notified. Do not retry.",
   ),
+  policy_version_unknown: define(
+    503,
+    "Changed by a newer release",
+    "A newer release of this service last changed the agent's rules, and this release does not know all of them. Nothing was signed. Retry when the newer release serves.",
+    true,
+  ),
   keys_unavailable: define(
     503,
     "Keys unavailable",

@@ -43,30 +43,339 @@ function parseAtomic(text2) {
   return atomic <= MAX_UINT256 ? atomic : void 0;
 }
 
-// server/core/rules.ts
-var payeeKey = ({ address: address2, site }) => `${address2} ${site}`;
+// packages/rules/src/kinds.ts
+var ABSENT = (1n << 256n) - 1n;
+var signOptional = (value) => String(value ?? ABSENT);
+function readOptional(text2) {
+  const number2 = BigInt(text2);
+  return number2 === ABSENT ? null : number2;
+}
+var isHigher = (wanted, current) => current !== null && (wanted === null || wanted > current);
+var amountOf = (text2) => {
+  const parsed = parseDecimal(text2);
+  return parsed.ok ? { ok: true, value: parsed.atomic } : parsed;
+};
+var AMOUNT_HINT = "Enter an amount such as 5 or 0.25, with at most 6 decimals.";
+var AMOUNT = {
+  name: "amount",
+  unit: "Atomic",
+  type: "uint256",
+  column: "numeric",
+  unset: 0n,
+  fault: "invalid_amount",
+  hint: AMOUNT_HINT,
+  sign: String,
+  readSigned: BigInt,
+  wire: formatAtomic,
+  readWire: amountOf,
+  readTyped: (text2) => text2,
+  allowsMore: isHigher,
+  refuses: (limit, { valueAtomic }) => valueAtomic > limit,
+  text: (limit, show) => `${show.usdc(limit)} USDC`
+};
+var OPTIONAL_AMOUNT = {
+  name: "amount",
+  unit: "Atomic",
+  type: "uint256",
+  column: "numeric",
+  unset: null,
+  fault: "invalid_amount",
+  hint: AMOUNT_HINT,
+  sign: signOptional,
+  readSigned: readOptional,
+  wire: (limit) => limit === null ? null : formatAtomic(limit),
+  readWire: (wire) => wire === null ? { ok: true, value: null } : amountOf(wire),
+  readTyped: (text2) => text2,
+  allowsMore: isHigher,
+  refuses: (limit, { valueAtomic }) => limit !== null && valueAtomic > limit,
+  text: (limit, show) => limit === null ? "none" : `${show.usdc(limit)} USDC`
+};
+var MAX_COUNT = 1e6;
+var COUNT = {
+  name: "count",
+  unit: "",
+  type: "uint256",
+  column: "integer",
+  unset: null,
+  fault: "validation_failed",
+  schema: { type: "integer", minimum: 0, maximum: MAX_COUNT },
+  hint: "Enter a whole number of at most a million.",
+  sign: signOptional,
+  readSigned: readOptional,
+  wire: (count) => count === null ? null : Number(count),
+  readWire: (wire) => wire === null ? { ok: true, value: null } : Number.isInteger(wire) && wire >= 0 && wire <= MAX_COUNT ? { ok: true, value: BigInt(wire) } : { ok: false, reason: "must be a whole number of at most a million" },
+  readTyped: Number,
+  allowsMore: isHigher,
+  // Only the guardrails count payments.
+  refuses: () => false,
+  text: (count) => count === null ? "no limit" : String(count)
+};
+var TIME = {
+  name: "time",
+  unit: "Seconds",
+  type: "uint256",
+  column: "timestamp",
+  unset: null,
+  fault: "validation_failed",
+  hint: "Choose a date and time.",
+  sign: signOptional,
+  readSigned: readOptional,
+  wire: (seconds) => seconds === null ? null : new Date(Number(seconds) * 1e3).toISOString(),
+  readWire(wire) {
+    if (wire === null) return { ok: true, value: null };
+    const time = new Date(wire);
+    const year = time.getUTCFullYear();
+    if (Number.isNaN(time.getTime()) || year < 1970 || year > 9999)
+      return { ok: false, reason: "must be a time in RFC 3339 format" };
+    return { ok: true, value: BigInt(Math.floor(time.getTime() / 1e3)) };
+  },
+  readTyped: (text2) => text2,
+  allowsMore: isHigher,
+  refuses: (end, { nowSeconds }) => end !== null && end <= nowSeconds,
+  text: (end, show) => end === null ? "never" : show.time(end)
+};
+function choice(choices) {
+  const words = Object.keys(choices);
+  const [widest, tightest] = [words[0], words.at(-1)];
+  const read = (text2) => words.find((word) => word === text2) ?? tightest;
+  return {
+    name: "choice",
+    unit: "",
+    type: "string",
+    column: "text",
+    unset: widest,
+    fault: "validation_failed",
+    schema: { type: "string", enum: words },
+    hint: "Choose one of them.",
+    choices,
+    sign: (word) => word,
+    // Fail safe: a word that this release does not know is the tightest one.
+    readSigned: read,
+    wire: (word) => word,
+    readWire: (word) => words.includes(word) ? { ok: true, value: word } : { ok: false, reason: `must be one of ${words.join(", ")}` },
+    readTyped: (text2) => text2,
+    allowsMore: (wanted, current) => words.indexOf(wanted) < words.indexOf(current),
+    refuses: () => false,
+    text: (word) => choices[word]
+  };
+}
+
+// packages/rules/src/fields.ts
+var AGENT = {
+  dailyLimit: {
+    kind: AMOUNT,
+    since: 1,
+    column: "daily_limit",
+    label: "Daily limit",
+    help: "In any 24 hours, rolling",
+    required: true,
+    window: "24h",
+    approvable: true,
+    refusal: "it is above the daily limit",
+    story: (text2) => `In any 24 hours at most ${text2}.`
+  },
+  weeklyLimit: {
+    kind: OPTIONAL_AMOUNT,
+    since: 1,
+    column: "weekly_limit",
+    label: "Weekly limit",
+    help: "Optional. In any 7 days, rolling",
+    window: "7d",
+    approvable: true,
+    refusal: "it is above the weekly limit",
+    story: (text2) => `In any 7 days at most ${text2}.`
+  },
+  monthlyLimit: {
+    kind: OPTIONAL_AMOUNT,
+    since: 1,
+    column: "monthly_limit",
+    label: "Monthly limit",
+    help: "Optional. In any 30 days, rolling",
+    window: "30d",
+    approvable: true,
+    refusal: "it is above the monthly limit",
+    story: (text2) => `In any 30 days at most ${text2}.`
+  },
+  perPaymentLimit: {
+    kind: OPTIONAL_AMOUNT,
+    since: 1,
+    column: "per_payment_limit",
+    label: "Limit per payment",
+    help: "Optional",
+    approvable: true,
+    refusal: "it is above the limit per payment",
+    story: (text2) => `A single payment is at most ${text2}.`
+  },
+  paymentsPerHour: {
+    kind: COUNT,
+    since: 1,
+    column: "payments_per_hour",
+    label: "Payments per hour",
+    help: "Optional. In any hour, rolling",
+    window: "1h",
+    approvable: true,
+    refusal: "there were too many payments in the last hour",
+    story: (text2) => `It makes at most ${text2} ${text2 === "1" ? "payment" : "payments"} in an hour.`
+  },
+  fetch: {
+    kind: choice({ any: "any site", sites: "only the sites of its payees" }),
+    since: 1,
+    column: "fetch_scope",
+    label: "Sites it may fetch from",
+    help: "Any site, or only the sites of its payees. Also applies to free responses",
+    description: "sites: x402-fetch reaches only the sites of its payees",
+    refusal: "the owner did not sign for this site",
+    story: () => "It fetches only from the sites of its payees."
+  },
+  expiresAt: {
+    kind: TIME,
+    since: 1,
+    column: "expires_at",
+    label: "Expires",
+    help: "The agent cannot pay after this time",
+    refusal: "the policy has expired",
+    story: (text2) => `It stops paying on ${text2}.`
+  }
+};
+var PAYEE = {
+  dailyLimit: {
+    kind: OPTIONAL_AMOUNT,
+    since: 1,
+    column: "daily_limit",
+    label: "Daily limit",
+    help: "Optional. For this payee, in any 24 hours, rolling",
+    window: "24h",
+    approvable: true,
+    refusal: "it is above the payee's limit",
+    story: (text2) => `${text2} a day`
+  },
+  perPaymentLimit: {
+    kind: OPTIONAL_AMOUNT,
+    since: 1,
+    column: "per_payment_limit",
+    label: "Limit per payment",
+    help: "Optional. For one payment to this payee",
+    approvable: true,
+    refusal: "it is above the payee's limit",
+    story: (text2) => `${text2} per payment`
+  },
+  expiresAt: {
+    kind: TIME,
+    since: 1,
+    column: "expires_at",
+    label: "Until",
+    help: "Optional. This payee cannot be paid after this time",
+    approvable: true,
+    refusal: "the payee has expired",
+    story: (text2) => `until ${text2}`
+  }
+};
+var listOf = (table) => Object.entries(table).map(([name, field]) => ({
+  ...field,
+  name,
+  member: `${name}${field.kind.unit}`
+}));
+var AGENT_FIELDS = listOf(AGENT);
+var PAYEE_FIELDS = listOf(PAYEE);
+var SELF_FIELDS = AGENT_FIELDS.filter(({ window }) => window === void 0);
+var valueIn = (settings, { member, kind }) => settings[member] ?? kind.unset;
+var settingsOnWire = (fields, settings) => Object.fromEntries(
+  fields.map((field) => [field.name, field.kind.wire(valueIn(settings, field))])
+);
+
+// packages/rules/src/policy.ts
+var newestVersion = () => Math.max(...[...AGENT_FIELDS, ...PAYEE_FIELDS].map(({ since }) => since));
+var PolicyVersionUnknown = class extends Error {
+  name = "PolicyVersionUnknown";
+  constructor(version) {
+    super(
+      `The rules of this agent need version ${version} of the policy document, and this release knows versions up to ${newestVersion()}.`
+    );
+  }
+};
+function assertKnown(version) {
+  if (version > newestVersion()) throw new PolicyVersionUnknown(version);
+}
+function versionOf(document) {
+  const { documentVersion } = document;
+  if (documentVersion === void 0) return 1;
+  if (typeof documentVersion !== "string" || !/^[1-9][0-9]{0,8}$/.test(documentVersion))
+    return void 0;
+  const version = Number(documentVersion);
+  assertKnown(version);
+  return version === 1 ? void 0 : version;
+}
+var fieldsOf = (fields, from, to) => fields.filter(({ since }) => since >= from && since <= to).toSorted((left, right) => left.since - right.since);
+var membersOf = (fields) => fields.map(({ name, kind }) => ({ name, type: kind.type }));
+var known = /* @__PURE__ */ new Map();
+function policyTypes(version) {
+  const before = known.get(version);
+  if (before) return before;
+  const types = {
+    AgentPolicy: [
+      { name: "agent", type: "string" },
+      { name: "wallet", type: "address" },
+      { name: "version", type: "uint256" },
+      { name: "name", type: "string" },
+      ...membersOf(fieldsOf(AGENT_FIELDS, 1, 1)),
+      { name: "payees", type: "Payee[]" },
+      ...membersOf(fieldsOf(AGENT_FIELDS, 2, version)),
+      ...version > 1 ? [{ name: "documentVersion", type: "uint256" }] : [],
+      { name: "nonce", type: "bytes32" },
+      { name: "deadline", type: "uint256" }
+    ],
+    Payee: [
+      { name: "payee", type: "address" },
+      { name: "label", type: "string" },
+      { name: "site", type: "string" },
+      ...membersOf(fieldsOf(PAYEE_FIELDS, 1, version))
+    ]
+  };
+  known.set(version, types);
+  return types;
+}
+var readSettings = (fields, document) => Object.fromEntries(
+  fields.map(({ name, member, kind }) => {
+    const text2 = document[name];
+    return [member, text2 === void 0 ? kind.unset : kind.readSigned(text2)];
+  })
+);
+var rulesOfPolicy = (order) => {
+  const version = versionOf(order);
+  if (version === void 0) throw new Error("the version of the policy document is malformed");
+  return {
+    ...readSettings(fieldsOf(AGENT_FIELDS, 1, version), order),
+    payees: order.payees.map((payee) => ({
+      ...readSettings(fieldsOf(PAYEE_FIELDS, 1, version), payee),
+      address: payee.payee.toLowerCase(),
+      label: payee.label,
+      site: payee.site
+    }))
+  };
+};
+
+// packages/rules/src/rules.ts
+var payeeKey = ({ address: address2, site }) => `${address2.toLowerCase()} ${site}`;
 function termsAt(payees) {
   const listed = new Map(payees.map((payee) => [payeeKey(payee), payee]));
   return (place) => listed.get(payeeKey(place)) ?? listed.get(payeeKey({ ...place, site: "" }));
 }
 var sitesOf = (payees) => new Set(payees.map(({ site }) => site).filter((site) => site !== ""));
-var isMore = (wanted, current) => current !== null && (wanted === null || wanted > current);
+var allowsMore = (fields, wanted, current) => fields.some((field) => field.kind.allowsMore(valueIn(wanted, field), valueIn(current, field)));
 function loosens(current, wanted) {
   if (current.status !== "active" && wanted.status === "active") return true;
   if (current.status === "archived" && wanted.status !== "archived") return true;
-  if (current.fetch === "sites" && wanted.fetch === "any") return true;
   const reachable = sitesOf(current.payees);
   if (current.fetch === "sites" && wanted.payees.some(({ site }) => site && !reachable.has(site)))
     return true;
   const before = termsAt(current.payees);
   const after = termsAt(wanted.payees);
-  return isMore(wanted.dailyLimitAtomic, current.dailyLimitAtomic) || isMore(wanted.weeklyLimitAtomic, current.weeklyLimitAtomic) || isMore(wanted.monthlyLimitAtomic, current.monthlyLimitAtomic) || isMore(wanted.perPaymentLimitAtomic, current.perPaymentLimitAtomic) || isMore(wanted.paymentsPerHour, current.paymentsPerHour) || isMore(wanted.expiresAtSeconds, current.expiresAtSeconds) || // An entry may also loosen by its removal: without its own terms, a site has those for everywhere.
+  return allowsMore(AGENT_FIELDS, wanted, current) || // An entry may also loosen by its removal: without its own terms, a site has those for everywhere.
   [...current.payees, ...wanted.payees].some((place) => payeeLoosens(before(place), after(place)));
 }
 function payeeLoosens(current, wanted) {
   if (wanted === void 0) return false;
-  if (current === void 0) return true;
-  return isMore(wanted.dailyLimitAtomic, current.dailyLimitAtomic) || isMore(wanted.perPaymentLimitAtomic, current.perPaymentLimitAtomic) || isMore(wanted.expiresAtSeconds, current.expiresAtSeconds);
+  return current === void 0 || allowsMore(PAYEE_FIELDS, wanted, current);
 }
 
 // server/core/keccak.ts
@@ -100,10 +409,12 @@ function wordOf(structs, type, member) {
     throw new Error(`the order has a malformed ${type}, so it has no digest`);
   return word;
 }
-var typeHashes = /* @__PURE__ */ new Map();
+var typeHashes = /* @__PURE__ */ new WeakMap();
 function typeHash(structs, name) {
-  const known = typeHashes.get(name);
-  if (known) return known;
+  const known2 = typeHashes.get(structs) ?? /* @__PURE__ */ new Map();
+  typeHashes.set(structs, known2);
+  const found = known2.get(name);
+  if (found) return found;
   const fields = structs[name] ?? [];
   const listed = fields.filter(({ type }) => type.endsWith("[]")).map(({ type }) => type.slice(0, -2));
   const written = [name, ...listed.toSorted()].map((struct) => {
@@ -111,44 +422,18 @@ function typeHash(structs, name) {
     return `${struct}(${members.join(",")})`;
   });
   const hash = keccak(Buffer.from(written.join("")));
-  typeHashes.set(name, hash);
+  known2.set(name, hash);
   return hash;
 }
 
 // server/core/orders.ts
 var MAX_ORDER_SECONDS = 15 * 60;
 var APPROVAL_SECONDS = 60 * 60;
-var ABSENT = (1n << 256n) - 1n;
 var text = (name) => ({ name, type: "string" });
 var number = (name) => ({ name, type: "uint256" });
 var address = (name) => ({ name, type: "address" });
 var SINGLE_USE = [{ name: "nonce", type: "bytes32" }, number("deadline")];
 var ORDER_TYPES = {
-  AgentPolicy: {
-    AgentPolicy: [
-      text("agent"),
-      address("wallet"),
-      number("version"),
-      text("name"),
-      number("dailyLimit"),
-      number("weeklyLimit"),
-      number("monthlyLimit"),
-      number("perPaymentLimit"),
-      number("paymentsPerHour"),
-      text("fetch"),
-      number("expiresAt"),
-      { name: "payees", type: "Payee[]" },
-      ...SINGLE_USE
-    ],
-    Payee: [
-      address("payee"),
-      text("label"),
-      text("site"),
-      number("dailyLimit"),
-      number("perPaymentLimit"),
-      number("expiresAt")
-    ]
-  },
   IssueKey: {
     IssueKey: [text("agent"), address("wallet"), text("label"), number("expiresAt"), ...SINGLE_USE]
   },
@@ -171,14 +456,30 @@ var ORDER_TYPES = {
   },
   MoveOwner: { MoveOwner: [address("from"), address("to"), ...SINGLE_USE] }
 };
+var ORDER_KINDS = [
+  "AgentPolicy",
+  ...Object.keys(ORDER_TYPES)
+];
+function readTypes(kind, order) {
+  if (kind !== "AgentPolicy") return ORDER_TYPES[kind];
+  const version = versionOf(order);
+  return version === void 0 ? void 0 : policyTypes(version);
+}
+function typesOf(kind, order) {
+  const types = readTypes(kind, order);
+  if (types === void 0) throw new Error("the version of the policy document is malformed");
+  return types;
+}
 var DOMAIN_TYPE = [text("name"), text("version"), number("chainId")];
+var DOMAIN_STRUCTS = { EIP712Domain: DOMAIN_TYPE };
 var domainOf = (chainId) => ({ name: "Purser", version: "2", chainId });
 var orderDigest = (kind, order, chainId) => typedDataDigest(
-  { structs: { EIP712Domain: DOMAIN_TYPE }, name: "EIP712Domain", value: domainOf(chainId) },
-  { structs: ORDER_TYPES[kind], name: kind, value: order }
+  { structs: DOMAIN_STRUCTS, name: "EIP712Domain", value: domainOf(chainId) },
+  { structs: typesOf(kind, order), name: kind, value: order }
 );
 function readOrder(kind, wire) {
-  const types = ORDER_TYPES[kind];
+  const types = readTypes(kind, wire);
+  if (types === void 0) return void 0;
   const struct = (name, value) => {
     const read = {};
     for (const field of types[name] ?? []) {
@@ -203,28 +504,6 @@ function readOrder(kind, wire) {
   };
   return struct(kind, wire);
 }
-var fromWire = (value) => {
-  const number2 = BigInt(value);
-  return number2 === ABSENT ? null : number2;
-};
-var rulesOfPolicy = (order) => ({
-  dailyLimitAtomic: BigInt(order.dailyLimit),
-  weeklyLimitAtomic: fromWire(order.weeklyLimit),
-  monthlyLimitAtomic: fromWire(order.monthlyLimit),
-  perPaymentLimitAtomic: fromWire(order.perPaymentLimit),
-  paymentsPerHour: fromWire(order.paymentsPerHour),
-  // Fail safe: every other value restricts the agent to sites.
-  fetch: order.fetch === "any" ? "any" : "sites",
-  expiresAtSeconds: fromWire(order.expiresAt),
-  payees: order.payees.map((payee) => ({
-    address: payee.payee.toLowerCase(),
-    label: payee.label,
-    site: payee.site,
-    dailyLimitAtomic: fromWire(payee.dailyLimit),
-    perPaymentLimitAtomic: fromWire(payee.perPaymentLimit),
-    expiresAtSeconds: fromWire(payee.expiresAt)
-  }))
-});
 var CONNECTION_LABEL = "Connection to ";
 
 // server/plugins/audit/authority.ts
@@ -297,11 +576,11 @@ var Authority = class {
   }
   #usePolicy({ agentId, after }, signed) {
     if (after?.["version"] !== Number(signed.order.version)) return OTHER;
-    const { payees, rules, hasUnnamedRemovals, ...known } = this.#agent(agentId);
+    const { payees, rules, hasUnnamedRemovals, ...known2 } = this.#agent(agentId);
     const isNew = signed.order.version === "1";
     const isKnown = isNew || rules !== void 0 && hasUnnamedRemovals !== true;
     this.#agents.set(agentId ?? "", {
-      ...known,
+      ...known2,
       ...factsOf(signed.order),
       ...isKnown && { formerPayees: payees }
     });
@@ -332,8 +611,8 @@ var Authority = class {
       return this.#changeFault(body, isOpen ? open : void 0);
     }
     if (action === "agent.paused" || action === "agent.archived") {
-      const known = this.#agents.get(agentId ?? "");
-      if (known) known.status = action === "agent.paused" ? "paused" : "archived";
+      const known2 = this.#agents.get(agentId ?? "");
+      if (known2) known2.status = action === "agent.paused" ? "paused" : "archived";
     }
     if (action.startsWith("withdrawal.")) {
       const ordered = this.#withdrawals.get(asText(after?.["paymentId"]));
@@ -359,9 +638,9 @@ var Authority = class {
     agent.status = "active";
     if (action === "agent.resumed") return after["status"] === "active" ? void 0 : OTHER;
     const { wallet: walletAddress, version } = open.order;
-    const facts = { ...agent.rules, walletAddress, network: `eip155:${open.chainId}` };
+    const facts = { walletAddress, network: `eip155:${open.chainId}` };
     const isListed = "allowlist" in after ? isSameList(after["allowlist"], agent.payees) : saysChange(body, difference([], agent.payees), open.digest);
-    const isSame = holds(facts, after) && isListed;
+    const isSame = holds(facts, after) && holdsRules(agent.rules ?? {}, after) && isListed;
     return isSame && version === "1" && after["status"] === "active" ? void 0 : OTHER;
   }
   /** A change must equal the policy of the previous entry, or only tighten the rules in force. */
@@ -419,33 +698,25 @@ function signInFault({ actor }, { message, signer }) {
 }
 function keyFault(action, after, order) {
   const isConnection = order.label.startsWith(CONNECTION_LABEL);
-  const isSame = after["label"] === order.label && after["expiresAt"] === timeOf(fromWire(order.expiresAt));
+  const isSame = after["label"] === order.label && after["expiresAt"] === TIME.wire(readOptional(order.expiresAt));
   return isSame && isConnection === (action === "connection.granted") ? void 0 : OTHER;
 }
 var isAddress = (left, right) => left.toLowerCase() === right.toLowerCase();
 var holds = (facts, other) => Object.entries(facts).every(([name, value]) => other[name] === value);
-var timeOf = (seconds) => seconds === null ? null : new Date(Number(seconds) * 1e3).toISOString();
-var amountOf = (atomic) => atomic === null ? null : formatAtomic(atomic);
+var holdsRules = ({ name, ...rules }, other) => other["name"] === name && AGENT_FIELDS.every((field) => {
+  const noted2 = field.name in other || field.since === 1 ? other[field.name] : unsetOf(field);
+  return noted2 === rules[field.name];
+});
+var unsetOf = ({ kind }) => kind.wire(kind.unset);
 function factsOf(order) {
   const rules = rulesOfPolicy(order);
   return {
-    rules: {
-      name: order.name,
-      dailyLimit: amountOf(rules.dailyLimitAtomic),
-      weeklyLimit: amountOf(rules.weeklyLimitAtomic),
-      monthlyLimit: amountOf(rules.monthlyLimitAtomic),
-      perPaymentLimit: amountOf(rules.perPaymentLimitAtomic),
-      paymentsPerHour: rules.paymentsPerHour === null ? null : Number(rules.paymentsPerHour),
-      fetch: rules.fetch,
-      expiresAt: timeOf(rules.expiresAtSeconds)
-    },
+    rules: { name: order.name, ...settingsOnWire(AGENT_FIELDS, rules) },
     payees: rules.payees.map((payee) => ({
       address: payee.address,
       label: payee.label,
       site: payee.site,
-      dailyLimit: amountOf(payee.dailyLimitAtomic),
-      perPaymentLimit: amountOf(payee.perPaymentLimitAtomic),
-      expiresAt: timeOf(payee.expiresAtSeconds)
+      ...settingsOnWire(PAYEE_FIELDS, payee)
     }))
   };
 }
@@ -455,10 +726,14 @@ function asText(value) {
 }
 var addressOf = ({ address: address2 }) => asText(address2).toLowerCase();
 var keyOf = (payee) => payeeKey({ address: addressOf(payee), site: asText(payee["site"]) });
-var textOf = (payee) => {
-  const { label, site, dailyLimit, perPaymentLimit, expiresAt } = payee;
-  return JSON.stringify([addressOf(payee), label, site, dailyLimit, perPaymentLimit, expiresAt]);
-};
+var textOf = (payee) => JSON.stringify([
+  addressOf(payee),
+  payee["label"],
+  payee["site"],
+  ...PAYEE_FIELDS.map(
+    (field) => field.name in payee || field.since === 1 ? payee[field.name] : unsetOf(field)
+  )
+]);
 function difference(before, after) {
   const [old, now] = [before, after].map((list) => new Set(list.map(textOf)));
   return {
@@ -482,8 +757,8 @@ function changeIn(body) {
 }
 var COUNTS = ["added", "removed", "changed"];
 function countsOf({ before, after }) {
-  const known = new Set(before.map(keyOf));
-  const changed = after.filter((payee) => known.has(keyOf(payee))).length;
+  const known2 = new Set(before.map(keyOf));
+  const changed = after.filter((payee) => known2.has(keyOf(payee))).length;
   return { added: after.length - changed, removed: before.length - changed, changed };
 }
 function hasCounts({ before, after }, change) {
@@ -514,34 +789,24 @@ function isSameList(list, payees) {
   const texts = (all) => all.map(textOf).toSorted().join("\n");
   return Array.isArray(list) && texts(list) === texts(payees);
 }
-function atomicOf(text2) {
-  if (text2 === null) return null;
-  const parsed = parseDecimal(text2);
-  if (!parsed.ok) throw new RangeError(parsed.reason);
-  return parsed.atomic;
-}
-var secondsOf = (time) => time === null ? null : BigInt(Math.floor(Date.parse(asText(time)) / 1e3));
-function rulesOf({ status, rules = {}, payees }) {
-  const perHour = rules["paymentsPerHour"];
-  return {
-    status,
-    dailyLimitAtomic: atomicOf(rules["dailyLimit"]) ?? 0n,
-    weeklyLimitAtomic: atomicOf(rules["weeklyLimit"]),
-    monthlyLimitAtomic: atomicOf(rules["monthlyLimit"]),
-    perPaymentLimitAtomic: atomicOf(rules["perPaymentLimit"]),
-    paymentsPerHour: perHour === null ? null : BigInt(perHour),
-    fetch: rules["fetch"] === "any" ? "any" : "sites",
-    expiresAtSeconds: secondsOf(rules["expiresAt"]),
-    payees: payees.map((payee) => ({
-      address: addressOf(payee),
-      label: asText(payee["label"]),
-      site: asText(payee["site"]),
-      dailyLimitAtomic: atomicOf(payee["dailyLimit"]),
-      perPaymentLimitAtomic: atomicOf(payee["perPaymentLimit"]),
-      expiresAtSeconds: secondsOf(payee["expiresAt"])
-    }))
-  };
-}
+var readSettings2 = (fields, facts) => Object.fromEntries(
+  fields.flatMap(({ name, member, kind }) => {
+    if (facts[name] === void 0) return [];
+    const read = kind.readWire(facts[name]);
+    if (!read.ok) throw new RangeError(`${name} ${read.reason}`);
+    return [[member, read.value]];
+  })
+);
+var rulesOf = ({ status, rules = {}, payees }) => ({
+  ...readSettings2(AGENT_FIELDS, rules),
+  status,
+  payees: payees.map((payee) => ({
+    ...readSettings2(PAYEE_FIELDS, payee),
+    address: addressOf(payee),
+    label: asText(payee["label"]),
+    site: asText(payee["site"])
+  }))
+});
 
 // server/plugins/audit/verify.ts
 async function verifyChain(rows, noted2 = []) {
@@ -636,12 +901,14 @@ function readSigned(row, proof) {
   if (beside === void 0) return { fault: "its order is missing" };
   try {
     const { primaryType, domain, message } = beside;
-    const order = primaryType in ORDER_TYPES ? readOrder(primaryType, message) : void 0;
+    const order = ORDER_KINDS.includes(primaryType) ? readOrder(primaryType, message) : void 0;
     if (order === void 0) return { fault: "its order is not an order of this service" };
     const digest = orderDigest(primaryType, order, domain.chainId);
     return digest === proof.digest ? { signed: { kind: primaryType, order, digest, chainId: domain.chainId } } : { fault: "its order does not have the digest that it names" };
-  } catch {
-    return { fault: "its order cannot be read" };
+  } catch (error) {
+    return {
+      fault: error instanceof PolicyVersionUnknown ? "its policy was signed in a newer version of the document: check it with a newer release" : "its order cannot be read"
+    };
   }
 }
 async function recovered(hash, signature) {

@@ -16,9 +16,7 @@ BEGIN
 END;
 $$;
 CREATE TRIGGER agents_inserted AFTER INSERT ON agents FOR EACH ROW EXECUTE FUNCTION purser_agent_event();
-CREATE TRIGGER agents_changed
-  AFTER UPDATE OF name, status, daily_limit, per_payment_limit, weekly_limit, monthly_limit, payments_per_hour, fetch_scope,
-    expires_at, archived_at ON agents FOR EACH ROW
-  EXECUTE FUNCTION purser_agent_event();
+-- Every change of an agent's rules sets updated_at; a payment does not.
+CREATE TRIGGER agents_changed AFTER UPDATE OF updated_at ON agents FOR EACH ROW EXECUTE FUNCTION purser_agent_event();
 CREATE TRIGGER api_keys_changed AFTER INSERT OR UPDATE OF revoked_at, expires_at, label, rotated_to_id ON api_keys
   FOR EACH ROW EXECUTE FUNCTION purser_agent_event();

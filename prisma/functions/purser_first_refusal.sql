@@ -1,5 +1,5 @@
 -- The rules in their fixed order: the code of the first that refuses, or null. The same order and comparisons as
--- server/plugins/guardrails/rules/index.ts; a property test compares the two. A limit that is not set is null and refuses
+-- server/plugins/guardrails/rules.ts; a property test compares the two. A limit that is not set is null and refuses
 -- nothing.
 CREATE FUNCTION purser_first_refusal(
   p_status TEXT, p_expired BOOLEAN, p_refusal TEXT, p_requested NUMERIC, p_max_amount NUMERIC,

@@ -1,8 +1,25 @@
 /** The documents that an owner's wallet signs (EIP-712, docs/decisions/0020): their types, digests and parsing. */
 import { getAddress, type Address, type Hex } from "viem";
+import { signOptional } from "../../packages/rules/src/kinds.ts";
+import {
+  policyTypes,
+  rulesDocument,
+  versionOf,
+  type AgentPolicyOrder,
+  type StructMember,
+} from "../../packages/rules/src/policy.ts";
 import { parseAtomic } from "./money.ts";
 import { sortPayees, type Rules } from "./rules.ts";
 import { typedDataDigest } from "./typed-data.ts";
+
+export {
+  assertKnown,
+  PolicyVersionUnknown,
+  rulesOfPolicy,
+  versionFor,
+  type AgentPolicyOrder,
+} from "../../packages/rules/src/policy.ts";
+export { readOptional } from "../../packages/rules/src/kinds.ts";
 
 export const MAX_ORDER_SECONDS = 15 * 60;
 /**
@@ -10,33 +27,6 @@ export const MAX_ORDER_SECONDS = 15 * 60;
  * longer.
  */
 export const APPROVAL_SECONDS = 60 * 60;
-/** Means no limit, or no end. "0" is a limit like any other: nothing can be spent. */
-const ABSENT = (1n << 256n) - 1n;
-
-/** Integers as strings, addresses with checksum: the form in JSON, which the wallet shows too. */
-export interface AgentPolicyOrder {
-  agent: string;
-  wallet: string;
-  version: string;
-  name: string;
-  dailyLimit: string;
-  weeklyLimit: string;
-  monthlyLimit: string;
-  perPaymentLimit: string;
-  paymentsPerHour: string;
-  fetch: string;
-  expiresAt: string;
-  payees: {
-    payee: string;
-    label: string;
-    site: string;
-    dailyLimit: string;
-    perPaymentLimit: string;
-    expiresAt: string;
-  }[];
-  nonce: string;
-  deadline: string;
-}
 
 export interface IssueKeyOrder {
   agent: string;
@@ -100,35 +90,10 @@ const number = (name: string) => ({ name, type: "uint256" });
 const address = (name: string) => ({ name, type: "address" });
 const SINGLE_USE = [{ name: "nonce", type: "bytes32" }, number("deadline")];
 
-/** The structs of each order, its own first. */
-export const ORDER_TYPES: Readonly<
-  Record<OrderKind, Record<string, { name: string; type: string }[]>>
-> = {
-  AgentPolicy: {
-    AgentPolicy: [
-      text("agent"),
-      address("wallet"),
-      number("version"),
-      text("name"),
-      number("dailyLimit"),
-      number("weeklyLimit"),
-      number("monthlyLimit"),
-      number("perPaymentLimit"),
-      number("paymentsPerHour"),
-      text("fetch"),
-      number("expiresAt"),
-      { name: "payees", type: "Payee[]" },
-      ...SINGLE_USE,
-    ],
-    Payee: [
-      address("payee"),
-      text("label"),
-      text("site"),
-      number("dailyLimit"),
-      number("perPaymentLimit"),
-      number("expiresAt"),
-    ],
-  },
+type Structs = Record<string, StructMember[]>;
+
+/** The structs of each order, its own first. Those of a policy depend on its version. */
+const ORDER_TYPES: Readonly<Record<Exclude<OrderKind, "AgentPolicy">, Structs>> = {
   IssueKey: {
     IssueKey: [text("agent"), address("wallet"), text("label"), number("expiresAt"), ...SINGLE_USE],
   },
@@ -152,12 +117,31 @@ export const ORDER_TYPES: Readonly<
   MoveOwner: { MoveOwner: [address("from"), address("to"), ...SINGLE_USE] },
 };
 
+export const ORDER_KINDS: readonly OrderKind[] = [
+  "AgentPolicy",
+  ...(Object.keys(ORDER_TYPES) as (keyof typeof ORDER_TYPES)[]),
+];
+
+/** Undefined if the version of a policy is malformed; throws `PolicyVersionUnknown` if it is unknown. */
+function readTypes(kind: OrderKind, order: object): Structs | undefined {
+  if (kind !== "AgentPolicy") return ORDER_TYPES[kind];
+  const version = versionOf(order);
+  return version === undefined ? undefined : policyTypes(version);
+}
+
+export function typesOf(kind: OrderKind, order: object): Structs {
+  const types = readTypes(kind, order);
+  if (types === undefined) throw new Error("the version of the policy document is malformed");
+  return types;
+}
+
 const DOMAIN_TYPE = [text("name"), text("version"), number("chainId")];
-const domainOf = (chainId: number) => ({ name: "Purser", version: "2", chainId }) as const;
+const DOMAIN_STRUCTS = { EIP712Domain: DOMAIN_TYPE };
+export const domainOf = (chainId: number) => ({ name: "Purser", version: "2", chainId }) as const;
 
 /** Input of `eth_signTypedData_v4`: JSON with the domain's type, and integers as strings. */
 export const typedDataOf = <K extends OrderKind>(kind: K, order: Orders[K], chainId: number) => ({
-  types: { EIP712Domain: [...DOMAIN_TYPE], ...ORDER_TYPES[kind] },
+  types: { EIP712Domain: [...DOMAIN_TYPE], ...typesOf(kind, order) },
   primaryType: kind,
   domain: domainOf(chainId),
   message: order,
@@ -166,13 +150,17 @@ export const typedDataOf = <K extends OrderKind>(kind: K, order: Orders[K], chai
 /** The digest that the owner signs. The order must be well formed: parse it with readOrder first. */
 export const orderDigest = <K extends OrderKind>(kind: K, order: Orders[K], chainId: number): Hex =>
   typedDataDigest(
-    { structs: { EIP712Domain: DOMAIN_TYPE }, name: "EIP712Domain", value: domainOf(chainId) },
-    { structs: ORDER_TYPES[kind], name: kind, value: order },
+    { structs: DOMAIN_STRUCTS, name: "EIP712Domain", value: domainOf(chainId) },
+    { structs: typesOf(kind, order), name: kind, value: order },
   );
 
-/** The order in canonical form; undefined if a number does not fit 256 bits or an address is invalid. */
+/**
+ * The order in canonical form, without members that are not signed; undefined if a number does not fit 256 bits or an
+ * address is invalid. Throws `PolicyVersionUnknown` for a policy of a newer release.
+ */
 export function readOrder<K extends OrderKind>(kind: K, wire: Orders[K]): Orders[K] | undefined {
-  const types = ORDER_TYPES[kind];
+  const types = readTypes(kind, wire);
+  if (types === undefined) return undefined;
   const struct = (name: string, value: unknown): Record<string, unknown> | undefined => {
     const read: Record<string, unknown> = {};
     for (const field of types[name] ?? []) {
@@ -198,13 +186,6 @@ export function readOrder<K extends OrderKind>(kind: K, wire: Orders[K]): Orders
   return struct(kind, wire) as Orders[K] | undefined;
 }
 
-const onWire = (value: bigint | null): string => String(value ?? ABSENT);
-/** Null means no limit, or no end. */
-export const fromWire = (value: string): bigint | null => {
-  const number = BigInt(value);
-  return number === ABSENT ? null : number;
-};
-
 export interface PolicyFacts {
   agentId: string;
   walletAddress: Address;
@@ -220,43 +201,9 @@ export const policyOrder = (facts: PolicyFacts): AgentPolicyOrder => ({
   wallet: getAddress(facts.walletAddress),
   version: String(facts.version),
   name: facts.name,
-  dailyLimit: String(facts.rules.dailyLimitAtomic),
-  weeklyLimit: onWire(facts.rules.weeklyLimitAtomic),
-  monthlyLimit: onWire(facts.rules.monthlyLimitAtomic),
-  perPaymentLimit: onWire(facts.rules.perPaymentLimitAtomic),
-  paymentsPerHour: onWire(facts.rules.paymentsPerHour),
-  fetch: facts.rules.fetch,
-  expiresAt: onWire(facts.rules.expiresAtSeconds),
-  payees: sortPayees(facts.rules.payees).map((payee) => ({
-    payee: getAddress(payee.address),
-    label: payee.label,
-    site: payee.site,
-    dailyLimit: onWire(payee.dailyLimitAtomic),
-    perPaymentLimit: onWire(payee.perPaymentLimitAtomic),
-    expiresAt: onWire(payee.expiresAtSeconds),
-  })),
+  ...rulesDocument({ ...facts.rules, payees: sortPayees(facts.rules.payees) }, getAddress),
   nonce: facts.nonce,
   deadline: String(facts.deadlineSeconds),
-});
-
-/** The rules that a policy order contains. */
-export const rulesOfPolicy = (order: AgentPolicyOrder): Rules => ({
-  dailyLimitAtomic: BigInt(order.dailyLimit),
-  weeklyLimitAtomic: fromWire(order.weeklyLimit),
-  monthlyLimitAtomic: fromWire(order.monthlyLimit),
-  perPaymentLimitAtomic: fromWire(order.perPaymentLimit),
-  paymentsPerHour: fromWire(order.paymentsPerHour),
-  // Fail safe: every other value restricts the agent to sites.
-  fetch: order.fetch === "any" ? "any" : "sites",
-  expiresAtSeconds: fromWire(order.expiresAt),
-  payees: order.payees.map((payee) => ({
-    address: payee.payee.toLowerCase() as Address,
-    label: payee.label,
-    site: payee.site,
-    dailyLimitAtomic: fromWire(payee.dailyLimit),
-    perPaymentLimitAtomic: fromWire(payee.perPaymentLimit),
-    expiresAtSeconds: fromWire(payee.expiresAt),
-  })),
 });
 
 /**
@@ -276,7 +223,7 @@ export const keyOrder = (facts: {
   agent: facts.agentId,
   wallet: getAddress(facts.walletAddress),
   label: facts.label,
-  expiresAt: onWire(facts.expiresAtSeconds),
+  expiresAt: signOptional(facts.expiresAtSeconds),
   nonce: facts.nonce,
   deadline: String(facts.deadlineSeconds),
 });

@@ -49,12 +49,15 @@ function wordOf(structs: Structs, type: string, member: unknown): Uint8Array {
   return word;
 }
 
-const typeHashes = new Map<string, Uint8Array>();
+/** By the structs, because a policy has different ones in each version. */
+const typeHashes = new WeakMap<Structs, Map<string, Uint8Array>>();
 
-/** The type of a struct includes the structs of its lists. A name must stand for one struct only. */
+/** The type of a struct includes the structs of its lists. */
 function typeHash(structs: Structs, name: string): Uint8Array {
-  const known = typeHashes.get(name);
-  if (known) return known;
+  const known = typeHashes.get(structs) ?? new Map<string, Uint8Array>();
+  typeHashes.set(structs, known);
+  const found = known.get(name);
+  if (found) return found;
   const fields = structs[name] ?? [];
   const listed = fields
     .filter(({ type }) => type.endsWith("[]"))
@@ -64,6 +67,6 @@ function typeHash(structs: Structs, name: string): Uint8Array {
     return `${struct}(${members.join(",")})`;
   });
   const hash = keccak(Buffer.from(written.join("")));
-  typeHashes.set(name, hash);
+  known.set(name, hash);
   return hash;
 }

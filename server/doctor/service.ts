@@ -7,8 +7,7 @@ import { UnixCalls } from "../infra/unix-calls.ts";
 import { KeyRing, withPrivateKey } from "../plugins/custody/envelope.ts";
 import { transportOf } from "../plugins/notifications/mail-server.ts";
 import { RemoteVault } from "../plugins/custody/remote-vault.ts";
-import { kidsOfSecrets } from "../plugins/custody/secrets-store.ts";
-import { countWalletsByKid } from "../plugins/custody/store.ts";
+import { countWalletsByKid, kidsOfSecrets } from "../plugins/custody/store.ts";
 import type { Database } from "./database.ts";
 import { found, ok, warning, wrong, type Finding } from "./finding.ts";
 

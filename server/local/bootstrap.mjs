@@ -101,10 +101,11 @@ export async function ensurePrismaClient(say) {
 export async function ensureServerBuild(say) {
   const server = join(ROOT, "server");
   const dist = join(server, "dist");
-  // The server uses the paywall from its package's sources.
+  // The server uses the paywall and the rules from their packages' sources.
   const sources = [
     ...filesUnder(server),
     ...filesUnder(join(ROOT, "packages", "paywall", "src")),
+    ...filesUnder(join(ROOT, "packages", "rules", "src")),
   ].filter((path) => !path.startsWith(dist) && /\.(?:ts|mjs)$/.test(path));
   // package.json names the tools, and V8's code cache depends on the version of Node.
   const others = ["package-lock.json", "package.json"].map((file) => join(ROOT, file));
@@ -126,6 +127,7 @@ export async function ensureWebBuild(say) {
     ...filesUnder(join(web, "src")),
     ...filesUnder(join(web, "public")),
     ...filesUnder(join(ROOT, "server", "schemas")),
+    ...filesUnder(join(ROOT, "packages", "rules", "src")),
     ...["index.html", "package.json", "vite.config.ts", "postcss.config.cjs"].map((file) =>
       join(web, file),
     ),

@@ -1,4 +1,12 @@
-import { Type, type Static } from "typebox";
+import { Type, type Static, type TOptional, type TSchema, type TUnsafe } from "typebox";
+import {
+  AGENT_FIELDS,
+  GENERAL_RULES as REASONS,
+  PAYEE_FIELDS,
+  type AgentWire,
+  type Field,
+  type PayeeWire,
+} from "../../packages/rules/src/fields.ts";
 import {
   AddressInput,
   Flag,
@@ -27,13 +35,38 @@ const SiteInput = Type.String({
     "The only origin at which this payee may be paid, through x402-fetch; empty: anywhere",
   examples: ["https://api.example.com"],
 });
+/** The schema of a setting's value; null where it may be not set. */
+function valueOf({ kind, description }: Field, time: TSchema): TSchema {
+  const schema =
+    kind.name === "amount"
+      ? Amount
+      : kind.name === "time"
+        ? time
+        : Type.Unsafe({ ...kind.schema, ...(description !== undefined && { description }) });
+  return kind.unset === null ? Nullable(schema) : schema;
+}
+
+type Optional<T> = { [N in keyof T]: TOptional<TUnsafe<T[N]>> };
+type Present<T> = { [N in keyof T]: TUnsafe<T[N]> };
+
+/** Settings in a request: a missing one keeps its value, and null means that it is not set. */
+const inRequest = <T>(fields: readonly Field[]): Optional<T> =>
+  Object.fromEntries(
+    fields.map((field) => [field.name, Type.Optional(valueOf(field, TimeInput))]),
+  ) as unknown as Optional<T>;
+
+export const inResponse = <T>(fields: readonly Field[]): Present<T> =>
+  Object.fromEntries(
+    fields.map((field) => [field.name, valueOf(field, Timestamp)]),
+  ) as unknown as Present<T>;
+
+const agentSettings = inRequest<AgentWire>(AGENT_FIELDS);
+
 const payeeFields = {
   address: AddressInput,
   label: Type.Optional(Label),
   site: Type.Optional(SiteInput),
-  dailyLimit: Type.Optional(Nullable(Amount)),
-  perPaymentLimit: Type.Optional(Nullable(Amount)),
-  expiresAt: Type.Optional(Nullable(TimeInput)),
+  ...inRequest<PayeeWire>(PAYEE_FIELDS),
 };
 export const PayeeInput = Strict(payeeFields);
 export type PayeeInput = Static<typeof PayeeInput>;
@@ -41,27 +74,11 @@ export const AllowlistItem = Type.Union([AddressInput, PayeeInput]);
 export const AllowlistInput = Type.Array(AllowlistItem, { maxItems: MAX_ALLOWLIST });
 export type AllowlistInput = Static<typeof AllowlistInput>;
 
-/** The limits besides the daily one. All are optional; null means no limit. */
-const ruleFields = {
-  weeklyLimit: Type.Optional(Nullable(Amount)),
-  monthlyLimit: Type.Optional(Nullable(Amount)),
-  perPaymentLimit: Type.Optional(Nullable(Amount)),
-  paymentsPerHour: Type.Optional(Nullable(Type.Integer({ minimum: 0, maximum: 1_000_000 }))),
-  fetch: Type.Optional(
-    Type.Unsafe<"any" | "sites">({
-      type: "string",
-      enum: ["any", "sites"],
-      description: "sites: x402-fetch reaches only the sites of its payees",
-    }),
-  ),
-  expiresAt: Type.Optional(Nullable(TimeInput)),
-};
-
 export const CreateAgentBody = Strict({
   name: Name,
+  ...agentSettings,
   dailyLimit: Amount,
   allowlist: Type.Optional(AllowlistInput),
-  ...ruleFields,
   network: Type.Optional(NetworkId),
   authorization: PolicyAuthorization,
 });
@@ -70,8 +87,7 @@ export type CreateAgentBody = Static<typeof CreateAgentBody>;
 export const UpdateAgentBody = Strict(
   {
     name: Type.Optional(Name),
-    dailyLimit: Type.Optional(Amount),
-    ...ruleFields,
+    ...agentSettings,
     allowlist: Type.Optional(AllowlistInput),
     authorization: PolicyAuthorization,
     status: Type.Optional(Type.Union([Type.Literal("active"), Type.Literal("paused")])),
@@ -100,9 +116,7 @@ export const AllowlistEntry = Type.Object({
       description: "An international site as people write it; `site` is its punycode",
     }),
   ),
-  dailyLimit: Nullable(Amount),
-  perPaymentLimit: Nullable(Amount),
-  expiresAt: Nullable(Timestamp),
+  ...inResponse<PayeeWire>(PAYEE_FIELDS),
   createdAt: Timestamp,
   limits: Type.Optional(
     Described(SpendingWindow, "For a payee with a daily limit, when a single agent is read"),
@@ -122,20 +136,8 @@ export const RemoveAllowedQuery = Strict({ site: Type.Optional(SiteInput) });
 export type AddAllowlistBody = Static<typeof AddAllowlistBody>;
 
 /** The rules for a payment to any payee, in the order in which they are checked. */
-export const GENERAL_RULES = [
-  "status",
-  "expiry",
-  "allowlist",
-  "per_payment_limit",
-  "payments_per_hour",
-  "daily_limit",
-  "weekly_limit",
-  "monthly_limit",
-  "balance",
-  "floor",
-  "gas",
-] as const;
-export type GeneralRule = (typeof GENERAL_RULES)[number];
+export type GeneralRule = keyof typeof REASONS;
+export const GENERAL_RULES = Object.keys(REASONS) as GeneralRule[];
 
 /** The values of the daily window and of each other window; null where the owner set no limit. */
 export const Limits = Type.Object({
@@ -189,15 +191,9 @@ const agentFields = {
   balances: Type.Array(NetworkBalance, {
     description: "On every configured network: the address is the same on all of them",
   }),
-  dailyLimit: Amount,
-  weeklyLimit: Nullable(Amount),
-  monthlyLimit: Nullable(Amount),
-  perPaymentLimit: Nullable(Amount),
-  paymentsPerHour: Nullable(Type.Integer()),
-  fetch: Type.Enum(["any", "sites"]),
+  ...inResponse<AgentWire>(AGENT_FIELDS),
   limits: Limits,
   allowlist: Type.Array(AllowlistEntry),
-  expiresAt: Nullable(Timestamp),
   createdAt: Timestamp,
   updatedAt: Timestamp,
   archivedAt: Nullable(Timestamp),

@@ -1,6 +1,14 @@
 /** Wire types of owners' orders: the typed data that a wallet shows, and the signature that is sent back. */
-import { Type, type Static, type TProperties } from "typebox";
+import { Type, type Static, type TOptional, type TProperties, type TUnsafe } from "typebox";
 import {
+  AGENT_FIELDS,
+  PAYEE_FIELDS,
+  type AGENT,
+  type Field,
+  type PAYEE,
+} from "../../packages/rules/src/fields.ts";
+import {
+  Described,
   Problem,
   Strict,
   Timestamp,
@@ -22,13 +30,24 @@ const singleUse = {
   deadline: Digits,
 };
 
+type Settings<T> = {
+  [N in keyof T as T[N] extends { since: 1 } ? N : never]: TUnsafe<string>;
+} & { [N in keyof T as T[N] extends { since: 1 } ? never : N]: TOptional<TUnsafe<string>> };
+
+/** Settings that are newer than version 1 are in the documents that use them. */
+const settings = <T>(fields: readonly Field[]): Settings<T> =>
+  Object.fromEntries(
+    fields.map(({ name, kind, since }) => {
+      const schema = kind.type === "uint256" ? Limit : Text;
+      return [name, since === 1 ? schema : Type.Optional(schema)];
+    }),
+  ) as unknown as Settings<T>;
+
 export const OrderPayee = Strict({
   payee: AddressOutput,
   label: Text,
   site: Text,
-  dailyLimit: Limit,
-  perPaymentLimit: Limit,
-  expiresAt: Limit,
+  ...settings<typeof PAYEE>(PAYEE_FIELDS),
 });
 
 export const AgentPolicyOrder = Strict({
@@ -36,14 +55,11 @@ export const AgentPolicyOrder = Strict({
   wallet: AddressOutput,
   version: Digits,
   name: Text,
-  dailyLimit: Limit,
-  weeklyLimit: Limit,
-  monthlyLimit: Limit,
-  perPaymentLimit: Limit,
-  paymentsPerHour: Limit,
-  fetch: Text,
-  expiresAt: Limit,
+  ...settings<typeof AGENT>(AGENT_FIELDS),
   payees: Type.Array(OrderPayee, { maxItems: 1_000 }),
+  documentVersion: Type.Optional(
+    Described(Digits, "The version of this document; missing in version 1"),
+  ),
   ...singleUse,
 });
 

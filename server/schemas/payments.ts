@@ -1,8 +1,10 @@
 /** Wire types of payments: an agent's requests, and payments as agents and owners read them. */
 import { Type, type Static } from "typebox";
+import { SELF_FIELDS, type SelfWire } from "../../packages/rules/src/fields.ts";
 import {
   AgentStatus,
   AllowlistEntry,
+  inResponse,
   KeyEnd,
   KeyPrefix,
   Limits,
@@ -71,11 +73,7 @@ export const AgentSelf = Type.Object({
     description: "On every configured network; name one in a spend to pay from there",
   }),
   limits: Limits,
-  perPaymentLimit: Nullable(Amount),
-  fetch: Type.Enum(["any", "sites"], {
-    description: "sites: x402-fetch reaches only the sites on the allowlist",
-  }),
-  expiresAt: Nullable(Timestamp),
+  ...inResponse<SelfWire>(SELF_FIELDS),
   allowlist: Type.Array(AllowlistEntry),
   key: Type.Object({
     id: Id,

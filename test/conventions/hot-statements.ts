@@ -12,7 +12,7 @@ import {
   voidUnsigned,
 } from "../../server/plugins/guardrails/store.ts";
 import type { ReserveRequest } from "../../server/plugins/guardrails/types.ts";
-import { readWallets } from "../../server/plugins/guardrails/wallet-store.ts";
+import { readWallets } from "../../server/plugins/guardrails/store.ts";
 import { acceptSettlement, acceptSettlements } from "../../server/plugins/settlement/accept.ts";
 import * as lanes from "../../server/plugins/settlement/lane-store.ts";
 import * as settlements from "../../server/plugins/settlement/store.ts";

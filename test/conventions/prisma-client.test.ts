@@ -128,7 +128,7 @@ t.test("timestamps come from the database's clock, not from the process", async 
     const sealed = { kid: "k", wrappedDataKey: randomBytes(8), ciphertext: randomBytes(8) };
     const seal = unsigned({ address: address(), chainId: 0 });
     const wallet = { agentId: agent.id, address: agent.walletAddress };
-    await insertWallet(prisma, { ...wallet, sealed, seal });
+    await insertWallet(prisma, { ...wallet, sealed, seal, rulesVersion: 1 });
     await storeAllowlist(prisma, agent.id, { before: [], after: [payee()] });
     const key = { keyHash: randomBytes(32), prefix: "p", last4: "1234", label: "" };
     await insertApiKey(prisma, { ...key, id: newId("key"), agentId: agent.id, expiresAt: null });
@@ -229,7 +229,7 @@ const newAgent = (ownerId: string) => ({
   perPaymentLimitAtomic: null,
   paymentsPerHour: null,
   fetch: "any" as const,
-  expiresAt: null,
+  expiresAtSeconds: null,
 });
 
 const audit = (ownerId: string, agentId: string) => ({

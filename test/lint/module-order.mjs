@@ -44,9 +44,15 @@ function serverRoom(path) {
   return rank.has(top) ? top : undefined;
 }
 
+/** What the server and the web app share: pure, and not published. */
+const SHARED = "packages/rules/src/";
+/** The one place that converts money. */
+const MONEY = "packages/paywall/src/money.ts";
+
 /** A published package must not import from the rest of the repository, nor from another package. */
 function installableFault(from, to) {
   const [, own] = from.split("/");
+  if (from.startsWith(SHARED) && to === MONEY) return undefined;
   return to.startsWith(`packages/${own}/`)
     ? undefined
     : "A package takes nothing from outside its own folder: others install it without the rest.";
@@ -54,9 +60,9 @@ function installableFault(from, to) {
 
 function serverFault(from, to) {
   if (to.startsWith("packages/"))
-    return to.startsWith("packages/paywall/src/")
+    return to.startsWith("packages/paywall/src/") || to.startsWith(SHARED)
       ? undefined
-      : "Of the packages the server takes only the paywall's source.";
+      : "Of the packages the server takes only the sources of the paywall and of the rules.";
   const room = serverRoom(from);
   const other = serverRoom(to);
   if (other === "schemes" && room !== "schemes" && !SEAM.has(to))
@@ -78,6 +84,10 @@ function webFault(from, to, isType) {
     return to.startsWith("server/schemas/") && isType
       ? undefined
       : "The web app takes the types of server/schemas, and no code of the server.";
+  if (to.startsWith("packages/"))
+    return to.startsWith(SHARED)
+      ? undefined
+      : "Of the packages the web app takes only the source of the rules.";
   const [layer, feature] = from.split("/").slice(2);
   const [otherLayer, otherFeature] = to.split("/").slice(2);
   // The entry may import everything; styles/ contains no code.
@@ -92,6 +102,8 @@ function webFault(from, to, isType) {
 
 /** Checks imports of packages, and of files that are restricted by path. */
 function packageFault(from, source) {
+  if (from.startsWith(SHARED))
+    return source.startsWith(".") ? undefined : "The rules run in the browser too: no packages.";
   if (!from.startsWith("server/")) return undefined;
   const room = serverRoom(from);
   const isPure = PURE.has(room);

@@ -7,7 +7,7 @@ import { createPool } from "../../server/infra/db/pool.ts";
 import { newId } from "../../server/core/ids.ts";
 import { evaluate } from "../../server/plugins/guardrails/explain.ts";
 import { reserve } from "../../server/plugins/guardrails/store.ts";
-import { DENIAL_CODES, type DenialCode } from "../../server/plugins/guardrails/rules/index.ts";
+import { DENIAL_CODES, type DenialCode } from "../../server/plugins/guardrails/rules.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import {
   CHAIN_ID,

@@ -4,11 +4,10 @@ import t from "tap";
 import {
   availableOf,
   largestPayment,
-  type AgentFacts,
   type WalletFacts,
 } from "../../server/plugins/guardrails/available.ts";
 import { evaluate } from "../../server/plugins/guardrails/explain.ts";
-import { RULES } from "../../server/plugins/guardrails/rules/index.ts";
+import { RULES, type AgentState } from "../../server/plugins/guardrails/rules.ts";
 import { GENERAL_RULES, type GeneralRule } from "../../server/schemas/agents.ts";
 import { bare, fine, USDC } from "./rule-cases.ts";
 
@@ -90,11 +89,12 @@ const window = (limitAtomic: bigint, spentAtomic: bigint) => ({
   remainingAtomic: limitAtomic - spentAtomic,
   nextReleaseAt: null,
 });
-const agent: AgentFacts = {
+const agent: AgentState = {
   status: "active",
   expired: false,
   perPaymentLimitAtomic: 8n * USDC,
   hasPayees: true,
+  readAt: new Date(0),
   limits: {
     ...window(10n * USDC, 1n * USDC),
     weekly: window(20n * USDC, 13n * USDC),
@@ -113,7 +113,7 @@ const wallet: WalletFacts = {
 
 t.test("the smallest of all limits, the balance and the floor decides", async (t) => {
   const { limits } = agent;
-  const bound = (known: Partial<AgentFacts>, held: Partial<WalletFacts> = {}) => {
+  const bound = (known: Partial<AgentState>, held: Partial<WalletFacts> = {}) => {
     const found = availableOf({ ...agent, ...known }, { ...wallet, ...held });
     return found && [found.atomic, found.boundBy];
   };

@@ -3,8 +3,8 @@ import t from "tap";
 import { AddAllowlistBody, CreateAgentBody, UpdateAgentBody } from "../../server/schemas/agents.ts";
 import { ERRORS } from "../../server/errors.ts";
 import { evaluate, policyOf } from "../../server/plugins/guardrails/explain.ts";
-import { DENIAL_CODES, readFacts, RULES } from "../../server/plugins/guardrails/rules/index.ts";
-import type { FormField } from "../../server/plugins/guardrails/rules/rule.ts";
+import { DENIAL_CODES, readFacts, RULES } from "../../server/plugins/guardrails/rules.ts";
+import type { FormField } from "../../server/plugins/guardrails/rules.ts";
 import type { RuleName, Snapshot } from "../../server/plugins/guardrails/types.ts";
 import { bare, FAULTS, fine, USDC } from "./rule-cases.ts";
 

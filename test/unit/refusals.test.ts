@@ -10,7 +10,7 @@ import {
   type DenialCode,
   type RuleName,
   type Snapshot,
-} from "../../server/plugins/guardrails/rules/index.ts";
+} from "../../server/plugins/guardrails/rules.ts";
 
 const RUNS = { numRuns: 3_000 };
 const WALLET = "0x70997970c51812dc3a010c7d01b50e0d17dc79c8";

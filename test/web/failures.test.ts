@@ -4,7 +4,6 @@
 import type { Page } from "playwright-core";
 import t from "tap";
 import { createAgent, signIn } from "../helpers/owner.ts";
-import { until } from "../helpers/until.ts";
 import { DEMO_OWNER, signInWithDemoWallet, webWorld } from "./world.ts";
 
 t.test("failures in the browser", async (t) => {
@@ -149,33 +148,6 @@ t.test("failures in the browser", async (t) => {
     await page.unroute("**/api/**");
     await page.getByRole("button", { name: "Try again" }).first().click();
     await page.getByRole("link", { name: "steady" }).waitFor();
-  });
-
-  await t.test("the form of the rules waits for the server's labels", async (t) => {
-    const { page } = await signedIn("/agents");
-    await page.route("**/api/info", (route) => route.abort());
-    await page.goto(`${world.baseUrl}${base}/rules`);
-    await page.getByText("The rules could not be loaded").waitFor({ timeout: 20_000 });
-    t.equal(await page.getByLabel("Name").count(), 0);
-    await page.unroute("**/api/info");
-    await page.route("**/api/info", async (route) => {
-      const response = await route.fetch();
-      const body = (await response.text()).replaceAll('"Daily limit"', '"Limit of a day"');
-      await route.fulfill({ response, body });
-    });
-    await page.getByRole("button", { name: "Try again" }).click();
-    await page.getByLabel("Limit of a day").fill("3.5");
-    await page.getByLabel("Changes").getByText("Limit of a day").waitFor();
-    // A later response that fails must not remove the user's input.
-    await page.unroute("**/api/info");
-    await page.route("**/api/info", (route) => route.abort());
-    // Focusing the window requests the data again, once it is stale.
-    await until(async () => {
-      await page.evaluate(() => window.dispatchEvent(new Event("visibilitychange")));
-      return (await page.getByText("Service not reachable").count()) > 0;
-    }, 20_000);
-    t.equal(await page.getByLabel("Limit of a day").inputValue(), "3.5");
-    await page.unroute("**/api/info");
   });
 
   await t.test("a refusal is shown at the action, with its request id", async (t) => {

@@ -2,6 +2,7 @@
 import { readFile } from "node:fs/promises";
 import t, { type Test } from "tap";
 import { parseAbi, type Address } from "viem";
+import { AGENT_FIELDS } from "../../packages/rules/src/fields.ts";
 import { testAccount } from "../helpers/chain.ts";
 import { downloadBy, openPage } from "../helpers/browser.ts";
 import { injectWallet } from "./injected-wallet.ts";
@@ -197,6 +198,8 @@ t.test("the whole story", async (t) => {
 
   await step("rules are edited with a diff before they are saved", async () => {
     await page.getByRole("link", { name: "Rules" }).click();
+    await page.getByText("More limits").click();
+    for (const { label } of AGENT_FIELDS) await page.getByLabel(label).first().waitFor();
     await page.getByLabel("Daily limit").fill("50");
     const changes = page.getByRole("list", { name: "Changes" });
     await changes.getByText("50.00 USDC").waitFor();

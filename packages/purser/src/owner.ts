@@ -15,9 +15,10 @@ const LONGEST_ORDER_SECONDS = 20 * 60;
 const ABSENT = String(maxUint256);
 
 /**
- * The type of the signed policy is fixed here, so that the service cannot make the wallet sign anything else.
+ * The type of the signed policy is fixed here, so that the service cannot make the wallet sign anything else. A new
+ * agent without optional settings has a document of version 1.
  */
-const POLICY_TYPES = {
+export const POLICY_TYPES = {
   AgentPolicy: [
     { name: "agent", type: "string" },
     { name: "wallet", type: "address" },

@@ -90,7 +90,7 @@ export type AgentSelf = {
   };
   /** USDC as a decimal string, at most 6 decimals */
   perPaymentLimit: string | null;
-  /** sites: x402-fetch reaches only the sites on the allowlist */
+  /** sites: x402-fetch reaches only the sites of its payees */
   fetch: "any" | "sites";
   /** RFC 3339 time in UTC */
   expiresAt: string | null;

@@ -53,9 +53,6 @@ export const atomicOrNull = (value: Prisma.Decimal | null): bigint | null =>
 /** As text, because a JavaScript number would lose digits. */
 export const decimalOf = (atomic: bigint): string => atomic.toString();
 
-export const decimalOrNull = (atomic: bigint | null): string | null =>
-  atomic === null ? null : decimalOf(atomic);
-
 /**
  * Keyset pagination for Prisma. A JavaScript date has milliseconds, but Postgres orders by microseconds. So a page
  * first reads the rows in the same millisecond as the last row, in the database's order, and continues after that row;

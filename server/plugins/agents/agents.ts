@@ -31,7 +31,15 @@ import {
   type LockedAgent,
   type OwnerCall,
 } from "./change.ts";
-import { readAllowlist, readChange, refuseField, rulesInForce, rulesOnWire } from "./rules.ts";
+import {
+  namesIn,
+  onlyChanges,
+  readAllowlist,
+  readChange,
+  refuseField,
+  rulesInForce,
+  rulesOnWire,
+} from "./rules.ts";
 import { ApiError } from "../../errors.ts";
 import { assertAllKnown, type ReadAllBalances } from "./balances.ts";
 
@@ -64,7 +72,8 @@ export async function createAgent(
     (await call.orders.verify(call.owner, "AgentPolicy", authorization, network.chainId));
   const work = () =>
     call.prisma.$transaction(async (tx) => {
-      if (wanted.rules.expiresAt !== null && wanted.rules.expiresAt <= (await databaseNow(tx)))
+      const { expiresAtSeconds: endsAt } = wanted.rules;
+      if (endsAt != null && Number(endsAt) * 1000 <= (await databaseNow(tx)).getTime())
         throw refuseField("validation_failed", "body.expiresAt", "must be in the future");
       const prepared = signed && (await preparedFor(tx, call, signed));
       const { id, wallet } = prepared ?? (await prepareWallet(custody, call.owner));
@@ -100,20 +109,8 @@ type NewAgentRules = Omit<NewAgent, "id" | "ownerId" | "network" | "walletAddres
 
 function readNewAgent(body: CreateAgentBody): { rules: NewAgentRules; allowlist: Payee[] } {
   const { allowlist, network: _network, authorization: _authorization, ...rest } = body;
-  return {
-    rules: {
-      name: "",
-      dailyLimitAtomic: 0n,
-      weeklyLimitAtomic: null,
-      monthlyLimitAtomic: null,
-      perPaymentLimitAtomic: null,
-      paymentsPerHour: null,
-      fetch: "any",
-      expiresAt: null,
-      ...readChange(rest),
-    },
-    allowlist: readAllowlist(allowlist ?? []),
-  };
+  const { status: _status, ...rules } = readChange(rest);
+  return { rules: { name: "", ...rules }, allowlist: readAllowlist(allowlist ?? []) };
 }
 
 async function prepareWallet(
@@ -236,20 +233,11 @@ async function writeRules(
   return updated;
 }
 
-function onlyChanges(agent: AgentRow, wanted: AgentChange): AgentChange {
-  const plain = (value: unknown) => (value instanceof Date ? value.getTime() : value);
-  return Object.fromEntries(
-    Object.entries(wanted).filter(
-      ([key, value]) => plain(agent[key as keyof AgentChange]) !== plain(value),
-    ),
-  );
-}
-
 /** For the audit log: all rules, or only the changed ones. */
 function ruleFacts(agent: AgentRow, only?: AgentChange): Record<string, unknown> {
   const facts = rulesOnWire(agent);
   if (only === undefined) return facts;
-  const changed = new Set(Object.keys(only).map((key) => key.replace(/Atomic$/, "")));
+  const changed = namesIn(only);
   return Object.fromEntries(Object.entries(facts).filter(([name]) => changed.has(name)));
 }
 

@@ -11,7 +11,7 @@ import { uintOf } from "../../core/abi.ts";
 import { readMany } from "../../infra/chain/contracts.ts";
 import type { ChainClient } from "../../infra/chain/index.ts";
 import type { WalletFacts } from "../guardrails/available.ts";
-import type { WalletQuery } from "../guardrails/wallet-store.ts";
+import type { WalletQuery } from "../guardrails/store.ts";
 import type { AgentDetail, NetworkBalance as WireBalance } from "../../schemas/agents.ts";
 import type { AgentRow } from "./store.ts";
 import { allowanceCall, SPENDERS } from "../../schemes/index.ts";

@@ -166,6 +166,7 @@ async function permitRules(
     await custody.reseal(tx, { agentId: agent.id, owner }, { current, wanted, signed: undefined });
     return rulesDigest(current) === rulesDigest(wanted) ? "renames" : "tightens";
   }
+  await custody.assertKnownRules(tx, agent.id);
   const version = (await latestVersion(tx, agent.id)) + 1;
   await useOrderOrRequest(tx, call, signed, {
     ...factsOf(agent),

@@ -1,10 +1,10 @@
 import fp from "fastify-plugin";
 import keyRoutes from "./key-routes.ts";
 import type { AgentRow } from "./store.ts";
-import { readWallets } from "../guardrails/wallet-store.ts";
+import { readWallets } from "../guardrails/store.ts";
 import { agentRoutes, allowlistRoutes, auditRoutes, balanceRoutes } from "./routes.ts";
 import { viewAgents } from "./view.ts";
-import { remainingOf } from "../guardrails/explain.ts";
+import { remainingOf } from "../guardrails/rules.ts";
 import {
   readAllBalances,
   readAllowances,

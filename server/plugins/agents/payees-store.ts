@@ -1,27 +1,20 @@
 import type { Address } from "viem";
 import { payeeKey, type Payee } from "../../core/rules.ts";
-import {
-  atomicOrNull,
-  databaseNow,
-  decimalOrNull,
-  type Db,
-  type Prisma,
-} from "../../infra/db/prisma.ts";
+import { PAYEE_FIELDS, valueIn, type PayeeSettings } from "../../../packages/rules/src/fields.ts";
+import { databaseNow, type Db, type Prisma } from "../../infra/db/prisma.ts";
+import { readSettings, storedSettings } from "./store.ts";
 
-export interface AllowlistRow extends Payee {
+export type AllowlistRow = Payee & {
   agentId: string;
   createdAt: Date;
-}
+};
 
 const rowOf = (stored: Prisma.AllowlistEntryGetPayload<object>): AllowlistRow => ({
+  ...(readSettings(PAYEE_FIELDS, stored) as PayeeSettings),
   agentId: stored.agentId,
   address: stored.address as Address,
   label: stored.label,
   site: stored.site,
-  dailyLimitAtomic: atomicOrNull(stored.dailyLimit),
-  perPaymentLimitAtomic: atomicOrNull(stored.perPaymentLimit),
-  expiresAtSeconds:
-    stored.expiresAt === null ? null : BigInt(Math.floor(stored.expiresAt.getTime() / 1000)),
   createdAt: stored.createdAt,
 });
 
@@ -30,10 +23,7 @@ const columnsOf = (payee: Payee, rest: { agentId: string; createdAt: Date }) => 
   address: payee.address,
   label: payee.label,
   site: payee.site,
-  dailyLimit: decimalOrNull(payee.dailyLimitAtomic),
-  perPaymentLimit: decimalOrNull(payee.perPaymentLimitAtomic),
-  expiresAt:
-    payee.expiresAtSeconds === null ? null : new Date(Number(payee.expiresAtSeconds) * 1000),
+  ...storedSettings(PAYEE_FIELDS, payee),
 });
 
 /** The entries of several agents, in the order in which they were added. */
@@ -98,9 +88,7 @@ export async function storeAllowlist(
 const isSame = (left: Payee, right: Payee | undefined): boolean =>
   right !== undefined &&
   left.label === right.label &&
-  left.dailyLimitAtomic === right.dailyLimitAtomic &&
-  left.perPaymentLimitAtomic === right.perPaymentLimitAtomic &&
-  left.expiresAtSeconds === right.expiresAtSeconds;
+  PAYEE_FIELDS.every((field) => valueIn(left, field) === valueIn(right, field));
 
 /** Whether this agent, which is restricted to its payees' sites, may fetch from this one. */
 export async function hasSite(db: Db, agentId: string, site: string): Promise<boolean> {

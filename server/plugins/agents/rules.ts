@@ -1,7 +1,19 @@
 /** Parses an owner's rules from requests, refuses invalid fields by their path, and formats rules for responses. */
 import { getAddress, type Address } from "viem";
 import { parseAddress } from "../../core/foreign-text.ts";
-import { formatAtomic, parseDecimal } from "../../core/money.ts";
+import {
+  AGENT_FIELDS,
+  PAYEE_FIELDS,
+  settingsIn,
+  settingsOnWire,
+  valueIn,
+  type AgentSettings,
+  type AgentWire,
+  type Field,
+  type PayeeSettings,
+  type PayeeWire,
+} from "../../../packages/rules/src/fields.ts";
+import { TIME, type Value, type Wire } from "../../../packages/rules/src/kinds.ts";
 import { payeeKey, sortPayees, type Payee, type RulesInForce } from "../../core/rules.ts";
 import { parseSite, readableSite } from "../../core/site.ts";
 import { ApiError, type ErrorCode } from "../../errors.ts";
@@ -34,20 +46,24 @@ function assertPrintable(text: string, path: string): void {
     throw refuseField("validation_failed", path, "must not contain control characters");
 }
 
-/** A limit may be "0": then nothing can be spent. */
-export function readLimit(text: string, path: string): bigint {
-  const parsed = parseDecimal(text);
-  if (!parsed.ok) throw refuseField("invalid_amount", path, parsed.reason);
-  return parsed.atomic;
+/** Reads the settings in a body; those that are missing stay missing. */
+function readSettings(fields: readonly Field[], body: object, path: string): object {
+  const given = body as Record<string, Wire | undefined>;
+  return Object.fromEntries(
+    fields.flatMap(({ name, member, kind }): [string, Value][] => {
+      const wire = given[name];
+      if (wire === undefined) return [];
+      const read = kind.readWire(wire);
+      if (!read.ok) throw refuseField(kind.fault, `${path}.${name}`, read.reason);
+      return [[member, read.value]];
+    }),
+  );
 }
 
 export function readTime(text: string, path: string): Date {
-  const time = new Date(text);
-  const year = time.getUTCFullYear();
-  if (Number.isNaN(time.getTime()) || year < 1970 || year > 9999)
-    throw refuseField("validation_failed", path, "must be a time in RFC 3339 format");
-  // Whole seconds, as in an order, rounded down so that it is never later than requested.
-  return new Date(Math.floor(time.getTime() / 1000) * 1000);
+  const read = TIME.readWire(text);
+  if (!read.ok) throw refuseField("validation_failed", path, read.reason);
+  return new Date(Number(read.value) * 1000);
 }
 
 export function readAddress(text: string, path: string): Address {
@@ -56,24 +72,17 @@ export function readAddress(text: string, path: string): Address {
   return parsed.address;
 }
 
-/** A payee's own terms; missing members keep their current value, or are unset. */
-export function readPayeeTerms(body: Omit<PayeeInput, "address">, path: string, known?: Payee) {
-  const limit = (text: string | null | undefined, name: string, before: bigint | null) =>
-    typeof text === "string" ? readLimit(text, `${path}.${name}`) : text === null ? null : before;
-  const { expiresAt } = body;
+/** A payee's own terms; missing members keep their current value, or are not set. */
+export function readPayeeTerms(
+  body: Omit<PayeeInput, "address">,
+  path: string,
+  known?: Payee,
+): Omit<Payee, "address"> {
+  const settings = { ...known, ...readSettings(PAYEE_FIELDS, body, path) };
   return {
+    ...(settingsIn(PAYEE_FIELDS, settings) as PayeeSettings),
     label: body.label === undefined && known ? known.label : readLabel(body.label, `${path}.label`),
     site: readSite(body.site, `${path}.site`),
-    dailyLimitAtomic: limit(body.dailyLimit, "dailyLimit", known?.dailyLimitAtomic ?? null),
-    perPaymentLimitAtomic: limit(
-      body.perPaymentLimit,
-      "perPaymentLimit",
-      known?.perPaymentLimitAtomic ?? null,
-    ),
-    expiresAtSeconds:
-      expiresAt === undefined
-        ? (known?.expiresAtSeconds ?? null)
-        : secondsOf(expiresAt === null ? null : readTime(expiresAt, `${path}.expiresAt`)),
   };
 }
 
@@ -118,79 +127,57 @@ export function readAllowlist(items: AllowlistInput): Payee[] {
   });
 }
 
-/** The limits, names and times in a body; missing members stay missing. */
-export function readChange(
+/** The settings in a body; missing members stay missing. A time in the past ends the agent at once. */
+export const readChange = (
   body: Omit<UpdateAgentBody, "authorization" | "allowlist">,
-): AgentChange {
-  const limit = (text: string | null, name: string) =>
-    text === null ? null : readLimit(text, `body.${name}`);
-  const { weeklyLimit, monthlyLimit, perPaymentLimit, paymentsPerHour } = body;
-  return {
-    ...(body.name === undefined ? {} : { name: readName(body.name) }),
-    ...(body.dailyLimit === undefined
-      ? {}
-      : { dailyLimitAtomic: readLimit(body.dailyLimit, "body.dailyLimit") }),
-    ...(weeklyLimit === undefined ? {} : { weeklyLimitAtomic: limit(weeklyLimit, "weeklyLimit") }),
-    ...(monthlyLimit === undefined
-      ? {}
-      : { monthlyLimitAtomic: limit(monthlyLimit, "monthlyLimit") }),
-    ...(perPaymentLimit === undefined
-      ? {}
-      : { perPaymentLimitAtomic: limit(perPaymentLimit, "perPaymentLimit") }),
-    ...(paymentsPerHour === undefined ? {} : { paymentsPerHour }),
-    ...(body.fetch === undefined ? {} : { fetch: body.fetch }),
-    // A time in the past ends the agent at once.
-    ...(body.expiresAt === undefined
-      ? {}
-      : { expiresAt: body.expiresAt === null ? null : readTime(body.expiresAt, "body.expiresAt") }),
-    ...(body.status === undefined ? {} : { status: body.status }),
-  };
-}
+): AgentChange => ({
+  ...(readSettings(AGENT_FIELDS, body, "body") as Partial<AgentSettings>),
+  ...(body.name === undefined ? {} : { name: readName(body.name) }),
+  ...(body.status === undefined ? {} : { status: body.status }),
+});
 
 export const secondsOf = (time: Date | null): bigint | null =>
   time === null ? null : BigInt(Math.floor(time.getTime() / 1000));
 
-/** The rules in force, from an agent's columns and payees. */
+/** The rules in force, from an agent's settings and payees. */
 export const rulesInForce = (
-  agent: Omit<AgentChange, "name"> & Pick<AgentRow, "dailyLimitAtomic" | "status">,
+  agent: Partial<AgentSettings> & Pick<AgentRow, "status">,
   payees: readonly Payee[],
 ): RulesInForce => ({
+  ...(settingsIn(AGENT_FIELDS, agent) as AgentSettings),
   status: agent.status,
-  dailyLimitAtomic: agent.dailyLimitAtomic,
-  weeklyLimitAtomic: agent.weeklyLimitAtomic ?? null,
-  monthlyLimitAtomic: agent.monthlyLimitAtomic ?? null,
-  perPaymentLimitAtomic: agent.perPaymentLimitAtomic ?? null,
-  paymentsPerHour: typeof agent.paymentsPerHour === "number" ? BigInt(agent.paymentsPerHour) : null,
-  fetch: agent.fetch ?? "any",
-  expiresAtSeconds: secondsOf(agent.expiresAt ?? null),
   payees: sortPayees(payees),
 });
-
-const amountOrNull = (atomic: bigint | null): string | null =>
-  atomic === null ? null : formatAtomic(atomic);
 
 /** An agent's rules in API form. */
 export const rulesOnWire = (agent: AgentRow) => ({
   name: agent.name,
-  dailyLimit: formatAtomic(agent.dailyLimitAtomic),
-  weeklyLimit: amountOrNull(agent.weeklyLimitAtomic),
-  monthlyLimit: amountOrNull(agent.monthlyLimitAtomic),
-  perPaymentLimit: amountOrNull(agent.perPaymentLimitAtomic),
-  paymentsPerHour: agent.paymentsPerHour,
-  fetch: agent.fetch,
-  expiresAt: agent.expiresAt?.toISOString() ?? null,
+  ...(settingsOnWire(AGENT_FIELDS, agent) as AgentWire),
   status: agent.status,
 });
+
+/** The names in API form of the members of a change. */
+export const namesIn = (change: AgentChange): Set<string> =>
+  new Set([
+    ...Object.keys(change).filter((name) => name === "name" || name === "status"),
+    ...AGENT_FIELDS.filter(({ member }) => member in change).map(({ name }) => name),
+  ]);
 
 export const payeeOnWire = (payee: Payee) => ({
   address: getAddress(payee.address),
   label: payee.label,
   site: payee.site,
   readableSite: readableSite(payee.site),
-  dailyLimit: amountOrNull(payee.dailyLimitAtomic),
-  perPaymentLimit: amountOrNull(payee.perPaymentLimitAtomic),
-  expiresAt:
-    payee.expiresAtSeconds === null
-      ? null
-      : new Date(Number(payee.expiresAtSeconds) * 1000).toISOString(),
+  ...(settingsOnWire(PAYEE_FIELDS, payee) as PayeeWire),
+});
+
+/** Whether the agent's settings differ from those of the change, member by member. */
+export const onlyChanges = (agent: AgentRow, wanted: AgentChange): AgentChange => ({
+  ...(Object.fromEntries(
+    AGENT_FIELDS.filter(
+      (field) => field.member in wanted && valueIn(wanted, field) !== valueIn(agent, field),
+    ).map((field) => [field.member, valueIn(wanted, field)]),
+  ) as AgentChange),
+  ...(wanted.name !== undefined && wanted.name !== agent.name && { name: wanted.name }),
+  ...(wanted.status !== undefined && wanted.status !== agent.status && { status: wanted.status }),
 });

@@ -1,10 +1,14 @@
 import type { Address } from "viem";
 import type { PageRequest, Place } from "../../core/paging.ts";
 import {
+  AGENT_FIELDS,
+  type AgentSettings,
+  type Field,
+} from "../../../packages/rules/src/fields.ts";
+import type { Value } from "../../../packages/rules/src/kinds.ts";
+import {
   atomicOf,
-  atomicOrNull,
   decimalOf,
-  decimalOrNull,
   placeOf,
   readKeyset,
   databaseNow,
@@ -12,79 +16,104 @@ import {
   type Prisma,
 } from "../../infra/db/prisma.ts";
 
-export interface AgentRow extends Place {
+interface Facts extends Place {
   ownerId: string;
   name: string;
   network: string;
   walletAddress: Address;
   status: "active" | "paused" | "archived";
-  dailyLimitAtomic: bigint;
-  weeklyLimitAtomic: bigint | null;
-  monthlyLimitAtomic: bigint | null;
-  perPaymentLimitAtomic: bigint | null;
-  paymentsPerHour: number | null;
-  fetch: "any" | "sites";
-  expiresAt: Date | null;
   expired: boolean;
+  /** The database's time when it was read. */
+  readAt: Date;
   createdAt: Date;
   updatedAt: Date;
   archivedAt: Date | null;
 }
+export type AgentRow = Facts & AgentSettings;
 
 type Stored = Prisma.AgentGetPayload<object>;
 
+/** Reads the settings from Prisma's columns, which have the names of the settings. */
+export const readSettings = (fields: readonly Field[], stored: object): object =>
+  Object.fromEntries(
+    fields.map(({ name, member, kind }) => {
+      const value = (stored as Record<string, unknown>)[name];
+      return [member, value == null ? kind.unset : valueOf(kind.column, value)];
+    }),
+  );
+
+function valueOf(column: Field["kind"]["column"], stored: unknown): Value {
+  switch (column) {
+    case "numeric":
+      return atomicOf(stored as Prisma.Decimal);
+    case "integer":
+      return BigInt(stored as number);
+    case "timestamp":
+      return BigInt(Math.floor((stored as Date).getTime() / 1000));
+    default:
+      return stored as string;
+  }
+}
+
+/** Prisma's columns of the given settings. */
+export const storedSettings = (fields: readonly Field[], settings: object) =>
+  Object.fromEntries(
+    fields.flatMap(({ name, member, kind }) => {
+      const value = (settings as Record<string, Value | undefined>)[member];
+      return value === undefined ? [] : [[name, storedValue(kind.column, value)]];
+    }),
+  );
+
+function storedValue(column: Field["kind"]["column"], value: Value): unknown {
+  if (value === null) return null;
+  switch (column) {
+    case "numeric":
+      return decimalOf(value as bigint);
+    case "integer":
+      return Number(value);
+    case "timestamp":
+      return new Date(Number(value) * 1000);
+    default:
+      return value;
+  }
+}
+
 function rowOf(stored: Stored, now: Date): AgentRow {
-  const { dailyLimit, weeklyLimit, monthlyLimit, perPaymentLimit, ...rest } = stored;
-  const { windowSum: _sum, windowTailAt: _tail, ...agent } = rest;
+  const { ownerId, name, network, status, createdAt, updatedAt, archivedAt, expiresAt } = stored;
   return {
-    ...agent,
     ...placeOf(stored),
+    ...(readSettings(AGENT_FIELDS, stored) as AgentSettings),
+    ownerId,
+    name,
+    network,
     walletAddress: stored.walletAddress as Address,
-    status: stored.status as AgentRow["status"],
-    dailyLimitAtomic: atomicOf(dailyLimit),
-    weeklyLimitAtomic: atomicOrNull(weeklyLimit),
-    monthlyLimitAtomic: atomicOrNull(monthlyLimit),
-    perPaymentLimitAtomic: atomicOrNull(perPaymentLimit),
-    fetch: stored.fetch as AgentRow["fetch"],
-    expired: stored.expiresAt !== null && stored.expiresAt <= now,
+    status: status as AgentRow["status"],
+    expired: expiresAt !== null && expiresAt <= now,
+    readAt: now,
+    createdAt,
+    updatedAt,
+    archivedAt,
   };
 }
 
 /** The members that an owner may set. */
-type AgentRules = Pick<
-  AgentRow,
-  | "name"
-  | "dailyLimitAtomic"
-  | "weeklyLimitAtomic"
-  | "monthlyLimitAtomic"
-  | "perPaymentLimitAtomic"
-  | "paymentsPerHour"
-  | "fetch"
-  | "expiresAt"
->;
+export type AgentRules = AgentSettings & { name: string };
 
-export interface NewAgent extends AgentRules {
+/** A setting that is missing is not set. */
+export interface NewAgent extends Partial<AgentRules> {
   id: string;
   ownerId: string;
+  name: string;
   network: string;
   walletAddress: Address;
 }
 
 export async function insertAgent(db: Db, agent: NewAgent): Promise<AgentRow> {
   const now = await databaseNow(db);
-  const { id, ownerId, network, walletAddress, ...rules } = agent;
+  const { id, ownerId, name, network, walletAddress } = agent;
+  const facts = { id, ownerId, name, network, walletAddress, createdAt: now, updatedAt: now };
   const stored = await db.agent.create({
-    data: {
-      ...columnsOf(rules),
-      id,
-      ownerId,
-      network,
-      walletAddress,
-      name: agent.name,
-      dailyLimit: decimalOf(agent.dailyLimitAtomic),
-      createdAt: now,
-      updatedAt: now,
-    },
+    data: { dailyLimit: 0, ...storedSettings(AGENT_FIELDS, agent), ...facts },
   });
   return rowOf(stored, now);
 }
@@ -127,34 +156,15 @@ export async function listAgents(
 
 export type AgentChange = Partial<AgentRules & Pick<AgentRow, "status">>;
 
-const columnsOf = (change: AgentChange) => {
-  const {
-    dailyLimitAtomic,
-    weeklyLimitAtomic,
-    monthlyLimitAtomic,
-    perPaymentLimitAtomic,
-    ...rest
-  } = change;
-  return {
-    ...rest,
-    ...(dailyLimitAtomic === undefined ? {} : { dailyLimit: decimalOf(dailyLimitAtomic) }),
-    ...(weeklyLimitAtomic === undefined ? {} : { weeklyLimit: decimalOrNull(weeklyLimitAtomic) }),
-    ...(monthlyLimitAtomic === undefined
-      ? {}
-      : { monthlyLimit: decimalOrNull(monthlyLimitAtomic) }),
-    ...(perPaymentLimitAtomic === undefined
-      ? {}
-      : { perPaymentLimit: decimalOrNull(perPaymentLimitAtomic) }),
-  };
-};
-
 /** Sets the given members; an empty change only updates updatedAt (allowlist and keys are stored elsewhere). */
 export async function updateAgent(db: Db, agentId: string, change: AgentChange): Promise<AgentRow> {
   const now = await databaseNow(db);
   const stored = await db.agent.update({
     where: { id: agentId },
     data: {
-      ...columnsOf(change),
+      ...storedSettings(AGENT_FIELDS, change),
+      ...(change.name === undefined ? {} : { name: change.name }),
+      ...(change.status === undefined ? {} : { status: change.status }),
       ...(change.status === "archived" ? { archivedAt: now } : {}),
       updatedAt: now,
     },

@@ -3,14 +3,13 @@ import type { Sql } from "../../infra/db/pool.ts";
 import { payeeKey } from "../../core/rules.ts";
 import { payeeOnWire, rulesOnWire } from "./rules.ts";
 import type { Db } from "../../infra/db/prisma.ts";
-import { readActivity, type AgentActivity } from "./store.ts";
-import type { AgentRow } from "./store.ts";
+import { readActivity, type AgentActivity, type AgentRow } from "./store.ts";
 import { listAllowlists, type AllowlistRow } from "./payees-store.ts";
 import { limitsOnWire, windowOnWire } from "../guardrails/explain.ts";
 import { availableOf, type WalletFacts } from "../guardrails/available.ts";
 import { readLimits } from "../guardrails/store.ts";
 import type { Agent } from "../../schemas/agents.ts";
-import type { Limits } from "../guardrails/types.ts";
+import type { AgentState, Limits } from "../guardrails/rules.ts";
 import { formatAtomic } from "../../core/money.ts";
 import { balanceOn, balancesOnWire, type ReadWallets, type WalletBalances } from "./balances.ts";
 
@@ -96,7 +95,7 @@ export const viewPayees = (
 
 /** The limits, and how much they and all other rules for every payee allow right now. */
 export const viewLimits = (
-  agent: { status: string; expired: boolean; perPaymentLimitAtomic: bigint | null },
+  agent: Omit<AgentState, "hasPayees" | "limits">,
   around: {
     limits: Limits;
     allowlist: readonly AllowlistRow[];
@@ -104,12 +103,8 @@ export const viewLimits = (
   },
 ): Agent["limits"] => {
   const { limits, allowlist, wallet } = around;
-  const { status, expired, perPaymentLimitAtomic } = agent;
   const hasPayees = allowlist.length > 0;
-  return limitsOnWire(
-    limits,
-    availableOf({ status, expired, perPaymentLimitAtomic, hasPayees, limits }, wallet),
-  );
+  return limitsOnWire(limits, availableOf({ ...agent, hasPayees, limits }, wallet));
 };
 
 const unused = ({ dailyLimitAtomic }: AgentRow): Limits => ({

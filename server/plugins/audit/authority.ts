@@ -2,10 +2,17 @@
  * Checks that the owner's signature permits an audit entry. Every order is used once, for the action of its kind, and
  * the rules of each agent are followed from entry to entry. Pure, like verify.ts.
  */
-import { formatAtomic, parseDecimal } from "../../core/money.ts";
+import {
+  AGENT_FIELDS,
+  PAYEE_FIELDS,
+  settingsOnWire,
+  type Field,
+} from "../../../packages/rules/src/fields.ts";
+import { TIME, type Wire } from "../../../packages/rules/src/kinds.ts";
+import { formatAtomic } from "../../core/money.ts";
 import {
   CONNECTION_LABEL,
-  fromWire,
+  readOptional,
   rulesOfPolicy,
   type AgentPolicyOrder,
   type IssueKeyOrder,
@@ -13,7 +20,38 @@ import {
   type Orders,
 } from "../../core/orders.ts";
 import { loosens, payeeKey, type RulesInForce } from "../../core/rules.ts";
-import type { EntryBody } from "./verify.ts";
+
+/** The parsed text of an entry. */
+export interface EntryBody {
+  seq: number;
+  id: string;
+  at: string;
+  ownerId: string;
+  owner: string;
+  /** The chain of the owner's contract; 0 for a plain key. */
+  ownerChainId: number;
+  agentId: string | null;
+  actor: string;
+  action: string;
+  before: Record<string, unknown> | null;
+  after: Record<string, unknown> | null;
+  requestId: string | null;
+  proof: Proof | null;
+}
+
+/**
+ * A signed text, or a signed order (EIP-712 typed data) by its digest, with its signers. A small order is included
+ * here, a long one is next to the entry. `chainId`: of the signer's contract.
+ */
+export type Proof =
+  | { kind: "message"; message: string; signer: string; chainId: number; signature: string }
+  | { kind: "order"; digest: string; order?: unknown; signers: SignedBy[] };
+
+export interface SignedBy {
+  signer: string;
+  chainId: number;
+  signature: string;
+}
 
 /** The signed content of an entry: a sign-in message, or an order. */
 export type Signed =
@@ -191,12 +229,12 @@ export class Authority {
     agent.status = "active";
     if (action === "agent.resumed") return after["status"] === "active" ? undefined : OTHER;
     const { wallet: walletAddress, version } = open.order;
-    const facts = { ...agent.rules, walletAddress, network: `eip155:${open.chainId}` };
+    const facts = { walletAddress, network: `eip155:${open.chainId}` };
     const isListed =
       "allowlist" in after
         ? isSameList(after["allowlist"], agent.payees)
         : saysChange(body, difference([], agent.payees), open.digest);
-    const isSame = holds(facts, after) && isListed;
+    const isSame = holds(facts, after) && holdsRules(agent.rules ?? {}, after) && isListed;
     return isSame && version === "1" && after["status"] === "active" ? undefined : OTHER;
   }
 
@@ -272,7 +310,8 @@ function signInFault(
 function keyFault(action: string, after: Facts, order: IssueKeyOrder): string | undefined {
   const isConnection = order.label.startsWith(CONNECTION_LABEL);
   const isSame =
-    after["label"] === order.label && after["expiresAt"] === timeOf(fromWire(order.expiresAt));
+    after["label"] === order.label &&
+    after["expiresAt"] === TIME.wire(readOptional(order.expiresAt));
   return isSame && isConnection === (action === "connection.granted") ? undefined : OTHER;
 }
 
@@ -283,34 +322,29 @@ const isAddress = (left: string, right: string): boolean =>
 const holds = (facts: Facts, other: Facts): boolean =>
   Object.entries(facts).every(([name, value]) => other[name] === value);
 
-/** A time in the form of entries; null is never. */
-const timeOf = (seconds: bigint | null): string | null =>
-  seconds === null ? null : new Date(Number(seconds) * 1000).toISOString();
+/**
+ * Whether the entry contains these rules, each of them. An entry that was written before a setting existed does not name
+ * it: then the setting is not set.
+ */
+const holdsRules = ({ name, ...rules }: Facts, other: Facts): boolean =>
+  other["name"] === name &&
+  AGENT_FIELDS.every((field) => {
+    const noted = field.name in other || field.since === 1 ? other[field.name] : unsetOf(field);
+    return noted === rules[field.name];
+  });
 
-const amountOf = (atomic: bigint | null): string | null =>
-  atomic === null ? null : formatAtomic(atomic);
+const unsetOf = ({ kind }: Field): Wire => kind.wire(kind.unset);
 
 /** A policy in the form of entries. */
 function factsOf(order: AgentPolicyOrder): Pick<AgentFacts, "rules" | "payees"> {
   const rules = rulesOfPolicy(order);
   return {
-    rules: {
-      name: order.name,
-      dailyLimit: amountOf(rules.dailyLimitAtomic),
-      weeklyLimit: amountOf(rules.weeklyLimitAtomic),
-      monthlyLimit: amountOf(rules.monthlyLimitAtomic),
-      perPaymentLimit: amountOf(rules.perPaymentLimitAtomic),
-      paymentsPerHour: rules.paymentsPerHour === null ? null : Number(rules.paymentsPerHour),
-      fetch: rules.fetch,
-      expiresAt: timeOf(rules.expiresAtSeconds),
-    },
+    rules: { name: order.name, ...settingsOnWire(AGENT_FIELDS, rules) },
     payees: rules.payees.map((payee) => ({
       address: payee.address,
       label: payee.label,
       site: payee.site,
-      dailyLimit: amountOf(payee.dailyLimitAtomic),
-      perPaymentLimit: amountOf(payee.perPaymentLimitAtomic),
-      expiresAt: timeOf(payee.expiresAtSeconds),
+      ...settingsOnWire(PAYEE_FIELDS, payee),
     })),
   };
 }
@@ -323,10 +357,15 @@ function asText(value: unknown): string {
 const addressOf = ({ address }: Facts) => asText(address).toLowerCase() as `0x${string}`;
 const keyOf = (payee: Facts): string =>
   payeeKey({ address: addressOf(payee), site: asText(payee["site"]) });
-const textOf = (payee: Facts): string => {
-  const { label, site, dailyLimit, perPaymentLimit, expiresAt } = payee;
-  return JSON.stringify([addressOf(payee), label, site, dailyLimit, perPaymentLimit, expiresAt]);
-};
+const textOf = (payee: Facts): string =>
+  JSON.stringify([
+    addressOf(payee),
+    payee["label"],
+    payee["site"],
+    ...PAYEE_FIELDS.map((field) =>
+      field.name in payee || field.since === 1 ? payee[field.name] : unsetOf(field),
+    ),
+  ]);
 
 /** The payees that differ, before and after. */
 interface PayeeChange {
@@ -421,35 +460,26 @@ function isSameList(list: unknown, payees: readonly Facts[]): boolean {
   return Array.isArray(list) && texts(list as Facts[]) === texts(payees);
 }
 
-function atomicOf(text: unknown): bigint | null {
-  if (text === null) return null;
-  const parsed = parseDecimal(text);
-  if (!parsed.ok) throw new RangeError(parsed.reason);
-  return parsed.atomic;
-}
-
-const secondsOf = (time: unknown): bigint | null =>
-  time === null ? null : BigInt(Math.floor(Date.parse(asText(time)) / 1000));
+/** The settings among the facts; those that are missing are not set. */
+const readSettings = (fields: readonly Field[], facts: Facts): object =>
+  Object.fromEntries(
+    fields.flatMap(({ name, member, kind }) => {
+      if (facts[name] === undefined) return [];
+      const read = kind.readWire(facts[name] as Wire);
+      if (!read.ok) throw new RangeError(`${name} ${read.reason}`);
+      return [[member, read.value]];
+    }),
+  );
 
 /** The facts as rules, for comparison. */
-function rulesOf({ status, rules = {}, payees }: AgentFacts): RulesInForce {
-  const perHour = rules["paymentsPerHour"];
-  return {
+const rulesOf = ({ status, rules = {}, payees }: AgentFacts): RulesInForce =>
+  ({
+    ...readSettings(AGENT_FIELDS, rules),
     status,
-    dailyLimitAtomic: atomicOf(rules["dailyLimit"]) ?? 0n,
-    weeklyLimitAtomic: atomicOf(rules["weeklyLimit"]),
-    monthlyLimitAtomic: atomicOf(rules["monthlyLimit"]),
-    perPaymentLimitAtomic: atomicOf(rules["perPaymentLimit"]),
-    paymentsPerHour: perHour === null ? null : BigInt(perHour as number),
-    fetch: rules["fetch"] === "any" ? "any" : "sites",
-    expiresAtSeconds: secondsOf(rules["expiresAt"]),
     payees: payees.map((payee) => ({
+      ...readSettings(PAYEE_FIELDS, payee),
       address: addressOf(payee),
       label: asText(payee["label"]),
       site: asText(payee["site"]),
-      dailyLimitAtomic: atomicOf(payee["dailyLimit"]),
-      perPaymentLimitAtomic: atomicOf(payee["perPaymentLimit"]),
-      expiresAtSeconds: secondsOf(payee["expiresAt"]),
     })),
-  };
-}
+  }) as unknown as RulesInForce;

@@ -1,9 +1,10 @@
 /** Stored audit entries: those of a transaction, and one unbroken hash chain per owner. */
-import { typedDataOf, type OrderKind } from "../../core/orders.ts";
+import { domainOf, typedDataOf, type OrderKind } from "../../core/orders.ts";
 import { newId } from "../../core/ids.ts";
 import type { PageRequest, Place } from "../../core/paging.ts";
 import { jsonOrNull, placeOf, readKeyset, type Db } from "../../infra/db/prisma.ts";
-import type { ChainHead, ChainRow, EntryBody, Proof } from "./verify.ts";
+import type { EntryBody, Proof } from "./authority.ts";
+import type { ChainHead, ChainRow } from "./verify.ts";
 
 /** The actor of entries without a known person: the chain itself, or a refused signature. */
 export const NOBODY = "0x0000000000000000000000000000000000000000";
@@ -142,6 +143,15 @@ export async function* readChain(
   }
 }
 
+/** The typed data of a stored order; without its structs if this release does not know them, which verifying reports. */
+function storedOrder(kind: OrderKind, document: unknown, chainId: number): object {
+  try {
+    return typedDataOf(kind, document as never, chainId);
+  } catch {
+    return { primaryType: kind, domain: domainOf(chainId), message: document };
+  }
+}
+
 /** The signed orders that entries name by their digest. */
 async function ordersOf(
   db: Db,
@@ -163,7 +173,7 @@ async function ordersOf(
   const byDigest = new Map(
     found.map(({ digest, kind, document, chainId }) => [
       digest,
-      typedDataOf(kind as OrderKind, document as never, Number(chainId)),
+      storedOrder(kind as OrderKind, document, Number(chainId)),
     ]),
   );
   return new Map(

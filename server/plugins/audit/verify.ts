@@ -4,40 +4,16 @@
  */
 import { createHash } from "node:crypto";
 import { hashMessage, recoverAddress, type Hex } from "viem";
-import { ORDER_TYPES, orderDigest, readOrder, type OrderKind } from "../../core/orders.ts";
-import { Authority, type Signed } from "./authority.ts";
+import {
+  ORDER_KINDS,
+  orderDigest,
+  PolicyVersionUnknown,
+  readOrder,
+  type OrderKind,
+} from "../../core/orders.ts";
+import { Authority, type EntryBody, type Proof, type Signed, type SignedBy } from "./authority.ts";
 
-/** The parsed text of an entry. */
-export interface EntryBody {
-  seq: number;
-  id: string;
-  at: string;
-  ownerId: string;
-  owner: string;
-  /** The chain of the owner's contract; 0 for a plain key. */
-  ownerChainId: number;
-  agentId: string | null;
-  actor: string;
-  action: string;
-  before: Record<string, unknown> | null;
-  after: Record<string, unknown> | null;
-  requestId: string | null;
-  proof: Proof | null;
-}
-
-/**
- * A signed text, or a signed order (EIP-712 typed data) by its digest, with its signers. A small order is included
- * here, a long one is next to the entry. `chainId`: of the signer's contract.
- */
-export type Proof =
-  | { kind: "message"; message: string; signer: string; chainId: number; signature: string }
-  | { kind: "order"; digest: string; order?: unknown; signers: SignedBy[] };
-
-interface SignedBy {
-  signer: string;
-  chainId: number;
-  signature: string;
-}
+export type { Proof } from "./authority.ts";
 
 export interface ChainRow {
   seq: number;
@@ -239,14 +215,19 @@ function readSigned(
       domain: { chainId: number };
       message: never;
     };
-    const order = primaryType in ORDER_TYPES ? readOrder(primaryType, message) : undefined;
+    const order = ORDER_KINDS.includes(primaryType) ? readOrder(primaryType, message) : undefined;
     if (order === undefined) return { fault: "its order is not an order of this service" };
     const digest = orderDigest(primaryType, order, domain.chainId);
     return digest === proof.digest
       ? { signed: { kind: primaryType, order, digest, chainId: domain.chainId } as Signed }
       : { fault: "its order does not have the digest that it names" };
-  } catch {
-    return { fault: "its order cannot be read" };
+  } catch (error) {
+    return {
+      fault:
+        error instanceof PolicyVersionUnknown
+          ? "its policy was signed in a newer version of the document: check it with a newer release"
+          : "its order cannot be read",
+    };
   }
 }
 

@@ -1,85 +1,78 @@
 /**
- * Rules in the text format of the statement in store.ts: columns and signed rules are compared before each signature.
+ * The settings of rules in the columns that decisions use, as text: before each signature custody compares this text
+ * with that of the sealed rules. The SQL and the text follow from the tables of packages/rules.
  */
-import type { Address, Hex } from "viem";
-import type { Authorization } from "../../core/authorization.ts";
-import { payeeKey, type Payee, type RulesInForce } from "../../core/rules.ts";
-import { ApiError } from "../../errors.ts";
-import type { LoadedWallet, PaidAt, Verified } from "./covers.ts";
-import { NotSignedFor } from "./envelope.ts";
+import {
+  AGENT_FIELDS,
+  PAYEE_FIELDS,
+  valueIn,
+  type Field,
+} from "../../../packages/rules/src/fields.ts";
+import type { Value } from "../../../packages/rules/src/kinds.ts";
+import type { Payee, RulesInForce } from "../../core/rules.ts";
 
-/** A withdrawal as ordered by the owner. */
-export interface WithdrawalRow {
-  to: Address;
-  amountAtomic: bigint;
-  deadlineSeconds: bigint;
-  signature: Hex;
+const SEPARATOR = "|";
+const sqlOf =
+  (row: string) =>
+  ({ kind, column }: Field): string =>
+    kind.column === "timestamp" ? `extract(epoch FROM ${row}.${column})` : `${row}.${column}`;
+const concatenated = (parts: readonly string[]): string =>
+  `concat(${parts.join(`, '${SEPARATOR}', `)})`;
+
+/** Of a row of `agents`: the text of `columnsText`. */
+export const agentSql = (row: string): string =>
+  concatenated([`${row}.network`, `${row}.status`, ...AGENT_FIELDS.map(sqlOf(row))]);
+
+/** Of a row of `allowlist_entries`: the text of `payeeText`. */
+export const payeeSql = (row: string): string =>
+  concatenated([`${row}.site`, ...PAYEE_FIELDS.map(sqlOf(row))]);
+
+/** The same as a JSON array, which `readPayee` reads. A label may contain the separator. */
+export const payeeJsonSql = (row: string): string =>
+  `jsonb_build_array(${row}.address, ${row}.label, ${row}.site${PAYEE_FIELDS.map(
+    (field) => `, ${sqlOf(row)(field)}::text`,
+  ).join("")})`;
+
+function textOf(field: Field, settings: object): string {
+  const value = valueIn(settings, field);
+  if (value === null) return "";
+  // Postgres' text of a time in seconds.
+  return field.kind.column === "timestamp" ? `${String(value)}.000000` : String(value);
 }
 
-const text = (value: bigint | null): string => (value === null ? "" : String(value));
-/** Postgres' text of a time in seconds. */
-const timeText = (seconds: bigint | null): string =>
-  seconds === null ? "" : `${String(seconds)}.000000`;
+/** A value that nobody can sign, such as an infinite time, is read as one that is in no signed rule. */
+function readColumn({ kind }: Field, text: string): Value {
+  if (kind.column === "text") return text === "" && kind.unset === null ? null : text;
+  if (text === "") return kind.unset;
+  const digits = kind.column === "timestamp" ? text.replace(/\.0+$/, "") : text;
+  return /^-?[0-9]+$/.test(digits) ? BigInt(digits) : -1n;
+}
 
-/** An agent's columns, as the statement of store.ts returns them. */
+const readColumns = (fields: readonly Field[], texts: readonly (string | null)[]) =>
+  Object.fromEntries(
+    fields.map((field, index) => [field.member, readColumn(field, texts[index] ?? "")]),
+  );
+
 export const columnsText = (network: string, rules: RulesInForce): string =>
-  [
-    network,
-    rules.status,
-    text(rules.dailyLimitAtomic),
-    text(rules.weeklyLimitAtomic),
-    text(rules.monthlyLimitAtomic),
-    text(rules.perPaymentLimitAtomic),
-    text(rules.paymentsPerHour),
-    rules.fetch,
-    timeText(rules.expiresAtSeconds),
-  ].join("|");
+  [network, rules.status, ...AGENT_FIELDS.map((field) => textOf(field, rules))].join(SEPARATOR);
 
 export const payeeText = (payee: Payee): string =>
-  [
-    payee.site,
-    text(payee.dailyLimitAtomic),
-    text(payee.perPaymentLimitAtomic),
-    timeText(payee.expiresAtSeconds),
-  ].join("|");
+  [payee.site, ...PAYEE_FIELDS.map((field) => textOf(field, payee))].join(SEPARATOR);
 
-/** Nothing is signed unless the columns equal the verified rules. */
-export function assertSameColumns(loaded: LoadedWallet, verified: Verified, paidAt: PaidAt): void {
-  const address = paidAt.payee as Address;
-  const known =
-    verified.payees.get(payeeKey({ address, site: paidAt.site })) ??
-    verified.payees.get(payeeKey({ address, site: "" }));
-  const fail = (what: string) => new NotSignedFor(`agent ${loaded.agentId}: ${what}`);
-  if (loaded.columns !== verified.columns) throw fail("its columns are not what was sealed");
-  if (loaded.payeeColumns !== (known ? payeeText(known) : null))
-    throw fail("the row of its payee is not what was sealed");
-  if (loaded.latestVersion !== verified.version) throw fail("its policy is not the latest one");
+/** Reads the text of `agentSql` and the arrays of `payeeJsonSql`. */
+export function readRules(
+  columns: string,
+  payees: readonly (readonly (string | null)[])[],
+): RulesInForce {
+  const [, status, ...texts] = columns.split(SEPARATOR);
+  return {
+    ...readColumns(AGENT_FIELDS, texts),
+    status,
+    payees: payees.map(([address, label, site, ...payeeTexts]) => ({
+      ...readColumns(PAYEE_FIELDS, payeeTexts),
+      address,
+      label: label ?? "",
+      site: site ?? "",
+    })),
+  } as unknown as RulesInForce;
 }
-
-/** The rows are consistent, so a payment that is not covered is no forgery: the rules changed after the decision. */
-export function assertCovered(
-  { nowSeconds }: LoadedWallet,
-  verified: Verified,
-  {
-    authorization,
-    site,
-  }: { authorization: Pick<Authorization, "to" | "value">; site: string | undefined },
-): void {
-  const payment = {
-    payee: authorization.to,
-    valueAtomic: authorization.value,
-    nowSeconds,
-    ...(site === undefined ? {} : { site }),
-  };
-  if (verified.status !== "active" || !verified.judge(payment).covered) throw changedMeanwhile();
-}
-
-export const changedMeanwhile = (): ApiError =>
-  new ApiError("service_unavailable", {
-    detail: "The agent's rules changed during this payment. Nothing was signed. Try again.",
-  });
-
-export const chainUnavailable = (): ApiError =>
-  new ApiError("chain_unavailable", {
-    detail: "The owner's contract could not be read to check this signature.",
-  });

@@ -6,29 +6,27 @@
 import type { Address, Hex } from "viem";
 import type { Authorization } from "../../core/authorization.ts";
 import {
+  assertKnown,
   orderDigest,
   readOrder,
   rulesOfPolicy,
   type OrderKind,
   type Orders,
 } from "../../core/orders.ts";
+import { inThisRelease } from "../../core/policy-version.ts";
 import {
   coverOf,
   loosens,
+  mostOfDay,
+  refusesApproved,
   rulesDigest,
   type Payee,
   payeeKey,
   type PaymentFacts,
   type RulesInForce,
 } from "../../core/rules.ts";
-import {
-  assertCovered,
-  assertSameColumns,
-  chainUnavailable,
-  changedMeanwhile,
-  columnsText,
-  type WithdrawalRow,
-} from "./columns.ts";
+import { ApiError } from "../../errors.ts";
+import { columnsText, payeeText } from "./columns.ts";
 import {
   CustodyError,
   NOTHING,
@@ -55,6 +53,8 @@ export interface LoadedWallet extends Sealed {
   /** `columnsText` and `payeeText` of the current rows. */
   columns: string;
   payeeColumns: string | null;
+  /** The version of the policy document that the sealed rules need. */
+  rulesVersion: number;
   latestVersion: number | null;
   nowSeconds: bigint;
 }
@@ -70,6 +70,14 @@ export interface SignedDocument {
 export interface Evidence extends LoadedWallet {
   rules: RulesInForce;
   policy: SignedDocument | null;
+}
+
+/** A withdrawal as ordered by the owner. */
+export interface WithdrawalRow {
+  to: Address;
+  amountAtomic: bigint;
+  deadlineSeconds: bigint;
+  signature: Hex;
 }
 
 /** The payee and the site ("" for none), which decide the entry of the list that applies. */
@@ -96,8 +104,7 @@ export interface Verified {
   columns: string;
   /** By payeeKey. */
   payees: ReadonlyMap<string, Payee>;
-  status: RulesInForce["status"];
-  endsAtSeconds: bigint | null;
+  rules: RulesInForce;
   /** The most that may be spent in a day, by all time-based limits. */
   mostOfDayAtomic: bigint;
   version: number;
@@ -208,6 +215,7 @@ export class Covers {
     loaded: LoadedWallet,
     paidAt: PaidAt,
   ): Promise<{ wallet: LoadedWallet; verified: Verified }> {
+    inThisRelease(() => assertKnown(loaded.rulesVersion));
     const known = this.#verified.get(keyOf(loaded));
     if (known) {
       assertSameColumns(loaded, known, paidAt);
@@ -243,12 +251,8 @@ export class Covers {
     return {
       columns: columnsText(`eip155:${policy.chainId}`, rules),
       payees: new Map(rules.payees.map((payee) => [payeeKey(payee), payee])),
-      status: rules.status,
-      endsAtSeconds: rules.expiresAtSeconds,
-      mostOfDayAtomic: [rules.weeklyLimitAtomic, rules.monthlyLimitAtomic].reduce<bigint>(
-        (least, limit) => (limit !== null && limit < least ? limit : least),
-        rules.dailyLimitAtomic,
-      ),
+      rules,
+      mostOfDayAtomic: mostOfDay(rules),
       version: Number(order.version),
       // The rules in force are the policy or narrower, so the policy covers what they cover.
       judge: coverOf(rules),
@@ -261,7 +265,7 @@ export class Covers {
     { document, digest, signature, chainId }: SignedDocument,
     wallet: WalletName,
   ): Promise<Orders[K] | undefined> {
-    const order = readOrder(kind, document as Orders[K]);
+    const order = inThisRelease(() => readOrder(kind, document as Orders[K]));
     if (!order || orderDigest(kind, order, chainId) !== digest) return undefined;
     // A contract wallet was called before its digest was sealed, which only this service does; it may respond
     // differently today.
@@ -340,8 +344,11 @@ export class Covers {
   ): Promise<void> {
     const { agentId, nowSeconds } = wallet;
     const { authorization, cover } = payment;
-    const { endsAtSeconds, status } = verified;
-    if (status !== "active" || (endsAtSeconds !== null && endsAtSeconds <= nowSeconds))
+    const { rules } = verified;
+    if (
+      rules.status !== "active" ||
+      refusesApproved(rules, { valueAtomic: authorization.value, nowSeconds })
+    )
       throw changedMeanwhile();
     const found = await this.#deps.findApproval(agentId, cover.approvalId);
     const order = found && (await this.#read("ApprovePayment", found, wallet));
@@ -359,6 +366,48 @@ export class Covers {
     if (!isSame) throw new NotSignedFor(`agent ${agentId}: its owner did not approve this payment`);
   }
 }
+
+/** Nothing is signed unless the columns equal the verified rules. */
+function assertSameColumns(loaded: LoadedWallet, verified: Verified, paidAt: PaidAt): void {
+  const address = paidAt.payee as Address;
+  const known =
+    verified.payees.get(payeeKey({ address, site: paidAt.site })) ??
+    verified.payees.get(payeeKey({ address, site: "" }));
+  const fail = (what: string) => new NotSignedFor(`agent ${loaded.agentId}: ${what}`);
+  if (loaded.columns !== verified.columns) throw fail("its columns are not what was sealed");
+  if (loaded.payeeColumns !== (known ? payeeText(known) : null))
+    throw fail("the row of its payee is not what was sealed");
+  if (loaded.latestVersion !== verified.version) throw fail("its policy is not the latest one");
+}
+
+/** The rows are consistent, so a payment that is not covered is no forgery: the rules changed after the decision. */
+function assertCovered(
+  { nowSeconds }: LoadedWallet,
+  verified: Verified,
+  {
+    authorization,
+    site,
+  }: { authorization: Pick<Authorization, "to" | "value">; site: string | undefined },
+): void {
+  const payment = {
+    payee: authorization.to,
+    valueAtomic: authorization.value,
+    nowSeconds,
+    ...(site === undefined ? {} : { site }),
+  };
+  if (verified.rules.status !== "active" || !verified.judge(payment).covered)
+    throw changedMeanwhile();
+}
+
+const changedMeanwhile = (): ApiError =>
+  new ApiError("service_unavailable", {
+    detail: "The agent's rules changed during this payment. Nothing was signed. Try again.",
+  });
+
+export const chainUnavailable = (): ApiError =>
+  new ApiError("chain_unavailable", {
+    detail: "The owner's contract could not be read to check this signature.",
+  });
 
 const putBack = (id: string) => new NotSignedFor(`an older seal of agent ${id} was put back`);
 

@@ -6,13 +6,15 @@ import { isKeysUnavailable } from "../../infra/kms.ts";
 import type { SIWxPayload } from "@x402/extensions/sign-in-with-x";
 import type { Address, Hex } from "viem";
 import type { Authorization, SignedAuthorization } from "../../core/authorization.ts";
+import { assertKnown, versionFor } from "../../core/orders.ts";
+import { inThisRelease } from "../../core/policy-version.ts";
 import { rulesDigest, type RulesInForce } from "../../core/rules.ts";
 import { ApiError } from "../../errors.ts";
 import type { Db } from "../../infra/db/prisma.ts";
 import type { Cover } from "./covers.ts";
 import { CustodyError, NotSignedFor, type SealedWallet } from "./envelope.ts";
 import type { HeldWallet, KeyVault, NewRules, Resealed, SiteSignInRequest } from "./key-vault.ts";
-import { lockWallet, updateSeal } from "./store.ts";
+import { lockWallet, rulesVersionOf, updateSeal, type ResealedWallet } from "./store.ts";
 import type { SignedMove, Owner } from "./seal-changes.ts";
 
 export interface Deps {
@@ -42,11 +44,21 @@ export class Custody {
   async adopt(
     wallet: VaultArguments<"adopt">[0],
     first: VaultArguments<"adopt">[1],
-  ): Promise<Resealed> {
+  ): Promise<ResealedWallet> {
     const { agentId, owner } = wallet;
-    return this.#withAlarm(agentId, () =>
+    const resealed = await this.#withAlarm(agentId, () =>
       this.#deps.vault.adopt({ ...wallet, owner: ownerOf(owner) }, first),
     );
+    return resealedFor(first.rules, resealed);
+  }
+
+  /**
+   * Throws if a newer release last changed this agent's rules: a policy that this release writes would lack settings
+   * that it does not know.
+   */
+  async assertKnownRules(db: Db, agentId: string): Promise<void> {
+    const version = await rulesVersionOf(db, agentId);
+    inThisRelease(() => assertKnown(version));
   }
 
   /**
@@ -59,12 +71,16 @@ export class Custody {
     { agentId, owner }: { agentId: string; owner: Owner },
     rules: NewRules,
   ): Promise<void> {
-    const wallet = await held(tx, agentId, owner);
+    const { rulesVersion, ...wallet } = await held(tx, agentId, owner);
     if (!rules.signed && rulesDigest(rules.wanted) === wallet.rulesDigest) return;
     try {
-      const { seal, sealed } = await this.#deps.vault.reseal(wallet, rules);
-      await updateSeal(tx, agentId, seal, sealed);
+      inThisRelease(() => assertKnown(rulesVersion));
+      const resealed = await this.#deps.vault.reseal(wallet, rules);
+      await updateSeal(tx, agentId, resealedFor(rules.wanted, resealed));
     } catch (error) {
+      // A pause takes effect in every release. The newer one pays again after the owner has signed.
+      const isStop = !rules.signed && rules.wanted.status !== "active";
+      if (isStop && error instanceof ApiError && error.code === "policy_version_unknown") return;
       // Narrowing takes effect at once, also while the keys are unavailable: the old seal matches no payment then.
       if (!rules.signed && isKeysUnavailable(error)) return;
       if (!(error instanceof NotSignedFor)) throw error;
@@ -82,10 +98,11 @@ export class Custody {
     { agentId, from, to }: { agentId: string; from: Owner; to: Owner },
     rules: { current: RulesInForce; wanted: RulesInForce; signed: SignedMove },
   ): Promise<void> {
-    const wallet = await held(tx, agentId, from);
+    const { rulesVersion, ...wallet } = await held(tx, agentId, from);
+    inThisRelease(() => assertKnown(rulesVersion));
     await this.#withAlarm(agentId, async () => {
-      const { seal, sealed } = await this.#deps.vault.reown(wallet, ownerOf(to), rules);
-      await updateSeal(tx, agentId, seal, sealed);
+      const resealed = await this.#deps.vault.reown(wallet, ownerOf(to), rules);
+      await updateSeal(tx, agentId, resealedFor(rules.wanted, resealed));
     });
   }
 
@@ -131,8 +148,21 @@ export class Custody {
 /** Passes only these two members of an owner's row. */
 const ownerOf = ({ address, chainId }: Owner): Owner => ({ address, chainId });
 
+/** A custody process of an older release would seal the wallet without the settings that it does not know. */
+function resealedFor(rules: RulesInForce, resealed: Resealed): ResealedWallet {
+  if (resealed.seal.rulesDigest !== rulesDigest(rules))
+    throw new ApiError("policy_version_unknown", {
+      detail: "The custody process does not know all settings of this agent. Nothing was changed.",
+    });
+  return { ...resealed, rulesVersion: versionFor(rules) };
+}
+
 /** The wallet's row, locked; its owner is the one whom the caller has locked. */
-async function held(tx: Db, agentId: string, owner: Owner): Promise<HeldWallet> {
+async function held(
+  tx: Db,
+  agentId: string,
+  owner: Owner,
+): Promise<HeldWallet & { rulesVersion: number }> {
   const wallet = await lockWallet(tx, agentId);
   if (!wallet) throw new CustodyError(`agent ${agentId} has no wallet`);
   return { ...wallet, agentId, ownerAddress: owner.address, ownerChainId: owner.chainId };

@@ -9,8 +9,13 @@ import type { KeyNames, KeyVault } from "./key-vault.ts";
 import { RemoteVault } from "./remote-vault.ts";
 import type { SecretBox } from "./secret-box.ts";
 import { sharedSecret } from "./shared-secret.ts";
-import { findServiceSecret, keepServiceSecret, kidsOfSecrets } from "./secrets-store.ts";
-import { kidsInUse, notifyOwner } from "./store.ts";
+import {
+  findServiceSecret,
+  keepServiceSecret,
+  kidsInUse,
+  kidsOfSecrets,
+  notifyOwner,
+} from "./store.ts";
 import { vaultHere } from "./wiring.ts";
 
 declare module "fastify" {

@@ -18,9 +18,14 @@ import { ConfigError, loadConfig } from "../../config.ts";
 import { isKeysUnavailable } from "../../infra/kms.ts";
 import { CustodyError, KeyRing, rewrapWallet } from "./envelope.ts";
 import { createSecretBox, kidOfSealed } from "./secret-box.ts";
-import { keepServiceSecret, listServiceSecrets } from "./secrets-store.ts";
 import { nameOf } from "./shared-secret.ts";
-import { countWalletsByKid, lockWalletsNotUnder, updateWrappings } from "./store.ts";
+import {
+  countWalletsByKid,
+  keepServiceSecret,
+  listServiceSecrets,
+  lockWalletsNotUnder,
+  updateWrappings,
+} from "./store.ts";
 
 async function main(): Promise<void> {
   const config = loadConfig(process.env, process.env["CUSTODY_SOCKET"] ? "custody" : "service");

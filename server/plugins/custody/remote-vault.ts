@@ -11,7 +11,8 @@ import { NoAnswer, type UnixCalls } from "../../infra/unix-calls.ts";
 import { paymentSchemeOf } from "../../schemes/index.ts";
 import type { Cover } from "./covers.ts";
 import type { KeyNames, KeyVault, SiteSignInRequest } from "./key-vault.ts";
-import { errorOf, isAnswer, isResult } from "./vault-calls.ts";
+import { errorOf, isAnswer, isResult, sentRules } from "./vault-calls.ts";
+import type { RulesInForce } from "../../core/rules.ts";
 
 export interface RemoteVaultOptions {
   calls: Pick<UnixCalls, "call" | "close">;
@@ -24,6 +25,12 @@ type VaultArguments<Name extends keyof KeyVault> = Parameters<KeyVault[Name]>;
 type Answered<Name extends keyof KeyVault> = Awaited<ReturnType<KeyVault[Name]>>;
 
 const REPORT_AGAIN_MS = 10_000;
+
+const sentChange = <C extends { current: RulesInForce; wanted: RulesInForce }>(change: C): C => ({
+  ...change,
+  current: sentRules(change.current),
+  wanted: sentRules(change.wanted),
+});
 
 export class RemoteVault implements KeyVault {
   readonly #options: RemoteVaultOptions;
@@ -53,16 +60,16 @@ export class RemoteVault implements KeyVault {
     return this.#call("createWallet", ...args);
   }
 
-  adopt(...args: VaultArguments<"adopt">): Promise<Answered<"adopt">> {
-    return this.#call("adopt", ...args);
+  adopt(...[wallet, first]: VaultArguments<"adopt">): Promise<Answered<"adopt">> {
+    return this.#call("adopt", wallet, { ...first, rules: sentRules(first.rules) });
   }
 
-  reseal(...args: VaultArguments<"reseal">): Promise<Answered<"reseal">> {
-    return this.#call("reseal", ...args);
+  reseal(...[wallet, rules]: VaultArguments<"reseal">): Promise<Answered<"reseal">> {
+    return this.#call("reseal", wallet, sentChange(rules));
   }
 
-  reown(...args: VaultArguments<"reown">): Promise<Answered<"reown">> {
-    return this.#call("reown", ...args);
+  reown(...[wallet, to, rules]: VaultArguments<"reown">): Promise<Answered<"reown">> {
+    return this.#call("reown", wallet, to, sentChange(rules));
   }
 
   async signAuthorization(

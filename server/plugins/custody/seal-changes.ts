@@ -10,10 +10,10 @@ import {
   type OrderKind,
   type Orders,
 } from "../../core/orders.ts";
+import { inThisRelease } from "../../core/policy-version.ts";
 import type { Rules } from "../../core/rules.ts";
 import { ApiError } from "../../errors.ts";
-import { chainUnavailable } from "./columns.ts";
-import type { SignedDocument } from "./covers.ts";
+import { chainUnavailable, type SignedDocument } from "./covers.ts";
 import { NotSignedFor, NOTHING, type WalletName } from "./envelope.ts";
 
 export interface Owner {
@@ -100,7 +100,7 @@ export class SealChanges {
 
   /** The order, if it matches its digest and is in time. */
   #read<K extends OrderKind>(kind: K, signed: SignedOrderDocument<K>, agentId: string): Orders[K] {
-    const order = readOrder(kind, signed.order);
+    const order = inThisRelease(() => readOrder(kind, signed.order));
     if (!order || orderDigest(kind, order, signed.chainId) !== signed.digest)
       throw new NotSignedFor(`agent ${agentId}: the order does not have its digest`);
     if (BigInt(order.deadline) + CLOCKS_SECONDS < this.#deps.nowSeconds())
@@ -112,7 +112,9 @@ export class SealChanges {
   async #versionOf({ agentId, policyDigest }: WalletName): Promise<bigint> {
     if (policyDigest === NOTHING) return 0n;
     const found = await this.#deps.findPolicy(agentId, policyDigest);
-    const order = found && readOrder("AgentPolicy", found.document as Orders["AgentPolicy"]);
+    const order =
+      found &&
+      inThisRelease(() => readOrder("AgentPolicy", found.document as Orders["AgentPolicy"]));
     if (!found || !order || orderDigest("AgentPolicy", order, found.chainId) !== policyDigest)
       throw new NotSignedFor(`agent ${agentId}: the sealed policy is missing`);
     return BigInt(order.version);

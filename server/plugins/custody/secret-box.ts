@@ -1,6 +1,13 @@
 import { hkdfSync, randomBytes } from "node:crypto";
-import { CustodyError, decrypt, encrypt, KEY_BYTES, NotSignedFor } from "./boxes.ts";
-import type { Bound, KeyRing } from "./key-ring.ts";
+import {
+  CustodyError,
+  decrypt,
+  encrypt,
+  KEY_BYTES,
+  NotSignedFor,
+  type Bound,
+  type KeyRing,
+} from "./envelope.ts";
 
 /**
  * Encrypts small secrets that the service itself must read again (such as those of webhooks) for the database. The

@@ -1,31 +1,38 @@
 import type { Address, Hex } from "viem";
-import type { Evidence, LoadedWallet, PaidAt, SignedDocument } from "./covers.ts";
-import type { WithdrawalRow } from "./columns.ts";
+import { agentSql, payeeJsonSql, payeeSql, readRules } from "./columns.ts";
+import type { Evidence, LoadedWallet, PaidAt, SignedDocument, WithdrawalRow } from "./covers.ts";
 import type { Seal, SealedWallet, WalletName } from "./envelope.ts";
-import type { Payee, RulesInForce } from "../../core/rules.ts";
 import { Coalescer } from "../../core/shared-answers.ts";
 import type { Sql } from "../../infra/db/pool.ts";
 import { databaseNow, type Db } from "../../infra/db/prisma.ts";
 import { latestSecond } from "../owners/store.ts";
+import { kidOfSealed } from "./secret-box.ts";
 
 const SHARED = { maxBatch: 64, maxInFlight: 2 };
 
-const columnsOf = (sealed: SealedWallet, seal: Seal) => ({
+/** A wallet with its seal, and the version of the policy document that the sealed rules need. */
+export interface ResealedWallet {
+  sealed: SealedWallet;
+  seal: Seal;
+  rulesVersion: number;
+}
+
+const columnsOf = ({ sealed, seal, rulesVersion }: ResealedWallet) => ({
   kid: sealed.kid,
   wrappedDataKey: Uint8Array.from(sealed.wrappedDataKey),
   ciphertext: Uint8Array.from(sealed.ciphertext),
   policyDigest: seal.policyDigest,
   rulesDigest: seal.rulesDigest,
   revision: seal.revision,
+  rulesVersion,
 });
 
 export async function insertWallet(
   tx: Db,
-  args: { agentId: string; address: Address; sealed: SealedWallet; seal: Seal },
+  { agentId, address, ...resealed }: ResealedWallet & { agentId: string; address: Address },
 ): Promise<void> {
-  const { agentId, address, sealed, seal } = args;
   await tx.agentWallet.create({
-    data: { agentId, address, ...columnsOf(sealed, seal), updatedAt: await databaseNow(tx) },
+    data: { agentId, address, ...columnsOf(resealed), updatedAt: await databaseNow(tx) },
   });
 }
 
@@ -34,7 +41,9 @@ export async function lockWallet(
   tx: Db,
   agentId: string,
 ): Promise<
-  (SealedWallet & Omit<Seal, "ownerAddress" | "ownerChainId"> & { address: Address }) | undefined
+  | (SealedWallet &
+      Omit<Seal, "ownerAddress" | "ownerChainId"> & { address: Address; rulesVersion: number })
+  | undefined
 > {
   // SQL: a row lock, which Prisma does not have.
   await tx.$queryRaw`SELECT 1 FROM agent_wallets WHERE agent_id = ${agentId} FOR UPDATE`;
@@ -48,32 +57,34 @@ export async function lockWallet(
     policyDigest: row.policyDigest as Hex,
     rulesDigest: row.rulesDigest as Hex,
     revision: row.revision,
+    rulesVersion: row.rulesVersion,
   };
 }
 
-export async function updateSeal(
-  tx: Db,
-  agentId: string,
-  seal: Seal,
-  sealed: SealedWallet,
-): Promise<void> {
+/** The version of the policy document that the sealed rules need; 1 if there is no wallet yet. */
+export async function rulesVersionOf(db: Db, agentId: string): Promise<number> {
+  const row = await db.agentWallet.findUnique({
+    where: { agentId },
+    select: { rulesVersion: true },
+  });
+  return row?.rulesVersion ?? 1;
+}
+
+export async function updateSeal(tx: Db, agentId: string, resealed: ResealedWallet): Promise<void> {
   const updatedAt = await databaseNow(tx);
   await tx.agentWallet.update({
     where: { agentId },
-    data: { ...columnsOf(sealed, seal), updatedAt },
+    data: { ...columnsOf(resealed), updatedAt },
   });
 }
 
-/** A wallet, its seal, and the columns that decisions use, in one snapshot; in the order of columns.ts. */
+/** A wallet, its seal, and the columns that decisions use, in one snapshot. */
 const LOADED = `
   w.agent_id AS "agentId", w.address, w.kid, w.wrapped_data_key AS "wrappedDataKey", w.ciphertext,
   w.policy_digest AS "policyDigest", w.rules_digest AS "rulesDigest", w.revision,
   o.address AS "ownerAddress", o.chain_id::int AS "ownerChainId",
-  concat(a.network, '|', a.status, '|', a.daily_limit, '|', a.weekly_limit, '|', a.monthly_limit, '|', a.per_payment_limit, '|',
-         a.payments_per_hour, '|', a.fetch_scope, '|', extract(epoch FROM a.expires_at)) AS columns,
-  CASE WHEN l.address IS NOT NULL THEN
-    concat(l.site, '|', l.daily_limit, '|', l.per_payment_limit, '|', extract(epoch FROM l.expires_at))
-  END AS "payeeColumns",
+  w.rules_version::int AS "rulesVersion", ${agentSql("a")} AS columns,
+  CASE WHEN l.address IS NOT NULL THEN ${payeeSql("l")} END AS "payeeColumns",
   (SELECT max(p.version) FROM owner_orders p WHERE p.agent_id = w.agent_id AND p.used_at IS NOT NULL) AS "latestVersion",
   extract(epoch FROM clock_timestamp())::bigint AS "nowSeconds"`;
 const FROM = `
@@ -106,9 +117,8 @@ export function walletsOf(sql: Sql): (wanted: PaidAt) => Promise<LoadedWallet | 
 }
 
 interface RawEvidence extends LoadedWallet {
-  rules: Record<string, string | null>;
-  payees: Record<string, string | null>[] | null;
-  policy: (Omit<SignedDocument, "digest"> & { digest: Hex }) | null;
+  payees: (string | null)[][] | null;
+  policy: SignedDocument | null;
 }
 
 /** The same with all rules and the signed policy: for a seal that is new to this process. */
@@ -116,13 +126,7 @@ export async function readEvidence(sql: Sql, wanted: PaidAt): Promise<Evidence |
   // SQL: wallet, rules and policy in one snapshot; numbers as text, because JSON numbers would lose digits.
   const { rows } = await sql.query<RawEvidence>(
     `SELECT ${LOADED},
-            jsonb_build_object('status', a.status, 'daily', a.daily_limit::text, 'weekly', a.weekly_limit::text,
-              'monthly', a.monthly_limit::text, 'perPayment', a.per_payment_limit::text,
-              'perHour', a.payments_per_hour::text, 'fetch', a.fetch_scope,
-              'expiresAt', floor(extract(epoch FROM a.expires_at))::text) AS rules,
-            (SELECT jsonb_agg(jsonb_build_object('address', e.address, 'label', e.label, 'site', e.site,
-                      'daily', e.daily_limit::text, 'perPayment', e.per_payment_limit::text,
-                      'expiresAt', floor(extract(epoch FROM e.expires_at))::text))
+            (SELECT jsonb_agg(${payeeJsonSql("e")})
                FROM allowlist_entries e WHERE e.agent_id = w.agent_id) AS payees,
             (SELECT jsonb_build_object('document', d.document, 'digest', d.digest, 'chainId', d.chain_id,
                       'signature', '0x' || encode(d.signature, 'hex'))
@@ -134,36 +138,8 @@ export async function readEvidence(sql: Sql, wanted: PaidAt): Promise<Evidence |
   );
   const row = rows[0];
   if (!row) return undefined;
-  const { rules, payees, ...rest } = row;
-  return { ...rest, rules: readRules(rules, payees ?? []) };
-}
-
-/** A time that is not a number (infinity) is not in any signed rule. */
-const numberOf = (text: string | null | undefined): bigint | null =>
-  typeof text === "string" ? (/^-?[0-9]+$/.test(text) ? BigInt(text) : -1n) : null;
-
-function readRules(
-  rules: RawEvidence["rules"],
-  payees: readonly Record<string, string | null>[],
-): RulesInForce {
-  return {
-    status: rules["status"] as RulesInForce["status"],
-    dailyLimitAtomic: numberOf(rules["daily"]) ?? 0n,
-    weeklyLimitAtomic: numberOf(rules["weekly"]),
-    monthlyLimitAtomic: numberOf(rules["monthly"]),
-    perPaymentLimitAtomic: numberOf(rules["perPayment"]),
-    paymentsPerHour: numberOf(rules["perHour"]),
-    fetch: rules["fetch"] as RulesInForce["fetch"],
-    expiresAtSeconds: numberOf(rules["expiresAt"]),
-    payees: payees.map((payee): Payee => ({
-      address: payee["address"] as Address,
-      label: payee["label"] ?? "",
-      site: payee["site"] ?? "",
-      dailyLimitAtomic: numberOf(payee["daily"]),
-      perPaymentLimitAtomic: numberOf(payee["perPayment"]),
-      expiresAtSeconds: numberOf(payee["expiresAt"]),
-    })),
-  };
+  const { payees, ...wallet } = row;
+  return { ...wallet, rules: readRules(wallet.columns, payees ?? []) };
 }
 
 export async function findWithdrawal(
@@ -328,4 +304,60 @@ export async function notePaidSite(
     create: { agentId, site, payee, paymentId, paidAt },
     update: { paymentId, paidAt },
   });
+}
+
+/** A secret that replicas share; the first caller creates it. */
+export async function findServiceSecret(
+  sql: Sql,
+  purpose: string,
+): Promise<Uint8Array | undefined> {
+  // SQL: the server listens only after this, and would wait for Prisma's query compiler.
+  const { rows } = await sql.query<{ sealed: Uint8Array }>(
+    "SELECT sealed FROM service_secrets WHERE purpose = $1",
+    [purpose],
+  );
+  return rows[0]?.sealed;
+}
+
+/** False if another replica was faster, or the stored secret is no longer `instead`. */
+export async function keepServiceSecret(
+  db: Db,
+  purpose: string,
+  sealed: Uint8Array,
+  instead: Uint8Array | undefined,
+): Promise<boolean> {
+  const bytes = Uint8Array.from(sealed);
+  if (instead === undefined) {
+    const { count } = await db.serviceSecret.createMany({
+      data: [{ purpose, sealed: bytes }],
+      skipDuplicates: true,
+    });
+    return count === 1;
+  }
+  const { count } = await db.serviceSecret.updateMany({
+    where: { purpose, sealed: Uint8Array.from(instead) },
+    data: { sealed: bytes },
+  });
+  return count === 1;
+}
+
+export const listServiceSecrets = (db: Db): Promise<{ purpose: string; sealed: Uint8Array }[]> =>
+  db.serviceSecret.findMany({ select: { purpose: true, sealed: true } });
+
+/** The master keys of small secrets: those of webhooks, by steps of an index, and the service's own few. */
+export async function kidsOfSecrets(db: Db): Promise<string[]> {
+  // SQL: a recursive skip over the index; Prisma's `distinct` reads every webhook.
+  const webhooks = await db.$queryRaw<{ kid: string }[]>`
+    WITH RECURSIVE kids AS (
+      SELECT min(secret_kid) AS kid FROM webhooks
+      UNION ALL
+      SELECT (SELECT min(w.secret_kid) FROM webhooks w WHERE w.secret_kid > kids.kid) FROM kids WHERE kids.kid IS NOT NULL
+    ) SELECT kid FROM kids WHERE kid IS NOT NULL`;
+  const own = await listServiceSecrets(db);
+  return [
+    ...new Set([
+      ...webhooks.map(({ kid }) => kid),
+      ...own.map(({ sealed }) => kidOfSealed(sealed)),
+    ]),
+  ];
 }

@@ -5,6 +5,13 @@
 import { Type, type TSchema } from "typebox";
 import { Value } from "typebox/value";
 import { ApiError, ERRORS, type ErrorCode } from "../../errors.ts";
+import {
+  AGENT_FIELDS,
+  isSet,
+  PAYEE_FIELDS,
+  type Field,
+} from "../../../packages/rules/src/fields.ts";
+import type { RulesInForce } from "../../core/rules.ts";
 import { CustodyError, NotSignedFor } from "./envelope.ts";
 import type { KeyVault } from "./key-vault.ts";
 
@@ -37,25 +44,28 @@ const Seal = {
 const SealedWallet = Type.Object(Sealed, closed);
 const Held = Type.Object({ agentId: Name, address: Address, ...Seal, ...Sealed });
 const Owner = Type.Object({ address: Address, chainId: ChainId }, closed);
+const UNSET = Type.Null();
+/** A setting that is newer than version 1 may be missing: then it is not set. */
+const settings = (fields: readonly Field[]): Record<string, TSchema> =>
+  Object.fromEntries(
+    fields.map(({ member, kind, since }) => {
+      const value = kind.column === "text" ? Type.Unsafe(kind.schema ?? {}) : Whole;
+      const schema = kind.unset === null ? Type.Union([value, UNSET]) : value;
+      return [member, since === 1 ? schema : Type.Optional(schema)];
+    }),
+  );
 const Payee = Type.Object({
   address: Address,
   label: Text,
   site: Text,
-  dailyLimitAtomic: OrNull(Whole),
-  perPaymentLimitAtomic: OrNull(Whole),
-  expiresAtSeconds: OrNull(Whole),
+  ...settings(PAYEE_FIELDS),
 });
 const Rules = Type.Object({
   status: Type.Enum(["active", "paused", "archived"]),
-  dailyLimitAtomic: Whole,
-  weeklyLimitAtomic: OrNull(Whole),
-  monthlyLimitAtomic: OrNull(Whole),
-  perPaymentLimitAtomic: OrNull(Whole),
-  paymentsPerHour: OrNull(Whole),
-  fetch: Type.Enum(["any", "sites"]),
-  expiresAtSeconds: OrNull(Whole),
+  ...settings(AGENT_FIELDS),
   payees: Type.Array(Payee),
 });
+
 /** core/orders.ts validates the order itself, in every detail. */
 const signedOrder = {
   chainId: ChainId,
@@ -155,7 +165,7 @@ const CALLS: Record<Method, { args: TSchema[]; result: TSchema }> = {
 
 const isMethod = (name: string): name is Method => Object.hasOwn(CALLS, name);
 
-/** Throws if the call is invalid. */
+/** Throws if the call is invalid, or names a setting that only a newer release knows. */
 export function assertCall(name: string, args: unknown): asserts name is Method {
   if (!isMethod(name)) throw new CustodyError("unknown call");
   const { args: wanted } = CALLS[name];
@@ -164,6 +174,51 @@ export function assertCall(name: string, args: unknown): asserts name is Method 
     given.length === wanted.length &&
     wanted.every((schema, index) => Value.Check(schema, given[index]));
   if (!isRight) throw new CustodyError(`${name} got invalid arguments`);
+  if (rulesIn(given).some(hasUnknownSetting))
+    throw new ApiError("policy_version_unknown", {
+      detail: "The custody process does not know all settings of this agent. Nothing was signed.",
+    });
+}
+
+/** The rules in the arguments of a call, which were checked. */
+function rulesIn(args: readonly unknown[]): RulesInForce[] {
+  const { rules, current, wanted } = (args.at(-1) ?? {}) as Record<string, unknown>;
+  return [rules, current, wanted].filter((one) => one !== undefined) as RulesInForce[];
+}
+
+const known = (object: object, fields: readonly Field[], ...others: string[]): boolean => {
+  const names = new Set([...fields.map(({ member }) => member), ...others]);
+  return Object.keys(object).every((name) => names.has(name));
+};
+
+const hasUnknownSetting = (rules: RulesInForce): boolean =>
+  !known(rules, AGENT_FIELDS, "status", "payees") ||
+  !rules.payees.every((payee) => known(payee, PAYEE_FIELDS, ...OF_PAYEE));
+
+/** The members of a payee besides its settings: rows of the allowlist have all of them. */
+const OF_PAYEE = ["address", "label", "site", "agentId", "createdAt"];
+
+/**
+ * The rules for a custody process that may be of an older release: without newer settings that are not set, which it
+ * does not know and does not need.
+ */
+export function sentRules(rules: RulesInForce): RulesInForce {
+  const needed = (fields: readonly Field[], settings: object): object =>
+    Object.fromEntries(
+      fields
+        .filter((field) => field.since === 1 || isSet(settings, field))
+        .map(({ member }) => [member, (settings as Record<string, unknown>)[member]]),
+    );
+  return {
+    ...needed(AGENT_FIELDS, rules),
+    status: rules.status,
+    payees: rules.payees.map((payee) => ({
+      ...needed(PAYEE_FIELDS, payee),
+      address: payee.address,
+      label: payee.label,
+      site: payee.site,
+    })),
+  } as unknown as RulesInForce;
 }
 
 export const isResult = (name: Method, result: unknown): boolean =>

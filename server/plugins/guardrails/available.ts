@@ -1,21 +1,12 @@
 /** Computes how much an agent may pay now, by the rules that do not depend on the payee. */
 import { GENERAL_RULES, type GeneralRule } from "../../schemas/agents.ts";
-import { RULES, type Snapshot } from "./rules/index.ts";
-import type { Limits } from "./types.ts";
+import { RULES, type AgentState, type Snapshot } from "./rules.ts";
 
 export interface Available {
   /** The largest payment that passes; 0 if none does. */
   atomic: bigint;
   /** The rule that refuses any larger payment. */
   boundBy: GeneralRule;
-}
-
-export interface AgentFacts {
-  status: string;
-  expired: boolean;
-  perPaymentLimitAtomic: bigint | null;
-  hasPayees: boolean;
-  limits: Limits;
 }
 
 /** The facts for the balance, floor and gas rules. */
@@ -35,9 +26,13 @@ const GENERAL = RULES.flatMap((rule) => {
 });
 
 /** Without the wallet's facts only 0 is certain. Null: it depends on data that cannot be read now. */
-export function availableOf(agent: AgentFacts, wallet: WalletFacts | undefined): Available | null {
+export function availableOf(agent: AgentState, wallet: WalletFacts | undefined): Available | null {
   const isKnown = wallet !== undefined && !wallet.isBehind;
-  const found = largestPayment({ ...factsOf(agent), ...(isKnown ? wallet : UNLIMITED) });
+  const ofAgent = Object.assign({}, ...RULES.map((rule) => rule.factsOf?.(agent))) as Omit<
+    Snapshot,
+    "requested" | "balance" | "outstanding"
+  >;
+  const found = largestPayment({ ...ofAgent, ...(isKnown ? wallet : UNLIMITED) });
   return isKnown || found.atomic === 0n ? found : null;
 }
 
@@ -52,34 +47,4 @@ export function largestPayment(facts: Omit<Snapshot, "requested">): Available {
   const boundBy = stops ?? refusing(most + 1n);
   if (boundBy === undefined) throw new Error("no rule limits a payment");
   return { atomic: stops === undefined ? most : 0n, boundBy };
-}
-
-function factsOf({ limits, ...agent }: AgentFacts) {
-  const { weekly, monthly, hourly } = limits;
-  return {
-    status: agent.status,
-    expired: agent.expired,
-    refusal: null,
-    maxAmount: null,
-    allowed: agent.hasPayees,
-    perPaymentLimit: agent.perPaymentLimitAtomic,
-    limit: limits.limitAtomic,
-    spent: limits.spentAtomic,
-    reserved: limits.reservedAtomic,
-    ...(weekly && {
-      weeklyLimit: weekly.limitAtomic,
-      weeklySpent: weekly.spentAtomic,
-      weeklyReserved: weekly.reservedAtomic,
-    }),
-    ...(monthly && {
-      monthlyLimit: monthly.limitAtomic,
-      monthlySpent: monthly.spentAtomic,
-      monthlyReserved: monthly.reservedAtomic,
-    }),
-    ...(hourly && {
-      hourlyLimit: hourly.limitAtomic,
-      hourlySpent: hourly.spentAtomic,
-      hourlyReserved: hourly.reservedAtomic,
-    }),
-  };
 }

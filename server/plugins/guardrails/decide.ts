@@ -2,8 +2,8 @@
 import { ApiError, type ErrorCode } from "../../errors.ts";
 import type { ReservationRow } from "./store.ts";
 import { newId } from "../../core/ids.ts";
-import { denialError } from "./explain.ts";
-import { evaluate, policyOf, remainingOf } from "./explain.ts";
+import { denialError, evaluate, policyOf } from "./explain.ts";
+import { remainingOf } from "./rules.ts";
 import type {
   DenialCode,
   KeyInUse,

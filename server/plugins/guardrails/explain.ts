@@ -8,9 +8,7 @@ import { formatAtomic } from "../../core/money.ts";
 import { ApiError, ERRORS } from "../../errors.ts";
 import type { GeneralRule } from "../../schemas/agents.ts";
 import type { Available } from "./available.ts";
-import { RULES } from "./rules/index.ts";
-import type { Moment } from "./rules/rule.ts";
-import { dailyNumbers } from "./rules/windows.ts";
+import { dailyNumbers, RULES, type Moment } from "./rules.ts";
 import type {
   DenialCode,
   Evaluation,
@@ -21,8 +19,6 @@ import type {
   Snapshot,
   WindowLimits,
 } from "./types.ts";
-
-export { remainingOf } from "./rules/windows.ts";
 
 export function evaluate(snapshot: Snapshot): Evaluation {
   const trace: RuleVerdict[] = [];

@@ -2,13 +2,12 @@ import fp from "fastify-plugin";
 import type { FastifyInstance } from "fastify";
 import { Counter } from "prom-client";
 import { LOCK_TIMEOUT, sqlState } from "../../infra/db/pool.ts";
-import { readLimits, readOutstanding } from "./store.ts";
-import { reserve } from "./store.ts";
+import { readLimits, readOutstanding, reserve } from "./store.ts";
 import { Guardrails } from "./decide.ts";
 import { agentBusy, AgentLock } from "./agent-lock.ts";
 import type { Limits } from "./types.ts";
 import type { ErrorCode } from "../../errors.ts";
-import { DENIAL_CODES } from "./rules/index.ts";
+import { DENIAL_CODES } from "./rules.ts";
 import { UndeclaredAuth } from "../http/index.ts";
 
 declare module "fastify" {
@@ -48,6 +47,7 @@ const PAYING: readonly ErrorCode[] = [
   "settlement_failed",
   "chain_unavailable",
   "policy_not_signed",
+  "policy_version_unknown",
   "keys_unavailable",
   "relayer_unfunded",
   "agent_busy",

@@ -4,11 +4,9 @@ import type { Address } from "viem";
 import type { Nonce } from "../../core/authorization.ts";
 import { ExactJson } from "../../core/exact-json.ts";
 import { ApiError, type ErrorCode } from "../../errors.ts";
-import type { DenialCode, RuleName, Snapshot } from "./rules/index.ts";
-import type { TargetCode } from "./rules/target.ts";
-import type { PolicyNumbers } from "./rules/rule.ts";
+import type { DenialCode, PolicyNumbers, RuleName, Snapshot, TargetCode } from "./rules.ts";
 
-export type { DenialCode, RuleName, Snapshot } from "./rules/index.ts";
+export type { DenialCode, Limits, PayeeLimits, RuleName, Snapshot, WindowLimits } from "./rules.ts";
 
 export interface RuleVerdict {
   rule: RuleName;
@@ -133,27 +131,6 @@ export interface Verdict {
   availableAt: string | null;
   nextReleaseAt: string | null;
   remainingAtomic: bigint;
-}
-
-/** The numbers of one window: payments for the hourly limit, amounts for all others. */
-export interface WindowLimits {
-  limitAtomic: bigint;
-  spentAtomic: bigint;
-  reservedAtomic: bigint;
-  remainingAtomic: bigint;
-  nextReleaseAt: Date | null;
-}
-
-/** By payeeKey: payees with their own limit. All payments to the address count. */
-export type PayeeLimits = Map<string, WindowLimits>;
-
-/** The daily window, and every other window with a limit. */
-export interface Limits extends WindowLimits {
-  weekly: WindowLimits | null;
-  monthly: WindowLimits | null;
-  hourly: WindowLimits | null;
-  /** Empty unless requested. */
-  payees: PayeeLimits;
 }
 
 /** Identifies a request permanently: the same key with another body is a different request, and refused. */

@@ -76,6 +76,7 @@ const OF_ORDER: readonly ErrorCode[] = [
   "signature_expired",
   "chain_unavailable",
   "policy_not_signed",
+  "policy_version_unknown",
   "keys_unavailable",
 ];
 const OF_KEPT_ANSWERS: readonly ErrorCode[] = [

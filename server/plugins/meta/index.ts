@@ -1,7 +1,7 @@
 /** Routes about the service itself: health, readiness, metrics, configuration facts, and documents for agents. */
 import fp from "fastify-plugin";
 import { createHash, timingSafeEqual } from "node:crypto";
-import { RULES } from "../guardrails/rules/index.ts";
+import { RULES } from "../guardrails/rules.ts";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { getAddress } from "viem";
 import { memoFor } from "../../core/shared-answers.ts";

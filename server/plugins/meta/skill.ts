@@ -9,7 +9,7 @@ import {
   repeatUnanswered,
   UNTRUSTED,
 } from "../agent-tools/guidance.ts";
-import { DENIAL_CODES } from "../guardrails/rules/index.ts";
+import { DENIAL_CODES } from "../guardrails/rules.ts";
 
 export interface SkillFacts {
   baseUrl: string;

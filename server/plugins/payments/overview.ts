@@ -3,6 +3,13 @@
  * balances.
  */
 import { getAddress, type Address } from "viem";
+import {
+  AGENT_FIELDS,
+  SELF_FIELDS,
+  settingsOnWire,
+  type AgentSettings,
+  type SelfWire,
+} from "../../../packages/rules/src/fields.ts";
 import { formatAtomic } from "../../core/money.ts";
 import {
   balanceOn,
@@ -10,18 +17,12 @@ import {
   type ReadAllBalances,
   type Wallets,
 } from "../agents/balances.ts";
-import {
-  atomicOf,
-  databaseNow,
-  hoursBefore,
-  atomicOrNull,
-  type Db,
-  type Prisma,
-} from "../../infra/db/prisma.ts";
+import { atomicOf, databaseNow, hoursBefore, type Db, type Prisma } from "../../infra/db/prisma.ts";
 import type { Overview } from "../../schemas/overview.ts";
 import type { Limits } from "../guardrails/types.ts";
 import type { AgentSelf } from "../../schemas/payments.ts";
 import type { AllowlistRow } from "../agents/payees-store.ts";
+import { readSettings } from "../agents/store.ts";
 import { viewLimits, viewPayees } from "../agents/view.ts";
 
 interface OverviewDeps {
@@ -194,10 +195,7 @@ export function presentSelf(
     balance: own === undefined ? null : formatAtomic(own.atomic),
     balances: balancesOnWire(balances),
     limits: viewLimits(row, { ...around, wallet: around.wallets.facts.get(row.id) }),
-    perPaymentLimit:
-      row.perPaymentLimitAtomic === null ? null : formatAtomic(row.perPaymentLimitAtomic),
-    fetch: row.fetch,
-    expiresAt: row.expiresAt?.toISOString() ?? null,
+    ...(settingsOnWire(SELF_FIELDS, row) as SelfWire),
     allowlist: viewPayees(around.allowlist, around.limits),
     key: {
       id: row.keyId,
@@ -210,16 +208,14 @@ export function presentSelf(
   };
 }
 
-interface SelfRow {
+interface SelfRow extends AgentSettings {
   id: string;
   name: string;
   network: string;
   walletAddress: Address;
   status: string;
   expired: boolean;
-  expiresAt: Date | null;
-  perPaymentLimitAtomic: bigint | null;
-  fetch: AgentSelf["fetch"];
+  readAt: Date;
   keyId: string;
   keyLabel: string;
   keyPrefix: string;
@@ -247,9 +243,8 @@ export async function findSelf(
     walletAddress: agent.walletAddress as Address,
     status: agent.status,
     expired: agent.expiresAt !== null && agent.expiresAt <= now,
-    expiresAt: agent.expiresAt,
-    perPaymentLimitAtomic: atomicOrNull(agent.perPaymentLimit),
-    fetch: agent.fetch as AgentSelf["fetch"],
+    readAt: now,
+    ...(readSettings(AGENT_FIELDS, agent) as AgentSettings),
     keyId: key.id,
     keyLabel: key.label,
     keyPrefix: key.prefix,

@@ -158,7 +158,7 @@ export class PaymentSteps {
 }
 
 const whyNotSigned = (error: unknown): string =>
-  error instanceof ApiError && error.code === "policy_not_signed"
+  error instanceof ApiError && /^policy_(not_signed|version_unknown)$/.test(error.code)
     ? error.message
     : "Signing failed.";
 

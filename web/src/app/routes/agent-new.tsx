@@ -4,7 +4,6 @@ import { ConfirmDialog } from "../../components/ConfirmDialog.tsx";
 import { Section } from "../../components/Layout.tsx";
 import { PageHeader } from "../../components/PageHeader.tsx";
 import { CreateAgent } from "../../features/rules/CreateAgent.tsx";
-import { WithRuleLabels } from "../../features/rules/RulesFields.tsx";
 import { KeyReveal } from "../../features/keys/KeyReveal.tsx";
 import { PickSeller } from "../../features/marketplace/PickSeller.tsx";
 import type { CreatedAgent } from "../../lib/wire.ts";
@@ -22,15 +21,10 @@ export default function NewAgentScreen(): ReactNode {
           title="New agent"
           lead="An agent has its own wallet and spending rules that it cannot exceed."
         />
-        <WithRuleLabels>
-          {(labels) => (
-            <CreateAgent
-              labels={labels}
-              onCreated={setCreated}
-              picker={(add, has) => <PickSeller onPick={add} has={has} />}
-            />
-          )}
-        </WithRuleLabels>
+        <CreateAgent
+          onCreated={setCreated}
+          picker={(add, has) => <PickSeller onPick={add} has={has} />}
+        />
       </>
     );
   }

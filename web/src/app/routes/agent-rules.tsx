@@ -2,28 +2,22 @@ import type { ReactNode } from "react";
 import { reloadAgent } from "../../features/agents/api.ts";
 import { AllowSite } from "../../features/rules/AllowSite.tsx";
 import { EditRules } from "../../features/rules/EditRules.tsx";
-import { WithRuleLabels } from "../../features/rules/RulesFields.tsx";
 import { PickSeller } from "../../features/marketplace/PickSeller.tsx";
 import { useAgent } from "./agent.tsx";
 
 export default function AgentRulesScreen(): ReactNode {
   const agent = useAgent();
   return (
-    <WithRuleLabels>
-      {(labels) => (
-        <EditRules
-          key={agent.id}
-          labels={labels}
-          agent={agent}
-          reload={() => reloadAgent(agent.id)}
-          picker={(add, has) => (
-            <>
-              <AllowSite agentId={agent.id} onPick={add} />
-              <PickSeller onPick={add} has={has} />
-            </>
-          )}
-        />
+    <EditRules
+      key={agent.id}
+      agent={agent}
+      reload={() => reloadAgent(agent.id)}
+      picker={(add, has) => (
+        <>
+          <AllowSite agentId={agent.id} onPick={add} />
+          <PickSeller onPick={add} has={has} />
+        </>
       )}
-    </WithRuleLabels>
+    />
   );
 }

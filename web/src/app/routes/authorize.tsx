@@ -9,7 +9,6 @@ import { Consent } from "../../features/connections/Consent.tsx";
 import { revokeKey } from "../../features/keys/api.ts";
 import { PickSeller } from "../../features/marketplace/PickSeller.tsx";
 import { CreateAgent } from "../../features/rules/CreateAgent.tsx";
-import { WithRuleLabels } from "../../features/rules/RulesFields.tsx";
 import type { Agent, CreatedAgent } from "../../lib/wire.ts";
 
 /** The page to which a program sends the owner (OAuth's authorization endpoint). */
@@ -41,14 +40,6 @@ function NewAgent({ onCreated }: { onCreated: (agent: Agent) => void }): ReactNo
     void revokeKey(agent.id, key.id).catch(() => {});
   };
   return (
-    <WithRuleLabels>
-      {(labels) => (
-        <CreateAgent
-          labels={labels}
-          onCreated={created}
-          picker={(add, has) => <PickSeller onPick={add} has={has} />}
-        />
-      )}
-    </WithRuleLabels>
+    <CreateAgent onCreated={created} picker={(add, has) => <PickSeller onPick={add} has={has} />} />
   );
 }

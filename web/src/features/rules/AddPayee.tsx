@@ -3,7 +3,7 @@ import { type ReactNode, useRef, useState } from "react";
 import { Button } from "../../components/Button.tsx";
 import { checkAddress } from "../../lib/address.ts";
 import styles from "./AllowlistEditor.module.css";
-import type { AllowlistDraft } from "./api.ts";
+import type { AllowlistDraft } from "./rules.ts";
 
 interface AddPayeeProps {
   has: (address: string) => boolean;

@@ -6,7 +6,8 @@ import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Row, Stack } from "../../components/Layout.tsx";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Agent } from "../../lib/wire.ts";
-import { type AllowlistDraft, allowPayee } from "./api.ts";
+import { allowPayee } from "./api.ts";
+import type { AllowlistDraft } from "./rules.ts";
 
 interface AllowPayeeProps extends Pick<ButtonProps, "variant" | "children"> {
   agent: Agent;

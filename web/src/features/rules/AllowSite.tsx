@@ -10,7 +10,7 @@ import { api } from "../../lib/api.ts";
 import { isSameAddress } from "../../lib/address.ts";
 import { formatUsdc } from "../../lib/money.ts";
 import type { SiteLookup } from "../../lib/wire.ts";
-import type { AllowlistDraft } from "./api.ts";
+import type { AllowlistDraft } from "./rules.ts";
 import styles from "./Site.module.css";
 
 interface AllowSiteProps {

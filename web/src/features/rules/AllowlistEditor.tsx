@@ -4,13 +4,11 @@ import { Row } from "../../components/Layout.tsx";
 import { isSamePayee } from "../../lib/orders/terms.ts";
 import { AddPayee } from "./AddPayee.tsx";
 import styles from "./AllowlistEditor.module.css";
-import type { AllowlistDraft } from "./api.ts";
+import type { AllowlistDraft } from "./rules.ts";
 import { PasteMany } from "./PasteMany.tsx";
 import { PayeeRow } from "./PayeeRow.tsx";
-import type { RuleLabels } from "./rules.ts";
 
 interface AllowlistEditorProps {
-  labels: RuleLabels["payee"];
   value: AllowlistDraft[];
   onChange: (value: AllowlistDraft[]) => void;
   picker?: PayeePicker;
@@ -22,12 +20,7 @@ export type PayeePicker = (
   has: (address: string) => boolean,
 ) => ReactNode;
 
-export function AllowlistEditor({
-  labels,
-  value,
-  onChange,
-  picker,
-}: AllowlistEditorProps): ReactNode {
+export function AllowlistEditor({ value, onChange, picker }: AllowlistEditorProps): ReactNode {
   const [isPasting, setPasting] = useState(false);
   const isListed = (wanted: { address: string; site?: string }): boolean =>
     value.some((entry) => isSamePayee(entry, wanted));
@@ -48,7 +41,6 @@ export function AllowlistEditor({
             <PayeeRow
               key={`${entry.address} ${entry.site ?? ""}`}
               entry={entry}
-              labels={labels}
               onChange={(change) => {
                 onChange(value.map((other) => (other === entry ? { ...entry, ...change } : other)));
               }}

@@ -9,24 +9,14 @@ import type { CreatedAgent } from "../../lib/wire.ts";
 import type { PayeePicker } from "./AllowlistEditor.tsx";
 import { createAgent } from "./api.ts";
 import styles from "./CreateAgent.module.css";
-import {
-  checkRules,
-  creationOf,
-  EMPTY_RULES,
-  namesOf,
-  type RulesDraft,
-  type RuleLabels,
-  describeRules,
-} from "./rules.ts";
+import { checkRules, creationOf, EMPTY_RULES, type RulesDraft, describeRules } from "./rules.ts";
 import { RulesFields } from "./RulesFields.tsx";
 import { useNetwork } from "../../shared/info.ts";
 
 export function CreateAgent({
-  labels,
   onCreated,
   picker,
 }: {
-  labels: RuleLabels;
   onCreated: (created: CreatedAgent) => void;
   picker?: PayeePicker;
 }): ReactNode {
@@ -37,7 +27,7 @@ export function CreateAgent({
   const hasErrors = Object.keys(errors).length > 0;
 
   const create = useMutation({
-    mutationFn: () => createAgent(creationOf(draft), { network, names: namesOf(labels) }),
+    mutationFn: () => createAgent(creationOf(draft), network),
     onSuccess: (created) => {
       onCreated(created);
       void invalidate.afterRules();
@@ -61,7 +51,6 @@ export function CreateAgent({
   return (
     <form className={styles.root} noValidate onSubmit={onSubmit}>
       <RulesFields
-        labels={labels}
         draft={draft}
         errors={isTried ? errors : {}}
         onChange={setDraft}

@@ -11,18 +11,15 @@ import { changeRules } from "./api.ts";
 import {
   checkRules,
   diffRules,
-  namesOf,
   needsSignature,
   requestFor,
   type RulesDraft,
   rulesOf,
-  type RuleLabels,
 } from "./rules.ts";
 import { RulesFields } from "./RulesFields.tsx";
 import { SaveRules } from "./SaveRules.tsx";
 
 interface EditRulesProps {
-  labels: RuleLabels;
   agent: Agent;
   /** Reads the agent from the server after the change. */
   reload: () => Promise<Agent>;
@@ -30,22 +27,21 @@ interface EditRulesProps {
 }
 
 /** Edits stay in the browser until saved; the changes are shown before saving. */
-export function EditRules({ labels, agent, reload, picker }: EditRulesProps): ReactNode {
+export function EditRules({ agent, reload, picker }: EditRulesProps): ReactNode {
   // The rules when the form was opened. A change made elsewhere meanwhile must be shown, not overwritten.
   const [base, setBase] = useState(() => rulesOf(agent));
   const [draft, setDraft] = useState<RulesDraft>(base);
   const current = rulesOf(agent);
-  const changes = diffRules(base, draft, labels);
-  const changedElsewhere = diffRules(base, current, labels);
+  const changes = diffRules(base, draft);
+  const changedElsewhere = diffRules(base, current);
   const errors = checkRules(draft, 0);
   const isBroken = Object.keys(errors).length > 0;
 
   const save = useMutation({
     mutationFn: async () => {
       const request = requestFor(base, draft);
-      const names = namesOf(labels);
       const title = `Change the rules of ${agent.name}`;
-      await changeRules(agent, request, { title, names, isOnScreen: true });
+      await changeRules(agent, request, { title, isOnScreen: true });
       return reload();
     },
     onSuccess: (saved) => {
@@ -79,14 +75,8 @@ export function EditRules({ labels, agent, reload, picker }: EditRulesProps): Re
           </Stack>
         </Note>
       )}
-      <RulesFields
-        labels={labels}
-        draft={draft}
-        errors={errors}
-        onChange={setDraft}
-        picker={picker}
-      />
-      {(changes.length > 0 || save.error !== null) && (
+      <RulesFields draft={draft} errors={errors} onChange={setDraft} picker={picker} />
+      {(changes.length > 0 || isBroken || save.error !== null) && (
         <SaveRules
           draft={draft}
           changes={changes}

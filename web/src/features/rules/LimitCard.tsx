@@ -1,4 +1,5 @@
 import type { ReactNode } from "react";
+import { AGENT_FIELDS } from "../../../../packages/rules/src/fields.ts";
 import { Muted, Section, Stack } from "../../components/Layout.tsx";
 import { Meter } from "../../components/Meter.tsx";
 import { Money } from "../../components/Money.tsx";
@@ -8,6 +9,14 @@ import { atomic } from "../../lib/money.ts";
 import { plural } from "../../lib/plural.ts";
 import type { Agent } from "../../lib/wire.ts";
 import styles from "./LimitCard.module.css";
+import { settingStories } from "./rules.ts";
+
+/** The settings with a meter or a line of their own. */
+const SHOWN = [
+  ...AGENT_FIELDS.filter(({ window }) => window !== undefined).map(({ name }) => name),
+  "perPaymentLimit",
+  "expiresAt",
+];
 
 /** The amount that can be paid now, the limit that caps it, and a summary of the rules. */
 export function LimitCard({ agent }: { agent: Agent }): ReactNode {
@@ -64,7 +73,9 @@ export function LimitCard({ agent }: { agent: Agent }): ReactNode {
               ? "No payees allowed yet"
               : `${plural(allowlist.length, "payee")} allowed`}
           </li>
-          {agent.fetch === "sites" && <li>Fetches only from its payees&rsquo; sites</li>}
+          {settingStories(agent, SHOWN).map((story) => (
+            <li key={story}>{story.replace(/\.$/, "")}</li>
+          ))}
           {agent.expiresAt !== null && (
             <li>
               {agent.expired ? (

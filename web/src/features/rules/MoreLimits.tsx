@@ -1,31 +1,30 @@
-import { TextInput } from "@mantine/core";
 import { type ReactNode, useState } from "react";
-import { AmountInput } from "../../components/AmountInput.tsx";
-import { Fields, Stack } from "../../components/Layout.tsx";
-import { Select } from "../../components/Select.tsx";
-import type { RulesDraft, RulesErrors, RuleLabels } from "./rules.ts";
+import {
+  AGENT_FIELDS,
+  type AgentFieldName,
+  type Field,
+} from "../../../../packages/rules/src/fields.ts";
+import { Fields } from "../../components/Layout.tsx";
+import { EMPTY_RULES, type RulesDraft, type RulesErrors } from "./rules.ts";
+import { SettingField } from "./SettingField.tsx";
 import styles from "./MoreLimits.module.css";
 
-const REACH = [
-  { value: "any", label: "Any site" },
-  { value: "sites", label: "Only the sites of its payees" },
-] as const;
-
 interface MoreLimitsProps {
-  labels: RuleLabels;
+  /** The settings that the form shows elsewhere. */
+  except: readonly AgentFieldName[];
   draft: RulesDraft;
   errors: RulesErrors;
   set: (change: Partial<RulesDraft>) => void;
 }
 
-/** Limits that most agents do not need, collapsed so that the form stays short. */
-export function MoreLimits({ labels, draft, errors, set }: MoreLimitsProps): ReactNode {
-  const isUsed =
-    draft.weeklyLimit !== "" ||
-    draft.monthlyLimit !== "" ||
-    draft.paymentsPerHour !== "" ||
-    draft.fetch !== "any";
-  const [isOpen, setOpen] = useState(isUsed);
+const nameOf = (field: Field): AgentFieldName => field.name as AgentFieldName;
+
+/** Settings that most agents do not need, collapsed so that the form stays short. */
+export function MoreLimits({ except, draft, errors, set }: MoreLimitsProps): ReactNode {
+  const fields = AGENT_FIELDS.filter((field) => !except.includes(nameOf(field)));
+  const [isOpen, setOpen] = useState(() =>
+    fields.some((field) => draft[nameOf(field)] !== EMPTY_RULES[nameOf(field)]),
+  );
   return (
     <details
       className={styles.root}
@@ -34,47 +33,20 @@ export function MoreLimits({ labels, draft, errors, set }: MoreLimitsProps): Rea
         setOpen(event.currentTarget.open);
       }}
     >
-      <summary>More limits: weekly, monthly, payments per hour, sites</summary>
-      <Stack gap={4}>
-        <Fields>
-          {(["weeklyLimit", "monthlyLimit"] as const).map((name) => (
-            <AmountInput
-              key={name}
-              label={labels[name].label}
-              description={labels[name].help}
-              placeholder="None"
-              value={draft[name]}
-              error={errors[name]}
-              onChange={(value) => {
-                set({ [name]: value });
-              }}
-            />
-          ))}
-        </Fields>
-        <Fields>
-          <TextInput
-            label={labels.paymentsPerHour.label}
-            description={labels.paymentsPerHour.help}
-            placeholder="No limit"
-            inputMode="numeric"
-            autoComplete="off"
-            value={draft.paymentsPerHour}
-            error={errors.paymentsPerHour}
-            onChange={(event) => {
-              set({ paymentsPerHour: event.currentTarget.value.replaceAll(/\D/g, "") });
+      <summary>More limits: {fields.map(({ label }) => label.toLowerCase()).join(", ")}</summary>
+      <Fields>
+        {fields.map((field) => (
+          <SettingField
+            key={field.name}
+            field={field}
+            value={draft[nameOf(field)]}
+            error={errors[nameOf(field)]}
+            onChange={(value) => {
+              set({ [field.name]: value });
             }}
           />
-          <Select
-            label="Sites it may fetch from"
-            description="Also applies to free responses"
-            value={draft.fetch}
-            onChange={(fetch) => {
-              set({ fetch });
-            }}
-            options={REACH}
-          />
-        </Fields>
-      </Stack>
+        ))}
+      </Fields>
     </details>
   );
 }

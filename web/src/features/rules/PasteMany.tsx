@@ -4,7 +4,7 @@ import { Button } from "../../components/Button.tsx";
 import { Dialog } from "../../components/Dialog.tsx";
 import { Row, Stack } from "../../components/Layout.tsx";
 import styles from "./AllowlistEditor.module.css";
-import type { AllowlistDraft } from "./api.ts";
+import type { AllowlistDraft } from "./rules.ts";
 import { PasteProblems } from "./PasteProblems.tsx";
 import { parseAllowlist, type PasteResult } from "./parse-allowlist.ts";
 

@@ -1,22 +1,20 @@
 import { type ReactNode, useState } from "react";
+import { PAYEE_FIELDS, type PayeeFieldName } from "../../../../packages/rules/src/fields.ts";
 import { Address } from "../../components/Address.tsx";
-import { AmountInput } from "../../components/AmountInput.tsx";
 import { Button } from "../../components/Button.tsx";
 import { SettingsIcon, TrashIcon } from "../../components/icons.tsx";
 import { Fields } from "../../components/Layout.tsx";
 import styles from "./AllowlistEditor.module.css";
-import type { AllowlistDraft } from "./api.ts";
-import { ExpiryField } from "./ExpiryField.tsx";
-import { checkPayee, conditionsOf, type RuleLabels } from "./rules.ts";
+import { type AllowlistDraft, checkPayee, conditionsOf } from "./rules.ts";
+import { SettingField } from "./SettingField.tsx";
 
 interface PayeeRowProps {
-  labels: RuleLabels["payee"];
   entry: AllowlistDraft;
   onChange: (change: Partial<AllowlistDraft>) => void;
   onRemove: () => void;
 }
 
-export function PayeeRow({ labels, entry, onChange, onRemove }: PayeeRowProps): ReactNode {
+export function PayeeRow({ entry, onChange, onRemove }: PayeeRowProps): ReactNode {
   const [isOpen, setOpen] = useState(false);
   const name = entry.label || entry.address;
   const errors = checkPayee(entry);
@@ -53,27 +51,21 @@ export function PayeeRow({ labels, entry, onChange, onRemove }: PayeeRowProps): 
       {isOpen && (
         <div className={styles.terms} role="group" aria-label={`Limits of ${name}`}>
           <Fields>
-            {(["dailyLimit", "perPaymentLimit"] as const).map((field) => (
-              <AmountInput
-                key={field}
-                label={labels[field].label}
-                description={labels[field].help}
-                placeholder="None"
-                value={entry[field] ?? ""}
-                error={errors[field]}
-                onChange={(value) => {
-                  onChange({ [field]: value });
-                }}
-              />
-            ))}
+            {PAYEE_FIELDS.map((field) => {
+              const name = field.name as PayeeFieldName;
+              return (
+                <SettingField
+                  key={name}
+                  field={field}
+                  value={entry[name] ?? ""}
+                  error={errors[name]}
+                  onChange={(value) => {
+                    onChange({ [name]: value });
+                  }}
+                />
+              );
+            })}
           </Fields>
-          <ExpiryField
-            label={labels.expiresAt.label}
-            value={entry.expiresAt ?? ""}
-            onChange={(expiresAt) => {
-              onChange({ expiresAt });
-            }}
-          />
         </div>
       )}
     </li>

@@ -1,34 +1,17 @@
 import { TextInput } from "@mantine/core";
-import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
-import { AmountInput } from "../../components/AmountInput.tsx";
+import { AGENT_FIELDS, type AgentFieldName } from "../../../../packages/rules/src/fields.ts";
 import { Fields, Section, Stack } from "../../components/Layout.tsx";
-import { QueryStatus } from "../../components/QueryStatus.tsx";
-import { Skeleton } from "../../components/Skeleton.tsx";
-import { infoQuery } from "../../shared/info.ts";
 import { AllowlistEditor, type PayeePicker } from "./AllowlistEditor.tsx";
 import { MoreLimits } from "./MoreLimits.tsx";
-import { ExpiryField } from "./ExpiryField.tsx";
-import { type RulesDraft, type RulesErrors, type RuleLabels, ruleLabelsOf } from "./rules.ts";
+import type { RulesDraft, RulesErrors } from "./rules.ts";
+import { SettingField } from "./SettingField.tsx";
 
-/** The form's labels come from the server's rules, so they are loaded first. */
-export function WithRuleLabels({
-  children,
-}: {
-  children: (labels: RuleLabels) => ReactNode;
-}): ReactNode {
-  const query = useQuery(infoQuery);
-  // A later request that fails must not remove the form and the user's input.
-  if (query.data) return children(ruleLabelsOf(query.data.rules));
-  return (
-    <QueryStatus query={query} what="the rules" failed="The rules could not be loaded">
-      <Skeleton shape="block" count={2} />
-    </QueryStatus>
-  );
-}
+/** The settings that every owner sees at once. */
+const FIRST = ["dailyLimit", "perPaymentLimit"] as const;
+const LAST = "expiresAt";
 
 interface RulesFieldsProps {
-  labels: RuleLabels;
   draft: RulesDraft;
   errors: RulesErrors;
   onChange: (draft: RulesDraft) => void;
@@ -36,16 +19,22 @@ interface RulesFieldsProps {
 }
 
 /** The same fields for creating and for editing an agent. */
-export function RulesFields({
-  labels,
-  draft,
-  errors,
-  onChange,
-  picker,
-}: RulesFieldsProps): ReactNode {
+export function RulesFields({ draft, errors, onChange, picker }: RulesFieldsProps): ReactNode {
   const set = (change: Partial<RulesDraft>): void => {
     onChange({ ...draft, ...change });
   };
+  const setting = (name: AgentFieldName): ReactNode =>
+    AGENT_FIELDS.filter((field) => field.name === name).map((field) => (
+      <SettingField
+        key={name}
+        field={field}
+        value={draft[name]}
+        error={errors[name]}
+        onChange={(value) => {
+          set({ [name]: value });
+        }}
+      />
+    ));
   return (
     <Stack gap={5}>
       <Section title="Limits">
@@ -62,43 +51,13 @@ export function RulesFields({
               set({ name: event.currentTarget.value });
             }}
           />
-          <Fields>
-            <AmountInput
-              label={labels.dailyLimit.label}
-              description={labels.dailyLimit.help}
-              placeholder="5.00"
-              required
-              value={draft.dailyLimit}
-              error={errors.dailyLimit}
-              onChange={(dailyLimit) => {
-                set({ dailyLimit });
-              }}
-            />
-            <AmountInput
-              label={labels.perPaymentLimit.label}
-              description={labels.perPaymentLimit.help}
-              placeholder="None"
-              value={draft.perPaymentLimit}
-              error={errors.perPaymentLimit}
-              onChange={(perPaymentLimit) => {
-                set({ perPaymentLimit });
-              }}
-            />
-          </Fields>
-          <MoreLimits labels={labels} draft={draft} errors={errors} set={set} />
-          <ExpiryField
-            label={labels.expiresAt.label}
-            value={draft.expiresAt}
-            error={errors.expiresAt}
-            onChange={(expiresAt) => {
-              set({ expiresAt });
-            }}
-          />
+          <Fields>{FIRST.map(setting)}</Fields>
+          <MoreLimits except={[...FIRST, LAST]} draft={draft} errors={errors} set={set} />
+          {setting(LAST)}
         </Stack>
       </Section>
-      <Section title={labels.allowlist.label} hint={labels.allowlist.help}>
+      <Section title="Allowed payees" hint="The agent can pay only these payees.">
         <AllowlistEditor
-          labels={labels.payee}
           value={draft.allowlist}
           onChange={(allowlist) => {
             set({ allowlist });

@@ -5,22 +5,14 @@ import {
   isSamePayee,
   type PayeeInput,
   payeeTerms,
-  type TermNames,
   type Terms,
   termsWith,
 } from "../../lib/orders/terms.ts";
 import type { Agent, AgentChanges, CreatedAgent, NewAgent } from "../../lib/wire.ts";
+import type { AllowlistDraft } from "./rules.ts";
 
-/** A payee as the form edits it; empty means none. */
-export type AllowlistDraft = { address: string; label: string } & Partial<
-  Record<"site" | "dailyLimit" | "perPaymentLimit" | "expiresAt", string>
->;
-
-export const createAgent = (
-  agent: NewAgent,
-  { network, names }: { network: string; names?: TermNames },
-): Promise<CreatedAgent> =>
-  signed(creationRequest(agent, network, names), (signature) =>
+export const createAgent = (agent: NewAgent, network: string): Promise<CreatedAgent> =>
+  signed(creationRequest(agent, network), (signature) =>
     api.post("/api/agents", { ...agent, ...signature }),
   );
 
@@ -28,12 +20,12 @@ export const createAgent = (
 export const changeRules = (
   agent: Agent,
   changes: AgentChanges,
-  { title, names, isOnScreen }: { title: string; names?: TermNames; isOnScreen?: boolean },
+  { title, isOnScreen }: { title: string; isOnScreen?: boolean },
 ): Promise<unknown> => {
   const { allowlist, authorization: _authorization, status: _status, ...rules } = changes;
   const payees = allowlist as PayeeInput[] | undefined;
   const apply = (terms: Terms): Terms => termsWith(terms, { ...rules, payees });
-  return signed(policyRequest({ agent, title, names, apply, isOnScreen }), (signature) =>
+  return signed(policyRequest({ agent, title, apply, isOnScreen }), (signature) =>
     api.patch(`/api/agents/${agent.id}`, { ...changes, ...signature }),
   );
 };

@@ -1,7 +1,8 @@
 import { atomic } from "../../lib/money.ts";
 import { isSamePayee } from "../../lib/orders/terms.ts";
 import type { Agent, AgentChanges, Payment } from "../../lib/wire.ts";
-import { type AllowlistDraft, allowPayee, changeRules } from "./api.ts";
+import { allowPayee, changeRules } from "./api.ts";
+import type { AllowlistDraft } from "./rules.ts";
 
 export interface LimitBehind {
   name: string;

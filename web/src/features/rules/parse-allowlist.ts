@@ -1,5 +1,5 @@
 import { checkAddress } from "../../lib/address.ts";
-import type { AllowlistDraft } from "./api.ts";
+import type { AllowlistDraft } from "./rules.ts";
 
 export interface PastedLine {
   line: number;

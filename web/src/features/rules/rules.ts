@@ -1,4 +1,13 @@
 /** An agent's rules in the form's fields: validated, compared and described in plain words. */
+import {
+  AGENT_FIELDS,
+  type AgentFieldName,
+  type AgentWire,
+  type Field,
+  PAYEE_FIELDS,
+  type PayeeFieldName,
+} from "../../../../packages/rules/src/fields.ts";
+import type { Wire } from "../../../../packages/rules/src/kinds.ts";
 import { canonical, formatUsdc, parseUsdc } from "../../lib/money.ts";
 import {
   type Change,
@@ -6,124 +15,70 @@ import {
   loosens,
   NO_TERMS,
   payeeConditions,
+  type PayeeInput,
   payeeTerms,
-  type TermNames,
+  SHOW,
   type Terms,
   termsWith,
 } from "../../lib/orders/terms.ts";
 import { plural } from "../../lib/plural.ts";
-import { formatDateTime } from "../../lib/time.ts";
-import type { Agent, AgentChanges, NewAgent, ServiceInfo } from "../../lib/wire.ts";
-import type { AllowlistDraft } from "./api.ts";
+import type { Agent, AgentChanges, NewAgent } from "../../lib/wire.ts";
 
-/** Amounts and numbers as typed; empty means none. */
-export interface RulesDraft {
+/** A payee as the form edits it; empty means none. */
+export type AllowlistDraft = { address: string; label: string } & Partial<
+  Record<"site" | PayeeFieldName, string>
+>;
+
+/** The values of settings as typed; empty means that a setting is not set. */
+export type RulesDraft = Record<AgentFieldName, string> & {
   name: string;
-  dailyLimit: string;
-  weeklyLimit: string;
-  monthlyLimit: string;
-  perPaymentLimit: string;
-  paymentsPerHour: string;
-  fetch: "any" | "sites";
-  /** ISO time, or empty for never. */
-  expiresAt: string;
   allowlist: AllowlistDraft[];
-}
-
-export type RulesErrors = Partial<Record<Exclude<keyof RulesDraft, "fetch">, string>>;
-
-const FIELDS = [
-  "dailyLimit",
-  "weeklyLimit",
-  "monthlyLimit",
-  "perPaymentLimit",
-  "paymentsPerHour",
-  "expiresAt",
-  "allowlist",
-] as const;
-const PAYEE_FIELDS = ["dailyLimit", "perPaymentLimit", "expiresAt"] as const;
-interface FieldLabels {
-  label: string;
-  help: string;
-}
-
-/** The server's names for the owner's settings. */
-export type RuleLabels = Record<(typeof FIELDS)[number], FieldLabels> & {
-  payee: Record<(typeof PAYEE_FIELDS)[number], FieldLabels>;
 };
 
-export function ruleLabelsOf(rules: ServiceInfo["rules"]): RuleLabels {
-  const labelsFor = (name: string, of?: "payee"): FieldLabels => {
-    const rule = rules.find(({ field }) => field?.name === name && field.of === of);
-    if (!rule?.field) throw new Error(`This server has no rule named ${name}.`);
-    return rule.field;
-  };
-  return {
-    ...(Object.fromEntries(FIELDS.map((name) => [name, labelsFor(name)])) as Record<
-      (typeof FIELDS)[number],
-      FieldLabels
-    >),
-    payee: Object.fromEntries(
-      PAYEE_FIELDS.map((name) => [name, labelsFor(name, "payee")]),
-    ) as RuleLabels["payee"],
-  };
-}
+export type RulesErrors = Partial<Record<keyof RulesDraft, string>>;
 
-export const namesOf = (labels: RuleLabels): TermNames => ({
-  dailyLimit: labels.dailyLimit.label,
-  weeklyLimit: labels.weeklyLimit.label,
-  monthlyLimit: labels.monthlyLimit.label,
-  perPaymentLimit: labels.perPaymentLimit.label,
-  paymentsPerHour: labels.paymentsPerHour.label,
-  expiresAt: labels.expiresAt.label,
-});
+/** The text of a setting in the form. */
+const typedOf = (wire: Wire | undefined): string => (wire == null ? "" : String(wire));
+const drafts = <N extends string>(fields: readonly Field[], wire: object): Record<N, string> =>
+  Object.fromEntries(
+    fields.map(({ name, kind }) => {
+      // A choice always has a value.
+      const unset = kind.column === "text" && kind.unset !== null ? kind.wire(kind.unset) : "";
+      return [name, typedOf((wire as Record<string, Wire | undefined>)[name] ?? unset)];
+    }),
+  ) as Record<N, string>;
 
 export const EMPTY_RULES: RulesDraft = {
+  ...drafts<AgentFieldName>(AGENT_FIELDS, {}),
   name: "",
-  dailyLimit: "",
-  weeklyLimit: "",
-  monthlyLimit: "",
-  perPaymentLimit: "",
-  paymentsPerHour: "",
-  fetch: "any",
-  expiresAt: "",
   allowlist: [],
 };
 
 export const rulesOf = (agent: Agent): RulesDraft => ({
+  ...drafts<AgentFieldName>(AGENT_FIELDS, agent),
   name: agent.name,
-  dailyLimit: agent.dailyLimit,
-  weeklyLimit: agent.weeklyLimit ?? "",
-  monthlyLimit: agent.monthlyLimit ?? "",
-  perPaymentLimit: agent.perPaymentLimit ?? "",
-  paymentsPerHour: agent.paymentsPerHour === null ? "" : String(agent.paymentsPerHour),
-  fetch: agent.fetch,
-  expiresAt: agent.expiresAt ?? "",
   allowlist: agent.allowlist.map((entry) => ({
+    ...drafts<PayeeFieldName>(PAYEE_FIELDS, entry),
     address: entry.address,
     label: entry.label,
     site: entry.site,
-    dailyLimit: entry.dailyLimit ?? "",
-    perPaymentLimit: entry.perPaymentLimit ?? "",
-    expiresAt: entry.expiresAt ?? "",
   })),
 });
 
-const AMOUNT_HINT = "Enter an amount such as 5 or 0.25, with at most 6 decimals.";
-const MAX_PER_HOUR = 1_000_000;
+/** The API's form of a typed setting; null means that it is not set. */
+function wireOf({ kind }: Field, typed: string): Wire {
+  const text = typed.trim();
+  if (text === "") return null;
+  return kind.readTyped(kind.name === "amount" ? canonical(text) : text);
+}
 
-function checkOptional(
-  draft: RulesDraft,
-  name: "weeklyLimit" | "monthlyLimit" | "perPaymentLimit",
-): string | undefined {
-  const typed = draft[name].trim();
-  if (typed === "") return undefined;
-  const limit = parseUsdc(typed);
-  if (limit === undefined) return AMOUNT_HINT;
-  const daily = parseUsdc(draft.dailyLimit);
-  if (name === "perPaymentLimit" && daily !== undefined && limit > daily)
-    return "This is more than the daily limit, so it has no effect.";
-  return undefined;
+const typedIn = (draft: object, { name }: Field): string =>
+  (draft as Record<string, string | undefined>)[name] ?? "";
+
+/** What is wrong with a typed setting; undefined if it can be read. */
+function faultOf(field: Field, draft: object): string | undefined {
+  const wire = wireOf(field, typedIn(draft, field));
+  return wire === null || field.kind.readWire(wire).ok ? undefined : field.kind.hint;
 }
 
 export function checkRules(draft: RulesDraft, nowMs: number): RulesErrors {
@@ -131,17 +86,15 @@ export function checkRules(draft: RulesDraft, nowMs: number): RulesErrors {
   const name = draft.name.trim();
   if (name === "") errors.name = "Give the agent a name.";
   else if (name.length > 80) errors.name = "Use at most 80 characters.";
-  const limit = parseUsdc(draft.dailyLimit);
+  for (const field of AGENT_FIELDS) {
+    const fault = faultOf(field, draft);
+    if (fault !== undefined) errors[field.name as AgentFieldName] = fault;
+  }
   if (draft.dailyLimit.trim() === "")
     errors.dailyLimit = "Enter how much the agent may spend in 24 hours, or 0 for nothing.";
-  else if (limit === undefined) errors.dailyLimit = AMOUNT_HINT;
-  for (const field of ["weeklyLimit", "monthlyLimit", "perPaymentLimit"] as const) {
-    const error = checkOptional(draft, field);
-    if (error !== undefined) errors[field] = error;
-  }
-  const hourly = draft.paymentsPerHour.trim();
-  if (hourly !== "" && !(/^\d{1,7}$/.test(hourly) && Number(hourly) <= MAX_PER_HOUR))
-    errors.paymentsPerHour = "Enter a whole number of at most a million.";
+  const [daily, single] = [parseUsdc(draft.dailyLimit), parseUsdc(draft.perPaymentLimit)];
+  if (daily !== undefined && single !== undefined && single > daily)
+    errors.perPaymentLimit = "This is more than the daily limit, so it has no effect.";
   if (draft.expiresAt !== "" && Date.parse(draft.expiresAt) <= nowMs)
     errors.expiresAt = "Choose a time in the future.";
   if (draft.allowlist.some((entry) => Object.keys(checkPayee(entry)).length > 0))
@@ -149,14 +102,23 @@ export function checkRules(draft: RulesDraft, nowMs: number): RulesErrors {
   return errors;
 }
 
-export function checkPayee(
-  entry: AllowlistDraft,
-): Partial<Record<"dailyLimit" | "perPaymentLimit", string>> {
-  const wrong = (["dailyLimit", "perPaymentLimit"] as const).filter((name) => {
-    const typed = entry[name]?.trim() ?? "";
-    return typed !== "" && parseUsdc(typed) === undefined;
+export const checkPayee = (entry: AllowlistDraft): Partial<Record<PayeeFieldName, string>> =>
+  Object.fromEntries(
+    PAYEE_FIELDS.flatMap((field) => {
+      const fault = faultOf(field, entry);
+      return fault === undefined ? [] : [[field.name, fault]];
+    }),
+  );
+
+/** A sentence for each setting that is set, besides the daily limit. */
+export function settingStories(rules: Partial<AgentWire>, except: readonly string[]): string[] {
+  const given = rules as Record<string, Wire | undefined>;
+  return AGENT_FIELDS.filter(({ name }) => !except.includes(name)).flatMap((field) => {
+    const { kind, name, story } = field;
+    const read = kind.readWire(given[name] ?? null);
+    const isSet = given[name] != null && read.ok && read.value !== kind.unset;
+    return isSet ? [story(kind.text(read.value, SHOW))] : [];
   });
-  return Object.fromEntries(wrong.map((name) => [name, AMOUNT_HINT]));
 }
 
 /** Sentences that the owner can compare with the intended rules. */
@@ -174,55 +136,41 @@ export function describeRules(draft: RulesDraft): string[] {
   const sentences = [
     `${name} can spend at most ${formatUsdc(limit)} USDC in any 24 hours, only to ${plural(count, "address", "addresses")}.`,
   ];
-  const addLimit = (text: string, describe: (amount: string) => string): void => {
-    const amount = parseUsdc(text);
-    if (amount !== undefined) sentences.push(describe(formatUsdc(amount)));
-  };
-  addLimit(draft.weeklyLimit, (amount) => `In any 7 days at most ${amount} USDC.`);
-  addLimit(draft.monthlyLimit, (amount) => `In any 30 days at most ${amount} USDC.`);
-  addLimit(draft.perPaymentLimit, (amount) => `A single payment is at most ${amount} USDC.`);
-  if (draft.paymentsPerHour.trim() !== "")
-    sentences.push(
-      `It makes at most ${plural(Number(draft.paymentsPerHour), "payment")} in an hour.`,
-    );
-  if (draft.fetch === "sites") sentences.push("It fetches only from the sites of its payees.");
+  sentences.push(...settingStories(settingsOf(draft), ["dailyLimit", "expiresAt"]));
   const own = draft.allowlist.filter((entry) => conditionsOf(entry) !== "").length;
   if (own > 0)
     sentences.push(
       `${plural(own, "payee has a limit of its own", "payees have limits of their own")}.`,
     );
-  sentences.push(
-    draft.expiresAt === ""
-      ? "It does not expire."
-      : `It stops paying on ${formatDateTime(draft.expiresAt)}.`,
-  );
+  const end = draft.expiresAt;
+  const ending = settingStories({ expiresAt: end === "" ? null : end }, []);
+  sentences.push(...(end === "" ? ["It does not expire."] : ending));
   return sentences;
 }
 
-export const conditionsOf = (entry: AllowlistDraft): string => payeeConditions(payeeTerms(entry));
-
-const optional = (text: string): string | null => (text.trim() === "" ? null : canonical(text));
-
 /** The API's form of a payee; empty members are left out. */
-export const payeeBody = ({ address, label, ...terms }: AllowlistDraft) => ({
-  address,
-  label: label.trim(),
+export const payeeBody = (entry: AllowlistDraft): PayeeInput => ({
+  address: entry.address,
+  label: entry.label.trim(),
+  ...(entry.site ? { site: entry.site } : {}),
   ...Object.fromEntries(
-    Object.entries(terms)
-      .filter(([, value]) => value.trim() !== "")
-      .map(([name, value]) => [name, name.endsWith("Limit") ? canonical(value) : value]),
+    PAYEE_FIELDS.map((field) => [field.name, wireOf(field, typedIn(entry, field))]).filter(
+      ([, wire]) => wire !== null,
+    ),
   ),
 });
 
+export const conditionsOf = (entry: AllowlistDraft): string =>
+  payeeConditions(payeeTerms(payeeBody(entry)));
+
+const settingsOf = (draft: RulesDraft): AgentWire =>
+  Object.fromEntries(
+    AGENT_FIELDS.map((field) => [field.name, wireOf(field, typedIn(draft, field))]),
+  ) as AgentWire;
+
 const bodyOf = (draft: RulesDraft) => ({
   name: draft.name.trim(),
-  dailyLimit: canonical(draft.dailyLimit),
-  weeklyLimit: optional(draft.weeklyLimit),
-  monthlyLimit: optional(draft.monthlyLimit),
-  perPaymentLimit: optional(draft.perPaymentLimit),
-  paymentsPerHour: draft.paymentsPerHour.trim() === "" ? null : Number(draft.paymentsPerHour),
-  fetch: draft.fetch,
-  expiresAt: draft.expiresAt === "" ? null : draft.expiresAt,
+  ...settingsOf(draft),
   allowlist: draft.allowlist.map(payeeBody),
 });
 
@@ -232,8 +180,8 @@ const termsOf = (draft: RulesDraft): Terms => {
 };
 
 /** The changes of saving, line by line. Drafts must be valid. */
-export const diffRules = (before: RulesDraft, after: RulesDraft, labels: RuleLabels): Change[] =>
-  diffTerms(termsOf(before), termsOf(after), namesOf(labels));
+export const diffRules = (before: RulesDraft, after: RulesDraft): Change[] =>
+  diffTerms(termsOf(before), termsOf(after));
 
 /** Whether saving needs the owner's signature. */
 export const needsSignature = (before: RulesDraft, after: RulesDraft): boolean =>
@@ -252,5 +200,5 @@ export function requestFor(before: RulesDraft, after: RulesDraft): AgentChanges 
     Object.entries(bodyOf(after)).filter(
       ([name, value]) => JSON.stringify(was[name as keyof typeof was]) !== JSON.stringify(value),
     ),
-  );
+  ) as AgentChanges;
 }

@@ -13,7 +13,7 @@ import {
   diffTerms,
   isSameTerms,
   NO_TERMS,
-  type TermNames,
+  type PayeeInput,
   type Terms,
   termsOfAgent,
   termsOfOrder,
@@ -57,12 +57,11 @@ export function policyRequest(options: {
   title: string;
   /** Computes the rules after the change from those before. */
   apply: (terms: Terms) => Terms;
-  names?: TermNames;
   /** Changes beside the rules, such as the end of a pause. */
   otherChanges?: Change[];
   isOnScreen?: boolean;
 }): SignatureRequest {
-  const { agent, apply, names, otherChanges = [] } = options;
+  const { agent, apply, otherChanges = [] } = options;
   const shown = termsOfAgent(agent);
   return {
     kind: "AgentPolicy",
@@ -72,24 +71,22 @@ export function policyRequest(options: {
     async read(order) {
       assertFor(order, agent);
       const ordered = termsOfOrder(order);
-      const changes = [...otherChanges, ...diffTerms(shown, ordered, names)];
+      const changes = [...otherChanges, ...diffTerms(shown, ordered)];
       if (isSameTerms(ordered, apply(shown))) return { changes, hasUnseenChanges: false };
       // If the rules changed elsewhere since the screen was shown, the order contains those changes as well.
       const now = termsOfAgent(await api.get<Agent>(`/api/agents/${agent.id}`));
       if (isSameTerms(ordered, apply(now))) return { changes, hasUnseenChanges: true };
-      throw new OrderMismatch(diffTerms(apply(now), ordered, names));
+      throw new OrderMismatch(diffTerms(apply(now), ordered));
     },
   };
 }
 
 /** A new agent: the service creates its wallet, everything else must match the request. */
-export function creationRequest(
-  body: NewAgent,
-  network: string,
-  names?: TermNames,
-): SignatureRequest {
+export function creationRequest(body: NewAgent, network: string): SignatureRequest {
   const { allowlist = [], authorization: _authorization, network: _network, ...rules } = body;
-  const payees = allowlist.map((entry) => (typeof entry === "string" ? { address: entry } : entry));
+  const payees = allowlist.map((entry) =>
+    typeof entry === "string" ? { address: entry } : (entry as PayeeInput),
+  );
   const wanted = termsWith(NO_TERMS, { ...rules, payees });
   return {
     kind: "AgentPolicy",
@@ -99,8 +96,8 @@ export function creationRequest(
     read(order) {
       assertSingleUse(order);
       const ordered = termsOfOrder(order);
-      if (!isSameTerms(ordered, wanted)) throw new OrderMismatch(diffTerms(wanted, ordered, names));
-      return Promise.resolve({ changes: diffTerms(null, ordered, names), hasUnseenChanges: false });
+      if (!isSameTerms(ordered, wanted)) throw new OrderMismatch(diffTerms(wanted, ordered));
+      return Promise.resolve({ changes: diffTerms(null, ordered), hasUnseenChanges: false });
     },
   };
 }

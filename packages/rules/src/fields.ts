@@ -1,0 +1,226 @@
+/**
+ * The settings of rules, each declared once. The signed document, custody's comparison with the columns, the schemas of
+ * requests and responses, the audit, the text of an order and the form follow from these tables.
+ *
+ * The order is that of the signed document and must not change. A new setting is added at the end, with the next
+ * version in `since`: then the documents that were signed before stay valid, and stand for "not set".
+ */
+import { AMOUNT, choice, COUNT, OPTIONAL_AMOUNT, TIME, type Kind, type Value } from "./kinds.ts";
+
+interface Declaration {
+  kind: Kind;
+  /** The version of the signed document that introduced it. */
+  since: number;
+  column: string;
+  label: string;
+  help: string;
+  /** For clients, in the schemas. */
+  description?: string;
+  required?: true;
+  /** For a limit over time: its window. `limits` in responses shows it. */
+  window?: string;
+  /** The owner's approval of one payment lifts it. */
+  approvable?: true;
+  /** Why custody does not sign a payment that the setting alone refuses. */
+  refusal: string;
+  /** A sentence for the owner about the text of a value that is set. */
+  story: (text: string) => string;
+}
+
+type Table = Readonly<Record<string, Declaration>>;
+
+export const AGENT = {
+  dailyLimit: {
+    kind: AMOUNT,
+    since: 1,
+    column: "daily_limit",
+    label: "Daily limit",
+    help: "In any 24 hours, rolling",
+    required: true,
+    window: "24h",
+    approvable: true,
+    refusal: "it is above the daily limit",
+    story: (text) => `In any 24 hours at most ${text}.`,
+  },
+  weeklyLimit: {
+    kind: OPTIONAL_AMOUNT,
+    since: 1,
+    column: "weekly_limit",
+    label: "Weekly limit",
+    help: "Optional. In any 7 days, rolling",
+    window: "7d",
+    approvable: true,
+    refusal: "it is above the weekly limit",
+    story: (text) => `In any 7 days at most ${text}.`,
+  },
+  monthlyLimit: {
+    kind: OPTIONAL_AMOUNT,
+    since: 1,
+    column: "monthly_limit",
+    label: "Monthly limit",
+    help: "Optional. In any 30 days, rolling",
+    window: "30d",
+    approvable: true,
+    refusal: "it is above the monthly limit",
+    story: (text) => `In any 30 days at most ${text}.`,
+  },
+  perPaymentLimit: {
+    kind: OPTIONAL_AMOUNT,
+    since: 1,
+    column: "per_payment_limit",
+    label: "Limit per payment",
+    help: "Optional",
+    approvable: true,
+    refusal: "it is above the limit per payment",
+    story: (text) => `A single payment is at most ${text}.`,
+  },
+  paymentsPerHour: {
+    kind: COUNT,
+    since: 1,
+    column: "payments_per_hour",
+    label: "Payments per hour",
+    help: "Optional. In any hour, rolling",
+    window: "1h",
+    approvable: true,
+    refusal: "there were too many payments in the last hour",
+    story: (text) =>
+      `It makes at most ${text} ${text === "1" ? "payment" : "payments"} in an hour.`,
+  },
+  fetch: {
+    kind: choice({ any: "any site", sites: "only the sites of its payees" }),
+    since: 1,
+    column: "fetch_scope",
+    label: "Sites it may fetch from",
+    help: "Any site, or only the sites of its payees. Also applies to free responses",
+    description: "sites: x402-fetch reaches only the sites of its payees",
+    refusal: "the owner did not sign for this site",
+    story: () => "It fetches only from the sites of its payees.",
+  },
+  expiresAt: {
+    kind: TIME,
+    since: 1,
+    column: "expires_at",
+    label: "Expires",
+    help: "The agent cannot pay after this time",
+    refusal: "the policy has expired",
+    story: (text) => `It stops paying on ${text}.`,
+  },
+} as const satisfies Table;
+
+/** The settings of one payee. */
+export const PAYEE = {
+  dailyLimit: {
+    kind: OPTIONAL_AMOUNT,
+    since: 1,
+    column: "daily_limit",
+    label: "Daily limit",
+    help: "Optional. For this payee, in any 24 hours, rolling",
+    window: "24h",
+    approvable: true,
+    refusal: "it is above the payee's limit",
+    story: (text) => `${text} a day`,
+  },
+  perPaymentLimit: {
+    kind: OPTIONAL_AMOUNT,
+    since: 1,
+    column: "per_payment_limit",
+    label: "Limit per payment",
+    help: "Optional. For one payment to this payee",
+    approvable: true,
+    refusal: "it is above the payee's limit",
+    story: (text) => `${text} per payment`,
+  },
+  expiresAt: {
+    kind: TIME,
+    since: 1,
+    column: "expires_at",
+    label: "Until",
+    help: "Optional. This payee cannot be paid after this time",
+    approvable: true,
+    refusal: "the payee has expired",
+    story: (text) => `until ${text}`,
+  },
+} as const satisfies Table;
+
+/**
+ * The rules about a payment to any payee, in the order in which they are checked, with the reason why an agent cannot
+ * pay more. `limits.boundBy` names one of them.
+ */
+export const GENERAL_RULES = {
+  status: "not active",
+  expiry: "expired",
+  allowlist: "no payee is allowed yet",
+  per_payment_limit: "capped by the limit per payment",
+  payments_per_hour: "capped by the limit of payments per hour",
+  daily_limit: "capped by the daily limit",
+  weekly_limit: "capped by the weekly limit",
+  monthly_limit: "capped by the monthly limit",
+  balance: "capped by the balance",
+  floor: "less is left than the smallest possible payment",
+  gas: "the gas budget is used up",
+} as const;
+
+export type AgentFieldName = keyof typeof AGENT;
+export type PayeeFieldName = keyof typeof PAYEE;
+
+export interface Field extends Declaration {
+  name: string;
+  /** The name of its value in the code. */
+  member: string;
+}
+
+const listOf = (table: Table): Field[] =>
+  Object.entries(table).map(([name, field]) => ({
+    ...field,
+    name,
+    member: `${name}${field.kind.unit}`,
+  }));
+
+export const AGENT_FIELDS = listOf(AGENT);
+export const PAYEE_FIELDS = listOf(PAYEE);
+
+/** The settings that `limits` in responses does not show. */
+export const SELF_FIELDS = AGENT_FIELDS.filter(({ window }) => window === undefined);
+
+type IsFirst<D extends Declaration> = D["since"] extends 1 ? true : false;
+type Member<N extends string, D extends Declaration> = `${N}${D["kind"]["unit"]}`;
+type ValueOf<D extends Declaration> = D["kind"]["unset"];
+export type WireOf<D extends Declaration> = ReturnType<D["kind"]["wire"]>;
+
+/** The values by name. One that is newer than version 1 may be missing: then it is not set. */
+type ValuesOf<T extends Table> = {
+  -readonly [
+    N in keyof T & string as IsFirst<T[N]> extends true ? Member<N, T[N]> : never
+  ]: ValueOf<T[N]>;
+} & {
+  -readonly [
+    N in keyof T & string as IsFirst<T[N]> extends true ? never : Member<N, T[N]>
+  ]?: ValueOf<T[N]>;
+};
+export type AgentSettings = ValuesOf<typeof AGENT>;
+export type PayeeSettings = ValuesOf<typeof PAYEE>;
+
+export type AgentWire = { -readonly [N in AgentFieldName]: WireOf<(typeof AGENT)[N]> };
+export type PayeeWire = { -readonly [N in PayeeFieldName]: WireOf<(typeof PAYEE)[N]> };
+
+type SelfFieldName = {
+  [N in AgentFieldName]: (typeof AGENT)[N] extends { window: string } ? never : N;
+}[AgentFieldName];
+export type SelfWire = Pick<AgentWire, SelfFieldName>;
+
+/** The value of a setting; a missing one is not set. */
+export const valueIn = (settings: object, { member, kind }: Field): Value =>
+  (settings as Record<string, Value | undefined>)[member] ?? kind.unset;
+
+/** Only the settings among these members, each of them. */
+export const settingsIn = <S extends object>(fields: readonly Field[], settings: S): S =>
+  Object.fromEntries(fields.map((field) => [field.member, valueIn(settings, field)])) as S;
+
+/** The settings in requests, responses and audit entries. */
+export const settingsOnWire = (fields: readonly Field[], settings: object) =>
+  Object.fromEntries(
+    fields.map((field) => [field.name, field.kind.wire(valueIn(settings, field))]),
+  );
+
+export const isSet = (settings: object, field: Field): boolean =>
+  valueIn(settings, field) !== field.kind.unset;

@@ -1,0 +1,207 @@
+/**
+ * The kinds of values that a rule's setting can have. A kind defines how a value is written in the signed document, in
+ * requests and responses, and in its column; which value allows more; and how people read it. Pure, and shared by the
+ * server, the custody process and the web app.
+ */
+import { formatAtomic, parseDecimal } from "../../paywall/src/money.ts";
+
+export type Value = bigint | string | null;
+export type Wire = string | number | null;
+
+/** The facts of a payment that a single setting can refuse. */
+export interface PaymentMoment {
+  valueAtomic: bigint;
+  nowSeconds: bigint;
+}
+
+/** Formats values for people; the web app and the server format amounts and times differently. */
+export interface Show {
+  usdc(atomic: bigint): string;
+  time(seconds: bigint): string;
+}
+
+export type Read<V> = { ok: true; value: V } | { ok: false; reason: string };
+
+export interface Kind<
+  V extends Value = Value,
+  W extends Wire = Wire,
+  Unit extends string = string,
+> {
+  /** Selects the control in the form, and the schema in requests. */
+  name: string;
+  /** The end of the value's name in the code, because units are in names. */
+  unit: Unit;
+  /** Its type in the signed document (EIP-712). */
+  type: "uint256" | "string";
+  column: "numeric" | "integer" | "timestamp" | "text";
+  /** The value of an agent whose owner did not set it. It must allow what was allowed before the setting existed. */
+  unset: V;
+  /** The error code for a value that cannot be read. */
+  fault: "invalid_amount" | "validation_failed";
+  /**
+   * The JSON schema of a value in requests and responses; amounts and times have those of server/schemas/common.ts.
+   */
+  schema?: object;
+  /** The value in the signed document. */
+  sign(value: V): string;
+  /** Called with a well-formed member of the kind's type. Values that nobody can set must be read as the tightest one. */
+  readSigned(text: string): V;
+  /** The value in requests, responses and audit entries. */
+  wire(value: V): W;
+  readWire(wire: W): Read<V>;
+  /** The value that a form contains as text, which is not empty. */
+  readTyped(text: string): W;
+  /** What the form shows for a text that cannot be read. */
+  hint: string;
+  /** Whether the wanted value allows anything that the current one does not. */
+  allowsMore(wanted: V, current: V): boolean;
+  /** Whether the setting alone refuses this payment. */
+  refuses(value: V, payment: PaymentMoment): boolean;
+  text(value: V, show: Show): string;
+}
+
+/** The value in a document for no limit and no end. "0" is a limit like any other: nothing can be spent. */
+const ABSENT = (1n << 256n) - 1n;
+export const signOptional = (value: bigint | null): string => String(value ?? ABSENT);
+/** Null means no limit, or no end. */
+export function readOptional(text: string): bigint | null {
+  const number = BigInt(text);
+  return number === ABSENT ? null : number;
+}
+
+/** Null is no limit, or no end. */
+const isHigher = (wanted: bigint | null, current: bigint | null): boolean =>
+  current !== null && (wanted === null || wanted > current);
+
+const amountOf = (text: string): Read<bigint> => {
+  const parsed = parseDecimal(text);
+  return parsed.ok ? { ok: true, value: parsed.atomic } : parsed;
+};
+const AMOUNT_HINT = "Enter an amount such as 5 or 0.25, with at most 6 decimals.";
+
+/** An amount that every owner sets. */
+export const AMOUNT: Kind<bigint, string, "Atomic"> = {
+  name: "amount",
+  unit: "Atomic",
+  type: "uint256",
+  column: "numeric",
+  unset: 0n,
+  fault: "invalid_amount",
+  hint: AMOUNT_HINT,
+  sign: String,
+  readSigned: BigInt,
+  wire: formatAtomic,
+  readWire: amountOf,
+  readTyped: (text) => text,
+  allowsMore: isHigher,
+  refuses: (limit, { valueAtomic }) => valueAtomic > limit,
+  text: (limit, show) => `${show.usdc(limit)} USDC`,
+};
+
+export const OPTIONAL_AMOUNT: Kind<bigint | null, string | null, "Atomic"> = {
+  name: "amount",
+  unit: "Atomic",
+  type: "uint256",
+  column: "numeric",
+  unset: null,
+  fault: "invalid_amount",
+  hint: AMOUNT_HINT,
+  sign: signOptional,
+  readSigned: readOptional,
+  wire: (limit) => (limit === null ? null : formatAtomic(limit)),
+  readWire: (wire) => (wire === null ? { ok: true, value: null } : amountOf(wire)),
+  readTyped: (text) => text,
+  allowsMore: isHigher,
+  refuses: (limit, { valueAtomic }) => limit !== null && valueAtomic > limit,
+  text: (limit, show) => (limit === null ? "none" : `${show.usdc(limit)} USDC`),
+};
+
+const MAX_COUNT = 1_000_000;
+
+/** A number of payments. */
+export const COUNT: Kind<bigint | null, number | null, ""> = {
+  name: "count",
+  unit: "",
+  type: "uint256",
+  column: "integer",
+  unset: null,
+  fault: "validation_failed",
+  schema: { type: "integer", minimum: 0, maximum: MAX_COUNT },
+  hint: "Enter a whole number of at most a million.",
+  sign: signOptional,
+  readSigned: readOptional,
+  wire: (count) => (count === null ? null : Number(count)),
+  readWire: (wire) =>
+    wire === null
+      ? { ok: true, value: null }
+      : Number.isInteger(wire) && wire >= 0 && wire <= MAX_COUNT
+        ? { ok: true, value: BigInt(wire) }
+        : { ok: false, reason: "must be a whole number of at most a million" },
+  readTyped: Number,
+  allowsMore: isHigher,
+  // Only the guardrails count payments.
+  refuses: () => false,
+  text: (count) => (count === null ? "no limit" : String(count)),
+};
+
+/** The time at which something ends, in whole seconds. */
+export const TIME: Kind<bigint | null, string | null, "Seconds"> = {
+  name: "time",
+  unit: "Seconds",
+  type: "uint256",
+  column: "timestamp",
+  unset: null,
+  fault: "validation_failed",
+  hint: "Choose a date and time.",
+  sign: signOptional,
+  readSigned: readOptional,
+  wire: (seconds) => (seconds === null ? null : new Date(Number(seconds) * 1000).toISOString()),
+  readWire(wire) {
+    if (wire === null) return { ok: true, value: null };
+    const time = new Date(wire);
+    const year = time.getUTCFullYear();
+    if (Number.isNaN(time.getTime()) || year < 1970 || year > 9999)
+      return { ok: false, reason: "must be a time in RFC 3339 format" };
+    // Rounded down to whole seconds, so that it is never later than requested.
+    return { ok: true, value: BigInt(Math.floor(time.getTime() / 1000)) };
+  },
+  readTyped: (text) => text,
+  allowsMore: isHigher,
+  refuses: (end, { nowSeconds }) => end !== null && end <= nowSeconds,
+  text: (end, show) => (end === null ? "never" : show.time(end)),
+};
+
+export interface Choice<C extends string> extends Kind<C, C, ""> {
+  /** With their texts, from the widest to the tightest. */
+  choices: Readonly<Record<C, string>>;
+}
+
+/** One of some words, from the widest, which is that of an agent whose owner did not set it, to the tightest. */
+export function choice<C extends string>(choices: Readonly<Record<C, string>>): Choice<C> {
+  const words = Object.keys(choices) as C[];
+  const [widest, tightest] = [words[0], words.at(-1)] as [C, C];
+  const read = (text: string): C => words.find((word) => word === text) ?? tightest;
+  return {
+    name: "choice",
+    unit: "",
+    type: "string",
+    column: "text",
+    unset: widest,
+    fault: "validation_failed",
+    schema: { type: "string", enum: words },
+    hint: "Choose one of them.",
+    choices,
+    sign: (word) => word,
+    // Fail safe: a word that this release does not know is the tightest one.
+    readSigned: read,
+    wire: (word) => word,
+    readWire: (word) =>
+      words.includes(word)
+        ? { ok: true, value: word }
+        : { ok: false, reason: `must be one of ${words.join(", ")}` },
+    readTyped: (text) => text as C,
+    allowsMore: (wanted, current) => words.indexOf(wanted) < words.indexOf(current),
+    refuses: () => false,
+    text: (word) => choices[word],
+  };
+}

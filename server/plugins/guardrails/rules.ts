@@ -1,0 +1,733 @@
+/**
+ * The guardrail rules: what each one compares, its sentence and its numbers, and the order in which they are checked;
+ * the first that refuses decides. SQL decides about real payments (purser_first_refusal) in the same order; a property
+ * test compares the two. Floor and gas, which concern our own costs, come last (purser_gas_reserve).
+ */
+import { getAddress, type Address, type Hex } from "viem";
+import {
+  AGENT,
+  PAYEE,
+  type AgentFieldName,
+  type AgentSettings,
+  type PayeeFieldName,
+} from "../../../packages/rules/src/fields.ts";
+import { formatGas } from "../../core/gas.ts";
+import { formatAtomic } from "../../core/money.ts";
+import type { ErrorCode } from "../../errors.ts";
+
+export interface Rule<Facts, Code extends ErrorCode = ErrorCode> {
+  name: string;
+  /** The error codes of its refusals. Their status, title and general advice are in server/errors.ts. */
+  codes: readonly Code[];
+  /** Null: the rule is not set (no limit per payment, no maxAmount). */
+  check(facts: Facts): Finding<Code> | null;
+  /** The largest payment it allows, if it depends on the amount; null: no limit is set. */
+  most?(facts: Facts): bigint | null;
+  /** The numbers it compares; without it, those of the daily limit are reported. */
+  policy?(facts: Facts): PolicyNumbers | null;
+  /** Specific advice, if the general advice of the code does not fit this refusal, or further numbers. */
+  advise?(facts: Facts, moment: Moment): Advice;
+  /** The owner may approve a payment that it refuses (plugins/approvals). */
+  liftable?: true;
+  /** A rolling limit: listed in purser_limits under the rule's name, and a refusal shows when it ends. */
+  rolling?: true;
+  /** The form field where the owner sets it; rules about the request or the chain have none. */
+  field?: FormField;
+  /** The facts that are the same for every payee, from which `limits.available` is computed. */
+  factsOf?(agent: AgentState): Partial<Facts>;
+}
+
+/** The numbers of one window: payments for the hourly limit, amounts for all others. */
+export interface WindowLimits {
+  limitAtomic: bigint;
+  spentAtomic: bigint;
+  reservedAtomic: bigint;
+  remainingAtomic: bigint;
+  nextReleaseAt: Date | null;
+}
+
+/** By payeeKey: payees with their own limit. All payments to the address count. */
+export type PayeeLimits = Map<string, WindowLimits>;
+
+/** The daily window, and every other window with a limit. */
+export interface Limits extends WindowLimits {
+  weekly: WindowLimits | null;
+  monthly: WindowLimits | null;
+  hourly: WindowLimits | null;
+  /** Empty unless requested. */
+  payees: PayeeLimits;
+}
+
+/** An agent with its settings, as they were read. */
+export type AgentState = Partial<AgentSettings> & {
+  status: string;
+  expired: boolean;
+  hasPayees: boolean;
+  limits: Limits;
+  /** The database's time at which the rest was read. */
+  readAt: Date;
+};
+
+export interface Finding<Code extends ErrorCode = ErrorCode> {
+  /** Null: the payment is allowed. */
+  refusal: Code | null;
+  /** What it compared, in a sentence for agent and owner. */
+  detail: string;
+}
+
+/** The numbers of a rule in their wire format. */
+export interface PolicyNumbers {
+  window: string;
+  limit: string;
+  spent: string;
+  reserved: string;
+  remaining: string;
+}
+
+/** The times that the database returned besides the facts, and the wallet. */
+export interface Moment {
+  /** When the same amount will fit; null: never. */
+  availableAt: Date | null;
+  nextReleaseAt: Date | null;
+  walletAddress: Address;
+}
+
+export interface Advice {
+  retryable?: boolean;
+  suggestion?: string;
+  /** Further members of the problem object. */
+  extra?: Record<string, unknown>;
+}
+
+/** A field of the owner's form, and of the request body that creates or changes an agent or adds a payee. */
+export interface FormField {
+  name: string;
+  /** Set for a payee's entry; undefined for the agent. */
+  of?: "payee";
+  label: string;
+  help: string;
+}
+
+const ofAgent = (name: AgentFieldName): FormField => {
+  const { label, help } = AGENT[name];
+  return { name, label, help };
+};
+const ofPayee = (name: PayeeFieldName): FormField => {
+  const { label, help } = PAYEE[name];
+  return { name, of: "payee", label, help };
+};
+
+export const usdc = (atomic: bigint): string => `${formatAtomic(atomic)} USDC`;
+
+/** The settled and the outstanding part of a window, and the limit of their sum. */
+export interface Used {
+  limit: bigint;
+  spent: bigint;
+  reserved: bigint;
+}
+
+/** If the limit was lowered below the spent amount, nothing remains, not a negative amount. */
+export function remainingOf(limit: bigint, used: bigint): bigint {
+  return limit > used ? limit - used : 0n;
+}
+
+const numbersOf = (
+  { limit, spent, reserved }: Used,
+  window: string,
+  text: (number: bigint) => string,
+): PolicyNumbers => ({
+  window,
+  limit: text(limit),
+  spent: text(spent),
+  reserved: text(reserved),
+  remaining: text(remainingOf(limit, spent + reserved)),
+});
+
+interface Requested {
+  requested: bigint;
+}
+
+/** Amounts in USDC, or numbers of payments if `counts` is set. */
+interface WindowRule<Name extends string, Code extends ErrorCode, Facts> {
+  name: Name;
+  code: Code;
+  /** `window` as in `policy`; `during` and `called` name the window and the limit in sentences. */
+  window: string;
+  during: string;
+  called: string;
+  counts?: true;
+  /** Null: the limit is not set. */
+  used(facts: Facts): Used | null;
+  field: FormField;
+  factsOf?(agent: AgentState): Partial<Facts>;
+}
+
+/**
+ * Creates a rule with a rolling window: the used and the requested amount together must not exceed the limit.
+ */
+export function windowRule<Name extends string, Code extends ErrorCode, Facts extends Requested>(
+  rule: WindowRule<Name, Code, Facts>,
+) {
+  const requestedOf = ({ requested }: Facts): bigint => (rule.counts ? 1n : requested);
+  const text = (number: bigint): string => (rule.counts ? `${number}` : formatAtomic(number));
+  const withUnit = (number: bigint): string =>
+    rule.counts ? `${number} ${number === 1n ? "payment" : "payments"}` : usdc(number);
+  return {
+    name: rule.name,
+    codes: [rule.code] as const,
+    check(facts: Facts): Finding<Code> | null {
+      const used = rule.used(facts);
+      if (used === null) return null;
+      const { limit, spent, reserved } = used;
+      return {
+        refusal: spent + reserved + requestedOf(facts) > limit ? rule.code : null,
+        detail: rule.counts
+          ? `${withUnit(spent + reserved)} of ${text(limit)} made in ${rule.during}.`
+          : `${withUnit(requestedOf(facts))} requested; ${withUnit(spent + reserved)} of ${withUnit(limit)} used in ${rule.during}.`,
+      };
+    },
+    most(facts: Facts): bigint | null {
+      const used = rule.used(facts);
+      return used && !rule.counts ? remainingOf(used.limit, used.spent + used.reserved) : null;
+    },
+    policy(facts: Facts): PolicyNumbers | null {
+      const used = rule.used(facts);
+      return used && numbersOf(used, rule.window, text);
+    },
+    advise(facts: Facts, { availableAt, nextReleaseAt }: Moment) {
+      const limit = rule.used(facts)?.limit ?? 0n;
+      return {
+        retryable: availableAt !== null,
+        suggestion:
+          availableAt !== null
+            ? `Wait until ${availableAt.toISOString()}, ${rule.counts ? "" : "pay less, "}or ask the owner to raise the limit. Do not split the payment.`
+            : requestedOf(facts) > limit
+              ? `This ${rule.counts ? "payment" : "amount"} is above the whole ${rule.called} of ${withUnit(limit)}: ask the owner to raise it. Do not split the payment.`
+              : "This amount is above another limit: ask the owner to raise it. Do not split the payment.",
+        extra: {
+          nextReleaseAt: nextReleaseAt?.toISOString() ?? null,
+          availableAt: availableAt?.toISOString() ?? null,
+        },
+      };
+    },
+    liftable: true,
+    rolling: true,
+    field: rule.field,
+    ...(rule.factsOf && { factsOf: (agent: AgentState) => rule.factsOf?.(agent) ?? {} }),
+  } as const satisfies Rule<Facts, Code>;
+}
+
+/**
+ * The facts of an optional limit. They are missing if the limit is not set, or did not exist yet when a stored
+ * payment was decided.
+ */
+export function usedIf(
+  limit: bigint | null | undefined,
+  spent: bigint | undefined,
+  reserved: bigint | undefined,
+): Used | null {
+  return limit == null ? null : { limit, spent: spent ?? 0n, reserved: reserved ?? 0n };
+}
+
+export interface DailyLimitFacts extends Requested, Used {}
+
+export const dailyLimit = windowRule({
+  name: "daily_limit",
+  code: "daily_limit_exceeded",
+  window: "24h",
+  during: "the last 24 hours",
+  called: "daily limit",
+  used: ({ limit, spent, reserved }: DailyLimitFacts) => ({ limit, spent, reserved }),
+  field: ofAgent("dailyLimit"),
+  factsOf: ({ limits }) => ({
+    limit: limits.limitAtomic,
+    spent: limits.spentAtomic,
+    reserved: limits.reservedAtomic,
+  }),
+});
+
+/** The policy that a rule without its own numbers reports. */
+export const dailyNumbers = (facts: DailyLimitFacts): PolicyNumbers =>
+  numbersOf(facts, "24h", formatAtomic);
+
+export interface WeeklyLimitFacts extends Requested {
+  weeklyLimit?: bigint;
+  weeklySpent?: bigint;
+  weeklyReserved?: bigint;
+}
+
+export const weeklyLimit = windowRule({
+  name: "weekly_limit",
+  code: "weekly_limit_exceeded",
+  window: "7d",
+  during: "the last 7 days",
+  called: "weekly limit",
+  used: (facts: WeeklyLimitFacts) =>
+    usedIf(facts.weeklyLimit, facts.weeklySpent, facts.weeklyReserved),
+  field: ofAgent("weeklyLimit"),
+  factsOf: ({ limits: { weekly } }) =>
+    weekly === null
+      ? {}
+      : {
+          weeklyLimit: weekly.limitAtomic,
+          weeklySpent: weekly.spentAtomic,
+          weeklyReserved: weekly.reservedAtomic,
+        },
+});
+
+export interface MonthlyLimitFacts extends Requested {
+  monthlyLimit?: bigint;
+  monthlySpent?: bigint;
+  monthlyReserved?: bigint;
+}
+
+export const monthlyLimit = windowRule({
+  name: "monthly_limit",
+  code: "monthly_limit_exceeded",
+  window: "30d",
+  during: "the last 30 days",
+  called: "monthly limit",
+  used: (facts: MonthlyLimitFacts) =>
+    usedIf(facts.monthlyLimit, facts.monthlySpent, facts.monthlyReserved),
+  field: ofAgent("monthlyLimit"),
+  factsOf: ({ limits: { monthly } }) =>
+    monthly === null
+      ? {}
+      : {
+          monthlyLimit: monthly.limitAtomic,
+          monthlySpent: monthly.spentAtomic,
+          monthlyReserved: monthly.reservedAtomic,
+        },
+});
+
+export interface PaymentsPerHourFacts extends Requested {
+  hourlyLimit?: bigint;
+  hourlySpent?: bigint;
+  hourlyReserved?: bigint;
+}
+
+/** A payment that was voided, since nothing was signed or it can never settle, is not counted. */
+export const paymentsPerHour = windowRule({
+  name: "payments_per_hour",
+  code: "payment_rate_exceeded",
+  window: "1h",
+  during: "the last hour",
+  called: "limit of payments per hour",
+  counts: true,
+  used: (facts: PaymentsPerHourFacts) =>
+    usedIf(facts.hourlyLimit, facts.hourlySpent, facts.hourlyReserved),
+  field: ofAgent("paymentsPerHour"),
+  factsOf: ({ limits: { hourly } }) =>
+    hourly === null
+      ? {}
+      : {
+          hourlyLimit: hourly.limitAtomic,
+          hourlySpent: hourly.spentAtomic,
+          hourlyReserved: hourly.reservedAtomic,
+        },
+});
+
+export interface StatusFacts {
+  status: string;
+}
+
+export const status = {
+  name: "status",
+  codes: ["agent_paused"],
+  check: ({ status }) => ({
+    refusal: status === "active" ? null : "agent_paused",
+    detail: `The agent is ${status}.`,
+  }),
+  factsOf: ({ status }) => ({ status }),
+} as const satisfies Rule<StatusFacts, "agent_paused">;
+
+export interface ExpiryFacts {
+  expired: boolean;
+}
+
+export const expiry = {
+  name: "expiry",
+  codes: ["agent_expired"],
+  check: ({ expired }) =>
+    expired
+      ? { refusal: "agent_expired", detail: "The agent has expired." }
+      : { refusal: null, detail: "The agent has not expired." },
+  field: ofAgent("expiresAt"),
+  factsOf: ({ expired }) => ({ expired }),
+} as const satisfies Rule<ExpiryFacts, "agent_expired">;
+
+export type TargetCode =
+  | "listing_mismatch"
+  | "url_blocked"
+  | "origin_not_allowed"
+  | "challenge_already_used";
+
+export interface TargetFacts {
+  /** A problem with the target: a listing whose terms changed, or a site that the agent may not fetch from. */
+  refusal: ErrorCode | null;
+  /** The agent may fetch only from its payees' sites. Missing if it may fetch from anywhere. */
+  confined?: boolean;
+  /** The origin of the fetch; missing unless another fact concerns it. */
+  site?: string;
+}
+
+export const target = {
+  name: "target",
+  codes: ["listing_mismatch", "url_blocked", "origin_not_allowed", "challenge_already_used"],
+  check: ({ refusal, confined, site }) => {
+    switch (refusal) {
+      case null:
+        return confined ? { refusal, detail: `${site} is a site of the agent's payees.` } : null;
+      case "listing_mismatch":
+        return { refusal, detail: "The current terms differ from the listing." };
+      case "challenge_already_used":
+        return { refusal, detail: "A payment has already answered this challenge." };
+      case "origin_not_allowed":
+        return { refusal, detail: notAmongSites(site) };
+      default:
+        return { refusal: "url_blocked", detail: "The agent may not pay this target." };
+    }
+  },
+  advise: ({ refusal, site }) =>
+    refusal === "origin_not_allowed"
+      ? {
+          suggestion: "Fetch from a site on the allowlist, or ask the owner to allow this site.",
+          extra: { site },
+        }
+      : {},
+  field: ofAgent("fetch"),
+  factsOf: () => ({ refusal: null }),
+} as const satisfies Rule<TargetFacts, TargetCode>;
+
+const notAmongSites = (site = "This site"): string =>
+  `The agent may fetch only from its payees' sites, and ${site} is not one of them.`;
+
+export interface MaxAmountFacts {
+  requested: bigint;
+  /** The agent's own limit for this call. */
+  maxAmount: bigint | null;
+}
+
+export const maxAmount = {
+  name: "max_amount",
+  codes: ["price_exceeds_max"],
+  check: ({ requested, maxAmount }) =>
+    maxAmount === null
+      ? null
+      : {
+          refusal: requested > maxAmount ? "price_exceeds_max" : null,
+          detail: `${usdc(requested)} requested; maxAmount is ${usdc(maxAmount)}.`,
+        },
+  factsOf: () => ({ maxAmount: null }),
+} as const satisfies Rule<MaxAmountFacts, "price_exceeds_max">;
+
+export interface AllowlistFacts {
+  /** The payee is on the agent's list, for all sites or for the site of the fetch. */
+  allowed: boolean;
+  /** Set for a fetch. */
+  site?: string;
+  /** The payee that the list contains for the site, and the different payee that the site requested. */
+  expectedPayee?: string;
+  seenPayee?: string;
+  /** Some of the sites where the payee may be paid instead. */
+  payeeSites?: string[];
+}
+
+type AllowlistCodes = "recipient_not_allowed" | "site_payee_changed" | "payee_bound_to_site";
+
+export const allowlist = {
+  name: "allowlist",
+  codes: ["recipient_not_allowed", "site_payee_changed", "payee_bound_to_site"],
+  check: (facts) => {
+    if (facts.allowed) return { refusal: null, detail: "The recipient is on the allowlist." };
+    const change = siteChange(facts);
+    if (change)
+      return {
+        refusal: "site_payee_changed",
+        detail: `${change.site} requests payment to ${change.seenPayee}, but the owner allowed ${change.expectedPayee} there.`,
+      };
+    const { payeeSites: sites } = facts;
+    if (sites)
+      return {
+        refusal: "payee_bound_to_site",
+        detail: `The agent may pay this recipient only through x402-fetch at ${sites.join(", ")}.`,
+      };
+    return {
+      refusal: "recipient_not_allowed",
+      detail: "The recipient is not on the agent's allowlist.",
+    };
+  },
+  advise: (facts) => ({ extra: siteChange(facts) }),
+  liftable: true,
+  field: {
+    name: "allowlist",
+    label: "Allowed payees",
+    help: "The agent can pay only these payees.",
+  },
+  factsOf: ({ hasPayees }) => ({ allowed: hasPayees }),
+} as const satisfies Rule<AllowlistFacts, AllowlistCodes>;
+
+/**
+ * For a site that requests payment to another address than the owner allowed: what the owner needs to allow the
+ * new one.
+ */
+export function siteChange({ allowed, site, expectedPayee, seenPayee }: AllowlistFacts) {
+  if (allowed || site === undefined || !expectedPayee || !seenPayee) return undefined;
+  return { site, expectedPayee: getAddress(expectedPayee), seenPayee: getAddress(seenPayee) };
+}
+
+export interface PayeeExpiryFacts {
+  /** Missing if the payee's entry does not expire. */
+  payeeExpired?: boolean;
+}
+
+export const payeeExpiry = {
+  name: "payee_expiry",
+  codes: ["payee_expired"],
+  check: ({ payeeExpired }) =>
+    payeeExpired === undefined
+      ? null
+      : payeeExpired
+        ? {
+            refusal: "payee_expired",
+            detail: "The recipient's entry on the allowlist has expired.",
+          }
+        : { refusal: null, detail: "The recipient's entry on the allowlist has not expired." },
+  liftable: true,
+  field: ofPayee("expiresAt"),
+} as const satisfies Rule<PayeeExpiryFacts, "payee_expired">;
+
+export interface PayeePerPaymentLimitFacts {
+  requested: bigint;
+  payeePerPaymentLimit?: bigint;
+}
+
+export const payeePerPaymentLimit = {
+  name: "payee_per_payment_limit",
+  codes: ["payee_per_payment_limit_exceeded"],
+  check: ({ requested, payeePerPaymentLimit: limit }) =>
+    limit === undefined
+      ? null
+      : {
+          refusal: requested > limit ? "payee_per_payment_limit_exceeded" : null,
+          detail: `${usdc(requested)} requested; the limit for one payment to this recipient is ${usdc(limit)}.`,
+        },
+  policy: ({ payeePerPaymentLimit }) => {
+    if (payeePerPaymentLimit === undefined) return null;
+    const limit = formatAtomic(payeePerPaymentLimit);
+    return { window: "payment", limit, spent: "0", reserved: "0", remaining: limit };
+  },
+  // Waiting does not help.
+  advise: () => ({ extra: { nextReleaseAt: null, availableAt: null } }),
+  liftable: true,
+  field: ofPayee("perPaymentLimit"),
+} as const satisfies Rule<PayeePerPaymentLimitFacts, "payee_per_payment_limit_exceeded">;
+
+export interface PayeeLimitFacts {
+  requested: bigint;
+  payeeLimit?: bigint;
+  payeeSpent?: bigint;
+  payeeReserved?: bigint;
+}
+
+export const payeeLimit = windowRule({
+  name: "payee_limit",
+  code: "payee_limit_exceeded",
+  window: "24h",
+  during: "the last 24 hours for this recipient",
+  called: "daily limit of this recipient",
+  used: (facts: PayeeLimitFacts) => usedIf(facts.payeeLimit, facts.payeeSpent, facts.payeeReserved),
+  field: ofPayee("dailyLimit"),
+});
+
+export interface PerPaymentLimitFacts {
+  requested: bigint;
+  perPaymentLimit: bigint | null;
+}
+
+export const perPaymentLimit = {
+  name: "per_payment_limit",
+  codes: ["per_payment_limit_exceeded"],
+  check: ({ requested, perPaymentLimit }) =>
+    perPaymentLimit === null
+      ? null
+      : {
+          refusal: requested > perPaymentLimit ? "per_payment_limit_exceeded" : null,
+          detail: `${usdc(requested)} requested; the per-payment limit is ${usdc(perPaymentLimit)}.`,
+        },
+  most: ({ perPaymentLimit }) => perPaymentLimit,
+  policy: ({ perPaymentLimit }) => {
+    if (perPaymentLimit === null) return null;
+    const limit = formatAtomic(perPaymentLimit);
+    return { window: "payment", limit, spent: "0", reserved: "0", remaining: limit };
+  },
+  // Waiting does not help.
+  advise: () => ({ extra: { nextReleaseAt: null, availableAt: null } }),
+  liftable: true,
+  field: ofAgent("perPaymentLimit"),
+  factsOf: ({ perPaymentLimitAtomic }) => ({ perPaymentLimit: perPaymentLimitAtomic ?? null }),
+} as const satisfies Rule<PerPaymentLimitFacts, "per_payment_limit_exceeded">;
+
+export interface BalanceFacts {
+  requested: bigint;
+  balance: bigint;
+  /** Reserved or sent from this wallet, and not yet subtracted from `balance`. */
+  outstanding: bigint;
+}
+
+export const balance = {
+  name: "balance",
+  codes: ["insufficient_funds"],
+  check: ({ requested, balance, outstanding }) => ({
+    refusal: requested > balance - outstanding ? "insufficient_funds" : null,
+    detail:
+      outstanding === 0n
+        ? `${usdc(requested)} requested; the wallet has ${usdc(balance)}.`
+        : `${usdc(requested)} requested; the wallet has ${usdc(balance)}, and ${usdc(outstanding)} of it is already reserved.`,
+  }),
+  most: ({ balance, outstanding }) => remainingOf(balance, outstanding),
+  advise: ({ requested, balance, outstanding }, { walletAddress }) => ({
+    extra: {
+      balance: formatAtomic(balance),
+      outstanding: formatAtomic(outstanding),
+      required: formatAtomic(requested),
+      fundingAddress: getAddress(walletAddress),
+    },
+  }),
+} as const satisfies Rule<BalanceFacts, "insufficient_funds">;
+
+export interface FloorFacts {
+  requested: bigint;
+  /** Missing if an earlier rule refused, because the floor is checked after them. */
+  floor?: bigint | null;
+}
+
+export const floor = {
+  name: "floor",
+  codes: ["amount_below_floor"],
+  check: ({ requested, floor }) =>
+    floor === undefined || floor === null
+      ? null
+      : {
+          refusal: requested < floor ? "amount_below_floor" : null,
+          detail: `${usdc(requested)} requested; the smallest payment is ${usdc(floor)}.`,
+        },
+  // The operator sets the floor, so waiting does not help.
+  advise: () => ({ extra: { nextReleaseAt: null, availableAt: null } }),
+} as const satisfies Rule<FloorFacts, "amount_below_floor">;
+
+/**
+ * The facts are missing if an earlier rule refused, because gas is checked last. Amounts in units of
+ * core/gas.ts.
+ */
+export interface GasFacts {
+  /** Whose budget is used up: the owner's own, or the one that all agents share. */
+  gasShort?: string;
+  gasLimit?: bigint;
+  gasLeft?: bigint;
+  gasHeld?: bigint;
+  gasHold?: bigint;
+  gasAvailableAt?: string | null;
+}
+
+const WHOSE: Record<string, string> = {
+  owner: "of this owner's agents",
+  agents: "that all agents share",
+};
+
+export const gas = {
+  name: "gas",
+  codes: ["gas_budget_exhausted"],
+  check: ({ gasShort, gasLimit = 0n, gasLeft = 0n, gasHold }) => {
+    if (gasShort !== undefined)
+      return {
+        refusal: "gas_budget_exhausted",
+        detail: `The gas budget ${WHOSE[gasShort] ?? gasShort} is used up: ${formatGas(gasLeft)} of ${formatGas(gasLimit)} USDC a day left.`,
+      };
+    if (gasHold === undefined) return null;
+    return {
+      refusal: null,
+      detail: `The gas for it costs about ${formatGas(gasHold)} USDC, which is available.`,
+    };
+  },
+  policy: ({ gasShort, gasLimit = 0n, gasLeft = 0n, gasHeld = 0n }) => {
+    if (gasShort === undefined) return null;
+    const used = gasLimit - gasLeft;
+    return {
+      window: "24h",
+      limit: formatGas(gasLimit),
+      spent: formatGas(used > gasHeld ? used - gasHeld : 0n),
+      reserved: formatGas(gasHeld),
+      remaining: formatGas(gasLeft),
+    };
+  },
+  advise: ({ gasHold = 0n, gasAvailableAt = null }) => ({
+    retryable: gasAvailableAt !== null,
+    suggestion:
+      gasAvailableAt === null
+        ? `The gas for this payment costs ${formatGas(gasHold)} USDC, more than the whole daily budget. Ask the operator.`
+        : `Wait until ${gasAvailableAt}: the budget refills during the day. Fewer, larger payments need less gas.`,
+    extra: { nextReleaseAt: null, availableAt: gasAvailableAt, gas: formatGas(gasHold) },
+  }),
+} as const satisfies Rule<GasFacts, "gas_budget_exhausted">;
+
+const ORDERED = [
+  status,
+  expiry,
+  target,
+  maxAmount,
+  allowlist,
+  payeeExpiry,
+  perPaymentLimit,
+  payeePerPaymentLimit,
+  paymentsPerHour,
+  payeeLimit,
+  dailyLimit,
+  weeklyLimit,
+  monthlyLimit,
+  balance,
+  floor,
+  gas,
+] as const;
+
+/** All facts of a decision, read under one lock. Amounts in atomic units. */
+export interface Snapshot
+  extends
+    StatusFacts,
+    ExpiryFacts,
+    TargetFacts,
+    MaxAmountFacts,
+    AllowlistFacts,
+    PayeeExpiryFacts,
+    PerPaymentLimitFacts,
+    PayeePerPaymentLimitFacts,
+    PaymentsPerHourFacts,
+    PayeeLimitFacts,
+    DailyLimitFacts,
+    WeeklyLimitFacts,
+    MonthlyLimitFacts,
+    BalanceFacts,
+    FloorFacts,
+    GasFacts {
+  /** The owner's approval of this one call: rules that it lifts do not refuse. */
+  approval?: { id: string; nonce: Hex };
+}
+
+export type RuleName = (typeof ORDERED)[number]["name"];
+export type DenialCode = (typeof ORDERED)[number]["codes"][number];
+
+export const RULES: readonly (Rule<Snapshot, DenialCode> & { name: RuleName })[] = ORDERED;
+
+export const DENIAL_CODES: readonly DenialCode[] = ORDERED.flatMap(({ codes }) => codes);
+
+/**
+ * Parses the facts as SQL returns them and as the policy column stores them: integers are strings there,
+ * because JSON numbers would lose digits. A fact that was introduced after a stored payment is missing.
+ */
+export const readFacts = (stored: object): Snapshot =>
+  Object.fromEntries(
+    Object.entries(stored).map(([name, value]: [string, unknown]) => [
+      name,
+      typeof value === "string" && /^-?\d+$/.test(value) ? BigInt(value) : value,
+    ]),
+  ) as unknown as Snapshot;

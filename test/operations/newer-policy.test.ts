@@ -1,0 +1,76 @@
+// Goal: the build before, beside this one on one database, pays for agents whose policy it knows, and signs nothing for an
+// agent whose rules use a setting that it does not know.
+// Tier: full (compiles the build before). Own process (it adds a setting to the table of rules).
+import { spawn } from "node:child_process";
+import t from "tap";
+import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { HALT_COLUMN, signPolicy } from "../helpers/newer-setting.ts";
+import { freePort } from "../../server/local/free-port.ts";
+import { testChain } from "../helpers/chain.ts";
+import { createAgent, signIn, type NewTestAgent } from "../helpers/owner.ts";
+import { testDatabase } from "../helpers/postgres.ts";
+import { until } from "../helpers/until.ts";
+import { compileCommit, isInHistory, PREVIOUS_COMMIT } from "./previous-build.ts";
+
+const { testApp, testEnvironment } = await import("../helpers/app.ts");
+
+const START_MS = 60_000;
+const skip = isInHistory(PREVIOUS_COMMIT)
+  ? false
+  : `the build before (${PREVIOUS_COMMIT}) is not in this clone's history`;
+
+t.test("the build before and a newer policy", { skip }, async (t) => {
+  const [folder, chain, database] = await Promise.all([
+    compileCommit(PREVIOUS_COMMIT),
+    testChain(t, { blockTimeSeconds: 0.5 }),
+    testDatabase(t),
+  ]);
+  await database.pool.query(HALT_COLUMN);
+  const service = await testApp(t, { chain, database });
+  const port = await freePort();
+  const env = testEnvironment({ databaseUrl: database.url, chain, port });
+  const child = spawn(process.execPath, ["server/start.mjs", "--built"], {
+    cwd: folder,
+    env: { PATH: process.env["PATH"], ...env, PORT: String(port) },
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  t.teardown(() => child.kill("SIGKILL"));
+  let output = "";
+  for (const stream of [child.stdout, child.stderr])
+    stream.on("data", (chunk: Buffer) => (output = (output + chunk.toString()).slice(-4_000)));
+  const previous = `http://127.0.0.1:${port}`;
+  await until(async () => {
+    if (child.exitCode !== null) throw new Error(`the build before did not start: ${output}`);
+    return (await fetch(`${previous}/api/ready`).catch(() => undefined))?.status === 200;
+  }, START_MS);
+
+  const owner = await signIn(service);
+  const payee = privateKeyToAccount(generatePrivateKey()).address;
+  const made = async () => {
+    const agent = await createAgent(service, owner, { dailyLimit: "10", allowlist: [payee] });
+    await chain.mint(agent.walletAddress, 10n ** 7n);
+    return agent;
+  };
+  const [known, user] = [await made(), await made()];
+  const spend = async (agent: NewTestAgent) => {
+    const answer = await fetch(`${previous}/api/agents/spend`, {
+      method: "POST",
+      headers: agent.headers,
+      body: JSON.stringify({ recipient: payee, amount: "0.001" }),
+    });
+    const { code } = (await answer.json()) as { code?: string };
+    return { status: answer.status, code };
+  };
+  t.match(await spend(user), { status: 200 }, "before it uses the setting");
+  await signPolicy(service, owner.account, user, "large");
+  const settlements = async () =>
+    (
+      await database.pool.query("SELECT 1 FROM settlements WHERE from_address = $1", [
+        user.walletAddress.toLowerCase(),
+      ])
+    ).rowCount;
+  const before = await settlements();
+  t.match(await spend(user), { status: 503, code: "policy_not_signed" });
+  t.equal(await settlements(), before, "nothing was signed");
+  t.match(await spend(known), { status: 200 }, "another agent pays");
+});

@@ -1,0 +1,282 @@
+// Goal: every setting of a rule is in everything that must know it: the signed document, the comparison of rules, the
+// schemas, the calls of the custody process, the form and the text of an order; and a document that was signed in an
+// earlier version stays the same document.
+import t, { type Test } from "tap";
+import { hashTypedData, recoverAddress, type Hex } from "viem";
+import {
+  AGENT_FIELDS,
+  PAYEE_FIELDS,
+  SELF_FIELDS,
+  type Field,
+} from "../../packages/rules/src/fields.ts";
+import { newestVersion, policyTypes } from "../../packages/rules/src/policy.ts";
+import {
+  orderDigest,
+  policyOrder,
+  readOrder,
+  rulesOfPolicy,
+  typedDataOf,
+  versionFor,
+  type AgentPolicyOrder,
+} from "../../server/core/orders.ts";
+import {
+  coverOf,
+  loosens,
+  refusesApproved,
+  rulesDigest,
+  type Payee,
+  type RulesInForce,
+} from "../../server/core/rules.ts";
+import { POLICY_TYPES } from "../../packages/purser/src/owner.ts";
+import { assertCall } from "../../server/plugins/custody/vault-calls.ts";
+import { columnsText, payeeText, readRules } from "../../server/plugins/custody/columns.ts";
+import { RULES } from "../../server/plugins/guardrails/rules.ts";
+import {
+  AddAllowlistBody,
+  Agent,
+  AllowlistEntry,
+  CreateAgentBody,
+  UpdateAgentBody,
+} from "../../server/schemas/agents.ts";
+import { AgentSelf } from "../../server/schemas/payments.ts";
+import * as wire from "../../server/schemas/orders.ts";
+import { diffTerms, loosens as webLoosens, termsOfOrder } from "../../web/src/lib/orders/terms.ts";
+import { typedDataFor } from "../../web/src/lib/orders/typed-data.ts";
+import {
+  checkRules,
+  describeRules,
+  EMPTY_RULES,
+  needsSignature,
+  requestFor,
+  type RulesDraft,
+} from "../../web/src/features/rules/rules.ts";
+import { sampleOf, tighterOf, valueOf, widestOf } from "../helpers/settings.ts";
+import signedBefore from "./policy-version-1.json" with { type: "json" };
+
+/** The struct of each released version. A released version never changes: add a line for a new one. */
+const RELEASED = [
+  "AgentPolicy(string agent,address wallet,uint256 version,string name,uint256 dailyLimit,uint256 weeklyLimit,uint256 monthlyLimit,uint256 perPaymentLimit,uint256 paymentsPerHour,string fetch,uint256 expiresAt,Payee[] payees,bytes32 nonce,uint256 deadline)Payee(address payee,string label,string site,uint256 dailyLimit,uint256 perPaymentLimit,uint256 expiresAt)",
+];
+
+const CHAIN_ID = 5_042_002;
+const PAYEE_ADDRESS = "0x70997970c51812dc3a010c7d01b50e0d17dc79c8";
+const settings = (
+  fields: readonly Field[],
+  wireOf: (field: Field) => ReturnType<typeof sampleOf>,
+) => Object.fromEntries(fields.map((field) => [field.member, valueOf(field, wireOf(field))]));
+const rulesWith = (agent: object, payee: object = settings(PAYEE_FIELDS, sampleOf)): RulesInForce =>
+  ({
+    ...settings(AGENT_FIELDS, sampleOf),
+    ...agent,
+    status: "active",
+    payees: [{ address: PAYEE_ADDRESS, label: "Shop", site: "https://a.example", ...payee }],
+  }) as unknown as RulesInForce;
+const SET = rulesWith({});
+const policyWith = (rules: RulesInForce): AgentPolicyOrder =>
+  policyOrder({
+    agentId: "agt_1",
+    walletAddress: PAYEE_ADDRESS,
+    version: 3,
+    name: "a",
+    rules,
+    nonce: `0x${"ab".repeat(32)}`,
+    deadlineSeconds: 99n,
+  });
+
+/** The same rules, with one setting widened or tightened. */
+function changed(of: "agent" | "payee", field: Field, to: ReturnType<typeof sampleOf>) {
+  const change = { [field.member]: valueOf(field, to) };
+  return of === "agent"
+    ? rulesWith(change)
+    : rulesWith({}, { ...settings(PAYEE_FIELDS, sampleOf), ...change });
+}
+
+async function eachSetting(
+  t: Test,
+  work: (t: Test, of: "agent" | "payee", field: Field) => void | Promise<void>,
+): Promise<void> {
+  for (const field of AGENT_FIELDS) await t.test(field.name, async (t) => work(t, "agent", field));
+  for (const field of PAYEE_FIELDS)
+    await t.test(`payee's ${field.name}`, async (t) => work(t, "payee", field));
+}
+
+t.test("the documents of released versions", async (t) => {
+  const structOf = (version: number): string =>
+    Object.entries(policyTypes(version))
+      .map(([struct, members]) => {
+        const written = members.map(({ type, name }) => `${type} ${name}`);
+        return `${struct}(${written.join(",")})`;
+      })
+      .join("");
+  t.equal(newestVersion(), RELEASED.length, "each version is listed here");
+  for (const [index, struct] of RELEASED.entries()) t.equal(structOf(index + 1), struct);
+});
+
+t.test("a policy of version 1 that was signed before there were versions", async (t) => {
+  const { digest, rulesDigest: sealed, signature, owner } = signedBefore;
+  const order = readOrder("AgentPolicy", signedBefore.order as AgentPolicyOrder);
+  if (!order) throw new Error("not read");
+  t.equal(orderDigest("AgentPolicy", order, CHAIN_ID), digest);
+  t.equal(hashTypedData(typedDataFor("AgentPolicy", { ...order }, CHAIN_ID) as never), digest);
+  t.equal(await recoverAddress({ hash: digest as Hex, signature: signature as Hex }), owner);
+  t.equal(rulesDigest({ ...rulesOfPolicy(order), status: "active" }), sealed);
+});
+
+t.test("it is signed, and every value of it makes another document and another seal", (t) =>
+  eachSetting(t, (t, of, field) => {
+    const struct = of === "agent" ? "AgentPolicy" : "Payee";
+    const names = policyTypes(newestVersion())[struct].map(({ name }) => name);
+    t.ok(names.includes(field.name));
+    const order = policyWith(SET);
+    const other = changed(of, field, widestOf(field));
+    const wider = policyWith(other);
+    t.not(orderDigest("AgentPolicy", order, 1), orderDigest("AgentPolicy", wider, 1));
+    t.not(rulesDigest(SET), rulesDigest(other));
+    for (const [rules, document] of [
+      [SET, order],
+      [other, wider],
+    ] as const) {
+      const read = readOrder("AgentPolicy", JSON.parse(JSON.stringify(document)) as typeof order);
+      t.equal(
+        rulesDigest({ ...rulesOfPolicy(read ?? order), status: "active" }),
+        rulesDigest(rules),
+      );
+      t.equal(
+        hashTypedData(typedDataFor("AgentPolicy", { ...document }, 1) as never),
+        hashTypedData(typedDataOf("AgentPolicy", document, 1) as never),
+        "the web app builds the same document",
+      );
+    }
+    t.ok(versionFor(SET) >= field.since);
+  }),
+);
+
+t.test("widening it needs a signature, tightening it does not", (t) =>
+  eachSetting(t, (t, of, field) => {
+    const [wider, tighter] = [widestOf(field), tighterOf(field)].map((value) =>
+      changed(of, field, value),
+    ) as [RulesInForce, RulesInForce];
+    t.equal(loosens(SET, wider), true);
+    t.equal(loosens(wider, SET), false);
+    t.equal(loosens(SET, tighter), false);
+    const terms = (rules: RulesInForce) => termsOfOrder({ ...policyWith(rules) });
+    t.equal(webLoosens(terms(SET), terms(wider)), true, "the web app announces it");
+    const changes = diffTerms(terms(SET), terms(wider));
+    t.equal(changes.length, 1, "and shows it");
+    t.match(changes[0]?.what, of === "agent" ? field.label : "Shop");
+  }),
+);
+
+t.test("custody compares it with its column", (t) =>
+  eachSetting(t, (t, of, field) => {
+    const other = changed(of, field, widestOf(field));
+    const text = (rules: RulesInForce): string =>
+      of === "agent" ? columnsText("eip155:1", rules) : payeeText(rules.payees[0] as Payee);
+    t.not(text(SET), text(other));
+    if (of === "payee") return;
+    for (const rules of [SET, other])
+      t.equal(
+        rulesDigest(readRules(columnsText("eip155:1", rules), [])),
+        rulesDigest({ ...rules, payees: [] }),
+      );
+  }),
+);
+
+t.test("a setting that refuses a payment by itself is checked by custody too", (t) =>
+  eachSetting(t, (t, of, field) => {
+    // Counts need the other payments, and choices the site: other tests check them.
+    if (!["amount", "time"].includes(field.kind.name)) return;
+    const strict = changed(of, field, field.kind.name === "amount" ? "0" : "2000-01-01T00:00:00Z");
+    const payment = {
+      payee: PAYEE_ADDRESS,
+      site: "https://a.example",
+      valueAtomic: 1n,
+      nowSeconds: 1_900_000_000n,
+    } as const;
+    t.same(coverOf(SET)(payment), { covered: true });
+    t.match(coverOf(strict)(payment), { covered: false, why: field.refusal });
+    if (of === "agent") t.equal(refusesApproved(strict, payment), field.approvable !== true);
+  }),
+);
+
+t.test("the clients have it", async (t) => {
+  for (const { name } of SELF_FIELDS)
+    t.ok(name in AgentSelf.properties, `an agent reads its ${name}`);
+  t.same(POLICY_TYPES, policyTypes(1), "`purser init` signs version 1");
+});
+
+t.test("requests, responses and orders have it", (t) =>
+  eachSetting(t, (t, of, field) => {
+    const [requests, responses, orders] =
+      of === "agent"
+        ? [[CreateAgentBody, UpdateAgentBody], [Agent], wire.AgentPolicyOrder]
+        : [[AddAllowlistBody], [AllowlistEntry], wire.OrderPayee];
+    for (const schema of [...requests, ...responses, orders])
+      t.ok(field.name in (schema.properties as object), field.name);
+  }),
+);
+
+t.test("the custody process gets it, and nothing that it does not know", async (t) => {
+  const hash = `0x${"1".repeat(64)}`;
+  const held = {
+    agentId: "agt_1",
+    address: PAYEE_ADDRESS,
+    ownerAddress: PAYEE_ADDRESS,
+    ownerChainId: 0,
+    policyDigest: hash,
+    rulesDigest: hash,
+    revision: 1,
+    kid: "own",
+    wrappedDataKey: new Uint8Array(60),
+    ciphertext: new Uint8Array(60),
+  };
+  const reseal = (wanted: object) => () =>
+    assertCall("reseal", [held, { current: SET, wanted, signed: undefined }]);
+  t.doesNotThrow(reseal(SET));
+  await eachSetting(t, (t, of, field) => {
+    const of1 = (member: object): object =>
+      of === "agent"
+        ? { ...SET, ...member }
+        : { ...SET, payees: SET.payees.map((payee) => ({ ...payee, ...member })) };
+    t.throws(reseal(of1({ [field.member]: 7.5 })), { name: "CustodyError" }, "of another type");
+    if (field.since === 1)
+      t.throws(reseal(of1({ [field.member]: undefined })), { name: "CustodyError" }, "missing");
+    t.throws(reseal(of1({ newerSetting: 1n })), { code: "policy_version_unknown" });
+  });
+});
+
+t.test("the form has it, sends it and tells it", async (t) => {
+  const empty: RulesDraft = {
+    ...EMPTY_RULES,
+    name: "a",
+    dailyLimit: "1000000",
+    allowlist: [{ address: PAYEE_ADDRESS, label: "" }],
+  };
+  for (const field of AGENT_FIELDS) {
+    t.ok(field.name in EMPTY_RULES, field.name);
+    const filled = { ...empty, [field.name]: String(sampleOf(field)) };
+    t.same(requestFor(empty, filled), { [field.name]: sampleOf(field) }, field.name);
+    t.equal(needsSignature(filled, empty), true, `removing ${field.name} needs a signature`);
+    t.not(describeRules(filled).join(" "), describeRules(empty).join(" "), field.name);
+    t.same(checkRules(filled, 0), {}, field.name);
+  }
+  for (const field of PAYEE_FIELDS) {
+    const entry = { address: PAYEE_ADDRESS, label: "", [field.name]: String(sampleOf(field)) };
+    t.same(requestFor(empty, { ...empty, allowlist: [entry] }), { allowlist: [{ ...entry }] });
+  }
+});
+
+t.test("the rule of a setting is lifted by an approval in both, or in none", async (t) => {
+  for (const { field, liftable } of RULES) {
+    const fields = field?.of === "payee" ? PAYEE_FIELDS : AGENT_FIELDS;
+    const setting = fields.find(({ name }) => name === field?.name);
+    if (setting) t.equal(setting.approvable === true, liftable === true, setting.name);
+  }
+  const names = (of: "payee" | undefined) =>
+    RULES.flatMap(({ field }) => (field && field.of === of ? [field.name] : []));
+  for (const [fields, named] of [
+    [AGENT_FIELDS, names(undefined)],
+    [PAYEE_FIELDS, names("payee")],
+  ] as const)
+    for (const { name } of fields) t.ok(named.includes(name), `a rule has the setting ${name}`);
+});

@@ -1,0 +1,71 @@
+import { TextInput } from "@mantine/core";
+import type { ReactNode } from "react";
+import type { Field } from "../../../../packages/rules/src/fields.ts";
+import type { Choice } from "../../../../packages/rules/src/kinds.ts";
+import { AmountInput } from "../../components/AmountInput.tsx";
+import { Select } from "../../components/Select.tsx";
+import { SHOW } from "../../lib/orders/terms.ts";
+import { ExpiryField } from "./ExpiryField.tsx";
+
+interface SettingFieldProps {
+  field: Field;
+  /** As typed; empty means that it is not set. */
+  value: string;
+  error?: string;
+  onChange: (value: string) => void;
+}
+
+/** The control of a setting, by its kind. */
+export function SettingField({ field, value, error, onChange }: SettingFieldProps): ReactNode {
+  const { kind, label, help, required } = field;
+  const placeholder = required === true ? "5.00" : capitalized(kind.text(kind.unset, SHOW));
+  switch (kind.name) {
+    case "amount":
+      return (
+        <AmountInput
+          label={label}
+          description={help}
+          placeholder={placeholder}
+          required={required}
+          value={value}
+          error={error}
+          onChange={onChange}
+        />
+      );
+    case "time":
+      return <ExpiryField label={label} value={value} error={error} onChange={onChange} />;
+    case "choice":
+      return (
+        <Select
+          label={label}
+          description={help}
+          value={value}
+          onChange={onChange}
+          options={Object.entries((kind as Choice<string>).choices).map(([choice, text]) => ({
+            value: choice,
+            label: capitalized(text),
+          }))}
+        />
+      );
+    default: {
+      const isCount = kind.name === "count";
+      return (
+        <TextInput
+          label={label}
+          description={help}
+          placeholder={placeholder}
+          inputMode={isCount ? "numeric" : undefined}
+          autoComplete="off"
+          value={value}
+          error={error}
+          onChange={(event) => {
+            const typed = event.currentTarget.value;
+            onChange(isCount ? typed.replaceAll(/\D/g, "") : typed);
+          }}
+        />
+      );
+    }
+  }
+}
+
+const capitalized = (text: string): string => text.charAt(0).toUpperCase() + text.slice(1);
