@@ -15,6 +15,7 @@ import { rowsOf } from "./audit.helper.ts";
 
 // These build their statements and schemas from the table of settings when they are loaded, so they come after it.
 const { Custody } = await import("../../server/plugins/custody/custody.ts");
+const { sentRules } = await import("../../server/plugins/custody/vault-calls.ts");
 const { vaultHere } = await import("../../server/plugins/custody/wiring.ts");
 const { testApp } = await import("../helpers/app.ts");
 
@@ -143,6 +144,19 @@ t.test("rules of version 1 have the seal that they had before", async (t) => {
   t.equal(rulesDigest(rules), then);
   t.not(rulesDigest({ ...rules, halt: "large" } as typeof rules), then);
 });
+
+t.test(
+  "a custody process of the release before gets the setting only where it is used",
+  async (t) => {
+    const { document } = await policyOf(database, before.id);
+    const rules = { ...rulesOfPolicy(document), status: "active" as const };
+    const used = { ...rules, halt: "large" } as typeof rules;
+    t.notOk("halt" in sentRules(rules));
+    t.match(sentRules(used), { halt: "large" });
+    t.equal(rulesDigest(sentRules(rules)), rulesDigest(rules));
+    t.equal(rulesDigest(sentRules(used)), rulesDigest(used));
+  },
+);
 
 t.test(
   "a release that does not know the setting refuses by name, with nothing signed",

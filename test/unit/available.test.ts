@@ -80,6 +80,11 @@ t.test("general rules have the same names and order as in denials", async (t) =>
     RULES.map(({ name }) => name).filter((name) => !aboutOnePayment.test(name)),
     GENERAL_RULES,
   );
+  // The facts of these three come with the wallet.
+  const ofWallet = ["balance", "floor", "gas"];
+  for (const rule of RULES.filter(({ name }) => !ofWallet.includes(name)))
+    if (GENERAL_RULES.includes(rule.name as GeneralRule))
+      t.ok("factsOf" in rule, `${rule.name} has facts without a payment`);
 });
 
 const window = (limitAtomic: bigint, spentAtomic: bigint) => ({

@@ -7,6 +7,7 @@ import {
   isSameTerms,
   loosens,
   NO_TERMS,
+  termsAllowing,
   termsOfOrder,
   termsWith,
   type Terms,
@@ -112,6 +113,31 @@ t.test("an order with the requested rules is shown; any other is not signed", as
   const old = { ...orderOf(RULES), deadline: String(deadlineSeconds + 86_400n) };
   await t.rejects(async () => ask.read(old), { name: "OrderMismatch" }, "good for a day");
   await t.rejects(async () => ask.read({ ...orderOf(RULES), dailyLimit: "many" }), "no number");
+});
+
+t.test("a payee is added or replaced, and all others keep their terms", async (t) => {
+  const terms = termsOfOrder({ ...orderOf(RULES) });
+  const added = termsAllowing(terms, { address: testAccount(9).address, label: "News" });
+  const [first] = terms.payees;
+  t.same(
+    added.payees.find(({ address }) => address === first?.address),
+    first,
+  );
+  t.same(
+    diffTerms(terms, added).map(({ what }) => what),
+    ["Payee added"],
+  );
+  const replaced = termsAllowing(terms, { address: testAccount(9).address }, payee);
+  t.same(
+    replaced.payees.map(({ address, dailyLimitAtomic }) => [address, dailyLimitAtomic]),
+    [[testAccount(9).address, 1_000_000n]],
+    "a new address has the terms of the one that it replaces",
+  );
+  const raised = termsAllowing(terms, { address: payee, label: "Weather API", dailyLimit: "2" });
+  t.same(
+    diffTerms(terms, raised).map(({ before, after }) => [before, after]),
+    [["1.00 USDC a day", "2.00 USDC a day"]],
+  );
 });
 
 t.test("a key is issued to the requested agent, with its label and end", async (t) => {

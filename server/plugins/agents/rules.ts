@@ -171,7 +171,7 @@ export const payeeOnWire = (payee: Payee) => ({
   ...(settingsOnWire(PAYEE_FIELDS, payee) as PayeeWire),
 });
 
-/** Whether the agent's settings differ from those of the change, member by member. */
+/** The members of the change that differ from the agent's. */
 export const onlyChanges = (agent: AgentRow, wanted: AgentChange): AgentChange => ({
   ...(Object.fromEntries(
     AGENT_FIELDS.filter(

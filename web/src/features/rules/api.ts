@@ -1,13 +1,7 @@
 import { api } from "../../lib/api.ts";
 import { creationRequest, policyRequest } from "../../lib/orders/requests.ts";
 import { signed } from "../../lib/orders/signed.ts";
-import {
-  isSamePayee,
-  type PayeeInput,
-  payeeTerms,
-  type Terms,
-  termsWith,
-} from "../../lib/orders/terms.ts";
+import { type PayeeInput, type Terms, termsAllowing, termsWith } from "../../lib/orders/terms.ts";
 import type { Agent, AgentChanges, CreatedAgent, NewAgent } from "../../lib/wire.ts";
 import type { AllowlistDraft } from "./rules.ts";
 
@@ -40,20 +34,7 @@ export const allowPayee = (
   title = `Allow ${payee.label || "this payee"}`,
 ): Promise<unknown> => {
   const { replaces, ...wanted } = payee;
-  const old = { address: replaces ?? payee.address, site: payee.site };
-  const apply = (terms: Terms): Terms => {
-    const known = [wanted, old].map((one) => terms.payees.find((entry) => isSamePayee(entry, one)));
-    const others = terms.payees.filter((entry) => !known.includes(entry));
-    return termsWith(terms, {
-      payees: [
-        ...others,
-        payeeTerms(
-          wanted,
-          known.find((entry) => entry !== undefined),
-        ),
-      ],
-    });
-  };
+  const apply = (terms: Terms): Terms => termsAllowing(terms, wanted, replaces);
   return signed(policyRequest({ agent, title, apply }), (signature) =>
     api.post(`/api/agents/${agent.id}/allowlist`, { ...payee, ...signature }),
   );

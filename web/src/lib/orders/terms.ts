@@ -92,6 +92,18 @@ export const termsWith = (
       : sortPayees(change.payees.map((payee) => payeeTerms(payee))),
 });
 
+/** The terms with one payee more, or with other terms of a payee; in the place of another address if there is one. */
+export function termsAllowing(terms: Terms, payee: PayeeInput, replaced?: string): Terms {
+  const places = [payee, { address: replaced ?? payee.address, site: payee.site }];
+  const known = places.map((place) => terms.payees.find((entry) => isSamePayee(entry, place)));
+  const others = terms.payees.filter((entry) => !known.includes(entry));
+  const entry = payeeTerms(
+    payee,
+    known.find((one) => one !== undefined),
+  );
+  return { ...terms, payees: sortPayees([...others, entry]) };
+}
+
 export const termsOfAgent = (agent: Agent): Terms =>
   termsWith(NO_TERMS, { ...agent, payees: agent.allowlist as unknown as PayeeInput[] });
 
