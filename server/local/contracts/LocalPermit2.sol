@@ -1,12 +1,5 @@
 // SPDX-License-Identifier: MIT
-pragma solidity 0.8.37;
-
-import {IERC1271} from "@openzeppelin/contracts/interfaces/IERC1271.sol";
-import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
-import {IERC20Permit} from "@openzeppelin/contracts/token/ERC20/extensions/IERC20Permit.sol";
-import {MessageHashUtils} from "@openzeppelin/contracts/utils/cryptography/MessageHashUtils.sol";
-import {ReentrancyGuard} from "@openzeppelin/contracts/utils/ReentrancyGuard.sol";
-
+//
 // Permit2 and x402's two proxies of it, for the local chain. This is our own source, written from what is published:
 // Permit2's documented interface and typed data, and the proxies' ABI and types in npm's @x402/evm. It behaves like the
 // deployed contracts where it matters to Purser (order of checks, errors, events, signature rules), and has only the
@@ -14,6 +7,13 @@ import {ReentrancyGuard} from "@openzeppelin/contracts/utils/ReentrancyGuard.sol
 //
 // As with LocalUsdc, each contract's code is placed at its published address without running a constructor: no
 // immutables, and the domain is computed at run time.
+pragma solidity 0.8.37;
+
+import {IERC1271} from "@openzeppelin/contracts/interfaces/IERC1271.sol";
+import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
+import {IERC20Permit} from "@openzeppelin/contracts/token/ERC20/extensions/IERC20Permit.sol";
+import {MessageHashUtils} from "@openzeppelin/contracts/utils/cryptography/MessageHashUtils.sol";
+import {ReentrancyGuard} from "@openzeppelin/contracts/utils/ReentrancyGuard.sol";
 
 contract LocalPermit2 {
     struct TokenPermissions {
