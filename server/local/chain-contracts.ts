@@ -1,16 +1,22 @@
-// The contents of every local chain: USDC, Multicall3, our batcher, the CREATE2 deployer, Permit2 and x402's two
-// proxies of it at their usual addresses, an admin (the faucet) that may mint, and native balance for senders of
-// transactions.
+// The contents of every local chain: USDC, Permit2 and x402's two proxies of it (our own sources, in contracts/),
+// Multicall3 (viem's code of it) and our batcher at their usual addresses, an admin (the faucet) that may mint, and
+// native balance for senders of transactions. anvil itself has the CREATE2 deployer.
 import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { dirname, join } from "node:path";
 import { encodeAbiParameters, keccak256, numberToHex, pad, type Address, type Hex } from "viem";
-import { CREATE2_DEPLOYER } from "../core/networks.ts";
+import { MULTICALL3_ADDRESS } from "../core/networks.ts";
 import batcher from "../infra/chain/batcher/Batcher.json" with { type: "json" };
 import { rpcBatch, type RpcCall } from "./anvil.ts";
 
 export const LOCAL_USDC: Address = "0x3600000000000000000000000000000000000000";
-export const MULTICALL3: Address = "0xcA11bde05977b3631167028862bE2a173976CA11";
-const CREATE2_DEPLOYER_CODE: Hex =
-  "0x7fffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffe03601600081602082378035828234f58015156039578182fd5b8082525050506014600cf3";
+export const MULTICALL3 = MULTICALL3_ADDRESS;
+/** Our own contracts in place of published ones, by the published address. */
+export const STAND_INS = {
+  LocalPermit2: "0x000000000022D473030F116dDEE9F6B43aC78BA3",
+  LocalExactPermit2Proxy: "0x402085c248EeA27D92E8b30b2C58ed07f9E20001",
+  LocalUptoPermit2Proxy: "0x4020A4f3b7b90ccA423B9fabCc0CE57C6C240002",
+} as const;
 
 export interface ChainSetup {
   usdc: Address;
@@ -25,34 +31,14 @@ interface PlacedArtifact {
   slots: Record<string, number>;
 }
 
-/**
- * A contract that the CREATE2 deployer creates on other networks, so its address proves its creation code. Here its
- * runtime code of Arc Testnet's chain id is placed; on any other chain id, Permit2 computes its domain with each call.
- */
-export interface Create2Artifact {
-  address: Address;
-  salt: Hex;
-  creationCode: Hex;
-  deployedBytecode: Hex;
-}
-export const CREATE2_CONTRACTS = [
-  "Permit2",
-  "X402ExactPermit2Proxy",
-  "X402UptoPermit2Proxy",
-] as const;
-
-export const create2Artifact = (name: (typeof CREATE2_CONTRACTS)[number]): Create2Artifact =>
-  readArtifact(name) as Create2Artifact;
-
 export function usdcArtifact(): PlacedArtifact {
-  return readArtifact("LocalUsdc") as PlacedArtifact;
+  return readArtifact("LocalUsdc");
 }
 
 export async function placeContracts(rpcUrl: string, setup: ChainSetup): Promise<void> {
   const token = usdcArtifact();
   const calls: RpcCall[] = [
     ...placedCode(setup).map(({ address, code }) => setCode(address, code)),
-    setCode(CREATE2_DEPLOYER, CREATE2_DEPLOYER_CODE),
     {
       method: "anvil_setStorageAt",
       params: [setup.usdc, numberToHex(slotOf(token, "_admin"), { size: 32 }), pad(setup.admin)],
@@ -82,13 +68,23 @@ export async function setupMissing(rpcUrl: string, setup: ChainSetup): Promise<b
 
 const placedCode = (setup: ChainSetup): { address: Address; code: Hex }[] => [
   { address: setup.usdc, code: usdcArtifact().deployedBytecode },
-  { address: MULTICALL3, code: (readArtifact("Multicall3") as PlacedArtifact).deployedBytecode },
+  { address: MULTICALL3, code: multicall3Code() },
   { address: batcher.address as Address, code: batcher.deployedBytecode as Hex },
-  ...CREATE2_CONTRACTS.map((name) => {
-    const { address, deployedBytecode } = create2Artifact(name);
-    return { address, code: deployedBytecode };
-  }),
+  ...Object.entries(STAND_INS).map(([name, address]) => ({
+    address,
+    code: readArtifact(name).deployedBytecode,
+  })),
 ];
+
+/** viem has its creation code and does not export it by name, so it is read from the package's file. */
+function multicall3Code(): Hex {
+  const require = createRequire(import.meta.url);
+  const file = join(dirname(require.resolve("viem")), "constants", "contracts.js");
+  const { multicall3Bytecode } = require(file) as { multicall3Bytecode: Hex };
+  // Creation code is a prologue, which ends with RETURN and INVALID, and the code that it returns.
+  const end = "f3fe";
+  return `0x${multicall3Bytecode.slice(multicall3Bytecode.indexOf(end) + end.length)}`;
+}
 
 /** The storage slot of an account's token balance (a mapping entry). */
 export function balanceSlot(account: Address): Hex {
@@ -108,7 +104,7 @@ function setCode(address: Address, code: Hex): RpcCall {
   return { method: "anvil_setCode", params: [address, code] };
 }
 
-function readArtifact(name: string): unknown {
+function readArtifact(name: string): PlacedArtifact {
   const path = new URL(`./contracts/${name}.json`, import.meta.url);
-  return JSON.parse(readFileSync(path, "utf8"));
+  return JSON.parse(readFileSync(path, "utf8")) as PlacedArtifact;
 }

@@ -1,28 +1,35 @@
-// Goal: Permit2 and x402's two proxies on the local chain are the published ones, at their addresses, with their
-// behaviour.
+// Goal: what stands at the addresses of Permit2 and x402's two proxies on the local chain has their interface and
+// behaves like them.
+import { readFileSync } from "node:fs";
 import t from "tap";
-import { x402ExactPermit2ProxyABI, x402UptoPermit2ProxyABI } from "@x402/evm";
+import {
+  permit2WitnessTypes,
+  uptoPermit2WitnessTypes,
+  x402ExactPermit2ProxyABI,
+  x402UptoPermit2ProxyABI,
+} from "@x402/evm";
 import {
   BaseError,
   concat,
   decodeErrorResult,
   domainSeparator,
+  encodeErrorResult,
   encodeFunctionData,
-  getContractAddress,
+  keccak256,
   multicall3Abi,
+  numberToHex,
   parseAbi,
   parseEventLogs,
+  parseSignature,
+  toHex,
   type Abi,
   type Address,
   type Hex,
+  zeroAddress,
 } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
-import { CREATE2_DEPLOYER } from "../../server/core/networks.ts";
-import {
-  CREATE2_CONTRACTS,
-  create2Artifact,
-  MULTICALL3,
-} from "../../server/local/chain-contracts.ts";
+import { formatAbiItem } from "viem/utils";
+import { MULTICALL3, STAND_INS } from "../../server/local/chain-contracts.ts";
 import { testAccount, testChain } from "../helpers/chain.ts";
 import {
   approvePermit2,
@@ -37,16 +44,22 @@ import {
   type Permit2Message,
 } from "../helpers/permit2.ts";
 
-const ADDRESSES = {
-  Permit2: PERMIT2,
-  X402ExactPermit2Proxy: EXACT_PROXY,
-  X402UptoPermit2Proxy: UPTO_PROXY,
-};
+const artifactOf = (name: string) =>
+  JSON.parse(
+    readFileSync(new URL(`../../server/local/contracts/${name}.json`, import.meta.url), "utf8"),
+  ) as { abi: Abi; deployedBytecode: Hex };
 const TRANSFER = parseAbi([
   "event Transfer(address indexed from, address indexed to, uint256 value)",
 ]);
 /** The published ABI of the upto proxy lacks its base contract's error for an amount of zero. */
 const UPTO_ABI: Abi = [...x402UptoPermit2ProxyABI, ...parseAbi(["error InvalidAmount()"])];
+
+/** Of a permit that the token refuses. The published ABI of the proxies lacks it. */
+const PERMIT_FAILED = parseAbi([
+  "event EIP2612PermitFailedWithReason(address indexed token, address indexed owner, string reason)",
+]);
+/** The order of secp256k1: where `s` verifies, this minus `s` does too. */
+const ORDER = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141n;
 
 function dataOf(error: BaseError): Hex | undefined {
   const revert = error.walk((cause) => typeof (cause as { data?: unknown }).data === "string");
@@ -99,33 +112,60 @@ t.test("the contracts", async (t) => {
     return encodeFunctionData({ abi: UPTO_ABI, functionName: "settle", args });
   };
 
-  for (const name of CREATE2_CONTRACTS) {
-    const { address, salt, creationCode, deployedBytecode } = create2Artifact(name);
-    t.equal(address, ADDRESSES[name], `${name} has its published address`);
-    t.equal(
-      getContractAddress({
-        opcode: "CREATE2",
-        from: CREATE2_DEPLOYER,
-        salt,
-        bytecode: creationCode,
-      }),
-      address,
-      `${name}: only this creation code results in that address`,
+  await t.test(
+    "the code is ours, at the published addresses, with the published interface",
+    async (t) => {
+      t.same(STAND_INS, {
+        LocalPermit2: PERMIT2,
+        LocalExactPermit2Proxy: EXACT_PROXY,
+        LocalUptoPermit2Proxy: UPTO_PROXY,
+      });
+      /** Name, types and what is returned. */
+      const signatures = (abi: Abi): string[] =>
+        abi.map((item) => {
+          const outputs = "outputs" in item ? item.outputs : [];
+          const indexed =
+            item.type === "event" ? item.inputs.map(({ indexed }) => indexed === true) : [];
+          return item.type === "constructor" || item.type === "fallback" || item.type === "receive"
+            ? item.type
+            : `${item.type} ${formatAbiItem(item)} ${outputs.map(({ type }) => type).join()}${indexed.join()}`;
+        });
+      const published: [keyof typeof STAND_INS, Abi][] = [
+        ["LocalPermit2", PERMIT2_ABI],
+        ["LocalExactPermit2Proxy", [...x402ExactPermit2ProxyABI, ...PERMIT_FAILED]],
+        ["LocalUptoPermit2Proxy", [...UPTO_ABI, ...PERMIT_FAILED]],
+      ];
+      for (const [name, abi] of published) {
+        const { abi: own, deployedBytecode } = artifactOf(name);
+        t.equal(await publicClient.getCode({ address: STAND_INS[name] }), deployedBytecode, name);
+        const has = new Set(signatures(own));
+        t.same(
+          signatures(abi).filter((signature) => !has.has(signature)),
+          // Only a constructor has this error, and ours has none.
+          name === "LocalPermit2" ? [] : ["error InvalidPermit2Address() "],
+          `${name} lacks nothing that is published`,
+        );
+      }
+    },
+  );
+
+  await t.test("the proxies' constants are the signed types", async (t) => {
+    const constants = await Promise.all(
+      [EXACT_PROXY, UPTO_PROXY].flatMap((address) =>
+        (["PERMIT2", "WITNESS_TYPEHASH", "WITNESS_TYPE_STRING"] as const).map((functionName) =>
+          publicClient.readContract({ address, abi: x402ExactPermit2ProxyABI, functionName }),
+        ),
+      ),
     );
-    t.equal(await publicClient.getCode({ address }), deployedBytecode, `${name} is placed`);
-    await chain.testClient.setCode({ address, bytecode: "0x" });
-    await chain.testClient.setNonce({ address, nonce: 0 });
-    const hash = await sender.sendTransaction({
-      to: CREATE2_DEPLOYER,
-      data: concat([salt, creationCode]),
-    });
-    await publicClient.waitForTransactionReceipt({ hash });
-    t.equal(
-      await publicClient.getCode({ address }),
-      deployedBytecode,
-      `${name}: a real deployment has the same code`,
+    const [exact, upto] = [permit2WitnessTypes, uptoPermit2WitnessTypes].map(
+      ({ Witness }) => `Witness(${Witness.map(({ type, name }) => `${type} ${name}`).join()})`,
+    ) as [string, string];
+    const stub = "Witness witness)TokenPermissions(address token,uint256 amount)";
+    t.same(
+      constants,
+      [exact, upto].flatMap((type) => [PERMIT2, keccak256(toHex(type)), stub + type]),
     );
-  }
+  });
 
   await t.test("Permit2's domain separator has its own address and this chain", async (t) => {
     const separator = await publicClient.readContract({
@@ -175,12 +215,168 @@ t.test("the contracts", async (t) => {
     const early = { to: payee, validAfter: 2n ** 40n };
     t.equal(await bent({ witness: early }), "PaymentTooEarly");
     t.equal(await bent({ deadline: 1n }), "SignatureExpired");
+    // What is wrong with the payment itself is found before Permit2 is called.
+    const late = { deadline: 1n, permitted: { token: chain.usdc, amount: 0n } };
+    t.equal(await bent(late), "InvalidAmount");
+    t.equal(await bent({ deadline: 1n, from: zeroAddress }), "InvalidOwner");
+    const nobody = { to: zeroAddress, validAfter: 2n ** 40n };
+    t.equal(await bent({ witness: nobody }), "InvalidDestination");
     const direct = permit2Message(chain, payer.address, { to: payee, spender: UPTO_PROXY });
     t.equal(
       await tried(EXACT_PROXY, await settle(direct), x402ExactPermit2ProxyABI as Abi),
       "InvalidSigner",
       "signed for another spender",
     );
+  });
+
+  await t.test("which signatures count", async (t) => {
+    const given = async (of: (signature: Hex) => Hex): Promise<string> => {
+      const message = permit2Message(chain, payer.address, { to: payee });
+      const data = await settle(message, {
+        signature: of(await signPermit2(chain, payer, message)),
+      });
+      return tried(EXACT_PROXY, data, x402ExactPermit2ProxyABI);
+    };
+    const parts = (signature: Hex): { r: Hex; s: bigint; parity: number } => {
+      const { r, s, yParity } = parseSignature(signature);
+      return { r, s: BigInt(s), parity: yParity };
+    };
+    const compact = (signature: Hex): Hex => {
+      const { r, s, parity } = parts(signature);
+      return concat([r, numberToHex(s | (BigInt(parity) << 255n), { size: 32 })]);
+    };
+    const highS = (signature: Hex): Hex => {
+      const { r, s, parity } = parts(signature);
+      return concat([r, numberToHex(ORDER - s, { size: 32 }), numberToHex(28 - parity)]);
+    };
+    t.equal(await given(compact), "ok", "64 bytes (EIP-2098)");
+    t.equal(await given(highS), "ok", "a high s");
+    t.equal(await given((signature) => `${signature.slice(0, -2)}00` as Hex), "InvalidSignature");
+    t.equal(await given(() => toHex(1, { size: 65 })), "InvalidSignature");
+    for (const length of [0, 63, 66, 96])
+      t.equal(await given(() => `0x${"01".repeat(length)}`), "InvalidSignatureLength");
+  });
+
+  await t.test("a payer with code answers for itself (ERC-1271)", async (t) => {
+    const own = parseAbi(["error WalletsOwn()"]);
+    const ownError = encodeErrorResult({ abi: own }).slice(2);
+    const answers: [code: Hex, expected: string][] = [
+      ["0x631626ba7e60e01b60005260206000f3", "ok"],
+      ["0x600060005260206000f3", "InvalidContractSignature"],
+      [`0x63${ownError}6000526004601cfd`, "WalletsOwn"],
+    ];
+    for (const [code, expected] of answers) {
+      const wallet = privateKeyToAccount(generatePrivateKey());
+      await chain.mint(wallet.address, 1_000n);
+      await approvePermit2(chain, [wallet]);
+      await chain.testClient.setCode({ address: wallet.address, bytecode: code });
+      const message = permit2Message(chain, wallet.address, { to: payee });
+      const data = await settle(message, { signature: "0x" });
+      t.equal(await tried(EXACT_PROXY, data, [...x402ExactPermit2ProxyABI, ...own]), expected);
+    }
+  });
+
+  await t.test("a token must return true or nothing", async (t) => {
+    const answers: [code: Hex, expected: string][] = [
+      ["0x00", "ok"],
+      ["0x600160005260206000f3", "ok"],
+      ["0x600060005260206000f3", "Error"],
+      ["0x600260005260206000f3", "Error"],
+      ["0x6001600052601f6000f3", "Error"],
+      ["0x60006000fd", "Error"],
+    ];
+    const token = privateKeyToAccount(generatePrivateKey()).address;
+    for (const [code, expected] of answers) {
+      await chain.testClient.setCode({ address: token, bytecode: code });
+      const permitted = { token, amount: 1n };
+      const data = await settle(permit2Message(chain, payer.address, { to: payee, permitted }));
+      t.equal(await tried(EXACT_PROXY, data, x402ExactPermit2ProxyABI as Abi), expected, code);
+    }
+    const tooMuch = permit2Message(chain, payer.address, { to: payee, amount: 10n ** 12n });
+    const call = { account: chain.relayer.address, to: EXACT_PROXY, data: await settle(tooMuch) };
+    await t.rejects(publicClient.call(call), /TRANSFER_FROM_FAILED/);
+  });
+
+  await t.test("the token's permit is used, and one that it refuses ends nothing", async (t) => {
+    const withPermit = async (
+      owner: typeof payer,
+      { value = 1_000n, deadline = 2n ** 40n }: { value?: bigint; deadline?: bigint },
+    ) => {
+      const signature = await owner.signTypedData({
+        domain: {
+          name: "USDC",
+          version: "2",
+          chainId: chain.chainId,
+          verifyingContract: chain.usdc,
+        },
+        primaryType: "Permit",
+        types: {
+          Permit: [
+            { name: "owner", type: "address" },
+            { name: "spender", type: "address" },
+            { name: "value", type: "uint256" },
+            { name: "nonce", type: "uint256" },
+            { name: "deadline", type: "uint256" },
+          ],
+        },
+        message: { owner: owner.address, spender: PERMIT2, value, nonce: 0n, deadline },
+      });
+      const { r, s, v } = parseSignature(signature);
+      const message = permit2Message(chain, owner.address, { to: payee });
+      const { to, validAfter } = message.witness;
+      const payment = await signPermit2(chain, owner, message);
+      const permit2612 = { value, deadline, r, s, v: Number(v) };
+      return encodeFunctionData({
+        abi: x402ExactPermit2ProxyABI,
+        functionName: "settleWithPermit",
+        args: [permit2612, permitOf(message), owner.address, { to, validAfter }, payment],
+      });
+    };
+    const logsOf = async (data: Hex) => {
+      const hash = await sender.sendTransaction({ to: EXACT_PROXY, data });
+      const { logs } = await publicClient.waitForTransactionReceipt({ hash });
+      return parseEventLogs({
+        abi: [...TRANSFER, ...PERMIT_FAILED, ...x402ExactPermit2ProxyABI],
+        logs,
+      });
+    };
+    const fresh = privateKeyToAccount(generatePrivateKey());
+    await chain.mint(fresh.address, 10_000n);
+    const refused = { deadline: 1n };
+    const proxyAbi = x402ExactPermit2ProxyABI as Abi;
+    t.equal(await tried(EXACT_PROXY, await withPermit(fresh, refused), proxyAbi), "Error");
+    t.equal(
+      await tried(EXACT_PROXY, await withPermit(fresh, { value: 1_001n }), proxyAbi),
+      "Permit2612AmountMismatch",
+    );
+    t.same(
+      (await logsOf(await withPermit(fresh, {}))).map(({ eventName }) => eventName),
+      ["Transfer", "SettledWithPermit"],
+    );
+    t.match(await logsOf(await withPermit(payer, refused)), [
+      {
+        eventName: "EIP2612PermitFailedWithReason",
+        args: { owner: payer.address, reason: "FiatTokenV2: permit is expired" },
+      },
+      { eventName: "Transfer" },
+      { eventName: "SettledWithPermit" },
+    ]);
+  });
+
+  await t.test("Permit2 itself moves no more than the owner signed", async (t) => {
+    const data = encodeFunctionData({
+      abi: PERMIT2_ABI,
+      functionName: "permitWitnessTransferFrom",
+      args: [
+        { permitted: { token: chain.usdc, amount: 10n }, nonce: 1n, deadline: 2n ** 40n },
+        { to: payee, requestedAmount: 11n },
+        payer.address,
+        toHex(1, { size: 32 }),
+        "Witness witness)",
+        "0x",
+      ],
+    });
+    t.equal(await tried(PERMIT2, data, PERMIT2_ABI), "InvalidAmount");
   });
 
   await t.test("a nonce that its payer invalidated is used", async (t) => {

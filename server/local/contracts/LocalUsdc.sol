@@ -11,7 +11,8 @@ import {SignatureChecker} from "@openzeppelin/contracts/utils/cryptography/Signa
 
 /**
  * USDC of the local chain: behaves like the deployed FiatToken v2.2 where it matters to Purser
- * (functions, events, order of checks, revert strings, signature rules). One key, the admin, stands for
+ * (functions, events, order of checks, revert strings, signature rules). It is our own source, written from the
+ * published interfaces (ERC-20, ERC-2612, ERC-3009) on OpenZeppelin's contracts. One key, the admin, stands for
  * the real token's owner, pauser, blacklister and only minter; on the local chain the faucet holds it.
  *
  * The code is placed at USDC's address without running a constructor. So nothing may depend on one:

@@ -38,6 +38,13 @@ export const CONTRACTS: ContractSource[] = [
     placed: true,
     slots: ["_admin", "_balanceWords"],
   },
+  ...["LocalPermit2", "LocalExactPermit2Proxy", "LocalUptoPermit2Proxy"].map((contract) => ({
+    source: new URL("./LocalPermit2.sol", import.meta.url),
+    contract,
+    artifact: new URL(`./${contract}.json`, import.meta.url),
+    placed: true,
+    slots: [],
+  })),
   ...["TestWallet", "TestWalletFactory"].map((contract) => ({
     source: new URL("./TestWallet.sol", testContracts),
     contract,
@@ -107,6 +114,7 @@ function artifactOf(target: ContractSource, compiled: CompiledContract, compiler
   });
   return {
     contract: target.contract,
+    source: basename(fileURLToPath(target.source)),
     compiler,
     abi: compiled.abi,
     ...create2Of(target, `0x${bytecode.object}`, `0x${deployedBytecode.object}`),
