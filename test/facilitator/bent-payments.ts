@@ -72,7 +72,7 @@ export async function bentPayments(chain: TestChain): Promise<Bent[]> {
   const payTo = privateKeyToAccount(generatePrivateKey()).address;
   const make = (change: Partial<Payment> = {}) => signedPayment({ chain, payer, payTo, ...change });
   return [
-    ...(await honest(make, payTo)),
+    ...(await honest(make, chain, payTo)),
     ...(await falsePayments(make, chain, payTo, poor)),
     ...(await signatures(make)),
     ...(await used(make, chain)),
@@ -87,7 +87,7 @@ const named = async (name: string, body: Promise<Body> | Body): Promise<Bent> =>
   body: await body,
 });
 
-async function honest(make: Make, payTo: Address): Promise<Bent[]> {
+async function honest(make: Make, chain: TestChain, payTo: Address): Promise<Bent[]> {
   const bent = await Promise.all(
     ["1", "999", "1000", "123456", "1000000000"].map((amount) =>
       named(`good ${amount}`, make({ amount })),
@@ -100,7 +100,11 @@ async function honest(make: Make, payTo: Address): Promise<Bent[]> {
       change(await make(), "paymentRequirements.payTo", payTo.toLowerCase()),
     ),
     await named("good, unknown extra fields", withExtras(await make())),
-    await named("good, valid just now", make({ validAfter: String(now() - 1) })),
+    // On the chain's clock: its newest block may be seconds old.
+    await named(
+      "good, valid just now",
+      make({ validAfter: String((await blockTime(chain)) - 1n) }),
+    ),
     await named("zero amount", make({ amount: "0" })),
     await named("pays itself", selfPaying(make)),
   ];
@@ -346,6 +350,8 @@ interface Inner {
 }
 
 const now = (): number => Math.floor(Date.now() / 1000);
+const blockTime = async ({ publicClient }: TestChain): Promise<bigint> =>
+  (await publicClient.getBlock()).timestamp;
 
 /** A copy with one field replaced; undefined removes it. `accepted` becomes a separate object, as in JSON. */
 export function change(body: Body, path: string, value: unknown): Body {

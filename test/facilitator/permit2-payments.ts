@@ -242,7 +242,9 @@ export async function bentPermit2Payments(
     await add(`good ${amount}`, make({ amount }));
   await bend("good, recipient in lower case", "paymentRequirements.payTo", payTo.toLowerCase());
   await bend("good, says nothing of the method", "paymentRequirements.extra", { name: "USDC" });
-  await add("good, valid just now", make({ signed: witness({ validAfter: BigInt(now() - 1) }) }));
+  // On the chain's clock: its newest block may be seconds old.
+  const { timestamp } = await chain.publicClient.getBlock();
+  await add("good, valid just now", make({ signed: witness({ validAfter: timestamp - 1n }) }));
   await add("zero amount", make({ amount: 0n }));
   await add("pays itself", make({ payTo: payer.address }));
   await add("endless deadline", make({ signed: { deadline: 2n ** 256n - 1n } }));
