@@ -86,7 +86,11 @@ function assertNothingIsHeld(t: Test, { app }: Market): void {
 }
 
 t.test("the longest responses", async (t) => {
-  const made = await market(t, { timings: { fetchRoomMs: 500 } });
+  const made = await market(t, {
+    timings: { fetchRoomMs: 500 },
+    // A limit for hangs: ten of the longest responses keep a slow machine busy for seconds.
+    env: { SETTLE_WAIT_MS: "30000" },
+  });
   const { seller, app, agent, chain, database } = made;
   const { ownerId } = await app.prisma.agent.findUniqueOrThrow({ where: { id: agent.id } });
   /** Another fetch of this agent holds its whole budget. */
