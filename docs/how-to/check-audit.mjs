@@ -106,8 +106,6 @@ var COUNT = {
   readWire: (wire) => wire === null ? { ok: true, value: null } : Number.isInteger(wire) && wire >= 0 && wire <= MAX_COUNT ? { ok: true, value: BigInt(wire) } : { ok: false, reason: "must be a whole number of at most a million" },
   readTyped: Number,
   allowsMore: isHigher,
-  // Only the guardrails count payments.
-  refuses: () => false,
   text: (count) => count === null ? "no limit" : String(count)
 };
 var TIME = {
@@ -155,7 +153,6 @@ function choice(choices) {
     readWire: (word) => words.includes(word) ? { ok: true, value: word } : { ok: false, reason: `must be one of ${words.join(", ")}` },
     readTyped: (text2) => text2,
     allowsMore: (wanted, current) => words.indexOf(wanted) < words.indexOf(current),
-    refuses: () => false,
     text: (word) => choices[word]
   };
 }

@@ -1,26 +1,54 @@
 // Values of settings, for tests that walk the tables of packages/rules.
 import type { Field } from "../../packages/rules/src/fields.ts";
-import type { Choice, Value, Wire } from "../../packages/rules/src/kinds.ts";
+import type { Choice, PaymentMoment, Value, Wire } from "../../packages/rules/src/kinds.ts";
 
-/** For each kind a value that is tighter than "not set", and one that is tighter still. */
-const SAMPLES: Record<string, readonly [Wire, Wire]> = {
-  amount: ["10", "9.5"],
-  count: [50, 49],
-  time: ["2036-01-01T00:00:00.000Z", "2035-12-31T23:59:59.000Z"],
+interface Samples {
+  /** A value that is tighter than "not set", and one that is tighter still. Both allow a payment now. */
+  values: readonly [Wire, Wire];
+  /** For a kind with `refuses`: payments that the first value refuses and allows, as close as possible. */
+  refused?: PaymentMoment;
+  allowed?: PaymentMoment;
+  /** A value that nobody can set, as SQL. */
+  impossible: string;
+}
+
+/** For each kind. */
+const SAMPLES: Record<string, Samples> = {
+  amount: {
+    values: ["10", "9.5"],
+    refused: { valueAtomic: 10_000_001n, nowSeconds: 0n },
+    allowed: { valueAtomic: 10_000_000n, nowSeconds: 0n },
+    impossible: "-1",
+  },
+  count: { values: [50, 49], impossible: "-1" },
+  time: {
+    values: ["2036-01-01T00:00:00.000Z", "2035-12-31T23:59:59.000Z"],
+    refused: { valueAtomic: 1n, nowSeconds: 2_082_758_400n },
+    allowed: { valueAtomic: 1n, nowSeconds: 2_082_758_399n },
+    impossible: "'infinity'",
+  },
 };
 
-function samplesOf({ kind }: Field): readonly [Wire, Wire] {
+function samplesOf({ kind }: Field): Samples {
   if (kind.name === "choice") {
     const tightest = Object.keys((kind as Choice<string>).choices).at(-1) ?? "";
-    return [tightest, tightest];
+    return { values: [tightest, tightest], impossible: "'other'" };
   }
   const found = SAMPLES[kind.name];
   if (!found) throw new Error(`test/helpers/settings.ts has no values of kind ${kind.name}`);
   return found;
 }
 
-export const sampleOf = (field: Field): Wire => samplesOf(field)[0];
-export const tighterOf = (field: Field): Wire => samplesOf(field)[1];
+export const sampleOf = (field: Field): Wire => samplesOf(field).values[0];
+export const tighterOf = (field: Field): Wire => samplesOf(field).values[1];
+export const impossibleOf = (field: Field): string => samplesOf(field).impossible;
+
+/** Payments that the setting refuses and allows when its value is the sample. */
+export function paymentsOf(field: Field): { refused: PaymentMoment; allowed: PaymentMoment } {
+  const { refused, allowed } = samplesOf(field);
+  if (refused && allowed) return { refused, allowed };
+  throw new Error(`test/helpers/settings.ts has no payments for kind ${field.kind.name}`);
+}
 
 export function valueOf({ kind }: Field, wire: Wire): Value {
   const read = kind.readWire(wire);

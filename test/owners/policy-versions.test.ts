@@ -206,3 +206,37 @@ t.test(
     t.match(await verifyChain(rowsOf(exported.body)), { ok: false, why: /newer release/ });
   },
 );
+
+t.test("a refusal by SQL functions of a newer release is refused by name", async (t) => {
+  const { rows } = await sql.query<{ text: string }>(
+    "SELECT pg_get_functiondef('purser_first_refusal'::regproc) AS text",
+  );
+  const text = rows[0]?.text ?? "";
+  await sql.query(text.replace("CASE", "CASE WHEN p_requested = 7000 THEN 'newer_rule'"));
+  const spend = (amount: string) =>
+    app.inject({
+      method: "POST",
+      url: "/api/agents/spend",
+      headers: before.headers,
+      payload: JSON.stringify({ recipient: payee, amount }),
+    });
+  const refused = await spend("0.007");
+  t.match(
+    { status: refused.statusCode, ...refused.json<object>() },
+    {
+      status: 503,
+      code: "policy_version_unknown",
+      detail: /newer_rule/,
+    },
+  );
+  const { rows: payments } = await sql.query<{ status: string; denial_code: string }>(
+    "SELECT status, denial_code FROM payments WHERE agent_id = $1",
+    [before.id],
+  );
+  t.same(payments, [{ status: "blocked", denial_code: "newer_rule" }]);
+  const url = `/api/agents/${before.id}/payments`;
+  const shown = await app.inject({ url, headers: owner.headers });
+  t.match(shown.json(), { items: [{ status: "blocked", denial: null, trace: [] }] }, "it is shown");
+  t.equal((await spend("0.006")).statusCode, 200, "others pay");
+  await sql.query(text);
+});

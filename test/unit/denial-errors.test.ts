@@ -186,6 +186,19 @@ t.test("decisions of the database become results and errors", async (t) => {
 
 t.test("a refusal that the rules cannot reproduce is a fault, not a payment", async (t) => {
   await t.rejects(guardrails({ code: "agent_paused" }).reserve(request), /guardrails disagree/);
+  const allowed = { ...snapshot, requested: 1n, floor: 1n };
+  const refused = { outcome: "denied", code: "agent_paused", snapshot: allowed } as const;
+  await t.rejects(guardrails(refused).evaluate(request), /guardrails disagree/);
+});
+
+t.test("a refusal by a rule of a newer release is refused by name", async (t) => {
+  const unknown = { status: 503, code: "policy_version_unknown", message: /newer.*in_quiet_hours/ };
+  // Whether or not a rule of this release refuses too.
+  for (const facts of [snapshot, { ...snapshot, requested: 1n, floor: 1n }]) {
+    const newer = { code: "in_quiet_hours", snapshot: facts };
+    await t.rejects(guardrails(newer).reserve(request), unknown);
+    await t.rejects(guardrails({ ...newer, outcome: "denied" }).evaluate(request), unknown);
+  }
 });
 
 t.test("a dry run returns the same denial and reserves nothing", async (t) => {

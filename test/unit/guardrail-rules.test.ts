@@ -113,4 +113,5 @@ t.test("stored facts read back as the same facts", async (t) => {
     ),
   );
   t.same(readFacts(stored as object), facts);
+  t.same(readFacts({ status: "12345" }), { status: "12345" }, "a text that consists of digits");
 });

@@ -4,11 +4,15 @@
 import t, { type Test } from "tap";
 import { hashTypedData, recoverAddress, type Hex } from "viem";
 import {
+  AGENT,
   AGENT_FIELDS,
   PAYEE_FIELDS,
   SELF_FIELDS,
+  settingsOnWire,
+  valueIn,
   type Field,
 } from "../../packages/rules/src/fields.ts";
+import type { Value } from "../../packages/rules/src/kinds.ts";
 import { newestVersion, policyTypes } from "../../packages/rules/src/policy.ts";
 import {
   orderDigest,
@@ -28,6 +32,7 @@ import {
   type RulesInForce,
 } from "../../server/core/rules.ts";
 import { POLICY_TYPES } from "../../packages/purser/src/owner.ts";
+import { Authority, type EntryBody } from "../../server/plugins/audit/authority.ts";
 import { assertCall } from "../../server/plugins/custody/vault-calls.ts";
 import { columnsText, payeeText, readRules } from "../../server/plugins/custody/columns.ts";
 import { RULES } from "../../server/plugins/guardrails/rules.ts";
@@ -50,7 +55,7 @@ import {
   requestFor,
   type RulesDraft,
 } from "../../web/src/features/rules/rules.ts";
-import { sampleOf, tighterOf, valueOf, widestOf } from "../helpers/settings.ts";
+import { paymentsOf, sampleOf, tighterOf, valueOf, widestOf } from "../helpers/settings.ts";
 import signedBefore from "./policy-version-1.json" with { type: "json" };
 
 /** The struct of each released version. A released version never changes: add a line for a new one. */
@@ -60,6 +65,7 @@ const RELEASED = [
 
 const CHAIN_ID = 5_042_002;
 const PAYEE_ADDRESS = "0x70997970c51812dc3a010c7d01b50e0d17dc79c8";
+const SITE = "https://a.example";
 const settings = (
   fields: readonly Field[],
   wireOf: (field: Field) => ReturnType<typeof sampleOf>,
@@ -69,7 +75,7 @@ const rulesWith = (agent: object, payee: object = settings(PAYEE_FIELDS, sampleO
     ...settings(AGENT_FIELDS, sampleOf),
     ...agent,
     status: "active",
-    payees: [{ address: PAYEE_ADDRESS, label: "Shop", site: "https://a.example", ...payee }],
+    payees: [{ address: PAYEE_ADDRESS, label: "Shop", site: SITE, ...payee }],
   }) as unknown as RulesInForce;
 const SET = rulesWith({});
 const policyWith = (rules: RulesInForce): AgentPolicyOrder =>
@@ -182,20 +188,132 @@ t.test("custody compares it with its column", (t) =>
   }),
 );
 
-t.test("a setting that refuses a payment by itself is checked by custody too", (t) =>
+/** The settings whose kind has no `refuses`, and who decides instead. */
+const NOT_BY_ITSELF = {
+  "agent paymentsPerHour":
+    "needs the other payments: the guardrails, in test/spending/rules-order.test.ts",
+  "agent fetch": "needs the payees' sites: coverOf, in the next test",
+};
+
+t.test("a setting that refuses a payment by itself is checked by custody too", async (t) => {
+  const undecided: string[] = [];
+  const agent = settings(AGENT_FIELDS, widestOf);
+  const unset = settings(PAYEE_FIELDS, widestOf);
+  await eachSetting(t, (t, of, field) => {
+    if (field.kind.refuses === undefined) {
+      undecided.push(`${of} ${field.name}`);
+      return;
+    }
+    const { refused, allowed } = paymentsOf(field);
+    const sample = { [field.member]: valueOf(field, sampleOf(field)) };
+    const rules =
+      of === "agent"
+        ? rulesWith({ ...agent, ...sample }, unset)
+        : rulesWith(agent, { ...unset, ...sample });
+    const payment = { payee: PAYEE_ADDRESS, site: SITE } as const;
+    t.same(coverOf(rules)({ ...payment, ...allowed }), { covered: true });
+    t.same(coverOf(rules)({ ...payment, ...refused }), { covered: false, why: field.refusal });
+    t.same(coverOf(rulesWith(agent, unset))({ ...payment, ...refused }), { covered: true });
+    if (of === "payee") return;
+    t.equal(refusesApproved(rules, refused), field.approvable !== true);
+    t.equal(refusesApproved(rules, allowed), false);
+  });
+  t.same(undecided.sort(), Object.keys(NOT_BY_ITSELF).sort(), "each of the others is listed here");
+});
+
+t.test("the sites of an agent are checked by custody too", async (t) => {
+  const payment = {
+    payee: PAYEE_ADDRESS,
+    site: "https://b.example",
+    valueAtomic: 1n,
+    nowSeconds: 0n,
+  } as const;
+  const everywhere = { ...settings(PAYEE_FIELDS, widestOf), site: "" };
+  const rules = (fetch: string) =>
+    rulesWith({ ...settings(AGENT_FIELDS, widestOf), fetch }, everywhere);
+  t.same(coverOf(rules("any"))(payment), { covered: true });
+  t.same(coverOf(rules("sites"))(payment), { covered: false, why: AGENT.fetch.refusal });
+});
+
+t.test("a text that nobody can set is no document, or the tightest value", (t) =>
   eachSetting(t, (t, of, field) => {
-    // Counts need the other payments, and choices the site: other tests check them.
-    if (!["amount", "time"].includes(field.kind.name)) return;
-    const strict = changed(of, field, field.kind.name === "amount" ? "0" : "2000-01-01T00:00:00Z");
-    const payment = {
-      payee: PAYEE_ADDRESS,
-      site: "https://a.example",
-      valueAtomic: 1n,
-      nowSeconds: 1_900_000_000n,
-    } as const;
-    t.same(coverOf(SET)(payment), { covered: true });
-    t.match(coverOf(strict)(payment), { covered: false, why: field.refusal });
-    if (of === "agent") t.equal(refusesApproved(strict, payment), field.approvable !== true);
+    const { kind, name, member } = field;
+    const sample = kind.sign(valueOf(field, sampleOf(field)));
+    const texts = ["?", " ", "-1", "1.5", "0x1", "00", String(1n << 256n), "ANY", `${sample} `];
+    const known = [widestOf(field), sampleOf(field), tighterOf(field)];
+    for (const text of [...texts, `${sample}0`.repeat(99)]) {
+      const document = policyWith(SET);
+      const [payee] = document.payees;
+      const changed = { ...(of === "agent" ? document : payee), [name]: text };
+      const order = readOrder(
+        "AgentPolicy",
+        (of === "agent" ? changed : { ...document, payees: [changed] }) as AgentPolicyOrder,
+      );
+      if (kind.type === "uint256") {
+        t.equal(order, undefined, text);
+        continue;
+      }
+      if (order === undefined) throw new Error("not read");
+      const read = rulesOfPolicy(order);
+      const value = ((of === "agent" ? read : read.payees[0]) as Record<string, Value>)[member];
+      for (const wire of known)
+        t.equal(kind.allowsMore(value as Value, valueOf(field, wire)), false, text);
+      if (kind.refuses)
+        for (const payment of Object.values(paymentsOf(field)))
+          t.equal(kind.refuses(value as Value, payment), true, text);
+    }
+  }),
+);
+
+/** The audit's verdicts on three entries: the signed policy, the agent that it creates, and a change without an order. */
+function auditFaults(
+  signed: RulesInForce,
+  noted: RulesInForce,
+  change: { action: string; before: object; after: object },
+): (string | undefined)[] {
+  const order = { ...policyWith(signed), version: "1" };
+  const body = { agentId: order.agent, before: null } as unknown as EntryBody;
+  const authority = new Authority();
+  const after = {
+    ...settingsOnWire(AGENT_FIELDS, noted),
+    name: order.name,
+    walletAddress: order.wallet,
+    network: "eip155:1",
+    status: "active",
+    allowlist: noted.payees.map(payeeOnWire),
+  };
+  const proof = { kind: "AgentPolicy", digest: "0x1", order, chainId: 1 } as const;
+  const policy = { version: 1, nonce: order.nonce };
+  return [
+    authority.faultOf({ ...body, action: "policy.signed", after: policy }, proof),
+    authority.faultOf({ ...body, action: "agent.created", after }, undefined),
+    authority.faultOf({ ...body, ...change } as EntryBody, undefined),
+  ];
+}
+const payeeOnWire = ({ address, label, site, ...terms }: Payee) => ({
+  address,
+  label,
+  site,
+  ...settingsOnWire(PAYEE_FIELDS, terms),
+});
+
+t.test("the audit compares it with what the owner signed", (t) =>
+  eachSetting(t, (t, of, field) => {
+    const wider = changed(of, field, widestOf(field));
+    const noted = (rules: RulesInForce): object =>
+      of === "agent"
+        ? { [field.name]: field.kind.wire(valueIn(rules, field)) }
+        : payeeOnWire(rules.payees[0] as Payee);
+    const change = (from: RulesInForce, to: RulesInForce) => ({
+      action: of === "agent" ? "agent.updated" : "allowlist.changed",
+      before: noted(from),
+      after: noted(to),
+    });
+    const tighten = change(wider, SET);
+    t.same(auditFaults(wider, wider, tighten), [undefined, undefined, undefined]);
+    t.match(auditFaults(SET, wider, tighten)[1], /differs from its signed order/);
+    t.match(auditFaults(SET, SET, change(SET, wider))[2], /it loosens the rules/);
+    t.match(auditFaults(SET, SET, tighten)[2], /does not follow from the rules/);
   }),
 );
 

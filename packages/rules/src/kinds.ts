@@ -44,7 +44,7 @@ export interface Kind<
   schema?: object;
   /** The value in the signed document. */
   sign(value: V): string;
-  /** Called with a well-formed member of the kind's type. Values that nobody can set must be read as the tightest one. */
+  /** Called with a well-formed member of the kind's type. An unknown text must be read as the tightest value. */
   readSigned(text: string): V;
   /** The value in requests, responses and audit entries. */
   wire(value: V): W;
@@ -55,8 +55,11 @@ export interface Kind<
   hint: string;
   /** Whether the wanted value allows anything that the current one does not. */
   allowsMore(wanted: V, current: V): boolean;
-  /** Whether the setting alone refuses this payment. */
-  refuses(value: V, payment: PaymentMoment): boolean;
+  /**
+   * Whether the setting alone refuses this payment. Missing if that needs more than this payment, such as the number of
+   * the others; test/unit/settings.test.ts then lists who decides.
+   */
+  refuses?(value: V, payment: PaymentMoment): boolean;
   text(value: V, show: Show): string;
 }
 
@@ -139,8 +142,6 @@ export const COUNT: Kind<bigint | null, number | null, ""> = {
         : { ok: false, reason: "must be a whole number of at most a million" },
   readTyped: Number,
   allowsMore: isHigher,
-  // Only the guardrails count payments.
-  refuses: () => false,
   text: (count) => (count === null ? "no limit" : String(count)),
 };
 
@@ -201,7 +202,6 @@ export function choice<C extends string>(choices: Readonly<Record<C, string>>): 
         : { ok: false, reason: `must be one of ${words.join(", ")}` },
     readTyped: (text) => text as C,
     allowsMore: (wanted, current) => words.indexOf(wanted) < words.indexOf(current),
-    refuses: () => false,
     text: (word) => choices[word],
   };
 }

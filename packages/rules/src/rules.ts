@@ -81,7 +81,7 @@ const refusalOf = (
   settings: object,
   payment: PaymentMoment,
 ): string | undefined =>
-  fields.find((field) => field.kind.refuses(valueIn(settings, field), payment))?.refusal;
+  fields.find((field) => field.kind.refuses?.(valueIn(settings, field), payment))?.refusal;
 
 /** For many payments under the same rules: payees and sites are indexed. */
 export function coverOf(rules: Rules): (payment: PaymentFacts) => Cover {

@@ -3,9 +3,9 @@ import { ApiError, type ErrorCode } from "../../errors.ts";
 import type { ReservationRow } from "./store.ts";
 import { newId } from "../../core/ids.ts";
 import { denialError, evaluate, policyOf } from "./explain.ts";
-import { remainingOf } from "./rules.ts";
+import { DENIAL_CODES, remainingOf } from "./rules.ts";
 import type {
-  DenialCode,
+  Evaluation,
   KeyInUse,
   Release,
   ReserveRequest,
@@ -75,7 +75,7 @@ export class Guardrails {
     if (row.outcome === "unauthorized") throw unauthorized(row);
     if (row.snapshot === null) throw new ApiError("not_found");
     const { snapshot } = row;
-    const evaluation = evaluate(snapshot);
+    const evaluation = explained(row, snapshot);
     const base = {
       trace: evaluation.trace.map((verdict) => withTime(verdict, row.releases)),
       availableAt: row.availableAt?.toISOString() ?? null,
@@ -87,7 +87,7 @@ export class Guardrails {
     return {
       ...base,
       allowed: false,
-      error: this.#error(request, row, snapshot),
+      error: refusal(request, row, { snapshot, refused: evaluation }),
       code: evaluation.code,
       policy: policyOf(snapshot, evaluation.rule),
     };
@@ -95,7 +95,9 @@ export class Guardrails {
 
   #denied(request: ReserveRequest, row: ReservationRow): ReserveResult {
     const snapshot = required(row.snapshot, "snapshot");
-    const error = this.#error(request, row, snapshot);
+    const refused = explained(row, snapshot);
+    if (refused.allowed) throw new Error("guardrails disagree: refused without a code");
+    const error = refusal(request, row, { snapshot, refused });
     this.#deps.log.info(
       { agentId: request.agentId, paymentId: row.paymentId, code: error.code },
       "payment refused by a guardrail",
@@ -104,27 +106,43 @@ export class Guardrails {
     const liftable = error.extra["approvable"] === true;
     return { kind: "denied", error, code: error.code, paymentId: row.paymentId, liftable };
   }
+}
 
-  #error(request: ReserveRequest, row: ReservationRow, snapshot: Snapshot): ApiError {
-    const evaluation = evaluate(snapshot);
-    // SQL decides. If this explanation differs, throw instead of contradicting the decision.
-    const refused = evaluation.allowed ? undefined : evaluation;
-    const code = row.code as DenialCode;
-    if (refused?.code !== code) throw new Error(`guardrails disagree: ${code}, ${refused?.code}`);
-    return denialError({
-      code,
-      rule: refused.rule,
-      snapshot,
-      paymentId: row.paymentId,
-      nextReleaseAt: row.nextReleaseAt,
-      availableAt: row.availableAt,
-      walletAddress: request.walletAddress,
-      payTo: request.to,
-      ...(request.site !== undefined && { site: request.site }),
-      detail:
-        (code === request.refusal?.code ? request.refusal.detail : undefined) ?? refused.detail,
-    });
-  }
+/** SQL decides, and the rules explain. If they differ, throw instead of contradicting the decision. */
+function explained({ code }: ReservationRow, snapshot: Snapshot): Evaluation {
+  if (code !== null && !isKnown(code)) throw refusedByNewerRule(code);
+  const evaluation = evaluate(snapshot);
+  const explanation = evaluation.allowed ? null : evaluation.code;
+  if (explanation !== code) throw new Error(`guardrails disagree: ${code}, ${explanation}`);
+  return evaluation;
+}
+
+const isKnown = (code: string): boolean => (DENIAL_CODES as readonly string[]).includes(code);
+
+/** A newer release beside this one has installed its SQL functions, which have a rule that this release lacks. */
+const refusedByNewerRule = (code: string): ApiError =>
+  new ApiError("policy_version_unknown", {
+    detail: `A rule of a newer release of this service refused the payment (${code}). Nothing was signed.`,
+  });
+
+function refusal(
+  request: ReserveRequest,
+  row: ReservationRow,
+  { snapshot, refused }: { snapshot: Snapshot; refused: Extract<Evaluation, { allowed: false }> },
+): ApiError {
+  const { code, rule, detail } = refused;
+  return denialError({
+    code,
+    rule,
+    snapshot,
+    paymentId: row.paymentId,
+    nextReleaseAt: row.nextReleaseAt,
+    availableAt: row.availableAt,
+    walletAddress: request.walletAddress,
+    payTo: request.to,
+    ...(request.site !== undefined && { site: request.site }),
+    detail: (code === request.refusal?.code ? request.refusal.detail : undefined) ?? detail,
+  });
 }
 
 /** Adds when a rule that did not pass, or was not checked, will pass by itself. */

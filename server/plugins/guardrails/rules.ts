@@ -720,6 +720,40 @@ export const RULES: readonly (Rule<Snapshot, DenialCode> & { name: RuleName })[]
 
 export const DENIAL_CODES: readonly DenialCode[] = ORDERED.flatMap(({ codes }) => codes);
 
+type NumberFact = {
+  [Fact in keyof Snapshot]-?: bigint extends Snapshot[Fact] ? Fact : never;
+}[keyof Snapshot];
+
+/** Every fact that is a number; the compiler refuses a list that lacks one. A text may consist of digits too. */
+const NUMBERS: Readonly<Record<NumberFact, true>> = {
+  requested: true,
+  maxAmount: true,
+  perPaymentLimit: true,
+  payeePerPaymentLimit: true,
+  hourlyLimit: true,
+  hourlySpent: true,
+  hourlyReserved: true,
+  payeeLimit: true,
+  payeeSpent: true,
+  payeeReserved: true,
+  limit: true,
+  spent: true,
+  reserved: true,
+  weeklyLimit: true,
+  weeklySpent: true,
+  weeklyReserved: true,
+  monthlyLimit: true,
+  monthlySpent: true,
+  monthlyReserved: true,
+  balance: true,
+  outstanding: true,
+  floor: true,
+  gasLimit: true,
+  gasLeft: true,
+  gasHeld: true,
+  gasHold: true,
+};
+
 /**
  * Parses the facts as SQL returns them and as the policy column stores them: integers are strings there,
  * because JSON numbers would lose digits. A fact that was introduced after a stored payment is missing.
@@ -728,6 +762,6 @@ export const readFacts = (stored: object): Snapshot =>
   Object.fromEntries(
     Object.entries(stored).map(([name, value]: [string, unknown]) => [
       name,
-      typeof value === "string" && /^-?\d+$/.test(value) ? BigInt(value) : value,
+      typeof value === "string" && Object.hasOwn(NUMBERS, name) ? BigInt(value) : value,
     ]),
   ) as unknown as Snapshot;

@@ -64,7 +64,9 @@ const acceptedTerms = (stored: unknown): unknown =>
   typeof stored === "object" && stored !== null && "accepted" in stored ? stored.accepted : stored;
 
 function decision(row: PaymentRow): Pick<Payment, "denial" | "trace"> {
-  if (row.policy === null) return { denial: null, trace: [] };
+  // A code that is missing here is of a newer release's rule, which this release cannot explain.
+  const isUnknown = row.denialCode !== null && !Object.hasOwn(ERRORS, row.denialCode);
+  if (row.policy === null || isUnknown) return { denial: null, trace: [] };
   const snapshot = readSnapshot(row.policy);
   const evaluation = evaluate(snapshot);
   if (evaluation.allowed || row.denialCode === null)
