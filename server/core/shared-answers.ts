@@ -8,6 +8,8 @@ export interface CoalescerOptions {
   maxBatch: number;
   /** How many calls may be in flight before new items are collected. */
   maxInFlight: number;
+  /** After a shared call, items are collected for this long before the next one, unless it is full sooner. */
+  gatherMs?: number;
 }
 
 interface Waiting<Item, Result> {
@@ -22,6 +24,8 @@ export class Coalescer<Item, Result> {
   #waiting: Waiting<Item, Result>[] = [];
   #inFlight = 0;
   #isScheduled = false;
+  #wasShared = false;
+  #gathering: NodeJS.Timeout | undefined;
 
   /** `send` returns one result per item, in order. */
   constructor(send: (items: Item[]) => Promise<Result[]>, options: CoalescerOptions) {
@@ -38,7 +42,18 @@ export class Coalescer<Item, Result> {
 
   /** After the current event-loop turn, so that requests read from sockets together are sent together. */
   #schedule(): void {
-    if (this.#isScheduled || this.#inFlight >= this.#options.maxInFlight) return;
+    const { maxInFlight, maxBatch, gatherMs = 0 } = this.#options;
+    if (this.#isScheduled || this.#inFlight >= maxInFlight) return;
+    if (this.#wasShared && gatherMs > 0 && this.#waiting.length < maxBatch) {
+      this.#gathering ??= setTimeout(() => this.#sendSoon(), gatherMs);
+      return;
+    }
+    this.#sendSoon();
+  }
+
+  #sendSoon(): void {
+    clearTimeout(this.#gathering);
+    this.#gathering = undefined;
     this.#isScheduled = true;
     setImmediate(() => {
       this.#isScheduled = false;
@@ -49,6 +64,7 @@ export class Coalescer<Item, Result> {
   async #flush(): Promise<void> {
     const batch = this.#waiting.splice(0, this.#options.maxBatch);
     if (batch.length === 0) return;
+    this.#wasShared = batch.length > 1;
     this.#inFlight += 1;
     if (this.#waiting.length > 0) this.#schedule();
     try {

@@ -2,7 +2,7 @@
  * Turns queued settlements into transactions: claims them, gathers them into batches, preflights each by simulation,
  * signs, stores, and broadcasts. Nothing is sent before it is stored.
  *
- * One rule decides when a batch leaves (`Collector`): when it is full, or when it has gathered for a tenth of a block.
+ * One rule decides when a batch leaves (`Collector`): when it is full, or when it has gathered for a quarter of a block.
  * A single payment on an idle lane leaves at once, unless the batch before it was shared.
  */
 import { setTimeout as sleep } from "node:timers/promises";
@@ -68,7 +68,7 @@ const LOCKED_RETRY_MS = 5_000;
 const UNSIGNED_RETRY_MS = 500;
 const MAX_CLAIM = 500;
 /** How long a batch that is not full gathers, in blocks. */
-const GATHER_BLOCKS = 0.1;
+const GATHER_BLOCKS = 0.25;
 /** How often the queue is read while a batch gathers: this often in its gathering time, within these bounds. */
 const CLAIMS_PER_GATHERING = 4;
 const LEAST_PACE_MS = 5;
