@@ -89,7 +89,7 @@ t.test("the longest responses", async (t) => {
   const made = await market(t, {
     timings: { fetchRoomMs: 500 },
     // A limit for hangs: ten of the longest responses keep a slow machine busy for seconds.
-    env: { SETTLE_WAIT_MS: "30000" },
+    env: { SETTLE_WAIT_MS: "25000" },
   });
   const { seller, app, agent, chain, database } = made;
   const { ownerId } = await app.prisma.agent.findUniqueOrThrow({ where: { id: agent.id } });
