@@ -3,6 +3,10 @@ export type Counted<Entry> = Entry & { count: number };
 
 export class Counts<Entry extends object> {
   readonly #most: number;
+  /** Ends when everything that was handed over is stored, or was added again. */
+  #storing: Promise<void> = Promise.resolve();
+  /** A hand-over that waits for the one before. */
+  #next: Promise<void> | undefined;
   #counts = new Map<string, { entry: Entry; count: number }>();
 
   /** Between two hand-overs at most `most` different entries are counted; further new ones are dropped. */
@@ -23,8 +27,22 @@ export class Counts<Entry extends object> {
     else if (!this.isFull) this.#counts.set(key, { entry, count: times });
   }
 
-  /** Passes all counts since the last time to `keep`; if that fails, they are added again. */
-  async handOver(keep: (counts: Counted<Entry>[]) => Promise<void>): Promise<void> {
+  /**
+   * Passes all counts since the last time to `keep`; if that fails, they are added again. One after the other: the
+   * last one, before the process ends, waits for what is still being stored.
+   */
+  handOver(keep: (counts: Counted<Entry>[]) => Promise<void>): Promise<void> {
+    if (this.#next) return this.#next;
+    const next = this.#storing.then(() => {
+      this.#next = undefined;
+      return this.#store(keep);
+    });
+    this.#next = next;
+    this.#storing = next.catch(() => undefined);
+    return next;
+  }
+
+  async #store(keep: (counts: Counted<Entry>[]) => Promise<void>): Promise<void> {
     const counts = [...this.#counts.values()];
     if (counts.length === 0) return;
     this.#counts = new Map();

@@ -8,9 +8,12 @@ export interface CoalescerOptions {
   maxBatch: number;
   /** How many calls may be in flight before new items are collected. */
   maxInFlight: number;
-  /** After a shared call, items are collected for this long before the next one, unless it is full sooner. */
+  /** Shortly after a shared call, items are collected for this long before the next one, unless it is full sooner. */
   gatherMs?: number;
 }
+
+/** A burst is over after this many gathering times without a shared call. */
+const GATHERS_AFTER = 5;
 
 interface Waiting<Item, Result> {
   item: Item;
@@ -24,7 +27,7 @@ export class Coalescer<Item, Result> {
   #waiting: Waiting<Item, Result>[] = [];
   #inFlight = 0;
   #isScheduled = false;
-  #wasShared = false;
+  #sharedAtMs = Number.NEGATIVE_INFINITY;
   #gathering: NodeJS.Timeout | undefined;
 
   /** `send` returns one result per item, in order. */
@@ -44,7 +47,8 @@ export class Coalescer<Item, Result> {
   #schedule(): void {
     const { maxInFlight, maxBatch, gatherMs = 0 } = this.#options;
     if (this.#isScheduled || this.#inFlight >= maxInFlight) return;
-    if (this.#wasShared && gatherMs > 0 && this.#waiting.length < maxBatch) {
+    const isBurst = performance.now() - this.#sharedAtMs < gatherMs * GATHERS_AFTER;
+    if (isBurst && this.#waiting.length < maxBatch) {
       this.#gathering ??= setTimeout(() => this.#sendSoon(), gatherMs);
       return;
     }
@@ -64,7 +68,7 @@ export class Coalescer<Item, Result> {
   async #flush(): Promise<void> {
     const batch = this.#waiting.splice(0, this.#options.maxBatch);
     if (batch.length === 0) return;
-    this.#wasShared = batch.length > 1;
+    if (batch.length > 1) this.#sharedAtMs = performance.now();
     this.#inFlight += 1;
     if (this.#waiting.length > 0) this.#schedule();
     try {

@@ -3,7 +3,7 @@ import { createPool, type Pool } from "../infra/db/pool.ts";
 import { createPrisma, type PrismaClient } from "../infra/db/prisma.ts";
 import { readDurability } from "../infra/db/settings.ts";
 import { readFunctions, readInstalled } from "../infra/db/functions.ts";
-import { pendingMigrations, readMigrations } from "../infra/db/migrate.ts";
+import { OLDEST_POSTGRES, pendingMigrations, readMigrations } from "../infra/db/migrate.ts";
 import type { Config } from "../config.ts";
 import { readOperatorHead, readOperators } from "../plugins/audit/operators.ts";
 import { verifyOperators } from "../plugins/audit/verify.ts";
@@ -35,7 +35,6 @@ export function openReadOnly(databaseUrl: string): Database {
   };
 }
 
-const OLDEST_VERSION = 17;
 const CLOCK = { warning: 1, wrong: 10 };
 const DUE_SECONDS = 300;
 const STUCK_SECONDS = 120;
@@ -79,9 +78,13 @@ async function version(pool: Pool): Promise<Finding> {
     "SELECT current_setting('server_version') AS version, current_setting('server_version_num')::int AS number",
   );
   const { version: named = "?", number = 0 } = rows[0] ?? {};
-  return number >= OLDEST_VERSION * 10_000
+  return number >= OLDEST_POSTGRES * 10_000
     ? ok("database", `Postgres ${named} responds`)
-    : wrong("database", `Postgres ${named} is too old`, `Use Postgres ${OLDEST_VERSION} or newer.`);
+    : wrong(
+        "database",
+        `Postgres ${named} is too old`,
+        `Use Postgres ${OLDEST_POSTGRES} or newer.`,
+      );
 }
 
 async function durability(pool: Pool): Promise<Finding> {

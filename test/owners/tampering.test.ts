@@ -258,6 +258,21 @@ t.test("paused and expired agents that are reactivated by SQL", async (t) => {
   }
 });
 
+t.test("a pause is sealed although the version of the rules was edited", async (t) => {
+  const stopped = await createAgent(service, owner, { allowlist: [payee] });
+  await chain.mint(stopped.walletAddress, 10n ** 7n);
+  const setVersion = (version: number) =>
+    edit(`UPDATE agent_wallets SET rules_version = ${version} WHERE agent_id = '${stopped.id}'`);
+  await setVersion(9);
+  const url = `/api/agents/${stopped.id}`;
+  const paused = await asOwner(app, owner, { method: "PATCH", url, body: { status: "paused" } });
+  t.equal(paused.statusCode, 200);
+  await setVersion(1);
+  await edit(`UPDATE agents SET status = 'active' WHERE id = '${stopped.id}'`);
+  const answer = await spend({ recipient: payee, amount: "1" }, stopped);
+  t.match(answer, { status: 503, code: "policy_not_signed" });
+});
+
 /** A forged order with its digest and a valid signature of the thief. */
 async function forged<K extends OrderKind>(
   kind: K,

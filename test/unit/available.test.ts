@@ -99,7 +99,6 @@ const agent: AgentState = {
   expired: false,
   perPaymentLimitAtomic: 8n * USDC,
   hasPayees: true,
-  readAt: new Date(0),
   limits: {
     ...window(10n * USDC, 1n * USDC),
     weekly: window(20n * USDC, 13n * USDC),

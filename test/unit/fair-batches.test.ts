@@ -370,13 +370,19 @@ t.test(
     await lane.claim();
     t.equal(lane.takeReady(), undefined, "after a shared batch a single one gathers too");
     t.equal(lane.takeBatch()?.length, 1);
+    lane.nowMs += 8 * GATHER_MS;
     lane.waiting.push(rowOf(PLAIN, 5));
     await lane.claim();
-    t.equal(lane.takeReady()?.length, 1, "the load is over");
+    t.equal(lane.takeReady()?.length, 1, "two blocks after a shared batch the load is over");
 
     lane.ahead.push(lane.sent[0] ?? []);
     lane.waiting.push(rowOf(PLAIN, 6));
     await lane.claim();
     t.equal(lane.takeReady(), undefined, "behind another transaction it gathers");
+
+    lane.waiting.push(rowOf({ ...PLAIN, class: 0 }, 7));
+    await lane.claim();
+    const ids = lane.takeReady()?.map(({ record }) => record.id);
+    t.same(ids, ["pay_7", "pay_6"], "a withdrawal waits for no others");
   },
 );

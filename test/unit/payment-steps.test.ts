@@ -339,6 +339,12 @@ t.test("a claim without an answer: in progress, then lost, and never sent again"
   t.same(dead.log, []);
 });
 
+t.test("it stopped where nothing was to be paid: the key is free again", async (t) => {
+  const { run, log } = scene({ key: { paymentId: null, ageSeconds: 100 } });
+  t.match(await run(), { body: { success: true }, replayed: false });
+  t.same(log, ["release key", ...PAID, "keep"]);
+});
+
 t.test("a free response is stored by the request that took the key", async (t) => {
   const digest = { status: 200, bytes: 2, sha256: "ab" };
   const mine = scene();

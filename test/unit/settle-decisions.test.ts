@@ -212,7 +212,7 @@ function settlerWith(given: Scene = {}) {
         isReturned = true;
         return isFresh;
       },
-      isReturnedBy: async (_row, untilMs) => untilMs > Date.now() && isReturned,
+      waitUntilReturned: async (_row, untilMs) => untilMs > Date.now() && isReturned,
       ...given.store,
     },
     countFor: () => void log.push("admit"),
@@ -332,7 +332,7 @@ t.test("another caller waits until the first has received the success", async (t
   const { settle, log } = settlerWith({
     known,
     store: {
-      isReturnedBy: async (row, untilMs) => {
+      waitUntilReturned: async (row, untilMs) => {
         t.equal(row, known);
         waits.push(untilMs);
         return true;
@@ -348,14 +348,17 @@ t.test("the store looks until another request has returned the success", async (
   const found = [false, false, true, true];
   let looks = 0;
   const query = async () => ({ rows: [{ told: found[looks++] }] });
-  const claims = settleStore({ query } as unknown as Sql, {
-    acceptAll: async () => [],
-    findByAuthorization: async () => undefined,
-  });
-  t.equal(await claims.isReturnedBy(rowOf(), 0), false);
+  const pauses: number[] = [];
+  const claims = settleStore(
+    { query } as unknown as Sql,
+    { acceptAll: async () => [], findByAuthorization: async () => undefined },
+    async (ms) => pauses.push(ms),
+  );
+  t.equal(await claims.waitUntilReturned(rowOf(), 0), false);
   t.equal(looks, 0, "the first request does not look");
-  t.equal(await claims.isReturnedBy(rowOf(), Date.now() + 60_000), true);
+  t.equal(await claims.waitUntilReturned(rowOf(), Date.now() + 60_000), true);
   t.equal(looks, 3);
+  t.same(pauses, [50, 50]);
 });
 
 t.test("success is not returned on a closed connection", async (t) => {
@@ -416,7 +419,7 @@ t.test(
     const { settle } = settlerWith({
       attaches,
       store: {
-        isReturnedBy: async (_row, untilMs) => {
+        waitUntilReturned: async (_row, untilMs) => {
           t.equal(untilMs, 0, "it does not stand back");
           return false;
         },
@@ -441,7 +444,7 @@ t.test("two first requests at once: the second one is judged by the stored row",
   const unreturned = settlerWith({
     raced: rowOf(justSettled),
     store: {
-      isReturnedBy: (_row, untilMs) =>
+      waitUntilReturned: (_row, untilMs) =>
         untilMs > Date.now() ? Promise.reject(new Error("stood back")) : Promise.resolve(false),
     },
   });

@@ -83,6 +83,8 @@ export class HeadWatcher {
   #closed = false;
   /** The number that was announced but not seen yet, and how often it was polled. */
   #announced: { number: bigint; polls: number } | undefined;
+  /** An announced block is still missing: it is polled for as if nothing had been announced. */
+  #isBehind = false;
 
   constructor(
     rpc: ChainRpc,
@@ -191,11 +193,15 @@ export class HeadWatcher {
 
   #tick(): void {
     if (this.#closed) return;
-    // `healthy` records a failure; code that needs the chain checks it.
-    if (this.#openPolls < MAX_OPEN_POLLS) this.poll().catch(() => undefined);
-    if (this.#announced && (this.#announced.polls += 1) >= BEHIND_POLLS)
-      // No endpoint has the announced block: a false notification must not hide later ones.
-      this.#announced = undefined;
+    if (this.#openPolls < MAX_OPEN_POLLS) {
+      // `healthy` records a failure; code that needs the chain checks it.
+      this.poll().catch(() => undefined);
+      if (this.#announced && (this.#announced.polls += 1) >= BEHIND_POLLS) {
+        // No endpoint has the announced block: a false notification must not hide later ones.
+        this.#announced = undefined;
+        this.#isBehind = true;
+      }
+    }
     this.#pacedFromMs = performance.now();
     this.#schedule();
   }
@@ -212,7 +218,7 @@ export class HeadWatcher {
     if (this.#lastFailed) return FAILED_POLL_MS;
     if (this.#interest === 0) return this.#idleMs;
     if (this.#announced) return BEHIND_POLL_MS;
-    const isNotified = this.isAnnounced || this.#waitingSends > 0;
+    const isNotified = (this.isAnnounced || this.#waitingSends > 0) && !this.#isBehind;
     return isNotified
       ? Math.min(Math.max(this.#blockTimeMs * ANNOUNCED_POLL_BLOCKS, this.#pollMs), this.#idleMs)
       : this.#pollMs;
@@ -235,7 +241,8 @@ export class HeadWatcher {
       this.#lastFailed = false;
       return this.#keep(block, requestedMs);
     } catch (error) {
-      if (classifyChainError(error).kind === "unreachable") {
+      // A failure says nothing if a later request was answered.
+      if (requestedMs >= this.#knownMs && classifyChainError(error).kind === "unreachable") {
         this.#lastFailed = true;
         this.#schedule();
       }
@@ -263,6 +270,7 @@ export class HeadWatcher {
       seenAtMs: this.#lastAnswerMs,
     };
     this.#head = head;
+    this.#isBehind = false;
     if (this.#announced && this.#announced.number <= head.number) {
       this.#announced = undefined;
       this.#schedule();

@@ -15,10 +15,10 @@ const MIGRATIONS_DIRECTORY = new URL("../../../prisma/migrations/", import.meta.
 export const MIGRATION_LOCK_KEY = 7_205_759_403;
 
 /** Older servers lack what the migrations and functions use. */
-const OLDEST_POSTGRES = 15;
+export const OLDEST_POSTGRES = 15;
 /**
- * Migrations that were rewritten without a change of what they do, with their earlier checksums: these two used a
- * statement that Postgres 15 and 16 do not have.
+ * Migrations that were rewritten without a change of what they do, and the checksums that they keep, so that the build
+ * before accepts a database that this one made. These two used a statement that Postgres 15 and 16 do not have.
  */
 export const REWRITTEN: ReadonlyMap<string, string> = new Map([
   ["20261126000300_merchants", "bb3301ddeb0841b709d56e079ae1dfd50e0c9127b4324366e421c734217e1996"],
@@ -63,7 +63,8 @@ export async function readMigrations(): Promise<Migration[]> {
   return Promise.all(
     names.map(async (name) => {
       const sql = await readFile(new URL(`${name}/migration.sql`, MIGRATIONS_DIRECTORY), "utf8");
-      return { name, sql, checksum: createHash("sha256").update(sql).digest("hex") };
+      const checksum = REWRITTEN.get(name) ?? createHash("sha256").update(sql).digest("hex");
+      return { name, sql, checksum };
     }),
   );
 }
@@ -127,7 +128,7 @@ async function applyMigrations(client: Client): Promise<string[]> {
     if (checksum === undefined) {
       await apply(client, migration);
       done.push(migration.name);
-    } else if (checksum !== migration.checksum && checksum !== REWRITTEN.get(migration.name)) {
+    } else if (checksum !== migration.checksum) {
       throw new MigrationError(
         `Migration ${migration.name} was applied with different content; this database belongs to a different build`,
       );

@@ -23,8 +23,6 @@ interface Facts extends Place {
   walletAddress: Address;
   status: "active" | "paused" | "archived";
   expired: boolean;
-  /** The database's time when it was read. */
-  readAt: Date;
   createdAt: Date;
   updatedAt: Date;
   archivedAt: Date | null;
@@ -89,7 +87,6 @@ function rowOf(stored: Stored, now: Date): AgentRow {
     walletAddress: stored.walletAddress as Address,
     status: status as AgentRow["status"],
     expired: expiresAt !== null && expiresAt <= now,
-    readAt: now,
     createdAt,
     updatedAt,
     archivedAt,

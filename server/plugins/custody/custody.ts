@@ -63,8 +63,9 @@ export class Custody {
 
   /**
    * Seals the wallet for other rules, in the transaction that writes them and holds a lock on the agent's row. Narrower
-   * rules need nothing else; wider rules need the policy that the owner just signed. If rows were tampered with,
-   * narrowing leaves the wallet unchanged: it signs nothing then, until the owner signs again.
+   * rules need nothing else; wider rules need the policy that the owner just signed. If rows were tampered with, or a
+   * newer release wrote rules that this one cannot read as a whole, narrowing raises an alarm and leaves the wallet
+   * unchanged: it signs nothing then, until the owner signs again.
    */
   async reseal(
     tx: Db,
@@ -73,14 +74,13 @@ export class Custody {
   ): Promise<void> {
     const { rulesVersion, ...wallet } = await held(tx, agentId, owner);
     if (!rules.signed && rulesDigest(rules.wanted) === wallet.rulesDigest) return;
+    const isStop = !rules.signed && rules.wanted.status !== "active";
+    // A stop is sealed whatever version the row names: an edited one must not keep a pause out of the seal.
+    if (!isStop) inThisRelease(() => assertKnown(rulesVersion));
     try {
-      inThisRelease(() => assertKnown(rulesVersion));
       const resealed = await this.#deps.vault.reseal(wallet, rules);
       await updateSeal(tx, agentId, resealedFor(rules.wanted, resealed));
     } catch (error) {
-      // A pause takes effect in every release. The newer one pays again after the owner has signed.
-      const isStop = !rules.signed && rules.wanted.status !== "active";
-      if (isStop && error instanceof ApiError && error.code === "policy_version_unknown") return;
       // Narrowing takes effect at once, also while the keys are unavailable: the old seal matches no payment then.
       if (!rules.signed && isKeysUnavailable(error)) return;
       if (!(error instanceof NotSignedFor)) throw error;
@@ -133,11 +133,16 @@ export class Custody {
     return this.#withAlarm(args.agentId, () => this.#deps.vault.signIn(args));
   }
 
-  /** If the owner's signature does not cover the request, nothing is signed and an alarm is raised. */
+  /**
+   * If the owner's signature does not cover the request, nothing is signed and an alarm is raised. So it is for rules of
+   * an unknown version: a newer release wrote them, or somebody edited them.
+   */
   async #withAlarm<T>(agentId: string, sign: () => Promise<T>): Promise<T> {
     try {
       return await sign();
     } catch (error) {
+      const isUnknown = error instanceof ApiError && error.code === "policy_version_unknown";
+      if (isUnknown) this.#deps.alarm({ agentId, error });
       if (!(error instanceof NotSignedFor)) throw error;
       this.#deps.alarm({ agentId, error });
       throw notSigned(error);

@@ -180,7 +180,7 @@ const contextOf = (bound: Bound, kid: string): KmsContext => ({
   "purser:seal": digestOf(bound.name(kid)),
 });
 
-export const doesNotOpen = (what: string, of: string, cause: unknown): NotSignedFor =>
+const doesNotOpen = (what: string, of: string, cause: unknown): NotSignedFor =>
   new NotSignedFor(
     `the ${what} of agent ${of} does not open: it was altered, moved from another row, sealed for other rules or another owner, or wrapped by another key`,
     { cause },

@@ -261,7 +261,7 @@ export class Settler {
     const { store } = this.#parts;
     if (options.isGone?.() || !isLikeFirst(row, caller)) return false;
     if (caller.keyHash) return true;
-    if (await store.isReturnedBy(row, standBackUntilMs)) return false;
+    if (await store.waitUntilReturned(row, standBackUntilMs)) return false;
     return !options.isGone?.() && (await store.claimSuccess(row));
   }
 }

@@ -26,14 +26,14 @@ import {
  * concurrent callers share it.
  */
 export interface SettleStore {
-  /** The settlement of this authorization, whoever requested it. */
+  /** The settlement of this authorization, by any requester. */
   find(key: SettlementKey): Promise<SettlementRow | undefined>;
   /** Decides which request is the first of this authorization. */
   accept(request: SettlementRequest): Promise<Accepted>;
   /** Marks success as returned; true if it was not returned before. */
   claimSuccess(row: SettlementRow): Promise<boolean>;
   /** True as soon as another request has returned the success; false if none has by then. */
-  isReturnedBy(row: SettlementRow, untilMs: number): Promise<boolean>;
+  waitUntilReturned(row: SettlementRow, untilMs: number): Promise<boolean>;
 }
 
 const SHARED = { maxBatch: 100, maxInFlight: 2 };
@@ -47,7 +47,7 @@ const columns = (keys: readonly SettlementKey[]): string[][] =>
 
 /**
  * In a burst, payments are accepted in groups this far apart: with 500 at once that is a fifth less processor time for
- * each. A payment that comes alone does not wait.
+ * each. A payment that comes alone, later than a moment after a burst, does not wait.
  */
 const GATHER_MS = 20;
 const LOOK_EVERY_MS = 50;
@@ -55,6 +55,7 @@ const LOOK_EVERY_MS = 50;
 export function settleStore(
   sql: Sql,
   settlement: Pick<Settlement, "acceptAll" | "findByAuthorization">,
+  pause: (ms: number) => Promise<unknown> = sleep,
 ): SettleStore {
   const known = new Coalescer<SettlementKey, string | undefined>(async (keys) => {
     // SQL: every settle runs it. One statement for all concurrent callers, which reads as little as possible
@@ -108,10 +109,10 @@ export function settleStore(
       { gatherMs: GATHER_MS },
     ),
     claimSuccess: ({ id }) => claims.fetch(id),
-    async isReturnedBy({ id }, untilMs) {
+    async waitUntilReturned({ id }, untilMs) {
       while (Date.now() < untilMs) {
         if (await isReturned(id)) return true;
-        await sleep(LOOK_EVERY_MS);
+        await pause(LOOK_EVERY_MS);
       }
       return false;
     },

@@ -64,8 +64,6 @@ export type AgentState = Partial<AgentSettings> & {
   expired: boolean;
   hasPayees: boolean;
   limits: Limits;
-  /** The database's time at which the rest was read. */
-  readAt: Date;
 };
 
 export interface Finding<Code extends ErrorCode = ErrorCode> {
@@ -165,7 +163,7 @@ interface WindowRule<Name extends string, Code extends ErrorCode, Facts> {
 /**
  * Creates a rule with a rolling window: the used and the requested amount together must not exceed the limit.
  */
-export function windowRule<Name extends string, Code extends ErrorCode, Facts extends Requested>(
+function windowRule<Name extends string, Code extends ErrorCode, Facts extends Requested>(
   rule: WindowRule<Name, Code, Facts>,
 ) {
   const requestedOf = ({ requested }: Facts): bigint => (rule.counts ? 1n : requested);
@@ -221,7 +219,7 @@ export function windowRule<Name extends string, Code extends ErrorCode, Facts ex
  * The facts of an optional limit. They are missing if the limit is not set, or did not exist yet when a stored
  * payment was decided.
  */
-export function usedIf(
+function usedIf(
   limit: bigint | null | undefined,
   spent: bigint | undefined,
   reserved: bigint | undefined,

@@ -67,15 +67,10 @@ export default fp(
 
     function countRefusals(): void {
       const tally = refusalCounts();
-      let isRunning = false;
-      const handOver = async (): Promise<void> => {
-        if (isRunning) return;
-        isRunning = true;
-        await tally
+      const handOver = (): Promise<void> =>
+        tally
           .handOver((counts) => keepRefusals(app.pool, counts))
-          .catch((err: unknown) => app.log.warn({ err }, "counted refusals not stored yet"))
-          .finally(() => (isRunning = false));
-      };
+          .catch((err: unknown) => app.log.warn({ err }, "counted refusals not stored yet"));
       app.decorate("keepRefusals", handOver);
       app.onRefusedPayment((operation, body, reason) => {
         const refusal = refusalOf(operation, { body, reason }, app.config.networks);

@@ -8,7 +8,7 @@ import type { Sql } from "../../infra/db/pool.ts";
 import type { IdempotencyRef, JoiningCall, KeyInUse } from "../guardrails/types.ts";
 import type { PaymentRow } from "./store.ts";
 
-export interface KeyStore {
+interface KeyStore {
   find(ref: IdempotencyRef): Promise<IdempotencyRow | undefined>;
   /** Reads a response that `find` omits because of its length. */
   readResponse(ref: IdempotencyRef): Promise<string | null>;
@@ -21,7 +21,7 @@ export interface KeyStore {
   release(ref: IdempotencyRef): Promise<void>;
 }
 
-export interface CallsDeps {
+interface CallsDeps {
   keys: KeyStore;
   payments: {
     find(key: PaymentKey): Promise<PaymentRow | undefined>;
@@ -104,7 +104,10 @@ export interface CallLimits {
   agentId: string;
   /** A request that made a payment this long ago, and has not ended, has lost its process. */
   longestMs: number;
-  /** A request that claimed its key this long ago, and reserved nothing, has lost its process. */
+  /**
+   * Set when a target may act on the request before anything is reserved, so that it is sent once: a request that
+   * claimed its key this long ago has lost its process.
+   */
   longestClaimMs?: number;
 }
 
@@ -194,8 +197,12 @@ export class Calls {
       return { kind: "answered", statusCode, text, paymentId };
     }
     if (key === undefined) {
-      // Claimed by a request that its target may have acted on: it is not sent again.
-      if (row.ageSeconds * 1000 > (limits.longestClaimMs ?? 0)) throw answerLost();
+      if (limits.longestClaimMs === undefined) {
+        // Nothing was to be paid, and the process died before it stored the response.
+        await keys.release(ref);
+        return { kind: "none" };
+      }
+      if (row.ageSeconds * 1000 > limits.longestClaimMs) throw answerLost();
       return { kind: "running", paymentId };
     }
     if (!payment || !hasEnded(payment, limits.longestMs)) return { kind: "running", paymentId };
@@ -389,7 +396,7 @@ export class Call {
   }
 }
 
-export type KeptResult =
+type KeptResult =
   | { kind: "done"; answer: Answer }
   | { kind: "failed" | "unknown"; error: ApiError };
 

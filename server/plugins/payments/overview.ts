@@ -215,7 +215,6 @@ interface SelfRow extends AgentSettings {
   walletAddress: Address;
   status: string;
   expired: boolean;
-  readAt: Date;
   keyId: string;
   keyLabel: string;
   keyPrefix: string;
@@ -243,7 +242,6 @@ export async function findSelf(
     walletAddress: agent.walletAddress as Address,
     status: agent.status,
     expired: agent.expiresAt !== null && agent.expiresAt <= now,
-    readAt: now,
     ...(readSettings(AGENT_FIELDS, agent) as AgentSettings),
     keyId: key.id,
     keyLabel: key.label,

@@ -13,7 +13,7 @@ import type { AgentReserve, PayRequest } from "./reserve.ts";
 import { longestRelayedMs, resultOf, type PaymentSteps } from "./steps.ts";
 import type { PaymentRow } from "./store.ts";
 
-export interface SpendDeps {
+interface SpendDeps {
   calls: Calls;
   agentReserve: Pick<AgentReserve, "reserve">;
   steps: PaymentSteps;

@@ -192,6 +192,7 @@ export class ChainEngine {
       from: `0x${"0".repeat(40)}`,
       nonce: `0x${"0".repeat(64)}`,
     } as const;
+    const requestedMs = performance.now();
     const [state, ...balances] = await readMany(
       rpc,
       [
@@ -206,7 +207,7 @@ export class ChainEngine {
     for (const [index, lane] of this.lanes.entries()) {
       // A lane whose balance is missing reads it on its own.
       const wei = uintOf(balances[index]);
-      if (wei !== undefined) lane.noteBalance(wei);
+      if (wei !== undefined) lane.noteBalance(wei, requestedMs);
     }
     return state !== undefined && schemeOf(probe).isEnded(probe, state) !== undefined;
   }

@@ -281,14 +281,17 @@ export class Lane {
     const { ctx } = this.#deps;
     const { balanceFreshMs } = ctx.timings;
     const freshFor = this.unfunded ? balanceFreshMs / 4 : balanceFreshMs;
-    if (this.balanceWei === undefined || performance.now() - this.#balanceReadMs > freshFor)
-      this.noteBalance(await readNativeBalance(ctx.rpc, this.address));
+    const requestedMs = performance.now();
+    if (this.balanceWei === undefined || requestedMs - this.#balanceReadMs > freshFor)
+      this.noteBalance(await readNativeBalance(ctx.rpc, this.address), requestedMs);
     return this.balanceWei ?? 0n;
   }
 
-  noteBalance(wei: bigint): void {
+  /** Responses can arrive out of order: one to an older request does not replace a newer balance. */
+  noteBalance(wei: bigint, requestedMs: number): void {
+    if (requestedMs < this.#balanceReadMs) return;
     this.balanceWei = wei;
-    this.#balanceReadMs = performance.now();
+    this.#balanceReadMs = requestedMs;
   }
 
   #noteSigner(answers: boolean): void {

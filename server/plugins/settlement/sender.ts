@@ -3,7 +3,7 @@
  * signs, stores, and broadcasts. Nothing is sent before it is stored.
  *
  * One rule decides when a batch leaves (`Collector`): when it is full, or when it has gathered for a quarter of a block.
- * A single payment on an idle lane leaves at once, unless the batch before it was shared.
+ * A withdrawal leaves at once, and so does a single payment on an idle lane, unless a batch was shared in the last blocks.
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Address, LocalAccount } from "viem";
@@ -363,6 +363,11 @@ export interface CollectorDeps {
   blockGas: () => bigint;
 }
 
+/** Withdrawals are the first class, and the first in every batch. */
+const WITHDRAWAL_CLASS = 0;
+/** The lane is idle after this many gathering times, of a quarter of a block each, without a shared batch. */
+const GATHERS_AFTER = 8;
+
 const clamp = (wanted: number, atMost: number): number => Math.max(Math.min(wanted, atMost), 0);
 
 /** Settlements that a lane has claimed and not sent yet: their order, their batch, and when it leaves. */
@@ -371,8 +376,8 @@ export class Collector {
   #items: BatchItem[] = [];
   #batchLimit = MAX_BATCH;
   #gatheringSinceMs = 0;
-  /** The batch before had more than one item, so there is load. */
-  #wasShared = false;
+  /** When the last batch with more than one item left: for some time after it there is load. */
+  #sharedAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(deps: CollectorDeps) {
     this.#deps = deps;
@@ -410,16 +415,22 @@ export class Collector {
     const batch = this.#nextBatch();
     if (batch.length === 0 || !this.#hasPlace(batch)) return undefined;
     const isFull = batch.length === this.#batchLimit;
-    if (!isFull && nowMs - this.#gatheringSinceMs < this.#gatherMs()) return undefined;
+    if (!isFull && nowMs - this.#gatheringSinceMs < this.#gatherMs(batch, nowMs)) return undefined;
     this.#gatheringSinceMs = nowMs;
-    this.#wasShared = batch.length > 1;
+    if (batch.length > 1) this.#sharedAtMs = nowMs;
     return this.#remove(batch);
   }
 
-  /** A single payment on an idle lane waits for no others, unless the last batch shows that there are some. */
-  #gatherMs(): number {
-    const isAlone = this.#items.length === 1 && this.#deps.inFlight() === 0;
-    return isAlone && !this.#wasShared ? 0 : this.#deps.gatherMs;
+  /**
+   * A withdrawal waits for no others. Nor does a single payment on an idle lane, unless a batch was shared within the
+   * last blocks, which shows that there are others.
+   */
+  #gatherMs([first]: readonly BatchItem[], nowMs: number): number {
+    const { gatherMs, inFlight } = this.#deps;
+    if (first?.record.class === WITHDRAWAL_CLASS) return 0;
+    const isAlone = this.#items.length === 1 && inFlight() === 0;
+    const isBusy = nowMs - this.#sharedAtMs < gatherMs * GATHERS_AFTER;
+    return isAlone && !isBusy ? 0 : gatherMs;
   }
 
   /** Removes and returns all items, so that they can be returned to the queue. */

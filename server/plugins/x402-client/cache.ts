@@ -11,12 +11,12 @@ import { databaseNow, hoursBefore, type Db } from "../../infra/db/prisma.ts";
 import { contentMembers, keptForm, storedContent, type UpstreamContent } from "./content.ts";
 import type { TargetRequest } from "./request.ts";
 
-export interface CacheKey {
+interface CacheKey {
   agentId: string;
   key: Uint8Array;
 }
 
-export type Looked =
+type Looked =
   | { kind: "fresh"; cachedAt: Date; ageSeconds: number; paymentId: string | null }
   /** This caller must fetch it now, under this claim. */
   | { kind: "claimed"; claim: string }
@@ -125,7 +125,7 @@ interface LookedRow {
 }
 
 /** Returns a fresh response, or lets the first caller fetch it for all concurrent callers on every replica. */
-export async function readOrClaim(
+async function readOrClaim(
   sql: Sql,
   { agentId, key }: CacheKey,
   { maxAgeSeconds, claimSeconds }: { maxAgeSeconds: number; claimSeconds: number },
@@ -166,7 +166,7 @@ export async function readOrClaim(
 /**
  * Reads the response that was found, or a newer one that replaced it. Undefined if it was deleted meanwhile.
  */
-export async function readCached(
+async function readCached(
   db: Db,
   { agentId, key, cachedAt }: CacheKey & { cachedAt: Date },
 ): Promise<string | undefined> {
@@ -181,7 +181,7 @@ export async function readCached(
 export const CACHED_BYTES = 64 * 1024 * 1024;
 const CACHED_ANSWERS = 1_000;
 
-export async function keepCached(
+async function keepCached(
   db: Db,
   { agentId, key, claim }: CacheKey & { claim: string },
   { answer, paymentId }: { answer: string; paymentId: string },
@@ -223,7 +223,7 @@ export async function keepCached(
  * Called when the response was not bought: the next call fetches it. An older response stays, for callers that
  * accept its age.
  */
-export async function releaseClaim(
+async function releaseClaim(
   db: Db,
   { agentId, key, claim }: CacheKey & { claim: string },
 ): Promise<void> {

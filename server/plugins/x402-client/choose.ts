@@ -38,7 +38,7 @@ export interface ChosenTerms {
 }
 
 /** Why an offer is not paid, in our own words. */
-export interface OfferRefusal {
+interface OfferRefusal {
   code: string;
   detail: string;
   /** The owner may approve this one payment. */
@@ -189,7 +189,7 @@ export const termsOf = (url: URL, chosen: ChosenTerms): Terms => ({
   priceAtomic: chosen.amountAtomic,
 });
 
-export type Payable = Extract<Choice, { ok: true }>;
+type Payable = Extract<Choice, { ok: true }>;
 
 /**
  * Returns the terms that can be paid. If a listing's terms have changed, returns why it is refused, together
@@ -253,7 +253,7 @@ export interface EarlyBalance {
 }
 
 /** What is the same in the payment requests for all offers of one 402. */
-export interface Asked {
+interface Asked {
   offer: Offer;
   /** Why it is refused although it could be paid: the listing promised other terms. */
   refusal?: TargetRefusal;

@@ -58,7 +58,7 @@ export function contentOfResponse(response: OutboundResponse): UpstreamContent {
 /**
  * Members of our response, with the content once: JSON as `data`, text as `text`, other bytes as `dataBase64`.
  */
-export function presentContent(seen: UpstreamContent): Record<string, unknown> {
+function presentContent(seen: UpstreamContent): Record<string, unknown> {
   const { paymentResponse: _claim, refusal: _why, text, isJson, dataBase64, ...about } = seen;
   if (dataBase64 !== undefined) return { ...about, dataBase64 };
   if (text === undefined) return { ...about, data: null };

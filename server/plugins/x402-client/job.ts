@@ -1,4 +1,4 @@
-/** One fetch, as its steps hand it on: what was requested, by whom, and what it is done with. */
+/** What the steps of one fetch share: the request, its caller, and the services that it uses. */
 import type { Address } from "viem";
 import type { SignedAuthorization } from "../../core/authorization.ts";
 import type { NetworkFacts } from "../../core/networks.ts";

@@ -24,7 +24,7 @@ import type { SendRequest } from "./request.ts";
 
 export type FetchRow = Prisma.FetchGetPayload<object>;
 
-export interface FetchStart {
+interface FetchStart {
   agentId: string;
   apiKeyId: string | null;
   requestId: string | null;
@@ -34,7 +34,7 @@ export interface FetchStart {
   listingId: string | undefined;
 }
 
-export interface FetchEnd {
+interface FetchEnd {
   outcome: "free" | "paid" | "quoted" | "refused" | "failed";
   code: string | null;
   status: number | null;
@@ -165,14 +165,14 @@ export function placeForLedger({ origin, pathname }: URL): { origin: string; pat
   return { origin: origin.slice(0, 300), path: path.slice(0, 512) };
 }
 
-export async function beginFetch(db: Db, { url, ...facts }: FetchStart): Promise<string> {
+async function beginFetch(db: Db, { url, ...facts }: FetchStart): Promise<string> {
   const id = newId("fet");
   const listingId = facts.listingId ?? null;
   await db.fetch.create({ data: { ...facts, ...placeForLedger(url), id, listingId } });
   return id;
 }
 
-export async function endFetch(
+async function endFetch(
   db: Db,
   key: { agentId: string; id: string },
   end: FetchEnd,
@@ -185,7 +185,7 @@ export async function endFetch(
  * The stored bytes of an agent's responses of the last 24 hours, and the time until the oldest no longer
  * counts.
  */
-export async function keptLastDay(
+async function keptLastDay(
   db: Db,
   agentId: string,
 ): Promise<{ bytes: number; releaseInSeconds: number }> {

@@ -81,16 +81,20 @@ export const SECOND_TRY_MS = 10_000;
 /** Beyond all the waits that a fetch makes after it reserved: then its process has died. */
 const ABANDONED_AFTER_MS = 5_000;
 
-/** The longest time that a fetch runs: after it reserved, and before, while it holds its key. */
+/** The longest time that a fetch runs: after it reserved, and before, if it holds its key because a target may act on it. */
 export function longestFetch(
-  { timeoutMs = DEFAULT_TIMEOUT_MS }: Pick<FetchInput, "timeoutMs">,
+  input: Pick<FetchInput, "timeoutMs" | "method" | "mcp" | "listingId">,
   settleWaitMs: number,
-): { longestMs: number; longestClaimMs: number } {
-  const secondTryMs = Math.min(timeoutMs, SECOND_TRY_MS);
-  return {
-    longestMs: timeoutMs + secondTryMs + settleWaitMs + ABANDONED_AFTER_MS,
-    longestClaimMs: 2 * timeoutMs + SPARE_MS_FOR_REQUEST,
-  };
+): { longestMs: number; longestClaimMs?: number } {
+  const { timeoutMs = DEFAULT_TIMEOUT_MS, method, mcp, listingId } = input;
+  // Without a method of its own, a listing's decides, which is not read yet.
+  const isSurelySafe =
+    !mcp && (method === undefined ? listingId === undefined : isSafe({ method }));
+  const longestMs =
+    timeoutMs + Math.min(timeoutMs, SECOND_TRY_MS) + settleWaitMs + ABANDONED_AFTER_MS;
+  return isSurelySafe
+    ? { longestMs }
+    : { longestMs, longestClaimMs: 2 * timeoutMs + SPARE_MS_FOR_REQUEST };
 }
 
 /** Headers that belong to the MCP transport, which the caller cannot set. */

@@ -39,7 +39,7 @@ export const SHOW: Show = {
   time: (seconds) => formatDateTime(TIME.wire(seconds) ?? ""),
 };
 
-/** The settings in a body; a value that cannot be read is not set. */
+/** The settings in a body. A value that cannot be read is one that no order has. */
 function readSettings(fields: readonly Field[], body: object): object {
   const given = body as Record<string, Wire | undefined>;
   return Object.fromEntries(
@@ -47,7 +47,8 @@ function readSettings(fields: readonly Field[], body: object): object {
       const wire = given[name];
       if (wire === undefined) return [];
       const read = kind.readWire(wire);
-      return [[member, read.ok ? read.value : kind.unset]];
+      const unread = kind.type === "string" ? String(wire) : -1n;
+      return [[member, read.ok ? read.value : unread]];
     }),
   );
 }
