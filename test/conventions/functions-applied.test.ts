@@ -11,7 +11,7 @@ import {
   readFunctions,
   readInstalled,
 } from "../../server/infra/db/functions.ts";
-import { migrate, reinstallFunctions } from "../../server/infra/db/migrate.ts";
+import { migrate, reinstallFunctions, REWRITTEN } from "../../server/infra/db/migrate.ts";
 import { MigrationError } from "../../server/infra/db/migration-error.ts";
 import * as sqlstates from "../../server/infra/db/pool.ts";
 import { emptyDatabase } from "../helpers/postgres.ts";
@@ -260,5 +260,29 @@ t.test(
     t.ok(raised.length >= 4);
     t.same(raised.sort(), declared.sort());
     t.equal(new Set(declared).size, declared.length);
+  },
+);
+
+t.test(
+  "a rewritten migration keeps its checksum, so that the build before accepts it",
+  async (t) => {
+    const connectionString = await emptyDatabase(t);
+    await migrate({ connectionString });
+    const client = new Client({ connectionString });
+    await client.connect();
+    t.teardown(() => client.end());
+    for (const [name, checksum] of REWRITTEN) {
+      const { rows } = await client.query(
+        "SELECT checksum FROM _prisma_migrations WHERE migration_name = $1",
+        [name],
+      );
+      t.same(rows, [{ checksum }], name);
+    }
+    t.same((await migrate({ connectionString })).migrations, []);
+    await client.query(
+      "UPDATE _prisma_migrations SET checksum = 'other' WHERE migration_name = $1",
+      [[...REWRITTEN.keys()][0]],
+    );
+    await t.rejects(migrate({ connectionString }), { message: /different content/ });
   },
 );

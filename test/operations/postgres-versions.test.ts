@@ -1,5 +1,5 @@
-// Goal: Purser runs on Postgres 15, 16 and 17 as on the embedded one, refuses an older server before it changes
-// anything, and keeps the checksums of rewritten migrations.
+// Goal: Purser runs on Postgres 15, 16 and 17 as on the embedded one, and refuses an older server before it
+// changes anything.
 // Tier: full (starts other Postgres versions, where the machine has them).
 // Own process (it names another database server in its environment).
 import { execFileSync, spawn } from "node:child_process";
@@ -8,10 +8,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Client } from "pg";
 import t, { type Test } from "tap";
-import { assertVersion, migrate, REWRITTEN } from "../../server/infra/db/migrate.ts";
+import { assertVersion } from "../../server/infra/db/migrate.ts";
 import { freePort } from "../../server/local/free-port.ts";
 import { chooseRunAs } from "../../server/local/postgres-binaries.ts";
-import { emptyDatabase } from "../helpers/postgres.ts";
 import { until } from "../helpers/until.ts";
 import { assertLedgerIsChain, market, PAYEE } from "../x402-client/market.ts";
 
@@ -104,27 +103,3 @@ t.test("an older server is refused before anything is applied", async (t) => {
   });
   await t.resolves(assertVersion(server("150000")));
 });
-
-t.test(
-  "a rewritten migration keeps its checksum, so that the build before accepts it",
-  async (t) => {
-    const connectionString = await emptyDatabase(t);
-    await migrate({ connectionString });
-    const client = new Client({ connectionString });
-    await client.connect();
-    t.teardown(() => client.end());
-    for (const [name, checksum] of REWRITTEN) {
-      const { rows } = await client.query(
-        "SELECT checksum FROM _prisma_migrations WHERE migration_name = $1",
-        [name],
-      );
-      t.same(rows, [{ checksum }], name);
-    }
-    t.same((await migrate({ connectionString })).migrations, []);
-    await client.query(
-      "UPDATE _prisma_migrations SET checksum = 'other' WHERE migration_name = $1",
-      [[...REWRITTEN.keys()][0]],
-    );
-    await t.rejects(migrate({ connectionString }), { message: /different content/ });
-  },
-);
