@@ -1,17 +1,18 @@
 // Goal: a payment that failed in flight because the token was paused can be retried by its own caller after the
-// pause, exactly once; and a refusal names its cause.
+// pause, exactly once; and a refusal names its cause and stores nothing.
 import t, { type Test } from "tap";
 import { parseAbi } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
-import { testApp } from "../helpers/app.ts";
+import { testApp, type TestAppOptions } from "../helpers/app.ts";
 import { until } from "../helpers/until.ts";
 import { post, signedPayment, type Body } from "./payments.ts";
 
 const ABI = parseAbi(["function pause()", "function unpause()", "function blacklist(address)"]);
 const account = () => privateKeyToAccount(generatePrivateKey());
 
-async function world(t: Test) {
-  const { app, chain, database } = await testApp(t, { chainOptions: { blockTimeSeconds: 0.5 } });
+async function world(t: Test, timings: TestAppOptions["timings"] = {}) {
+  const chainOptions = { blockTimeSeconds: 0.5 };
+  const { app, chain, database } = await testApp(t, { chainOptions, timings });
   const payer = account();
   await chain.mint(payer.address, 10_000n);
   const token = async (functionName: "pause" | "unpause") => {
@@ -129,4 +130,29 @@ t.test("refusals name their cause", { timeout: 60_000 }, async (t) => {
   });
   await chain.publicClient.waitForTransactionReceipt({ hash });
   t.match(await post(app, "verify", body), { isValid: false, invalidMessage: /blocks the payer/ });
+});
+
+t.test("a token that stopped working as a token", { timeout: 60_000 }, async (t) => {
+  const { chain, make, settle, rows } = await world(t, { chainStatusFreshMs: 0 });
+  const body = await make();
+  const code = await chain.publicClient.getCode({ address: chain.usdc });
+  // Every call succeeds with empty data, so a simulation alone would find nothing wrong.
+  await chain.testClient.setCode({ address: chain.usdc, bytecode: "0x00" });
+  t.match(await settle(body), { success: false, errorMessage: /does not work as a token/ });
+  t.same(await rows(), []);
+  await chain.testClient.setCode({ address: chain.usdc, bytecode: code ?? "0x" });
+  t.match(await settle(body), { success: true });
+  t.match(await rows(), [{ status: "settled", sent: 1 }]);
+});
+
+t.test("a relayer without gas money", { timeout: 60_000 }, async (t) => {
+  const { chain, make, settle, rows } = await world(t, { chainStatusFreshMs: 0 });
+  const body = await make();
+  const { address } = chain.relayer;
+  await chain.testClient.setBalance({ address, value: 0n });
+  t.match(await settle(body), { success: false, errorMessage: /cannot pay for gas/ });
+  t.same(await rows(), []);
+  await chain.testClient.setBalance({ address, value: 10n ** 20n });
+  t.match(await settle(body), { success: true });
+  t.match(await rows(), [{ status: "settled", sent: 1 }]);
 });

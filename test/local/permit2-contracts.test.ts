@@ -54,7 +54,7 @@ const TRANSFER = parseAbi([
 /** The published ABI of the upto proxy lacks its base contract's error for an amount of zero. */
 const UPTO_ABI: Abi = [...x402UptoPermit2ProxyABI, ...parseAbi(["error InvalidAmount()"])];
 
-/** Of a permit that the token refuses. The published ABI of the proxies lacks it. */
+/** Emitted when the token refuses a permit. The published ABI of the proxies lacks it. */
 const PERMIT_FAILED = parseAbi([
   "event EIP2612PermitFailedWithReason(address indexed token, address indexed owner, string reason)",
 ]);
@@ -229,7 +229,7 @@ t.test("the contracts", async (t) => {
     );
   });
 
-  await t.test("which signatures count", async (t) => {
+  await t.test("which signatures are valid", async (t) => {
     const given = async (of: (signature: Hex) => Hex): Promise<string> => {
       const message = permit2Message(chain, payer.address, { to: payee });
       const data = await settle(message, {
@@ -257,7 +257,7 @@ t.test("the contracts", async (t) => {
       t.equal(await given(() => `0x${"01".repeat(length)}`), "InvalidSignatureLength");
   });
 
-  await t.test("a payer with code answers for itself (ERC-1271)", async (t) => {
+  await t.test("a payer with code: its code decides about a signature (ERC-1271)", async (t) => {
     const own = parseAbi(["error WalletsOwn()"]);
     const ownError = encodeErrorResult({ abi: own }).slice(2);
     const answers: [code: Hex, expected: string][] = [
@@ -297,71 +297,74 @@ t.test("the contracts", async (t) => {
     await t.rejects(publicClient.call(call), /TRANSFER_FROM_FAILED/);
   });
 
-  await t.test("the token's permit is used, and one that it refuses ends nothing", async (t) => {
-    const withPermit = async (
-      owner: typeof payer,
-      { value = 1_000n, deadline = 2n ** 40n }: { value?: bigint; deadline?: bigint },
-    ) => {
-      const signature = await owner.signTypedData({
-        domain: {
-          name: "USDC",
-          version: "2",
-          chainId: chain.chainId,
-          verifyingContract: chain.usdc,
+  await t.test(
+    "the token's permit is used; if the token refuses it, an existing allowance is enough",
+    async (t) => {
+      const withPermit = async (
+        owner: typeof payer,
+        { value = 1_000n, deadline = 2n ** 40n }: { value?: bigint; deadline?: bigint },
+      ) => {
+        const signature = await owner.signTypedData({
+          domain: {
+            name: "USDC",
+            version: "2",
+            chainId: chain.chainId,
+            verifyingContract: chain.usdc,
+          },
+          primaryType: "Permit",
+          types: {
+            Permit: [
+              { name: "owner", type: "address" },
+              { name: "spender", type: "address" },
+              { name: "value", type: "uint256" },
+              { name: "nonce", type: "uint256" },
+              { name: "deadline", type: "uint256" },
+            ],
+          },
+          message: { owner: owner.address, spender: PERMIT2, value, nonce: 0n, deadline },
+        });
+        const { r, s, v } = parseSignature(signature);
+        const message = permit2Message(chain, owner.address, { to: payee });
+        const { to, validAfter } = message.witness;
+        const payment = await signPermit2(chain, owner, message);
+        const permit2612 = { value, deadline, r, s, v: Number(v) };
+        return encodeFunctionData({
+          abi: x402ExactPermit2ProxyABI,
+          functionName: "settleWithPermit",
+          args: [permit2612, permitOf(message), owner.address, { to, validAfter }, payment],
+        });
+      };
+      const logsOf = async (data: Hex) => {
+        const hash = await sender.sendTransaction({ to: EXACT_PROXY, data });
+        const { logs } = await publicClient.waitForTransactionReceipt({ hash });
+        return parseEventLogs({
+          abi: [...TRANSFER, ...PERMIT_FAILED, ...x402ExactPermit2ProxyABI],
+          logs,
+        });
+      };
+      const fresh = privateKeyToAccount(generatePrivateKey());
+      await chain.mint(fresh.address, 10_000n);
+      const refused = { deadline: 1n };
+      const proxyAbi = x402ExactPermit2ProxyABI as Abi;
+      t.equal(await tried(EXACT_PROXY, await withPermit(fresh, refused), proxyAbi), "Error");
+      t.equal(
+        await tried(EXACT_PROXY, await withPermit(fresh, { value: 1_001n }), proxyAbi),
+        "Permit2612AmountMismatch",
+      );
+      t.same(
+        (await logsOf(await withPermit(fresh, {}))).map(({ eventName }) => eventName),
+        ["Transfer", "SettledWithPermit"],
+      );
+      t.match(await logsOf(await withPermit(payer, refused)), [
+        {
+          eventName: "EIP2612PermitFailedWithReason",
+          args: { owner: payer.address, reason: "FiatTokenV2: permit is expired" },
         },
-        primaryType: "Permit",
-        types: {
-          Permit: [
-            { name: "owner", type: "address" },
-            { name: "spender", type: "address" },
-            { name: "value", type: "uint256" },
-            { name: "nonce", type: "uint256" },
-            { name: "deadline", type: "uint256" },
-          ],
-        },
-        message: { owner: owner.address, spender: PERMIT2, value, nonce: 0n, deadline },
-      });
-      const { r, s, v } = parseSignature(signature);
-      const message = permit2Message(chain, owner.address, { to: payee });
-      const { to, validAfter } = message.witness;
-      const payment = await signPermit2(chain, owner, message);
-      const permit2612 = { value, deadline, r, s, v: Number(v) };
-      return encodeFunctionData({
-        abi: x402ExactPermit2ProxyABI,
-        functionName: "settleWithPermit",
-        args: [permit2612, permitOf(message), owner.address, { to, validAfter }, payment],
-      });
-    };
-    const logsOf = async (data: Hex) => {
-      const hash = await sender.sendTransaction({ to: EXACT_PROXY, data });
-      const { logs } = await publicClient.waitForTransactionReceipt({ hash });
-      return parseEventLogs({
-        abi: [...TRANSFER, ...PERMIT_FAILED, ...x402ExactPermit2ProxyABI],
-        logs,
-      });
-    };
-    const fresh = privateKeyToAccount(generatePrivateKey());
-    await chain.mint(fresh.address, 10_000n);
-    const refused = { deadline: 1n };
-    const proxyAbi = x402ExactPermit2ProxyABI as Abi;
-    t.equal(await tried(EXACT_PROXY, await withPermit(fresh, refused), proxyAbi), "Error");
-    t.equal(
-      await tried(EXACT_PROXY, await withPermit(fresh, { value: 1_001n }), proxyAbi),
-      "Permit2612AmountMismatch",
-    );
-    t.same(
-      (await logsOf(await withPermit(fresh, {}))).map(({ eventName }) => eventName),
-      ["Transfer", "SettledWithPermit"],
-    );
-    t.match(await logsOf(await withPermit(payer, refused)), [
-      {
-        eventName: "EIP2612PermitFailedWithReason",
-        args: { owner: payer.address, reason: "FiatTokenV2: permit is expired" },
-      },
-      { eventName: "Transfer" },
-      { eventName: "SettledWithPermit" },
-    ]);
-  });
+        { eventName: "Transfer" },
+        { eventName: "SettledWithPermit" },
+      ]);
+    },
+  );
 
   await t.test("Permit2 itself moves no more than the owner signed", async (t) => {
     const data = encodeFunctionData({
@@ -424,6 +427,6 @@ t.test("the contracts", async (t) => {
     t.equal(await balance(payee), before, "a batch contract is not the named account");
     t.equal(await upto(1_234n), "ok");
     t.equal(await balance(payee), before + 1_234n);
-    t.equal(await upto(1n), "InvalidNonce", "once, whatever is left of the maximum");
+    t.equal(await upto(1n), "InvalidNonce", "once, although some of the maximum is left");
   });
 });

@@ -33,7 +33,7 @@ const made = async () => {
   return agent;
 };
 
-/** Asks a process that has just started, and the running one. */
+/** Signs with a process that has just started, and with the running one. */
 async function codesOf(agent: NewTestAgent, value = 1_000n): Promise<string[]> {
   const fresh = new Custody({
     vault: vaultHere(app, { trustsCaller: true }),

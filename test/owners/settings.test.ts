@@ -1,4 +1,4 @@
-// Goal: whatever setting of a rule is edited in the database, custody signs nothing; an owner tightens each without a
+// Goal: if any setting of a rule is edited in the database, custody signs nothing; an owner tightens each one without a
 // wallet, the tighter value is in force at once, and the audit names it.
 import { randomBytes } from "node:crypto";
 import t, { type Test } from "tap";
@@ -22,7 +22,7 @@ const payee = privateKeyToAccount(generatePrivateKey()).address;
 const sampled = (fields: readonly Field[]) =>
   Object.fromEntries(fields.map((field) => [field.name, sampleOf(field)]));
 
-/** Asks a process that has just started, and the running one, which has cached the policy. */
+/** Signs with a process that has just started, and with the running one, which has cached the policy. */
 async function sign(agent: NewTestAgent) {
   const alarmed: string[] = [];
   const fresh = new Custody({

@@ -11,10 +11,13 @@ import {
   startEngine,
 } from "../helpers/engine.ts";
 import { testDatabase } from "../helpers/postgres.ts";
+import { rpcProxy } from "../helpers/rpc-proxy.ts";
 import { until } from "../helpers/until.ts";
 
 /** Burns all gas it is given: `JUMPDEST PUSH1 0 JUMP`. */
 const BURNER = "0x5b600056";
+/** One call with `authorizationState` of the token and `getEthBalance` of two relayers. */
+const STATE_AND_BALANCES = /e94a0102.*4d2301cc.*4d2301cc/;
 
 t.jobs = 3;
 t.test(
@@ -51,6 +54,53 @@ t.test(
       return true;
     });
     await expectLedgerEqualsChain(t, chain, database.pool);
+  },
+);
+
+t.test(
+  "the relayers' balances are read with the token's state, each for its own lane",
+  { timeout: 60_000 },
+  async (t) => {
+    const chain = await testChain(t);
+    const database = await testDatabase(t);
+    const proxy = await rpcProxy(t, chain.rpcUrl);
+    const first = testAccount(77);
+    const second = testAccount(78);
+    const { engine } = await startEngine(t, {
+      databaseUrl: database.url,
+      chain,
+      rpcUrls: [proxy.url],
+      relayerPrivateKeys: [first.privateKey, second.privateKey],
+      // Each check reads the state again. A balance that a lane read on its own would be outdated.
+      timings: { chainStatusFreshMs: 0, balanceFreshMs: 3_600_000 },
+    });
+    const check = async (lane?: string): Promise<string> => {
+      proxy.calls.length = 0;
+      const result = await engine.settlement.assertAvailable(chain.chainId, { lane }).then(
+        () => "available",
+        (error: Error & { code?: string }) => error.code ?? error.message,
+      );
+      const reads = proxy.calls.filter(({ params }) =>
+        STATE_AND_BALANCES.test(JSON.stringify(params)),
+      );
+      t.equal(reads.length, 1, "one call reads all");
+      t.equal(proxy.count("eth_getBalance"), 0);
+      return result;
+    };
+    const setBalance = (account: typeof first, value: bigint) =>
+      chain.testClient.setBalance({ address: account.address, value });
+    for (const [rich, poor] of [
+      [first, second],
+      [second, first],
+    ] as const) {
+      await setBalance(rich, 10n ** 18n);
+      await setBalance(poor, 0n);
+      t.equal(await check(rich.address), "available");
+      t.equal(await check(poor.address), "relayer_unfunded");
+      t.equal(await check(), "available", "one of them is enough");
+    }
+    await setBalance(second, 0n);
+    t.equal(await check(), "relayer_unfunded");
   },
 );
 

@@ -1,4 +1,4 @@
-// Goal: every payment of a batch is simulated before it is sent, whatever was known of it before; what would fail costs no gas, and a payer with code goes alone.
+// Goal: every payment of a batch is simulated before it is sent, also if it was simulated before; one that would fail costs no gas, and a payer with code goes alone.
 import t, { type Test } from "tap";
 import type { PrivateKeyAccount } from "viem/accounts";
 import type { SettlementRequest } from "../../server/plugins/settlement/types.ts";

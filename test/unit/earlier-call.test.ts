@@ -1,4 +1,4 @@
-// Goal: a call that joins an earlier one looks until that one has ended and returns its outcome, whatever happens between two looks.
+// Goal: a call that joins an earlier one looks until that one has ended and returns its outcome, also if its state changes between two looks.
 import t from "tap";
 import { Calls } from "../../server/plugins/payments/idempotency.ts";
 import type { PaymentRow } from "../../server/plugins/payments/store.ts";

@@ -363,7 +363,7 @@ t.test("the custody process gets it, and nothing that it does not know", async (
   });
 });
 
-t.test("the form has it, sends it and tells it", async (t) => {
+t.test("the form has it, sends it and describes it", async (t) => {
   const empty: RulesDraft = {
     ...EMPTY_RULES,
     name: "a",

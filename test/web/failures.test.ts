@@ -139,6 +139,22 @@ t.test("failures in the browser", async (t) => {
     await page.getByText(/Verified up to entry \d+/).waitFor();
   });
 
+  await t.test("a later response that fails leaves the user's input in the form", async (t) => {
+    const { page, faults } = await signedIn(`${base}/rules`);
+    const limit = page.getByLabel("Daily limit");
+    await limit.fill("3.5");
+    // The page requests the agent every ten seconds.
+    await page.route(`**/api/agents/${agent.id}`, (route) => route.abort());
+    const notice = page.getByRole("alert").filter({ hasText: "This may be out of date" });
+    await notice.waitFor({ timeout: 20_000 });
+    t.equal(await limit.inputValue(), "3.5");
+    await page.unroute(`**/api/agents/${agent.id}`);
+    await notice.getByRole("button", { name: "Try again" }).click();
+    await notice.waitFor({ state: "detached" });
+    t.equal(await limit.inputValue(), "3.5");
+    t.same(faults, []);
+  });
+
   await t.test("a service that does not respond is not a sign-out", async (t) => {
     const { page } = await signedIn("/agents");
     await page.route("**/api/**", (route) => route.abort());
