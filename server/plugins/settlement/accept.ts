@@ -41,7 +41,7 @@ type Accept = (request: SettlementRequest) => Promise<Accepted>;
 /**
  * Groups concurrent requests. Each gets the result it would have got alone, whatever happens to the others.
  */
-export function acceptInGroups(accepting: Accepting, { gatherMs = 0 } = {}): Accept {
+export function acceptInGroups(accepting: Accepting): Accept {
   const groups = new Coalescer<SettlementRequest, PromiseSettledResult<Accepted>>(
     async (requests) => {
       // Sorted by nonce in every replica, so that replicas with the same payments cannot deadlock.
@@ -50,7 +50,7 @@ export function acceptInGroups(accepting: Accepting, { gatherMs = 0 } = {}): Acc
       const byRequest = new Map(sorted.map((request, index) => [request, results[index]]));
       return requests.map((request) => byRequest.get(request) as PromiseSettledResult<Accepted>);
     },
-    { ...GROUPS, gatherMs },
+    GROUPS,
   );
   return async (request) => {
     // Keep the caller's own trace: the group runs in the trace of one of its callers.
