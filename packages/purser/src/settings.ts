@@ -37,7 +37,7 @@ export const settingsFile = (env: Env): string =>
  * A stored key is sent only to the service it was issued by. A connected program names its own key
  * (PURSER_KEY_NAME): it pays from that wallet or from none, even if the environment contains another key.
  */
-export function readSettings(env: Env): Settings {
+export function readServiceSettings(env: Env): Settings {
   const { current, keys } = readSaved(env);
   const named = env["PURSER_KEY_NAME"];
   const kept = keys[named || current || ""];
