@@ -23,7 +23,7 @@ import { unwrapSignature } from "../../core/signatures.ts";
 import type { PaymentReads } from "./chain-reads.ts";
 import type { Outcomes } from "./stats.ts";
 
-export interface VerifyParts {
+export interface VerifyDeps {
   checker: PaymentChecker;
   outcomes: Outcomes;
   log: Pick<FastifyBaseLogger, "warn">;
@@ -32,7 +32,7 @@ export interface VerifyParts {
 /** Answers a verify request. Every outcome is an answer of the protocol, a fault of ours too. */
 export async function verify(
   body: unknown,
-  { checker, outcomes, log }: VerifyParts,
+  { checker, outcomes, log }: VerifyDeps,
 ): Promise<VerifyAnswer> {
   const startedMs = performance.now();
   let checked: CheckResult;
