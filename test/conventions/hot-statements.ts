@@ -13,7 +13,7 @@ import {
 } from "../../server/plugins/guardrails/store.ts";
 import type { ReserveRequest } from "../../server/plugins/guardrails/types.ts";
 import { readWallets } from "../../server/plugins/guardrails/store.ts";
-import { acceptSettlement, acceptSettlements } from "../../server/plugins/settlement/accept.ts";
+import { acceptSettlements } from "../../server/plugins/settlement/accept.ts";
 import * as lanes from "../../server/plugins/settlement/lane-store.ts";
 import * as settlements from "../../server/plugins/settlement/store.ts";
 import type {
@@ -235,7 +235,7 @@ async function settleInEveryWay(t: Test, pool: Pool, agent: SeededAgent, ids: [s
   const [first, second] = ids;
   const { agentId } = agent;
   const request = settlementRequest(agent, "spend", { id: first });
-  await acceptSettlement(pool, request);
+  await acceptSettlements(pool, [request]);
   await acceptSettlements(pool, [
     settlementRequest(agent, "x402", { id: second, relay: false }),
     settlementRequest({ ...agent, walletAddress: randomAddress() }, "facilitated", {}),

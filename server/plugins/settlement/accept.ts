@@ -189,11 +189,6 @@ export async function acceptSettlements(
   return accepted;
 }
 
-export async function acceptSettlement(sql: Sql, request: SettlementRequest): Promise<Accepted> {
-  const [accepted] = await acceptSettlements(sql, [request]);
-  return accepted as Accepted;
-}
-
 /**
  * The row of a known authorization. A row that was only watched is attached only to the same authorization: same
  * payee, value and time window.
