@@ -114,7 +114,6 @@ function artifactOf(target: ContractSource, compiled: CompiledContract, compiler
   });
   return {
     contract: target.contract,
-    source: basename(fileURLToPath(target.source)),
     compiler,
     abi: compiled.abi,
     ...create2Of(target, `0x${bytecode.object}`, `0x${deployedBytecode.object}`),
