@@ -28,7 +28,7 @@ export const FAULT_POINTS: FaultPoint[] = [
 ];
 /** With these depths each fault point is reached: reported in the first block, final in the third. */
 export const DEPTHS = { confirmations: 3, inclusionDepth: 1 };
-export const PAYMENTS = 4;
+const PAYMENTS = 4;
 
 export async function queuePayments(
   chain: TestChain,

@@ -36,7 +36,7 @@ PURSER_KEY_NAME selects a key that init --save or connect stored, by its name.
 Exit code: 0 done, 1 refused or failed, 2 wrong usage, 3 blocked by a limit or rule, 4 outcome unknown,
 5 the owner has not decided yet.`;
 
-export const EXIT = { done: 0, failed: 1, usage: 2, blocked: 3, unknown: 4, undecided: 5 } as const;
+const EXIT = { done: 0, failed: 1, usage: 2, blocked: 3, unknown: 4, undecided: 5 } as const;
 
 class UsageError extends Error {}
 

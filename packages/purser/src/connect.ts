@@ -32,7 +32,7 @@ type Outcome =
   | { status: "written"; backup?: string }
   | { status: "unchanged" | "declined" | "shown" }
   | { status: "refused"; reason: string };
-export type Connected = { client: string; file: string } & Outcome;
+type Connected = { client: string; file: string } & Outcome;
 
 export async function connect(
   options: ConnectOptions,

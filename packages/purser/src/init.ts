@@ -6,7 +6,7 @@ import { type Env, keepKey, readServiceSettings } from "./settings.ts";
 import { sendRequest } from "./transport.ts";
 import type { Listing } from "./types.ts";
 
-export interface InitOptions {
+interface InitOptions {
   name?: string;
   dailyLimit?: string;
   allow?: string[];

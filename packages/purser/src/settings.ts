@@ -30,7 +30,7 @@ const SHORTEST_KEY = 24;
 
 export const homeOf = (env: Env): string => env["HOME"] || env["USERPROFILE"] || homedir();
 
-export const settingsFile = (env: Env): string =>
+const settingsFile = (env: Env): string =>
   join(env["XDG_CONFIG_HOME"] || join(homeOf(env), ".config"), "purser", "config.json");
 
 /**

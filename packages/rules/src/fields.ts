@@ -194,7 +194,7 @@ export const SELF_FIELDS = AGENT_FIELDS.filter(({ window }) => window === undefi
 type IsFirst<D extends Declaration> = D["since"] extends 1 ? true : false;
 type Member<N extends string, D extends Declaration> = `${N}${D["kind"]["unit"]}`;
 type ValueOf<D extends Declaration> = D["kind"]["unset"];
-export type WireOf<D extends Declaration> = ReturnType<D["kind"]["wire"]>;
+type WireOf<D extends Declaration> = ReturnType<D["kind"]["wire"]>;
 
 /** The values by name. One that is newer than version 1 may be missing: then it is not set. */
 type ValuesOf<T extends Table> = {

@@ -26,7 +26,7 @@ type Signed<T> = {
   [N in keyof T as T[N] extends { since: 1 } ? N : never]: string;
 } & { [N in keyof T as T[N] extends { since: 1 } ? never : N]?: string };
 
-export type PayeeDocument = Signed<typeof PAYEE> & { payee: string; label: string; site: string };
+type PayeeDocument = Signed<typeof PAYEE> & { payee: string; label: string; site: string };
 
 export type AgentPolicyOrder = Signed<typeof AGENT> & {
   agent: string;

@@ -7,7 +7,7 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 import { getContractAddress, keccak256, type Hex } from "viem";
 import { CREATE2_DEPLOYER } from "../../core/networks.ts";
 
-export interface ContractSource {
+interface ContractSource {
   /** The Solidity file. */
   source: URL;
   contract: string;

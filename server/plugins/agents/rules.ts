@@ -28,7 +28,7 @@ export function refuseField(code: ErrorCode, path: string, message: string): Api
   });
 }
 
-export function readName(text: string): string {
+function readName(text: string): string {
   const name = text.trim();
   if (name === "") throw refuseField("validation_failed", "body.name", "must not be blank");
   assertPrintable(name, "body.name");

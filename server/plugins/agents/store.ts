@@ -94,7 +94,7 @@ function rowOf(stored: Stored, now: Date): AgentRow {
 }
 
 /** The members that an owner may set. */
-export type AgentRules = AgentSettings & { name: string };
+type AgentRules = AgentSettings & { name: string };
 
 /** A setting that is missing is not set. */
 export interface NewAgent extends Partial<AgentRules> {

@@ -62,7 +62,7 @@ export type Signed =
     }[OrderKind];
 
 /** Actions that are impossible without a signature, and the kind of content that is signed. */
-export const SIGNED_AS: Readonly<Record<string, Signed["kind"]>> = {
+const SIGNED_AS: Readonly<Record<string, Signed["kind"]>> = {
   "session.created": "message",
   "policy.signed": "AgentPolicy",
   "key.signed": "IssueKey",

@@ -100,7 +100,7 @@ export interface CoversDeps {
   ): Promise<"valid" | "invalid" | "unavailable">;
 }
 
-export interface Verified {
+interface Verified {
   columns: string;
   /** By payeeKey. */
   payees: ReadonlyMap<string, Payee>;

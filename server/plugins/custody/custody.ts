@@ -17,7 +17,7 @@ import type { HeldWallet, KeyVault, NewRules, Resealed, SiteSignInRequest } from
 import { lockWallet, rulesVersionOf, updateSeal, type ResealedWallet } from "./store.ts";
 import type { SignedMove, Owner } from "./seal-changes.ts";
 
-export interface Deps {
+interface Deps {
   /** In this process, or in the custody process. */
   vault: KeyVault;
   /**

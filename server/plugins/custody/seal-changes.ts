@@ -34,7 +34,7 @@ export interface SignedMove extends SignedOrderDocument<"MoveOwner"> {
   secondSignature: Hex;
 }
 
-export interface SealChangesDeps {
+interface SealChangesDeps {
   isSigned(
     owner: { address: Address; chainId: number },
     signed: { hash: Hex; signature: Hex },

@@ -32,7 +32,7 @@ const MAX_REMEMBERED_WALLETS = 10_000;
 const WEI_PER_ATOMIC = 10n ** 12n;
 
 /** The result of a simulated transfer. */
-export interface SimulationResult {
+interface SimulationResult {
   readonly goesThrough: boolean;
   /** The token's revert reason, if any. */
   readonly revert: string | undefined;
@@ -42,7 +42,7 @@ export interface SimulationResult {
  * Why the network would reject the payer's approval, or that the payment would fail after it. Undefined: both would
  * succeed.
  */
-export type PayerApprovalProblem = { readonly why: string } | { readonly fails: true } | undefined;
+type PayerApprovalProblem = { readonly why: string } | { readonly fails: true } | undefined;
 
 /** What the checker uses; tests answer it without a chain. */
 export type PaymentReads = Pick<ChainPaymentReads, keyof ChainPaymentReads>;

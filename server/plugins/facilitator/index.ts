@@ -347,7 +347,7 @@ const paymentRoutes: FastifyPluginAsyncTypebox = async (app) => {
 };
 
 /** Routes that describe this facilitator and its statistics. */
-export const serviceRoutes: FastifyPluginAsyncTypebox = async (app) => {
+const serviceRoutes: FastifyPluginAsyncTypebox = async (app) => {
   const config = { auth: "public" } as const;
   const tags = ["facilitator"];
 

@@ -37,7 +37,7 @@ export interface SettleOptions {
   isGone?: () => boolean;
 }
 
-export interface SettlerDeps {
+interface SettlerDeps {
   checker: PaymentChecker;
   settlement: Settlement;
   store: SettleStore;
@@ -270,7 +270,7 @@ export class Settler {
  * Identifies the caller of a settle for its retries, by the Idempotency-Key header that the seller sets. The
  * payload identifies no one: the payer wrote it, including its `payment-identifier`.
  */
-export interface Caller {
+interface Caller {
   readonly bodyHash: Uint8Array;
   /** Null when the request has no key. */
   readonly keyHash: Uint8Array | null;

@@ -23,7 +23,7 @@ import { unwrapSignature } from "../../core/signatures.ts";
 import type { PaymentReads } from "./chain-reads.ts";
 import type { Outcomes } from "./stats.ts";
 
-export interface VerifyDeps {
+interface VerifyDeps {
   checker: PaymentChecker;
   outcomes: Outcomes;
   log: Pick<FastifyBaseLogger, "warn">;
@@ -68,7 +68,7 @@ export interface Approved {
 }
 export type CheckResult = Approved | Refusal;
 
-export interface CheckerDeps {
+interface CheckerDeps {
   networks: readonly NetworkFacts[];
   relayers: readonly Address[];
   /** By chain id. */

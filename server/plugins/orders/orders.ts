@@ -54,7 +54,7 @@ export interface OrderOwner {
   second?: { address: Address; chainId: number } | null;
 }
 
-export interface OrdersDeps {
+interface OrdersDeps {
   prisma: { $transaction<T>(work: (tx: Db) => Promise<T>): Promise<T> };
   verifySignature(
     owner: OrderOwner,

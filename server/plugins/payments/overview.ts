@@ -98,7 +98,7 @@ const present = (row: BucketRow): Overview["hourly"][number] => ({
   blocked: row.blocked,
 });
 
-export interface OverviewAgent {
+interface OverviewAgent {
   id: string;
   network: string;
   walletAddress: Address;

@@ -40,7 +40,7 @@ import type { Tracker } from "./tracker.ts";
 import { traceProven, TransactionTrace } from "./transaction-trace.ts";
 import type { ProvenOutcome, SettlementRecord } from "./types.ts";
 
-export interface SenderDeps {
+interface SenderDeps {
   ctx: EngineContext;
   lease: Lease;
   signer: LocalAccount;
@@ -349,7 +349,7 @@ const explainIfGivenUp = (outcome: ProvenOutcome, record: SettlementRecord): Pro
     ? { ...outcome, message: "The network's nodes reject every transaction with this payment." }
     : outcome;
 
-export interface CollectorDeps {
+interface CollectorDeps {
   gasCapPerItem: bigint;
   /** How long a batch that is not full gathers. */
   gatherMs: number;

@@ -149,7 +149,7 @@ export function describeRules(draft: RulesDraft): string[] {
 }
 
 /** The API's form of a payee; empty members are left out. */
-export const payeeBody = (entry: AllowlistDraft): PayeeInput => ({
+const payeeBody = (entry: AllowlistDraft): PayeeInput => ({
   address: entry.address,
   label: entry.label.trim(),
   ...(entry.site ? { site: entry.site } : {}),

@@ -26,7 +26,7 @@ import { formatDateTime } from "../time.ts";
 import type { Agent, AgentChanges } from "../wire.ts";
 
 /** Addresses have their checksum. */
-export type PayeeTerms = Payee;
+type PayeeTerms = Payee;
 export type Terms = Rules & { name: string };
 
 /** A payee as in a request: a setting that is not given keeps its previous value, or is not set. */
