@@ -1,6 +1,6 @@
 /** The table of rate limits. */
 
-export interface RateLimit {
+interface RateLimit {
   perMinute: number;
   /** Counted in Postgres, for all replicas together. The others protect one process from a flood. */
   isShared: boolean;

@@ -4,7 +4,7 @@
  * Coalesces concurrent requests into one call. When idle, an item is sent at once. Under load, items that arrive while
  * calls are in flight are sent together with the next one.
  */
-export interface CoalescerOptions {
+interface CoalescerOptions {
   maxBatch: number;
   /** How many calls may be in flight before new items are collected. */
   maxInFlight: number;

@@ -23,7 +23,7 @@ export class AcceptanceUnknown extends Error {
   }
 }
 
-export interface Accepting {
+interface Accepting {
   /** Returns results in the order of the requests. All are accepted, or none. */
   acceptAll(requests: SettlementRequest[]): Promise<Accepted[]>;
   find(key: SettlementKey): Promise<SettlementRow | undefined>;
@@ -187,11 +187,6 @@ export async function acceptSettlements(
     );
   }
   return accepted;
-}
-
-export async function acceptSettlement(sql: Sql, request: SettlementRequest): Promise<Accepted> {
-  const [accepted] = await acceptSettlements(sql, [request]);
-  return accepted as Accepted;
 }
 
 /**
