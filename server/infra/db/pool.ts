@@ -14,6 +14,9 @@ export type Pool = PgPool;
 /** For hand-written statements: the pool, or the client of the caller's transaction. */
 export type Sql = Pick<PgPool, "query">;
 
+/** The Postgres text format of bytes. */
+export const bytea = (bytes: Uint8Array): string => `\\x${Buffer.from(bytes).toString("hex")}`;
+
 /** Postgres' timeouts for a connection; 0 is none. */
 interface Timeouts {
   statementMs: number;

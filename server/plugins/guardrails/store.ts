@@ -3,7 +3,7 @@ import type { Address } from "viem";
 import { toJsonb } from "../../core/foreign-text.ts";
 import { payeeKey } from "../../core/rules.ts";
 import { Coalescer } from "../../core/shared-answers.ts";
-import { violates, RESERVATION_GONE, sqlState, type Sql } from "../../infra/db/pool.ts";
+import { bytea, violates, RESERVATION_GONE, sqlState, type Sql } from "../../infra/db/pool.ts";
 import type { WalletFacts } from "./available.ts";
 import { readFacts, remainingOf, RULES } from "./rules.ts";
 import type {
@@ -180,9 +180,6 @@ function reserveParams(request: ReserveRequest & { paymentId: string; dryRun: bo
     dry_run: request.dryRun,
   };
 }
-
-/** The Postgres text format of bytes. */
-export const bytea = (bytes: Uint8Array): string => `\\x${Buffer.from(bytes).toString("hex")}`;
 
 export function readSnapshot(stored: StoredSnapshot): Snapshot {
   return readFacts(stored);

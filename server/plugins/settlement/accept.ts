@@ -5,7 +5,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { SettlementKey } from "../../core/authorization.ts";
 import { Coalescer } from "../../core/shared-answers.ts";
-import { wasRolledBack, type Sql } from "../../infra/db/pool.ts";
+import { bytea, wasRolledBack, type Sql } from "../../infra/db/pool.ts";
 import { traced, currentTraceparent } from "../../infra/tracing.ts";
 import { MAX_BATCH } from "./batch.ts";
 import { gasRefusals } from "./gas-store.ts";
@@ -137,8 +137,8 @@ const newRow = (request: SettlementRequest): Record<string, unknown> => {
     signature: `\\x${authorization.signature.slice(2)}`,
     relay: request.relay,
     status: "queued",
-    caller_key_hash: byteaOf(request.callerKeyHash),
-    body_hash: byteaOf(request.bodyHash),
+    caller_key_hash: request.callerKeyHash ? bytea(request.callerKeyHash) : null,
+    body_hash: request.bodyHash ? bytea(request.bodyHash) : null,
     accepted_block: request.acceptedBlock === undefined ? null : String(request.acceptedBlock),
     gas_accounts: gas?.accounts ?? [],
     gas_hold: String(gas?.hold ?? 0n),
@@ -146,9 +146,6 @@ const newRow = (request: SettlementRequest): Record<string, unknown> => {
     traceparent: request.traceparent ?? null,
   };
 };
-
-const byteaOf = (bytes: Uint8Array | undefined): string | null =>
-  bytes ? `\\x${Buffer.from(bytes).toString("hex")}` : null;
 
 const INSERTED = `from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value, valid_after,
   valid_before, signature, relay, status, caller_key_hash, body_hash, accepted_block, gas_accounts, gas_hold,

@@ -1,8 +1,7 @@
 import type { Address, Hex } from "viem";
 import type { Proof } from "../audit/verify.ts";
-import { bytea } from "../guardrails/store.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
-import type { Sql } from "../../infra/db/pool.ts";
+import { bytea, type Sql } from "../../infra/db/pool.ts";
 import { toJsonb } from "../../core/foreign-text.ts";
 
 export interface WithdrawalReservation {

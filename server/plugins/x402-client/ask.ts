@@ -125,7 +125,8 @@ export async function requestTarget(
 /** The terms of both protocols, x402 first: among equal terms the first is paid. */
 function readAnswer({ headers, body }: OutboundResponse, target: TargetRequest): ParsedOffer {
   const parsed = parseOffer(headers["payment-required"], body);
-  const charges = readCharges(headers["www-authenticate"], target, Date.now());
+  const challenge = headers["www-authenticate"];
+  const charges = challenge === undefined ? [] : readCharges(challenge, target, Date.now());
   if (charges.length === 0) return parsed;
   const { offer } = parsed.ok ? parsed : { offer: NO_OFFER };
   return { ok: true, offer: { ...offer, accepts: [...offer.accepts, ...charges] } };

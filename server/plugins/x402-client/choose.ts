@@ -20,8 +20,8 @@ import {
   type WalletBalance,
 } from "../payments/reserve.ts";
 import type { Job, PaymentTerms } from "./job.ts";
+import { readableTarget } from "./request.ts";
 import { CHALLENGE_FAULTS, type Offer, type OfferedTerms } from "./terms.ts";
-import { readableTarget } from "./tool-call.ts";
 
 export interface ChosenTerms {
   scheme: Scheme;

@@ -1,7 +1,7 @@
 /**
  * x402-fetch: requests a target, pays its price within the agent's guardrails, and returns the data with a
- * receipt that the chain has confirmed. One request makes at most one payment. `#run` shows the whole request in
- * the order in which it happens:
+ * receipt that the chain has confirmed. One request makes at most one payment. `#run` shows the request in the
+ * order in which it happens:
  *
  * begin   what an earlier request with the key did
  * ask     the target, for its content or its price
@@ -72,11 +72,12 @@ import {
   longestFetch,
   mayHaveActed,
   prepare,
+  readableTarget,
   type FetchInput,
 } from "./request.ts";
 import { offersSignIn, signIn } from "./sign-in.ts";
 import type { Offer } from "./terms.ts";
-import { readableTarget, ToolTarget } from "./tool-call.ts";
+import { ToolTarget } from "./tool-call.ts";
 
 /** What is to be paid: a price that was chosen, or an answer that needs no payment. */
 type Found = { kind: "answer"; answer: Answer } | Price;
@@ -177,55 +178,72 @@ export class X402Client {
 
   /** Undefined: an identical call without a key reserved first, or moved nothing. Begin again. */
   async #run(job: Job, begun: Exclude<Begun, { kind: "answered" }>): Promise<Answer | undefined> {
-    const { deps, caller, entry, target } = job;
-    const { steps } = deps;
     if (begun.kind === "free") return this.#freeAgain(job, begun.freeResponse);
+    if (begun.kind === "signed") return this.#resume(job, begun);
     const { call } = begun;
+    const { steps, fault } = job.deps;
+    const found = await this.#find(job, call);
+    if (found.kind === "answer") return found.answer;
+    const reserved = await this.#reserve(job, found);
+    if (reserved.kind !== "reserved") return call.notReserved(reserved);
+    const authorization = await steps.sign(reserved, call);
+    await steps.accept(reserved, { kind: "x402", relay: false, authorization });
+    await fault("submitted");
+    return this.#deliver(job, signedNow(job, call, found, reserved, authorization));
+  }
 
-    let payment: SignedPayment;
-    let shown: ProofResponse | undefined;
-    if (begun.kind === "signed") {
-      // An earlier request signed it. Missing memory now does not change what was paid.
-      await caller.lease.reserve().catch(() => {
-        throw inProgress(begun.payment.id);
-      });
-      await entry.begun();
-      const key = { agentId: caller.id, paymentId: begun.payment.id };
-      shown = notedResponse(begun.storedNote);
-      if (begun.payment.status === "voided" && !shown)
-        return call.answer(
-          await call.keep(key, { kind: "failed", error: neverPaidError(key.paymentId) }),
-        );
-      payment = await this.#signedBefore(job, begun);
-      // Without its response, the same proof is shown once more, if a repetition has no effect.
-      if (!shown && !isSafe(target)) shown = lostResponse(target);
-    } else {
-      const found = await this.#find(job, call);
-      if (found.kind === "answer") return found.answer;
-      const { checked, request } = found;
-      const reserved = await deps.agentReserve.reserve(request).catch((error: unknown) => {
-        throw error instanceof ApiError ? withOffers(checked, deps.networks, error) : error;
-      });
-      if (reserved.kind === "denied") throw withOffers(checked, deps.networks, reserved.error);
-      if (reserved.kind !== "reserved") return call.notReserved(reserved);
-      const authorization = await steps.sign(reserved, call);
-      await steps.accept(reserved, { kind: "x402", relay: false, authorization });
-      await deps.fault("submitted");
-      payment = signedNow(job, call, found, reserved, authorization);
-    }
+  /** An earlier request with the key signed a payment and did not end. */
+  async #resume(job: Job, begun: SignedBefore): Promise<Answer | undefined> {
+    const { caller, entry, target } = job;
+    const { call } = begun;
+    // Missing memory now does not change what was paid.
+    await caller.lease.reserve().catch(() => {
+      throw inProgress(begun.payment.id);
+    });
+    await entry.begun();
+    const key = { agentId: caller.id, paymentId: begun.payment.id };
+    const shown = notedResponse(begun.storedNote);
+    if (begun.payment.status === "voided" && !shown)
+      return call.answer(
+        await call.keep(key, { kind: "failed", error: neverPaidError(key.paymentId) }),
+      );
+    const payment = await this.#signedBefore(job, begun);
+    if (shown) return this.#finish(job, payment, shown);
+    // Without its response, the same proof is shown once more, if a repetition has no effect.
+    return isSafe(target)
+      ? this.#deliver(job, payment)
+      : this.#finish(job, payment, lostResponse(target));
+  }
 
-    let noted: Promise<void> | undefined;
-    if (!shown) {
-      shown = await deliver(job, payment);
-      await deps.fault("answered");
-      noted = noteResponse(job, payment, shown);
-    }
-    const [confirmed] = await Promise.all([confirm(job, payment, shown), noted]);
-    await deps.fault("confirmed");
-    if (await call.mustPayItself(payment.key, confirmed.result)) return undefined;
-    const kept = await call.keep(payment.key, confirmed.result);
+  async #deliver(job: Job, payment: SignedPayment): Promise<Answer | undefined> {
+    const shown = await deliver(job, payment);
+    await job.deps.fault("answered");
+    return this.#finish(job, payment, shown, noteResponse(job, payment, shown));
+  }
+
+  /** `noting`: the seller's response is stored while the chain is asked. */
+  async #finish(
+    job: Job,
+    payment: SignedPayment,
+    shown: ProofResponse,
+    noting?: Promise<void>,
+  ): Promise<Answer | undefined> {
+    const { call, key } = payment;
+    const [confirmed] = await Promise.all([confirm(job, payment, shown), noting]);
+    await job.deps.fault("confirmed");
+    if (await call.mustPayItself(key, confirmed.result)) return undefined;
+    const kept = await call.keep(key, confirmed.result);
     await record(job, payment, confirmed);
     return call.answer(kept);
+  }
+
+  async #reserve({ deps }: Job, { checked, request }: Price) {
+    const { agentReserve, networks } = deps;
+    const reserved = await agentReserve.reserve(request).catch((error: unknown) => {
+      throw error instanceof ApiError ? withOffers(checked, networks, error) : error;
+    });
+    if (reserved.kind === "denied") throw withOffers(checked, networks, reserved.error);
+    return reserved;
   }
 
   /**
@@ -249,42 +267,24 @@ export class X402Client {
 
   async #askAndChoose(job: Job, call: Call): Promise<Found> {
     const { caller, input, target, entry, deps } = job;
-    const isQuote = input.dryRun === true;
     await this.#assertMayFetch(job);
     const cached = await this.#cached(job);
     if (cached) return notStored(cached);
     // Both are read while the target processes the request.
-    const room = isQuote || call.ref === undefined ? undefined : entry.assertRoomToKeep(call.ref);
+    const room = call.ref && entry.assertRoomToKeep(call.ref);
     room?.catch(() => undefined);
     const early = this.#readBalanceEarly(caller);
 
     const asked = await this.#ask(job);
     await entry.begun();
+    if (input.dryRun === true) return notStored(await this.#quote(job, asked, early));
     if (asked.kind === "free") {
-      const remaining = await deps.remainingOf(caller.id);
-      const { seen } = asked;
-      if (isQuote)
-        return notStored(freeQuoteBody(target, seen, { remaining, maxBytes: deps.maxBytes }));
-      const answer = await call.finishFree(freeBody(target, seen, remaining), digestOf(seen));
-      return { kind: "answer", answer };
+      const body = freeBody(target, asked.seen, await deps.remainingOf(caller.id));
+      return { kind: "answer", answer: await call.finishFree(body, digestOf(asked.seen)) };
     }
 
-    const { offer } = asked;
-    const { choice, refusal } = await this.#choosePayable(job, offer);
-    const terms = { offer, ...(refusal && { refusal }), ...(early && { early }) };
-    const checked = await checkOffers(job, terms, choice);
-    const chosen = checked.chosen.payable;
-    const offered = offeredFor(offer, chosen.terms);
-    const request = payRequest(job, terms, chosen, offered);
-    if (isQuote) {
-      const verdict = checked.verdict ?? (await deps.agentReserve.evaluate(request));
-      if (verdict.error) checked.chosen.refused = refusalOf(verdict.error);
-      const { networks, maxBytes } = deps;
-      const quote = { verdict, offer, offers: checked.offers, networks, maxBytes };
-      return notStored(dryRunBody(target, chosen, quote));
-    }
-
-    const signedIn = refusal ? undefined : await signIn(job, offer, chosen);
+    const { refusal, ...price } = await this.#choose(job, asked.offer, early);
+    const signedIn = refusal ? undefined : await signIn(job, price.offer, price.chosen);
     if (signedIn) {
       const body = signedInBody(target, signedIn, await deps.remainingOf(caller.id));
       if (isSafe(target)) return notStored(body);
@@ -293,7 +293,37 @@ export class X402Client {
     }
     await room;
     await caller.lease.reserve();
-    return { kind: "price", offer, checked, chosen, offered, request };
+    return { kind: "price", ...price };
+  }
+
+  /** Among the seller's offers. `refusal`: the agent's rules do not allow the chosen one. */
+  async #choose(job: Job, offer: Offer, early: EarlyBalance | undefined) {
+    const { choice, refusal } = await this.#choosePayable(job, offer);
+    const terms = { offer, ...(refusal && { refusal }), ...(early && { early }) };
+    const checked = await checkOffers(job, terms, choice);
+    const chosen = checked.chosen.payable;
+    const offered = offeredFor(offer, chosen.terms);
+    const request = payRequest(job, terms, chosen, offered);
+    return { offer, refusal, checked, chosen, offered, request };
+  }
+
+  /** What a call without `dryRun` would pay now. */
+  async #quote(
+    job: Job,
+    asked: TargetResponse,
+    early: EarlyBalance | undefined,
+  ): Promise<Record<string, unknown>> {
+    const { caller, target, deps } = job;
+    const { networks, maxBytes } = deps;
+    if (asked.kind === "free") {
+      const remaining = await deps.remainingOf(caller.id);
+      return freeQuoteBody(target, asked.seen, { remaining, maxBytes });
+    }
+    const { offer, checked, chosen, request } = await this.#choose(job, asked.offer, early);
+    const verdict = checked.verdict ?? (await deps.agentReserve.evaluate(request));
+    if (verdict.error) checked.chosen.refused = refusalOf(verdict.error);
+    const quote = { verdict, offer, offers: checked.offers, networks, maxBytes };
+    return dryRunBody(target, chosen, quote);
   }
 
   /**

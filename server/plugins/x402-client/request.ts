@@ -1,5 +1,6 @@
 /** Turns an agent's fetch into the request that is sent to the target, with and without the payment proof. */
 import { stringifyExact } from "../../core/exact-json.ts";
+import { plainWords } from "../../core/foreign-text.ts";
 import { parsePayable } from "../../core/money.ts";
 import { ApiError } from "../../errors.ts";
 import { OutboundError } from "../../infra/outbound/guard.ts";
@@ -102,6 +103,11 @@ const isOfTransport = (header: string): boolean =>
   /^(mcp-.*|accept|content-type|last-event-id)$/i.test(header);
 
 const NOT_FOR_TOOLS = "cannot be used with a tool (`mcp`)";
+
+/** Names the tool for the owner, because the URL alone does not show it. */
+export function readableTarget(url: URL, mcp: ToolCall | undefined): string {
+  return mcp ? `${url.href}#${encodeURIComponent(plainWords(mcp.tool, 128))}` : url.href;
+}
 
 export function assertOneTarget(input: FetchInput): void {
   if ((input.url === undefined) === (input.listingId === undefined))

@@ -5,7 +5,7 @@
  */
 import { decodePaymentSignatureHeader } from "@x402/core/http";
 import { parseExact, stringifyExact } from "../../core/exact-json.ts";
-import { isRecord, parseForeignJson, plainWords } from "../../core/foreign-text.ts";
+import { isRecord, parseForeignJson } from "../../core/foreign-text.ts";
 import { OutboundError, type OutboundFailure } from "../../infra/outbound/guard.ts";
 import { DEFAULT_TIMEOUT_MS, type OutboundResponse } from "../../infra/outbound/outbound.ts";
 import { ApiError } from "../../errors.ts";
@@ -166,8 +166,3 @@ const httpResponse = (
   headers: { "content-type": "application/json", ...headers },
   body: Buffer.from(stringifyExact(content)),
 });
-
-/** Names the tool for the owner, because the URL alone does not show it. */
-export function readableTarget(url: URL, mcp: ToolCall | undefined): string {
-  return mcp ? `${url.href}#${encodeURIComponent(plainWords(mcp.tool, 128))}` : url.href;
-}
