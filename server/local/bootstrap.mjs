@@ -102,14 +102,12 @@ export async function ensureServerBuild(say) {
   const server = join(ROOT, "server");
   const dist = join(server, "dist");
   // The server uses the paywall and the rules from their packages' sources.
-  const sources = [
-    ...filesUnder(server),
+  const hash = hashOfSeen("server", [
+    ...filesUnder(server).filter((path) => !path.startsWith(dist)),
     ...filesUnder(join(ROOT, "packages", "paywall", "src")),
     ...filesUnder(join(ROOT, "packages", "rules", "src")),
-  ].filter((path) => !path.startsWith(dist) && /\.(?:ts|mjs)$/.test(path));
-  // package.json names the tools, and V8's code cache depends on the version of Node.
-  const others = ["package-lock.json", "package.json"].map((file) => join(ROOT, file));
-  const hash = `${hashOfSeen("server", [...sources, ...others])} ${process.version}`;
+    join(ROOT, "package-lock.json"),
+  ]);
   // In the output folder and written last, so that neither a copy of the folder nor a half-finished build counts as
   // built.
   const stamp = join(dist, "sources.sha256");
