@@ -2,15 +2,7 @@
 // JavaScript without dependencies, because it runs on a fresh clone.
 import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
-import {
-  existsSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  statSync,
-  writeFileSync,
-} from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { constants } from "node:os";
 import { dirname, join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -102,7 +94,7 @@ export async function ensureServerBuild(say) {
   const server = join(ROOT, "server");
   const dist = join(server, "dist");
   // The server uses the paywall and the rules from their packages' sources.
-  const hash = hashOfSeen("server", [
+  const hash = hashOf([
     ...filesUnder(server).filter((path) => !path.startsWith(dist)),
     ...filesUnder(join(ROOT, "packages", "paywall", "src")),
     ...filesUnder(join(ROOT, "packages", "rules", "src")),
@@ -121,7 +113,7 @@ export async function ensureServerBuild(say) {
 export async function ensureWebBuild(say) {
   const web = join(ROOT, "web");
   if (!existsSync(join(web, "index.html"))) return;
-  const hash = hashOfSeen("web", [
+  const hash = hashOf([
     ...filesUnder(join(web, "src")),
     ...filesUnder(join(web, "public")),
     ...filesUnder(join(ROOT, "server", "schemas")),
@@ -160,7 +152,7 @@ async function ensureDocsBuild(say) {
   if (!existsSync(join(ROOT, "node_modules", "vitepress"))) return;
   const isSource = (/** @type {string} */ file) =>
     !/^\/(\.vitepress|node_modules)\//.test(file.slice(docs.length));
-  const hash = hashOfSeen("docs", [
+  const hash = hashOf([
     ...filesUnder(docs).filter(isSource),
     join(site, "config.ts"),
     ...filesUnder(join(site, "theme")),
@@ -185,7 +177,7 @@ async function ensureDocsBuild(say) {
 export async function ensurePackages(say) {
   const packages = join(ROOT, "packages");
   const built = ["purser", "paywall"].map((name) => join(packages, name));
-  const hash = hashOfSeen("packages", [
+  const hash = hashOf([
     ...built.flatMap((folder) => filesUnder(join(folder, "src"))),
     ...built.map((folder) => join(folder, "package.json")),
     join(packages, "build.mjs"),
@@ -233,25 +225,6 @@ function readRecord(path) {
 function lockFileHash() {
   const platform = `${process.platform} ${process.arch} ${process.versions.modules}`;
   return hashOf([join(ROOT, "package-lock.json")], platform);
-}
-
-/**
- * The hash of the files, without reading them again if their sizes and times have not changed since the last time.
- * @param {string} name
- * @param {string[]} paths
- */
-function hashOfSeen(name, paths) {
-  const look = createHash("sha256");
-  for (const path of paths) {
-    const { size, mtimeMs, ctimeMs } = statSync(path, { throwIfNoEntry: false }) ?? {};
-    look.update(`${path}\0${size}\0${mtimeMs}\0${ctimeMs}\0`);
-  }
-  const now = look.digest("hex");
-  const [seen, known] = readStamp(`${name}-seen`)?.split(" ") ?? [];
-  if (seen === now && known !== undefined) return known;
-  const hash = hashOf(paths);
-  writeStamp(`${name}-seen`, `${now} ${hash}`);
-  return hash;
 }
 
 /** @param {string[]} paths */
