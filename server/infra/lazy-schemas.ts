@@ -1,6 +1,6 @@
 /**
- * Compiles each route's schemas at its first request, by the compilers that Fastify would use for all routes at the
- * start. That would be 0.75 of then 1.75 seconds of CPU, and Fastify 5 has no option for it.
+ * Compiles each route's schemas at its first request, by Fastify's own compilers. Compiling all of them takes 0.75 s of
+ * CPU, and a start 0.95 s without it. Fastify 5 has no option for this.
  */
 import AjvCompiler from "@fastify/ajv-compiler";
 import { SerializerSelector } from "@fastify/fast-json-stringify-compiler";

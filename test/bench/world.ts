@@ -71,6 +71,8 @@ export async function startWorld(options: WorldOptions = {}): Promise<World> {
       [`GAS_BUDGET_${chain.chainId}`]: AMPLE_GAS,
       MASTER_KEYS: `bench:${randomBytes(32).toString("base64")}`,
       NODE_ENV: "production",
+      // As `npm start` and the image set it.
+      MALLOC_TRIM_THRESHOLD_: "131072",
       WORKERS: "1",
       ...options.env,
     };
