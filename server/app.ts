@@ -16,7 +16,7 @@ import siblings from "./infra/worker-messages.ts";
 import jobs from "./infra/jobs.ts";
 import retention from "./infra/retention.ts";
 import vitals from "./infra/vitals.ts";
-import { schemaCompilers } from "./infra/lazy-schemas.ts";
+import { lazySchemas } from "./infra/lazy-schemas.ts";
 import http from "./plugins/http/index.ts";
 import auth from "./plugins/auth/index.ts";
 import audit from "./plugins/audit/index.ts";
@@ -119,7 +119,7 @@ interface BuildOptions {
   logDestination?: LogDestination;
   /** Adds hooks before everything else: the tests check every response against its documented schema. */
   observe?: (app: FastifyInstance) => void;
-  /** Compiles every route's schemas before the first request. */
+  /** Compiles every route's schemas at the start, so that an invalid one stops it: a test does it for all. */
   eager?: boolean;
 }
 
@@ -159,7 +159,7 @@ export async function buildApp(
     frameworkErrors: (error, request, reply) => {
       sendProblem(request, reply.headers(fixedHeadersOf(config).open), toApiError(error));
     },
-    schemaController: { compilersFactory: schemaCompilers({ eager: options.eager === true }) },
+    schemaController: options.eager === true ? {} : { compilersFactory: lazySchemas },
     ajv: {
       customOptions: {
         removeAdditional: false,

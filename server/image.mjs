@@ -2,7 +2,6 @@
 // and tools, the web app, tables and functions, and only those packages that are not bundled. Run it after `npm ci`,
 // `node server/build.mjs` and the web app's build. Plain JavaScript without dependencies.
 import { cpSync, existsSync, mkdirSync, readFileSync } from "node:fs";
-import { createRequire } from "node:module";
 import { dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -22,11 +21,9 @@ const FILES = [
   "prisma/functions",
   "web/dist",
   "docs/.vitepress/dist",
-  "packages/paywall/src/assets",
 ];
-/** Packages that build.mjs does not bundle because they have their own files, without those of local mode. */
+/** Packages that build.mjs does not bundle, without those of local mode. */
 const PACKAGES = ["secp256k1", "pino"];
-const FONTS = ["geist", "geist-mono"];
 /** Not needed at run time: types, maps, sources of native code. */
 const LEFT_OUT =
   /\.(?:d\.[cm]?ts|map|md|markdown|o|mk|cc|gyp)$|^\/(?:\.github|tests?|benchmarks?|docs|examples)(?:\/|$)|^\/src\/secp256k1/;
@@ -65,11 +62,4 @@ for (const folder of packages)
     },
   });
 
-// The fonts of the paywall's page; next to its other files they are found first.
-const { resolve } = createRequire(join(ROOT, "package.json"));
-for (const font of FONTS)
-  cpSync(
-    resolve(`@fontsource-variable/${font}/files/${font}-latin-wght-normal.woff2`),
-    join(out, "packages/paywall/src/assets", `${font}.woff2`),
-  );
 console.log(`${packages.size} packages beside what is compiled: ${out}`);

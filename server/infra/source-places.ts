@@ -6,9 +6,9 @@ import { readFileSync } from "node:fs";
 import { SourceMap } from "node:module";
 import { dirname, relative, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
+import { ROOT } from "./root.ts";
 
 const PLACE = /(?:file:\/\/)?(\/[^\s():]*\/server\/dist\/[^\s():]+\.c?js):(\d+):(\d+)/g;
-const ROOT = fileURLToPath(new URL("../../", import.meta.url));
 const maps = new Map<string, SourceMap | undefined>();
 
 export const withSourceLocations = (stack: string): string =>
@@ -17,7 +17,7 @@ export const withSourceLocations = (stack: string): string =>
     // Code without a source, such as what the compiler adds, has an entry without a source name.
     if (!isOfSource(entry)) return whole;
     const source = resolve(dirname(file), entry.originalSource);
-    return `${relative(ROOT, source)}:${entry.originalLine + 1}:${entry.originalColumn + 1}`;
+    return `${relative(fileURLToPath(ROOT), source)}:${entry.originalLine + 1}:${entry.originalColumn + 1}`;
   });
 
 interface Place {

@@ -1,8 +1,7 @@
 import { readFileSync } from "node:fs";
+import { ROOT } from "./root.ts";
 
-const manifest = JSON.parse(
-  readFileSync(new URL("../../package.json", import.meta.url), "utf8"),
-) as {
+const manifest = JSON.parse(readFileSync(new URL("package.json", ROOT), "utf8")) as {
   version: string;
 };
 

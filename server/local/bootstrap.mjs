@@ -8,7 +8,6 @@ import {
   readdirSync,
   readFileSync,
   renameSync,
-  statSync,
   writeFileSync,
 } from "node:fs";
 import { constants } from "node:os";
@@ -102,14 +101,12 @@ export async function ensureServerBuild(say) {
   const server = join(ROOT, "server");
   const dist = join(server, "dist");
   // The server uses the paywall and the rules from their packages' sources.
-  const sources = [
-    ...filesUnder(server),
+  const hash = hashOf([
+    ...filesUnder(server).filter((path) => !path.startsWith(dist)),
     ...filesUnder(join(ROOT, "packages", "paywall", "src")),
     ...filesUnder(join(ROOT, "packages", "rules", "src")),
-  ].filter((path) => !path.startsWith(dist) && /\.(?:ts|mjs)$/.test(path));
-  // package.json names the tools, and V8's code cache depends on the version of Node.
-  const others = ["package-lock.json", "package.json"].map((file) => join(ROOT, file));
-  const hash = `${hashOfSeen("server", [...sources, ...others])} ${process.version}`;
+    join(ROOT, "package-lock.json"),
+  ]);
   // In the output folder and written last, so that neither a copy of the folder nor a half-finished build counts as
   // built.
   const stamp = join(dist, "sources.sha256");
@@ -123,7 +120,7 @@ export async function ensureServerBuild(say) {
 export async function ensureWebBuild(say) {
   const web = join(ROOT, "web");
   if (!existsSync(join(web, "index.html"))) return;
-  const hash = hashOfSeen("web", [
+  const hash = hashOf([
     ...filesUnder(join(web, "src")),
     ...filesUnder(join(web, "public")),
     ...filesUnder(join(ROOT, "server", "schemas")),
@@ -162,7 +159,7 @@ async function ensureDocsBuild(say) {
   if (!existsSync(join(ROOT, "node_modules", "vitepress"))) return;
   const isSource = (/** @type {string} */ file) =>
     !/^\/(\.vitepress|node_modules)\//.test(file.slice(docs.length));
-  const hash = hashOfSeen("docs", [
+  const hash = hashOf([
     ...filesUnder(docs).filter(isSource),
     join(site, "config.ts"),
     ...filesUnder(join(site, "theme")),
@@ -187,7 +184,7 @@ async function ensureDocsBuild(say) {
 export async function ensurePackages(say) {
   const packages = join(ROOT, "packages");
   const built = ["purser", "paywall"].map((name) => join(packages, name));
-  const hash = hashOfSeen("packages", [
+  const hash = hashOf([
     ...built.flatMap((folder) => filesUnder(join(folder, "src"))),
     ...built.map((folder) => join(folder, "package.json")),
     join(packages, "build.mjs"),
@@ -235,25 +232,6 @@ function readRecord(path) {
 function lockFileHash() {
   const platform = `${process.platform} ${process.arch} ${process.versions.modules}`;
   return hashOf([join(ROOT, "package-lock.json")], platform);
-}
-
-/**
- * The hash of the files, without reading them again if their sizes and times have not changed since the last time.
- * @param {string} name
- * @param {string[]} paths
- */
-function hashOfSeen(name, paths) {
-  const look = createHash("sha256");
-  for (const path of paths) {
-    const { size, mtimeMs, ctimeMs } = statSync(path, { throwIfNoEntry: false }) ?? {};
-    look.update(`${path}\0${size}\0${mtimeMs}\0${ctimeMs}\0`);
-  }
-  const now = look.digest("hex");
-  const [seen, known] = readStamp(`${name}-seen`)?.split(" ") ?? [];
-  if (seen === now && known !== undefined) return known;
-  const hash = hashOf(paths);
-  writeStamp(`${name}-seen`, `${now} ${hash}`);
-  return hash;
 }
 
 /** @param {string[]} paths */

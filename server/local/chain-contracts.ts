@@ -7,6 +7,7 @@ import { dirname, join } from "node:path";
 import { numberToHex, pad, type Address, type Hex } from "viem";
 import { MULTICALL3_ADDRESS } from "../core/networks.ts";
 import batcher from "../infra/chain/batcher/Batcher.json" with { type: "json" };
+import { ROOT } from "../infra/root.ts";
 import { rpcBatch, type RpcCall } from "./anvil.ts";
 
 export const LOCAL_USDC: Address = "0x3600000000000000000000000000000000000000";
@@ -97,6 +98,6 @@ function setCode(address: Address, code: Hex): RpcCall {
 }
 
 function readArtifact(name: string): PlacedArtifact {
-  const path = new URL(`./contracts/${name}.json`, import.meta.url);
+  const path = new URL(`server/local/contracts/${name}.json`, ROOT);
   return JSON.parse(readFileSync(path, "utf8")) as PlacedArtifact;
 }

@@ -4,6 +4,7 @@ import { once } from "node:events";
 import { createInterface } from "node:readline";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
+import { ROOT } from "../infra/root.ts";
 
 interface WardedSpec {
   command: string;
@@ -31,7 +32,7 @@ type WardenMessage =
   | { failed: string }
   | { code: number | null; signal: string | null };
 
-const WARDEN_PATH = fileURLToPath(new URL("./warden.mjs", import.meta.url));
+const WARDEN_PATH = fileURLToPath(new URL("server/local/warden.mjs", ROOT));
 const KILL_AFTER_MS = 10_000;
 
 export async function startWarded(spec: WardedSpec): Promise<WardedChild> {

@@ -79,7 +79,7 @@ for (const elsewhere of [false, true])
     async (t) => {
       seller.script = {};
       const client = await connect({ elsewhere });
-      // A first call, so that lazy loading does not take part of the second one's timeout.
+      // A first call, so that compiling the schemas does not take part of the second one's timeout.
       await call(client, "x402_fetch", fetching());
       slowSeller(3_000);
       const args = fetching();

@@ -19,7 +19,7 @@ const NATIVE_WEI = 10n ** 24n;
 const file = (name: string): string => fileURLToPath(new URL(name, import.meta.url));
 
 /** As `npm start` does. */
-export const START = [process.execPath, "--no-memory-reducer", file("../../server/start.mjs")];
+export const START = [process.execPath, file("../../server/start.mjs")];
 
 const SHELL = "sh";
 /** Another facilitator to compare with: a shell command that gets its settings in its environment. */
@@ -71,6 +71,8 @@ export async function startWorld(options: WorldOptions = {}): Promise<World> {
       [`GAS_BUDGET_${chain.chainId}`]: AMPLE_GAS,
       MASTER_KEYS: `bench:${randomBytes(32).toString("base64")}`,
       NODE_ENV: "production",
+      // As `npm start` and the image set it.
+      MALLOC_TRIM_THRESHOLD_: "131072",
       WORKERS: "1",
       ...options.env,
     };

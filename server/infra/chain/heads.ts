@@ -3,7 +3,7 @@
  * WebSocket endpoint announces each one; otherwise the newest block is polled at a fixed fraction of the block time.
  */
 import type { Hex } from "viem";
-import type { WebSocket } from "undici";
+import { WebSocket } from "undici";
 import { TIMINGS } from "../../core/timings.ts";
 import { classifyChainError } from "./errors.ts";
 import type { ChainRpc, RpcCall } from "./rpc.ts";
@@ -370,14 +370,7 @@ class Announcements {
     if (this.#isClosed || url === undefined) return;
     this.#receivedMs = this.#nowMs();
     this.#hasReceived = false;
-    void this.#listen(url);
-  }
-
-  async #listen(url: string): Promise<void> {
-    // Loaded lazily: only networks with a WebSocket endpoint need it.
-    const { WebSocket: Socket } = await import("undici");
-    if (this.#isClosed) return;
-    const socket = new Socket(url);
+    const socket = new WebSocket(url);
     this.#socket = socket;
     socket.addEventListener("open", () =>
       socket.send(

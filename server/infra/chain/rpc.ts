@@ -1,5 +1,5 @@
 /** JSON-RPC client of a network: all its endpoints in order of preference, with failover. */
-import { Agent } from "../undici.ts";
+import { Agent } from "undici";
 import type { Hex } from "viem";
 import { hideInError, hideSecrets, secretsOfUrl, type Hide } from "../../core/secret-text.ts";
 import { ChainRefusal, ChainUnreachable, classifyChainError, isEndpointFailure } from "./errors.ts";

@@ -11,8 +11,9 @@ import type { Client } from "pg";
 import { setTimeout as sleep } from "node:timers/promises";
 import { MigrationError } from "./migration-error.ts";
 import { LOCK_TIMEOUT, type Sql, sqlState } from "./pool.ts";
+import { ROOT } from "../root.ts";
 
-export const FUNCTIONS_DIRECTORY = new URL("../../../prisma/functions/", import.meta.url);
+export const FUNCTIONS_DIRECTORY = new URL("prisma/functions/", ROOT);
 
 /**
  * Below Postgres' deadlock_timeout of 1 s: if a payment and a starting process block each other, the starting process

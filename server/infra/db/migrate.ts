@@ -9,8 +9,9 @@ import { applyFunctions, readFunctions } from "./functions.ts";
 import { MigrationError } from "./migration-error.ts";
 import { PrimaryClient } from "./primary.ts";
 import { connectionSettings, TIMEOUTS } from "./pool.ts";
+import { ROOT } from "../root.ts";
 
-const MIGRATIONS_DIRECTORY = new URL("../../../prisma/migrations/", import.meta.url);
+const MIGRATIONS_DIRECTORY = new URL("prisma/migrations/", ROOT);
 /** An arbitrary constant; all replicas must use the same. */
 export const MIGRATION_LOCK_KEY = 7_205_759_403;
 

@@ -3,7 +3,7 @@ import ipaddr from "ipaddr.js";
 import { lookup as systemLookup } from "node:dns";
 import { isIP, type LookupFunction } from "node:net";
 import { callbackify } from "node:util";
-import { buildConnector } from "../undici.ts";
+import { buildConnector } from "undici";
 
 export interface TargetRules {
   /** Allows plain http too (local mode). Private origins may always use it. */

@@ -4,8 +4,8 @@
  * throws OutboundError.
  */
 import type { Readable } from "node:stream";
-import { Agent, request as ask } from "../undici.ts";
 import { isIP } from "node:net";
+import { Agent } from "undici";
 import {
   isForbiddenAddress,
   OutboundError,
@@ -92,7 +92,8 @@ export class Outbound {
     const signal = request.signal ? AbortSignal.any([deadline, request.signal]) : deadline;
     let stream: Readable | undefined;
     try {
-      const response = await ask(isPrivate ? this.#private : this.#checked, {
+      const agent = isPrivate ? this.#private : this.#checked;
+      const response = await agent.request({
         origin: url.origin,
         path: `${url.pathname}${url.search}`,
         method: request.method ?? "GET",

@@ -6,13 +6,12 @@ import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { Type } from "typebox";
 import { parseExact, parseMembers, stringifyExact } from "../../core/exact-json.ts";
 import { isRecord } from "../../core/foreign-text.ts";
-import { memoFor } from "../../core/shared-answers.ts";
 import { ApiError } from "../../errors.ts";
 import { keepJsonText } from "../http/index.ts";
 import { INTERMEDIARY } from "../payments/lost-responses.ts";
 import { MAX_INLINE } from "./content.ts";
-import type { McpCaller } from "./mcp-server.ts";
 import { SESSION, canceledCalls, isInitialize, McpRequest } from "./mcp-request.ts";
+import { mcpHandler, type McpCaller } from "./mcp-server.ts";
 import { anthropicTools, openAiTools } from "./tools.ts";
 
 export default fp(
@@ -37,18 +36,11 @@ const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
   const config = { auth: "agent", oauth: true } as const;
   keepJsonText(app);
   const callers = new WeakMap<Request, McpCaller>();
-  // Loaded on first use: its schemas are a twentieth of the start.
-  const handler = memoFor(Number.POSITIVE_INFINITY, async () => {
-    const { mcpHandler } = await import("./mcp-server.ts");
-    const made = mcpHandler(
-      (request) => callers.get(request),
-      (error) => app.log.debug({ err: error }, "MCP request refused"),
-    );
-    closing.push(() => made.close());
-    return made;
-  });
-  const closing: (() => Promise<void>)[] = [];
-  app.addHook("onClose", () => Promise.all(closing.map((close) => close())));
+  const mcp = mcpHandler(
+    (request) => callers.get(request),
+    (error) => app.log.debug({ err: error }, "MCP request refused"),
+  );
+  app.addHook("onClose", () => mcp.close());
 
   app.post(
     "/mcp",
@@ -121,7 +113,6 @@ const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
       reply.raw.once("finish", () => {
         for (const ref of exchange.delivered()) app.lostResponses.noteDelivered(ref);
       });
-      const mcp = await handler();
       const response = await mcp.fetch(exchange.request, { parsedBody: body });
       // Not stored: it only distinguishes the requests of different clients.
       if (isInitialize(body)) reply.header(SESSION, randomUUID());

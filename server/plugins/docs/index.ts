@@ -8,8 +8,9 @@ import fastifyStatic from "@fastify/static";
 import fp from "fastify-plugin";
 import type { FastifyReply } from "fastify";
 import { ApiError } from "../../errors.ts";
+import { ROOT } from "../../infra/root.ts";
 
-const SITE = fileURLToPath(new URL("../../../docs/.vitepress/dist/", import.meta.url));
+const SITE = fileURLToPath(new URL("docs/.vitepress/dist/", ROOT));
 const ONE_YEAR_SECONDS = 31_536_000;
 
 /** `npm start` builds the site after the service listens, so it may appear later. */

@@ -5,10 +5,11 @@ import fastifyStatic from "@fastify/static";
 import fp from "fastify-plugin";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { ApiError } from "../../errors.ts";
+import { ROOT } from "../../infra/root.ts";
 import { sendProblem } from "./errors.ts";
 import type { KnownRoute } from "./refusals.ts";
 
-const WEB_ROOT = fileURLToPath(new URL("../../../web/dist/", import.meta.url));
+const WEB_ROOT = fileURLToPath(new URL("web/dist/", ROOT));
 /** Paths for programs: a missing one returns a problem document, never the web app. */
 const MACHINE_PATHS =
   /^\/(api|mcp|metrics|openapi\.json|assets|docs|\.well-known|oauth\/(register|token|revoke))(\/|\?|$)|\.(json|txt|md)(\?|$)/;
