@@ -4,7 +4,7 @@ import Fastify, { LogController, type FastifyInstance } from "fastify";
 import type { Config } from "./config.ts";
 import { newId } from "./core/ids.ts";
 import tracing from "./infra/tracing.ts";
-import { logOnDemand, metrics, loggerOptions, type LogDestination } from "./infra/telemetry.ts";
+import { metrics, loggerOptions, type LogDestination } from "./infra/telemetry.ts";
 import db from "./infra/db/index.ts";
 import kms from "./infra/kms.ts";
 import chains from "./infra/chain/index.ts";
@@ -147,7 +147,6 @@ export async function buildApp(
     trustProxy: config.trustProxy,
     // One line per request, when it is answered: plugins/http/index.ts.
     logController: new LogController({ disableRequestLogging: true }),
-    childLoggerFactory: logOnDemand,
     genReqId: () => newId("req"),
     requestIdHeader: false,
     // API calls never redirect: a redirect would lose the Authorization header.

@@ -1,9 +1,8 @@
 /**
- * Signatures: ECDSA, and the envelopes of smart wallets. secp256k1 is the native library, or its own JavaScript
- * fallback on platforms without a build (slower, with the same results; a test compares the two). Signatures are
+ * Signatures: ECDSA, and the envelopes of smart wallets. The package secp256k1 is native, and uses its own JavaScript
+ * on platforms without a build (slower, with the same results; a test compares the two). Signatures are
  * deterministic (RFC 6979) and low-s, as USDC requires.
  */
-import { createRequire } from "node:module";
 import secp256k1 from "secp256k1";
 import {
   bytesToHex,
@@ -39,22 +38,6 @@ export function sign(hash: Uint8Array, privateKey: Uint8Array): Hex {
 export const isPrivateKey = (bytes: Uint8Array): boolean => secp256k1.privateKeyVerify(bytes);
 
 type Curve = Pick<typeof secp256k1, "ecdsaRecover">;
-
-const require = createRequire(import.meta.url);
-
-export function loadCurve(path: "secp256k1/bindings.js" | "secp256k1/elliptic.js"): Curve {
-  return require(path) as Curve;
-}
-
-function loadFastest(): Curve {
-  try {
-    return loadCurve("secp256k1/bindings.js");
-  } catch {
-    // No native build for this platform, so the fallback is used.
-    return loadCurve("secp256k1/elliptic.js");
-  }
-}
-const fastest = loadFastest();
 
 /** Half of the curve's order, as hexadecimal digits: strings of equal length compare like numbers. */
 const HALF_ORDER = "7fffffffffffffffffffffffffffffff5d576e7357a4501ddfe92f46681b20a0";
@@ -103,7 +86,7 @@ export function parseEcdsa(signature: string): EcdsaSignature | undefined {
 export function recoverSigner(
   digest: Uint8Array,
   signature: EcdsaSignature,
-  curve: Curve = fastest,
+  curve: Curve = secp256k1,
 ): Address | undefined {
   let publicKey: Uint8Array;
   try {

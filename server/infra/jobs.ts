@@ -189,7 +189,8 @@ export default fp(
 
     /**
      * Workers take only the tasks that they know, so the queues do not mix. Not the library's `run()`: if a connection
-     * is lost in a statement of its scheduler, the rejection cannot be handled and ends the process.
+     * is lost in a statement of its scheduler, the rejection cannot be handled and ends the process. Version 0.17
+     * handles it, but once it has opened a database, the workers of 0.16 stop and do not start again.
      */
     function startWorkers(queue: (typeof queues)[number]): WorkerPool {
       const events: WorkerEvents = new EventEmitter();

@@ -15,7 +15,7 @@ const GENERATORS = join(ROOT, "test/generators");
 const { app, agent, friend, demoUrl, baseUrl } = await agentWorld(t);
 const folder = await mkdtemp(join(GENERATORS, ".made-"));
 t.teardown(() => rm(folder, { recursive: true, force: true }));
-await writeFile(join(folder, "openapi.json"), JSON.stringify(app.openApi()));
+await writeFile(join(folder, "openapi.json"), (await app.inject("/openapi.json")).body);
 const env = {
   PATH: process.env["PATH"],
   HOME: folder,

@@ -1,5 +1,7 @@
 // Goal: our fast paths for hashes, signatures and calldata equal the general libraries, and no signature passes that the token would refuse.
+import { createRequire } from "node:module";
 import * as fc from "fast-check";
+import type secp256k1 from "secp256k1";
 import t from "tap";
 import {
   bytesToHex,
@@ -18,7 +20,7 @@ import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { decodeAggregate, encodeAggregate } from "../../server/infra/chain/contracts.ts";
 import { transferDigest } from "../../server/schemes/exact-eip3009/onchain.ts";
 import { serialize } from "../../server/infra/relayer-signer.ts";
-import { loadCurve, parseEcdsa, recoverSigner } from "../../server/core/signatures.ts";
+import { parseEcdsa, recoverSigner } from "../../server/core/signatures.ts";
 import { TRANSFER_TYPES } from "../facilitator/payments.ts";
 
 const ORDER = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141n;
@@ -59,8 +61,9 @@ t.test("the packed digest equals EIP-712's", async (t) => {
 });
 
 t.test("both secp256k1 libraries recover the signer, and agree on invalid input", async (t) => {
-  const native = loadCurve("secp256k1/bindings.js");
-  const portable = loadCurve("secp256k1/elliptic.js");
+  const load = createRequire(import.meta.url);
+  const native = load("secp256k1/bindings.js") as typeof secp256k1;
+  const portable = load("secp256k1/elliptic.js") as typeof secp256k1;
   for (let round = 0; round < 20; round += 1) {
     const digest = generatePrivateKey();
     const signature = parseEcdsa(await account.sign({ hash: digest }));

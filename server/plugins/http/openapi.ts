@@ -1,5 +1,5 @@
 /** Serves the OpenAPI document of the routes as JSON. document.ts generates it. */
-import type { FastifyInstance, RouteOptions } from "fastify";
+import type { RouteOptions } from "fastify";
 import fp from "fastify-plugin";
 import { VERSION } from "../../infra/version.ts";
 import { openApiDocument } from "./document.ts";
@@ -18,8 +18,6 @@ declare module "fastify" {
     hide?: boolean;
   }
   interface FastifyInstance {
-    /** The OpenAPI document. */
-    openApi(): object;
     /** Every route that is in the document. */
     documentedRoutes: readonly DeclaredRoute[];
   }
@@ -29,32 +27,12 @@ declare module "fastify" {
 export const sessionCookieName = (isHttps: boolean): string =>
   isHttps ? "__Host-purser_session" : "purser_session";
 
+/**
+ * Not the ready-made plugin: it drops what stands beside a reference, and has no shared responses, no references to
+ * headers and no members of our own in a response.
+ */
 export default fp(
   async (app) => {
-    await app.register(describeRoutes);
-    let text: string | undefined;
-    app.get(
-      "/openapi.json",
-      { config: { auth: "public" }, schema: { hide: true } },
-      async (_request, reply) => {
-        // Generated on first use: it never changes, and most processes never need it.
-        text ??= JSON.stringify(app.openApi());
-        return reply
-          .header("access-control-allow-origin", "*")
-          .type("application/json; charset=utf-8")
-          .send(text);
-      },
-    );
-  },
-  { name: "openapi" },
-);
-
-/**
- * Not the ready-made plugin, because it supports neither components, nor problem+json, nor the refusals of a
- * credential.
- */
-const describeRoutes = fp(
-  async (app: FastifyInstance) => {
     const routes: RouteOptions[] = [];
     // The route objects themselves, because later hooks may add to their declarations.
     app.addHook("onRoute", (route) => void routes.push(route));
@@ -66,13 +44,24 @@ const describeRoutes = fp(
         )
         .filter(({ method }) => method !== "HEAD" && method !== "OPTIONS");
     app.decorate("documentedRoutes", { getter: documented });
+
     const { publicUrl } = app.config;
     const cookieName = sessionCookieName(publicUrl.startsWith("https:"));
-    let document: object | undefined;
-    app.decorate("openApi", () => {
-      document ??= openApiDocument({ version: VERSION, publicUrl, cookieName }, documented());
-      return document;
-    });
+    let text: string | undefined;
+    app.get(
+      "/openapi.json",
+      { config: { auth: "public" }, schema: { hide: true } },
+      async (_request, reply) => {
+        // Generated on first use: it never changes, and most processes never need it.
+        text ??= JSON.stringify(
+          openApiDocument({ version: VERSION, publicUrl, cookieName }, documented()),
+        );
+        return reply
+          .header("access-control-allow-origin", "*")
+          .type("application/json; charset=utf-8")
+          .send(text);
+      },
+    );
   },
-  { name: "documented" },
+  { name: "openapi" },
 );

@@ -1,5 +1,6 @@
 /** The Standard Webhooks format of a delivery, the meaning of a response, and the retry schedule. */
-import { createHmac, randomBytes } from "node:crypto";
+import { randomBytes } from "node:crypto";
+import { Webhook } from "standardwebhooks";
 
 export interface WebhookEvent {
   /** `ntf_...`: the webhook-id. */
@@ -10,9 +11,8 @@ export interface WebhookEvent {
 }
 
 const SECRET_BYTES = 32;
-const PREFIX = "whsec_";
 
-export const newSecret = (): string => PREFIX + randomBytes(SECRET_BYTES).toString("base64");
+export const newSecret = (): string => `whsec_${randomBytes(SECRET_BYTES).toString("base64")}`;
 export const hintOf = (secret: string): string => `…${secret.replace(/=+$/, "").slice(-4)}`;
 
 /** The same bytes in each attempt. */
@@ -25,15 +25,11 @@ export function headersOf(
   body: string,
   { secrets, at }: { secrets: readonly string[]; at: Date },
 ): Record<string, string> {
-  const timestamp = String(Math.floor(at.getTime() / 1000));
-  const signatures = secrets.map((secret) => {
-    const key = Buffer.from(secret.slice(PREFIX.length), "base64");
-    return `v1,${createHmac("sha256", key).update(`${id}.${timestamp}.${body}`).digest("base64")}`;
-  });
+  const signatures = secrets.map((secret) => new Webhook(secret).sign(id, at, body));
   return {
     "content-type": "application/json",
     "webhook-id": id,
-    "webhook-timestamp": timestamp,
+    "webhook-timestamp": String(Math.floor(at.getTime() / 1000)),
     "webhook-signature": signatures.join(" "),
   };
 }
