@@ -12,7 +12,6 @@ import chainReads from "./infra/chain/reads.ts";
 import readiness from "./infra/readiness.ts";
 import functions from "./infra/functions.ts";
 import outbound from "./infra/outbound/outbound.ts";
-import siblings from "./infra/worker-messages.ts";
 import jobs from "./infra/jobs.ts";
 import retention from "./infra/retention.ts";
 import vitals from "./infra/vitals.ts";
@@ -66,7 +65,6 @@ const INFRASTRUCTURE = [
   chainReads,
   readiness,
   functions,
-  siblings,
   outbound,
   jobs,
   retention,

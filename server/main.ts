@@ -11,31 +11,30 @@ import { migrate } from "./infra/db/migrate.ts";
 import { MigrationError } from "./infra/db/migration-error.ts";
 import { checkDatabase, UnfitDatabase } from "./infra/db/settings.ts";
 import { ConfigError, loadConfig, type Config } from "./config.ts";
-import { sendToPrimary, type ToChild } from "./infra/worker-messages.ts";
 import { STARTUP_QUIET_MS } from "./infra/after-startup.ts";
 import { hideConfigured, loggerOptions } from "./infra/telemetry.ts";
+import { sendToPrimary, type ToWorker } from "./infra/worker-channel.ts";
 import { assertPortFree } from "./local/free-port.ts";
 import { StartError } from "./local/start-error.ts";
 import { withFacts, withLocalWorld, type LocalWorld, type WorldFacts } from "./local/world.ts";
 import type { Primary } from "./primary.ts";
 
 const SHUTDOWN_LIMIT_MS = 30_000;
-/**
- * Time limits of a shutdown with several processes (accepting ones first, then the one with the lanes), and of the
- * local services after them.
- */
-const SHUTDOWN_OF_ALL_MS = 38_000;
-const SHUTDOWN_OF_WORLD_MS = 1_000;
+/** With several processes: longer than the limit of each, and then the local services. */
+const SHUTDOWN_OF_ALL_MS = 33_000;
 const LEAVING_MS = 4_000;
-const FAREWELL_MS = 50;
 /** Under npm one Ctrl-C arrives twice: from the terminal, and passed on by npm a moment later. */
 const SAME_SIGNAL_MS = 1_000;
+const STOP_SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
 interface Running {
+  isStopping: boolean;
+  /** A requested stop is carried out at once; before that, the start itself looks at `isStopping`. */
+  isUp: boolean;
   /** Removes secrets from reported failures. */
   hide?: (text: string) => string;
   app?: FastifyInstance;
-  /** Set in the primary process, which only starts and stops other processes. */
+  /** Set in the parent of several processes, which serves no requests. */
   primary?: Primary;
   world?: LocalWorld | undefined;
   /** Load balancers are notified (by readiness) before this process stops. */
@@ -43,128 +42,101 @@ interface Running {
 }
 
 export async function main(): Promise<void> {
-  const running: Running = {};
-  const isOneOfMany = cluster.isWorker;
-  const stopper = isOneOfMany ? stopOnSignal(running) : stopOnSignals(running);
+  const running: Running = { isStopping: false, isUp: false };
+  const { isWorker } = cluster;
   try {
-    await (isOneOfMany ? startInRole(running, stopper) : start(running, stopper));
+    if (isWorker) {
+      obeyPrimary(running);
+      await startWorker(running);
+    } else {
+      stopOnSignals(running);
+      await start(running);
+    }
   } catch (error) {
     await shutDown(running);
     const { hide = (text: string) => text } = running;
     const reason = hide(describe(error));
-    if (isOneOfMany) sendToPrimary({ type: "failed", reason });
+    if (isWorker) await sendToPrimary({ type: "failed", reason });
     else console.error(`Purser could not start: ${reason}`);
-    // The last message to the primary is still being sent.
-    await delay(isOneOfMany ? FAREWELL_MS : 0);
     process.exit(1);
   }
 }
 
-async function start(running: Running, stopper: { requested: boolean }): Promise<void> {
+async function start(running: Running): Promise<void> {
   const loaded = loadConfig(process.env);
-  if (loaded.workers > 1) return startMany(running, stopper, loaded);
-  // Most of the code is loaded while the local services start. A failure to load is handled by the await below.
-  const loading = import("./app.ts");
-  loading.catch(() => undefined);
+  const { workers } = loaded;
+  // Most of the code is loaded while the local services start. A failure to load is handled by the await in `serve`.
+  const loading = workers === 1 ? import("./app.ts") : undefined;
+  loading?.catch(() => undefined);
   running.hide = hideConfigured(loaded);
   await assertPortFree(loaded.host, loaded.port);
   const { config, world } = await withLocalWorld(loaded, (line) => console.log(line));
   running.world = world;
-  running.isAnnounced = config.mode === "production";
-  if (stopper.requested) return finish(running);
+  if (running.isStopping) return finish(running);
   await applyMigrations(config);
+  if (running.isStopping) return finish(running);
+  await (workers === 1 ? serve(running, config, loading) : startWorkers(running, config));
+  if (!running.isStopping) console.log(banner(config));
+}
+
+async function serve(
+  running: Running,
+  config: Config,
+  loading = import("./app.ts"),
+): Promise<void> {
+  running.isAnnounced = config.mode === "production";
   const { buildApp } = await loading;
   running.app = await buildApp(config);
-  if (stopper.requested) return finish(running);
+  if (running.isStopping) return finish(running);
   await running.app.listen({ host: config.host, port: config.port });
-  console.log(banner(config));
+  if (running.isStopping) return finish(running);
+  running.isUp = true;
   void noteChanges(running.app, config);
 }
 
-/** The primary process: only starts the others, and the local services once for all of them. */
-async function startMany(
-  running: Running,
-  stopper: { requested: boolean },
-  loaded: Config,
-): Promise<void> {
-  running.hide = hideConfigured(loaded);
-  await assertPortFree(loaded.host, loaded.port);
-  const { config, world } = await withLocalWorld(loaded, (line) => console.log(line));
-  running.world = world;
-  if (stopper.requested) return finish(running);
+async function startWorkers(running: Running, config: Config): Promise<void> {
   const log = pino(loggerOptions({ ...config, worker: "primary" }) as LoggerOptions);
   const { Primary } = await import("./primary.ts");
   running.primary = new Primary({
     workers: config.workers,
-    // Sent to them as JSON: facts only, without functions to stop the services.
-    world,
-    isAnnounced: config.mode === "production",
-    stopsWithinMs: SHUTDOWN_OF_ALL_MS - SHUTDOWN_OF_WORLD_MS,
+    // As JSON: only facts, without the function that stops the services.
+    environment: running.world ? { PURSER_LOCAL_WORLD: JSON.stringify(running.world) } : {},
     log: (fields, text) => log.error(fields, text),
     onGivenUp: (reason) => {
       console.error(`Purser stops: ${reason}.`);
       void finish(running, 1);
     },
   });
+  running.isUp = true;
   await running.primary.start();
-  if (stopper.requested) return;
-  console.log(banner(config));
 }
 
-/** One of several processes; the primary assigns its role. */
-async function startInRole(running: Running, stopper: { requested: boolean }): Promise<void> {
-  const assignment = receiveAssignment();
-  sendToPrimary({ type: "here" });
-  const loaded = loadConfig(process.env);
+/** One of several processes. Its parent has started the local services and applied the migrations. */
+async function startWorker(running: Running): Promise<void> {
+  const { PURSER_WORKER: worker, PURSER_LOCAL_WORLD: world } = process.env;
+  process.title = `purser worker ${worker}`;
+  const loaded = { ...loadConfig(process.env), worker };
   running.hide = hideConfigured(loaded);
-  // Before the first database query: loading the code blocks the event loop for too long to receive a response.
-  const { buildApp } = await import("./app.ts");
-  const { role, name, world } = await assignment;
-  process.title = `purser ${role === "lanes" ? "lanes" : `worker ${name}`}`;
-  const config = {
-    ...(world ? withFacts(loaded, world as WorldFacts) : loaded),
-    role,
-    worker: name,
-  };
-  if (stopper.requested) return finish(running);
-  if (role === "lanes") {
-    await applyMigrations(config);
-    sendToPrimary({ type: "migrated" });
+  await serve(running, world ? withFacts(loaded, JSON.parse(world) as WorldFacts) : loaded);
+  await sendToPrimary({ type: "ready" });
+}
+
+/** A service manager signals the whole group, but only the parent stops its workers: it knows when all of them stop. */
+function obeyPrimary(running: Running): void {
+  for (const signal of STOP_SIGNALS) process.on(signal, () => undefined);
+  process.on("message", ({ type }: ToWorker) => {
+    if (type === "ping") void sendToPrimary({ type: "pong" });
+    if (type === "collect" && running.app) void sendMetrics(running.app);
+    if (type === "stop") requestStop(running);
+  });
+}
+
+async function sendMetrics({ metrics, log }: FastifyInstance): Promise<void> {
+  try {
+    await sendToPrimary({ type: "metrics", metrics: await metrics.getMetricsAsJSON() });
+  } catch (error) {
+    log.warn({ err: error }, "metrics could not be read");
   }
-  running.app = await buildApp(config);
-  if (stopper.requested) return finish(running);
-  if (role === "lanes") void noteChanges(running.app, config);
-  else await running.app.listen({ host: config.host, port: config.port });
-  if (stopper.requested) return finish(running);
-  sendToPrimary({ type: "ready" });
-}
-
-/**
- * Messages that arrive together are handled before any code that awaits one of them continues, so one listener handles
- * all of them.
- */
-function receiveAssignment(): Promise<Extract<ToChild, { type: "begin" }>> {
-  return new Promise((resolve) => {
-    process.on("message", (message: ToChild) => {
-      if (message.type === "begin") resolve(message);
-    });
-  });
-}
-
-/** Stop signals are handled by the primary: this process reports them, and the primary decides. */
-function stopOnSignal(running: Running): { requested: boolean } {
-  const stopper = { requested: false };
-  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const)
-    process.on(signal, () => sendToPrimary({ type: "leave" }));
-  process.on("message", (message: ToChild) => {
-    if (message.type === "ping") sendToPrimary({ type: "pong" });
-    if (message.type !== "stop" || stopper.requested) return;
-    stopper.requested = true;
-    running.isAnnounced = message.isAnnounced;
-    if (!running.app) process.exit(0);
-    void finish(running);
-  });
-  return stopper;
 }
 
 /** In the background after the start: computing an entry takes slow hashes. */
@@ -201,22 +173,24 @@ async function applyMigrations(config: Config): Promise<void> {
 }
 
 /** The first Ctrl-C drains and stops; the second one exits at once (the wardens still stop the children). */
-function stopOnSignals(running: Running): { requested: boolean } {
-  const stopper = { requested: false };
+function stopOnSignals(running: Running): void {
   let firstAtMs = 0;
   const stop = (): void => {
-    if (stopper.requested) {
+    if (running.isStopping) {
       if (performance.now() - firstAtMs > SAME_SIGNAL_MS) process.exit(130);
       return;
     }
-    stopper.requested = true;
     firstAtMs = performance.now();
     console.log("Stopping... (Ctrl-C again to stop immediately)");
-    // During the start, `start` checks the flag and finishes; after that, it is done here.
-    if (running.primary || running.app?.server.listening) void finish(running);
+    requestStop(running);
   };
-  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, stop);
-  return stopper;
+  for (const signal of STOP_SIGNALS) process.on(signal, stop);
+}
+
+function requestStop(running: Running): void {
+  if (running.isStopping) return;
+  running.isStopping = true;
+  if (running.isUp) void finish(running);
 }
 
 async function finish(running: Running, failed = 0): Promise<void> {
@@ -242,8 +216,8 @@ async function shutDown(running: Running): Promise<boolean> {
   const failures = results.filter((result) => result.status === "rejected");
   const { hide = (text: string) => text } = running;
   for (const { reason } of failures) console.error(`While stopping: ${hide(describe(reason))}`);
-  const [ofOthers] = results;
-  return failures.length === 0 && !(ofOthers?.status === "fulfilled" && ofOthers.value === false);
+  const [workers] = results;
+  return failures.length === 0 && !(workers?.status === "fulfilled" && workers.value === false);
 }
 
 /** One line for errors that a person can fix. Anything else is a defect of ours and keeps its cause. */

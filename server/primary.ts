@@ -1,347 +1,276 @@
 /**
- * The primary process of one command with several processes (`node:cluster`): starts the one that has the lanes and the
- * accepting ones, restarts each that exits, passes messages between them, and stops them all. It serves no requests,
- * opens no connections and signs nothing; it holds the listening socket and, in local mode, the local services.
+ * The parent process of one command with several processes (`node:cluster`). It starts the workers, each a whole
+ * replica, restarts each that exits, merges their metrics, and stops them all. It serves no requests and signs nothing;
+ * it holds the listening socket and, in local mode, the local services.
  */
+import type { ChildProcess } from "node:child_process";
 import cluster, { type Worker } from "node:cluster";
-import { once } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
-import { AggregatorRegistry } from "prom-client";
-import {
-  closeUnacceptedConnections,
-  nameOf,
-  newWorkerSlot,
-  WORKER_TIMINGS,
-  sendTo,
-  type WorkerTimings,
-  type WorkerSlot,
-} from "./infra/children.ts";
-import type { MetricsSnapshot, ToChild, ToPrimary } from "./infra/worker-messages.ts";
+import { Counter, Registry } from "prom-client";
+import { isCounted, mergeMetrics, type ProcessMetrics } from "./infra/merged-metrics.ts";
+import { nextMessage, type ToPrimary, type ToWorker } from "./infra/worker-channel.ts";
 import { StartError } from "./local/start-error.ts";
 
-interface PrimaryDeps {
+export const WORKER_TIMINGS = {
+  /** The pause before a restart. It doubles with each short life. */
+  firstPauseMs: 100,
+  longestPauseMs: 5_000,
+  /** After this many short lives in a row, restarting will not help. */
+  mostShortLives: 12,
+  /** A worker that was ready for this long had no short life. */
+  longLifeMs: 60_000,
+  pingMs: 5_000,
+  /** Counted in pings and not in time: if this process itself was blocked, no worker is late. */
+  mostPings: 6,
+  mostPingsUntilReady: 24,
+  /** A little longer than a worker's own limit for a stop. */
+  stoppedMs: 31_000,
+  collectMs: 2_000,
+};
+export type WorkerTimings = typeof WORKER_TIMINGS;
+
+export interface PrimaryDeps {
   workers: number;
-  /** The facts about local services that the children need. */
-  world?: object | undefined;
-  /** Load balancers are notified before anything stops. */
-  isAnnounced: boolean;
+  /** Added to the environment of each worker. */
+  environment?: Record<string, string>;
   log: (fields: object, text: string) => void;
-  /** Called when the service cannot continue: every process has ended. */
+  /** Called when the service cannot continue. */
   onGivenUp: (reason: string) => void;
-  /** The time limit for stopping all of them, the one with the lanes last, because it finishes the others' work. */
-  stopsWithinMs: number;
-  fork?: () => Worker;
+  fork?: (environment: Record<string, string>) => Worker;
   timings?: Partial<WorkerTimings>;
 }
 
-/** Makes glibc return freed memory to the system, as in the image, however this process was started. */
-const MEMORY_GIVEN_BACK = {
-  MALLOC_ARENA_MAX: process.env["MALLOC_ARENA_MAX"] ?? "2",
-  MALLOC_TRIM_THRESHOLD_: process.env["MALLOC_TRIM_THRESHOLD_"] ?? "131072",
-};
-
-/** Otherwise V8 drops idle compiled code after a quiet half minute, and the next burst compiles it again. */
-const KEEPS_CODE = "--no-memory-reducer";
+interface Slot {
+  name: string;
+  child: Worker | undefined;
+  readyAtMs: number | undefined;
+  unansweredPings: number;
+  /** Why it could not start, or why it is being killed. */
+  reason: string | undefined;
+  /** The last metrics of its process, and the counters of the processes before it. */
+  metrics: ProcessMetrics;
+  past: ProcessMetrics;
+}
 
 export class Primary {
   readonly #deps: PrimaryDeps;
   readonly #timings: WorkerTimings;
-  readonly #lanes: WorkerSlot = newWorkerSlot("lanes", "lanes");
-  readonly #accepting: WorkerSlot[];
+  readonly #slots: Slot[];
   readonly #closing = new AbortController();
-  readonly #collecting = new Map<number, (slot: WorkerSlot, metrics: MetricsSnapshot) => void>();
-  #collections = 0;
-  /** Counters of processes that ended: a sum that shrinks would look like a restart of all. */
-  #past: MetricsSnapshot = [];
-  #merges = Promise.resolve();
-  #isMigrated = false;
-  #started: { resolve: () => void; reject: (error: Error) => void } | undefined;
+  readonly #registry = new Registry();
+  readonly #restarts: Counter;
+  #running: Promise<void>[] = [];
+  /** Until every worker has been ready. */
+  #start: { done: () => void; failed: (error: Error) => void } | undefined;
+  #isStoppedCleanly = true;
 
   constructor(deps: PrimaryDeps) {
     this.#deps = deps;
     this.#timings = { ...WORKER_TIMINGS, ...deps.timings };
-    this.#accepting = Array.from({ length: deps.workers }, (_, index) =>
-      newWorkerSlot(String(index + 1), "accepting"),
-    );
+    this.#slots = Array.from({ length: deps.workers }, (_, index) => ({
+      name: String(index + 1),
+      child: undefined,
+      readyAtMs: undefined,
+      unansweredPings: 0,
+      reason: undefined,
+      metrics: [],
+      past: [],
+    }));
+    this.#restarts = new Counter({
+      name: "purser_worker_restarts_total",
+      help: "Processes of this command that ended and were started again",
+      labelNames: ["worker"],
+      registers: [this.#registry],
+    });
+    for (const { name } of this.#slots) this.#restarts.inc({ worker: name }, 0);
   }
 
-  get #slots(): WorkerSlot[] {
-    return [this.#lanes, ...this.#accepting];
-  }
-
-  /** Resolves when every process is ready. If one cannot start at first, all are stopped. */
+  /** Resolves when every worker is ready. If one cannot start at first, none is left. */
   async start(): Promise<void> {
     // With the arguments of this process; everything is already built.
     cluster.setupPrimary({
       exec: process.argv[1] ?? "",
       args: ["--built"],
-      execArgv: [...process.execArgv, KEEPS_CODE],
     });
-    const started = new Promise<void>((resolve, reject) => {
-      this.#started = { resolve, reject };
+    const pinging = setInterval(() => this.#pingAll(), this.#timings.pingMs);
+    this.#closing.signal.addEventListener("abort", () => clearInterval(pinging));
+    const started = new Promise<void>((done, failed) => {
+      this.#start = { done, failed };
     });
-    const looking = setInterval(() => this.#lookAfterAll(), this.#timings.pingMs);
-    this.#closing.signal.addEventListener("abort", () => clearInterval(looking));
-    for (const slot of this.#slots) this.#fork(slot);
-    await started.finally(() => (this.#started = undefined));
+    this.#running = this.#slots.map((slot) => this.#keepRunning(slot));
+    await started;
   }
 
-  /**
-   * The accepting processes first: what they accepted still becomes a payment. Returns true if every one ended by
-   * itself.
-   */
+  /** Stops all at once, as replicas are stopped. Returns true if every one ended by itself. */
   async stop(): Promise<boolean> {
     this.#closing.abort();
-    this.#started?.resolve();
-    const endMs = performance.now() + this.#deps.stopsWithinMs;
-    const accepting = await Promise.all(
-      this.#accepting.map((slot) => this.#stopOne(slot, this.#timings.stoppedMs)),
-    );
-    const lanes = await this.#stopOne(this.#lanes, endMs - performance.now());
-    return [...accepting, lanes].every(Boolean);
-  }
-
-  async #stopOne(slot: WorkerSlot, withinMs: number): Promise<boolean> {
-    const { child } = slot;
-    if (!child || child.isDead()) return true;
-    const ended = once(child.process, "exit");
-    this.#requestStop(slot);
-    const late = setTimeout(() => child.process.kill("SIGKILL"), withinMs);
-    const [code] = (await ended) as [number | null];
+    this.#start?.done();
+    for (const { child } of this.#slots) send(child, { type: "stop" });
+    const late = setTimeout(() => {
+      for (const { child } of this.#slots) child?.process.kill("SIGKILL");
+    }, this.#timings.stoppedMs);
+    await Promise.all(this.#running);
     clearTimeout(late);
-    return code === 0;
+    return this.#isStoppedCleanly;
   }
 
-  #requestStop({ child }: WorkerSlot): void {
-    if (child) sendTo(child, { type: "stop", isAnnounced: this.#deps.isAnnounced });
-  }
-
-  #fork(slot: WorkerSlot): void {
-    const child = this.#deps.fork?.() ?? cluster.fork(MEMORY_GIVEN_BACK);
-    // Added first, because an error event without a listener throws.
-    child.on("error", (error) => {
-      // Without a pid the process was never started; otherwise only a message was not delivered.
-      if (child.process.pid !== undefined) return;
-      slot.reason = error.message;
-      this.#onChildExit(slot, error.message);
-    });
-    slot.child = child;
-    slot.isHere = false;
-    slot.isReady = false;
-    slot.reason = undefined;
-    slot.readyByMs = performance.now() + this.#timings.readyMs;
-    closeUnacceptedConnections(child.process);
-    child.on("message", (message: ToPrimary) => this.#receive(slot, message));
-    child.process.once("exit", (code, signal) => {
-      this.#onChildExit(slot, signal ?? `code ${code}`);
-    });
-  }
-
-  /** A process that hangs is killed, and then restarted like any that exits. */
-  #lookAfterAll(): void {
-    const { pingMs, mostUnanswered } = this.#timings;
-    for (const slot of this.#slots) {
-      const { child, isReady } = slot;
-      if (!child || child.process.killed) continue;
-      if (!isReady) {
-        if (performance.now() > slot.readyByMs) this.#end(slot, "was not ready in time");
-      } else if (slot.unanswered >= mostUnanswered) {
-        this.#end(slot, `did not respond for ${(pingMs * mostUnanswered) / 1_000} s`);
-      } else {
-        slot.unanswered += 1;
-        sendTo(child, { type: "ping" });
+  async #keepRunning(slot: Slot): Promise<void> {
+    const { longLifeMs, mostShortLives, firstPauseMs, longestPauseMs } = this.#timings;
+    const { signal } = this.#closing;
+    for (let shortLives = 0; ;) {
+      const { reason, readyForMs } = await this.#run(slot);
+      if (signal.aborted) return;
+      if (this.#start) {
+        this.#closing.abort();
+        return this.#start.failed(new StartError(reason));
       }
+      shortLives = readyForMs > longLifeMs ? 1 : shortLives + 1;
+      if (shortLives >= mostShortLives) {
+        this.#closing.abort();
+        return this.#deps.onGivenUp(
+          `worker ${slot.name} ended ${shortLives} times in a row before it was ready for a minute (last reason: ${reason}). No data is lost; see the log lines above for the cause`,
+        );
+      }
+      const pauseMs = Math.min(firstPauseMs * 2 ** (shortLives - 1), longestPauseMs);
+      const fields = { worker: slot.name, reason, pauseMs };
+      this.#deps.log(fields, `worker ${slot.name} ended; starting it again`);
+      await delay(pauseMs, undefined, { signal }).catch(() => undefined);
+      if (signal.aborted) return;
+      this.#restarts.inc({ worker: slot.name });
     }
   }
 
-  #end(slot: WorkerSlot, reason: string): void {
-    slot.reason = `it ${reason}`;
-    this.#deps.log({ worker: slot.name }, `${nameOf(slot)} ${reason}; killing it`);
-    slot.child?.process.kill("SIGKILL");
+  /** Runs one process from its start to its end. */
+  async #run(slot: Slot): Promise<{ reason: string; readyForMs: number }> {
+    Object.assign(slot, { readyAtMs: undefined, unansweredPings: 0, reason: undefined });
+    let end: string;
+    try {
+      end = await this.#fork(slot);
+    } catch (error) {
+      end = `it could not be started: ${(error as Error).message}`;
+    }
+    slot.child = undefined;
+    // What it counted after its last metrics is lost.
+    const counted = slot.metrics.filter(isCounted);
+    slot.metrics = [];
+    slot.past = await mergeMetrics([slot.past, counted]).getMetricsAsJSON();
+    const { reason = end, readyAtMs } = slot;
+    return { reason, readyForMs: readyAtMs === undefined ? 0 : performance.now() - readyAtMs };
   }
 
-  /** The migrations first: accepting processes need the tables. */
-  #begin(slot: WorkerSlot): void {
-    const { child, isHere, role, name } = slot;
-    if (!child || !isHere) return;
-    const { migratedMs, readyMs } = this.#timings;
-    slot.readyByMs = performance.now() + (role === "lanes" ? migratedMs : readyMs);
-    if (role === "lanes" || this.#isMigrated)
-      sendTo(child, { type: "begin", role, name, world: this.#deps.world });
-    // It waits for the process that migrates.
-    else slot.readyByMs = Number.POSITIVE_INFINITY;
+  /** Resolves when the process has ended and all its messages have been received. */
+  #fork(slot: Slot): Promise<string> {
+    const environment = { ...this.#deps.environment, PURSER_WORKER: slot.name };
+    const child = this.#deps.fork?.(environment) ?? cluster.fork(environment);
+    slot.child = child;
+    closeUnacceptedConnections(child.process);
+    child.on("message", (message: ToPrimary) => this.#receive(slot, child, message));
+    return new Promise((resolve) => {
+      child.on("error", (error) => {
+        // Without a pid the process was never started; otherwise only a message was not delivered.
+        if (child.process.pid === undefined) resolve(error.message);
+      });
+      child.process.once("close", (code: number | null, signal: NodeJS.Signals | null) => {
+        if (this.#closing.signal.aborted && code !== 0) this.#isStoppedCleanly = false;
+        resolve(signal ?? `code ${code}`);
+      });
+    });
   }
 
-  #receive(slot: WorkerSlot, message: ToPrimary): void {
-    slot.unanswered = 0;
+  #receive(slot: Slot, child: Worker, message: ToPrimary): void {
+    if (slot.readyAtMs !== undefined) slot.unansweredPings = 0;
     switch (message.type) {
       case "failed":
         slot.reason = message.reason;
         return;
-      case "here":
-        slot.isHere = true;
-        // A stop message that was sent before the process could receive it is lost.
-        return this.#closing.signal.aborted ? this.#requestStop(slot) : this.#begin(slot);
-      case "migrated":
-        slot.readyByMs = performance.now() + this.#timings.readyMs;
-        if (this.#isMigrated) return;
-        this.#isMigrated = true;
-        for (const each of this.#accepting) this.#begin(each);
-        return;
       case "ready":
-        return this.#welcome(slot);
-      case "work":
-        return this.#notifyLanes(message);
+        slot.readyAtMs = performance.now();
+        slot.unansweredPings = 0;
+        // A stop message that was sent before the process could receive it is lost.
+        if (this.#closing.signal.aborted) send(child, { type: "stop" });
+        if (this.#slots.every(({ readyAtMs }) => readyAtMs !== undefined)) {
+          this.#start?.done();
+          this.#start = undefined;
+        }
+        return;
       case "metrics":
-        return this.#collecting.get(message.id)?.(slot, message.metrics);
+        slot.metrics = message.metrics;
+        return;
       case "scrape":
-        return void this.#scrape(slot, message.id);
-      case "leave":
-        return void this.#leaveAlone(slot);
+        return void this.#scrapeFor(child);
       default:
     }
   }
 
-  #welcome(slot: WorkerSlot): void {
-    slot.isReady = true;
-    slot.readyAtMs = performance.now();
-    if (slot !== this.#lanes && slot.child)
-      sendTo(slot.child, { type: "lanes", areUp: this.#lanes.isReady });
-    else this.#notifyAccepting(true);
-    if (this.#slots.every(({ isReady }) => isReady)) this.#started?.resolve();
-  }
-
-  #notifyLanes(message: ToChild): void {
-    if (this.#lanes.child && this.#lanes.isReady) sendTo(this.#lanes.child, message);
-  }
-
-  #notifyAccepting(areUp: boolean): void {
-    // A process that is not ready yet is notified when it is.
-    for (const { child, isReady } of this.#accepting)
-      if (child && isReady) sendTo(child, { type: "lanes", areUp });
-  }
-
-  #onChildExit(slot: WorkerSlot, code: string): void {
-    const wasReady = slot.isReady;
-    const isSaid = slot.reason !== undefined;
-    const reason = slot.reason ?? code;
-    slot.child = undefined;
-    slot.isReady = false;
-    const last = slot.metrics ?? [];
-    slot.metrics = undefined;
-    this.#merges = this.#merges.then(() => this.#mergeMetrics(last)).catch(() => undefined);
-    if (slot === this.#lanes && wasReady) this.#notifyAccepting(false);
-    if (this.#closing.signal.aborted) return;
-    if (this.#started) {
-      this.#closing.abort();
-      this.#started.reject(new StartError(reason));
-      return;
+  /** A process that hangs is killed, and then restarted like any that exits. */
+  #pingAll(): void {
+    const { pingMs, mostPings, mostPingsUntilReady } = this.#timings;
+    for (const slot of this.#slots) {
+      const isReady = slot.readyAtMs !== undefined;
+      const most = isReady ? mostPings : mostPingsUntilReady;
+      if (slot.unansweredPings < most) {
+        slot.unansweredPings += 1;
+        send(slot.child, { type: "ping" });
+      } else if (slot.child && !slot.child.process.killed) {
+        const seconds = (most * pingMs) / 1_000;
+        slot.reason = `it ${isReady ? "did not respond" : "was not ready"} for ${seconds} s`;
+        slot.child.process.kill("SIGKILL");
+      }
     }
-    const { livedMs, mostFailures, mostDeaths, firstPauseMs, longestPauseMs } = this.#timings;
-    // A process that was never ready counts as short-lived, however long it took.
-    if (wasReady && performance.now() - slot.readyAtMs > livedMs) slot.failures = slot.deaths = 0;
-    const times = isSaid ? (slot.failures += 1) : (slot.deaths += 1);
-    if (times >= (isSaid ? mostFailures : mostDeaths)) {
-      this.#closing.abort();
-      this.#deps.onGivenUp(
-        `${nameOf(slot)} ended ${times} times in a row before it was ready for a minute (last reason: ${reason}). No data is lost; see the log lines above for the cause`,
-      );
-      return;
-    }
-    const pauseMs = isSaid
-      ? longestPauseMs
-      : Math.min(firstPauseMs * 2 ** (slot.deaths - 1), longestPauseMs);
-    this.#deps.log(
-      { worker: slot.name, reason, pauseMs },
-      `${nameOf(slot)} ended; starting it again`,
-    );
-    void this.#again(slot, pauseMs);
   }
 
-  async #again(slot: WorkerSlot, pauseMs: number): Promise<void> {
-    const { signal } = this.#closing;
-    await delay(pauseMs, undefined, { signal }).catch(() => undefined);
-    if (signal.aborted) return;
-    slot.restarts += 1;
+  async #scrapeFor(requester: Worker): Promise<void> {
     try {
-      this.#fork(slot);
-    } catch (error) {
-      slot.reason = `it could not be started: ${(error as Error).message}`;
-      this.#onChildExit(slot, slot.reason);
-    }
-  }
-
-  /**
-   * The worker alone received a stop signal, so it is replaced. A service manager signals all processes, including this
-   * one.
-   */
-  async #leaveAlone(slot: WorkerSlot): Promise<void> {
-    const { child } = slot;
-    const { signal } = this.#closing;
-    await delay(this.#timings.signalsMs, undefined, { signal }).catch(() => undefined);
-    if (signal.aborted || !child || child !== slot.child) return;
-    sendTo(child, { type: "stop", isAnnounced: false });
-  }
-
-  async #scrape(requester: WorkerSlot, id: number): Promise<void> {
-    try {
-      const snapshots = await this.#collect();
-      const text = await AggregatorRegistry.aggregate(snapshots).metrics();
-      if (requester.child) sendTo(requester.child, { type: "scraped", id, text });
+      await Promise.all(this.#slots.map((slot) => this.#collect(slot)));
+      const text = await mergeMetrics([
+        ...this.#slots.flatMap(({ metrics, past }) => [metrics, past]),
+        await this.#registry.getMetricsAsJSON(),
+      ]).metrics();
+      send(requester, { type: "scraped", text });
     } catch (error) {
       this.#deps.log({ err: error }, "the metrics could not be collected");
     }
   }
 
-  /**
-   * For a process that does not respond in time, the counters of its last snapshot are used; its gauges would be out of
-   * date.
-   */
-  async #collect(): Promise<MetricsSnapshot[]> {
-    const id = (this.#collections += 1);
-    const asked = this.#slots.filter(({ isReady }) => isReady);
-    const missing = new Set(asked);
-    await new Promise<void>((resolve) => {
-      const late = setTimeout(resolve, this.#timings.collectMs);
-      this.#collecting.set(id, (slot, metrics) => {
-        slot.metrics = metrics;
-        missing.delete(slot);
-        if (missing.size > 0) return;
-        clearTimeout(late);
-        resolve();
-      });
-      for (const { child } of asked) if (child) sendTo(child, { type: "collect", id });
+  async #collect(slot: Slot): Promise<void> {
+    const { child, readyAtMs } = slot;
+    if (!child || readyAtMs === undefined) return;
+    const answer = nextMessage<ToPrimary, "metrics">(child, "metrics", this.#timings.collectMs);
+    send(child, { type: "collect" });
+    await answer.catch(() => {
+      // Its last counters are still true; its gauges are not.
+      slot.metrics = slot.metrics.filter(isCounted);
     });
-    this.#collecting.delete(id);
-    for (const slot of missing) slot.metrics = slot.metrics?.filter(isCounted);
-    const live = this.#slots.flatMap(({ metrics }) => (metrics ? [metrics] : []));
-    return [...live, this.#past, this.#restarts()];
-  }
-
-  #restarts(): MetricsSnapshot {
-    return [
-      {
-        collect: () => undefined,
-        name: "purser_worker_restarts_total",
-        help: "Processes of this command that ended and were started again",
-        type: "counter" as never,
-        aggregator: "sum",
-        values: this.#slots.map(({ name, restarts }) => ({
-          labels: { worker: name },
-          value: restarts,
-        })),
-      },
-    ];
-  }
-
-  /** Adds the counters of the last snapshot: what the process counted after it is lost. */
-  async #mergeMetrics(last: MetricsSnapshot): Promise<void> {
-    const counted = last.filter(isCounted);
-    if (counted.length === 0) return;
-    const past = AggregatorRegistry.aggregate([this.#past, counted]);
-    this.#past = await past.getMetricsAsJSON();
   }
 }
 
-const isCounted = ({ type }: MetricsSnapshot[number]): boolean =>
-  ["counter", "histogram", "summary"].includes(String(type));
+/** Messages to a process that exits meanwhile are dropped. */
+function send(child: Worker | undefined, message: ToWorker): void {
+  if (child?.isConnected()) child.send(message, () => undefined);
+}
+
+interface Connection {
+  close(): void;
+}
+
+/**
+ * Closes the connections that were handed to a worker which exits before it acknowledged them. `node:cluster` would
+ * keep them open forever and the client would wait; when they close, the client retries at once.
+ */
+function closeUnacceptedConnections(child: ChildProcess): void {
+  // A process that could not be started has no channel.
+  if (!child.channel) return;
+  const onTheWay = new Map<number, Connection>();
+  const sendAny = child.send.bind(child) as (...args: unknown[]) => boolean;
+  child.send = (message: { act?: string; seq?: number }, handle?: unknown, ...rest: unknown[]) => {
+    if (message.act === "newconn" && message.seq !== undefined)
+      onTheWay.set(message.seq, handle as Connection);
+    return sendAny(message, handle, ...rest);
+  };
+  child.on("internalMessage", ({ ack }: { ack?: number }) => {
+    if (ack !== undefined) onTheWay.delete(ack);
+  });
+  child.once("exit", () => {
+    for (const connection of onTheWay.values()) connection.close();
+  });
+}

@@ -34,7 +34,7 @@ export const CONFIGURATION: Record<string, Record<string, ConfigurationKey>> = {
     WORKERS: {
       default: "the cores, as far as memory allows; locally 1",
       meaning:
-        "Processes that accept requests. Above 1 one more has the lanes, and one starts them. See [all cores](../operations/all-cores.md).",
+        "Processes of this command, each a whole replica. Above 1 one more starts them. See [all cores](../operations/all-cores.md).",
     },
     LOG_LEVEL: {
       form: "one of fatal, error, warn, info, debug, trace, silent",

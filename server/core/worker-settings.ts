@@ -1,16 +1,9 @@
-/** The worker processes: their number, their roles, and their shares of connections and limits. */
+/** The worker processes: their number, and their shares of connections and limits. */
 import { availableParallelism, totalmem } from "node:os";
 
-/**
- * `whole`: everything in one process. With several processes, the `accepting` ones serve requests, and one has the
- * `lanes`: it alone sends transactions, runs the jobs and reconciles, and it listens on no port.
- */
-export type Role = "whole" | "accepting" | "lanes";
-
 export interface WorkerSettings {
-  /** The number of accepting processes; with 1 there is one process for everything. */
+  /** The number of processes; each is a whole replica. */
   workers: number;
-  role: Role;
   /** This process's name in the log, if there are several. */
   worker: string | undefined;
 }
@@ -19,9 +12,9 @@ const MAX_WORKERS = 256;
 /** The memory that one process may need under load. */
 const MEMORY_EACH = 256 * 2 ** 20;
 
-/** One per core, or fewer if the container has less memory; one more process has the lanes. */
+/** One per core, or fewer if the container has less memory. */
 export const workersFor = ({ cores, memory }: { cores: number; memory: number }): number =>
-  Math.max(1, Math.min(cores, Math.floor(memory / MEMORY_EACH) - 1, MAX_WORKERS));
+  Math.max(1, Math.min(cores, Math.floor(memory / MEMORY_EACH), MAX_WORKERS));
 
 /** For this machine, or for the resources that the container gets. */
 export function usualWorkers(): number {
@@ -39,8 +32,8 @@ export function readWorkers(
   const text = environment["WORKERS"] || String(isLocal ? 1 : usual);
   const workers = /^[0-9]{1,3}$/.test(text) ? Number(text) : 0;
   if (workers < 1 || workers > MAX_WORKERS)
-    problems.push(`WORKERS must be the number of accepting processes, from 1 to ${MAX_WORKERS}`);
-  return { workers, role: "whole", worker: undefined };
+    problems.push(`WORKERS must be the number of processes, from 1 to ${MAX_WORKERS}`);
+  return { workers, worker: undefined };
 }
 
 export interface Connections {
@@ -50,35 +43,27 @@ export interface Connections {
   engine: number;
 }
 
-const WHOLE: Connections = { money: 16, prisma: 10, engine: 10 };
+const OF_ONE: Connections = { money: 16, prisma: 10, engine: 10 };
 /** With fewer, a burst would wait at the pool instead of at the database. */
-const LEAST: Connections = { money: 4, prisma: 3, engine: 2 };
-const OF_THE_LANES: Connections = { money: 4, prisma: 4, engine: 10 };
+const LEAST: Connections = { money: 4, prisma: 3, engine: 4 };
 
-/**
- * Accepting processes share the connections that one process would have; their engine only accepts and looks up
- * payments.
- */
-export function connectionsOf({
-  role,
-  workers,
-}: Pick<WorkerSettings, "role" | "workers">): Connections {
-  if (role === "lanes") return OF_THE_LANES;
-  if (role !== "accepting") return WHOLE;
+type Workers = Pick<WorkerSettings, "workers">;
+
+/** Workers share the connections that one process would have, so that four of them fit a stock Postgres. */
+export function connectionsOf({ workers }: Workers): Connections {
   const share = (of: keyof Connections): number =>
-    Math.max(LEAST[of], Math.ceil(WHOLE[of] / workers));
-  return { money: share("money"), prisma: share("prisma"), engine: Math.min(4, share("engine")) };
+    Math.max(LEAST[of], Math.ceil(OF_ONE[of] / workers));
+  return { money: share("money"), prisma: share("prisma"), engine: share("engine") };
 }
 
-/** Connections of the jobs, in the process that runs them, and of the listeners, in every process. */
+/** Connections of the jobs and of the listeners, in every process. */
 const JOBS = 11;
 const LISTENERS = 2;
 
 /** The most connections that all processes of one command open. */
-export function connectionsInAll({ workers }: Pick<WorkerSettings, "workers">): number {
-  const each = (role: Role): number =>
-    Object.values(connectionsOf({ role, workers })).reduce((sum, count) => sum + count, LISTENERS);
-  return workers === 1 ? each("whole") + JOBS : workers * each("accepting") + each("lanes") + JOBS;
+export function connectionsInAll({ workers }: Workers): number {
+  const { money, prisma, engine } = connectionsOf({ workers });
+  return workers * (money + prisma + engine + JOBS + LISTENERS);
 }
 
 /**
@@ -86,11 +71,7 @@ export function connectionsInAll({ workers }: Pick<WorkerSettings, "workers">): 
  * address has about the same number in each process. Four standard deviations are added, so that clients within the
  * limit are not refused.
  */
-export function shareOf(
-  limit: number,
-  { role, workers }: Pick<WorkerSettings, "role" | "workers">,
-): number {
-  if (role !== "accepting") return limit;
+export function shareOf(limit: number, { workers }: Workers): number {
   const mean = limit / workers;
   return Math.min(limit, Math.ceil(mean + 4 * Math.sqrt(mean)));
 }

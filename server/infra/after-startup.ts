@@ -6,17 +6,11 @@ import type { FastifyInstance } from "fastify";
  */
 export const STARTUP_QUIET_MS = 250;
 
-/** Begins after the first responses; never, if the service closes before. */
-export function afterStartup(
-  app: FastifyInstance,
-  begin: () => void,
-  hasPort: boolean = true,
-): void {
+/** Begins after the first responses; never, if the service closes before or, as in most tests, does not listen. */
+export function afterStartup(app: FastifyInstance, begin: () => void): void {
   let timer: NodeJS.Timeout | undefined;
-  const wait = async (): Promise<void> => {
+  app.addHook("onListen", async () => {
     timer = setTimeout(begin, STARTUP_QUIET_MS);
-  };
-  if (hasPort) app.addHook("onListen", wait);
-  else app.addHook("onReady", wait);
+  });
   app.addHook("preClose", async () => clearTimeout(timer));
 }

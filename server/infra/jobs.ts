@@ -1,6 +1,5 @@
 import { EventEmitter } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
-import type { FastifyInstance } from "fastify";
 import fp from "fastify-plugin";
 import {
   Logger,
@@ -95,15 +94,6 @@ type ConnectCallback = (
   release: (broken?: Error | boolean) => void,
 ) => void;
 
-/**
- * Background work needs a service that is listening: an app that only injects requests has none. With several
- * processes, the process that has the lanes does it, although it does not listen.
- */
-export function inBackground(app: FastifyInstance, begin: () => void): void {
-  const { role } = app.config;
-  if (role !== "accepting") afterStartup(app, begin, role !== "lanes");
-}
-
 /** Background jobs in Postgres' own job queue (graphile-worker): shared by all replicas, kept across restarts. */
 export default fp(
   async (app) => {
@@ -113,8 +103,7 @@ export default fp(
     const closing = new AbortController();
     const workerPools = new Set<WorkerPool>();
     // The queue's own pools: it needs numbers as Postgres writes them, and its waiting must not starve payments.
-    const works = app.config.role !== "accepting";
-    const queues = (works ? QUEUES : []).map((queue) => ({
+    const queues = QUEUES.map((queue) => ({
       ...queue,
       pool: new JobPool({
         ...connectionSettings(databaseUrl, TIMEOUTS.jobs),
@@ -143,7 +132,7 @@ export default fp(
         );
       },
     });
-    inBackground(app, () => {
+    afterStartup(app, () => {
       running = Promise.all(queues.map((queue) => keepRunning(queue)));
     });
     app.addHook("onClose", async () => {

@@ -310,24 +310,24 @@ t.test("secrets are read from files", async (t) => {
 t.test(
   "production uses all cores and local mode one process; shared limits are divided",
   async (t) => {
-    t.match(loadConfig({}), { workers: 1, role: "whole" });
+    t.equal(loadConfig({}).workers, 1);
     t.equal(loadConfig(production).workers, usualWorkers());
     const gib = 2 ** 30;
     t.equal(workersFor({ cores: 2, memory: 24 * gib }), 2);
-    t.equal(workersFor({ cores: 16, memory: 2 * gib }), 7, "a small container on a large machine");
+    t.equal(workersFor({ cores: 16, memory: 2 * gib }), 8, "a small container on a large machine");
     t.equal(workersFor({ cores: 16, memory: gib / 4 }), 1);
     t.equal(loadConfig({ ...production, WORKERS: "3" }).workers, 3);
     for (const wrong of ["0", "-1", "two", "1.5", "257", "9999"])
       t.match(problemsOf({ ...production, WORKERS: wrong }), [/^WORKERS must be/], wrong);
-    t.same(connectionsOf({ role: "whole", workers: 1 }), { money: 16, prisma: 10, engine: 10 });
-    t.same(connectionsOf({ role: "accepting", workers: 2 }), { money: 8, prisma: 5, engine: 4 });
+    t.same(connectionsOf({ workers: 1 }), { money: 16, prisma: 10, engine: 10 });
+    t.same(connectionsOf({ workers: 2 }), { money: 8, prisma: 5, engine: 5 });
     t.same(
       [1, 2, 4, 8].map((workers) => connectionsInAll({ workers })),
-      [49, 69, 79, 119],
+      [49, 62, 96, 192],
       "as docs/operations/all-cores.md states",
     );
-    t.equal(shareOf(1_000, { role: "whole", workers: 1 }), 1_000);
-    t.equal(shareOf(1_000, { role: "accepting", workers: 2 }), 590);
-    t.equal(shareOf(2, { role: "accepting", workers: 8 }), 2, "never more than the limit itself");
+    t.equal(shareOf(1_000, { workers: 1 }), 1_000);
+    t.equal(shareOf(1_000, { workers: 2 }), 590);
+    t.equal(shareOf(2, { workers: 8 }), 2, "never more than the limit itself");
   },
 );

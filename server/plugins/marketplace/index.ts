@@ -1,5 +1,5 @@
 import fp from "fastify-plugin";
-import { inBackground } from "../../infra/jobs.ts";
+import { afterStartup } from "../../infra/after-startup.ts";
 import { forgetDeadAnnouncements } from "./catalogue-store.ts";
 import { controlReader } from "./control.ts";
 import { Listings } from "./marketplace.ts";
@@ -40,7 +40,7 @@ export default fp(
     app.decorate("probeNominations", (limits) => probeNominations(background, limits));
     const refreshBuiltIns = () => app.listings.refreshBuiltIns();
     // If the database responds too late, the job does it.
-    inBackground(app, () => {
+    afterStartup(app, () => {
       refreshBuiltIns().catch((err: unknown) =>
         app.log.warn({ err }, "listing our own endpoints failed"),
       );

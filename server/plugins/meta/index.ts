@@ -8,6 +8,7 @@ import { memoFor } from "../../core/shared-answers.ts";
 import { formatAtomic } from "../../core/money.ts";
 import { ApiError, ERRORS } from "../../errors.ts";
 import { VERSION } from "../../infra/version.ts";
+import { scrapeAllWorkers } from "../../infra/worker-channel.ts";
 import { ErrorCatalogue, Health, Ready, ServiceInfo } from "../../schemas/meta.ts";
 import { llmsText, skillMarkdown } from "./skill.ts";
 import { readServiceTotals } from "./store.ts";
@@ -86,7 +87,11 @@ const operatorRoutes: FastifyPluginAsyncTypebox = async (app) => {
           headers: { "www-authenticate": "Bearer" },
         });
       }
-      return reply.type(app.metrics.contentType).send(await app.siblings.scrape());
+      const { metrics } = app;
+      const isAlone = app.config.worker === undefined;
+      return reply
+        .type(metrics.contentType)
+        .send(await (isAlone ? metrics.metrics() : scrapeAllWorkers()));
     },
   );
 };

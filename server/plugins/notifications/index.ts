@@ -3,7 +3,7 @@ import type { FastifyInstance } from "fastify";
 import fp from "fastify-plugin";
 import { Counter, Gauge } from "prom-client";
 import { ApiError } from "../../errors.ts";
-import { inBackground } from "../../infra/jobs.ts";
+import { afterStartup } from "../../infra/after-startup.ts";
 import { OutboundError } from "../../infra/outbound/guard.ts";
 import { Deliveries } from "./deliveries.ts";
 import {
@@ -108,7 +108,7 @@ function lookForNews(app: FastifyInstance, deliveries: Deliveries): void {
     }
   };
   let timer: NodeJS.Timeout | undefined;
-  inBackground(app, () => {
+  afterStartup(app, () => {
     timer = setInterval(() => void look(), app.config.timings.webhookLookMs);
   });
   app.addHook("preClose", async () => clearInterval(timer));

@@ -14,7 +14,7 @@ import {
   withCall,
   type RpcReceipt,
 } from "../../infra/chain/contracts.ts";
-import { inBackground } from "../../infra/jobs.ts";
+import { afterStartup } from "../../infra/after-startup.ts";
 import type { ChainClient } from "../../infra/chain/index.ts";
 import * as walletLogs from "../../infra/chain/wallet-logs.ts";
 import { schemeOf } from "../../schemes/index.ts";
@@ -107,7 +107,7 @@ export default fp(
       Promise.all(looked),
       delay(timings.reconcileFirstMs, undefined, { ref: false }),
     ]);
-    inBackground(app, () => {
+    afterStartup(app, () => {
       for (const [chainId, entry] of reconciliation) loops.push(loop(chainId, entry));
     });
     app.addHook("preClose", async () => {

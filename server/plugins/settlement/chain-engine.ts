@@ -10,7 +10,6 @@ import { memoFor } from "../../core/shared-answers.ts";
 import { ApiError } from "../../errors.ts";
 import { readMany } from "../../infra/chain/contracts.ts";
 import { classifyChainError } from "../../infra/chain/errors.ts";
-import type { LanesElsewhere } from "../../infra/worker-messages.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import type { EngineContext } from "./context.ts";
 import { ExternalRelays } from "./external-relays.ts";
@@ -23,8 +22,6 @@ interface ChainEngineDeps {
   signers: readonly LocalAccount[];
   /** The chain's token has been compared with our table of networks. */
   isVerified: () => boolean;
-  /** Set when another process runs the lanes: this process then only accepts payments and looks them up. */
-  lanesElsewhere?: LanesElsewhere | undefined;
 }
 
 /** A stale tip is corrected when a transaction is re-priced. */
@@ -80,7 +77,6 @@ export class ChainEngine {
 
   start(): void {
     this.ctx.heads.start();
-    if (this.#deps.lanesElsewhere) return;
     this.ctx.batcher.start();
     for (const lane of this.lanes) void lane.start();
     this.externalRelays.start();

@@ -28,7 +28,6 @@ import { Listener } from "../../infra/db/listener.ts";
 import type { Pool, Sql } from "../../infra/db/pool.ts";
 import { SilenceWatch } from "../../infra/db/silence.ts";
 import { traced } from "../../infra/tracing.ts";
-import type { LanesElsewhere } from "../../infra/worker-messages.ts";
 import { acceptSettlements } from "./accept.ts";
 import { Batcher, feeCapsOf } from "./batch.ts";
 import { ChainEngine } from "./chain-engine.ts";
@@ -223,7 +222,6 @@ export interface RunningEngineDeps {
     meter: EngineMeter;
   }[];
   log: EngineLog;
-  lanesElsewhere?: LanesElsewhere | undefined;
   assertFunctions?: () => void;
   /** Tests use smaller spans on short chains. */
   search?: EngineContext["search"];
@@ -256,7 +254,6 @@ export class RunningEngine {
         new ChainEngine({
           signers: deps.signers,
           isVerified,
-          lanesElsewhere: deps.lanesElsewhere,
           ctx: {
             network,
             rpc,
@@ -299,8 +296,8 @@ export class RunningEngine {
   }
 
   async start(): Promise<void> {
-    const { pool, lanesElsewhere, forcedCancelsPerDay } = this.#deps;
-    for (const [chainId, { ctx }] of lanesElsewhere ? [] : this.chains)
+    const { pool, forcedCancelsPerDay } = this.#deps;
+    for (const [chainId, { ctx }] of this.chains)
       await writeGasLimits(pool, chainId, limitsOf(ctx.network.gasBudget, forcedCancelsPerDay));
     await this.#listener.connect();
     for (const chain of this.chains.values()) chain.start();
@@ -312,13 +309,8 @@ export class RunningEngine {
     await this.#listener.close();
   }
 
-  /**
-   * Wakes the lanes of this chain, in whichever process they run: work is about to be committed, here or in the
-   * process that announces it.
-   */
+  /** Wakes the lanes of this chain, in whichever process they run: work is about to be committed here. */
   wake(chainId: number): void {
-    const { lanesElsewhere } = this.#deps;
-    if (lanesElsewhere) return lanesElsewhere.announce(chainId);
     this.chains.get(chainId)?.expectWork();
     this.#announce(chainId);
   }

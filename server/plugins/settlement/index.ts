@@ -64,11 +64,9 @@ export default fp(
         };
       }),
       log: app.log.child({ part: "engine" }),
-      lanesElsewhere: app.siblings.lanes,
       assertFunctions: () => app.functions.assertInstalled(),
       fault: async (point) => faults.at?.(point),
     });
-    app.siblings.onWork((chainId) => engine.wake(chainId));
     app.decorate("settlement", engine.settlement);
     watchLanes(app.metrics, engine);
     watchGas(app.metrics, engine);
