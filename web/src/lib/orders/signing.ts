@@ -1,8 +1,8 @@
 /** The state of the current signature request. The dialog shows it; `signed` updates it. */
 import { useSyncExternalStore } from "react";
+import type { OrderKind } from "../../../../packages/rules/src/orders.ts";
 import type { Change } from "./terms.ts";
 import type { TypedData } from "../wire.ts";
-import type { OrderKind } from "./typed-data.ts";
 
 /** The content of an order, in plain words. */
 export interface Reading {
