@@ -1,8 +1,8 @@
+import { Button, Group, Stack, Text } from "@mantine/core";
 import { type ReactNode, useId } from "react";
-import { Button } from "../../components/Button.tsx";
-import { Money } from "../../components/Money.tsx";
 import { PlusIcon } from "../../components/icons.tsx";
-import { Muted, Row, Section, Stack } from "../../components/Layout.tsx";
+import { Section } from "../../components/Layout.tsx";
+import { Money } from "../../components/Money.tsx";
 import { availableNow } from "../../lib/available.ts";
 import type { Agent } from "../../lib/wire.ts";
 import styles from "./Consent.module.css";
@@ -27,7 +27,7 @@ export function ChooseAgent(props: ChooseAgentProps): ReactNode {
           actions={
             !isCreating && (
               <Button
-                size="small"
+                size="xs"
                 onClick={() => {
                   onChoose("");
                 }}
@@ -42,13 +42,13 @@ export function ChooseAgent(props: ChooseAgentProps): ReactNode {
         </Section>
       )}
       {isCreating && (
-        <Stack gap={3}>
-          <Row>
+        <Stack gap="sm">
+          <Group>
             <h2>A new agent</h2>
             {agents.length > 0 && (
               <Button
-                variant="ghost"
-                size="small"
+                variant="subtle"
+                size="xs"
                 onClick={() => {
                   onChoose(agents[0]?.id ?? "");
                 }}
@@ -56,8 +56,10 @@ export function ChooseAgent(props: ChooseAgentProps): ReactNode {
                 An existing agent
               </Button>
             )}
-          </Row>
-          <Muted>An agent has its own wallet and spending rules that it cannot exceed.</Muted>
+          </Group>
+          <Text span c="dimmed" size="sm">
+            An agent has its own wallet and spending rules that it cannot exceed.
+          </Text>
           {createAgent}
         </Stack>
       )}

@@ -1,9 +1,10 @@
+import { Stack, Text } from "@mantine/core";
 import { type ReactNode, useState } from "react";
 import { Address } from "../../components/Address.tsx";
 import { AmountInput } from "../../components/AmountInput.tsx";
-import { Button } from "../../components/Button.tsx";
-import { KeyValues, Muted, Stack } from "../../components/Layout.tsx";
+import { KeyValues } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
+import { PendingButton } from "../../components/PendingButton.tsx";
 import type { Connection } from "../../lib/wallet/connection.ts";
 import type { Agent, NetworkInfo, ServiceInfo } from "../../lib/wire.ts";
 import { useExplorer } from "../../shared/info.ts";
@@ -34,7 +35,7 @@ export function FundForm({
   };
   return (
     <form onSubmit={onSubmit} noValidate>
-      <Stack gap={4}>
+      <Stack>
         <KeyValues
           rows={[
             ["From", <Address key="from" value={connection.address} copy={false} />],
@@ -60,18 +61,18 @@ export function FundForm({
             pay.mutate({ again });
           }}
         />
-        <Button
+        <PendingButton
           type="submit"
-          variant="primary"
+          variant="filled"
           pending={pay.isPending && "Confirm in your wallet, then wait for the chain…"}
         >
           Sign and send
-        </Button>
-        <Muted>
+        </PendingButton>
+        <Text span c="dimmed" size="sm">
           {info.facilitator.requiresKey
             ? "Your wallet sends the transfer and pays its gas."
             : "You sign a transfer of exactly this amount to exactly this address. Purser relays it and pays the gas."}
-        </Muted>
+        </Text>
       </Stack>
     </form>
   );

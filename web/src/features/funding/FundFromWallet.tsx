@@ -1,5 +1,5 @@
+import { Stack } from "@mantine/core";
 import type { ReactNode } from "react";
-import { Stack } from "../../components/Layout.tsx";
 import { useConnection } from "../../lib/wallet/connection.ts";
 import { ChainHelp } from "../../shared/wallet/ChainHelp.tsx";
 import { WalletPicker } from "../../shared/wallet/WalletPicker.tsx";
@@ -9,7 +9,7 @@ export function FundFromWallet(props: FundProps): ReactNode {
   const connection = useConnection();
   if (!connection) {
     return (
-      <Stack gap={3}>
+      <Stack gap="sm">
         <p>Connect the wallet you signed in with.</p>
         <WalletPicker />
       </Stack>

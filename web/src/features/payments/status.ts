@@ -1,4 +1,4 @@
-import type { Tone } from "../../components/Badge.tsx";
+import type { MantineColor } from "@mantine/core";
 import { formatUsdc } from "../../lib/money.ts";
 import type { Payment } from "../../lib/wire.ts";
 
@@ -11,7 +11,7 @@ export const KINDS: Record<string, string> = {
 
 interface StatusLabel {
   label: string;
-  tone: Tone;
+  color: MantineColor;
   /** For the drawer: the meaning of this state for the money. */
   meaning: string;
 }
@@ -19,33 +19,33 @@ interface StatusLabel {
 const WORDS: Record<string, StatusLabel> = {
   settled: {
     label: "Settled",
-    tone: "ok",
+    color: "green",
     meaning: "On chain. It counts against the limit for 24 hours.",
   },
   submitted: {
     label: "Pending",
-    tone: "accent",
+    color: "sea",
     meaning: "Signed and sent. It counts against the limit until it settles or fails.",
   },
   reserved: {
     label: "Reserved",
-    tone: "accent",
+    color: "sea",
     meaning: "The budget is reserved; nothing is sent yet.",
   },
   unknown: {
     label: "Outcome unknown",
-    tone: "warn",
+    color: "yellow",
     meaning:
       "Signed, but the chain has not confirmed the outcome yet. The budget stays reserved until then.",
   },
   voided: {
     label: "Voided",
-    tone: "neutral",
+    color: "gray",
     meaning: "Cancelled; not paid. The budget is free again.",
   },
   blocked: {
     label: "Blocked",
-    tone: "bad",
+    color: "red",
     meaning: "A rule refused the payment. Nothing was signed and no money moved.",
   },
 };
@@ -57,12 +57,12 @@ export function statusOf(payment: Payment): StatusLabel {
   if (isUndelivered(payment)) {
     return {
       label: "Paid, not delivered",
-      tone: "warn",
+      color: "yellow",
       meaning:
         "The payment settled, but the seller did not deliver. Do not pay again; contact the seller with the transaction as proof.",
     };
   }
-  return WORDS[payment.status] ?? { label: payment.status, tone: "neutral", meaning: "" };
+  return WORDS[payment.status] ?? { label: payment.status, color: "gray", meaning: "" };
 }
 
 /** A token mints from the zero address: faucets and bridges do this. */

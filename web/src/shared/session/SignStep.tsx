@@ -1,13 +1,13 @@
+import { Button, Group, Paper, Text } from "@mantine/core";
 import { type ReactNode, useState } from "react";
 import { Address } from "../../components/Address.tsx";
-import { Button } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Note, Row } from "../../components/Layout.tsx";
+import { Note } from "../../components/Layout.tsx";
+import { PendingButton } from "../../components/PendingButton.tsx";
 import { isSameAddress, shortAddress } from "../../lib/address.ts";
 import { type Connection, disconnect } from "../../lib/wallet/connection.ts";
 import type { NetworkInfo } from "../../lib/wire.ts";
 import { ChainHelp } from "../wallet/ChainHelp.tsx";
-import styles from "./SignIn.module.css";
 import { SignInPreview } from "./SignInPreview.tsx";
 import { type SecondOf, type SignInState, useSignIn } from "./use-sign-in.ts";
 
@@ -34,17 +34,19 @@ export function SignStep({ connection, network, expected, secondOf }: SignStepPr
   const isWrongChain = connection.chainId !== network.chainId && !isChainIgnored;
   return (
     <>
-      <div className={styles.account}>
-        <div>
-          <p className={styles.wallet}>{connection.wallet.name}</p>
-          <Address value={connection.address} copy={false} />
-        </div>
-        <Button size="small" onClick={disconnect}>
-          Other wallet
-        </Button>
-      </div>
+      <Paper radius="md" px="md" py="sm" bg="var(--sunken)">
+        <Group justify="space-between" wrap="nowrap" gap="sm">
+          <div>
+            <Text fw={600}>{connection.wallet.name}</Text>
+            <Address value={connection.address} copy={false} />
+          </div>
+          <Button size="xs" onClick={disconnect}>
+            Other wallet
+          </Button>
+        </Group>
+      </Paper>
       {expected !== undefined && !isSameAddress(expected, connection.address) && (
-        <Note tone="warn">
+        <Note color="yellow">
           This is a different account from the one you used before ({shortAddress(expected)}).
           Signing in with it leaves the open screen and shows this account&rsquo;s agents.
         </Note>
@@ -52,7 +54,7 @@ export function SignStep({ connection, network, expected, secondOf }: SignStepPr
       {isWrongChain ? (
         <ChainHelp connection={connection} network={network}>
           <Button
-            size="small"
+            size="xs"
             onClick={() => {
               setChainIgnored(true);
             }}
@@ -67,17 +69,17 @@ export function SignStep({ connection, network, expected, secondOf }: SignStepPr
             <Note>You declined in your wallet. Nothing was signed or sent.</Note>
           )}
           {state.step === "failed" && <ErrorNotice title="Signing in failed" error={state.error} />}
-          <Row>
-            <Button
-              variant="primary"
-              size="large"
-              block
+          <Group>
+            <PendingButton
+              variant="filled"
+              size="lg"
+              fullWidth
               pending={BUTTON[state.step]}
               onClick={() => void signIn(connection, network.chainId, secondOf)}
             >
               {state.step === "declined" || state.step === "failed" ? "Try again" : "Sign in"}
-            </Button>
-          </Row>
+            </PendingButton>
+          </Group>
         </>
       )}
     </>
