@@ -48,8 +48,7 @@ export function Tighten({ agent }: { agent: Agent }): ReactNode {
       mutation={act}
       failed="The agent was not paused"
       pending="Pausing…"
-      cancel="Keep as it is"
-      onCancel={leave}
+      onLeave={leave}
     >
       It cannot pay until you resume it with your wallet&rsquo;s signature. Nothing has changed yet.
     </LinkAction>
@@ -60,8 +59,7 @@ export function Tighten({ agent }: { agent: Agent }): ReactNode {
       mutation={act}
       failed="The limit was not lowered"
       pending="Lowering…"
-      cancel="Keep as it is"
-      onCancel={leave}
+      onLeave={leave}
     >
       It may now spend {formatUsdc(agent.dailyLimit)} USDC in 24 hours; this halves the limit.
       Raising it again needs your wallet&rsquo;s signature. Nothing has changed yet.

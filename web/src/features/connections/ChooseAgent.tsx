@@ -1,5 +1,5 @@
-import { Button, Group, Stack, Text } from "@mantine/core";
-import { type ReactNode, useId } from "react";
+import { Button, Group, Radio, Stack, Text } from "@mantine/core";
+import type { ReactNode } from "react";
 import { PlusIcon } from "../../components/icons.tsx";
 import { Section } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
@@ -38,7 +38,20 @@ export function ChooseAgent(props: ChooseAgentProps): ReactNode {
             )
           }
         >
-          <AgentRadios agents={agents} chosen={chosen} onChoose={onChoose} />
+          <Radio.Group value={chosen} onChange={onChoose} aria-label="Agent">
+            <Stack gap="xs">
+              {agents.map((agent) => (
+                <label key={agent.id} className={styles.agent}>
+                  <Radio value={agent.id} />
+                  <span className={styles.agentName}>
+                    <strong>{agent.name}</strong>
+                    <span>{availableNow(agent)}</span>
+                  </span>
+                  <Money amount={agent.balance} />
+                </label>
+              ))}
+            </Stack>
+          </Radio.Group>
         </Section>
       )}
       {isCreating && (
@@ -64,36 +77,5 @@ export function ChooseAgent(props: ChooseAgentProps): ReactNode {
         </Stack>
       )}
     </>
-  );
-}
-
-function AgentRadios({
-  agents,
-  chosen,
-  onChoose,
-}: Pick<ChooseAgentProps, "agents" | "chosen" | "onChoose">): ReactNode {
-  const name = useId();
-  return (
-    <fieldset className={styles.agents}>
-      <legend className="sr-only">Agent</legend>
-      {agents.map((agent) => (
-        <label key={agent.id} className={styles.agent}>
-          <input
-            type="radio"
-            name={name}
-            value={agent.id}
-            checked={agent.id === chosen}
-            onChange={() => {
-              onChoose(agent.id);
-            }}
-          />
-          <span className={styles.agentName}>
-            <strong>{agent.name}</strong>
-            <span>{availableNow(agent)}</span>
-          </span>
-          <Money amount={agent.balance} />
-        </label>
-      ))}
-    </fieldset>
   );
 }

@@ -14,13 +14,8 @@ interface SecretKeyProps {
 }
 
 /** Hidden until the user shows it; it can be copied and saved while hidden. */
-export function SecretKey({
-  apiKey,
-  agentName,
-  baseUrl,
-  isShown,
-  onShow,
-}: SecretKeyProps): ReactNode {
+export function SecretKey(props: SecretKeyProps): ReactNode {
+  const { apiKey, agentName, baseUrl, isShown, onShow } = props;
   return (
     <Paper p="md" radius="md" bg="var(--sunken)">
       <Group justify="space-between" gap="sm">

@@ -3,7 +3,7 @@ import { useInputState } from "@mantine/hooks";
 import type { ReactNode } from "react";
 import { Link } from "react-router";
 import { Section } from "../../components/Layout.tsx";
-import { QueryStatus } from "../../components/QueryStatus.tsx";
+import { QueryStatus, type QueryStatusProps } from "../../components/QueryStatus.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
 import { isSameAddress } from "../../lib/address.ts";
 import type { Agent, Listing } from "../../lib/wire.ts";
@@ -11,12 +11,7 @@ import { Trial } from "./Trial.tsx";
 
 interface TryListingProps {
   listing: Listing;
-  agents: {
-    data: Agent[] | undefined;
-    isPending: boolean;
-    error: unknown;
-    refetch: () => unknown;
-  };
+  agents: QueryStatusProps["query"] & { data: Agent[] | undefined };
   /** Adds the seller to an agent's allowlist; the rules belong to another feature. */
   allowSeller: (agent: Agent) => ReactNode;
 }

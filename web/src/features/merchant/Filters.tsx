@@ -53,11 +53,18 @@ export function Filters({ choice }: { choice: Choice }): ReactNode {
           {...choice.network}
         />
       )}
-      <TextInput flex="0 1 140px" aria-label="From day" type="date" {...choice.from} />
-      <TextInput flex="0 1 140px" aria-label="To day" type="date" {...choice.to} />
-      <TextInput flex="0 1 140px" aria-label="Payer" placeholder="Payer 0x…" {...choice.payer} />
+      <TextInput flex="1 1 130px" aria-label="From day" type="date" {...choice.from} />
+      <TextInput flex="1 1 130px" aria-label="To day" type="date" {...choice.to} />
       <TextInput
-        flex="0 1 140px"
+        flex="1 1 130px"
+        maw={170}
+        aria-label="Payer"
+        placeholder="Payer 0x…"
+        {...choice.payer}
+      />
+      <TextInput
+        flex="1 1 130px"
+        maw={170}
         aria-label="At least, USDC"
         placeholder="At least"
         {...choice.minimum}

@@ -1,4 +1,4 @@
-import { Badge, Button, EmptyState, Group, Text } from "@mantine/core";
+import { Badge, Button, EmptyState, Group, Stack, Text } from "@mantine/core";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { PlusIcon } from "../../components/icons.tsx";
@@ -102,45 +102,50 @@ function Item({ webhook, onOpen, onLog }: ItemProps): ReactNode {
   const isActive = status === "active";
   return (
     <li className="list-row">
-      <Group justify="space-between" align="flex-start" wrap="nowrap" gap="md">
-        <div className={styles.what}>
-          <span className={styles.url}>{url}</span>
-          <Text span c="dimmed" size="sm" className={styles.meta}>
-            {description !== "" && `${description} · `}
-            {typesText(webhook.types)} · secret {webhook.secretHint} · since{" "}
-            <TimeAgo iso={webhook.createdAt} />
-          </Text>
-          <Text span c="dimmed" size="sm" className={styles.meta}>
-            <TimeUntil label="The previous secret also works; it ends" iso={previousSecretUntil} />
-          </Text>
-        </div>
-        {STATES[status]}
-      </Group>
-      {status === "disabled" && (
-        <Note color="yellow">
-          <strong>Purser stopped sending to this webhook.</strong> {disabledReason} Fix your server,
-          then resume the webhook. You can send missed messages again from its deliveries.
-        </Note>
-      )}
-      <Group>
-        <Button size="xs" onClick={onLog}>
-          Deliveries<span className="sr-only"> to {url}</span>
-        </Button>
-        {isActive && <TestButton webhook={webhook} onSent={onLog} />}
-        <StatusButton webhook={webhook} />
-        {(["edit", "rotate", "delete"] as const).map((kind) => (
-          <Button
-            key={kind}
-            size="xs"
-            onClick={() => {
-              onOpen({ kind, webhook });
-            }}
-          >
-            {{ edit: "Edit", rotate: "New secret", delete: "Delete" }[kind]}
-            <span className="sr-only"> of {url}</span>
+      <Stack gap="sm" py={4}>
+        <Group justify="space-between" align="flex-start" wrap="nowrap" gap="md">
+          <div className={styles.what}>
+            <span className={styles.url}>{url}</span>
+            <Text span c="dimmed" size="sm" className={styles.meta}>
+              {description !== "" && `${description} · `}
+              {typesText(webhook.types)} · secret {webhook.secretHint} · since{" "}
+              <TimeAgo iso={webhook.createdAt} />
+            </Text>
+            <Text span c="dimmed" size="sm" className={styles.meta}>
+              <TimeUntil
+                label="The previous secret also works; it ends"
+                iso={previousSecretUntil}
+              />
+            </Text>
+          </div>
+          {STATES[status]}
+        </Group>
+        {status === "disabled" && (
+          <Note color="yellow">
+            <strong>Purser stopped sending to this webhook.</strong> {disabledReason} Fix your
+            server, then resume the webhook. You can send missed messages again from its deliveries.
+          </Note>
+        )}
+        <Group>
+          <Button size="xs" onClick={onLog}>
+            Deliveries<span className="sr-only"> to {url}</span>
           </Button>
-        ))}
-      </Group>
+          {isActive && <TestButton webhook={webhook} onSent={onLog} />}
+          <StatusButton webhook={webhook} />
+          {(["edit", "rotate", "delete"] as const).map((kind) => (
+            <Button
+              key={kind}
+              size="xs"
+              onClick={() => {
+                onOpen({ kind, webhook });
+              }}
+            >
+              {{ edit: "Edit", rotate: "New secret", delete: "Delete" }[kind]}
+              <span className="sr-only"> of {url}</span>
+            </Button>
+          ))}
+        </Group>
+      </Stack>
     </li>
   );
 }

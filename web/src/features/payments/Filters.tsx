@@ -45,8 +45,8 @@ export function Filters({ agent, choice }: FiltersProps): ReactNode {
     <Group>
       <NativeSelect aria-label="Status" data={STATUS_OPTIONS} {...choice.status} />
       <NativeSelect aria-label="Kind" data={KIND_OPTIONS} {...choice.kind} />
-      <TextInput w={140} type="date" aria-label="From day" {...choice.from} />
-      <TextInput w={140} type="date" aria-label="To day" {...choice.to} />
+      <TextInput flex="1 1 130px" type="date" aria-label="From day" {...choice.from} />
+      <TextInput flex="1 1 130px" type="date" aria-label="To day" {...choice.to} />
       <MutationButton mutation={download} pending="Preparing…">
         <DownloadIcon size={16} />
         CSV

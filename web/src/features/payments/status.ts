@@ -91,52 +91,46 @@ export function titleOf(
     : `${other.slice(0, 6)}…${other.slice(-4)}`;
 }
 
+/** The limit that a payment exceeded. */
+const LIMITS: Readonly<Record<string, string>> = {
+  daily_limit_exceeded: "the daily limit",
+  weekly_limit_exceeded: "the weekly limit",
+  monthly_limit_exceeded: "the monthly limit",
+  payee_limit_exceeded: "this payee's daily limit",
+};
+
+const REASONS: Readonly<Record<string, string>> = {
+  payee_expired: "The permission to pay this payee had expired.",
+  recipient_not_allowed: "The payee is not on the allowlist.",
+  site_payee_changed: "The site requested payment to a different address from the one you allowed.",
+  payee_bound_to_site: "You allowed this payee only at its own site.",
+  origin_not_allowed: "The agent may not fetch from this site.",
+  agent_paused: "The agent was paused.",
+  agent_expired: "The agent had expired.",
+  price_exceeds_max: "The price was above the maximum that the agent set for this call.",
+  listing_mismatch: "The seller's terms differed from its listing. Nothing was paid.",
+  challenge_already_used:
+    "The seller reused a payment challenge that an earlier payment had answered. Nothing was paid.",
+};
+
 /**
  * The API's suggestion is for the agent; this explanation is for the owner, with the numbers at the time of
  * the refusal.
  */
 export function explainDenial({ denial, amount }: Payment): string {
   if (!denial) return "";
-  const { policy } = denial;
+  const { code, policy } = denial;
   const usdc = (value: string): string => (/^\d/.test(value) ? `${formatUsdc(value)} USDC` : value);
-  switch (denial.code) {
-    case "daily_limit_exceeded":
-      return `The payment of ${usdc(amount)} exceeded the ${usdc(policy.remaining)} left of the daily limit of ${usdc(policy.limit)}.`;
-    case "weekly_limit_exceeded":
-      return `The payment of ${usdc(amount)} exceeded the ${usdc(policy.remaining)} left of the weekly limit of ${usdc(policy.limit)}.`;
-    case "monthly_limit_exceeded":
-      return `The payment of ${usdc(amount)} exceeded the ${usdc(policy.remaining)} left of the monthly limit of ${usdc(policy.limit)}.`;
-    case "payee_limit_exceeded":
-      return `The payment of ${usdc(amount)} exceeded the ${usdc(policy.remaining)} left of this payee's daily limit of ${usdc(policy.limit)}.`;
-    case "payment_rate_exceeded":
-      return `The agent had already made its ${policy.limit} payments in that hour.`;
-    case "payee_per_payment_limit_exceeded":
-      return `The payment of ${usdc(amount)} exceeded the limit of ${usdc(policy.limit)} per payment to this payee.`;
-    case "payee_expired":
-      return "The permission to pay this payee had expired.";
-    case "per_payment_limit_exceeded":
-      return `The payment of ${usdc(amount)} exceeded the limit of ${usdc(policy.limit)} per payment.`;
-    case "recipient_not_allowed":
-      return "The payee is not on the allowlist.";
-    case "site_payee_changed":
-      return "The site requested payment to a different address from the one you allowed.";
-    case "payee_bound_to_site":
-      return "You allowed this payee only at its own site.";
-    case "origin_not_allowed":
-      return "The agent may not fetch from this site.";
-    case "agent_paused":
-      return "The agent was paused.";
-    case "agent_expired":
-      return "The agent had expired.";
-    case "price_exceeds_max":
-      return "The price was above the maximum that the agent set for this call.";
-    case "listing_mismatch":
-      return "The seller's terms differed from its listing. Nothing was paid.";
-    case "challenge_already_used":
-      return "The seller reused a payment challenge that an earlier payment had answered. Nothing was paid.";
-    default:
-      return denial.suggestion;
-  }
+  const payment = `The payment of ${usdc(amount)} exceeded the`;
+  if (LIMITS[code] !== undefined)
+    return `${payment} ${usdc(policy.remaining)} left of ${LIMITS[code]} of ${usdc(policy.limit)}.`;
+  if (code === "per_payment_limit_exceeded")
+    return `${payment} limit of ${usdc(policy.limit)} per payment.`;
+  if (code === "payee_per_payment_limit_exceeded")
+    return `${payment} limit of ${usdc(policy.limit)} per payment to this payee.`;
+  if (code === "payment_rate_exceeded")
+    return `The agent had already made its ${policy.limit} payments in that hour.`;
+  return REASONS[code] ?? denial.suggestion;
 }
 
 /** An error code as a heading. */

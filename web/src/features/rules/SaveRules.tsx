@@ -20,14 +20,8 @@ interface SaveRulesProps {
 }
 
 /** Stays visible below the form: lists every change, and describes the resulting rules. */
-export function SaveRules({
-  draft,
-  changes,
-  isBroken,
-  isSigned,
-  save,
-  onDiscard,
-}: SaveRulesProps): ReactNode {
+export function SaveRules(props: SaveRulesProps): ReactNode {
+  const { draft, changes, isBroken, isSigned, save, onDiscard } = props;
   const { second } = useOwner();
   return (
     <div className={styles.bar}>

@@ -33,8 +33,7 @@ export function EndSessions(): ReactNode {
       mutation={end}
       failed="Not all sessions were ended"
       pending="Ending…"
-      cancel="Keep as it is"
-      onCancel={leave}
+      onLeave={leave}
     >
       All other devices are signed out immediately; you stay signed in here. Nothing has changed
       yet.

@@ -5,10 +5,12 @@ import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Note } from "../../components/Layout.tsx";
 import { PendingButton } from "../../components/PendingButton.tsx";
 import { isSameAddress, shortAddress } from "../../lib/address.ts";
+import { serverNowMs } from "../../lib/clock.ts";
 import { type Connection, disconnect } from "../../lib/wallet/connection.ts";
+import { siweMessage } from "../../lib/wallet/siwe.ts";
 import type { NetworkInfo } from "../../lib/wire.ts";
+import styles from "./SignIn.module.css";
 import { ChainHelp } from "../wallet/ChainHelp.tsx";
-import { SignInPreview } from "./SignInPreview.tsx";
 import { type SecondOf, type SignInState, useSignIn } from "./use-sign-in.ts";
 
 const BUTTON: Record<SignInState["step"], string | false> = {
@@ -83,5 +85,33 @@ export function SignStep({ connection, network, expected, secondOf }: SignStepPr
         </>
       )}
     </>
+  );
+}
+
+/** The text that the wallet will show, for comparison. */
+function SignInPreview({
+  connection,
+  network,
+}: Pick<SignStepProps, "connection" | "network">): ReactNode {
+  const [openedAtMs] = useState(() => serverNowMs());
+  const message = siweMessage({
+    host: globalThis.location.host,
+    origin: globalThis.location.origin,
+    address: connection.address,
+    chainId: network.chainId,
+    nonce: "(a fresh one-time number)",
+    nowMs: openedAtMs,
+  });
+  return (
+    <details className={styles.preview}>
+      <summary>What you will sign</summary>
+      <p>
+        The message proves that the account is yours. It moves no money, costs nothing, and expires
+        after ten minutes.
+      </p>
+      <pre tabIndex={0} role="region" aria-label="Sign-in message">
+        {message}
+      </pre>
+    </details>
   );
 }
