@@ -85,9 +85,9 @@ function webFault(from, to, isType) {
       ? undefined
       : "The web app takes the types of server/schemas, and no code of the server.";
   if (to.startsWith("packages/"))
-    return to.startsWith(SHARED)
+    return to.startsWith(SHARED) || to === MONEY
       ? undefined
-      : "Of the packages the web app takes only the source of the rules.";
+      : "Of the packages the web app takes only the source of the rules and the money conversion.";
   const [layer, feature] = from.split("/").slice(2);
   const [otherLayer, otherFeature] = to.split("/").slice(2);
   // The entry may import everything; styles/ contains no code.
@@ -204,8 +204,8 @@ const schemes = {
   },
 };
 
-/** Methods of a query client whose first argument is the key itself. */
-const BY_KEY = /^(get|set)Query(Data|State|Defaults)$/;
+/** Functions whose first argument is the key itself. */
+const BY_KEY = /^((get|set)Query(Data|State|Defaults)|pagedQuery)$/;
 
 /** A key from the table, or the `queryKey` of an options object. */
 const isNamed = (node) =>
@@ -217,7 +217,9 @@ const queryKeys = {
   meta: { type: "problem" },
   create(context) {
     const from = relative(ROOT, context.filename).split(sep).join("/");
-    if (!from.startsWith("web/src/") || from === "web/src/lib/query-keys.ts") return {};
+    // The second file passes on the key that its caller names.
+    const isTable = /^web\/src\/lib\/(query-keys|pages)\.ts$/.test(from);
+    if (!from.startsWith("web/src/") || isTable) return {};
     const report = (node) => {
       context.report({ node, message: "Queries are named in web/src/lib/query-keys.ts." });
     };
@@ -227,7 +229,7 @@ const queryKeys = {
           report(value);
       },
       CallExpression({ callee, arguments: [first] }) {
-        if (BY_KEY.test(callee.property?.name ?? "") && !isNamed(first)) report(first);
+        if (BY_KEY.test(callee.property?.name ?? callee.name) && !isNamed(first)) report(first);
       },
       MemberExpression(node) {
         const { object } = node;

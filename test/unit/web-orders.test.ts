@@ -1,6 +1,6 @@
 // Goal: the web app lets a wallet sign only the order that its form requested, and predicts when a signature is needed.
 import t from "tap";
-import { orderDigest, policyOrder, typesOf } from "../../server/core/orders.ts";
+import { orderDigest, policyOrder, typedDataOf } from "../../server/core/orders.ts";
 import { loosens as serverLoosens, type Rules } from "../../server/core/rules.ts";
 import {
   diffTerms,
@@ -12,11 +12,6 @@ import {
   termsWith,
   type Terms,
 } from "../../web/src/lib/orders/terms.ts";
-import {
-  ORDER_STRUCTS,
-  type OrderKind,
-  typedDataFor,
-} from "../../web/src/lib/orders/typed-data.ts";
 import { creationRequest, keyRequest } from "../../web/src/lib/orders/requests.ts";
 import { hashTypedData } from "viem";
 import { testAccount } from "../helpers/chain.ts";
@@ -67,14 +62,9 @@ const body = {
   allowlist: [{ address: payee, label: "Weather API ", dailyLimit: "1" }],
 };
 
-t.test("the wallet's typed data is built here, and equals the server's", async (t) => {
-  const kinds = ["AgentPolicy", ...Object.keys(ORDER_STRUCTS)] as OrderKind[];
-  for (const kind of kinds) {
-    const { EIP712Domain: _domain, ...types } = typedDataFor(kind, {}, CHAIN_ID).types;
-    t.same(types, typesOf(kind, {}), kind);
-  }
+t.test("the wallet's typed data has the digest that the server checks", async (t) => {
   const order = orderOf(RULES);
-  const typed = typedDataFor("AgentPolicy", { ...order }, CHAIN_ID);
+  const typed = typedDataOf("AgentPolicy", order, CHAIN_ID);
   t.equal(hashTypedData(typed as never), orderDigest("AgentPolicy", order, CHAIN_ID));
 });
 

@@ -3,6 +3,7 @@ import "@fontsource-variable/geist-mono/wght.css";
 import "./styles/base.css";
 import "./styles/mantine.css";
 import "./styles/tokens.css";
+import "./styles/components.css";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { App } from "./app/App.tsx";

@@ -1,11 +1,11 @@
 import type { ReactNode } from "react";
 import { PageHeader } from "../components/PageHeader.tsx";
-import { QueryStatus } from "../components/QueryStatus.tsx";
+import { QueryStatus, type QueryStatusProps } from "../components/QueryStatus.tsx";
 import { Skeleton } from "../components/Skeleton.tsx";
 import { ApiError } from "../lib/api.ts";
 
 interface AbsentProps {
-  query: { isPending: boolean; error: unknown; refetch: () => unknown };
+  query: QueryStatusProps["query"];
   above: ReactNode;
   /** "the agent" */
   what: string;
@@ -15,14 +15,8 @@ interface AbsentProps {
 }
 
 /** A page for an item that cannot be shown: it is loading, failed to load, or does not exist. */
-export function Absent({
-  query,
-  above,
-  what,
-  failed,
-  missing,
-  missingLead,
-}: AbsentProps): ReactNode {
+export function Absent(props: AbsentProps): ReactNode {
+  const { query, above, what, failed, missing, missingLead } = props;
   if (query.error instanceof ApiError && query.error.status === 404)
     return <PageHeader above={above} title={missing} lead={missingLead} />;
   return (

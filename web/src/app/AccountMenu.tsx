@@ -2,9 +2,9 @@ import { Menu } from "@mantine/core";
 import type { ReactNode } from "react";
 import { useNavigate } from "react-router";
 import { UserIcon } from "../components/icons.tsx";
-import { useLeave } from "../shared/session/use-leave.ts";
 import { shortAddress } from "../lib/address.ts";
 import type { Session } from "../lib/wire.ts";
+import { useLeave } from "../shared/session/use-leave.ts";
 import styles from "./Shell.module.css";
 
 export function AccountMenu({ session }: { session: Session }): ReactNode {

@@ -1,9 +1,8 @@
+import { Button, Group, Stack } from "@mantine/core";
 import type { ReactNode } from "react";
 import { useRouteError } from "react-router";
-import { AnchorButton, Button } from "../components/Button.tsx";
-import { Row, Stack } from "../components/Layout.tsx";
-import { useDocumentTitle } from "../components/PageHeader.tsx";
 import { Logo } from "../components/Logo.tsx";
+import { useDocumentTitle } from "../components/PageHeader.tsx";
 import styles from "./Shell.module.css";
 
 /** A new version was deployed while this page was open, and the chunks of the old one are gone. */
@@ -15,7 +14,7 @@ export function RouteError(): ReactNode {
   useDocumentTitle("Something went wrong");
   return (
     <main className={styles.broken}>
-      <Stack gap={4}>
+      <Stack>
         <Logo />
         <h1>
           {isStaleChunk(error)
@@ -27,17 +26,19 @@ export function RouteError(): ReactNode {
             ? "Purser was updated or cannot be reached. Reload to get the current version."
             : "This is an error in Purser. Your agents and their money are not affected."}
         </p>
-        <Row>
+        <Group>
           <Button
-            variant="primary"
+            variant="filled"
             onClick={() => {
               globalThis.location.reload();
             }}
           >
             Reload
           </Button>
-          <AnchorButton href="/">Start page</AnchorButton>
-        </Row>
+          <Button component="a" href="/">
+            Start page
+          </Button>
+        </Group>
       </Stack>
     </main>
   );

@@ -12,8 +12,8 @@ import { Logo } from "../components/Logo.tsx";
 import { ApprovalsLink } from "../features/approvals/ApprovalsLink.tsx";
 import { useSession } from "../shared/session/session-context.ts";
 import { AccountGuard, SessionGate } from "../shared/session/SessionGate.tsx";
-import { SignInButton } from "../shared/session/SignInButton.tsx";
 import { SessionProvider } from "../shared/session/SessionProvider.tsx";
+import { SignInButton } from "../shared/session/SignInButton.tsx";
 import { SigningHost } from "../shared/signing/SigningHost.tsx";
 import { AccountMenu } from "./AccountMenu.tsx";
 import { LiveUpdates } from "./LiveUpdates.tsx";
@@ -105,7 +105,7 @@ function Shell({ isPrivate, children }: { isPrivate: boolean; children: ReactNod
           {session ? (
             <AccountMenu session={session} />
           ) : (
-            session === null && !isPrivate && <SignInButton size="small">Sign in</SignInButton>
+            session === null && !isPrivate && <SignInButton size="xs">Sign in</SignInButton>
           )}
         </div>
       </header>

@@ -1,5 +1,6 @@
 import {
   createTheme,
+  defaultVariantColorsResolver,
   localStorageColorSchemeManager,
   type MantineColorsTuple,
 } from "@mantine/core";
@@ -27,17 +28,21 @@ export const theme = createTheme({
   cursorType: "pointer",
   respectReducedMotion: true,
   defaultRadius: "md",
+  // The text on a filled button; Mantine would make it white in both themes.
+  variantColorResolver: (input) => ({
+    ...defaultVariantColorsResolver(input),
+    ...(input.variant === "filled" && { color: `var(--mantine-color-${input.color}-contrast)` }),
+  }),
   components: {
-    Button: { defaultProps: { size: "sm" } },
+    Alert: { defaultProps: { variant: "light" } },
+    Badge: { defaultProps: { component: "span", variant: "light", color: "gray" } },
+    Button: { defaultProps: { variant: "default" } },
+    Group: { defaultProps: { gap: "xs" } },
+    Paper: { defaultProps: { withBorder: true, radius: "lg" } },
+    SegmentedControl: { defaultProps: { withItemsBorders: false } },
+    TextInput: { defaultProps: { autoComplete: "off", spellCheck: false } },
     ActionIcon: { defaultProps: { variant: "subtle", color: "gray" } },
     Notification: { defaultProps: { closeButtonProps: { "aria-label": "Close" } } },
-    Tooltip: {
-      defaultProps: {
-        withArrow: true,
-        openDelay: 200,
-        events: { hover: true, focus: true, touch: true },
-      },
-    },
   },
 });
 

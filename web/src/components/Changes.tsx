@@ -1,7 +1,7 @@
 import type { ReactNode } from "react";
 import type { Change } from "../lib/orders/terms.ts";
-import { ArrowIcon } from "./icons.tsx";
 import styles from "./Changes.module.css";
+import { ArrowIcon } from "./icons.tsx";
 
 /** Lists changes line by line, with the value before and after. */
 export function Changes({ changes }: { changes: Change[] }): ReactNode {

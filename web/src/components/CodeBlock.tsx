@@ -15,7 +15,7 @@ export function CodeBlock({
     <figure className={styles.root}>
       <figcaption className={styles.caption}>
         <span>{label}</span>
-        <CopyButton value={code} what={label} variant="icon" className={styles.copy} />
+        <CopyButton value={code} what={label} className={styles.copy} />
       </figcaption>
       {/* Scrolls sideways, so it must be reachable by keyboard. */}
       <pre className={styles.code} tabIndex={0} aria-label={label} role="region">

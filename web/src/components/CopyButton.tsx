@@ -1,64 +1,41 @@
-import { type ReactNode, useEffect, useState } from "react";
-import { Button, type ButtonProps } from "./Button.tsx";
+import { ActionIcon, Button, type ButtonProps } from "@mantine/core";
+import { useClipboard } from "@mantine/hooks";
+import type { ReactNode } from "react";
 import { CheckIcon, CopyIcon } from "./icons.tsx";
 
-interface CopyButtonProps extends Pick<ButtonProps, "variant" | "size" | "className" | "block"> {
+interface CopyButtonProps extends Pick<ButtonProps, "variant" | "className"> {
   value: string;
   /** Names the copied value in the button's label: "address", "key". */
   what: string;
   /** Visible text; without it the button is an icon. */
   text?: string;
-  onCopied?: () => void;
 }
 
-async function copy(value: string): Promise<boolean> {
-  try {
-    await navigator.clipboard.writeText(value);
-    return true;
-  } catch {
-    return false;
-  }
-}
-
-export function CopyButton({
-  value,
-  what,
-  text,
-  onCopied,
-  variant,
-  size,
-  ...rest
-}: CopyButtonProps): ReactNode {
-  const [state, setState] = useState<"idle" | "done" | "failed">("idle");
-  useEffect(() => {
-    if (state === "idle") return undefined;
-    const timer = setTimeout(() => {
-      setState("idle");
-    }, 1_800);
-    return () => {
-      clearTimeout(timer);
-    };
-  }, [state]);
-  const onCopy = async (): Promise<void> => {
-    const isDone = await copy(value);
-    setState(isDone ? "done" : "failed");
-    if (isDone) onCopied?.();
+export function CopyButton({ value, what, text, ...look }: CopyButtonProps): ReactNode {
+  const { copy, copied, error } = useClipboard({ timeout: 1_800 });
+  const feedback = copied ? "Copied" : error ? "This browser does not allow copying" : "";
+  const icon = copied ? <CheckIcon size={16} /> : <CopyIcon size={16} />;
+  const onClick = (): void => {
+    copy(value);
   };
-  const feedback =
-    state === "done" ? "Copied" : state === "failed" ? "This browser does not allow copying" : "";
   return (
     <>
-      <Button
-        {...rest}
-        variant={variant ?? (text === undefined ? "icon" : "secondary")}
-        size={size ?? "small"}
-        aria-label={text === undefined ? `Copy ${what}` : undefined}
-        title={text === undefined ? feedback || `Copy ${what}` : undefined}
-        onClick={() => void onCopy()}
-      >
-        {state === "done" ? <CheckIcon size={16} /> : <CopyIcon size={16} />}
-        {text !== undefined && (feedback || text)}
-      </Button>
+      {text === undefined ? (
+        <ActionIcon
+          {...look}
+          size="sm"
+          aria-label={`Copy ${what}`}
+          title={feedback || `Copy ${what}`}
+          onClick={onClick}
+        >
+          {icon}
+        </ActionIcon>
+      ) : (
+        <Button {...look} size="xs" onClick={onClick}>
+          {icon}
+          {feedback || text}
+        </Button>
+      )}
       <span className="sr-only" role="status">
         {feedback}
       </span>

@@ -1,9 +1,9 @@
+import { Flex } from "@mantine/core";
 import type { ReactNode } from "react";
 import { CopyButton } from "./CopyButton.tsx";
-import styles from "./CopyText.module.css";
 
 /** A value to copy, with its copy button always beside it. */
-export function CopyText({
+export const CopyText = ({
   value,
   what,
   shown,
@@ -11,11 +11,9 @@ export function CopyText({
   value: string;
   what: string;
   shown?: string;
-}): ReactNode {
-  return (
-    <span className={styles.root}>
-      <code>{shown ?? value}</code>
-      <CopyButton value={value} what={what} />
-    </span>
-  );
-}
+}): ReactNode => (
+  <Flex component="span" display="inline-flex" align="center" gap={2} maw="100%">
+    <code>{shown ?? value}</code>
+    <CopyButton value={value} what={what} />
+  </Flex>
+);

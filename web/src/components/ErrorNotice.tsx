@@ -1,9 +1,8 @@
+import { Alert, Button, Text } from "@mantine/core";
 import type { ReactNode } from "react";
 import { ApiError } from "../lib/api.ts";
 import { NotSigned } from "../lib/orders/signing.ts";
-import { Button } from "./Button.tsx";
 import { AlertIcon } from "./icons.tsx";
-import styles from "./ErrorNotice.module.css";
 import { Note } from "./Layout.tsx";
 
 interface ErrorNoticeProps {
@@ -29,35 +28,31 @@ export function ErrorNotice({ error, title, onRetry }: ErrorNoticeProps): ReactN
   const detail = sentence(error);
   const fields = fieldErrors(problem);
   return (
-    <div className={styles.root} role="alert">
-      <AlertIcon />
-      <div className={styles.body}>
-        {title !== undefined && <p className={styles.title}>{title}</p>}
-        <p>{detail}</p>
-        {fields.length > 0 && (
-          <ul>
-            {fields.map((field) => (
-              <li key={`${field.path}${field.message}`}>
-                {field.path.replace(/^\//, "")}: {field.message}
-              </li>
-            ))}
-          </ul>
-        )}
-        {problem?.suggestion !== undefined && !detail.includes(problem.suggestion) && (
-          <p>{problem.suggestion}</p>
-        )}
-        {problem?.requestId !== undefined && (
-          <p className={styles.request}>
-            Request <code>{problem.requestId}</code>
-          </p>
-        )}
-        {onRetry && (
-          <Button size="small" className={styles.retry} onClick={onRetry}>
-            Try again
-          </Button>
-        )}
-      </div>
-    </div>
+    <Alert color="red" icon={<AlertIcon />} title={title}>
+      <p>{detail}</p>
+      {fields.length > 0 && (
+        <ul>
+          {fields.map((field) => (
+            <li key={`${field.path}${field.message}`}>
+              {field.path.replace(/^\//, "")}: {field.message}
+            </li>
+          ))}
+        </ul>
+      )}
+      {problem?.suggestion !== undefined && !detail.includes(problem.suggestion) && (
+        <p>{problem.suggestion}</p>
+      )}
+      {problem?.requestId !== undefined && (
+        <Text c="dimmed" size="xs">
+          Request <code>{problem.requestId}</code>
+        </Text>
+      )}
+      {onRetry && (
+        <Button size="xs" mt="xs" onClick={onRetry}>
+          Try again
+        </Button>
+      )}
+    </Alert>
   );
 }
 

@@ -1,34 +1,39 @@
+import { Group, Paper, Text } from "@mantine/core";
 import type { ReactNode } from "react";
 import styles from "./Layout.module.css";
+import { Skeleton } from "./Skeleton.tsx";
 
 export function Section({
   title,
   hint,
   actions,
   children,
-  id,
   flush,
 }: {
   title?: string;
   hint?: ReactNode;
   actions?: ReactNode;
   children: ReactNode;
-  id?: string;
+  /** Lists extend to the edges. */
   flush?: boolean;
 }): ReactNode {
   return (
-    <section className={styles.section} id={id} aria-label={title}>
+    <Paper component="section" className={styles.section} aria-label={title}>
       {(title !== undefined || actions !== undefined) && (
-        <div className={styles.sectionHead}>
+        <Group justify="space-between" gap="sm" className={styles.head}>
           <div>
             {title !== undefined && <h2>{title}</h2>}
-            {hint !== undefined && <p className={styles.hint}>{hint}</p>}
+            {hint !== undefined && (
+              <Text c="dimmed" size="sm" maw="70ch" mt={3}>
+                {hint}
+              </Text>
+            )}
           </div>
           {actions}
-        </div>
+        </Group>
       )}
-      <div className={flush === true ? styles.flush : styles.sectionBody}>{children}</div>
-    </section>
+      <div className={flush === true ? styles.flush : styles.body}>{children}</div>
+    </Paper>
   );
 }
 
@@ -38,6 +43,7 @@ export function Stat({
   note,
 }: {
   label: string;
+  /** Undefined while it loads. */
   children: ReactNode;
   note?: ReactNode;
 }): ReactNode {
@@ -45,7 +51,7 @@ export function Stat({
     <div className={styles.stat}>
       <dt>{label}</dt>
       <dd>
-        {children}
+        {children ?? <Skeleton shape="figure" />}
         {note !== undefined && <span className={styles.note}>{note}</span>}
       </dd>
     </div>
@@ -76,37 +82,25 @@ export function KeyValues({
   );
 }
 
-export const Stack = ({
-  children,
-  gap = 4,
-}: {
-  children: ReactNode;
-  gap?: 2 | 3 | 4 | 5 | 6;
-}): ReactNode => <div className={`${styles.stack} ${styles[`gap${gap}`]}`}>{children}</div>;
-
-export const Row = ({ children, end }: { children: ReactNode; end?: boolean }): ReactNode => (
-  <div className={`${styles.row} ${end === true ? styles.end : ""}`}>{children}</div>
-);
-
+/** Sections side by side where the width allows it. Mantine's grids would need <style> tags. */
 export const Columns = ({ children }: { children: ReactNode }): ReactNode => (
   <div className={styles.columns}>{children}</div>
-);
-
-export const Note = ({
-  children,
-  tone,
-}: {
-  children: ReactNode;
-  tone?: "warn" | "ok";
-}): ReactNode => (
-  <div className={`${styles.noteBox} ${tone === undefined ? "" : styles[tone]}`}>{children}</div>
-);
-
-export const Muted = ({ children }: { children: ReactNode }): ReactNode => (
-  <span className={styles.muted}>{children}</span>
 );
 
 /** Form fields side by side where the width allows it. */
 export const Fields = ({ children }: { children: ReactNode }): ReactNode => (
   <div className={styles.fields}>{children}</div>
+);
+
+/** A remark between other content. Only an error is an alert. */
+export const Note = ({
+  children,
+  color,
+}: {
+  children: ReactNode;
+  color?: "yellow" | "green";
+}): ReactNode => (
+  <div className={styles.remark} data-color={color}>
+    {children}
+  </div>
 );

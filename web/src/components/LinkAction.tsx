@@ -1,37 +1,27 @@
+import { Button } from "@mantine/core";
 import type { ReactNode } from "react";
-import { Button } from "./Button.tsx";
-import { ErrorNotice } from "./ErrorNotice.tsx";
-import { Row, Section, Stack } from "./Layout.tsx";
+import { Section } from "./Layout.tsx";
+import { RequestForm, type RequestFormProps } from "./RequestForm.tsx";
 
-interface LinkActionProps {
+interface LinkActionProps extends RequestFormProps {
   title: string;
-  /** The effect of pressing the button. */
-  children: ReactNode;
-  confirm: string;
-  pending: string | false;
-  failed: string;
-  error: unknown;
-  onConfirm: () => void;
-  onLeave: () => void;
+  onLeave?: () => void;
 }
 
 /** The page that a link in an email opens: opening it changes nothing, the button does. */
-export function LinkAction(props: LinkActionProps): ReactNode {
-  const { title, children, confirm, pending, failed, error, onConfirm, onLeave } = props;
-  return (
-    <Section title={title}>
-      <Stack gap={4}>
-        <p>{children}</p>
-        {error !== null && error !== undefined && <ErrorNotice title={failed} error={error} />}
-        <Row>
-          <Button variant="primary" pending={pending} onClick={onConfirm}>
-            {confirm}
-          </Button>
-          <Button variant="ghost" onClick={onLeave}>
+export const LinkAction = ({ title, children, onLeave, ...form }: LinkActionProps): ReactNode => (
+  <Section title={title}>
+    <RequestForm
+      {...form}
+      more={
+        onLeave && (
+          <Button variant="subtle" onClick={onLeave}>
             Keep as it is
           </Button>
-        </Row>
-      </Stack>
-    </Section>
-  );
-}
+        )
+      }
+    >
+      <p>{children}</p>
+    </RequestForm>
+  </Section>
+);

@@ -1,8 +1,8 @@
+import { Group } from "@mantine/core";
 import { type ReactNode, useEffect, useRef } from "react";
-import { Button } from "./Button.tsx";
-import styles from "./LoadMore.module.css";
+import { PendingButton } from "./PendingButton.tsx";
 
-interface LoadMoreProps {
+export interface LoadMoreProps {
   query: {
     hasNextPage: boolean;
     isFetching: boolean;
@@ -33,14 +33,14 @@ export function LoadMore({ query, what }: LoadMoreProps): ReactNode {
   }, [hasNextPage, isFetching, fetchNextPage]);
   if (!hasNextPage) return null;
   return (
-    <div className={styles.root}>
-      <Button
+    <Group justify="center" p="md">
+      <PendingButton
         ref={button}
         pending={isFetchingNextPage && "Loading…"}
         onClick={() => void fetchNextPage()}
       >
         More {what}
-      </Button>
-    </div>
+      </PendingButton>
+    </Group>
   );
 }

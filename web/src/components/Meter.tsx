@@ -2,7 +2,6 @@ import type { ReactNode } from "react";
 import { atomic, formatUsdc, perMille } from "../lib/money.ts";
 import type { Limits } from "../lib/wire.ts";
 import styles from "./Meter.module.css";
-import { MeterScale } from "./MeterScale.tsx";
 
 /**
  * A bar with the spent and reserved amounts against the limit. The numbers are beside it as text and the
@@ -28,7 +27,7 @@ export function Meter({
     ` of ${formatUsdc(limit)} USDC in ${period}`;
   return (
     <div className={compact ? styles.compact : styles.root}>
-      <MeterScale
+      <Scale
         sentence={sentence}
         spentShare={perMille(spent, limit)}
         usedShare={perMille(used, limit)}
@@ -46,5 +45,59 @@ export function Meter({
         {limit === 0n && <span className={styles.fullText}>cannot spend</span>}
       </p>
     </div>
+  );
+}
+
+/** Shares are per mille of the limit. */
+function Scale({
+  sentence,
+  spentShare,
+  usedShare,
+  compact,
+}: {
+  sentence: string;
+  spentShare: number;
+  usedShare: number;
+  compact: boolean;
+}): ReactNode {
+  const isHigh = usedShare >= 850;
+  const bar = { y: compact ? 2 : 7, height: compact ? 6 : 8 };
+  return (
+    <svg
+      className={styles.scale}
+      role="img"
+      aria-label={sentence}
+      height={compact ? 10 : 22}
+      width="100%"
+    >
+      <rect className={styles.track} x="0" width="100%" rx="2" {...bar} />
+      {usedShare > spentShare && (
+        <rect
+          className={styles.reserved}
+          x={`${spentShare / 10}%`}
+          width={`${(usedShare - spentShare) / 10}%`}
+          {...bar}
+        />
+      )}
+      <rect
+        className={isHigh ? styles.high : styles.spent}
+        x="0"
+        width={`${spentShare / 10}%`}
+        rx="2"
+        {...bar}
+      />
+      {!compact &&
+        [10, 20, 30, 40, 50, 60, 70, 80, 90].map((mark) => (
+          <line
+            key={mark}
+            className={styles.tick}
+            x1={`${mark}%`}
+            x2={`${mark}%`}
+            y1={mark === 50 ? 2 : 4}
+            y2="7"
+          />
+        ))}
+      <line className={styles.mark} x1="100%" x2="100%" y1="0" y2="100%" />
+    </svg>
   );
 }

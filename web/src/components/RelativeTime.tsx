@@ -28,18 +28,33 @@ export function useNowMs(): number {
   return serverNowMs();
 }
 
+interface TimeProps {
+  iso: string | null;
+  /** Words before the time. */
+  label?: string;
+  /** Shown where there is no time. */
+  none?: string;
+}
+
 /** The relative time of a past event. */
-export function TimeAgo({ iso }: { iso: string }): ReactNode {
-  return <Time iso={iso}>{formatAgo(iso, useNowMs())}</Time>;
+export function TimeAgo(props: TimeProps): ReactNode {
+  return <Time {...props} format={formatAgo} />;
 }
 
 /** The relative time of a future event. */
-export function TimeUntil({ iso }: { iso: string }): ReactNode {
-  return <Time iso={iso}>{formatUntil(iso, useNowMs())}</Time>;
+export function TimeUntil(props: TimeProps): ReactNode {
+  return <Time {...props} format={formatUntil} />;
 }
 
-const Time = ({ iso, children }: { iso: string; children: string }): ReactNode => (
-  <time dateTime={iso} title={formatDateTime(iso)}>
-    {children}
-  </time>
-);
+function Time({ iso, label, none, format }: TimeProps & { format: typeof formatAgo }): ReactNode {
+  const nowMs = useNowMs();
+  if (iso === null) return none;
+  return (
+    <>
+      {label !== undefined && `${label} `}
+      <time dateTime={iso} title={formatDateTime(iso)}>
+        {format(iso, nowMs)}
+      </time>
+    </>
+  );
+}

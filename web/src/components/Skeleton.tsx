@@ -1,26 +1,31 @@
+import { Skeleton as Bone, Stack } from "@mantine/core";
 import type { ReactNode } from "react";
-import styles from "./Skeleton.module.css";
 
-type Shape = "text" | "title" | "figure" | "row" | "block" | "chart";
+const SHAPES = {
+  text: { h: 14, w: "60%" },
+  title: { h: 28, w: "min(260px, 70%)" },
+  figure: { h: 28, w: 120, maw: "100%" },
+  row: { h: 64 },
+  block: { h: 160 },
+  chart: { h: 180 },
+};
 
 /** A placeholder in the size of the loading content, so that the layout does not move. */
 export function Skeleton({
   shape = "text",
   count = 1,
 }: {
-  shape?: Shape;
+  shape?: keyof typeof SHAPES;
   count?: number;
 }): ReactNode {
   return Array.from({ length: count }, (_, index) => (
-    <span key={index} className={`${styles.bone} ${styles[shape]}`} aria-hidden="true" />
+    <Bone key={index} {...SHAPES[shape]} aria-hidden="true" />
   ));
 }
 
 /** Wraps the skeletons of one region, so that a screen reader announces them once. */
-export function Loading({ label, children }: { label: string; children: ReactNode }): ReactNode {
-  return (
-    <div className={styles.loading} role="status" aria-label={`Loading ${label}`}>
-      {children}
-    </div>
-  );
-}
+export const Loading = ({ label, children }: { label: string; children: ReactNode }): ReactNode => (
+  <Stack gap="xs" role="status" aria-label={`Loading ${label}`}>
+    {children}
+  </Stack>
+);

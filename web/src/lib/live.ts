@@ -1,5 +1,5 @@
 /** Server-sent events: one connection per tab, reopened with growing delays, resumed by `Last-Event-ID`. */
-import { useSyncExternalStore } from "react";
+import { createStore } from "./store.ts";
 import type { Payment } from "./wire.ts";
 
 type LiveEvent =
@@ -10,13 +10,7 @@ type LiveEvent =
 type LiveState = "closed" | "connecting" | "open";
 
 const eventListeners = new Set<(event: LiveEvent) => void>();
-const stateListeners = new Set<() => void>();
-let state: LiveState = "closed";
-
-function setState(next: LiveState): void {
-  state = next;
-  for (const listener of stateListeners) listener();
-}
+const state = createStore<LiveState>("closed");
 
 const notify = (event: LiveEvent): void => {
   for (const listener of eventListeners) listener(event);
@@ -27,12 +21,7 @@ export function onLiveEvent(listener: (event: LiveEvent) => void): () => void {
   return () => eventListeners.delete(listener);
 }
 
-const subscribe = (listener: () => void): (() => void) => {
-  stateListeners.add(listener);
-  return () => stateListeners.delete(listener);
-};
-
-export const useLiveState = (): LiveState => useSyncExternalStore(subscribe, () => state);
+export const useLiveState = state.use;
 
 const dataOf = (event: Event): unknown => JSON.parse(String((event as MessageEvent).data));
 
@@ -49,17 +38,17 @@ export function openLive(onReconnect: () => void): () => void {
 
   const open = (): void => {
     if (isClosed) return;
-    setState("connecting");
+    state.set("connecting");
     source = new EventSource("/api/events");
     source.addEventListener("open", () => {
       waitMs = 1_000;
-      setState("open");
+      state.set("open");
       if (wasBroken) onReconnect();
       wasBroken = false;
     });
     source.addEventListener("error", () => {
       wasBroken = true;
-      setState("connecting");
+      state.set("connecting");
       // The browser reconnects by itself unless the response was a refusal; then the session may have ended.
       if (source?.readyState !== EventSource.CLOSED) return;
       notify({ type: "session" });
@@ -87,6 +76,6 @@ export function openLive(onReconnect: () => void): () => void {
     isClosed = true;
     clearTimeout(timer);
     source?.close();
-    setState("closed");
+    state.set("closed");
   };
 }

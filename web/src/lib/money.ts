@@ -2,8 +2,12 @@
  * Money in the browser: decimal strings from and to the API, `bigint` atomic units in between. No floating
  * point.
  */
-const DECIMALS = 6;
-export const UNIT = 10n ** BigInt(DECIMALS);
+import { formatAtomic, USDC_DECIMALS } from "../../../packages/paywall/src/money.ts";
+
+/** The API's form: no separators, no unnecessary trailing zeros. */
+export const toDecimal = formatAtomic;
+
+export const UNIT = 10n ** BigInt(USDC_DECIMALS);
 /** As many digits as the API's amounts; users may also begin or end with the point. */
 const AMOUNT = /^(\d{1,72}(\.\d{0,6})?|\.\d{1,6})$/;
 
@@ -12,7 +16,7 @@ export function parseUsdc(text: string): bigint | undefined {
   const trimmed = text.trim();
   if (!AMOUNT.test(trimmed)) return undefined;
   const [whole = "", fraction = ""] = trimmed.split(".");
-  return BigInt(whole === "" ? "0" : whole) * UNIT + BigInt(fraction.padEnd(DECIMALS, "0"));
+  return BigInt(whole === "" ? "0" : whole) * UNIT + BigInt(fraction.padEnd(USDC_DECIMALS, "0"));
 }
 
 /** For amounts from the API; an unreadable amount is a defect, not zero. */
@@ -21,15 +25,6 @@ export function atomic(decimal: string): bigint {
   const value = parseUsdc(negative ? decimal.slice(1) : decimal);
   if (value === undefined) throw new RangeError(`Not a USDC amount: ${decimal}`);
   return negative ? -value : value;
-}
-
-/** The API's form: no separators, no unnecessary trailing zeros. */
-export function toDecimal(amountAtomic: bigint): string {
-  const sign = amountAtomic < 0n ? "-" : "";
-  const absolute = amountAtomic < 0n ? -amountAtomic : amountAtomic;
-  const fraction = (absolute % UNIT).toString().padStart(DECIMALS, "0").replace(/0+$/, "");
-  const whole = (absolute / UNIT).toString();
-  return `${sign}${whole}${fraction === "" ? "" : `.${fraction}`}`;
 }
 
 /** A typed amount in the API's form; a text that is not an amount is returned unchanged. */

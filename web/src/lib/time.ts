@@ -10,6 +10,14 @@ export const formatDateTime = (iso: string): string => dateTime.format(new Date(
 export const formatClock = (iso: string): string => clock.format(new Date(iso));
 export const formatDay = (iso: string): string => day.format(new Date(iso));
 
+/** The start of a date of a date field (YYYY-MM-DD), or of a later day, in the user's time zone. */
+export function startOfDay(date: string, addDays = 0): string | undefined {
+  const [year, month, day] = date.split("-").map(Number);
+  if (year === undefined || month === undefined || day === undefined) return undefined;
+  const time = new Date(year, month - 1, day + addDays);
+  return Number.isNaN(time.getTime()) ? undefined : time.toISOString();
+}
+
 const STEPS: [limitSeconds: number, divisor: number, unit: Intl.RelativeTimeFormatUnit][] = [
   [60, 1, "second"],
   [3_600, 60, "minute"],

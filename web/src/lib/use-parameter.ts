@@ -40,11 +40,14 @@ export function useChangeParameters(): (
   );
 }
 
+/** A value, or the event of a field that has one. */
+type Given = string | { currentTarget: { value: string } };
+
 /**
  * A choice that is stored in the URL, so that back, reload and sharing keep it. The field's own copy changes
  * at once: the router follows a moment later, and a field that waited for it would lose the cursor.
  */
-export function useParameter(key: string): [value: string, set: (value: string) => void] {
+export function useParameter(key: string): [value: string, set: (given: Given) => void] {
   const [parameters] = useSearchParams();
   const change = useChangeParameters();
   const isByHistory = useNavigationType() === NavigationType.Pop;
@@ -54,7 +57,8 @@ export function useParameter(key: string): [value: string, set: (value: string) 
   if (own.inAddress !== inAddress)
     setOwn({ value: isByHistory ? inAddress : own.value, inAddress });
   const set = useCallback(
-    (value: string) => {
+    (given: Given) => {
+      const value = typeof given === "string" ? given : given.currentTarget.value;
       setOwn((before) => ({ ...before, value }));
       change(
         (next) => {
@@ -67,4 +71,30 @@ export function useParameter(key: string): [value: string, set: (value: string) 
     [key, change],
   );
   return [own.value, set];
+}
+
+/** The item whose drawer is open is part of the URL, so that "back" closes it. */
+export function useOpenItem(key: string): {
+  openId: string | null;
+  open: (id: string) => void;
+  close: () => void;
+} {
+  const [parameters] = useSearchParams();
+  const change = useChangeParameters();
+  return {
+    openId: parameters.get(key),
+    open: (id) => {
+      change((next) => {
+        next.set(key, id);
+      });
+    },
+    close: () => {
+      change(
+        (next) => {
+          next.delete(key);
+        },
+        { replace: true },
+      );
+    },
+  };
 }

@@ -79,6 +79,6 @@ export interface TypedData {
   domain: Record<string, unknown>;
   types: Record<string, { name: string; type: string }[]>;
   primaryType: string;
-  message: Record<string, unknown>;
+  message: object;
 }
 export type Recovery = Static<typeof recovery.Recovery>;

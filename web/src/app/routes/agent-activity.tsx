@@ -1,5 +1,5 @@
+import { Stack } from "@mantine/core";
 import type { ReactNode } from "react";
-import { Stack } from "../../components/Layout.tsx";
 import { AgentCharts } from "../../features/agents/AgentCharts.tsx";
 import { Activity } from "../../features/payments/Activity.tsx";
 import { DenialFixes } from "../../features/rules/DenialFixes.tsx";
@@ -8,7 +8,7 @@ import { useAgent } from "./agent.tsx";
 export default function AgentActivityScreen(): ReactNode {
   const agent = useAgent();
   return (
-    <Stack gap={5}>
+    <Stack gap="lg">
       <AgentCharts agentId={agent.id} />
       <Activity
         agent={agent}

@@ -1,5 +1,5 @@
+import { Stack } from "@mantine/core";
 import type { ReactNode } from "react";
-import { Stack } from "../../components/Layout.tsx";
 import { Connections } from "../../features/connections/Connections.tsx";
 import { Keys } from "../../features/keys/Keys.tsx";
 import { useAgent } from "./agent.tsx";
@@ -7,7 +7,7 @@ import { useAgent } from "./agent.tsx";
 export default function AgentKeysScreen(): ReactNode {
   const agent = useAgent();
   return (
-    <Stack gap={5}>
+    <Stack gap="lg">
       <Connections agent={agent} />
       <Keys agent={agent} />
     </Stack>

@@ -3,9 +3,9 @@ import { useBlocker, useNavigate } from "react-router";
 import { ConfirmDialog } from "../../components/ConfirmDialog.tsx";
 import { Section } from "../../components/Layout.tsx";
 import { PageHeader } from "../../components/PageHeader.tsx";
-import { CreateAgent } from "../../features/rules/CreateAgent.tsx";
 import { KeyReveal } from "../../features/keys/KeyReveal.tsx";
 import { PickSeller } from "../../features/marketplace/PickSeller.tsx";
+import { CreateAgent } from "../../features/rules/CreateAgent.tsx";
 import type { CreatedAgent } from "../../lib/wire.ts";
 
 export default function NewAgentScreen(): ReactNode {
@@ -52,8 +52,9 @@ export default function NewAgentScreen(): ReactNode {
         title="Leave without the key?"
         cancel="Stay"
         confirm="Leave"
+        pending="Leaving…"
+        mutation={{ isPending: false, error: null, mutate: () => blocker.proceed?.() }}
         onCancel={() => blocker.reset?.()}
-        onConfirm={() => blocker.proceed?.()}
       >
         The key cannot be shown again. You can create another one on the agent&rsquo;s page.
       </ConfirmDialog>

@@ -1,8 +1,8 @@
 import type { ReactNode } from "react";
 import { reloadAgent } from "../../features/agents/api.ts";
+import { PickSeller } from "../../features/marketplace/PickSeller.tsx";
 import { AllowSite } from "../../features/rules/AllowSite.tsx";
 import { EditRules } from "../../features/rules/EditRules.tsx";
-import { PickSeller } from "../../features/marketplace/PickSeller.tsx";
 import { useAgent } from "./agent.tsx";
 
 export default function AgentRulesScreen(): ReactNode {

@@ -1,15 +1,16 @@
+import { Stack } from "@mantine/core";
 import type { ReactNode } from "react";
-import { Note, Stack } from "../../components/Layout.tsx";
+import { Note } from "../../components/Layout.tsx";
 import { ArchiveAgent } from "../../features/agents/ArchiveAgent.tsx";
-import { useOwner } from "../../shared/session/session-context.ts";
 import { Withdraw } from "../../features/withdrawals/Withdraw.tsx";
+import { useOwner } from "../../shared/session/session-context.ts";
 import { useAgent } from "./agent.tsx";
 
 export default function AgentWithdrawScreen(): ReactNode {
   const agent = useAgent();
   const { address } = useOwner();
   return (
-    <Stack gap={5}>
+    <Stack gap="lg">
       {agent.status === "archived" && (
         <Note>
           This agent is archived. You can still withdraw USDC that arrives at its address.

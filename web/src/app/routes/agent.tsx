@@ -1,14 +1,15 @@
+import { Group, Stack, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Link, Outlet, useOutletContext, useParams } from "react-router";
-import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Muted, Note, Row, Stack } from "../../components/Layout.tsx";
+import { Note } from "../../components/Layout.tsx";
 import { PageHeader } from "../../components/PageHeader.tsx";
+import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { Tabs } from "../../components/Tabs.tsx";
 import { AgentStatus } from "../../features/agents/AgentStatus.tsx";
 import { agentQuery } from "../../features/agents/api.ts";
-import { Tighten } from "../../features/agents/Tighten.tsx";
 import { PauseButton } from "../../features/agents/PauseButton.tsx";
+import { Tighten } from "../../features/agents/Tighten.tsx";
 import { BalanceCard } from "../../features/funding/BalanceCard.tsx";
 import { LimitCard } from "../../features/rules/LimitCard.tsx";
 import type { Agent } from "../../lib/wire.ts";
@@ -21,12 +22,12 @@ export const useAgent = (): Agent => useOutletContext<Agent>();
 export default function AgentScreen(): ReactNode {
   const { agentId = "" } = useParams();
   const query = useQuery(agentQuery(agentId));
-  const { data: agent, error, refetch } = query;
+  const { data: agent } = query;
   const network = useNetwork(agent?.network);
   const above = (
-    <Muted>
+    <Text span c="dimmed" size="sm">
       <Link to="/agents">Agents</Link>
-    </Muted>
+    </Text>
   );
   if (!agent)
     return (
@@ -46,24 +47,20 @@ export default function AgentScreen(): ReactNode {
         above={above}
         title={agent.name}
         lead={
-          <Row>
+          <Group>
             <AgentStatus agent={agent} />
-            <Muted>{network?.name}</Muted>
-          </Row>
+            <Text span c="dimmed" size="sm">
+              {network?.name}
+            </Text>
+          </Group>
         }
         actions={<PauseButton agent={agent} />}
       />
-      <Stack gap={5}>
-        {error && (
-          <ErrorNotice
-            title="This may be out of date"
-            error={error}
-            onRetry={() => void refetch()}
-          />
-        )}
+      <Stack gap="lg">
+        <QueryStatus query={query} what="the agent" failed="This may be out of date" />
         <Tighten agent={agent} />
         {agent.status === "paused" && (
-          <Note tone="warn">Paused: this agent cannot pay. You can still withdraw.</Note>
+          <Note color="yellow">Paused: this agent cannot pay. You can still withdraw.</Note>
         )}
         <div className={styles.summary}>
           <BalanceCard agent={agent} />

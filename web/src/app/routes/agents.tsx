@@ -1,9 +1,8 @@
+import { Button, EmptyState, Stack } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
-import { LinkButton } from "../../components/Button.tsx";
-import { EmptyState } from "../../components/EmptyState.tsx";
+import { Link } from "react-router";
 import { PlusIcon } from "../../components/icons.tsx";
-import { Stack } from "../../components/Layout.tsx";
 import { PageHeader } from "../../components/PageHeader.tsx";
 import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
@@ -17,10 +16,10 @@ import { Totals } from "../../features/agents/Totals.tsx";
 export default function AgentsScreen(): ReactNode {
   const agents = useQuery(agentsQuery());
   const create = (
-    <LinkButton to="/agents/new" variant="primary">
+    <Button component={Link} to="/agents/new" variant="filled">
       <PlusIcon size={16} />
       New agent
-    </LinkButton>
+    </Button>
   );
   return (
     <>
@@ -28,14 +27,16 @@ export default function AgentsScreen(): ReactNode {
         title="Agents"
         actions={agents.data && agents.data.length > 0 ? create : undefined}
       />
-      <Stack gap={5}>
+      <Stack gap="lg">
         <QueryStatus query={agents} what="agents" failed="Agents could not be loaded">
           <Skeleton shape="row" count={5} />
         </QueryStatus>
         {agents.data?.length === 0 && (
-          <EmptyState title="No agents yet" action={create}>
-            An agent is a wallet with rules: how much it may spend in 24 hours, how much per
-            payment, and whom it may pay. Creating one takes a minute and moves no money.
+          <EmptyState
+            title="No agents yet"
+            description="An agent is a wallet with rules: how much it may spend in 24 hours, how much per payment, and whom it may pay. Creating one takes a minute and moves no money."
+          >
+            {create}
           </EmptyState>
         )}
         {agents.data && agents.data.length > 0 && (

@@ -1,12 +1,13 @@
+import { Button, Group, Stack } from "@mantine/core";
 import type { ReactNode } from "react";
-import { AnchorButton, LinkButton } from "../../components/Button.tsx";
+import { Link } from "react-router";
 import { CodeBlock } from "../../components/CodeBlock.tsx";
-import { Note, Row, Section, Stack } from "../../components/Layout.tsx";
+import { Note, Section } from "../../components/Layout.tsx";
 import { PageHeader } from "../../components/PageHeader.tsx";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
 import { PointYourApi } from "../../features/facilitator/PointYourApi.tsx";
-import { useInfo } from "../../shared/info.ts";
 import { agentSteps, mcpConfig } from "../../lib/snippets.ts";
+import { useInfo } from "../../shared/info.ts";
 
 const DOCUMENTS = [
   { href: "/docs/", label: "Documentation" },
@@ -27,17 +28,19 @@ export default function DevelopersScreen(): ReactNode {
         title="Developers"
         lead="Give your agent a key and call the API, MCP or the command line."
       />
-      <Stack gap={5}>
-        <Row>
+      <Stack gap="lg">
+        <Group>
           {DOCUMENTS.map(({ href, label }) => (
-            <AnchorButton key={href} href={href}>
+            <Button component="a" key={href} href={href}>
               {label}
-            </AnchorButton>
+            </Button>
           ))}
-          <LinkButton to="/developers/errors">Error catalogue</LinkButton>
-        </Row>
+          <Button component={Link} to="/developers/errors">
+            Error catalogue
+          </Button>
+        </Group>
         <Section title="For agents" hint="Create an agent and put its key into AGENT_API_KEY.">
-          <Stack gap={3}>
+          <Stack gap="sm">
             {agentSteps(base, "$AGENT_API_KEY", demoUrl).map(({ title, code }) => (
               <CodeBlock key={title} label={title} code={code} />
             ))}
@@ -53,7 +56,7 @@ export default function DevelopersScreen(): ReactNode {
           title="Connect over MCP"
           hint="The same functions as tools for clients of the Model Context Protocol."
         >
-          <Stack gap={3}>
+          <Stack gap="sm">
             <CodeBlock label="MCP server, for clients with OAuth" code={`${base}/mcp`} />
             <Note>
               These clients need only the address. They open a page here where you choose the agent;

@@ -1,6 +1,6 @@
+import { Text } from "@mantine/core";
 import type { ReactNode } from "react";
 import { Link } from "react-router";
-import { Muted } from "../../components/Layout.tsx";
 import { PageHeader } from "../../components/PageHeader.tsx";
 import { Catalogue } from "../../features/developers/Catalogue.tsx";
 
@@ -9,9 +9,9 @@ export default function ErrorsScreen(): ReactNode {
     <>
       <PageHeader
         above={
-          <Muted>
+          <Text span c="dimmed" size="sm">
             <Link to="/developers">Developers</Link>
-          </Muted>
+          </Text>
         }
         title="Error catalogue"
         lead="Every error has one of these codes, a one-sentence explanation and the request id."

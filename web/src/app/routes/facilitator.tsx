@@ -1,8 +1,9 @@
+import { Stack } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
-import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Columns, Stack } from "../../components/Layout.tsx";
+import { Columns } from "../../components/Layout.tsx";
 import { PageHeader } from "../../components/PageHeader.tsx";
+import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
 import { facilitatorStatsQuery } from "../../features/facilitator/api.ts";
 import {
@@ -19,21 +20,20 @@ import { useInfo } from "../../shared/info.ts";
 export default function FacilitatorScreen(): ReactNode {
   const info = useInfo();
   const network = info?.networks[0];
-  const { data: stats, error, refetch } = useQuery(facilitatorStatsQuery);
+  const query = useQuery(facilitatorStatsQuery);
+  const { data: stats, error } = query;
   return (
     <>
       <PageHeader
         title="Facilitator"
         lead="Verifies and settles x402 payments for any API, and pays the gas."
       />
-      <Stack gap={5}>
-        {error && (
-          <ErrorNotice
-            title={stats ? "These numbers may be out of date" : "The numbers could not be loaded"}
-            error={error}
-            onRetry={() => void refetch()}
-          />
-        )}
+      <Stack gap="lg">
+        <QueryStatus
+          query={query}
+          what="numbers"
+          failed={stats ? "These numbers may be out of date" : "The numbers could not be loaded"}
+        />
         {(stats || !error) && <FacilitatorNumbers stats={stats} />}
         {!stats && !error && (
           <Loading label="charts">

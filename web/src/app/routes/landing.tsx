@@ -1,13 +1,13 @@
+import { Button } from "@mantine/core";
 import type { ReactNode } from "react";
 import { Link } from "react-router";
-import { AnchorButton, LinkButton } from "../../components/Button.tsx";
 import { Logo } from "../../components/Logo.tsx";
 import { useDocumentTitle, useTitleFocus } from "../../components/PageHeader.tsx";
-import { useInfo } from "../../shared/info.ts";
 import { DemoCall } from "../../features/landing/DemoCall.tsx";
 import { Ledger } from "../../features/landing/Ledger.tsx";
 import { LiveFacts } from "../../features/landing/LiveFacts.tsx";
 import { Steps } from "../../features/landing/Steps.tsx";
+import { useInfo } from "../../shared/info.ts";
 import styles from "./landing.module.css";
 
 export default function LandingScreen(): ReactNode {
@@ -22,9 +22,9 @@ export default function LandingScreen(): ReactNode {
           <Link to="/marketplace">Marketplace</Link>
           <Link to="/facilitator">Facilitator</Link>
           <Link to="/developers">Developers</Link>
-          <LinkButton to="/agents" size="small">
+          <Button component={Link} to="/agents" size="xs">
             Open the app
-          </LinkButton>
+          </Button>
         </nav>
       </header>
       <main>
@@ -38,14 +38,14 @@ export default function LandingScreen(): ReactNode {
               settles x402 payments for any API.
             </p>
             <div className={styles.actions}>
-              <LinkButton to="/agents" variant="primary" size="large">
+              <Button component={Link} to="/agents" variant="filled" size="lg">
                 {info?.localWorld === true
                   ? "Try it with the demo wallet"
                   : "Sign in with your wallet"}
-              </LinkButton>
-              <AnchorButton href="/docs/" size="large">
+              </Button>
+              <Button component="a" href="/docs/" size="lg">
                 Read the documentation
-              </AnchorButton>
+              </Button>
             </div>
           </div>
           <Ledger />

@@ -1,7 +1,8 @@
+import { Stack, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Link, useNavigate, useParams } from "react-router";
-import { Columns, Muted, Section, Stack } from "../../components/Layout.tsx";
+import { Columns, Section } from "../../components/Layout.tsx";
 import { PageHeader } from "../../components/PageHeader.tsx";
 import { agentsQuery } from "../../features/agents/api.ts";
 import { listingQuery } from "../../features/marketplace/api.ts";
@@ -10,8 +11,8 @@ import { ManageListing } from "../../features/marketplace/ManageListing.tsx";
 import { TryListing } from "../../features/marketplace/TryListing.tsx";
 import { AllowPayee } from "../../features/rules/AllowPayee.tsx";
 import type { Listing } from "../../lib/wire.ts";
-import { SignInButton } from "../../shared/session/SignInButton.tsx";
 import { useSession } from "../../shared/session/session-context.ts";
+import { SignInButton } from "../../shared/session/SignInButton.tsx";
 import { Absent } from "../Absent.tsx";
 
 export default function ListingScreen(): ReactNode {
@@ -21,9 +22,9 @@ export default function ListingScreen(): ReactNode {
   const query = useQuery(listingQuery(listingId));
   const { data: listing } = query;
   const above = (
-    <Muted>
+    <Text span c="dimmed" size="sm">
       <Link to="/marketplace">Marketplace</Link>
-    </Muted>
+    </Text>
   );
   if (!listing)
     return (
@@ -52,7 +53,7 @@ export default function ListingScreen(): ReactNode {
           )
         }
       />
-      <Stack gap={5}>
+      <Stack gap="lg">
         <Columns>
           <ListingTerms listing={listing} />
           {session ? <TryAsOwner listing={listing} /> : session === null && <TryAfterSignIn />}

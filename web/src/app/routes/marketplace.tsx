@@ -1,21 +1,20 @@
-import { type ReactNode, useState } from "react";
+import { Button, SegmentedControl, Stack } from "@mantine/core";
+import { useDisclosure } from "@mantine/hooks";
+import type { ReactNode } from "react";
 import { useNavigate } from "react-router";
-import { Button } from "../../components/Button.tsx";
 import { Dialog } from "../../components/Dialog.tsx";
 import { PlusIcon } from "../../components/icons.tsx";
-import { Row, Stack } from "../../components/Layout.tsx";
 import { PageHeader } from "../../components/PageHeader.tsx";
-import { Segmented } from "../../components/Segmented.tsx";
 import { ListingForm } from "../../features/marketplace/ListingForm.tsx";
 import { Marketplace } from "../../features/marketplace/Marketplace.tsx";
-import { useSession } from "../../shared/session/session-context.ts";
 import { useParameter } from "../../lib/use-parameter.ts";
+import { useSession } from "../../shared/session/session-context.ts";
 
 export default function MarketplaceScreen(): ReactNode {
   const { session } = useSession();
   const navigate = useNavigate();
   const [whose, setWhose] = useParameter("whose");
-  const [isListing, setListing] = useState(false);
+  const [isListing, { open, close }] = useDisclosure();
   const isMine = session !== null && session !== undefined && whose === "mine";
   return (
     <>
@@ -24,45 +23,31 @@ export default function MarketplaceScreen(): ReactNode {
         lead="APIs that your agents can pay per call. Purser checks price and payee against the listing before each payment."
         actions={
           session && (
-            <Button
-              onClick={() => {
-                setListing(true);
-              }}
-            >
+            <Button onClick={open}>
               <PlusIcon size={16} />
               List an API
             </Button>
           )
         }
       />
-      <Stack gap={4}>
+      <Stack>
         {session && (
-          <Row>
-            <Segmented
-              label="Whose listings"
-              value={whose}
-              onChange={setWhose}
-              options={[
-                { value: "", label: "All" },
-                { value: "mine", label: "My listings" },
-              ]}
-            />
-          </Row>
+          <SegmentedControl
+            aria-label="Whose listings"
+            value={whose}
+            onChange={setWhose}
+            data={[
+              { value: "", label: "All" },
+              { value: "mine", label: "My listings" },
+            ]}
+          />
         )}
         <Marketplace key={String(isMine)} mine={isMine} />
       </Stack>
-      <Dialog
-        opened={isListing}
-        onClose={() => {
-          setListing(false);
-        }}
-        title="List an API"
-      >
+      <Dialog opened={isListing} onClose={close} title="List an API">
         {isListing && (
           <ListingForm
-            onCancel={() => {
-              setListing(false);
-            }}
+            onCancel={close}
             onDone={(listing) => void navigate(`/marketplace/${listing.id}`)}
           />
         )}

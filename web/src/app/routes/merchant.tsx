@@ -1,10 +1,9 @@
+import { Group, SegmentedControl, Stack, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Address } from "../../components/Address.tsx";
-import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Muted, Row, Stack } from "../../components/Layout.tsx";
 import { PageHeader } from "../../components/PageHeader.tsx";
-import { Segmented } from "../../components/Segmented.tsx";
+import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
 import { PointYourApi } from "../../features/facilitator/PointYourApi.tsx";
 import { merchantQuery } from "../../features/merchant/api.ts";
@@ -27,31 +26,28 @@ export default function MerchantScreen(): ReactNode {
   const network = info?.networks[0];
   const [chosen, setDays] = useParameter("days");
   const days = SPANS.find((span) => span === chosen) ?? "30";
-  const { data: merchant, error, refetch } = useQuery(merchantQuery(days));
+  const query = useQuery(merchantQuery(days));
+  const { data: merchant, error } = query;
   return (
     <>
       <PageHeader title="Merchant" lead="Payments to your wallet that this facilitator settled." />
-      <Stack gap={5}>
-        <Row>
-          <Segmented
-            label="Days"
+      <Stack gap="lg">
+        <Group>
+          <SegmentedControl
+            aria-label="Days"
             value={days}
             onChange={setDays}
-            options={SPANS.map((value) => ({ value, label: `${value} days` }))}
+            data={SPANS.map((value) => ({ value, label: `${value} days` }))}
           />
-          <Muted>
+          <Text span c="dimmed" size="sm">
             payTo <Address value={address} />
-          </Muted>
-        </Row>
-        {error && (
-          <ErrorNotice
-            title={
-              merchant ? "These numbers may be out of date" : "The numbers could not be loaded"
-            }
-            error={error}
-            onRetry={() => void refetch()}
-          />
-        )}
+          </Text>
+        </Group>
+        <QueryStatus
+          query={query}
+          what="numbers"
+          failed={merchant ? "These numbers may be out of date" : "The numbers could not be loaded"}
+        />
         {(merchant || !error) && <MerchantNumbers merchant={merchant} days={days} />}
         {merchant && <VolumePerDay merchant={merchant} />}
         {!merchant && !error && (

@@ -1,5 +1,6 @@
+import { Button } from "@mantine/core";
 import type { ReactNode } from "react";
-import { LinkButton } from "../../components/Button.tsx";
+import { Link } from "react-router";
 import { PageHeader } from "../../components/PageHeader.tsx";
 
 export default function NotFoundScreen(): ReactNode {
@@ -9,9 +10,9 @@ export default function NotFoundScreen(): ReactNode {
         title="Page not found"
         lead="The address may be wrong, or the page was removed."
       />
-      <LinkButton to="/agents" variant="primary">
+      <Button component={Link} to="/agents" variant="filled">
         Go to your agents
-      </LinkButton>
+      </Button>
     </>
   );
 }

@@ -1,13 +1,13 @@
+import { Stack } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { useParams } from "react-router";
-import { Stack } from "../../components/Layout.tsx";
 import { PageHeader } from "../../components/PageHeader.tsx";
 import { Tabs } from "../../components/Tabs.tsx";
 import { agentsQuery } from "../../features/agents/api.ts";
 import { EmailSettings } from "../../features/notifications/EmailSettings.tsx";
-import { NotificationHistory } from "../../features/notifications/NotificationHistory.tsx";
 import { ConfirmEmail } from "../../features/notifications/LinkActions.tsx";
+import { NotificationHistory } from "../../features/notifications/NotificationHistory.tsx";
 import { Webhooks } from "../../features/notifications/Webhooks.tsx";
 import NotFoundScreen from "./not-found.tsx";
 
@@ -18,7 +18,7 @@ export default function NotificationsScreen(): ReactNode {
   return (
     <>
       <PageHeader title="Notifications" lead="Alerts about your agents." />
-      <Stack gap={5}>
+      <Stack gap="lg">
         <Tabs
           label="Notifications"
           items={[

@@ -1,15 +1,16 @@
+import { Button, Group, Stack } from "@mantine/core";
 import type { ReactNode } from "react";
+import { Link } from "react-router";
 import { Address } from "../../components/Address.tsx";
-import { LinkButton } from "../../components/Button.tsx";
-import { Row, Section, Stack } from "../../components/Layout.tsx";
+import { Section } from "../../components/Layout.tsx";
 import { PageHeader } from "../../components/PageHeader.tsx";
-import { useOwner } from "../../shared/session/session-context.ts";
-import { useLeave } from "../../shared/session/use-leave.ts";
 import { AuditChain } from "../../features/audit/AuditChain.tsx";
 import { Recovery } from "../../features/recovery/Recovery.tsx";
 import { EndSessions } from "../../features/settings/EndSessions.tsx";
 import { Sessions } from "../../features/settings/Sessions.tsx";
 import { Theme } from "../../features/settings/Theme.tsx";
+import { useOwner } from "../../shared/session/session-context.ts";
+import { useLeave } from "../../shared/session/use-leave.ts";
 
 export default function SettingsScreen(): ReactNode {
   const { address } = useOwner();
@@ -17,7 +18,7 @@ export default function SettingsScreen(): ReactNode {
   return (
     <>
       <PageHeader title="Settings" />
-      <Stack gap={5}>
+      <Stack gap="lg">
         <EndSessions />
         <Section title="Account" hint="You sign in with this wallet.">
           <Address value={address} full />
@@ -26,11 +27,17 @@ export default function SettingsScreen(): ReactNode {
           title="Notifications"
           hint="Alerts by e-mail and webhook about your agents and about decisions that wait for you."
         >
-          <Row>
-            <LinkButton to="/notifications">History</LinkButton>
-            <LinkButton to="/notifications/email">E-mail</LinkButton>
-            <LinkButton to="/notifications/webhooks">Webhooks</LinkButton>
-          </Row>
+          <Group>
+            <Button component={Link} to="/notifications">
+              History
+            </Button>
+            <Button component={Link} to="/notifications/email">
+              E-mail
+            </Button>
+            <Button component={Link} to="/notifications/webhooks">
+              Webhooks
+            </Button>
+          </Group>
         </Section>
         <Theme />
         <Sessions onSignOut={leave} />

@@ -1,9 +1,9 @@
+import { SegmentedControl } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { Chart } from "../../components/Chart.tsx";
-import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Section } from "../../components/Layout.tsx";
-import { Segmented } from "../../components/Segmented.tsx";
+import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
 import { atomic, formatUsdc } from "../../lib/money.ts";
 import { plural } from "../../lib/plural.ts";
@@ -12,7 +12,8 @@ import { overviewQuery } from "./api.ts";
 
 export function AgentCharts({ agentId }: { agentId: string }): ReactNode {
   const [span, setSpan] = useState<"24h" | "7d">("24h");
-  const { data, error, refetch } = useQuery(overviewQuery(agentId));
+  const query = useQuery(overviewQuery(agentId));
+  const { data } = query;
   const points = span === "24h" ? data?.hourly : data?.daily;
   const total = points?.reduce((sum, point) => sum + atomic(point.spent), 0n) ?? 0n;
   const count = points?.reduce((sum, point) => sum + point.count, 0) ?? 0;
@@ -24,25 +25,22 @@ export function AgentCharts({ agentId }: { agentId: string }): ReactNode {
       title="Spending"
       hint={points ? summary : undefined}
       actions={
-        <Segmented
-          label="Period"
+        <SegmentedControl
+          aria-label="Period"
           value={span}
           onChange={setSpan}
-          options={[
+          data={[
             { value: "24h", label: "24 h" },
             { value: "7d", label: "7 d" },
           ]}
         />
       }
     >
-      {error && !data && (
-        <ErrorNotice
-          title="The chart could not be loaded"
-          error={error}
-          onRetry={() => void refetch()}
-        />
+      {!data && (
+        <QueryStatus query={query} what="the chart" failed="The chart could not be loaded">
+          <Skeleton shape="chart" />
+        </QueryStatus>
       )}
-      {!points && !error && <Skeleton shape="chart" />}
       {points && (
         <Chart
           summary={summary}

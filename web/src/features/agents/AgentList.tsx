@@ -1,12 +1,9 @@
-import { TextInput } from "@mantine/core";
+import { EmptyState, Group, NativeSelect, SegmentedControl, TextInput } from "@mantine/core";
 import { type ReactNode, useMemo } from "react";
-import { EmptyState } from "../../components/EmptyState.tsx";
 import { SearchIcon } from "../../components/icons.tsx";
-import { Segmented } from "../../components/Segmented.tsx";
-import { Select } from "../../components/Select.tsx";
+import { FramedRows } from "../../components/List.tsx";
 import { useParameter } from "../../lib/use-parameter.ts";
 import type { Agent } from "../../lib/wire.ts";
-import styles from "./AgentList.module.css";
 import { AgentRow } from "./AgentRow.tsx";
 import { SORT_OPTIONS, SORTS } from "./sorts.ts";
 
@@ -14,7 +11,7 @@ const STATUSES = [
   { value: "", label: "All" },
   { value: "active", label: "Active" },
   { value: "paused", label: "Paused" },
-] as const;
+];
 
 /** Search, filter and order are in the URL, so back and reload keep them. */
 export function AgentList({ agents }: { agents: Agent[] }): ReactNode {
@@ -38,37 +35,29 @@ export function AgentList({ agents }: { agents: Agent[] }): ReactNode {
 
   return (
     <section aria-label="Agents">
-      <div className={styles.tools}>
+      <Group gap="sm" mb="sm">
         <TextInput
-          className={styles.search}
+          flex="1 1 220px"
           aria-label="Search agents by name or address"
           placeholder="Search by name or address"
           leftSection={<SearchIcon size={16} />}
           value={search}
-          onChange={(event) => {
-            setSearch(event.currentTarget.value);
-          }}
+          onChange={setSearch}
         />
-        <Segmented label="Status" value={status} options={STATUSES} onChange={setStatus} />
-        <Select
-          label="Sort by"
-          isLabelHidden
-          value={sort}
-          onChange={setSort}
-          options={SORT_OPTIONS}
-        />
-      </div>
+        <SegmentedControl aria-label="Status" value={status} data={STATUSES} onChange={setStatus} />
+        <NativeSelect aria-label="Sort by" value={sort} onChange={setSort} data={SORT_OPTIONS} />
+      </Group>
       <p className="sr-only" role="status">
         {shown.length} of {agents.length} agents shown
       </p>
       {shown.length === 0 ? (
-        <EmptyState title="No agent matches">Change the search or the filter.</EmptyState>
+        <EmptyState title="No agent matches" description="Change the search or the filter." />
       ) : (
-        <ul className={styles.list}>
+        <FramedRows>
           {shown.map((agent) => (
             <AgentRow key={agent.id} agent={agent} />
           ))}
-        </ul>
+        </FramedRows>
       )}
     </section>
   );

@@ -1,3 +1,4 @@
+import { Text } from "@mantine/core";
 import type { ReactNode } from "react";
 import { Link } from "react-router";
 import { Meter } from "../../components/Meter.tsx";
@@ -7,8 +8,8 @@ import { availableNow } from "../../lib/available.ts";
 import { totalOf } from "../../lib/balances.ts";
 import type { Agent } from "../../lib/wire.ts";
 import { useNetworkNames } from "../../shared/info.ts";
-import { AgentStatus } from "./AgentStatus.tsx";
 import styles from "./AgentList.module.css";
+import { AgentStatus } from "./AgentStatus.tsx";
 import { PauseButton } from "./PauseButton.tsx";
 
 export function AgentRow({ agent }: { agent: Agent }): ReactNode {
@@ -16,15 +17,13 @@ export function AgentRow({ agent }: { agent: Agent }): ReactNode {
   const { known, silent } = totalOf(agent.balances);
   const isUnknown = silent.length === agent.balances.length;
   return (
-    <li className={styles.row}>
+    <li className={`list-row ${styles.row}`}>
       <div className={styles.name}>
-        <Link to={`/agents/${agent.id}`}>{agent.name}</Link>
+        <Link className="row-link" to={`/agents/${agent.id}`}>
+          {agent.name}
+        </Link>
         <span className={styles.activity}>
-          {agent.lastActivityAt === null ? (
-            "No activity yet"
-          ) : (
-            <TimeAgo iso={agent.lastActivityAt} />
-          )}
+          <TimeAgo iso={agent.lastActivityAt} none="No activity yet" />
           {agent.blocked24h > 0 && (
             <span className={styles.blocked}> · {agent.blocked24h} blocked in 24 h</span>
           )}
@@ -37,12 +36,16 @@ export function AgentRow({ agent }: { agent: Agent }): ReactNode {
         <span className="sr-only">Balance</span>
         <Money amount={isUnknown ? null : known} />
         {!isUnknown && silent.length > 0 && (
-          <span className={styles.without}>not including {silent.map(nameOf).join(", ")}</span>
+          <Text size="xs" c="var(--ink-3)">
+            not including {silent.map(nameOf).join(", ")}
+          </Text>
         )}
       </div>
       <div className={styles.meter}>
         <Meter limits={agent.limits} compact />
-        <p className={styles.now}>{availableNow(agent)}</p>
+        <Text c="dimmed" size="xs">
+          {availableNow(agent)}
+        </Text>
       </div>
       <div className={styles.pause}>
         <PauseButton agent={agent} compact />

@@ -1,5 +1,5 @@
+import { Badge } from "@mantine/core";
 import type { ReactNode } from "react";
-import { Badge } from "../../components/Badge.tsx";
 import { PauseIcon } from "../../components/icons.tsx";
 import type { Agent } from "../../lib/wire.ts";
 
@@ -7,11 +7,11 @@ export function AgentStatus({ agent }: { agent: Pick<Agent, "status" | "expired"
   if (agent.status === "archived") return <Badge>Archived</Badge>;
   if (agent.status === "paused") {
     return (
-      <Badge tone="warn" icon={<PauseIcon size={12} />}>
+      <Badge color="yellow" leftSection={<PauseIcon size={12} />}>
         Paused
       </Badge>
     );
   }
-  if (agent.expired) return <Badge tone="bad">Expired</Badge>;
-  return <Badge tone="ok">Active</Badge>;
+  if (agent.expired) return <Badge color="red">Expired</Badge>;
+  return <Badge color="green">Active</Badge>;
 }

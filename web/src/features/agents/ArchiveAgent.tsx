@@ -1,10 +1,11 @@
+import { Button, Group, Stack } from "@mantine/core";
+import { useDisclosure } from "@mantine/hooks";
 import { notifications } from "@mantine/notifications";
 import { useMutation } from "@tanstack/react-query";
-import { type ReactNode, useState } from "react";
+import type { ReactNode } from "react";
 import { useNavigate } from "react-router";
-import { Button } from "../../components/Button.tsx";
 import { ConfirmDialog } from "../../components/ConfirmDialog.tsx";
-import { Row, Section, Stack } from "../../components/Layout.tsx";
+import { Section } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
 import { mayHold, totalOf } from "../../lib/balances.ts";
 import { invalidate } from "../../lib/query-keys.ts";
@@ -17,7 +18,7 @@ import { archiveAgent } from "./api.ts";
  */
 export function ArchiveAgent({ agent }: { agent: Agent }): ReactNode {
   const navigate = useNavigate();
-  const [isConfirming, setConfirming] = useState(false);
+  const [isConfirming, confirming] = useDisclosure();
   const nameOf = useNetworkNames();
   const { known, silent } = totalOf(agent.balances);
   const isEmpty = known === 0n && silent.length === 0;
@@ -33,7 +34,7 @@ export function ArchiveAgent({ agent }: { agent: Agent }): ReactNode {
   if (agent.status === "archived") return null;
   return (
     <Section title="Archive" hint="Stops the agent and revokes its keys. Its history is kept.">
-      <Stack gap={3}>
+      <Stack gap="sm">
         {!isEmpty && (
           <p>
             {known === 0n ? (
@@ -47,31 +48,26 @@ export function ArchiveAgent({ agent }: { agent: Agent }): ReactNode {
             )}
           </p>
         )}
-        <Row>
+        <Group>
           <Button
             disabled={!isEmpty}
             onClick={() => {
               archive.reset();
-              setConfirming(true);
+              confirming.open();
             }}
           >
             Archive agent…
           </Button>
-        </Row>
+        </Group>
       </Stack>
       <ConfirmDialog
         opened={isConfirming}
         title={`Archive ${agent.name}?`}
-        confirm="Archive"
-        pending={archive.isPending && "Archiving…"}
+        mutation={archive}
         failed="The agent was not archived"
-        error={archive.error}
-        onCancel={() => {
-          setConfirming(false);
-        }}
-        onConfirm={() => {
-          archive.mutate();
-        }}
+        confirm="Archive"
+        pending="Archiving…"
+        onCancel={confirming.close}
       >
         Its keys stop working immediately, and it cannot be restored. You can still withdraw USDC
         that arrives at its address.

@@ -1,8 +1,8 @@
+import { Group, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { Link } from "react-router";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Muted, Row } from "../../components/Layout.tsx";
 import { TimeAgo } from "../../components/RelativeTime.tsx";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
 import { agentsQuery } from "./api.ts";
@@ -18,7 +18,9 @@ export function ArchivedAgents(): ReactNode {
       }}
     >
       <summary>
-        <Muted>Archived agents</Muted>
+        <Text span c="dimmed" size="sm">
+          Archived agents
+        </Text>
       </summary>
       {error && <ErrorNotice error={error} onRetry={() => void refetch()} />}
       {isFetching && !data && (
@@ -27,23 +29,19 @@ export function ArchivedAgents(): ReactNode {
         </Loading>
       )}
       {data?.length === 0 && (
-        <p>
-          <Muted>None.</Muted>
-        </p>
+        <Text c="dimmed" size="sm">
+          None.
+        </Text>
       )}
       <ul>
         {data?.map((agent) => (
           <li key={agent.id}>
-            <Row>
+            <Group>
               <Link to={`/agents/${agent.id}`}>{agent.name}</Link>
-              <Muted>
-                {agent.archivedAt !== null && (
-                  <>
-                    archived <TimeAgo iso={agent.archivedAt} />
-                  </>
-                )}
-              </Muted>
-            </Row>
+              <Text span c="dimmed" size="sm">
+                <TimeAgo label="archived" iso={agent.archivedAt} />
+              </Text>
+            </Group>
           </li>
         ))}
       </ul>

@@ -1,6 +1,6 @@
+import { Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
-import { Muted } from "../../components/Layout.tsx";
 import { useNetworkNames } from "../../shared/info.ts";
 import { overviewQuery } from "./api.ts";
 
@@ -12,16 +12,14 @@ export function GasLine(): ReactNode {
   const isAlone = budgets.length === 1;
   if (budgets.length === 0) return null;
   return (
-    <p>
-      <Muted>
-        Gas paid for your agents:{" "}
-        {budgets
-          .map(
-            ({ network, used, left, perDay }) =>
-              `${used} USDC${isAlone ? "" : ` on ${nameOf(network)}`} (${left} of ${perDay} USDC a day left)`,
-          )
-          .join(", ")}
-      </Muted>
-    </p>
+    <Text c="dimmed" size="sm">
+      Gas paid for your agents:{" "}
+      {budgets
+        .map(
+          ({ network, used, left, perDay }) =>
+            `${used} USDC${isAlone ? "" : ` on ${nameOf(network)}`} (${left} of ${perDay} USDC a day left)`,
+        )
+        .join(", ")}
+    </Text>
   );
 }

@@ -1,12 +1,12 @@
+import { Box, Stack, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Link } from "react-router";
 import { TxHash } from "../../components/Address.tsx";
-import { Muted, Note } from "../../components/Layout.tsx";
+import { Note } from "../../components/Layout.tsx";
 import type { Overview } from "../../lib/wire.ts";
 import { useInfo, useNetworkNames } from "../../shared/info.ts";
 import { overviewQuery } from "./api.ts";
-import styles from "./LedgerLine.module.css";
 
 type LedgerState = Overview["ledger"][number];
 
@@ -25,15 +25,15 @@ export function LedgerLine(): ReactNode {
   const unread = data.ledger.filter(({ equalsChain }) => equalsChain === null);
   const differing = data.ledger.filter(({ equalsChain }) => equalsChain === false);
   return (
-    <div className={styles.root}>
+    <Stack gap="xs">
       {differing.map((state) => (
-        <Note key={state.network} tone="warn">
+        <Note key={state.network} color="yellow">
           <p role="alert">
             <strong>
               The ledger differs from the chain{on(state)}, as of block {blockOf(state)}.
             </strong>
           </p>
-          <ul className={styles.list}>
+          <Box component="ul" pl="md">
             {state.differences.map((difference) => (
               <li key={`${difference.kind}${difference.seenAt}${difference.txHash}`}>
                 <Link to={`/agents/${difference.agentId}`}>This agent</Link>: {difference.meaning}.{" "}
@@ -49,25 +49,21 @@ export function LedgerLine(): ReactNode {
                 )}
               </li>
             ))}
-          </ul>
+          </Box>
         </Note>
       ))}
       {equal.length > 0 && (
-        <p>
-          <Muted>
-            The ledger matches the chain as of block{" "}
-            {equal.map((state) => `${blockOf(state)}${on(state)}`).join(", ")}
-          </Muted>
-        </p>
+        <Text c="dimmed" size="sm">
+          The ledger matches the chain as of block{" "}
+          {equal.map((state) => `${blockOf(state)}${on(state)}`).join(", ")}
+        </Text>
       )}
       {unread.length > 0 && (
-        <p>
-          <Muted>
-            The ledger is not compared with the chain yet
-            {isAlone ? "" : `: ${unread.map(({ network }) => nameOf(network)).join(", ")}`}
-          </Muted>
-        </p>
+        <Text c="dimmed" size="sm">
+          The ledger is not compared with the chain yet
+          {isAlone ? "" : `: ${unread.map(({ network }) => nameOf(network)).join(", ")}`}
+        </Text>
       )}
-    </div>
+    </Stack>
   );
 }

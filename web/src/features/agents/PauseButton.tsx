@@ -1,12 +1,14 @@
+import { ActionIcon } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { useMutation } from "@tanstack/react-query";
 import type { ReactNode } from "react";
-import { Button } from "../../components/Button.tsx";
 import { PauseIcon, PlayIcon } from "../../components/icons.tsx";
+import { MutationButton } from "../../components/PendingButton.tsx";
+import { toastFailure } from "../../components/toast.ts";
+import { NotSigned } from "../../lib/orders/signing.ts";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Agent } from "../../lib/wire.ts";
 import { pause, resume } from "./api.ts";
-import { NotSigned } from "../../lib/orders/signing.ts";
 
 /** Pausing needs only the session and takes effect at once. Resuming needs the owner's signature. */
 export function PauseButton({ agent, compact }: { agent: Agent; compact?: boolean }): ReactNode {
@@ -22,28 +24,29 @@ export function PauseButton({ agent, compact }: { agent: Agent; compact?: boolea
       });
     },
     onError: (error) => {
-      if (error instanceof NotSigned) return;
-      notifications.show({
-        color: "red",
-        title: `${agent.name}: ${verb.toLowerCase()} failed`,
-        message: error.message,
-      });
+      if (!(error instanceof NotSigned))
+        toastFailure(`${agent.name}: ${verb.toLowerCase()} failed`)(error);
     },
     onSettled: invalidate.afterRules,
   });
   if (agent.status === "archived") return null;
+  const icon = isPaused ? <PlayIcon size={16} /> : <PauseIcon size={16} />;
+  if (compact === true)
+    return (
+      <ActionIcon
+        aria-label={`${verb} ${agent.name}`}
+        title={verb}
+        onClick={() => {
+          if (!change.isPending) change.mutate();
+        }}
+      >
+        {change.isPending ? "…" : icon}
+      </ActionIcon>
+    );
   return (
-    <Button
-      variant={compact === true ? "icon" : "secondary"}
-      aria-label={compact === true ? `${verb} ${agent.name}` : undefined}
-      title={compact === true ? verb : undefined}
-      pending={change.isPending && (compact === true ? "…" : isPaused ? "Resuming…" : "Pausing…")}
-      onClick={() => {
-        change.mutate();
-      }}
-    >
-      {isPaused ? <PlayIcon size={16} /> : <PauseIcon size={16} />}
-      {compact !== true && verb}
-    </Button>
+    <MutationButton mutation={change} pending={isPaused ? "Resuming…" : "Pausing…"}>
+      {icon}
+      {verb}
+    </MutationButton>
   );
 }

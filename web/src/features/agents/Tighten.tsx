@@ -1,8 +1,8 @@
 import { notifications } from "@mantine/notifications";
 import { useMutation } from "@tanstack/react-query";
 import type { ReactNode } from "react";
-import { LinkAction } from "../../components/LinkAction.tsx";
 import { Note } from "../../components/Layout.tsx";
+import { LinkAction } from "../../components/LinkAction.tsx";
 import { api } from "../../lib/api.ts";
 import { atomic, formatUsdc, toDecimal } from "../../lib/money.ts";
 import { invalidate } from "../../lib/query-keys.ts";
@@ -45,10 +45,9 @@ export function Tighten({ agent }: { agent: Agent }): ReactNode {
     <LinkAction
       title={`Pause ${agent.name}?`}
       confirm={`Pause ${agent.name}`}
-      pending={act.isPending && "Pausing…"}
+      mutation={act}
       failed="The agent was not paused"
-      error={act.error}
-      onConfirm={act.mutate}
+      pending="Pausing…"
       onLeave={leave}
     >
       It cannot pay until you resume it with your wallet&rsquo;s signature. Nothing has changed yet.
@@ -57,10 +56,9 @@ export function Tighten({ agent }: { agent: Agent }): ReactNode {
     <LinkAction
       title={`Lower the daily limit of ${agent.name}?`}
       confirm={`Lower it to ${formatUsdc(half)} USDC`}
-      pending={act.isPending && "Lowering…"}
+      mutation={act}
       failed="The limit was not lowered"
-      error={act.error}
-      onConfirm={act.mutate}
+      pending="Lowering…"
       onLeave={leave}
     >
       It may now spend {formatUsdc(agent.dailyLimit)} USDC in 24 hours; this halves the limit.

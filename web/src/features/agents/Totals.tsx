@@ -2,29 +2,21 @@ import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Stat, Stats } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
-import { Skeleton } from "../../components/Skeleton.tsx";
+import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { totalOf } from "../../lib/balances.ts";
 import { atomic } from "../../lib/money.ts";
 import { useNetworkNames } from "../../shared/info.ts";
 import { overviewQuery } from "./api.ts";
-import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 
 export function Totals(): ReactNode {
   const nameOf = useNetworkNames();
-  const { data, error, refetch } = useQuery(overviewQuery());
-  if (error && !data)
-    return (
-      <ErrorNotice
-        title="Totals could not be loaded"
-        error={error}
-        onRetry={() => void refetch()}
-      />
-    );
-  const totals = data?.totals;
+  const query = useQuery(overviewQuery());
+  if (query.error && !query.data)
+    return <QueryStatus query={query} what="totals" failed="Totals could not be loaded" />;
+  const totals = query.data?.totals;
   const { known, silent } = totalOf(totals?.balances ?? []);
   // Shows the sum of the known balances, and names the networks that are missing.
   const isPartly = silent.length > 0 && silent.length < (totals?.balances.length ?? 0);
-  const skeleton = <Skeleton shape="figure" />;
   return (
     <Stats>
       <Stat
@@ -35,7 +27,7 @@ export function Totals(): ReactNode {
             : undefined
         }
       >
-        {totals ? <Money amount={isPartly ? known : totals.balance} /> : skeleton}
+        {totals && <Money amount={isPartly ? known : totals.balance} />}
       </Stat>
       <Stat
         label="Spent in 24 h"
@@ -47,16 +39,16 @@ export function Totals(): ReactNode {
           ) : undefined
         }
       >
-        {totals ? <Money amount={totals.spent24h} /> : skeleton}
+        {totals && <Money amount={totals.spent24h} />}
       </Stat>
       <Stat
         label="Blocked in 24 h"
-        note={totals ? (totals.blocked24h === 1 ? "payment" : "payments") : undefined}
+        note={totals && (totals.blocked24h === 1 ? "payment" : "payments")}
       >
-        {totals ? totals.blocked24h : skeleton}
+        {totals?.blocked24h}
       </Stat>
-      <Stat label="Active agents" note={totals ? `of ${totals.agents}` : undefined}>
-        {totals ? totals.activeAgents : skeleton}
+      <Stat label="Active agents" note={totals && `of ${totals.agents}`}>
+        {totals?.activeAgents}
       </Stat>
     </Stats>
   );

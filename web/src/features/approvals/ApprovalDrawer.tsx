@@ -1,12 +1,13 @@
+import { Badge, Button, Group, Stack, Text } from "@mantine/core";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
+import { Link } from "react-router";
 import { Address } from "../../components/Address.tsx";
-import { Badge } from "../../components/Badge.tsx";
-import { Button, LinkButton } from "../../components/Button.tsx";
 import { Drawer } from "../../components/Dialog.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { KeyValues, Muted, Note, Row, Stack } from "../../components/Layout.tsx";
+import { KeyValues, Note } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
+import { PendingButton } from "../../components/PendingButton.tsx";
 import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { TimeAgo, TimeUntil } from "../../components/RelativeTime.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
@@ -50,30 +51,34 @@ export function ApprovalDrawer({ approvalId, known, onClose }: ApprovalDrawerPro
 function ApprovalDetails({ approval }: { approval: Approval }): ReactNode {
   const status = STATUS[approval.status];
   return (
-    <Stack gap={5}>
-      <Stack gap={2}>
+    <Stack gap="lg">
+      <Stack gap="xs">
         <Money amount={approval.amount} size="display" />
         <p>
           <strong>{approval.agentName}</strong> requests permission for this one payment
           {approval.site !== null && ` at ${approval.site}`}.
         </p>
-        <Row>
-          <Badge tone={status.tone}>{status.label}</Badge>
-          <Muted>
-            requested <TimeAgo iso={approval.createdAt} />
-          </Muted>
-        </Row>
-        <Muted>{status.meaning}</Muted>
+        <Group>
+          <Badge color={status.color}>{status.label}</Badge>
+          <Text span c="dimmed" size="sm">
+            <TimeAgo label="requested" iso={approval.createdAt} />
+          </Text>
+        </Group>
+        <Text span c="dimmed" size="sm">
+          {status.meaning}
+        </Text>
       </Stack>
-      <Note tone="warn">
+      <Note color="yellow">
         <strong>Why it was refused</strong>
         <p>{approval.denial.detail}</p>
       </Note>
       {approval.reason !== null && (
-        <Stack gap={2}>
+        <Stack gap="xs">
           <h3>Reason from the agent</h3>
           <blockquote className={styles.words}>{approval.reason}</blockquote>
-          <Muted>This text may come from a third party. Check the payee and the amount.</Muted>
+          <Text span c="dimmed" size="sm">
+            This text may come from a third party. Check the payee and the amount.
+          </Text>
         </Stack>
       )}
       <Decide approval={approval} />
@@ -92,17 +97,17 @@ function Decide({ approval }: { approval: Approval }): ReactNode {
   const isOpen = approval.status === "open";
   if (!isOpen && approval.status !== "granted") return null;
   return (
-    <Stack gap={3}>
+    <Stack gap="sm">
       {isOpen && (
-        <Muted>
+        <Text span c="dimmed" size="sm">
           To allow it, sign once for exactly this payee and amount. Your rules do not change.
-        </Muted>
+        </Text>
       )}
       {failure && <ErrorNotice title="The decision was not saved" error={failure} />}
-      <Row>
+      <Group>
         {isOpen && (
-          <Button
-            variant="primary"
+          <PendingButton
+            variant="filled"
             disabled={refuse.isPending}
             pending={allow.isPending && "Waiting for your wallet…"}
             onClick={() => {
@@ -111,10 +116,11 @@ function Decide({ approval }: { approval: Approval }): ReactNode {
             }}
           >
             Allow once
-          </Button>
+          </PendingButton>
         )}
-        <Button
-          variant={isOpen ? "secondary" : "danger"}
+        <PendingButton
+          variant={isOpen ? "default" : "filled"}
+          color={isOpen ? undefined : "red"}
           disabled={allow.isPending}
           pending={refuse.isPending && "Declining…"}
           onClick={() => {
@@ -123,8 +129,8 @@ function Decide({ approval }: { approval: Approval }): ReactNode {
           }}
         >
           {isOpen ? "Decline" : "Revoke"}
-        </Button>
-      </Row>
+        </PendingButton>
+      </Group>
     </Stack>
   );
 }
@@ -135,7 +141,7 @@ function Facts({ approval }: { approval: Approval }): ReactNode {
   const { policy, rule } = approval.denial;
   const isLive = approval.status === "open" || approval.status === "granted";
   return (
-    <Stack gap={4}>
+    <Stack>
       <KeyValues
         rows={[
           ["To", <Address key="to" value={approval.payee} full explorerUrl={explorer} />],
@@ -152,16 +158,16 @@ function Facts({ approval }: { approval: Approval }): ReactNode {
           approval.decidedAt !== null && ["Decided", formatDateTime(approval.decidedAt)],
         ]}
       />
-      <Row>
+      <Group>
         {approval.paymentId !== null && (
-          <LinkButton to={`/agents/${approval.agentId}?payment=${approval.paymentId}`}>
+          <Button component={Link} to={`/agents/${approval.agentId}?payment=${approval.paymentId}`}>
             View payment{" "}
-          </LinkButton>
+          </Button>
         )}
-        <LinkButton to={`/agents/${approval.agentId}/rules`} variant="ghost">
+        <Button component={Link} to={`/agents/${approval.agentId}/rules`} variant="subtle">
           View the agent&apos;s rules{" "}
-        </LinkButton>
-      </Row>
+        </Button>
+      </Group>
     </Stack>
   );
 }

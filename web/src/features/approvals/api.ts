@@ -1,22 +1,14 @@
-import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
+import { queryOptions } from "@tanstack/react-query";
 import { api } from "../../lib/api.ts";
 import { approvalRequest } from "../../lib/orders/requests.ts";
 import { signed } from "../../lib/orders/signed.ts";
+import { pagedQuery } from "../../lib/pages.ts";
 import { keys } from "../../lib/query-keys.ts";
-import type { Approval, Page } from "../../lib/wire.ts";
+import type { Approval } from "../../lib/wire.ts";
 
 const path = (id: string): string => `/api/approvals/${encodeURIComponent(id)}`;
 
-export const approvalsQuery = infiniteQueryOptions({
-  queryKey: keys.approvals("all"),
-  queryFn: ({ signal, pageParam }) =>
-    api.get<Page<Approval>>("/api/approvals", {
-      signal,
-      query: { limit: 50, cursor: pageParam },
-    }),
-  initialPageParam: undefined as string | undefined,
-  getNextPageParam: (page) => page.nextCursor ?? undefined,
-});
+export const approvalsQuery = pagedQuery<Approval>(keys.approvals("all"), "/api/approvals");
 
 export const approvalQuery = (id: string) =>
   queryOptions({

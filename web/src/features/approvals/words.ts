@@ -1,30 +1,33 @@
-import type { Tone } from "../../components/Badge.tsx";
+import type { MantineColor } from "@mantine/core";
 import type { Approval } from "../../lib/wire.ts";
 
-export const STATUS: Record<Approval["status"], { label: string; tone: Tone; meaning: string }> = {
+export const STATUS: Record<
+  Approval["status"],
+  { label: string; color: MantineColor; meaning: string }
+> = {
   open: {
     label: "Waiting for you",
-    tone: "warn",
+    color: "yellow",
     meaning: "Not paid. The agent waits for your decision.",
   },
   granted: {
     label: "Allowed",
-    tone: "accent",
+    color: "sea",
     meaning: "The agent may make this payment once. It has not paid yet.",
   },
   declined: {
     label: "Declined",
-    tone: "neutral",
+    color: "gray",
     meaning: "Not paid. The agent sees that you declined.",
   },
   expired: {
     label: "Expired",
-    tone: "neutral",
+    color: "gray",
     meaning: "Not paid. The request was not decided in time, or the payment terms changed.",
   },
   used: {
     label: "Used",
-    tone: "ok",
+    color: "green",
     meaning: "The agent made this payment. The approval cannot be used again.",
   },
 };

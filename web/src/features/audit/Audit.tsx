@@ -1,49 +1,34 @@
-import { infiniteQueryOptions, useInfiniteQuery } from "@tanstack/react-query";
+import { EmptyState, Text } from "@mantine/core";
+import { useInfiniteQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Address } from "../../components/Address.tsx";
-import { EmptyState } from "../../components/EmptyState.tsx";
 import { Section } from "../../components/Layout.tsx";
-import { LoadMore } from "../../components/LoadMore.tsx";
-import { QueryStatus } from "../../components/QueryStatus.tsx";
-import { Skeleton } from "../../components/Skeleton.tsx";
-import { api } from "../../lib/api.ts";
+import { List } from "../../components/List.tsx";
+import { pagedQuery } from "../../lib/pages.ts";
 import { keys } from "../../lib/query-keys.ts";
 import { formatDateTime } from "../../lib/time.ts";
-import type { Agent, AuditEntry, Page } from "../../lib/wire.ts";
+import type { Agent, AuditEntry } from "../../lib/wire.ts";
 import styles from "./Audit.module.css";
 import { actionName, fieldName, describeValue } from "./words.ts";
 
-const auditQuery = (agentId: string) =>
-  infiniteQueryOptions({
-    queryKey: keys.audit(agentId),
-    queryFn: ({ signal, pageParam }) =>
-      api.get<Page<AuditEntry>>(`/api/agents/${agentId}/audit`, {
-        signal,
-        query: { limit: 50, cursor: pageParam },
-      }),
-    initialPageParam: undefined as string | undefined,
-    getNextPageParam: (page) => page.nextCursor ?? undefined,
-  });
-
 export function Audit({ agent }: { agent: Agent }): ReactNode {
-  const query = useInfiniteQuery(auditQuery(agent.id));
-  const entries = query.data?.pages.flatMap((page) => page.items) ?? [];
+  const query = useInfiniteQuery(
+    pagedQuery<AuditEntry>(keys.audit(agent.id), `/api/agents/${agent.id}/audit`),
+  );
   return (
     <Section
       flush
       title="Audit"
       hint="Every change of rules and keys: who changed it, when, and the values before and after."
     >
-      <QueryStatus query={query} what="the audit" failed="The audit could not be loaded">
-        <Skeleton shape="row" count={4} />
-      </QueryStatus>
-      {query.isSuccess && entries.length === 0 && <EmptyState title="No changes yet" />}
-      <ol className={styles.list}>
-        {entries.map((entry) => (
-          <Entry key={entry.id} entry={entry} />
-        ))}
-      </ol>
-      <LoadMore query={query} what="entries" />
+      <List
+        query={query}
+        what="entries"
+        failed="The audit could not be loaded"
+        empty={<EmptyState title="No changes yet" />}
+      >
+        {(entry) => <Entry key={entry.id} entry={entry} />}
+      </List>
     </Section>
   );
 }
@@ -59,13 +44,13 @@ function Entry({ entry }: { entry: AuditEntry }): ReactNode {
     ...new Set([...Object.keys(entry.before ?? {}), ...Object.keys(entry.after ?? {})]),
   ];
   return (
-    <li className={styles.entry}>
+    <li className={`list-row ${styles.entry}`}>
       <div className={styles.what}>
         <strong>{actionName(entry.action)}</strong>
-        <span className={styles.who}>
+        <Text span c="dimmed" size="sm">
           <time dateTime={entry.createdAt}>{formatDateTime(entry.createdAt)}</time> by{" "}
           <Actor entry={entry} />
-        </span>
+        </Text>
       </div>
       <dl className={styles.fields}>
         {fields.map((field) => (

@@ -1,10 +1,10 @@
+import { Badge, Stack } from "@mantine/core";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
-import { Badge } from "../../components/Badge.tsx";
-import { Button } from "../../components/Button.tsx";
 import { CopyText } from "../../components/CopyText.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Section, Stack } from "../../components/Layout.tsx";
+import { Section } from "../../components/Layout.tsx";
+import { MutationButton } from "../../components/PendingButton.tsx";
 import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
 import { saveFile } from "../../lib/save-file.ts";
@@ -25,18 +25,12 @@ export function AuditChain(): ReactNode {
       title="Audit log"
       hint="Every action on your account is an entry in a hash chain. Your browser checks the entries added since its last check."
       actions={
-        <Button
-          size="small"
-          pending={download.isPending && "Downloading…"}
-          onClick={() => {
-            download.mutate();
-          }}
-        >
+        <MutationButton size="xs" mutation={download} pending="Downloading…">
           Download
-        </Button>
+        </MutationButton>
       }
     >
-      <Stack gap={3}>
+      <Stack gap="sm">
         <QueryStatus query={chain} what="the audit log" failed="The audit log could not be checked">
           <Skeleton shape="row" count={1} />
         </QueryStatus>
@@ -62,7 +56,7 @@ export function AuditChain(): ReactNode {
 const Verified = ({ end }: { end: ChainEnd }): ReactNode => (
   <>
     <p>
-      <Badge tone="ok">Verified up to entry {end.seq}</Badge>
+      <Badge color="green">Verified up to entry {end.seq}</Badge>
     </p>
     <p>
       Seal, to keep outside Purser:{" "}

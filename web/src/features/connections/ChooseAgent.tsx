@@ -1,8 +1,8 @@
-import { type ReactNode, useId } from "react";
-import { Button } from "../../components/Button.tsx";
-import { Money } from "../../components/Money.tsx";
+import { Button, Group, Radio, Stack, Text } from "@mantine/core";
+import type { ReactNode } from "react";
 import { PlusIcon } from "../../components/icons.tsx";
-import { Muted, Row, Section, Stack } from "../../components/Layout.tsx";
+import { Section } from "../../components/Layout.tsx";
+import { Money } from "../../components/Money.tsx";
 import { availableNow } from "../../lib/available.ts";
 import type { Agent } from "../../lib/wire.ts";
 import styles from "./Consent.module.css";
@@ -27,7 +27,7 @@ export function ChooseAgent(props: ChooseAgentProps): ReactNode {
           actions={
             !isCreating && (
               <Button
-                size="small"
+                size="xs"
                 onClick={() => {
                   onChoose("");
                 }}
@@ -38,17 +38,30 @@ export function ChooseAgent(props: ChooseAgentProps): ReactNode {
             )
           }
         >
-          <AgentRadios agents={agents} chosen={chosen} onChoose={onChoose} />
+          <Radio.Group value={chosen} onChange={onChoose} aria-label="Agent">
+            <Stack gap="xs">
+              {agents.map((agent) => (
+                <label key={agent.id} className={styles.agent}>
+                  <Radio value={agent.id} />
+                  <span className={styles.agentName}>
+                    <strong>{agent.name}</strong>
+                    <span>{availableNow(agent)}</span>
+                  </span>
+                  <Money amount={agent.balance} />
+                </label>
+              ))}
+            </Stack>
+          </Radio.Group>
         </Section>
       )}
       {isCreating && (
-        <Stack gap={3}>
-          <Row>
+        <Stack gap="sm">
+          <Group>
             <h2>A new agent</h2>
             {agents.length > 0 && (
               <Button
-                variant="ghost"
-                size="small"
+                variant="subtle"
+                size="xs"
                 onClick={() => {
                   onChoose(agents[0]?.id ?? "");
                 }}
@@ -56,42 +69,13 @@ export function ChooseAgent(props: ChooseAgentProps): ReactNode {
                 An existing agent
               </Button>
             )}
-          </Row>
-          <Muted>An agent has its own wallet and spending rules that it cannot exceed.</Muted>
+          </Group>
+          <Text span c="dimmed" size="sm">
+            An agent has its own wallet and spending rules that it cannot exceed.
+          </Text>
           {createAgent}
         </Stack>
       )}
     </>
-  );
-}
-
-function AgentRadios({
-  agents,
-  chosen,
-  onChoose,
-}: Pick<ChooseAgentProps, "agents" | "chosen" | "onChoose">): ReactNode {
-  const name = useId();
-  return (
-    <fieldset className={styles.agents}>
-      <legend className="sr-only">Agent</legend>
-      {agents.map((agent) => (
-        <label key={agent.id} className={styles.agent}>
-          <input
-            type="radio"
-            name={name}
-            value={agent.id}
-            checked={agent.id === chosen}
-            onChange={() => {
-              onChoose(agent.id);
-            }}
-          />
-          <span className={styles.agentName}>
-            <strong>{agent.name}</strong>
-            <span>{availableNow(agent)}</span>
-          </span>
-          <Money amount={agent.balance} />
-        </label>
-      ))}
-    </fieldset>
   );
 }

@@ -1,17 +1,13 @@
+import { Badge, Button, EmptyState } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { useInfiniteQuery, useMutation } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
-import styles from "../../components/AccessRows.module.css";
-import { Badge } from "../../components/Badge.tsx";
-import { Button } from "../../components/Button.tsx";
+import { AccessRow } from "../../components/AccessRow.tsx";
 import { ConfirmDialog } from "../../components/ConfirmDialog.tsx";
 import { CopyText } from "../../components/CopyText.tsx";
-import { EmptyState } from "../../components/EmptyState.tsx";
 import { Section } from "../../components/Layout.tsx";
-import { LoadMore } from "../../components/LoadMore.tsx";
-import { QueryStatus } from "../../components/QueryStatus.tsx";
+import { List } from "../../components/List.tsx";
 import { TimeAgo, TimeUntil } from "../../components/RelativeTime.tsx";
-import { Skeleton } from "../../components/Skeleton.tsx";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Agent, Connection } from "../../lib/wire.ts";
 import { useInfo } from "../../shared/info.ts";
@@ -20,51 +16,70 @@ import { connectionsQuery, endConnection } from "./api.ts";
 /** Programs that use this agent over OAuth; ending a connection needs no wallet. */
 export function Connections({ agent }: { agent: Agent }): ReactNode {
   const query = useInfiniteQuery(connectionsQuery(agent.id));
+  const base = useInfo()?.publicUrl ?? globalThis.location.origin;
   const [ending, setEnding] = useState<Connection>();
-  const connections = query.data?.pages.flatMap((page) => page.items) ?? [];
+  const close = (): void => {
+    setEnding(undefined);
+  };
+  const end = useMutation({
+    mutationFn: () => endConnection(agent.id, ending?.id ?? ""),
+    onSuccess: () => {
+      notifications.show({ message: "Connection ended." });
+      close();
+    },
+    onSettled: invalidate.afterConnections,
+  });
   return (
     <Section
       flush
       title="Connected programs"
       hint="Programs that you connected without a key. They share the agent's limits and cannot change its rules."
     >
-      <QueryStatus query={query} what="connections" failed="Connections could not be loaded">
-        <Skeleton shape="row" count={1} />
-      </QueryStatus>
-      {query.isSuccess && connections.length === 0 && <HowTo />}
-      <ul className={styles.list}>
-        {connections.map((connection) => (
+      <List
+        query={query}
+        what="connections"
+        failed="Connections could not be loaded"
+        placeholders={1}
+        empty={
+          <EmptyState
+            title="No connected programs"
+            description="Add this MCP server in Claude, ChatGPT, Cursor, VS Code or another client. It opens a page here, where you choose this agent. You copy no key."
+          >
+            <CopyText value={`${base}/mcp`} what="the address of the MCP server" />
+          </EmptyState>
+        }
+      >
+        {(connection) => (
           <ConnectionRow
             key={connection.id}
             connection={connection}
             onEnd={() => {
+              end.reset();
               setEnding(connection);
             }}
           />
-        ))}
-      </ul>
-      <LoadMore query={query} what="connections" />
-      <EndDialog
-        agentId={agent.id}
-        connection={ending}
-        onDone={() => {
-          setEnding(undefined);
-        }}
-      />
+        )}
+      </List>
+      <ConfirmDialog
+        opened={ending !== undefined}
+        title="End the connection"
+        mutation={end}
+        failed="The connection was not ended"
+        confirm="End connection"
+        pending="Ending…"
+        onCancel={close}
+      >
+        {ending?.thirdParty.name} loses access immediately. To reconnect, it has to ask you again.
+      </ConfirmDialog>
     </Section>
   );
 }
 
-function HowTo(): ReactNode {
-  const base = useInfo()?.publicUrl ?? globalThis.location.origin;
-  return (
-    <EmptyState title="No connected programs">
-      Add this MCP server in Claude, ChatGPT, Cursor, VS Code or another client. It opens a page
-      here, where you choose this agent. You copy no key.
-      <CopyText value={`${base}/mcp`} what="the address of the MCP server" />
-    </EmptyState>
-  );
-}
+const STATUS = {
+  active: <Badge color="green">Connected</Badge>,
+  expired: <Badge color="red">Expired</Badge>,
+  revoked: <Badge>Ended</Badge>,
+};
 
 function ConnectionRow({
   connection,
@@ -73,86 +88,33 @@ function ConnectionRow({
   connection: Connection;
   onEnd: () => void;
 }): ReactNode {
-  const { status, thirdParty, place } = connection;
+  const { status, thirdParty, place, createdAt, lastUsedAt, expiresAt } = connection;
   return (
-    <li className={styles.row}>
-      <div className={styles.what}>
-        <strong>{thirdParty.name}</strong>
-        <span>{place}</span>
-      </div>
-      <div>
-        {status === "revoked" ? (
-          <Badge>Ended</Badge>
-        ) : status === "expired" ? (
-          <Badge tone="bad">Expired</Badge>
-        ) : (
-          <Badge tone="ok">Connected</Badge>
-        )}
-      </div>
-      <div className={styles.times}>
-        <span>
-          Since <TimeAgo iso={connection.createdAt} />
-        </span>
-        <span>
-          {connection.lastUsedAt === null ? (
-            "Never used"
-          ) : (
-            <>
-              Used <TimeAgo iso={connection.lastUsedAt} />
-            </>
-          )}
-        </span>
-        {status === "active" && connection.expiresAt !== null && (
+    <AccessRow
+      name={thirdParty.name}
+      detail={<span>{place}</span>}
+      badge={STATUS[status]}
+      times={
+        <>
           <span>
-            Ends <TimeUntil iso={connection.expiresAt} />
+            <TimeAgo label="Since" iso={createdAt} />
           </span>
-        )}
-      </div>
-      <div className={styles.actions}>
-        {status === "active" && (
-          <Button size="small" onClick={onEnd}>
-            End<span className="sr-only"> the connection of {thirdParty.name}</span>
-          </Button>
-        )}
-      </div>
-    </li>
-  );
-}
-
-function EndDialog({
-  agentId,
-  connection,
-  onDone,
-}: {
-  agentId: string;
-  connection: Connection | undefined;
-  onDone: () => void;
-}): ReactNode {
-  const end = useMutation({
-    mutationFn: (id: string) => endConnection(agentId, id),
-    onSuccess: () => {
-      notifications.show({ message: "Connection ended." });
-      onDone();
-    },
-    onSettled: invalidate.afterConnections,
-  });
-  return (
-    <ConfirmDialog
-      opened={connection !== undefined}
-      title="End the connection"
-      confirm="End connection"
-      pending={end.isPending && "Ending…"}
-      failed="The connection was not ended"
-      error={end.error}
-      onCancel={() => {
-        end.reset();
-        onDone();
-      }}
-      onConfirm={() => {
-        if (connection) end.mutate(connection.id);
-      }}
+          <span>
+            <TimeAgo label="Used" iso={lastUsedAt} none="Never used" />
+          </span>
+          {status === "active" && (
+            <span>
+              <TimeUntil label="Ends" iso={expiresAt} />
+            </span>
+          )}
+        </>
+      }
     >
-      {connection?.thirdParty.name} loses access immediately. To reconnect, it has to ask you again.
-    </ConfirmDialog>
+      {status === "active" && (
+        <Button size="xs" onClick={onEnd}>
+          End<span className="sr-only"> the connection of {thirdParty.name}</span>
+        </Button>
+      )}
+    </AccessRow>
   );
 }

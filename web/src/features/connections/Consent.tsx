@@ -1,9 +1,10 @@
+import { Button, Group, Stack, Text } from "@mantine/core";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
-import { AnchorButton, Button } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { KeyValues, Muted, Note, Row, Section, Stack } from "../../components/Layout.tsx";
+import { KeyValues, Note, Section } from "../../components/Layout.tsx";
 import { PageHeader } from "../../components/PageHeader.tsx";
+import { PendingButton } from "../../components/PendingButton.tsx";
 import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
 import { ApiError } from "../../lib/api.ts";
@@ -54,10 +55,10 @@ function Refusal({ error }: { error: unknown }): ReactNode {
   return (
     <>
       <PageHeader title="This program cannot be connected" />
-      <Stack gap={4}>
+      <Stack>
         <ErrorNotice error={error} />
         {typeof redirectTo === "string" && typeof place === "string" && (
-          <Row>
+          <Group>
             <Button
               onClick={() => {
                 goTo(redirectTo);
@@ -65,7 +66,7 @@ function Refusal({ error }: { error: unknown }): ReactNode {
             >
               Go back to {place}
             </Button>
-          </Row>
+          </Group>
         )}
       </Stack>
     </>
@@ -104,7 +105,7 @@ function Question({
         title={`Connect ${consent.thirdParty.name}?`}
         lead="A program requests access to one of your agents."
       />
-      <Stack gap={5}>
+      <Stack gap="lg">
         <Asker consent={consent} />
         <ChooseAgent
           agents={all}
@@ -127,21 +128,24 @@ function Question({
         </Section>
         {allow.error && <ErrorNotice title="The program was not connected" error={allow.error} />}
         {deny.error && <ErrorNotice title="The program was not notified" error={deny.error} />}
-        <div className={styles.answers}>
-          <Muted>
-            Your wallet signs: <span className={styles.label}>{consent.label}</span>
-          </Muted>
-          <Row end>
-            <Button
+        <Stack gap="sm">
+          <Text span c="dimmed" size="sm">
+            Your wallet signs:{" "}
+            <Text span inherit c="bright">
+              {consent.label}
+            </Text>
+          </Text>
+          <Group justify="flex-end">
+            <PendingButton
               pending={deny.isPending && "Cancelling…"}
               onClick={() => {
                 if (!allow.isPending) deny.mutate();
               }}
             >
               Cancel
-            </Button>
-            <Button
-              variant="primary"
+            </PendingButton>
+            <PendingButton
+              variant="filled"
               disabled={!agent}
               pending={allow.isPending && "Connecting…"}
               onClick={() => {
@@ -149,9 +153,9 @@ function Question({
               }}
             >
               {agent ? `Connect to ${agent.name}` : "Connect"}
-            </Button>
-          </Row>
-        </div>
+            </PendingButton>
+          </Group>
+        </Stack>
       </Stack>
     </>
   );
@@ -161,8 +165,8 @@ function Asker({ consent }: { consent: ConsentRequest }): ReactNode {
   const { thirdParty, place, describedAt, keyExpiresAt } = consent;
   return (
     <Section title="The program">
-      <Stack gap={4}>
-        <Note tone="warn">
+      <Stack>
+        <Note color="yellow">
           Purser has not verified this program or its name. Continue only if you started this
           connection.
         </Note>
@@ -199,11 +203,11 @@ function Done({
             : `${name} has no access.`
         }
       />
-      <Row>
-        <AnchorButton variant="primary" href={redirectTo}>
+      <Group>
+        <Button component="a" variant="filled" href={redirectTo}>
           Go back to {consent.place}
-        </AnchorButton>
-      </Row>
+        </Button>
+      </Group>
     </>
   );
 }

@@ -1,9 +1,10 @@
-import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
+import { queryOptions } from "@tanstack/react-query";
 import { api } from "../../lib/api.ts";
 import { keyRequest } from "../../lib/orders/requests.ts";
 import { signed } from "../../lib/orders/signed.ts";
+import { pagedQuery } from "../../lib/pages.ts";
 import { keys } from "../../lib/query-keys.ts";
-import type { Agent, Connection, ConsentRequest, Page } from "../../lib/wire.ts";
+import type { Agent, Connection, ConsentRequest } from "../../lib/wire.ts";
 
 /** A repeated parameter is refused, because two readers might use different values of it. */
 export function parametersIn(search: string): Record<string, string> | undefined {
@@ -55,16 +56,7 @@ export function goTo(redirectTo: string): void {
 }
 
 export const connectionsQuery = (agentId: string) =>
-  infiniteQueryOptions({
-    queryKey: keys.connections(agentId),
-    queryFn: ({ signal, pageParam }) =>
-      api.get<Page<Connection>>(`/api/agents/${agentId}/connections`, {
-        signal,
-        query: { limit: 50, cursor: pageParam },
-      }),
-    initialPageParam: undefined as string | undefined,
-    getNextPageParam: (page) => page.nextCursor ?? undefined,
-  });
+  pagedQuery<Connection>(keys.connections(agentId), `/api/agents/${agentId}/connections`);
 
 export const endConnection = (agentId: string, connectionId: string): Promise<unknown> =>
   api.delete(`/api/agents/${agentId}/connections/${connectionId}`);

@@ -1,11 +1,10 @@
-import { TextInput } from "@mantine/core";
+import { Badge, EmptyState, Stack, TextInput } from "@mantine/core";
+import { useInputState } from "@mantine/hooks";
 import { queryOptions, useQuery } from "@tanstack/react-query";
-import { Fragment, type ReactNode, useEffect, useState } from "react";
+import { Fragment, type ReactNode, useEffect } from "react";
 import { useLocation } from "react-router";
-import { Badge } from "../../components/Badge.tsx";
-import { EmptyState } from "../../components/EmptyState.tsx";
 import { SearchIcon } from "../../components/icons.tsx";
-import { Stack } from "../../components/Layout.tsx";
+import { FramedRows } from "../../components/List.tsx";
 import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
 import { api } from "../../lib/api.ts";
@@ -25,7 +24,7 @@ export function Catalogue(): ReactNode {
   const { hash } = useLocation();
   const query = useQuery(catalogueQuery);
   const { data } = query;
-  const [search, setSearch] = useState("");
+  const [search, setSearch] = useInputState("");
   const isLoaded = data !== undefined;
   useEffect(() => {
     if (isLoaded && hash !== "")
@@ -42,23 +41,21 @@ export function Catalogue(): ReactNode {
     `${entry.code} ${entry.status} ${entry.title} ${entry.help}`.toLowerCase().includes(needle),
   );
   return (
-    <Stack gap={4}>
+    <Stack>
       <TextInput
         aria-label="Search error codes"
         placeholder="Code, status or word"
         leftSection={<SearchIcon size={16} />}
         value={search}
-        onChange={(event) => {
-          setSearch(event.currentTarget.value);
-        }}
+        onChange={setSearch}
       />
       {shown.length === 0 && <EmptyState title="No code matches" />}
-      <ul className={styles.list}>
+      <FramedRows>
         {shown.map((entry) => (
           <li
             key={entry.code}
             id={entry.code}
-            className={styles.entry}
+            className={`list-row ${styles.entry}`}
             data-current={hash === `#${entry.code}`}
           >
             <span className={styles.status}>{entry.status}</span>
@@ -66,7 +63,7 @@ export function Catalogue(): ReactNode {
               <p>
                 <code>{entry.code}</code>{" "}
                 {entry.retryable && (
-                  <Badge tone="accent" icon={<></>}>
+                  <Badge color="sea" mod="plain">
                     can be retried
                   </Badge>
                 )}
@@ -77,7 +74,7 @@ export function Catalogue(): ReactNode {
             </div>
           </li>
         ))}
-      </ul>
+      </FramedRows>
     </Stack>
   );
 }

@@ -1,8 +1,8 @@
+import { Stack } from "@mantine/core";
 import type { ReactNode } from "react";
 import { Chart } from "../../components/Chart.tsx";
-import { Section, Stack, Stat, Stats } from "../../components/Layout.tsx";
+import { Section, Stat, Stats } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
-import { Skeleton } from "../../components/Skeleton.tsx";
 import { atomic, formatUsdc } from "../../lib/money.ts";
 import { plural } from "../../lib/plural.ts";
 import { formatClock, formatDurationMs } from "../../lib/time.ts";
@@ -12,31 +12,29 @@ const integer = new Intl.NumberFormat("en");
 const percent = new Intl.NumberFormat("en", { style: "percent", maximumFractionDigits: 2 });
 
 export function FacilitatorNumbers({ stats }: { stats: FacilitatorStats | undefined }): ReactNode {
-  const bone = <Skeleton shape="figure" />;
   const day = stats?.last24h;
+  const duration = (ms: number | null): string => (ms === null ? "–" : formatDurationMs(ms));
   return (
     <Stats>
-      <Stat label="Verified in 24 h">{day ? integer.format(day.verified) : bone}</Stat>
+      <Stat label="Verified in 24 h">{day && integer.format(day.verified)}</Stat>
       <Stat
         label="Settled in 24 h"
-        note={stats ? `${integer.format(stats.allTime.settled)} in total` : undefined}
+        note={stats && `${integer.format(stats.allTime.settled)} in total`}
       >
-        {day ? integer.format(day.settled) : bone}
+        {day && integer.format(day.settled)}
       </Stat>
-      <Stat label="Success rate" note={day ? `${integer.format(day.failed)} failed` : undefined}>
-        {day ? (day.successRate === null ? "–" : percent.format(day.successRate)) : bone}
+      <Stat label="Success rate" note={day && `${integer.format(day.failed)} failed`}>
+        {day && (day.successRate === null ? "–" : percent.format(day.successRate))}
       </Stat>
       <Stat
         label="Median time to settle"
         note={
-          day && day.p95SettleMs !== null
-            ? `95 % within ${formatDurationMs(day.p95SettleMs)}`
-            : undefined
+          day && day.p95SettleMs !== null ? `95 % within ${duration(day.p95SettleMs)}` : undefined
         }
       >
-        {day ? (day.medianSettleMs === null ? "–" : formatDurationMs(day.medianSettleMs)) : bone}
+        {day && duration(day.medianSettleMs)}
       </Stat>
-      <Stat label="Volume in 24 h">{day ? <Money amount={day.volume} /> : bone}</Stat>
+      <Stat label="Volume in 24 h">{day && <Money amount={day.volume} />}</Stat>
     </Stats>
   );
 }
@@ -72,7 +70,7 @@ export function BatchChart({ stats }: { stats: FacilitatorStats }): ReactNode {
   return (
     <Section title="Payments per transaction" hint={summary}>
       {transactions === 0 ? (
-        <Stack gap={3}>
+        <Stack gap="sm">
           Payments that arrive at the same time share one transaction and its gas.
         </Stack>
       ) : (

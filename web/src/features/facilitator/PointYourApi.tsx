@@ -1,7 +1,7 @@
+import { SegmentedControl, Stack } from "@mantine/core";
 import { type ReactNode, useState } from "react";
 import { CodeBlock } from "../../components/CodeBlock.tsx";
-import { Note, Section, Stack } from "../../components/Layout.tsx";
-import { Segmented } from "../../components/Segmented.tsx";
+import { Note, Section } from "../../components/Layout.tsx";
 import { expressSeller } from "../../lib/snippets.ts";
 import type { NetworkInfo, ServiceInfo } from "../../lib/wire.ts";
 
@@ -27,19 +27,17 @@ export function PointYourApi({
       title="Use it for your API"
       hint="Set this facilitator URL in any x402 middleware. Purser verifies and settles the payments and pays the gas."
     >
-      <Stack gap={3}>
-        <div>
-          <Segmented
-            label="Snippet"
-            value={kind}
-            onChange={setKind}
-            options={[
-              { value: "url", label: "URL" },
-              { value: "express", label: "Express" },
-              { value: "env", label: ".env" },
-            ]}
-          />
-        </div>
+      <Stack gap="sm">
+        <SegmentedControl
+          aria-label="Snippet"
+          value={kind}
+          onChange={setKind}
+          data={[
+            { value: "url", label: "URL" },
+            { value: "express", label: "Express" },
+            { value: "env", label: ".env" },
+          ]}
+        />
         <CodeBlock label="Facilitator" code={code} />
         {info.facilitator.requiresKey && (
           <Note>

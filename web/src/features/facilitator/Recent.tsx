@@ -1,7 +1,6 @@
+import { Badge, EmptyState, Text } from "@mantine/core";
 import type { ReactNode } from "react";
 import { Address, TxHash } from "../../components/Address.tsx";
-import { Badge } from "../../components/Badge.tsx";
-import { EmptyState } from "../../components/EmptyState.tsx";
 import { ArrowIcon } from "../../components/icons.tsx";
 import { Section } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
@@ -15,23 +14,23 @@ export function Recent({ stats }: { stats: FacilitatorStats }): ReactNode {
   return (
     <Section flush title="Recent settlements">
       {stats.recent.length === 0 && (
-        <EmptyState title="No settlements yet">Settled payments appear here.</EmptyState>
+        <EmptyState title="No settlements yet" description="Settled payments appear here." />
       )}
       <ul>
         {stats.recent.map((row) => (
-          <li key={row.id} className={styles.row}>
+          <li key={row.id} className={`list-row ${styles.row}`}>
             <span className={styles.parties}>
               <Address value={row.from} copy={false} /> <ArrowIcon size={14} />
               <span className="sr-only">to</span> <Address value={row.to} copy={false} />
             </span>
             <span>
               <Badge
-                tone={
+                color={
                   row.status === "settled"
-                    ? "ok"
+                    ? "green"
                     : row.status === "failed" || row.status === "expired"
-                      ? "bad"
-                      : "accent"
+                      ? "red"
+                      : "sea"
                 }
               >
                 <span className={styles.status}>{row.status}</span>
@@ -40,9 +39,9 @@ export function Recent({ stats }: { stats: FacilitatorStats }): ReactNode {
             <span className={styles.tx}>
               {row.txHash === null ? null : <TxHash value={row.txHash} explorerUrl={explorer} />}
             </span>
-            <span className={styles.time}>
+            <Text span c="dimmed" size="sm">
               <TimeAgo iso={row.createdAt} />
-            </span>
+            </Text>
             <span className={styles.amount}>
               <Money amount={row.amount} />
             </span>

@@ -1,6 +1,6 @@
+import { Badge, Text } from "@mantine/core";
 import type { ReactNode } from "react";
 import { Address } from "../../components/Address.tsx";
-import { Badge } from "../../components/Badge.tsx";
 import { AlertIcon } from "../../components/icons.tsx";
 import { Section } from "../../components/Layout.tsx";
 import type { FacilitatorStats } from "../../lib/wire.ts";
@@ -21,22 +21,22 @@ export function Relayers({ stats }: { stats: FacilitatorStats }): ReactNode {
     <Section flush title="Relayers" hint="These accounts send the transactions and pay the gas.">
       <ul>
         {stats.relayers.map((relayer) => (
-          <li key={`${relayer.network}${relayer.address}`} className={styles.relayer}>
+          <li key={`${relayer.network}${relayer.address}`} className={`list-row ${styles.relayer}`}>
             <Address value={relayer.address} explorerUrl={explorer} />
-            <span className={styles.time}>
+            <Text span c="dimmed" size="sm">
               {findNetwork(info, relayer.network)?.name ?? relayer.network}
-            </span>
+            </Text>
             <span className={styles.amount} title={relayer.gasBalance ?? undefined}>
               {relayer.gasBalance === null
                 ? "cannot be read"
                 : `${shortGas(relayer.gasBalance)} ${relayer.gasSymbol}`}
             </span>
             {relayer.low ? (
-              <Badge tone="bad" icon={<AlertIcon size={12} />}>
+              <Badge color="red" leftSection={<AlertIcon size={12} />}>
                 Low on gas
               </Badge>
             ) : (
-              <Badge tone="ok">Funded</Badge>
+              <Badge color="green">Funded</Badge>
             )}
           </li>
         ))}

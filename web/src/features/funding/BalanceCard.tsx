@@ -1,15 +1,14 @@
+import { ActionIcon, Button, Flex, Group, Stack, Text } from "@mantine/core";
 import { type ReactNode, useState } from "react";
 import { Address } from "../../components/Address.tsx";
-import { Button } from "../../components/Button.tsx";
 import { Dialog } from "../../components/Dialog.tsx";
 import { QrIcon } from "../../components/icons.tsx";
-import { KeyValues, Muted, Note, Row, Section, Stack } from "../../components/Layout.tsx";
+import { KeyValues, Note, Section } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
 import { placesOf } from "../../lib/balances.ts";
 import { atomic } from "../../lib/money.ts";
 import type { Agent } from "../../lib/wire.ts";
 import { useExplorer, useNetworkNames } from "../../shared/info.ts";
-import styles from "./BalanceCard.module.css";
 import { FundDialog } from "./FundDialog.tsx";
 import { WholeAddress } from "./WholeAddress.tsx";
 
@@ -25,10 +24,12 @@ export function BalanceCard({ agent }: { agent: Agent }): ReactNode {
   const isArchived = agent.status === "archived";
   return (
     <Section title="Balance">
-      <Stack gap={4}>
+      <Stack>
         <Money amount={agent.balance} size="display" />
         {agent.balance === null && (
-          <Note tone="warn">The chain cannot be read right now. Your money is not affected.</Note>
+          <Note color="yellow">
+            The chain cannot be read right now. Your money is not affected.
+          </Note>
         )}
         {elsewhere.length > 0 && (
           <KeyValues
@@ -39,15 +40,14 @@ export function BalanceCard({ agent }: { agent: Agent }): ReactNode {
           />
         )}
         {agent.allowances?.map(({ network, amount }) => (
-          <Muted key={network}>
+          <Text key={network} span c="dimmed" size="sm">
             Permit2 payments may use <Money amount={amount} /> of this balance on {nameOf(network)}.
-          </Muted>
+          </Text>
         ))}
-        <div className={styles.address}>
+        <Flex align="center">
           <Address value={agent.walletAddress} explorerUrl={explorer} />
-          <Button
-            variant="icon"
-            size="small"
+          <ActionIcon
+            size="sm"
             aria-label="Show the address as a QR code"
             title="QR code"
             onClick={() => {
@@ -55,33 +55,31 @@ export function BalanceCard({ agent }: { agent: Agent }): ReactNode {
             }}
           >
             <QrIcon size={16} />
-          </Button>
-        </div>
+          </ActionIcon>
+        </Flex>
         {!isArchived && agent.balance !== null && atomic(agent.balance) === 0n && (
-          <p>
-            <Muted>
-              {elsewhere.length === 0
-                ? "Empty: the agent cannot pay until you fund it."
-                : `Empty on ${nameOf(agent.network)}, the network it pays on by default.`}
-            </Muted>
-          </p>
+          <Text c="dimmed" size="sm">
+            {elsewhere.length === 0
+              ? "Empty: the agent cannot pay until you fund it."
+              : `Empty on ${nameOf(agent.network)}, the network it pays on by default.`}
+          </Text>
         )}
         {!isArchived && (
-          <Row>
+          <Group>
             <Button
-              variant="primary"
+              variant="filled"
               onClick={() => {
                 setOpen("fund");
               }}
             >
               Fund
             </Button>
-          </Row>
+          </Group>
         )}
       </Stack>
       <FundDialog agent={agent} opened={open === "fund"} onClose={close} />
       <Dialog opened={open === "qr"} onClose={close} title={`Address of ${agent.name}`} size="sm">
-        <Stack gap={3}>
+        <Stack gap="sm">
           <WholeAddress agent={agent} />
         </Stack>
       </Dialog>

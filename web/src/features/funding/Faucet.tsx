@@ -1,9 +1,10 @@
+import { Stack } from "@mantine/core";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
-import { Button } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Note, Stack } from "../../components/Layout.tsx";
+import { Note } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
+import { MutationButton } from "../../components/PendingButton.tsx";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Agent } from "../../lib/wire.ts";
 import { localInfoQuery } from "../../shared/info.ts";
@@ -17,25 +18,19 @@ export function Faucet({ agent }: { agent: Agent }): ReactNode {
     onSettled: invalidate.afterPayment,
   });
   return (
-    <Stack gap={4}>
+    <Stack>
       <p>This is a local test chain. Its faucet gives test USDC as often as you like.</p>
       {request.error && <ErrorNotice title="The faucet failed" error={request.error} />}
       {request.isSuccess && (
-        <Note tone="ok">
+        <Note color="green">
           <span role="status">
             <Money amount={request.data.amount} /> arrived.
           </span>
         </Note>
       )}
-      <Button
-        variant="primary"
-        pending={request.isPending && "Sending…"}
-        onClick={() => {
-          request.mutate();
-        }}
-      >
+      <MutationButton variant="filled" mutation={request} pending="Sending…">
         Get {local ? <Money amount={local.faucetAmount} /> : "USDC"}
-      </Button>
+      </MutationButton>
     </Stack>
   );
 }

@@ -1,15 +1,12 @@
+import { NativeSelect, SegmentedControl, Stack, Text } from "@mantine/core";
+import { useInputState } from "@mantine/hooks";
 import { type ReactNode, useState } from "react";
 import { Dialog } from "../../components/Dialog.tsx";
-import { Muted, Stack } from "../../components/Layout.tsx";
-import { Segmented } from "../../components/Segmented.tsx";
-import { Select } from "../../components/Select.tsx";
 import type { Agent } from "../../lib/wire.ts";
 import { useInfo, useNetwork } from "../../shared/info.ts";
 import { Faucet } from "./Faucet.tsx";
 import { FundFromWallet } from "./FundFromWallet.tsx";
 import { WholeAddress } from "./WholeAddress.tsx";
-
-type Way = "wallet" | "faucet" | "address";
 
 export function FundDialog({
   agent,
@@ -21,27 +18,32 @@ export function FundDialog({
   onClose: () => void;
 }): ReactNode {
   const info = useInfo();
-  const [networkId, setNetworkId] = useState(agent.network);
+  const [networkId, setNetworkId] = useInputState(agent.network);
   const network = useNetwork(networkId);
   const networks = info?.networks ?? [];
-  const [way, setWay] = useState<Way>();
+  const [way, setWay] = useState<string>();
   const isLocal = info?.localWorld === true;
   const chosen = way ?? (isLocal ? "faucet" : "wallet");
   const options = [
-    ...(isLocal ? [{ value: "faucet", label: "Faucet" } as const] : []),
-    { value: "wallet", label: "Your wallet" } as const,
-    { value: "address", label: "Address" } as const,
+    ...(isLocal ? [{ value: "faucet", label: "Faucet" }] : []),
+    { value: "wallet", label: "Your wallet" },
+    { value: "address", label: "Address" },
   ];
   return (
     <Dialog opened={opened} onClose={onClose} title={`Fund ${agent.name}`}>
-      <Stack gap={4}>
-        <Segmented label="How to fund" value={chosen} onChange={setWay} options={options} />
+      <Stack>
+        <SegmentedControl
+          aria-label="How to fund"
+          value={chosen}
+          onChange={setWay}
+          data={options}
+        />
         {chosen !== "faucet" && networks.length > 1 && (
-          <Select
+          <NativeSelect
             label="Network"
             value={networkId}
             onChange={setNetworkId}
-            options={networks.map(({ id, name }) => ({
+            data={networks.map(({ id, name }) => ({
               value: id,
               label: id === agent.network ? `${name} (the agent's own)` : name,
             }))}
@@ -52,7 +54,7 @@ export function FundDialog({
           <FundFromWallet key={network.id} agent={agent} info={info} network={network} />
         )}
         {chosen === "address" && (
-          <Stack gap={3}>
+          <Stack gap="sm">
             <p>
               Send USDC on <strong>{network?.name}</strong> to this address, from any wallet or
               exchange.{" "}
@@ -61,7 +63,9 @@ export function FundDialog({
                 : `Purser cannot see or move USDC that you send on another network.`}
             </p>
             <WholeAddress agent={agent} network={networkId} />
-            <Muted>The balance updates within seconds.</Muted>
+            <Text span c="dimmed" size="sm">
+              The balance updates within seconds.
+            </Text>
           </Stack>
         )}
       </Stack>

@@ -1,8 +1,8 @@
+import { Button, Stack } from "@mantine/core";
 import type { ReactNode } from "react";
 import { TxHash } from "../../components/Address.tsx";
-import { Button } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Note, Stack } from "../../components/Layout.tsx";
+import { Note } from "../../components/Layout.tsx";
 import { ApiError } from "../../lib/api.ts";
 import { isRejection, walletError } from "../../lib/wallet/provider.ts";
 import { FundingError, type FundResult, type PendingFund } from "./fund.ts";
@@ -25,12 +25,12 @@ export function FundOutcome({ result, error, explorer, onAgain }: FundOutcomePro
   if (result.kind === "pending") {
     return (
       <Note>
-        <Stack gap={2}>
+        <Stack gap="xs">
           <span role="status">
             The transfer was sent and is not final yet. Checking again cannot send it twice.
           </span>
           <Button
-            size="small"
+            size="xs"
             onClick={() => {
               onAgain(result);
             }}
@@ -42,7 +42,7 @@ export function FundOutcome({ result, error, explorer, onAgain }: FundOutcomePro
     );
   }
   return (
-    <Note tone="ok">
+    <Note color="green">
       <span role="status">
         {result.kind === "done"
           ? "Settled. "

@@ -1,9 +1,9 @@
+import { Center } from "@mantine/core";
 import { lazy, type ReactNode, Suspense } from "react";
 import { Address } from "../../components/Address.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
 import type { Agent } from "../../lib/wire.ts";
 import { useExplorer } from "../../shared/info.ts";
-import styles from "./WholeAddress.module.css";
 
 const QrCode = lazy(async () => {
   const { QRCodeSVG } = await import("qrcode.react");
@@ -23,7 +23,13 @@ export function WholeAddress({
   return (
     <>
       {/* Dark on light in both themes, because many scanners cannot read inverted codes. */}
-      <div className={styles.code}>
+      <Center
+        w={208}
+        h={208}
+        bd="1px solid var(--line)"
+        bg="#fff"
+        style={{ borderRadius: "var(--radius)" }}
+      >
         <Suspense fallback={<Skeleton shape="block" />}>
           <QrCode
             value={walletAddress}
@@ -32,7 +38,7 @@ export function WholeAddress({
             title={`QR code of ${walletAddress}`}
           />
         </Suspense>
-      </div>
+      </Center>
       <Address value={walletAddress} full explorerUrl={explorer} />
     </>
   );

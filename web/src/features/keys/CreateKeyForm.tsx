@@ -1,9 +1,7 @@
-import { TextInput } from "@mantine/core";
-import { type ReactNode, useState } from "react";
-import { Button } from "../../components/Button.tsx";
-import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Muted, Row, Stack } from "../../components/Layout.tsx";
-import { Select } from "../../components/Select.tsx";
+import { NativeSelect, Text, TextInput } from "@mantine/core";
+import { useInputState } from "@mantine/hooks";
+import type { ReactNode } from "react";
+import { RequestForm } from "../../components/RequestForm.tsx";
 import { serverNowMs } from "../../lib/clock.ts";
 import type { Agent, CreatedKey } from "../../lib/wire.ts";
 import { createKey } from "./api.ts";
@@ -25,8 +23,8 @@ export interface NewKeyProps {
 }
 
 export function CreateKeyForm({ agent, onCreated, onCancel }: NewKeyProps): ReactNode {
-  const [label, setLabel] = useState("");
-  const [days, setDays] = useState("");
+  const [label, setLabel] = useInputState("");
+  const [days, setDays] = useInputState("");
   const create = useKeyChange(
     () =>
       createKey(
@@ -37,35 +35,26 @@ export function CreateKeyForm({ agent, onCreated, onCancel }: NewKeyProps): Reac
     onCreated,
   );
   return (
-    <form
-      onSubmit={(event) => {
-        event.preventDefault();
-        if (!create.isPending) create.mutate();
-      }}
+    <RequestForm
+      mutation={create}
+      failed="The key was not created"
+      confirm="Create key"
+      pending="Creating…"
+      onCancel={onCancel}
     >
-      <Stack gap={4}>
-        <TextInput
-          label="Label"
-          description="Where you will use this key"
-          placeholder="production"
-          maxLength={80}
-          autoComplete="off"
-          data-autofocus
-          value={label}
-          onChange={(event) => {
-            setLabel(event.currentTarget.value);
-          }}
-        />
-        <Select label="Expires" value={days} onChange={setDays} options={LIFETIMES} />
-        {create.error && <ErrorNotice title="The key was not created" error={create.error} />}
-        <Muted>Your wallet signs the new key.</Muted>
-        <Row end>
-          <Button onClick={onCancel}>Cancel</Button>
-          <Button type="submit" variant="primary" pending={create.isPending && "Creating…"}>
-            Create key
-          </Button>
-        </Row>
-      </Stack>
-    </form>
+      <TextInput
+        label="Label"
+        description="Where you will use this key"
+        placeholder="production"
+        maxLength={80}
+        data-autofocus
+        value={label}
+        onChange={setLabel}
+      />
+      <NativeSelect label="Expires" value={days} onChange={setDays} data={LIFETIMES} />
+      <Text c="dimmed" size="sm">
+        Your wallet signs the new key.
+      </Text>
+    </RequestForm>
   );
 }

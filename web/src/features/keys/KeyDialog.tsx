@@ -51,7 +51,7 @@ export function KeyDialog({ agent, open, onOpen }: KeyDialogProps): ReactNode {
         <RevokeKeyForm agentId={agent.id} apiKey={open.key} onDone={close} />
       )}
       {open?.kind === "reveal" && (
-        <KeyReveal apiKey={open.apiKey} agentName={agent.name} doneLabel="Done" onDone={close} />
+        <KeyReveal apiKey={open.apiKey} agentName={agent.name} onDone={close} />
       )}
     </Dialog>
   );

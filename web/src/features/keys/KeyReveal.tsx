@@ -1,16 +1,15 @@
-import { Checkbox } from "@mantine/core";
-import { type ReactNode, useEffect, useState } from "react";
-import { Button } from "../../components/Button.tsx";
-import { Note, Stack } from "../../components/Layout.tsx";
+import { Stack } from "@mantine/core";
+import { type ReactNode, useState } from "react";
+import { Note } from "../../components/Layout.tsx";
+import { SavedGate } from "../../components/SavedGate.tsx";
 import { useInfo } from "../../shared/info.ts";
-import styles from "./KeyReveal.module.css";
 import { KeySnippets } from "./KeySnippets.tsx";
 import { SecretKey } from "./SecretKey.tsx";
 
 interface KeyRevealProps {
   apiKey: string;
   agentName: string;
-  doneLabel: string;
+  doneLabel?: string;
   onDone: () => void;
 }
 
@@ -18,14 +17,10 @@ interface KeyRevealProps {
 export function KeyReveal({ apiKey, agentName, doneLabel, onDone }: KeyRevealProps): ReactNode {
   const info = useInfo();
   const [isShown, setShown] = useState(false);
-  const [isSaved, setSaved] = useState(false);
-  useLeaveWarning(!isSaved);
-
   const baseUrl = info?.publicUrl ?? globalThis.location.origin;
-
   return (
-    <Stack gap={5}>
-      <Note tone="warn">
+    <Stack gap="lg">
+      <Note color="yellow">
         <strong>This key is shown once.</strong> Purser keeps only its hash. Anyone who has the key
         can spend within the agent&rsquo;s rules, so keep it like a password.
       </Note>
@@ -37,32 +32,7 @@ export function KeyReveal({ apiKey, agentName, doneLabel, onDone }: KeyRevealPro
         onShow={setShown}
       />
       <KeySnippets apiKey={apiKey} baseUrl={baseUrl} isShown={isShown} />
-      <div className={styles.gate}>
-        <Checkbox
-          label="I saved the key"
-          checked={isSaved}
-          onChange={(event) => {
-            setSaved(event.currentTarget.checked);
-          }}
-        />
-        <Button variant="primary" disabled={!isSaved} onClick={onDone}>
-          {doneLabel}
-        </Button>
-      </div>
+      <SavedGate what="key" doneLabel={doneLabel} onDone={onDone} />
     </Stack>
   );
-}
-
-/** Closing the tab now would lose the key permanently. */
-function useLeaveWarning(isActive: boolean): void {
-  useEffect(() => {
-    if (!isActive) return undefined;
-    const warn = (event: BeforeUnloadEvent): void => {
-      event.preventDefault();
-    };
-    globalThis.addEventListener("beforeunload", warn);
-    return () => {
-      globalThis.removeEventListener("beforeunload", warn);
-    };
-  }, [isActive]);
 }

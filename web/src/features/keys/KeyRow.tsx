@@ -1,8 +1,6 @@
+import { Badge, Button, Group } from "@mantine/core";
 import type { ReactNode } from "react";
-import styles from "../../components/AccessRows.module.css";
-import { Badge } from "../../components/Badge.tsx";
-import { Button } from "../../components/Button.tsx";
-import { Row } from "../../components/Layout.tsx";
+import { AccessRow } from "../../components/AccessRow.tsx";
 import { TimeAgo, TimeUntil, useNowMs } from "../../components/RelativeTime.tsx";
 import type { ApiKey } from "../../lib/wire.ts";
 
@@ -14,79 +12,63 @@ interface KeyRowProps {
 }
 
 export function KeyRow({ apiKey, isReadOnly, onRotate, onRevoke }: KeyRowProps): ReactNode {
+  const { label, lastUsedAt, expiresAt, revokedAt, rotatedToId } = apiKey;
   const now = useNowMs();
-  const isExpired = apiKey.expiresAt !== null && Date.parse(apiKey.expiresAt) <= now;
-  const isDead = apiKey.revokedAt !== null || isExpired;
-  const isRotated = apiKey.rotatedToId !== null && !isDead;
-  const name = apiKey.label === "" ? "Unnamed key" : apiKey.label;
+  const isExpired = expiresAt !== null && Date.parse(expiresAt) <= now;
+  const isDead = revokedAt !== null || isExpired;
+  const isRotated = rotatedToId !== null && !isDead;
+  const name = label === "" ? "Unnamed key" : label;
   return (
-    <li className={styles.row}>
-      <div className={styles.what}>
-        <strong>{name}</strong>
+    <AccessRow
+      name={name}
+      detail={
         <code>
           {apiKey.prefix}…{apiKey.last4}
         </code>
-      </div>
-      <div>
-        {apiKey.revokedAt !== null ? (
+      }
+      badge={
+        revokedAt !== null ? (
           <Badge>Revoked</Badge>
         ) : isExpired ? (
-          <Badge tone="bad">Expired</Badge>
+          <Badge color="red">Expired</Badge>
         ) : isRotated ? (
-          <Badge tone="warn">Being replaced</Badge>
+          <Badge color="yellow">Being replaced</Badge>
         ) : (
-          <Badge tone="ok">Active</Badge>
-        )}
-      </div>
-      <KeyTimes apiKey={apiKey} isExpired={isExpired} />
-      <div className={styles.actions}>
-        {!isDead && !isReadOnly && (
-          <Row>
-            {!isRotated && (
-              <Button size="small" onClick={onRotate}>
-                Rotate<span className="sr-only"> {name}</span>
-              </Button>
-            )}
-            <Button size="small" onClick={onRevoke}>
-              Revoke<span className="sr-only"> {name}</span>
-            </Button>
-          </Row>
-        )}
-      </div>
-    </li>
-  );
-}
-
-function KeyTimes({ apiKey, isExpired }: { apiKey: ApiKey; isExpired: boolean }): ReactNode {
-  return (
-    <div className={styles.times}>
-      <span>
-        {apiKey.lastUsedAt === null ? (
-          "Never used"
-        ) : (
-          <>
-            Used <TimeAgo iso={apiKey.lastUsedAt} />
-          </>
-        )}
-      </span>
-      {apiKey.expiresAt !== null && apiKey.revokedAt === null && (
-        <span>
-          {isExpired ? (
-            <>
-              Ended <TimeAgo iso={apiKey.expiresAt} />
-            </>
-          ) : (
-            <>
-              Ends <TimeUntil iso={apiKey.expiresAt} />
-            </>
+          <Badge color="green">Active</Badge>
+        )
+      }
+      times={
+        <>
+          <span>
+            <TimeAgo label="Used" iso={lastUsedAt} none="Never used" />
+          </span>
+          {revokedAt === null && (
+            <span>
+              {isExpired ? (
+                <TimeAgo label="Ended" iso={expiresAt} />
+              ) : (
+                <TimeUntil label="Ends" iso={expiresAt} />
+              )}
+            </span>
           )}
-        </span>
+          <span>
+            <TimeAgo label="Revoked" iso={revokedAt} />
+          </span>
+        </>
+      }
+    >
+      {!isDead && !isReadOnly && (
+        <Group>
+          {!isRotated && (
+            <Button size="xs" onClick={onRotate}>
+              Rotate<span className="sr-only"> {name}</span>
+            </Button>
+          )}
+          <Button size="xs" onClick={onRevoke}>
+            Revoke<span className="sr-only"> {name}</span>
+          </Button>
+        </Group>
       )}
-      {apiKey.revokedAt !== null && (
-        <span>
-          Revoked <TimeAgo iso={apiKey.revokedAt} />
-        </span>
-      )}
-    </div>
+    </AccessRow>
   );
 }

@@ -1,9 +1,8 @@
+import { SegmentedControl, Stack } from "@mantine/core";
 import { type ReactNode, useState } from "react";
 import { CodeBlock } from "../../components/CodeBlock.tsx";
-import { Segmented } from "../../components/Segmented.tsx";
 import { firstCurls, mcpConfig, typescriptCall } from "../../lib/snippets.ts";
 import { useInfo } from "../../shared/info.ts";
-import styles from "./KeyReveal.module.css";
 import { mask } from "./SecretKey.tsx";
 
 const SNIPPETS = {
@@ -30,15 +29,13 @@ export function KeySnippets({ apiKey, baseUrl, isShown }: KeySnippetsProps): Rea
   const demoUrl = `${baseUrl}${info?.networks[0]?.demoPath ?? "/api/arc-stats"}`;
   const { label, write } = SNIPPETS[kind];
   return (
-    <div>
-      <Segmented label="Snippet" value={kind} onChange={setKind} options={KINDS} />
-      <div className={styles.snippet}>
-        <CodeBlock
-          label={`${label}, with the key filled in`}
-          code={write(baseUrl, apiKey, demoUrl)}
-          shown={write(baseUrl, isShown ? apiKey : mask(apiKey), demoUrl)}
-        />
-      </div>
-    </div>
+    <Stack gap="sm">
+      <SegmentedControl aria-label="Snippet" value={kind} onChange={setKind} data={KINDS} />
+      <CodeBlock
+        label={`${label}, with the key filled in`}
+        code={write(baseUrl, apiKey, demoUrl)}
+        shown={write(baseUrl, isShown ? apiKey : mask(apiKey), demoUrl)}
+      />
+    </Stack>
   );
 }

@@ -1,13 +1,9 @@
+import { Button, EmptyState } from "@mantine/core";
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
-import styles from "../../components/AccessRows.module.css";
-import { Button } from "../../components/Button.tsx";
-import { EmptyState } from "../../components/EmptyState.tsx";
 import { PlusIcon } from "../../components/icons.tsx";
 import { Section } from "../../components/Layout.tsx";
-import { LoadMore } from "../../components/LoadMore.tsx";
-import { QueryStatus } from "../../components/QueryStatus.tsx";
-import { Skeleton } from "../../components/Skeleton.tsx";
+import { List } from "../../components/List.tsx";
 import type { Agent } from "../../lib/wire.ts";
 import { keysQuery } from "./api.ts";
 import { KeyDialog, type OpenKeyDialog } from "./KeyDialog.tsx";
@@ -16,7 +12,6 @@ import { KeyRow } from "./KeyRow.tsx";
 export function Keys({ agent }: { agent: Agent }): ReactNode {
   const query = useInfiniteQuery(keysQuery(agent.id));
   const [open, setOpen] = useState<OpenKeyDialog>();
-  const keys = query.data?.pages.flatMap((page) => page.items) ?? [];
   const isArchived = agent.status === "archived";
   return (
     <Section
@@ -36,16 +31,19 @@ export function Keys({ agent }: { agent: Agent }): ReactNode {
         )
       }
     >
-      <QueryStatus query={query} what="keys" failed="Keys could not be loaded">
-        <Skeleton shape="row" count={2} />
-      </QueryStatus>
-      {query.isSuccess && keys.length === 0 && (
-        <EmptyState title="No keys">
-          Create a key so that your agent can use this wallet.
-        </EmptyState>
-      )}
-      <ul className={styles.list}>
-        {keys.map((key) => (
+      <List
+        query={query}
+        what="keys"
+        failed="Keys could not be loaded"
+        placeholders={2}
+        empty={
+          <EmptyState
+            title="No keys"
+            description="Create a key so that your agent can use this wallet."
+          />
+        }
+      >
+        {(key) => (
           <KeyRow
             key={key.id}
             apiKey={key}
@@ -57,9 +55,8 @@ export function Keys({ agent }: { agent: Agent }): ReactNode {
               setOpen({ kind: "revoke", key });
             }}
           />
-        ))}
-      </ul>
-      <LoadMore query={query} what="keys" />
+        )}
+      </List>
       <KeyDialog agent={agent} open={open} onOpen={setOpen} />
     </Section>
   );

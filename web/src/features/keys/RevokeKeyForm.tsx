@@ -1,8 +1,6 @@
 import { notifications } from "@mantine/notifications";
 import type { ReactNode } from "react";
-import { Button } from "../../components/Button.tsx";
-import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Row, Stack } from "../../components/Layout.tsx";
+import { RequestForm } from "../../components/RequestForm.tsx";
 import type { ApiKey } from "../../lib/wire.ts";
 import { revokeKey } from "./api.ts";
 import { useKeyChange } from "./use-key-change.ts";
@@ -22,7 +20,14 @@ export function RevokeKeyForm({ agentId, apiKey, onDone }: RevokeKeyFormProps): 
     },
   );
   return (
-    <Stack gap={4}>
+    <RequestForm
+      mutation={revoke}
+      failed="The key was not revoked"
+      confirm="Revoke key"
+      pending="Revoking…"
+      color="red"
+      onCancel={onDone}
+    >
       <p>
         The key{" "}
         <code>
@@ -30,19 +35,6 @@ export function RevokeKeyForm({ agentId, apiKey, onDone }: RevokeKeyFormProps): 
         </code>{" "}
         stops working immediately. This cannot be undone.
       </p>
-      {revoke.error && <ErrorNotice title="The key was not revoked" error={revoke.error} />}
-      <Row end>
-        <Button onClick={onDone}>Cancel</Button>
-        <Button
-          variant="danger"
-          pending={revoke.isPending && "Revoking…"}
-          onClick={() => {
-            revoke.mutate();
-          }}
-        >
-          Revoke key
-        </Button>
-      </Row>
-    </Stack>
+    </RequestForm>
   );
 }

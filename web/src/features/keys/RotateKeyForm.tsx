@@ -1,8 +1,7 @@
-import { type ReactNode, useState } from "react";
-import { Button } from "../../components/Button.tsx";
-import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Muted, Row, Stack } from "../../components/Layout.tsx";
-import { Select } from "../../components/Select.tsx";
+import { NativeSelect, Text } from "@mantine/core";
+import { useInputState } from "@mantine/hooks";
+import type { ReactNode } from "react";
+import { RequestForm } from "../../components/RequestForm.tsx";
 import type { ApiKey } from "../../lib/wire.ts";
 import { rotateKey } from "./api.ts";
 import type { NewKeyProps } from "./CreateKeyForm.tsx";
@@ -22,33 +21,27 @@ export function RotateKeyForm({
   onCreated,
   onCancel,
 }: NewKeyProps & { apiKey: ApiKey }): ReactNode {
-  const [grace, setGrace] = useState("3600");
+  const [grace, setGrace] = useInputState("3600");
   const rotate = useKeyChange(() => rotateKey(agent, apiKey, Number(grace)), onCreated);
   return (
-    <form
-      onSubmit={(event) => {
-        event.preventDefault();
-        if (!rotate.isPending) rotate.mutate();
-      }}
+    <RequestForm
+      mutation={rotate}
+      failed="The key was not rotated"
+      confirm="Rotate key"
+      pending="Rotating…"
+      onCancel={onCancel}
     >
-      <Stack gap={4}>
-        <p>
-          A new key replaces{" "}
-          <code>
-            {apiKey.prefix}…{apiKey.last4}
-          </code>
-          . Both keys work until the old one ends.
-        </p>
-        <Select label="The old key ends" value={grace} onChange={setGrace} options={GRACES} />
-        {rotate.error && <ErrorNotice title="The key was not rotated" error={rotate.error} />}
-        <Muted>Your wallet signs the rotation.</Muted>
-        <Row end>
-          <Button onClick={onCancel}>Cancel</Button>
-          <Button type="submit" variant="primary" pending={rotate.isPending && "Rotating…"}>
-            Rotate key
-          </Button>
-        </Row>
-      </Stack>
-    </form>
+      <p>
+        A new key replaces{" "}
+        <code>
+          {apiKey.prefix}…{apiKey.last4}
+        </code>
+        . Both keys work until the old one ends.
+      </p>
+      <NativeSelect label="The old key ends" value={grace} onChange={setGrace} data={GRACES} />
+      <Text c="dimmed" size="sm">
+        Your wallet signs the rotation.
+      </Text>
+    </RequestForm>
   );
 }

@@ -1,11 +1,9 @@
+import { Button, Group, Paper } from "@mantine/core";
 import type { ReactNode } from "react";
-import { Button } from "../../components/Button.tsx";
 import { CopyButton } from "../../components/CopyButton.tsx";
 import { DownloadIcon, EyeIcon } from "../../components/icons.tsx";
-import { Row } from "../../components/Layout.tsx";
 import { saveFile } from "../../lib/save-file.ts";
 import { envFile } from "../../lib/snippets.ts";
-import styles from "./KeyReveal.module.css";
 
 interface SecretKeyProps {
   apiKey: string;
@@ -16,41 +14,38 @@ interface SecretKeyProps {
 }
 
 /** Hidden until the user shows it; it can be copied and saved while hidden. */
-export function SecretKey({
-  apiKey,
-  agentName,
-  baseUrl,
-  isShown,
-  onShow,
-}: SecretKeyProps): ReactNode {
+export function SecretKey(props: SecretKeyProps): ReactNode {
+  const { apiKey, agentName, baseUrl, isShown, onShow } = props;
   return (
-    <div className={styles.key}>
-      <code data-testid="api-key" aria-label={isShown ? "API key" : "API key, hidden"}>
-        {isShown ? apiKey : mask(apiKey)}
-      </code>
-      <Row>
-        <Button
-          size="small"
-          aria-pressed={isShown}
-          onClick={() => {
-            onShow(!isShown);
-          }}
-        >
-          <EyeIcon size={16} />
-          {isShown ? "Hide" : "Show"}
-        </Button>
-        <CopyButton value={apiKey} what="API key" text="Copy key" variant="primary" />
-        <Button
-          size="small"
-          onClick={() => {
-            saveFile(`${fileName(agentName)}.env`, envFile(baseUrl, apiKey), "text/plain");
-          }}
-        >
-          <DownloadIcon size={16} />
-          Download .env
-        </Button>
-      </Row>
-    </div>
+    <Paper p="md" radius="md" bg="var(--sunken)">
+      <Group justify="space-between" gap="sm">
+        <code data-testid="api-key" aria-label={isShown ? "API key" : "API key, hidden"}>
+          {isShown ? apiKey : mask(apiKey)}
+        </code>
+        <Group>
+          <Button
+            size="xs"
+            aria-pressed={isShown}
+            onClick={() => {
+              onShow(!isShown);
+            }}
+          >
+            <EyeIcon size={16} />
+            {isShown ? "Hide" : "Show"}
+          </Button>
+          <CopyButton value={apiKey} what="API key" text="Copy key" variant="filled" />
+          <Button
+            size="xs"
+            onClick={() => {
+              saveFile(`${fileName(agentName)}.env`, envFile(baseUrl, apiKey), "text/plain");
+            }}
+          >
+            <DownloadIcon size={16} />
+            Download .env
+          </Button>
+        </Group>
+      </Group>
+    </Paper>
   );
 }
 

@@ -1,21 +1,12 @@
-import { infiniteQueryOptions } from "@tanstack/react-query";
 import { api } from "../../lib/api.ts";
 import { keyRequest } from "../../lib/orders/requests.ts";
 import { signed } from "../../lib/orders/signed.ts";
+import { pagedQuery } from "../../lib/pages.ts";
 import { keys } from "../../lib/query-keys.ts";
-import type { Agent, ApiKey, CreatedKey, Page } from "../../lib/wire.ts";
+import type { Agent, ApiKey, CreatedKey } from "../../lib/wire.ts";
 
 export const keysQuery = (agentId: string) =>
-  infiniteQueryOptions({
-    queryKey: keys.apiKeys(agentId),
-    queryFn: ({ signal, pageParam }) =>
-      api.get<Page<ApiKey>>(`/api/agents/${agentId}/keys`, {
-        signal,
-        query: { limit: 50, cursor: pageParam },
-      }),
-    initialPageParam: undefined as string | undefined,
-    getNextPageParam: (page) => page.nextCursor ?? undefined,
-  });
+  pagedQuery<ApiKey>(keys.apiKeys(agentId), `/api/agents/${agentId}/keys`);
 
 export const createKey = (
   agent: Agent,

@@ -1,6 +1,7 @@
+import { Button } from "@mantine/core";
 import type { ReactNode } from "react";
+import { Link } from "react-router";
 import { CodeBlock } from "../../components/CodeBlock.tsx";
-import { LinkButton } from "../../components/Button.tsx";
 import { askWithoutPaying, fetchPaid } from "../../lib/snippets.ts";
 import { useInfo } from "../../shared/info.ts";
 import styles from "./landing.module.css";
@@ -22,7 +23,9 @@ export function DemoCall(): ReactNode {
         label="Let an agent pay"
         code={fetchPaid(base, "$AGENT_API_KEY", { url: demoUrl })}
       />
-      <LinkButton to="/developers">More for developers</LinkButton>
+      <Button component={Link} to="/developers">
+        More for developers
+      </Button>
     </section>
   );
 }

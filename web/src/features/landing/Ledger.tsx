@@ -1,3 +1,4 @@
+import { Paper, Stack, Text } from "@mantine/core";
 import type { ReactNode } from "react";
 import { BlockIcon, CheckIcon } from "../../components/icons.tsx";
 import { Meter } from "../../components/Meter.tsx";
@@ -21,27 +22,33 @@ const LIMITS = {
 /** An example day of an agent, labelled as an example. */
 export function Ledger(): ReactNode {
   return (
-    <figure
-      className={styles.root}
+    <Paper
+      component="figure"
+      p="lg"
+      shadow="var(--shadow)"
       aria-label="Example: one day of an agent with a limit of 5 USDC"
     >
-      <figcaption className={styles.head}>
-        <span>research-agent</span>
-        <span className={styles.example}>Example</span>
-      </figcaption>
-      <Meter limits={LIMITS} />
-      <ul>
-        {ROWS.map((row) => (
-          <li key={row.what} className={row.paid ? styles.row : styles.blocked}>
-            {row.paid ? <CheckIcon size={16} /> : <BlockIcon size={16} />}
-            <span>
-              {row.what}
-              {!row.paid && <small>Blocked: daily limit. Fits again at 14:05.</small>}
-            </span>
-            <span className={styles.amount}>{row.amount}</span>
-          </li>
-        ))}
-      </ul>
-    </figure>
+      <Stack>
+        <figcaption className={styles.head}>
+          <span>research-agent</span>
+          <Text c="dimmed" size="xs" fw={500}>
+            Example
+          </Text>
+        </figcaption>
+        <Meter limits={LIMITS} />
+        <ul>
+          {ROWS.map((row) => (
+            <li key={row.what} className={row.paid ? styles.row : styles.blocked}>
+              {row.paid ? <CheckIcon size={16} /> : <BlockIcon size={16} />}
+              <span>
+                {row.what}
+                {!row.paid && <small>Blocked: daily limit. Fits again at 14:05.</small>}
+              </span>
+              <span className={styles.amount}>{row.amount}</span>
+            </li>
+          ))}
+        </ul>
+      </Stack>
+    </Paper>
   );
 }

@@ -1,8 +1,9 @@
+import { Stack } from "@mantine/core";
 import type { ReactNode } from "react";
 import { Address } from "../../components/Address.tsx";
 import { CodeBlock } from "../../components/CodeBlock.tsx";
 import { CopyText } from "../../components/CopyText.tsx";
-import { KeyValues, Note, Section, Stack } from "../../components/Layout.tsx";
+import { KeyValues, Note, Section } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
 import { TimeAgo } from "../../components/RelativeTime.tsx";
 import { fetchPaid } from "../../lib/snippets.ts";
@@ -14,9 +15,9 @@ export function ListingTerms({ listing }: { listing: Listing }): ReactNode {
   const network = useNetwork(listing.network);
   const explorer = useExplorer(listing.network);
   return (
-    <Stack gap={5}>
+    <Stack gap="lg">
       {listing.status !== "active" && listing.statusReason !== null && (
-        <Note tone="warn">{listing.statusReason}</Note>
+        <Note color="yellow">{listing.statusReason}</Note>
       )}
       <Section title="Terms">
         <KeyValues
@@ -35,14 +36,7 @@ export function ListingTerms({ listing }: { listing: Listing }): ReactNode {
               />,
             ],
             ["Status", <ListingStatus key="status" listing={listing} />],
-            [
-              "Last checked",
-              listing.lastProbedAt === null ? (
-                "Not yet"
-              ) : (
-                <TimeAgo key="probed" iso={listing.lastProbedAt} />
-              ),
-            ],
+            ["Last checked", <TimeAgo key="probed" iso={listing.lastProbedAt} none="Not yet" />],
             ["Paid calls through Purser", listing.uses],
           ]}
         />

@@ -1,6 +1,7 @@
+import { Stack } from "@mantine/core";
 import { type ReactNode, useState } from "react";
 import { Address } from "../../components/Address.tsx";
-import { KeyValues, Note, Stack } from "../../components/Layout.tsx";
+import { KeyValues, Note } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
 import type { Listing, ProbeResult } from "../../lib/wire.ts";
 import { ListingTermsForm } from "./ListingTermsForm.tsx";
@@ -17,7 +18,7 @@ export function ListingForm({ listing, onDone, onCancel }: ListingFormProps): Re
   const [found, setFound] = useState<ProbeResult>();
   if (listing) return <ListingTermsForm listing={listing} onDone={onDone} onCancel={onCancel} />;
   return (
-    <Stack gap={4}>
+    <Stack>
       <ProbeForm found={found} onFound={setFound} onCancel={onCancel} />
       {found && (
         <>
@@ -36,8 +37,8 @@ export function ListingForm({ listing, onDone, onCancel }: ListingFormProps): Re
 
 function Found({ found }: { found: ProbeResult }): ReactNode {
   return (
-    <Note tone="ok">
-      <Stack gap={2}>
+    <Note color="green">
+      <Stack gap="xs">
         <p role="status">
           Agents can pay these terms. If the API changes them, agents stop paying through this
           listing.

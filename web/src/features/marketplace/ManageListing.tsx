@@ -1,9 +1,11 @@
+import { Button, Group } from "@mantine/core";
+import { useDisclosure } from "@mantine/hooks";
 import { notifications } from "@mantine/notifications";
 import { useMutation } from "@tanstack/react-query";
-import { type ReactNode, useState } from "react";
-import { Button } from "../../components/Button.tsx";
+import type { ReactNode } from "react";
 import { Dialog } from "../../components/Dialog.tsx";
-import { Row } from "../../components/Layout.tsx";
+import { MutationButton } from "../../components/PendingButton.tsx";
+import { toastFailure } from "../../components/toast.ts";
 import { invalidate } from "../../lib/query-keys.ts";
 import { updateListing } from "./api.ts";
 import { ListingForm } from "./ListingForm.tsx";
@@ -11,10 +13,7 @@ import { RemoveListing, type RemoveListingProps } from "./RemoveListing.tsx";
 
 /** For the listing's owner: edit, pause, remove. */
 export function ManageListing({ listing, onRemoved }: RemoveListingProps): ReactNode {
-  const [isEditing, setEditing] = useState(false);
-  const close = (): void => {
-    setEditing(false);
-  };
+  const [isEditing, { open, close }] = useDisclosure();
   const isPaused = listing.status === "paused";
   const pause = useMutation({
     mutationFn: () => updateListing(listing.id, { status: isPaused ? "active" : "paused" }),
@@ -23,35 +22,18 @@ export function ManageListing({ listing, onRemoved }: RemoveListingProps): React
         message: isPaused ? "The listing is active." : "The listing is paused.",
       });
     },
-    onError: (error) => {
-      notifications.show({
-        color: "red",
-        title: "The listing was not changed",
-        message: error.message,
-      });
-    },
+    onError: toastFailure("The listing was not changed"),
     onSettled: invalidate.afterListing,
   });
   return (
     <>
-      <Row>
-        <Button
-          onClick={() => {
-            setEditing(true);
-          }}
-        >
-          Edit
-        </Button>
-        <Button
-          pending={pause.isPending && "Changing…"}
-          onClick={() => {
-            pause.mutate();
-          }}
-        >
+      <Group>
+        <Button onClick={open}>Edit</Button>
+        <MutationButton mutation={pause} pending="Changing…">
           {isPaused ? "Resume" : "Pause"}
-        </Button>
+        </MutationButton>
         <RemoveListing listing={listing} onRemoved={onRemoved} />
-      </Row>
+      </Group>
       <Dialog opened={isEditing} onClose={close} title="Edit the listing">
         {isEditing && <ListingForm listing={listing} onCancel={close} onDone={close} />}
       </Dialog>

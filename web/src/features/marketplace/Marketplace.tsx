@@ -1,13 +1,10 @@
-import { TextInput } from "@mantine/core";
+import { EmptyState, Group, TextInput } from "@mantine/core";
 import { useDebouncedValue } from "@mantine/hooks";
 import { useInfiniteQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { AmountInput } from "../../components/AmountInput.tsx";
-import { EmptyState } from "../../components/EmptyState.tsx";
 import { SearchIcon } from "../../components/icons.tsx";
-import { LoadMore } from "../../components/LoadMore.tsx";
-import { QueryStatus } from "../../components/QueryStatus.tsx";
-import { Skeleton } from "../../components/Skeleton.tsx";
+import { List } from "../../components/List.tsx";
 import { canonical, parseUsdc } from "../../lib/money.ts";
 import { useParameter } from "../../lib/use-parameter.ts";
 import { listingsQuery, toCategory } from "./api.ts";
@@ -29,24 +26,21 @@ export function Marketplace({ mine }: { mine: boolean }): ReactNode {
       mine,
     }),
   );
-  const items = query.data?.pages.flatMap((page) => page.items) ?? [];
   const isFiltered = search !== "" || category !== "" || cap !== undefined;
 
   return (
     <section aria-label={mine ? "My listings" : "Listings"}>
-      <div className={styles.tools}>
+      <Group gap="sm" mb="md" align="flex-start">
         <TextInput
-          className={styles.search}
+          flex="2 1 260px"
           label="Search"
           placeholder="Name, host or description"
           leftSection={<SearchIcon size={16} />}
           value={text}
-          onChange={(event) => {
-            setText(event.currentTarget.value);
-          }}
+          onChange={setText}
         />
         <TextInput
-          className={styles.small}
+          flex="1 1 140px"
           label="Category"
           placeholder="data"
           value={category}
@@ -54,34 +48,38 @@ export function Marketplace({ mine }: { mine: boolean }): ReactNode {
             setCategory(toCategory(event.currentTarget.value));
           }}
         />
-        <div className={styles.small}>
-          <AmountInput label="Price up to" placeholder="Any" value={price} onChange={setPrice} />
-        </div>
-      </div>
-      <QueryStatus query={query} what="listings" failed="The marketplace could not be loaded">
-        <Skeleton shape="block" count={3} />
-      </QueryStatus>
-      {query.isSuccess && items.length === 0 && (
-        <EmptyState
-          title={
-            isFiltered
-              ? "No listing matches"
-              : mine
-                ? "You have no listings yet"
-                : "No listings yet"
-          }
-        >
-          {isFiltered
-            ? "Change the search or the filters."
-            : "Anyone who sells an API over x402 can list it here. Purser reads its terms from its 402 response."}
-        </EmptyState>
-      )}
-      <ul className={styles.grid}>
-        {items.map((listing) => (
-          <ListingCard key={listing.id} listing={listing} />
-        ))}
-      </ul>
-      <LoadMore query={query} what="listings" />
+        <AmountInput
+          flex="1 1 140px"
+          label="Price up to"
+          placeholder="Any"
+          value={price}
+          onChange={setPrice}
+        />
+      </Group>
+      <List
+        query={query}
+        what="listings"
+        failed="The marketplace could not be loaded"
+        className={styles.grid}
+        empty={
+          <EmptyState
+            title={
+              isFiltered
+                ? "No listing matches"
+                : mine
+                  ? "You have no listings yet"
+                  : "No listings yet"
+            }
+            description={
+              isFiltered
+                ? "Change the search or the filters."
+                : "Anyone who sells an API over x402 can list it here. Purser reads its terms from its 402 response."
+            }
+          />
+        }
+      >
+        {(listing) => <ListingCard key={listing.id} listing={listing} />}
+      </List>
     </section>
   );
 }

@@ -1,28 +1,17 @@
-import { type ReactNode, useState } from "react";
-import { Button } from "../../components/Button.tsx";
+import { Button } from "@mantine/core";
+import { useDisclosure } from "@mantine/hooks";
+import type { ReactNode } from "react";
 import { Dialog } from "../../components/Dialog.tsx";
 import { SellerList, type SellerListProps } from "./SellerList.tsx";
 
 export function PickSeller({ onPick, has }: SellerListProps): ReactNode {
-  const [isOpen, setOpen] = useState(false);
+  const [isOpen, { open, close }] = useDisclosure();
   return (
     <>
-      <Button
-        size="small"
-        onClick={() => {
-          setOpen(true);
-        }}
-      >
+      <Button size="xs" onClick={open}>
         Pick from the marketplace
       </Button>
-      <Dialog
-        opened={isOpen}
-        onClose={() => {
-          setOpen(false);
-        }}
-        title="Sellers in the marketplace"
-        size="lg"
-      >
+      <Dialog opened={isOpen} onClose={close} title="Sellers in the marketplace" size="lg">
         {isOpen && <SellerList onPick={onPick} has={has} />}
       </Dialog>
     </>

@@ -1,14 +1,12 @@
-import { TextInput } from "@mantine/core";
+import { NativeSelect, TextInput } from "@mantine/core";
+import { useInputState } from "@mantine/hooks";
 import { useMutation } from "@tanstack/react-query";
-import { type ReactNode, useState } from "react";
-import { Button } from "../../components/Button.tsx";
-import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Row, Stack } from "../../components/Layout.tsx";
-import { Select } from "../../components/Select.tsx";
+import type { ReactNode } from "react";
+import { RequestForm } from "../../components/RequestForm.tsx";
 import type { ProbeResult } from "../../lib/wire.ts";
 import { probeListing } from "./api.ts";
 
-const METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"].map((value) => ({ value, label: value }));
+const METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"];
 
 interface ProbeFormProps {
   found: ProbeResult | undefined;
@@ -18,8 +16,8 @@ interface ProbeFormProps {
 
 /** Requests the API once to read its price and payee before it is listed. */
 export function ProbeForm({ found, onFound, onCancel }: ProbeFormProps): ReactNode {
-  const [url, setUrl] = useState("");
-  const [method, setMethod] = useState("GET");
+  const [url, setUrl] = useInputState("");
+  const [method, setMethod] = useInputState("GET");
   const probe = useMutation({
     mutationFn: () => probeListing(url.trim(), method),
     onSuccess: onFound,
@@ -29,57 +27,36 @@ export function ProbeForm({ found, onFound, onCancel }: ProbeFormProps): ReactNo
     onFound(undefined);
   };
   return (
-    <form
-      noValidate
-      onSubmit={(event) => {
-        event.preventDefault();
-        if (!probe.isPending) probe.mutate();
-      }}
+    <RequestForm
+      mutation={probe}
+      failed="This URL does not return payment terms that Purser supports"
+      confirm="Check the URL"
+      pending="Checking the API…"
+      disabled={url.trim() === ""}
+      isDone={found !== undefined}
+      onCancel={onCancel}
     >
-      <Stack gap={4}>
-        <TextInput
-          label="URL of the paid API"
-          placeholder="https://api.example.com/v1/report"
-          required
-          type="url"
-          autoComplete="off"
-          spellCheck={false}
-          data-autofocus
-          value={url}
-          onChange={(event) => {
-            setUrl(event.currentTarget.value);
-            forget();
-          }}
-        />
-        <Select
-          label="Method"
-          value={method}
-          options={METHODS}
-          onChange={(next) => {
-            setMethod(next);
-            forget();
-          }}
-        />
-        {probe.error && (
-          <ErrorNotice
-            title="This URL does not return payment terms that Purser supports"
-            error={probe.error}
-          />
-        )}
-        {!found && (
-          <Row end>
-            <Button onClick={onCancel}>Cancel</Button>
-            <Button
-              type="submit"
-              variant="primary"
-              disabled={url.trim() === ""}
-              pending={probe.isPending && "Checking the API…"}
-            >
-              Check the URL
-            </Button>
-          </Row>
-        )}
-      </Stack>
-    </form>
+      <TextInput
+        label="URL of the paid API"
+        placeholder="https://api.example.com/v1/report"
+        required
+        type="url"
+        data-autofocus
+        value={url}
+        onChange={(event) => {
+          setUrl(event);
+          forget();
+        }}
+      />
+      <NativeSelect
+        label="Method"
+        value={method}
+        data={METHODS}
+        onChange={(event) => {
+          setMethod(event);
+          forget();
+        }}
+      />
+    </RequestForm>
   );
 }

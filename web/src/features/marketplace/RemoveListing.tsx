@@ -1,7 +1,8 @@
+import { Button } from "@mantine/core";
+import { useDisclosure } from "@mantine/hooks";
 import { notifications } from "@mantine/notifications";
 import { useMutation } from "@tanstack/react-query";
-import { type ReactNode, useState } from "react";
-import { Button } from "../../components/Button.tsx";
+import type { ReactNode } from "react";
 import { ConfirmDialog } from "../../components/ConfirmDialog.tsx";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Listing } from "../../lib/wire.ts";
@@ -13,7 +14,7 @@ export interface RemoveListingProps {
 }
 
 export function RemoveListing({ listing, onRemoved }: RemoveListingProps): ReactNode {
-  const [isConfirming, setConfirming] = useState(false);
+  const [isConfirming, confirming] = useDisclosure();
   const remove = useMutation({
     mutationFn: () => deleteListing(listing.id),
     onSuccess: async () => {
@@ -24,26 +25,15 @@ export function RemoveListing({ listing, onRemoved }: RemoveListingProps): React
   });
   return (
     <>
-      <Button
-        onClick={() => {
-          setConfirming(true);
-        }}
-      >
-        Remove…
-      </Button>
+      <Button onClick={confirming.open}>Remove…</Button>
       <ConfirmDialog
         opened={isConfirming}
         title={`Remove ${listing.thirdParty.name}?`}
-        confirm="Remove"
-        pending={remove.isPending && "Removing…"}
+        mutation={remove}
         failed="The listing was not removed"
-        error={remove.error}
-        onCancel={() => {
-          setConfirming(false);
-        }}
-        onConfirm={() => {
-          remove.mutate();
-        }}
+        confirm="Remove"
+        pending="Removing…"
+        onCancel={confirming.close}
       >
         Agents can no longer pay this API through the listing. The API itself is not changed.
       </ConfirmDialog>

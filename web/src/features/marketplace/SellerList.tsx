@@ -1,17 +1,11 @@
-import { TextInput } from "@mantine/core";
-import { useDebouncedValue } from "@mantine/hooks";
+import { Button, EmptyState, Group, Stack, Text, TextInput } from "@mantine/core";
+import { useDebouncedValue, useInputState } from "@mantine/hooks";
 import { useInfiniteQuery } from "@tanstack/react-query";
-import { type ReactNode, useState } from "react";
+import type { ReactNode } from "react";
 import { Address } from "../../components/Address.tsx";
-import { Button } from "../../components/Button.tsx";
-import { EmptyState } from "../../components/EmptyState.tsx";
-import { Muted, Stack } from "../../components/Layout.tsx";
-import { LoadMore } from "../../components/LoadMore.tsx";
+import { List } from "../../components/List.tsx";
 import { Money } from "../../components/Money.tsx";
-import { QueryStatus } from "../../components/QueryStatus.tsx";
-import { Skeleton } from "../../components/Skeleton.tsx";
 import { listingsQuery } from "./api.ts";
-import styles from "./SellerList.module.css";
 
 export interface SellerListProps {
   onPick: (entry: { address: string; label: string }) => void;
@@ -20,54 +14,54 @@ export interface SellerListProps {
 
 /** The marketplace as a list of payees. */
 export function SellerList({ onPick, has }: SellerListProps): ReactNode {
-  const [text, setText] = useState("");
+  const [text, setText] = useInputState("");
   const [search] = useDebouncedValue(text.trim(), 250);
   const list = useInfiniteQuery(listingsQuery({ search: search === "" ? undefined : search }));
-  const items = list.data?.pages.flatMap((page) => page.items) ?? [];
   return (
-    <Stack gap={3}>
+    <Stack gap="sm">
       <TextInput
         aria-label="Search sellers"
         placeholder="Search"
         data-autofocus
         value={text}
-        onChange={(event) => {
-          setText(event.currentTarget.value);
-        }}
+        onChange={setText}
       />
-      <QueryStatus query={list} what="sellers" failed="The marketplace could not be read">
-        <Skeleton shape="row" count={3} />
-      </QueryStatus>
-      {list.isSuccess && items.length === 0 && <EmptyState title="No sellers found" />}
-      <ul className={styles.list}>
-        {items.map((listing) => (
-          <li key={listing.id} className={styles.item}>
-            <div className={styles.text}>
-              <strong>{listing.thirdParty.name}</strong>
-              <Muted>
-                {listing.host} · <Money amount={listing.price} />
-              </Muted>
-              <Address value={listing.payTo} copy={false} />
-            </div>
-            <Button
-              size="small"
-              disabled={has(listing.payTo)}
-              onClick={() => {
-                onPick({ address: listing.payTo, label: listing.thirdParty.name });
-              }}
-            >
-              {has(listing.payTo) ? (
-                "Added"
-              ) : (
-                <>
-                  Add<span className="sr-only"> {listing.thirdParty.name}</span>
-                </>
-              )}
-            </Button>
+      <List
+        query={list}
+        what="sellers"
+        failed="The marketplace could not be read"
+        placeholders={3}
+        empty={<EmptyState title="No sellers found" />}
+      >
+        {(listing) => (
+          <li key={listing.id}>
+            <Group justify="space-between" wrap="nowrap" py="sm">
+              <Stack gap={0}>
+                <strong>{listing.thirdParty.name}</strong>
+                <Text span c="dimmed" size="sm">
+                  {listing.host} · <Money amount={listing.price} />
+                </Text>
+                <Address value={listing.payTo} copy={false} />
+              </Stack>
+              <Button
+                size="xs"
+                disabled={has(listing.payTo)}
+                onClick={() => {
+                  onPick({ address: listing.payTo, label: listing.thirdParty.name });
+                }}
+              >
+                {has(listing.payTo) ? (
+                  "Added"
+                ) : (
+                  <>
+                    Add<span className="sr-only"> {listing.thirdParty.name}</span>
+                  </>
+                )}
+              </Button>
+            </Group>
           </li>
-        ))}
-      </ul>
-      <LoadMore query={list} what="sellers" />
+        )}
+      </List>
     </Stack>
   );
 }

@@ -1,9 +1,9 @@
+import { Group, Stack } from "@mantine/core";
 import { useMutation } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
-import { Button } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Row, Stack } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
+import { MutationButton, PendingButton } from "../../components/PendingButton.tsx";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Listing } from "../../lib/wire.ts";
 import { useExplorer } from "../../shared/info.ts";
@@ -27,9 +27,9 @@ export function Trial({ agentId, listing }: { agentId: string; listing: Listing 
   const verdict = dryRun.data?.verdict;
   const price = dryRun.data?.price;
   return (
-    <Stack gap={4}>
-      <Row>
-        <Button
+    <Stack>
+      <Group>
+        <PendingButton
           pending={dryRun.isPending && "Asking…"}
           onClick={() => {
             pay.reset();
@@ -38,39 +38,21 @@ export function Trial({ agentId, listing }: { agentId: string; listing: Listing 
           }}
         >
           Dry run
-        </Button>
+        </PendingButton>
         {verdict?.allowed === true && !pay.isSuccess && (
-          <Button
-            variant="primary"
-            pending={pay.isPending && "Paying…"}
-            onClick={() => {
-              pay.mutate();
-            }}
-          >
+          <MutationButton variant="filled" mutation={pay} pending="Paying…">
             Pay {price !== undefined && <Money amount={price} />}
-          </Button>
+          </MutationButton>
         )}
-      </Row>
+      </Group>
       {dryRun.error && (
-        <ErrorNotice
-          title="The dry run failed"
-          error={dryRun.error}
-          onRetry={() => {
-            dryRun.mutate();
-          }}
-        />
+        <ErrorNotice title="The dry run failed" error={dryRun.error} onRetry={dryRun.mutate} />
       )}
       {verdict && !pay.isSuccess && (
         <VerdictNote verdict={verdict} price={price ?? listing.price} />
       )}
       {pay.error && (
-        <ErrorNotice
-          title="The payment failed"
-          error={pay.error}
-          onRetry={() => {
-            pay.mutate();
-          }}
-        />
+        <ErrorNotice title="The payment failed" error={pay.error} onRetry={pay.mutate} />
       )}
       {pay.data && <Receipt answer={pay.data} explorer={explorer} />}
     </Stack>

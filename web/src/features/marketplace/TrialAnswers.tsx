@@ -1,8 +1,9 @@
+import { Stack } from "@mantine/core";
 import type { ReactNode } from "react";
 import { TxHash } from "../../components/Address.tsx";
 import { CodeBlock } from "../../components/CodeBlock.tsx";
 import { BlockIcon, CheckIcon } from "../../components/icons.tsx";
-import { Note, Stack } from "../../components/Layout.tsx";
+import { Note } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
 import type { FetchAnswer } from "../../lib/wire.ts";
 import styles from "./TrialAnswers.module.css";
@@ -12,7 +13,7 @@ type Verdict = NonNullable<FetchAnswer["verdict"]>;
 /** Whether the agent's rules would allow the payment, rule by rule. */
 export function VerdictNote({ verdict, price }: { verdict: Verdict; price: string }): ReactNode {
   return (
-    <Note tone={verdict.allowed ? "ok" : "warn"}>
+    <Note color={verdict.allowed ? "green" : "yellow"}>
       <p role="status">
         {verdict.allowed ? (
           <>
@@ -59,8 +60,8 @@ interface ReceiptProps {
 export function Receipt({ answer, explorer }: ReceiptProps): ReactNode {
   const { data, text = data === undefined ? undefined : JSON.stringify(data, null, 2) } = answer;
   return (
-    <Stack gap={3}>
-      <Note tone={answer.delivered ? "ok" : "warn"}>
+    <Stack gap="sm">
+      <Note color={answer.delivered ? "green" : "yellow"}>
         <p role="status">
           {answer.paid ? (
             <>

@@ -1,8 +1,9 @@
-import { type ReactNode, useState } from "react";
-import { LinkButton } from "../../components/Button.tsx";
-import { Muted, Row, Section, Stack } from "../../components/Layout.tsx";
-import { QueryStatus } from "../../components/QueryStatus.tsx";
-import { Select } from "../../components/Select.tsx";
+import { Button, Group, NativeSelect, Stack, Text } from "@mantine/core";
+import { useInputState } from "@mantine/hooks";
+import type { ReactNode } from "react";
+import { Link } from "react-router";
+import { Section } from "../../components/Layout.tsx";
+import { QueryStatus, type QueryStatusProps } from "../../components/QueryStatus.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
 import { isSameAddress } from "../../lib/address.ts";
 import type { Agent, Listing } from "../../lib/wire.ts";
@@ -10,12 +11,7 @@ import { Trial } from "./Trial.tsx";
 
 interface TryListingProps {
   listing: Listing;
-  agents: {
-    data: Agent[] | undefined;
-    isPending: boolean;
-    error: unknown;
-    refetch: () => unknown;
-  };
+  agents: QueryStatusProps["query"] & { data: Agent[] | undefined };
   /** Adds the seller to an agent's allowlist; the rules belong to another feature. */
   allowSeller: (agent: Agent) => ReactNode;
 }
@@ -24,7 +20,7 @@ interface TryListingProps {
  * Checks what a call would cost this agent and whether its rules allow it; then pays, if the owner confirms.
  */
 export function TryListing({ listing, agents, allowSeller }: TryListingProps): ReactNode {
-  const [chosen, setChosen] = useState("");
+  const [chosen, setChosen] = useInputState("");
   const list = (agents.data ?? []).filter((agent) => agent.network === listing.network);
   const agent = list.find(({ id }) => id === chosen) ?? list[0];
   return (
@@ -33,30 +29,34 @@ export function TryListing({ listing, agents, allowSeller }: TryListingProps): R
         <Skeleton shape="row" />
       </QueryStatus>
       {agents.data && !agent && (
-        <Stack gap={3}>
+        <Stack gap="sm">
           <p>You have no agent on this network yet.</p>
-          <Row>
-            <LinkButton to="/agents/new" variant="primary">
+          <Group>
+            <Button component={Link} to="/agents/new" variant="filled">
               New agent
-            </LinkButton>
-          </Row>
+            </Button>
+          </Group>
         </Stack>
       )}
       {agent && (
-        <Stack gap={4}>
-          <Select
+        <Stack>
+          <NativeSelect
             label="Agent"
             value={agent.id}
             onChange={setChosen}
-            options={list.map(({ id, name }) => ({ value: id, label: name }))}
+            data={list.map(({ id, name }) => ({ value: id, label: name }))}
           />
           {agent.allowlist.some((entry) => isSameAddress(entry.address, listing.payTo)) ? (
-            <Muted>This seller is on the agent&rsquo;s allowlist.</Muted>
+            <Text span c="dimmed" size="sm">
+              This seller is on the agent&rsquo;s allowlist.
+            </Text>
           ) : (
-            <Row key={`allow-${agent.id}`}>
-              <Muted>This seller is not on the agent&rsquo;s allowlist.</Muted>
+            <Group key={`allow-${agent.id}`}>
+              <Text span c="dimmed" size="sm">
+                This seller is not on the agent&rsquo;s allowlist.
+              </Text>
               {allowSeller(agent)}
-            </Row>
+            </Group>
           )}
           <Trial key={agent.id} agentId={agent.id} listing={listing} />
         </Stack>

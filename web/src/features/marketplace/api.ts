@@ -1,7 +1,8 @@
-import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
+import { queryOptions } from "@tanstack/react-query";
 import { api } from "../../lib/api.ts";
+import { pagedQuery } from "../../lib/pages.ts";
 import { keys } from "../../lib/query-keys.ts";
-import type { FetchAnswer, Listing, Page, ProbeResult } from "../../lib/wire.ts";
+import type { FetchAnswer, Listing, ProbeResult } from "../../lib/wire.ts";
 
 interface ListingFilter {
   search?: string;
@@ -15,22 +16,12 @@ export const toCategory = (text: string): string =>
   text.toLowerCase().replaceAll(/[^a-z0-9-]/g, "");
 
 export const listingsQuery = ({ search, category, maxPrice, mine }: ListingFilter) =>
-  infiniteQueryOptions({
-    queryKey: keys.listings({ search, category, maxPrice, mine }),
-    queryFn: ({ signal, pageParam }) =>
-      api.get<Page<Listing>>("/api/listings", {
-        signal,
-        query: {
-          search,
-          category,
-          maxPrice,
-          mine: mine === true ? "true" : undefined,
-          limit: 24,
-          cursor: pageParam,
-        },
-      }),
-    initialPageParam: undefined as string | undefined,
-    getNextPageParam: (page) => page.nextCursor ?? undefined,
+  pagedQuery<Listing>(keys.listings({ search, category, maxPrice, mine }), "/api/listings", {
+    search,
+    category,
+    maxPrice,
+    mine: mine === true ? "true" : undefined,
+    limit: 24,
   });
 
 export const listingQuery = (id: string) =>

@@ -1,11 +1,10 @@
-import { TextInput } from "@mantine/core";
+import { Group, NativeSelect, TextInput } from "@mantine/core";
 import type { ReactNode } from "react";
-import { Select } from "../../components/Select.tsx";
 import { parseUsdc } from "../../lib/money.ts";
+import { startOfDay } from "../../lib/time.ts";
 import { useParameter } from "../../lib/use-parameter.ts";
 import { useInfo } from "../../shared/info.ts";
 import type { SettlementFilter } from "./api.ts";
-import styles from "./Merchant.module.css";
 import { STATUS_OPTIONS } from "./words.ts";
 
 export type Choice = ReturnType<typeof useChoice>;
@@ -23,8 +22,8 @@ export function useChoice() {
   const filter: SettlementFilter = {
     ...(status !== "" && { status }),
     ...(network !== "" && { network }),
-    ...(from !== "" && { from: instant(from, 0) }),
-    ...(to !== "" && { to: instant(to, 1) }),
+    ...(from !== "" && { from: startOfDay(from) }),
+    ...(to !== "" && { to: startOfDay(to, 1) }),
     ...(isAddress && { payer: payer.trim() }),
     ...(isAmount && { minimum: minimum.trim() }),
   };
@@ -39,58 +38,37 @@ export function useChoice() {
   };
 }
 
-/** The start of a day in the user's time zone. */
-function instant(date: string, addDays: number): string | undefined {
-  const [year = 0, month = 1, day = 1] = date.split("-").map(Number);
-  const time = new Date(year, month - 1, day + addDays);
-  return Number.isNaN(time.getTime()) ? undefined : time.toISOString();
-}
-
 export function Filters({ choice }: { choice: Choice }): ReactNode {
   const networks = useInfo()?.networks ?? [];
   return (
-    <div className={styles.filters}>
-      <Select label="Status" isLabelHidden options={STATUS_OPTIONS} {...choice.status} />
+    <Group>
+      <NativeSelect aria-label="Status" data={STATUS_OPTIONS} {...choice.status} />
       {networks.length > 1 && (
-        <Select
-          label="Network"
-          isLabelHidden
-          options={[
+        <NativeSelect
+          aria-label="Network"
+          data={[
             { value: "", label: "Every network" },
             ...networks.map(({ id, name }) => ({ value: id, label: name })),
           ]}
           {...choice.network}
         />
       )}
-      <Field label="From day" type="date" {...choice.from} />
-      <Field label="To day" type="date" {...choice.to} />
-      <Field label="Payer" placeholder="Payer 0x…" {...choice.payer} />
-      <Field label="At least, USDC" placeholder="At least" {...choice.minimum} />
-    </div>
+      <TextInput flex="1 1 130px" aria-label="From day" type="date" {...choice.from} />
+      <TextInput flex="1 1 130px" aria-label="To day" type="date" {...choice.to} />
+      <TextInput
+        flex="1 1 130px"
+        maw={170}
+        aria-label="Payer"
+        placeholder="Payer 0x…"
+        {...choice.payer}
+      />
+      <TextInput
+        flex="1 1 130px"
+        maw={170}
+        aria-label="At least, USDC"
+        placeholder="At least"
+        {...choice.minimum}
+      />
+    </Group>
   );
 }
-
-interface FieldProps {
-  label: string;
-  type?: "date";
-  placeholder?: string;
-  value: string;
-  onChange: (value: string) => void;
-  error?: boolean;
-}
-
-const Field = ({ label, type, placeholder, value, onChange, error }: FieldProps): ReactNode => (
-  <TextInput
-    aria-label={label}
-    type={type}
-    placeholder={placeholder}
-    className={styles.filter}
-    autoComplete="off"
-    spellCheck={false}
-    value={value}
-    error={error}
-    onChange={(event) => {
-      onChange(event.currentTarget.value);
-    }}
-  />
-);

@@ -1,9 +1,9 @@
+import { Text } from "@mantine/core";
 import type { ReactNode } from "react";
 import { Chart } from "../../components/Chart.tsx";
-import { Columns, Muted, Section, Stat, Stats } from "../../components/Layout.tsx";
+import { Columns, Section, Stat, Stats } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
 import { TimeAgo } from "../../components/RelativeTime.tsx";
-import { Skeleton } from "../../components/Skeleton.tsx";
 import { atomic, formatUsdc } from "../../lib/money.ts";
 import { plural } from "../../lib/plural.ts";
 import type { Merchant } from "../../lib/wire.ts";
@@ -20,23 +20,20 @@ export function MerchantNumbers({
   merchant: Merchant | undefined;
   days: string;
 }): ReactNode {
-  const bone = <Skeleton shape="figure" />;
   const totals = merchant?.totals;
   return (
     <Stats>
-      <Stat label={`Volume in ${days} days`}>
-        {totals ? <Money amount={totals.volume} /> : bone}
-      </Stat>
+      <Stat label={`Volume in ${days} days`}>{totals && <Money amount={totals.volume} />}</Stat>
       <Stat
         label="Settled"
         note={totals && totals.pending > 0 ? `${integer.format(totals.pending)} pending` : null}
       >
-        {totals ? integer.format(totals.settled) : bone}
+        {totals && integer.format(totals.settled)}
       </Stat>
-      <Stat label="Payers">{totals ? integer.format(totals.payers) : bone}</Stat>
-      <Stat label="Failed">{totals ? integer.format(totals.failed) : bone}</Stat>
-      <Stat label="Refunded" note={totals ? plural(totals.refunds, "refund") : undefined}>
-        {totals ? <Money amount={totals.refunded} /> : bone}
+      <Stat label="Payers">{totals && integer.format(totals.payers)}</Stat>
+      <Stat label="Failed">{totals && integer.format(totals.failed)}</Stat>
+      <Stat label="Refunded" note={totals && plural(totals.refunds, "refund")}>
+        {totals && <Money amount={totals.refunded} />}
       </Stat>
     </Stats>
   );
@@ -94,22 +91,22 @@ function Reasons({
   return (
     <Section flush title={title} hint={hint}>
       {reasons.length === 0 && (
-        <p>
-          <Muted>{none}</Muted>
-        </p>
+        <Text c="dimmed" size="sm">
+          {none}
+        </Text>
       )}
       <ul>
         {reasons.map(({ reason, message, count, lastAt }) => (
-          <li key={reason} className={styles.reason}>
+          <li key={reason} className={`list-row ${styles.reason}`}>
             <div>
               <p>{message}</p>
               <code>{reason}</code>
             </div>
             <div className={styles.count}>
               <strong>{integer.format(count)}</strong>
-              <Muted>
+              <Text span c="dimmed" size="sm">
                 <TimeAgo iso={lastAt} />
-              </Muted>
+              </Text>
             </div>
           </li>
         ))}

@@ -1,12 +1,11 @@
+import { Text } from "@mantine/core";
 import { useMutation } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { Address } from "../../components/Address.tsx";
 import { AmountInput } from "../../components/AmountInput.tsx";
-import { Button } from "../../components/Button.tsx";
-import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Muted, Note, Row, Stack } from "../../components/Layout.tsx";
+import { Note } from "../../components/Layout.tsx";
+import { RequestForm } from "../../components/RequestForm.tsx";
 import { atomic, canonical, formatUsdc, parseUsdc } from "../../lib/money.ts";
-import { NotSigned } from "../../lib/orders/signing.ts";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { MerchantSettlementDetail, NetworkInfo } from "../../lib/wire.ts";
 import { useOwner } from "../../shared/session/session-context.ts";
@@ -28,10 +27,9 @@ export function RefundForm({ settlement, network }: RefundFormProps): ReactNode 
     mutationFn: () => refund(settlement, network, { owner: address, amount: canonical(amount) }),
     onSettled: invalidate.afterRefund,
   });
-  const error = give.error instanceof NotSigned ? null : give.error;
   if (give.data)
     return (
-      <Note tone={give.data.status === "settled" ? "ok" : "warn"}>
+      <Note color={give.data.status === "settled" ? "green" : "yellow"}>
         <p role="status">
           <strong>{formatUsdc(give.data.amount)} USDC</strong>{" "}
           {REFUND_STATUS[give.data.status]?.meaning}
@@ -40,51 +38,45 @@ export function RefundForm({ settlement, network }: RefundFormProps): ReactNode 
     );
   if (refundable === "0") {
     if (settlement.status !== "settled" || settlement.final) return null;
-    return <Muted>You can refund this payment when it is final.</Muted>;
+    return (
+      <Text span c="dimmed" size="sm">
+        You can refund this payment when it is final.
+      </Text>
+    );
   }
   if (second !== null)
-    return <Muted>To refund it, sign in with the wallet that received the payment.</Muted>;
+    return (
+      <Text span c="dimmed" size="sm">
+        To refund it, sign in with the wallet that received the payment.
+      </Text>
+    );
   const isTooMuch = value !== undefined && value > atomic(refundable);
   const isGood = value !== undefined && value > 0n && !isTooMuch;
   return (
-    <form
-      onSubmit={(event) => {
-        event.preventDefault();
-        if (isGood && !give.isPending) give.mutate();
-      }}
+    <RequestForm
+      mutation={give}
+      failed="The refund failed"
+      confirm="Sign and refund"
+      pending="Waiting for your wallet…"
+      disabled={!isGood}
     >
-      <Stack gap={3}>
-        <AmountInput
-          label="Refund"
-          description={
-            <>
-              Up to {formatUsdc(refundable)} USDC, back to{" "}
-              <Address value={settlement.payer} copy={false} />
-            </>
-          }
-          value={amount}
-          onChange={setAmount}
-          error={
-            isTooMuch
-              ? `${formatUsdc(refundable)} USDC of this payment can be refunded.`
-              : undefined
-          }
-        />
-        {error && <ErrorNotice title="The refund failed" error={error} />}
-        <Muted>
-          Your wallet signs and pays the transfer; Purser pays the gas. A refund cannot be undone.
-        </Muted>
-        <Row>
-          <Button
-            type="submit"
-            variant="primary"
-            disabled={!isGood}
-            pending={give.isPending && "Waiting for your wallet…"}
-          >
-            Sign and refund
-          </Button>
-        </Row>
-      </Stack>
-    </form>
+      <AmountInput
+        label="Refund"
+        description={
+          <>
+            Up to {formatUsdc(refundable)} USDC, back to{" "}
+            <Address value={settlement.payer} copy={false} />
+          </>
+        }
+        value={amount}
+        onChange={setAmount}
+        error={
+          isTooMuch ? `${formatUsdc(refundable)} USDC of this payment can be refunded.` : undefined
+        }
+      />
+      <Text c="dimmed" size="sm">
+        Your wallet signs and pays the transfer; Purser pays the gas. A refund cannot be undone.
+      </Text>
+    </RequestForm>
   );
 }

@@ -1,9 +1,10 @@
+import { Badge, Group, Stack, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Address, TxHash } from "../../components/Address.tsx";
-import { Badge } from "../../components/Badge.tsx";
 import { Drawer } from "../../components/Dialog.tsx";
-import { KeyValues, Muted, Row, Stack } from "../../components/Layout.tsx";
+import { KeyValues } from "../../components/Layout.tsx";
+import { FramedRows } from "../../components/List.tsx";
 import { Money } from "../../components/Money.tsx";
 import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { TimeAgo } from "../../components/RelativeTime.tsx";
@@ -47,28 +48,30 @@ function Details({ settlement }: { settlement: MerchantSettlementDetail }): Reac
   const network = useNetwork(settlement.network);
   const explorer = useExplorer(settlement.network);
   return (
-    <Stack gap={5}>
-      <Stack gap={2}>
+    <Stack gap="lg">
+      <Stack gap="xs">
         <Money amount={settlement.amount} size="display" />
-        <Row>
-          <Badge tone={status.tone}>{status.label}</Badge>
-          <Muted>
+        <Group>
+          <Badge color={status.color}>{status.label}</Badge>
+          <Text span c="dimmed" size="sm">
             <TimeAgo iso={settlement.createdAt} />
-          </Muted>
-        </Row>
-        <Muted>{status.meaning}</Muted>
+          </Text>
+        </Group>
+        <Text span c="dimmed" size="sm">
+          {status.meaning}
+        </Text>
       </Stack>
       {network && (
         <RefundForm key={settlement.refunded} settlement={settlement} network={network} />
       )}
       {settlement.refunds.length > 0 && (
-        <Stack gap={2}>
+        <Stack gap="xs">
           <h3>Refunds</h3>
-          <ul className={styles.refunds}>
+          <FramedRows>
             {settlement.refunds.map((refund) => (
               <RefundLine key={refund.id} refund={refund} explorer={explorer} />
             ))}
-          </ul>
+          </FramedRows>
         </Stack>
       )}
       <KeyValues
@@ -100,8 +103,8 @@ function Details({ settlement }: { settlement: MerchantSettlementDetail }): Reac
 function RefundLine({ refund, explorer }: { refund: Refund; explorer?: string }): ReactNode {
   const words = refundLabel(refund);
   return (
-    <li className={styles.refund}>
-      <Badge tone={words.tone}>{words.label}</Badge>
+    <li className={`list-row ${styles.refund}`}>
+      <Badge color={words.color}>{words.label}</Badge>
       <span>
         {refund.txHash !== null && <TxHash value={refund.txHash} explorerUrl={explorer} />}
       </span>

@@ -1,10 +1,11 @@
-import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
+import { queryOptions } from "@tanstack/react-query";
 import { isSameAddress } from "../../lib/address.ts";
 import { api } from "../../lib/api.ts";
 import { serverNowMs } from "../../lib/clock.ts";
 import { formatUsdc, toDecimal } from "../../lib/money.ts";
 import { signed } from "../../lib/orders/signed.ts";
 import { type SignatureRequest, OrderMismatch } from "../../lib/orders/signing.ts";
+import { pagedQuery } from "../../lib/pages.ts";
 import { keys } from "../../lib/query-keys.ts";
 import { type Authorization, transferTypedData } from "../../lib/wallet/typed-data.ts";
 import type {
@@ -14,7 +15,6 @@ import type {
   MerchantSettlement,
   MerchantSettlementDetail,
   NetworkInfo,
-  Page,
   Refund,
 } from "../../lib/wire.ts";
 
@@ -34,18 +34,10 @@ export interface SettlementFilter {
 
 const SETTLEMENTS = "/api/merchant/settlements";
 
-export const settlementsQuery = (filter: SettlementFilter) =>
-  infiniteQueryOptions({
-    queryKey: keys.merchantSettlements(filter),
-    queryFn: ({ signal, pageParam }) =>
-      api.get<Page<MerchantSettlement>>(SETTLEMENTS, {
-        signal,
-        query: { ...filter, limit: 25, cursor: pageParam },
-      }),
-    initialPageParam: undefined as string | undefined,
-    getNextPageParam: (page) => page.nextCursor ?? undefined,
-    refetchInterval: FRESH_MS,
-  });
+export const settlementsQuery = (filter: SettlementFilter) => ({
+  ...pagedQuery<MerchantSettlement>(keys.merchantSettlements(filter), SETTLEMENTS, filter),
+  refetchInterval: FRESH_MS,
+});
 
 /** A link instead of a script, so that the browser writes the file while it downloads. */
 export function csvHref(filter: SettlementFilter): string {
@@ -117,16 +109,7 @@ export const refund = (
     api.post(`${SETTLEMENTS}/${settlement.id}/refund`, { amount: terms.amount, ...signature }),
   );
 
-export const merchantKeysQuery = infiniteQueryOptions({
-  queryKey: keys.merchantKeys,
-  queryFn: ({ signal, pageParam }) =>
-    api.get<Page<MerchantKey>>("/api/merchant/keys", {
-      signal,
-      query: { limit: 25, cursor: pageParam },
-    }),
-  initialPageParam: undefined as string | undefined,
-  getNextPageParam: (page) => page.nextCursor ?? undefined,
-});
+export const merchantKeysQuery = pagedQuery<MerchantKey>(keys.merchantKeys, "/api/merchant/keys");
 
 export const createMerchantKey = (label: string): Promise<CreatedMerchantKey> =>
   api.post("/api/merchant/keys", { label });

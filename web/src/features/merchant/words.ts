@@ -1,5 +1,5 @@
 /** The labels of settlement and refund states for merchants. */
-import type { Tone } from "../../components/Badge.tsx";
+import type { MantineColor } from "@mantine/core";
 import type { MerchantSettlement, Refund } from "../../lib/wire.ts";
 
 export const STATUS_OPTIONS = [
@@ -11,7 +11,7 @@ export const STATUS_OPTIONS = [
 
 interface Words {
   label: string;
-  tone: Tone;
+  color: MantineColor;
   meaning: string;
 }
 
@@ -20,13 +20,13 @@ export function statusOf(settlement: MerchantSettlement): Words {
   if (status === "settled" && refunded !== "0")
     return {
       label: refunded === amount ? "Refunded" : "Partly refunded",
-      tone: "neutral",
+      color: "gray",
       meaning: `You refunded ${refunded} USDC.`,
     };
   if (status === "settled")
     return {
       label: "Settled",
-      tone: "ok",
+      color: "green",
       meaning: final
         ? "Final: the payment is in your wallet."
         : "In your wallet; final after a few more blocks.",
@@ -34,30 +34,30 @@ export function statusOf(settlement: MerchantSettlement): Words {
   if (status === "failed" || status === "expired")
     return {
       label: status === "expired" ? "Expired" : "Failed",
-      tone: "bad",
+      color: "red",
       meaning: settlement.errorMessage ?? "Not paid; the chain shows no payment.",
     };
   return {
     label: "Pending",
-    tone: "accent",
+    color: "sea",
     meaning: "Accepted and sent; not confirmed yet.",
   };
 }
 
 export const REFUND_STATUS: Record<string, Words> = {
-  settled: { label: "Refunded", tone: "ok", meaning: "The payer received the refund." },
+  settled: { label: "Refunded", color: "green", meaning: "The payer received the refund." },
   pending: {
     label: "Pending",
-    tone: "accent",
+    color: "sea",
     meaning:
       "Signed and sent. The amount stays reserved until the transaction is confirmed or fails.",
   },
   failed: {
     label: "Failed",
-    tone: "bad",
+    color: "red",
     meaning: "The refund was not paid. You can refund this amount again.",
   },
 };
 
 export const refundLabel = (refund: Refund): Words =>
-  REFUND_STATUS[refund.status] ?? { label: refund.status, tone: "neutral", meaning: "" };
+  REFUND_STATUS[refund.status] ?? { label: refund.status, color: "gray", meaning: "" };

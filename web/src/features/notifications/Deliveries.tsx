@@ -1,16 +1,22 @@
+import {
+  Badge,
+  EmptyState,
+  Group,
+  type MantineColor,
+  NativeSelect,
+  Stack,
+  Text,
+} from "@mantine/core";
+import { useInputState } from "@mantine/hooks";
 import { notifications } from "@mantine/notifications";
 import { useInfiniteQuery, useMutation } from "@tanstack/react-query";
-import { type ReactNode, useState } from "react";
-import { Badge, type Tone } from "../../components/Badge.tsx";
-import { Button } from "../../components/Button.tsx";
+import type { ReactNode } from "react";
 import { Drawer } from "../../components/Dialog.tsx";
-import { EmptyState } from "../../components/EmptyState.tsx";
-import { Muted, Note, Row, Stack } from "../../components/Layout.tsx";
-import { LoadMore } from "../../components/LoadMore.tsx";
-import { QueryStatus } from "../../components/QueryStatus.tsx";
+import { Note } from "../../components/Layout.tsx";
+import { List } from "../../components/List.tsx";
+import { MutationButton } from "../../components/PendingButton.tsx";
 import { TimeAgo, TimeUntil } from "../../components/RelativeTime.tsx";
-import { Select } from "../../components/Select.tsx";
-import { Skeleton } from "../../components/Skeleton.tsx";
+import { toastFailure } from "../../components/toast.ts";
 import { plural } from "../../lib/plural.ts";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Webhook, WebhookDelivery } from "../../lib/wire.ts";
@@ -18,11 +24,11 @@ import { deliveriesQuery, resend } from "./api.ts";
 import styles from "./Notifications.module.css";
 import { typeLabel } from "./words.ts";
 
-const STATES: Readonly<Record<string, { label: string; tone: Tone }>> = {
-  waiting: { label: "Waiting", tone: "neutral" },
-  delivered: { label: "Delivered", tone: "ok" },
-  failed: { label: "Failed", tone: "warn" },
-  given_up: { label: "Stopped", tone: "bad" },
+const STATES: Readonly<Record<string, { label: string; color: MantineColor }>> = {
+  waiting: { label: "Waiting", color: "gray" },
+  delivered: { label: "Delivered", color: "green" },
+  failed: { label: "Failed", color: "yellow" },
+  given_up: { label: "Stopped", color: "red" },
 };
 const OPTIONS = [
   { value: "", label: "All deliveries" },
@@ -44,30 +50,30 @@ export function Deliveries({ webhook, onClose }: DeliveriesProps): ReactNode {
 }
 
 function Log({ webhook }: { webhook: Webhook }): ReactNode {
-  const [status, setStatus] = useState("");
+  const [status, setStatus] = useInputState("");
   const query = useInfiniteQuery(deliveriesQuery(webhook.id, status));
-  const items = query.data?.pages.flatMap((page) => page.items) ?? [];
   return (
-    <Stack gap={4}>
+    <Stack>
       <span className={styles.url}>{webhook.url}</span>
-      {webhook.status === "disabled" && <Note tone="warn">{webhook.disabledReason}</Note>}
-      <Row>
-        <Select label="Show" isLabelHidden value={status} onChange={setStatus} options={OPTIONS} />
-      </Row>
-      <QueryStatus query={query} what="deliveries" failed="The deliveries could not be loaded">
-        <Skeleton shape="row" count={4} />
-      </QueryStatus>
-      {query.isSuccess && items.length === 0 && (
-        <EmptyState title={status === "" ? "No deliveries yet" : "No delivery matches"}>
-          {status === "" ? "Send a test to check your server." : "Change the filter above."}
-        </EmptyState>
-      )}
-      <ul className={styles.list}>
-        {items.map((delivery) => (
-          <Item key={delivery.id} webhookId={webhook.id} delivery={delivery} />
-        ))}
-      </ul>
-      <LoadMore query={query} what="deliveries" />
+      {webhook.status === "disabled" && <Note color="yellow">{webhook.disabledReason}</Note>}
+      <Group>
+        <NativeSelect aria-label="Show" value={status} onChange={setStatus} data={OPTIONS} />
+      </Group>
+      <List
+        query={query}
+        what="deliveries"
+        failed="The deliveries could not be loaded"
+        empty={
+          <EmptyState
+            title={status === "" ? "No deliveries yet" : "No delivery matches"}
+            description={
+              status === "" ? "Send a test to check your server." : "Change the filter above."
+            }
+          />
+        }
+      >
+        {(delivery) => <Item key={delivery.id} webhookId={webhook.id} delivery={delivery} />}
+      </List>
     </Stack>
   );
 }
@@ -80,50 +86,42 @@ function Item({
   delivery: WebhookDelivery;
 }): ReactNode {
   const { status, lastError, lastStatus, attempts, nextAttemptAt } = delivery;
-  const state = STATES[status] ?? { label: status, tone: "neutral" as const };
+  const state = STATES[status] ?? { label: status, color: "gray" as const };
   const again = useMutation({
     mutationFn: () => resend(webhookId, delivery.id),
     onSuccess: () => {
       notifications.show({ message: "Sending again." });
     },
-    onError: (error) => {
-      notifications.show({
-        color: "red",
-        title: "The message was not sent again",
-        message: error.message,
-      });
-    },
+    onError: toastFailure("The message was not sent again"),
     onSettled: invalidate.afterWebhook,
   });
   const { label } = typeLabel(delivery.type);
   return (
-    <li className={styles.delivery}>
+    <li className={`list-row ${styles.delivery}`}>
       <div className={styles.what}>
         <span className={styles.title}>{label}</span>
-        <span className={styles.meta}>
+        <Text span c="dimmed" size="sm" className={styles.meta}>
           <TimeAgo iso={delivery.createdAt} /> · {plural(attempts, "attempt")}
           {lastStatus !== null && ` · status ${lastStatus}`}
-        </span>
+        </Text>
       </div>
-      <Row end>
-        <Badge tone={state.tone}>{state.label}</Badge>
+      <Group justify="flex-end">
+        <Badge color={state.color}>{state.label}</Badge>
         {status !== "waiting" && (
-          <Button
-            size="small"
-            pending={again.isPending && "Sending…"}
-            onClick={() => {
-              again.mutate();
-            }}
-          >
+          <MutationButton size="xs" mutation={again} pending="Sending…">
             Send again<span className="sr-only">: {label}</span>
-          </Button>
+          </MutationButton>
         )}
-      </Row>
-      {lastError !== null && status !== "delivered" && <p className={styles.error}>{lastError}</p>}
-      {status === "failed" && nextAttemptAt !== null && (
-        <Muted>
-          Next try <TimeUntil iso={nextAttemptAt} />
-        </Muted>
+      </Group>
+      {lastError !== null && status !== "delivered" && (
+        <Text c="dimmed" size="sm" className={styles.error}>
+          {lastError}
+        </Text>
+      )}
+      {status === "failed" && (
+        <Text span c="dimmed" size="sm">
+          <TimeUntil label="Next try" iso={nextAttemptAt} />
+        </Text>
       )}
     </li>
   );

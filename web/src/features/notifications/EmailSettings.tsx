@@ -1,14 +1,12 @@
-import { TextInput } from "@mantine/core";
+import { Badge, Button, SegmentedControl, Stack, Text, TextInput } from "@mantine/core";
+import { useDisclosure, useInputState } from "@mantine/hooks";
 import { notifications } from "@mantine/notifications";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
-import { Badge } from "../../components/Badge.tsx";
-import { Button } from "../../components/Button.tsx";
 import { ConfirmDialog } from "../../components/ConfirmDialog.tsx";
-import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Muted, Note, Row, Section, Stack } from "../../components/Layout.tsx";
+import { Note, Section } from "../../components/Layout.tsx";
 import { QueryStatus } from "../../components/QueryStatus.tsx";
-import { Segmented } from "../../components/Segmented.tsx";
+import { RequestForm } from "../../components/RequestForm.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Email } from "../../lib/wire.ts";
@@ -21,7 +19,7 @@ export function EmailSettings(): ReactNode {
   const query = useQuery(emailQuery);
   const email = query.data;
   return (
-    <Stack gap={5}>
+    <Stack gap="lg">
       <Section
         title="E-mail address"
         hint="Purser sends e-mail to one address, after you confirm it."
@@ -31,7 +29,7 @@ export function EmailSettings(): ReactNode {
           <Skeleton shape="row" count={2} />
         </QueryStatus>
         {email && !email.available && (
-          <Note tone="warn">
+          <Note color="yellow">
             This service is not set up to send e-mail. Use a webhook, or ask the operator to set
             SMTP_URL.
           </Note>
@@ -49,10 +47,10 @@ export function EmailSettings(): ReactNode {
 
 function State({ email }: { email: Email }): ReactNode {
   if (email.address === null) return null;
-  if (email.stopped === "unsubscribed") return <Badge tone="warn">Unsubscribed</Badge>;
-  if (email.stopped !== null) return <Badge tone="bad">Switched off</Badge>;
-  if (email.confirmedAt === null) return <Badge tone="warn">Not confirmed</Badge>;
-  return <Badge tone="ok">Confirmed</Badge>;
+  if (email.stopped === "unsubscribed") return <Badge color="yellow">Unsubscribed</Badge>;
+  if (email.stopped !== null) return <Badge color="red">Switched off</Badge>;
+  if (email.confirmedAt === null) return <Badge color="yellow">Not confirmed</Badge>;
+  return <Badge color="green">Confirmed</Badge>;
 }
 
 /** Why no email is sent, and how to fix it. */
@@ -62,13 +60,13 @@ function Trouble({ email }: { email: Email }): ReactNode {
   return (
     <>
       {stopped === "unsubscribed" && (
-        <Note tone="warn">
+        <Note color="yellow">
           Purser stopped sending because of an unsubscribe link in a mail. Save the address again to
           restart.
         </Note>
       )}
       {stopped === "refused" && (
-        <Note tone="warn">
+        <Note color="yellow">
           Purser stopped sending because the mailbox refused our mails for days. Save an address
           that accepts mail.
         </Note>
@@ -80,15 +78,15 @@ function Trouble({ email }: { email: Email }): ReactNode {
           {pendingAddress !== null && ` Until then mails go to ${address ?? ""}.`}
         </Note>
       )}
-      {lastError !== null && <Note tone="warn">Last error of the mail server: {lastError}</Note>}
+      {lastError !== null && <Note color="yellow">Last error of the mail server: {lastError}</Note>}
     </>
   );
 }
 
 function AddressForm({ email }: { email: Email }): ReactNode {
   const known = email.pendingAddress ?? email.address ?? "";
-  const [address, setAddress] = useState(known);
-  const [isRemoving, setRemoving] = useState(false);
+  const [address, setAddress] = useInputState(known);
+  const [isRemoving, removing] = useDisclosure();
   const save = useMutation({
     mutationFn: () => setEmail({ address: address.trim() }),
     onSettled: invalidate.afterEmail,
@@ -97,78 +95,53 @@ function AddressForm({ email }: { email: Email }): ReactNode {
     mutationFn: removeEmail,
     onSuccess: () => {
       notifications.show({ message: "Address removed." });
-      setRemoving(false);
+      removing.close();
     },
     onSettled: invalidate.afterEmail,
   });
   const isSame = address.trim() === known;
   const isSettled = isSame && email.pendingAddress === null && email.confirmedAt !== null;
   return (
-    <form
-      noValidate
-      onSubmit={(event) => {
-        event.preventDefault();
-        if (!save.isPending) save.mutate();
-      }}
-    >
-      <Stack gap={4}>
+    <>
+      <RequestForm
+        mutation={save}
+        failed="The address was not saved"
+        confirm={
+          isSame && known !== "" && !isSettled ? "Send the confirmation again" : "Save and confirm"
+        }
+        pending="Saving…"
+        disabled={
+          !email.available || address.trim() === "" || (isSettled && email.stopped === null)
+        }
+        more={email.address !== null && <Button onClick={removing.open}>Remove</Button>}
+      >
         <Trouble email={email} />
-        <div className={styles.narrow}>
-          <TextInput
-            label="Address"
-            type="email"
-            autoComplete="email"
-            placeholder="you@example.com"
-            value={address}
-            disabled={!email.available}
-            onChange={(event) => {
-              setAddress(event.currentTarget.value);
-              save.reset();
-            }}
-          />
-        </div>
-        {save.error && <ErrorNotice title="The address was not saved" error={save.error} />}
-        <Row>
-          <Button
-            type="submit"
-            variant={isSame && known !== "" ? "secondary" : "primary"}
-            disabled={
-              !email.available || address.trim() === "" || (isSettled && email.stopped === null)
-            }
-            pending={save.isPending && "Saving…"}
-          >
-            {isSame && known !== "" && !isSettled
-              ? "Send the confirmation again"
-              : "Save and confirm"}
-          </Button>
-          {email.address !== null && (
-            <Button
-              onClick={() => {
-                setRemoving(true);
-              }}
-            >
-              Remove
-            </Button>
-          )}
-        </Row>
-      </Stack>
+        <TextInput
+          label="Address"
+          type="email"
+          autoComplete="email"
+          placeholder="you@example.com"
+          maw={560}
+          value={address}
+          disabled={!email.available}
+          onChange={(event) => {
+            setAddress(event);
+            save.reset();
+          }}
+        />
+      </RequestForm>
       <ConfirmDialog
         opened={isRemoving}
         title="Remove the address"
-        confirm="Remove"
-        pending={remove.isPending && "Removing…"}
+        mutation={remove}
         failed="The address was not removed"
-        error={remove.error}
-        onCancel={() => {
-          setRemoving(false);
-        }}
-        onConfirm={() => {
-          remove.mutate();
-        }}
+        confirm="Remove"
+        pending="Removing…"
+        onCancel={removing.close}
       >
         Purser sends one last mail to {email.address} to confirm the removal, and nothing after it.
       </ConfirmDialog>
-    </form>
+    </>
   );
 }
 
@@ -176,10 +149,10 @@ const DIGESTS = [
   { value: "hourly", label: "Every hour" },
   { value: "daily", label: "Every day" },
   { value: "off", label: "Off" },
-] as const;
+];
 
 function WhatIsSent({ email }: { email: Email }): ReactNode {
-  const [digest, setDigest] = useState(email.digest as (typeof DIGESTS)[number]["value"]);
+  const [digest, setDigest] = useState<string>(email.digest);
   const [urgent, setUrgent] = useState(email.urgent);
   const save = useMutation({
     mutationFn: () =>
@@ -193,25 +166,34 @@ function WhatIsSent({ email }: { email: Email }): ReactNode {
     digest !== email.digest || urgent.toSorted().join() !== email.urgent.toSorted().join();
   return (
     <Section title="E-mails to send" hint="Purser never sends one mail per payment.">
-      <Stack gap={5}>
-        <Stack gap={2}>
+      <RequestForm
+        mutation={save}
+        failed="The settings were not saved"
+        confirm="Save settings"
+        pending="Saving…"
+        disabled={!isChanged}
+      >
+        <Stack gap="xs">
           <p className={styles.legend}>Summary of all events</p>
-          <div>
-            <Segmented label="Digest" value={digest} onChange={setDigest} options={DIGESTS} />
-          </div>
-          <Muted>
+          <SegmentedControl
+            aria-label="Digest"
+            value={digest}
+            onChange={setDigest}
+            data={DIGESTS}
+          />
+          <Text span c="dimmed" size="sm">
             {digest === "daily" && "One mail a day at 07:00 UTC, if there is news."}
             {digest === "hourly" && "One mail each full hour, if there is news."}
             {digest === "off" && "Only the alerts chosen below are sent."}
-          </Muted>
+          </Text>
         </Stack>
-        <Stack gap={3}>
+        <Stack gap="sm">
           <div>
             <p className={styles.legend}>Immediate alerts</p>
-            <Muted>
+            <Text span c="dimmed" size="sm">
               Sent within a minute, at most 4 mails an hour. Limits are reported when they are
               reached, sign-ins when they come from a new device.
-            </Muted>
+            </Text>
           </div>
           <TypeChoice
             label="Immediate alerts"
@@ -220,20 +202,7 @@ function WhatIsSent({ email }: { email: Email }): ReactNode {
             onChange={setUrgent}
           />
         </Stack>
-        {save.error && <ErrorNotice title="The settings were not saved" error={save.error} />}
-        <Row>
-          <Button
-            variant="primary"
-            disabled={!isChanged}
-            pending={save.isPending && "Saving…"}
-            onClick={() => {
-              save.mutate();
-            }}
-          >
-            Save settings
-          </Button>
-        </Row>
-      </Stack>
+      </RequestForm>
     </Section>
   );
 }

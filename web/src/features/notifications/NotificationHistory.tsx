@@ -1,14 +1,10 @@
+import { Badge, EmptyState, NativeSelect, Text } from "@mantine/core";
 import { useInfiniteQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Link } from "react-router";
-import { Badge } from "../../components/Badge.tsx";
-import { EmptyState } from "../../components/EmptyState.tsx";
 import { Section } from "../../components/Layout.tsx";
-import { LoadMore } from "../../components/LoadMore.tsx";
-import { QueryStatus } from "../../components/QueryStatus.tsx";
+import { List } from "../../components/List.tsx";
 import { TimeAgo } from "../../components/RelativeTime.tsx";
-import { Select } from "../../components/Select.tsx";
-import { Skeleton } from "../../components/Skeleton.tsx";
 import { useParameter } from "../../lib/use-parameter.ts";
 import type { Notification } from "../../lib/wire.ts";
 import { notificationsQuery } from "./api.ts";
@@ -28,75 +24,74 @@ export function NotificationHistory({
 }): ReactNode {
   const [type, setType] = useParameter("type");
   const query = useInfiniteQuery(notificationsQuery(type));
-  const items = query.data?.pages.flatMap((page) => page.items) ?? [];
   return (
     <Section
       flush
       title="History"
       hint="Events that your webhooks or your confirmed e-mail address subscribe to, kept for 30 days."
-      actions={
-        <Select label="Show" isLabelHidden value={type} onChange={setType} options={OPTIONS} />
-      }
+      actions={<NativeSelect aria-label="Show" value={type} onChange={setType} data={OPTIONS} />}
     >
-      <QueryStatus
+      <List
         query={query}
         what="notifications"
         failed="The notifications could not be loaded"
-      >
-        <Skeleton shape="row" count={5} />
-      </QueryStatus>
-      {query.isSuccess && items.length === 0 && (
-        <EmptyState title={type === "" ? "No notifications yet" : "No event of this kind"}>
-          {type === "" ? (
-            <>
-              Confirm an <Link to="/notifications/email">e-mail address</Link>, or add a{" "}
-              <Link to="/notifications/webhooks">webhook</Link>. Purser then sends events of your
-              agents there and lists them here.
-            </>
+        placeholders={5}
+        empty={
+          type === "" ? (
+            <EmptyState
+              title="No notifications yet"
+              description={
+                <>
+                  Confirm an <Link to="/notifications/email">e-mail address</Link>, or add a{" "}
+                  <Link to="/notifications/webhooks">webhook</Link>. Purser then sends events of
+                  your agents there and lists them here.
+                </>
+              }
+            />
           ) : (
-            "Choose another kind above."
-          )}
-        </EmptyState>
-      )}
-      <ul className={styles.list}>
-        {items.map((notification) => (
+            <EmptyState title="No event of this kind" description="Choose another kind above." />
+          )
+        }
+      >
+        {(notification) => (
           <Row
             key={notification.id}
             notification={notification}
             who={notification.agentId === null ? "Agent" : agentName(notification.agentId)}
           />
-        ))}
-      </ul>
-      <LoadMore query={query} what="notifications" />
+        )}
+      </List>
     </Section>
   );
 }
 
 function Row({ notification, who }: { notification: Notification; who: string }): ReactNode {
-  const { label, tone } = typeLabel(notification.type);
+  const { label, color } = typeLabel(notification.type);
   const place = placeOf(notification);
   const text = sentence(notification, who);
   const quoted = thirdPartyTexts(notification);
   return (
-    <li className={styles.row}>
+    <li className={`list-row ${styles.row}`}>
       <div className={styles.what}>
         {place === undefined ? (
           <span className={styles.title}>{text}</span>
         ) : (
-          <Link to={place} className={styles.title}>
+          <Link to={place} className={`row-link ${styles.title}`}>
             {text}
           </Link>
         )}
         {quoted.length > 0 && (
-          <span className={styles.meta}>{quoted.map((one) => `“${one}”`).join(" · ")}</span>
+          <Text span c="dimmed" size="sm" className={styles.meta}>
+            {quoted.map((one) => `“${one}”`).join(" · ")}
+          </Text>
         )}
       </div>
       <span className={styles.kind}>
-        <Badge tone={tone}>{label}</Badge>
+        <Badge color={color}>{label}</Badge>
       </span>
-      <span className={styles.time}>
+      <Text span c="dimmed" size="sm" ta="right">
         <TimeAgo iso={notification.createdAt} />
-      </span>
+      </Text>
     </li>
   );
 }

@@ -1,14 +1,14 @@
-import { Checkbox, TextInput } from "@mantine/core";
+import { Checkbox, NativeSelect, Paper, Stack, TextInput } from "@mantine/core";
+import { useInputState } from "@mantine/hooks";
 import { notifications } from "@mantine/notifications";
 import { useMutation } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
-import { Button } from "../../components/Button.tsx";
 import { ConfirmDialog } from "../../components/ConfirmDialog.tsx";
 import { CopyButton } from "../../components/CopyButton.tsx";
 import { Dialog } from "../../components/Dialog.tsx";
-import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Note, Row, Stack } from "../../components/Layout.tsx";
-import { Select } from "../../components/Select.tsx";
+import { Note } from "../../components/Layout.tsx";
+import { RequestForm } from "../../components/RequestForm.tsx";
+import { SavedGate } from "../../components/SavedGate.tsx";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Webhook, WebhookWithSecret } from "../../lib/wire.ts";
 import { changeWebhook, createWebhook, deleteWebhook, rotateSecret } from "./api.ts";
@@ -74,9 +74,9 @@ interface FormProps {
 }
 
 function WebhookForm({ webhook, onCreated, onCancel }: FormProps): ReactNode {
-  const [url, setUrl] = useState(webhook?.url ?? "");
-  const [description, setDescription] = useState(webhook?.description ?? "");
-  const [isAll, setAll] = useState(webhook?.types.includes("*") ?? true);
+  const [url, setUrl] = useInputState(webhook?.url ?? "");
+  const [description, setDescription] = useInputState(webhook?.description ?? "");
+  const [isAll, setAll] = useInputState(webhook?.types.includes("*") ?? true);
   const [types, setTypes] = useState<string[]>(webhook?.types.filter((one) => one !== "*") ?? []);
   const save = useMutation({
     mutationFn: async () => {
@@ -96,106 +96,73 @@ function WebhookForm({ webhook, onCreated, onCancel }: FormProps): ReactNode {
     onSettled: invalidate.afterWebhook,
   });
   return (
-    <form
-      noValidate
-      onSubmit={(event) => {
-        event.preventDefault();
-        if (!save.isPending) save.mutate();
-      }}
+    <RequestForm
+      mutation={save}
+      failed="The webhook was not saved"
+      confirm={webhook ? "Save" : "Add webhook"}
+      pending="Saving…"
+      disabled={url.trim() === "" || (!isAll && types.length === 0)}
+      onCancel={onCancel}
     >
-      <Stack gap={4}>
-        <TextInput
-          label="Address"
-          description="https, and reachable from the internet. Redirects are not followed."
-          type="url"
-          placeholder="https://hooks.example.com/purser"
-          autoComplete="off"
-          data-autofocus
-          value={url}
-          onChange={(event) => {
-            setUrl(event.currentTarget.value);
-            save.reset();
-          }}
+      <TextInput
+        label="Address"
+        description="https, and reachable from the internet. Redirects are not followed."
+        type="url"
+        placeholder="https://hooks.example.com/purser"
+        data-autofocus
+        value={url}
+        onChange={(event) => {
+          setUrl(event);
+          save.reset();
+        }}
+      />
+      <TextInput
+        label="Description"
+        maxLength={200}
+        value={description}
+        onChange={setDescription}
+      />
+      <p className={styles.legend}>Events to send</p>
+      <Checkbox
+        label="All events, including new kinds added later"
+        checked={isAll}
+        onChange={setAll}
+      />
+      {!isAll && (
+        <TypeChoice
+          label="Events to send"
+          names={WEBHOOK_NAMES}
+          chosen={types}
+          onChange={setTypes}
         />
-        <TextInput
-          label="Description"
-          maxLength={200}
-          autoComplete="off"
-          value={description}
-          onChange={(event) => {
-            setDescription(event.currentTarget.value);
-          }}
-        />
-        <p className={styles.legend}>Events to send</p>
-        <Checkbox
-          label="All events, including new kinds added later"
-          checked={isAll}
-          onChange={(event) => {
-            setAll(event.currentTarget.checked);
-          }}
-        />
-        {!isAll && (
-          <TypeChoice
-            label="Events to send"
-            names={WEBHOOK_NAMES}
-            chosen={types}
-            onChange={setTypes}
-          />
-        )}
-        {save.error && <ErrorNotice title="The webhook was not saved" error={save.error} />}
-        <Row end>
-          <Button onClick={onCancel}>Cancel</Button>
-          <Button
-            type="submit"
-            variant="primary"
-            disabled={url.trim() === "" || (!isAll && types.length === 0)}
-            pending={save.isPending && "Saving…"}
-          >
-            {webhook ? "Save" : "Add webhook"}
-          </Button>
-        </Row>
-      </Stack>
-    </form>
+      )}
+    </RequestForm>
   );
 }
 
 /** The only time that the browser has the secret. */
-function Reveal({ secret, onDone }: { secret: string; onDone: () => void }): ReactNode {
-  const [isSaved, setSaved] = useState(false);
-  return (
-    <Stack gap={4}>
-      <Note tone="warn">
-        <strong>This secret is shown once.</strong> Your server uses it to check that a message is
-        from Purser. Every Standard Webhooks library accepts it unchanged.
-      </Note>
-      <div className={styles.secret}>
+const Reveal = ({ secret, onDone }: { secret: string; onDone: () => void }): ReactNode => (
+  <Stack>
+    <Note color="yellow">
+      <strong>This secret is shown once.</strong> Your server uses it to check that a message is
+      from Purser. Every Standard Webhooks library accepts it unchanged.
+    </Note>
+    <Paper p="md" radius="md" bg="var(--sunken)">
+      <Stack gap="sm" align="flex-start">
         <code data-testid="webhook-secret">{secret}</code>
-        <Row>
-          <CopyButton value={secret} what="secret" text="Copy secret" variant="primary" />
-        </Row>
-      </div>
-      <Checkbox
-        label="I saved the secret"
-        checked={isSaved}
-        onChange={(event) => {
-          setSaved(event.currentTarget.checked);
-        }}
-      />
-      <Row end>
-        <Button variant="primary" disabled={!isSaved} onClick={onDone}>
-          Done
-        </Button>
-      </Row>
-    </Stack>
-  );
-}
+        <CopyButton value={secret} what="secret" text="Copy secret" variant="filled" />
+      </Stack>
+    </Paper>
+    <SavedGate what="secret" onDone={onDone} />
+  </Stack>
+);
 
 const GRACES = [
   { value: "0", label: "Ends now" },
   { value: "1", label: "For an hour" },
   { value: "24", label: "For a day" },
   { value: "168", label: "For a week" },
-] as const;
+];
 
 function RotateForm({
   webhook,
@@ -206,33 +173,26 @@ function RotateForm({
   onRotated: (rotated: WebhookWithSecret) => void;
   onCancel: () => void;
 }): ReactNode {
-  const [grace, setGrace] = useState<(typeof GRACES)[number]["value"]>("24");
+  const [grace, setGrace] = useInputState("24");
   const rotate = useMutation({
     mutationFn: () => rotateSecret(webhook.id, Number(grace)),
     onSuccess: onRotated,
     onSettled: invalidate.afterWebhook,
   });
   return (
-    <Stack gap={4}>
+    <RequestForm
+      mutation={rotate}
+      failed="The secret was not changed"
+      confirm="Create a new secret"
+      pending="Changing…"
+      onCancel={onCancel}
+    >
       <p>
         Purser signs messages to <strong>{webhook.url}</strong> with a new secret. The old secret
         can sign too for a while, so that your server accepts all messages during the change.
       </p>
-      <Select label="Keep the old secret" value={grace} onChange={setGrace} options={GRACES} />
-      {rotate.error && <ErrorNotice title="The secret was not changed" error={rotate.error} />}
-      <Row end>
-        <Button onClick={onCancel}>Cancel</Button>
-        <Button
-          variant="primary"
-          pending={rotate.isPending && "Changing…"}
-          onClick={() => {
-            rotate.mutate();
-          }}
-        >
-          Create a new secret
-        </Button>
-      </Row>
-    </Stack>
+      <NativeSelect label="Keep the old secret" value={grace} onChange={setGrace} data={GRACES} />
+    </RequestForm>
   );
 }
 
@@ -244,7 +204,7 @@ function DeleteDialog({
   onDone: () => void;
 }): ReactNode {
   const remove = useMutation({
-    mutationFn: (id: string) => deleteWebhook(id),
+    mutationFn: () => deleteWebhook(webhook?.id ?? ""),
     onSuccess: () => {
       notifications.show({ message: "Webhook deleted." });
       onDone();
@@ -255,16 +215,13 @@ function DeleteDialog({
     <ConfirmDialog
       opened={webhook !== undefined}
       title="Delete the webhook"
-      confirm="Delete"
-      pending={remove.isPending && "Deleting…"}
+      mutation={remove}
       failed="The webhook was not deleted"
-      error={remove.error}
+      confirm="Delete"
+      pending="Deleting…"
       onCancel={() => {
         remove.reset();
         onDone();
-      }}
-      onConfirm={() => {
-        if (webhook) remove.mutate(webhook.id);
       }}
     >
       {webhook?.url} gets no more messages. Its secret and its delivery log are deleted.

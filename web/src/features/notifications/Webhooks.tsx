@@ -1,14 +1,13 @@
-import { notifications } from "@mantine/notifications";
+import { Badge, Button, EmptyState, Group, Stack, Text } from "@mantine/core";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
-import { Badge } from "../../components/Badge.tsx";
-import { Button } from "../../components/Button.tsx";
-import { EmptyState } from "../../components/EmptyState.tsx";
 import { PlusIcon } from "../../components/icons.tsx";
-import { Note, Row, Section } from "../../components/Layout.tsx";
+import { Note, Section } from "../../components/Layout.tsx";
+import { MutationButton } from "../../components/PendingButton.tsx";
 import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { TimeAgo, TimeUntil } from "../../components/RelativeTime.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
+import { toastFailure } from "../../components/toast.ts";
 import { plural } from "../../lib/plural.ts";
 import { invalidate } from "../../lib/query-keys.ts";
 import { useParameter } from "../../lib/use-parameter.ts";
@@ -28,7 +27,7 @@ export function Webhooks(): ReactNode {
   const webhooks = query.data?.items ?? [];
   const add = (
     <Button
-      variant={webhooks.length === 0 ? "primary" : "secondary"}
+      variant={webhooks.length === 0 ? "filled" : "default"}
       disabled={webhooks.length >= MOST}
       onClick={() => {
         setOpen({ kind: "create" });
@@ -49,12 +48,14 @@ export function Webhooks(): ReactNode {
         <Skeleton shape="row" count={2} />
       </QueryStatus>
       {query.isSuccess && webhooks.length === 0 && (
-        <EmptyState title="No webhooks" action={add}>
-          A webhook is an https address of your server. Purser sends the events you choose there
-          immediately and retries until your server accepts them.
+        <EmptyState
+          title="No webhooks"
+          description="A webhook is an https address of your server. Purser sends the events you choose there immediately and retries until your server accepts them."
+        >
+          {add}
         </EmptyState>
       )}
-      <ul className={styles.list}>
+      <ul>
         {webhooks.map((webhook) => (
           <Item
             key={webhook.id}
@@ -77,10 +78,11 @@ export function Webhooks(): ReactNode {
   );
 }
 
-function State({ status }: { status: string }): ReactNode {
-  if (status === "disabled") return <Badge tone="bad">Disabled</Badge>;
-  return status === "paused" ? <Badge tone="warn">Paused</Badge> : <Badge tone="ok">Active</Badge>;
-}
+const STATES: Readonly<Record<string, ReactNode>> = {
+  active: <Badge color="green">Active</Badge>,
+  paused: <Badge color="yellow">Paused</Badge>,
+  disabled: <Badge color="red">Disabled</Badge>,
+};
 
 const typesText = (types: readonly string[]): string =>
   types.includes("*")
@@ -99,48 +101,51 @@ function Item({ webhook, onOpen, onLog }: ItemProps): ReactNode {
   const { status, url, description, disabledReason, previousSecretUntil } = webhook;
   const isActive = status === "active";
   return (
-    <li className={styles.hook}>
-      <div className={styles.hookHead}>
-        <div className={styles.what}>
-          <span className={styles.url}>{url}</span>
-          <span className={styles.meta}>
-            {description !== "" && `${description} · `}
-            {typesText(webhook.types)} · secret {webhook.secretHint} · since{" "}
-            <TimeAgo iso={webhook.createdAt} />
-          </span>
-          {previousSecretUntil !== null && (
-            <span className={styles.meta}>
-              The previous secret also works; it ends <TimeUntil iso={previousSecretUntil} />
-            </span>
-          )}
-        </div>
-        <State status={status} />
-      </div>
-      {status === "disabled" && (
-        <Note tone="warn">
-          <strong>Purser stopped sending to this webhook.</strong> {disabledReason} Fix your server,
-          then resume the webhook. You can send missed messages again from its deliveries.
-        </Note>
-      )}
-      <Row>
-        <Button size="small" onClick={onLog}>
-          Deliveries<span className="sr-only"> to {url}</span>
-        </Button>
-        {isActive && <TestButton webhook={webhook} onSent={onLog} />}
-        <StatusButton webhook={webhook} />
-        {(["edit", "rotate", "delete"] as const).map((kind) => (
-          <Button
-            key={kind}
-            size="small"
-            onClick={() => {
-              onOpen({ kind, webhook });
-            }}
-          >
-            {{ edit: "Edit", rotate: "New secret", delete: "Delete" }[kind]}
-            <span className="sr-only"> of {url}</span>
+    <li className="list-row">
+      <Stack gap="sm" py={4}>
+        <Group justify="space-between" align="flex-start" wrap="nowrap" gap="md">
+          <div className={styles.what}>
+            <span className={styles.url}>{url}</span>
+            <Text span c="dimmed" size="sm" className={styles.meta}>
+              {description !== "" && `${description} · `}
+              {typesText(webhook.types)} · secret {webhook.secretHint} · since{" "}
+              <TimeAgo iso={webhook.createdAt} />
+            </Text>
+            <Text span c="dimmed" size="sm" className={styles.meta}>
+              <TimeUntil
+                label="The previous secret also works; it ends"
+                iso={previousSecretUntil}
+              />
+            </Text>
+          </div>
+          {STATES[status]}
+        </Group>
+        {status === "disabled" && (
+          <Note color="yellow">
+            <strong>Purser stopped sending to this webhook.</strong> {disabledReason} Fix your
+            server, then resume the webhook. You can send missed messages again from its deliveries.
+          </Note>
+        )}
+        <Group>
+          <Button size="xs" onClick={onLog}>
+            Deliveries<span className="sr-only"> to {url}</span>
           </Button>
-        ))}
-      </Row>
+          {isActive && <TestButton webhook={webhook} onSent={onLog} />}
+          <StatusButton webhook={webhook} />
+          {(["edit", "rotate", "delete"] as const).map((kind) => (
+            <Button
+              key={kind}
+              size="xs"
+              onClick={() => {
+                onOpen({ kind, webhook });
+              }}
+            >
+              {{ edit: "Edit", rotate: "New secret", delete: "Delete" }[kind]}
+              <span className="sr-only"> of {url}</span>
+            </Button>
+          ))}
+        </Group>
+      </Stack>
     </li>
   );
 }
@@ -149,21 +154,13 @@ function TestButton({ webhook, onSent }: { webhook: Webhook; onSent: () => void 
   const test = useMutation({
     mutationFn: () => testWebhook(webhook.id),
     onSuccess: onSent,
-    onError: (error) => {
-      notifications.show({ color: "red", title: "The test was not sent", message: error.message });
-    },
+    onError: toastFailure("The test was not sent"),
     onSettled: invalidate.afterWebhook,
   });
   return (
-    <Button
-      size="small"
-      pending={test.isPending && "Sending…"}
-      onClick={() => {
-        test.mutate();
-      }}
-    >
+    <MutationButton size="xs" mutation={test} pending="Sending…">
       Send a test<span className="sr-only"> to {webhook.url}</span>
-    </Button>
+    </MutationButton>
   );
 }
 
@@ -171,25 +168,13 @@ function StatusButton({ webhook }: { webhook: Webhook }): ReactNode {
   const isActive = webhook.status === "active";
   const change = useMutation({
     mutationFn: () => changeWebhook(webhook.id, { status: isActive ? "paused" : "active" }),
-    onError: (error) => {
-      notifications.show({
-        color: "red",
-        title: isActive ? "The webhook was not paused" : "The webhook was not resumed",
-        message: error.message,
-      });
-    },
+    onError: toastFailure(isActive ? "The webhook was not paused" : "The webhook was not resumed"),
     onSettled: invalidate.afterWebhook,
   });
   return (
-    <Button
-      size="small"
-      pending={change.isPending && (isActive ? "Pausing…" : "Resuming…")}
-      onClick={() => {
-        change.mutate();
-      }}
-    >
+    <MutationButton size="xs" mutation={change} pending={isActive ? "Pausing…" : "Resuming…"}>
       {isActive ? "Pause" : "Resume"}
       <span className="sr-only"> {webhook.url}</span>
-    </Button>
+    </MutationButton>
   );
 }

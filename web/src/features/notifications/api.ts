@@ -1,5 +1,6 @@
-import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
+import { queryOptions } from "@tanstack/react-query";
 import { api } from "../../lib/api.ts";
+import { pagedQuery } from "../../lib/pages.ts";
 import { keys } from "../../lib/query-keys.ts";
 import type {
   Email,
@@ -10,21 +11,10 @@ import type {
   WebhookWithSecret,
 } from "../../lib/wire.ts";
 
-const nextCursor = (page: { nextCursor: string | null }): string | undefined =>
-  page.nextCursor ?? undefined;
-
-export const notificationsQuery = (type: string) =>
-  infiniteQueryOptions({
-    queryKey: keys.notifications(type),
-    queryFn: ({ signal, pageParam }) =>
-      api.get<Page<Notification>>("/api/notifications", {
-        signal,
-        query: { type, cursor: pageParam },
-      }),
-    initialPageParam: undefined as string | undefined,
-    getNextPageParam: nextCursor,
-    refetchInterval: 30_000,
-  });
+export const notificationsQuery = (type: string) => ({
+  ...pagedQuery<Notification>(keys.notifications(type), "/api/notifications", { type }),
+  refetchInterval: 30_000,
+});
 
 /** At most ten webhooks, so one page contains them. */
 export const webhooksQuery = queryOptions({
@@ -34,19 +24,15 @@ export const webhooksQuery = queryOptions({
   refetchInterval: 15_000,
 });
 
-export const deliveriesQuery = (webhookId: string, status: string) =>
-  infiniteQueryOptions({
-    queryKey: keys.deliveries(webhookId, status),
-    queryFn: ({ signal, pageParam }) =>
-      api.get<Page<WebhookDelivery>>(`/api/webhooks/${webhookId}/deliveries`, {
-        signal,
-        query: { status, cursor: pageParam },
-      }),
-    initialPageParam: undefined as string | undefined,
-    getNextPageParam: nextCursor,
-    // A test or a resend has a result within seconds.
-    refetchInterval: 3_000,
-  });
+export const deliveriesQuery = (webhookId: string, status: string) => ({
+  ...pagedQuery<WebhookDelivery>(
+    keys.deliveries(webhookId, status),
+    `/api/webhooks/${webhookId}/deliveries`,
+    { status },
+  ),
+  // A test or a resend has a result within seconds.
+  refetchInterval: 3_000,
+});
 
 interface WebhookDraft {
   url: string;

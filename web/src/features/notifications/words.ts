@@ -1,43 +1,43 @@
 /** A label for each notification type, and a sentence for each notification. */
-import type { Tone } from "../../components/Badge.tsx";
+import type { MantineColor } from "@mantine/core";
 import { formatUsdc, parseUsdc } from "../../lib/money.ts";
 import type { Notification, NotificationTypeName } from "../../lib/wire.ts";
 
 interface TypeLabel {
   label: string;
   group: string;
-  tone: Tone;
+  color: MantineColor;
 }
 
-const words = (label: string, group: string, tone: Tone = "neutral"): TypeLabel => ({
+const words = (label: string, group: string, color: MantineColor = "gray"): TypeLabel => ({
   label,
   group,
-  tone,
+  color,
 });
 
 export const TYPES: Readonly<Record<NotificationTypeName, TypeLabel>> = {
-  "payment.settled": words("Payment made", "Payments", "ok"),
-  "payment.failed": words("Payment reversed", "Payments", "bad"),
-  "payment.blocked": words("Payment refused", "Payments", "warn"),
-  "payment.undelivered": words("Paid, not delivered", "Payments", "bad"),
-  "approval.requested": words("Approval requested", "Approvals", "accent"),
+  "payment.settled": words("Payment made", "Payments", "green"),
+  "payment.failed": words("Payment reversed", "Payments", "red"),
+  "payment.blocked": words("Payment refused", "Payments", "yellow"),
+  "payment.undelivered": words("Paid, not delivered", "Payments", "red"),
+  "approval.requested": words("Approval requested", "Approvals", "sea"),
   "approval.granted": words("Approval granted", "Approvals"),
   "approval.declined": words("Approval declined", "Approvals"),
   "approval.expired": words("Approval expired", "Approvals"),
-  "agent.limit_reached": words("Limit reached", "Agents", "warn"),
-  "agent.low_balance": words("Low balance", "Agents", "warn"),
-  "agent.funded": words("Money received", "Agents", "ok"),
+  "agent.limit_reached": words("Limit reached", "Agents", "yellow"),
+  "agent.low_balance": words("Low balance", "Agents", "yellow"),
+  "agent.funded": words("Money received", "Agents", "green"),
   "withdrawal.settled": words("Withdrawal made", "Agents"),
-  "policy.changed": words("Rules changed", "Access", "accent"),
-  "key.created": words("Key created", "Access", "accent"),
+  "policy.changed": words("Rules changed", "Access", "sea"),
+  "key.created": words("Key created", "Access", "sea"),
   "key.revoked": words("Key revoked", "Access"),
-  "session.created": words("Signed in", "Access", "accent"),
-  "settlement.settled": words("You were paid", "Your sales", "ok"),
-  "settlement.failed": words("A payment to you failed", "Your sales", "bad"),
+  "session.created": words("Signed in", "Access", "sea"),
+  "settlement.settled": words("You were paid", "Your sales", "green"),
+  "settlement.failed": words("A payment to you failed", "Your sales", "red"),
   "refund.settled": words("Refund made", "Your sales"),
-  "refund.failed": words("Refund failed", "Your sales", "bad"),
-  "listing.flagged": words("Listing flagged", "Your sales", "warn"),
-  "webhook.disabled": words("Webhook disabled", "Webhooks", "bad"),
+  "refund.failed": words("Refund failed", "Your sales", "red"),
+  "listing.flagged": words("Listing flagged", "Your sales", "yellow"),
+  "webhook.disabled": words("Webhook disabled", "Webhooks", "red"),
   "webhook.test": words("Test", "Webhooks"),
 };
 export const TYPE_NAMES = Object.keys(TYPES) as NotificationTypeName[];

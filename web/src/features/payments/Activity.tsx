@@ -1,18 +1,14 @@
+import { EmptyState, Group } from "@mantine/core";
 import type { ReactNode } from "react";
-import { EmptyState } from "../../components/EmptyState.tsx";
-import { LoadMore } from "../../components/LoadMore.tsx";
-import { QueryStatus } from "../../components/QueryStatus.tsx";
-import { Skeleton } from "../../components/Skeleton.tsx";
+import { List } from "../../components/List.tsx";
 import { isSameAddress } from "../../lib/address.ts";
 import { useLiveState } from "../../lib/live.ts";
-import { useParameter } from "../../lib/use-parameter.ts";
+import { useOpenItem } from "../../lib/use-parameter.ts";
 import type { Agent, Payment } from "../../lib/wire.ts";
 import styles from "./Activity.module.css";
-import { type FilterChoice, toFilter } from "./filter.ts";
-import { Filters } from "./Filters.tsx";
+import { Filters, useChoice } from "./Filters.tsx";
 import { PaymentDrawer } from "./PaymentDrawer.tsx";
 import { PaymentRow } from "./PaymentRow.tsx";
-import { useOpenPayment } from "./use-open-payment.ts";
 import { usePayments } from "./use-payments.ts";
 
 interface ActivityProps {
@@ -22,58 +18,49 @@ interface ActivityProps {
 }
 
 export function Activity({ agent, fixes }: ActivityProps): ReactNode {
-  const [status, setStatus] = useParameter("status");
-  const [kind, setKind] = useParameter("kind");
-  const [from, setFrom] = useParameter("from");
-  const [to, setTo] = useParameter("to");
-  const choice: FilterChoice = { status, kind, from, to };
-  const { items, ...query } = usePayments(agent.id, toFilter(choice));
-  const { openId, open, close } = useOpenPayment();
-  const isFiltered = Object.values(choice).some((value) => value !== "");
-
+  const choice = useChoice();
+  const query = usePayments(agent.id, choice.filter);
+  const { openId, open, close } = useOpenItem("payment");
   const labelOf = (address: string): string | undefined =>
     agent.allowlist.find((entry) => isSameAddress(entry.address, address))?.label || undefined;
-
   return (
     <section aria-label="Activity">
-      <div className={styles.head}>
+      <Group justify="space-between" gap="sm" mb="sm">
         <Live />
-        <Filters
-          agentId={agent.id}
-          agentName={agent.name}
-          choice={choice}
-          set={{ status: setStatus, kind: setKind, from: setFrom, to: setTo }}
-        />
-      </div>
-      <QueryStatus query={query} what="payments" failed="Payments could not be loaded">
-        <Skeleton shape="row" count={6} />
-      </QueryStatus>
-      {query.isSuccess && items.length === 0 && (
-        <EmptyState title={isFiltered ? "No payment matches" : "No payments yet"}>
-          {isFiltered
-            ? "Change the filter."
-            : "Payments and refused payments of the agent appear here immediately."}
-        </EmptyState>
-      )}
-      {items.length > 0 && (
-        <ul className={styles.list}>
-          {items.map((payment) => (
-            <PaymentRow
-              key={payment.id}
-              payment={payment}
-              labelOf={labelOf}
-              onOpen={() => {
-                open(payment.id);
-              }}
-            />
-          ))}
-        </ul>
-      )}
-      <LoadMore query={query} what="payments" />
+        <Filters agent={agent} choice={choice} />
+      </Group>
+      <List
+        query={query}
+        what="payments"
+        failed="Payments could not be loaded"
+        placeholders={6}
+        isFramed
+        empty={
+          <EmptyState
+            title={choice.isFiltered ? "No payment matches" : "No payments yet"}
+            description={
+              choice.isFiltered
+                ? "Change the filter."
+                : "Payments and refused payments of the agent appear here immediately."
+            }
+          />
+        }
+      >
+        {(payment) => (
+          <PaymentRow
+            key={payment.id}
+            payment={payment}
+            labelOf={labelOf}
+            onOpen={() => {
+              open(payment.id);
+            }}
+          />
+        )}
+      </List>
       <PaymentDrawer
         agent={agent}
         paymentId={openId}
-        known={items.find(({ id }) => id === openId)}
+        known={query.data?.find(({ id }) => id === openId)}
         labelOf={labelOf}
         fixes={fixes}
         onClose={close}

@@ -1,9 +1,9 @@
+import { Badge, Group, Stack, Text } from "@mantine/core";
 import type { ReactNode } from "react";
 import { Address } from "../../components/Address.tsx";
-import { Badge } from "../../components/Badge.tsx";
 import { CodeBlock } from "../../components/CodeBlock.tsx";
 import { BlockIcon, CheckIcon } from "../../components/icons.tsx";
-import { KeyValues, Row, Stack } from "../../components/Layout.tsx";
+import { KeyValues } from "../../components/Layout.tsx";
 import { formatDateTime } from "../../lib/time.ts";
 import type { Payment } from "../../lib/wire.ts";
 import styles from "./Activity.module.css";
@@ -29,23 +29,23 @@ export function Evidence({ evidence, explorer, labelOf }: EvidenceProps): ReactN
     ...(thirdParty.receipt !== undefined && { receipt: thirdParty.receipt }),
   };
   return (
-    <Stack gap={3}>
+    <Stack gap="sm">
       <h3>Seller’s receipt</h3>
-      <Row>
+      <Group>
         {evidence.verified ? (
-          <Badge tone="ok" icon={<CheckIcon size={14} />}>
+          <Badge color="green" leftSection={<CheckIcon size={14} />}>
             Verified
           </Badge>
         ) : (
-          <Badge tone="warn" icon={<BlockIcon size={14} />}>
+          <Badge color="yellow" leftSection={<BlockIcon size={14} />}>
             Not verified
           </Badge>
         )}
-      </Row>
-      <p className={styles.finding}>
+      </Group>
+      <Text c="dimmed" size="sm" className={styles.finding}>
         {evidence.why ??
           `The payee signed ${offer ? "this offer and its receipt" : "this receipt"} for this payment.`}
-      </p>
+      </Text>
       <KeyValues
         rows={[
           offer !== null && ["Offer", signatureLabel(offer)],

@@ -1,82 +1,56 @@
-import { TextInput } from "@mantine/core";
-import { notifications } from "@mantine/notifications";
+import { Group, NativeSelect, TextInput } from "@mantine/core";
 import { useMutation } from "@tanstack/react-query";
 import type { ReactNode } from "react";
-import { Button } from "../../components/Button.tsx";
 import { DownloadIcon } from "../../components/icons.tsx";
-import { Select } from "../../components/Select.tsx";
+import { MutationButton } from "../../components/PendingButton.tsx";
+import { toastFailure } from "../../components/toast.ts";
 import { saveFile } from "../../lib/save-file.ts";
-import styles from "./Activity.module.css";
+import { useParameter } from "../../lib/use-parameter.ts";
+import type { Agent } from "../../lib/wire.ts";
 import { downloadPayments } from "./api.ts";
-import { type FilterChoice, KIND_OPTIONS, STATUS_OPTIONS, toFilter } from "./filter.ts";
+import { KIND_OPTIONS, STATUS_OPTIONS, toFilter } from "./filter.ts";
 
-interface FiltersProps {
-  agentId: string;
-  agentName: string;
-  choice: FilterChoice;
-  set: Record<keyof FilterChoice, (value: string) => void>;
+/** The filter of the list, stored in the URL. */
+export function useChoice() {
+  const [status, setStatus] = useParameter("status");
+  const [kind, setKind] = useParameter("kind");
+  const [from, setFrom] = useParameter("from");
+  const [to, setTo] = useParameter("to");
+  const choice = { status, kind, from, to };
+  return {
+    isFiltered: Object.values(choice).some((value) => value !== ""),
+    filter: toFilter(choice),
+    status: { value: status, onChange: setStatus },
+    kind: { value: kind, onChange: setKind },
+    from: { value: from, onChange: setFrom, max: to },
+    to: { value: to, onChange: setTo, min: from },
+  };
 }
 
-/** The filter of the list, and a download of the filtered payments. */
-export function Filters({ agentId, agentName, choice, set }: FiltersProps): ReactNode {
+interface FiltersProps {
+  agent: Agent;
+  choice: ReturnType<typeof useChoice>;
+}
+
+/** The filter's fields, and a download of the filtered payments. */
+export function Filters({ agent, choice }: FiltersProps): ReactNode {
   const download = useMutation({
-    mutationFn: () => downloadPayments(agentId, toFilter(choice)),
+    mutationFn: () => downloadPayments(agent.id, choice.filter),
     onSuccess: (blob) => {
-      saveFile(`${agentName}-payments.csv`, blob, "text/csv");
+      saveFile(`${agent.name}-payments.csv`, blob, "text/csv");
     },
-    onError: (error) => {
-      notifications.show({
-        color: "red",
-        title: "The CSV could not be made",
-        message: error.message,
-      });
-    },
+    onError: toastFailure("The CSV could not be made"),
   });
   return (
-    <div className={styles.filters}>
-      <Select
-        label="Status"
-        isLabelHidden
-        value={choice.status}
-        options={STATUS_OPTIONS}
-        onChange={set.status}
-      />
-      <Select
-        label="Kind"
-        isLabelHidden
-        value={choice.kind}
-        options={KIND_OPTIONS}
-        onChange={set.kind}
-      />
-      <TextInput
-        type="date"
-        aria-label="From day"
-        className={styles.date}
-        value={choice.from}
-        max={choice.to}
-        onChange={(event) => {
-          set.from(event.currentTarget.value);
-        }}
-      />
-      <TextInput
-        type="date"
-        aria-label="To day"
-        className={styles.date}
-        value={choice.to}
-        min={choice.from}
-        onChange={(event) => {
-          set.to(event.currentTarget.value);
-        }}
-      />
-      <Button
-        pending={download.isPending && "Preparing…"}
-        onClick={() => {
-          download.mutate();
-        }}
-      >
+    <Group>
+      <NativeSelect aria-label="Status" data={STATUS_OPTIONS} {...choice.status} />
+      <NativeSelect aria-label="Kind" data={KIND_OPTIONS} {...choice.kind} />
+      <TextInput flex="1 1 130px" type="date" aria-label="From day" {...choice.from} />
+      <TextInput flex="1 1 130px" type="date" aria-label="To day" {...choice.to} />
+      <MutationButton mutation={download} pending="Preparing…">
         <DownloadIcon size={16} />
         CSV
-      </Button>
-    </div>
+      </MutationButton>
+    </Group>
   );
 }

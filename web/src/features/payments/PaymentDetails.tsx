@@ -1,6 +1,6 @@
+import { Badge, Group, Stack, Text } from "@mantine/core";
 import type { ReactNode } from "react";
-import { Badge } from "../../components/Badge.tsx";
-import { Muted, Note, Row, Stack } from "../../components/Layout.tsx";
+import { Note } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
 import { TimeAgo, TimeUntil } from "../../components/RelativeTime.tsx";
 import type { Payment } from "../../lib/wire.ts";
@@ -18,28 +18,30 @@ interface PaymentDetailsProps {
 export function PaymentDetails({ payment, labelOf, fixes }: PaymentDetailsProps): ReactNode {
   const status = statusOf(payment);
   return (
-    <Stack gap={5}>
-      <Stack gap={2}>
+    <Stack gap="lg">
+      <Stack gap="xs">
         <Money amount={payment.amount} size="display" />
         {payment.maximum !== null && payment.maximum !== payment.amount && (
-          <Muted>
+          <Text span c="dimmed" size="sm">
             Charged of a maximum of <Money amount={payment.maximum} />
-          </Muted>
+          </Text>
         )}
         <p>
           {KINDS[payment.kind] ?? payment.kind}: {titleOf(payment, labelOf)}
         </p>
-        <Row>
-          <Badge tone={status.tone}>{status.label}</Badge>
-          <Muted>
+        <Group>
+          <Badge color={status.color}>{status.label}</Badge>
+          <Text span c="dimmed" size="sm">
             <TimeAgo iso={payment.createdAt} />
-          </Muted>
-        </Row>
-        <Muted>{status.meaning}</Muted>
+          </Text>
+        </Group>
+        <Text span c="dimmed" size="sm">
+          {status.meaning}
+        </Text>
       </Stack>
       {payment.denial && <Denial payment={payment} fixes={fixes} />}
       {payment.failure && (
-        <Note tone="warn">
+        <Note color="yellow">
           <strong>{codeLabel(payment.failure.code)}</strong>
           {payment.failure.detail !== null && <p>{payment.failure.detail}</p>}
         </Note>
@@ -54,8 +56,8 @@ function Denial({ payment, fixes }: Omit<PaymentDetailsProps, "labelOf">): React
   const { denial } = payment;
   if (!denial) return null;
   return (
-    <Note tone="warn">
-      <Stack gap={3}>
+    <Note color="yellow">
+      <Stack gap="sm">
         <div>
           <strong>{codeLabel(denial.code)}</strong>
           <p>{explainDenial(payment)}</p>

@@ -1,14 +1,15 @@
+import { Stack } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Address, TxHash } from "../../components/Address.tsx";
 import { CodeBlock } from "../../components/CodeBlock.tsx";
 import { CopyText } from "../../components/CopyText.tsx";
-import { KeyValues, Stack } from "../../components/Layout.tsx";
+import { KeyValues } from "../../components/Layout.tsx";
 import { formatDateTime } from "../../lib/time.ts";
 import type { Payment } from "../../lib/wire.ts";
+import { useExplorer, useNetwork } from "../../shared/info.ts";
 import { fetchesQuery } from "./api.ts";
 import { Evidence } from "./Evidence.tsx";
-import { useExplorer, useNetwork } from "../../shared/info.ts";
 
 /**
  * For sites that let earlier payers in without a new payment: how often the site did so, among the agent's
@@ -43,7 +44,7 @@ export function PaymentFacts({
     <Address value={value} label={labelOf(value)} explorerUrl={explorer} />
   );
   return (
-    <Stack gap={5}>
+    <Stack gap="lg">
       <KeyValues
         rows={[
           payment.recipient !== null && ["To", address(payment.recipient)],
@@ -76,7 +77,7 @@ export function PaymentFacts({
         ]}
       />
       {x402 && (
-        <Stack gap={3}>
+        <Stack gap="sm">
           <h3>Paid request</h3>
           <KeyValues
             rows={[

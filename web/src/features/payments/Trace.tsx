@@ -1,6 +1,7 @@
+import { Stack } from "@mantine/core";
 import type { ReactNode } from "react";
 import { BlockIcon, CheckIcon } from "../../components/icons.tsx";
-import { KeyValues, Stack } from "../../components/Layout.tsx";
+import { KeyValues } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
 import type { Payment } from "../../lib/wire.ts";
 import styles from "./Activity.module.css";
@@ -12,7 +13,7 @@ export function Trace({ payment }: { payment: Payment }): ReactNode {
   if (payment.trace.length === 0) return null;
   const policy = payment.denial?.policy;
   return (
-    <Stack gap={3}>
+    <Stack gap="sm">
       <h3>Decision</h3>
       <ol className={styles.trace}>
         {payment.trace.map((step) => (

@@ -1,5 +1,6 @@
-import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
+import { queryOptions } from "@tanstack/react-query";
 import { api, send } from "../../lib/api.ts";
+import { pagedQuery } from "../../lib/pages.ts";
 import { keys } from "../../lib/query-keys.ts";
 import type { FetchEntry, Page, Payment } from "../../lib/wire.ts";
 
@@ -11,22 +12,14 @@ export interface PaymentFilter {
   to?: string;
 }
 
-const PAGE_SIZE = 50;
-
-export const paymentsQuery = (agentId: string, filter: PaymentFilter) =>
-  infiniteQueryOptions({
-    queryKey: keys.payments(agentId, filter),
-    queryFn: ({ signal, pageParam }) =>
-      api.get<Page<Payment>>(`/api/agents/${agentId}/payments`, {
-        signal,
-        query: { ...filter, limit: PAGE_SIZE, cursor: pageParam },
-      }),
-    initialPageParam: undefined as string | undefined,
-    getNextPageParam: (page) => page.nextCursor ?? undefined,
-    // Events keep it up to date; reading every loaded page again on each focus would not scale.
-    staleTime: 60_000,
-    refetchOnWindowFocus: false,
-  });
+export const paymentsQuery = (agentId: string, filter: PaymentFilter) => ({
+  ...pagedQuery<Payment>(keys.payments(agentId, filter), `/api/agents/${agentId}/payments`, {
+    ...filter,
+  }),
+  // Events keep it up to date; reading every loaded page again on each focus would not scale.
+  staleTime: 60_000,
+  refetchOnWindowFocus: false,
+});
 
 export const paymentQuery = (agentId: string, paymentId: string) =>
   queryOptions({

@@ -1,4 +1,5 @@
 /** The payment filter: as form fields, as the API's query, and as a check of an event. */
+import { startOfDay } from "../../lib/time.ts";
 import type { Payment } from "../../lib/wire.ts";
 import type { PaymentFilter } from "./api.ts";
 
@@ -25,19 +26,12 @@ export interface FilterChoice {
   to: string;
 }
 
-const midnight = (date: string, addDays: number): string | undefined => {
-  const [year, month, day] = date.split("-").map(Number);
-  if (year === undefined || month === undefined || day === undefined) return undefined;
-  const time = new Date(year, month - 1, day + addDays);
-  return Number.isNaN(time.getTime()) ? undefined : time.toISOString();
-};
-
 /** Days are in the user's time zone; the API receives UTC instants, the end being the next midnight. */
 export const toFilter = ({ status, kind, from, to }: FilterChoice): PaymentFilter => ({
   status: status === "" ? undefined : status,
   kind: kind === "" ? undefined : kind,
-  from: from === "" ? undefined : midnight(from, 0),
-  to: to === "" ? undefined : midnight(to, 1),
+  from: from === "" ? undefined : startOfDay(from),
+  to: to === "" ? undefined : startOfDay(to, 1),
 });
 
 /** Whether a changed payment belongs to this list. */

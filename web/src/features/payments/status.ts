@@ -1,4 +1,4 @@
-import type { Tone } from "../../components/Badge.tsx";
+import type { MantineColor } from "@mantine/core";
 import { formatUsdc } from "../../lib/money.ts";
 import type { Payment } from "../../lib/wire.ts";
 
@@ -11,7 +11,7 @@ export const KINDS: Record<string, string> = {
 
 interface StatusLabel {
   label: string;
-  tone: Tone;
+  color: MantineColor;
   /** For the drawer: the meaning of this state for the money. */
   meaning: string;
 }
@@ -19,33 +19,33 @@ interface StatusLabel {
 const WORDS: Record<string, StatusLabel> = {
   settled: {
     label: "Settled",
-    tone: "ok",
+    color: "green",
     meaning: "On chain. It counts against the limit for 24 hours.",
   },
   submitted: {
     label: "Pending",
-    tone: "accent",
+    color: "sea",
     meaning: "Signed and sent. It counts against the limit until it settles or fails.",
   },
   reserved: {
     label: "Reserved",
-    tone: "accent",
+    color: "sea",
     meaning: "The budget is reserved; nothing is sent yet.",
   },
   unknown: {
     label: "Outcome unknown",
-    tone: "warn",
+    color: "yellow",
     meaning:
       "Signed, but the chain has not confirmed the outcome yet. The budget stays reserved until then.",
   },
   voided: {
     label: "Voided",
-    tone: "neutral",
+    color: "gray",
     meaning: "Cancelled; not paid. The budget is free again.",
   },
   blocked: {
     label: "Blocked",
-    tone: "bad",
+    color: "red",
     meaning: "A rule refused the payment. Nothing was signed and no money moved.",
   },
 };
@@ -57,12 +57,12 @@ export function statusOf(payment: Payment): StatusLabel {
   if (isUndelivered(payment)) {
     return {
       label: "Paid, not delivered",
-      tone: "warn",
+      color: "yellow",
       meaning:
         "The payment settled, but the seller did not deliver. Do not pay again; contact the seller with the transaction as proof.",
     };
   }
-  return WORDS[payment.status] ?? { label: payment.status, tone: "neutral", meaning: "" };
+  return WORDS[payment.status] ?? { label: payment.status, color: "gray", meaning: "" };
 }
 
 /** A token mints from the zero address: faucets and bridges do this. */
@@ -91,52 +91,46 @@ export function titleOf(
     : `${other.slice(0, 6)}…${other.slice(-4)}`;
 }
 
+/** The limit that a payment exceeded. */
+const LIMITS: Readonly<Record<string, string>> = {
+  daily_limit_exceeded: "the daily limit",
+  weekly_limit_exceeded: "the weekly limit",
+  monthly_limit_exceeded: "the monthly limit",
+  payee_limit_exceeded: "this payee's daily limit",
+};
+
+const REASONS: Readonly<Record<string, string>> = {
+  payee_expired: "The permission to pay this payee had expired.",
+  recipient_not_allowed: "The payee is not on the allowlist.",
+  site_payee_changed: "The site requested payment to a different address from the one you allowed.",
+  payee_bound_to_site: "You allowed this payee only at its own site.",
+  origin_not_allowed: "The agent may not fetch from this site.",
+  agent_paused: "The agent was paused.",
+  agent_expired: "The agent had expired.",
+  price_exceeds_max: "The price was above the maximum that the agent set for this call.",
+  listing_mismatch: "The seller's terms differed from its listing. Nothing was paid.",
+  challenge_already_used:
+    "The seller reused a payment challenge that an earlier payment had answered. Nothing was paid.",
+};
+
 /**
  * The API's suggestion is for the agent; this explanation is for the owner, with the numbers at the time of
  * the refusal.
  */
 export function explainDenial({ denial, amount }: Payment): string {
   if (!denial) return "";
-  const { policy } = denial;
+  const { code, policy } = denial;
   const usdc = (value: string): string => (/^\d/.test(value) ? `${formatUsdc(value)} USDC` : value);
-  switch (denial.code) {
-    case "daily_limit_exceeded":
-      return `The payment of ${usdc(amount)} exceeded the ${usdc(policy.remaining)} left of the daily limit of ${usdc(policy.limit)}.`;
-    case "weekly_limit_exceeded":
-      return `The payment of ${usdc(amount)} exceeded the ${usdc(policy.remaining)} left of the weekly limit of ${usdc(policy.limit)}.`;
-    case "monthly_limit_exceeded":
-      return `The payment of ${usdc(amount)} exceeded the ${usdc(policy.remaining)} left of the monthly limit of ${usdc(policy.limit)}.`;
-    case "payee_limit_exceeded":
-      return `The payment of ${usdc(amount)} exceeded the ${usdc(policy.remaining)} left of this payee's daily limit of ${usdc(policy.limit)}.`;
-    case "payment_rate_exceeded":
-      return `The agent had already made its ${policy.limit} payments in that hour.`;
-    case "payee_per_payment_limit_exceeded":
-      return `The payment of ${usdc(amount)} exceeded the limit of ${usdc(policy.limit)} per payment to this payee.`;
-    case "payee_expired":
-      return "The permission to pay this payee had expired.";
-    case "per_payment_limit_exceeded":
-      return `The payment of ${usdc(amount)} exceeded the limit of ${usdc(policy.limit)} per payment.`;
-    case "recipient_not_allowed":
-      return "The payee is not on the allowlist.";
-    case "site_payee_changed":
-      return "The site requested payment to a different address from the one you allowed.";
-    case "payee_bound_to_site":
-      return "You allowed this payee only at its own site.";
-    case "origin_not_allowed":
-      return "The agent may not fetch from this site.";
-    case "agent_paused":
-      return "The agent was paused.";
-    case "agent_expired":
-      return "The agent had expired.";
-    case "price_exceeds_max":
-      return "The price was above the maximum that the agent set for this call.";
-    case "listing_mismatch":
-      return "The seller's terms differed from its listing. Nothing was paid.";
-    case "challenge_already_used":
-      return "The seller reused a payment challenge that an earlier payment had answered. Nothing was paid.";
-    default:
-      return denial.suggestion;
-  }
+  const payment = `The payment of ${usdc(amount)} exceeded the`;
+  if (LIMITS[code] !== undefined)
+    return `${payment} ${usdc(policy.remaining)} left of ${LIMITS[code]} of ${usdc(policy.limit)}.`;
+  if (code === "per_payment_limit_exceeded")
+    return `${payment} limit of ${usdc(policy.limit)} per payment.`;
+  if (code === "payee_per_payment_limit_exceeded")
+    return `${payment} limit of ${usdc(policy.limit)} per payment to this payee.`;
+  if (code === "payment_rate_exceeded")
+    return `The agent had already made its ${policy.limit} payments in that hour.`;
+  return REASONS[code] ?? denial.suggestion;
 }
 
 /** An error code as a heading. */

@@ -44,15 +44,13 @@ export function usePayments(agentId: string, filter: PaymentFilter) {
     [agentId, key],
   );
 
-  const items = useMemo(() => {
+  const data = useMemo(() => {
     const seen = new Set<string>();
-    return (query.data?.pages ?? []).flatMap((page) =>
-      page.items.filter(({ id }) => {
-        if (seen.has(id)) return false;
-        seen.add(id);
-        return true;
-      }),
-    );
+    return query.data?.filter(({ id }) => {
+      const isNew = !seen.has(id);
+      seen.add(id);
+      return isNew;
+    });
   }, [query.data]);
-  return { ...query, items };
+  return { ...query, data };
 }

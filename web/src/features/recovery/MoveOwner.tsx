@@ -1,8 +1,8 @@
+import { Group, Stack } from "@mantine/core";
 import type { ReactNode } from "react";
 import { Address } from "../../components/Address.tsx";
-import { Button } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Row, Stack } from "../../components/Layout.tsx";
+import { PendingButton } from "../../components/PendingButton.tsx";
 import type { Connection } from "../../lib/wallet/connection.ts";
 import { useMove, useSignMove } from "./use-recovery.ts";
 
@@ -19,7 +19,7 @@ export function MoveOwner({
   const sign = useSignMove(owner);
   const move = useMove(second);
   return (
-    <Stack gap={3}>
+    <Stack gap="sm">
       <h3>Make the recovery wallet the owner</h3>
       <p>
         All agents move to the recovery wallet and are paused. Each can pay again when that wallet
@@ -34,29 +34,31 @@ export function MoveOwner({
       )}
       {sign.isError && <ErrorNotice title="The order was not signed" error={sign.error} />}
       {move.isError && <ErrorNotice title="The agents were not moved" error={move.error} />}
-      <Row>
+      <Group>
         {sign.data ? (
-          <Button
-            variant="danger"
+          <PendingButton
+            variant="filled"
+            color="red"
             pending={move.isPending && "Waiting for your wallet…"}
             onClick={() => {
               move.mutate({ connection, half: sign.data });
             }}
           >
             Sign with the recovery wallet and move
-          </Button>
+          </PendingButton>
         ) : (
-          <Button
-            variant="danger"
+          <PendingButton
+            variant="filled"
+            color="red"
             pending={sign.isPending && "Waiting for your wallet…"}
             onClick={() => {
               sign.mutate(connection);
             }}
           >
             Sign with the current wallet
-          </Button>
+          </PendingButton>
         )}
-      </Row>
+      </Group>
     </Stack>
   );
 }

@@ -1,10 +1,10 @@
-import { TextInput } from "@mantine/core";
+import { Button, Group, Stack, TextInput } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { Address } from "../../components/Address.tsx";
-import { Button } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Row, Section, Stack } from "../../components/Layout.tsx";
+import { Section } from "../../components/Layout.tsx";
+import { PendingButton } from "../../components/PendingButton.tsx";
 import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
 import { checkAddress } from "../../lib/address.ts";
@@ -26,7 +26,7 @@ export function Recovery(): ReactNode {
       title="Recovery wallet"
       hint="Use it if you lose your wallet. It can pause agents, lower limits and withdraw to your address; it cannot raise limits or withdraw elsewhere. Making it the owner needs the signatures of both wallets."
     >
-      <Stack gap={5}>
+      <Stack gap="lg">
         <QueryStatus
           query={recovery}
           what="the recovery wallet"
@@ -89,14 +89,12 @@ function NameSecond({
         void save();
       }}
     >
-      <Stack gap={3}>
+      <Stack gap="sm">
         <TextInput
           label={
             current === null ? "Address of your recovery wallet" : "Replace it with another address"
           }
           placeholder="0x…"
-          spellCheck={false}
-          autoComplete="off"
           value={text}
           error={problem}
           onChange={(event) => {
@@ -107,13 +105,13 @@ function NameSecond({
         {name.isError && (
           <ErrorNotice title="The recovery wallet was not changed" error={name.error} />
         )}
-        <Row>
-          <Button type="submit" pending={name.isPending && "Waiting for your wallet…"}>
+        <Group>
+          <PendingButton type="submit" pending={name.isPending && "Waiting for your wallet…"}>
             Add recovery wallet
-          </Button>
+          </PendingButton>
           {current !== null && (
             <Button
-              variant="ghost"
+              variant="subtle"
               onClick={() => {
                 name.mutate({ connection, address: null });
               }}
@@ -121,7 +119,7 @@ function NameSecond({
               Revoke
             </Button>
           )}
-        </Row>
+        </Group>
       </Stack>
     </form>
   );

@@ -1,6 +1,6 @@
-import { TextInput } from "@mantine/core";
+import { Button, TextInput } from "@mantine/core";
+import { useInputState } from "@mantine/hooks";
 import { type ReactNode, useRef, useState } from "react";
-import { Button } from "../../components/Button.tsx";
 import { checkAddress } from "../../lib/address.ts";
 import styles from "./AllowlistEditor.module.css";
 import type { AllowlistDraft } from "./rules.ts";
@@ -14,8 +14,8 @@ interface AddPayeeProps {
  * A field for one address, with its checksum checked. Enter adds it, and does not submit the form around it.
  */
 export function AddPayee({ has, onAdd }: AddPayeeProps): ReactNode {
-  const [address, setAddress] = useState("");
-  const [label, setLabel] = useState("");
+  const [address, setAddress] = useInputState("");
+  const [label, setLabel] = useInputState("");
   const [error, setError] = useState<string>();
   const field = useRef<HTMLInputElement>(null);
 
@@ -40,13 +40,11 @@ export function AddPayee({ has, onAdd }: AddPayeeProps): ReactNode {
         ref={field}
         label="Address"
         placeholder="0x…"
-        spellCheck={false}
-        autoComplete="off"
         value={address}
         error={error}
         onKeyDown={onEnter}
         onChange={(event) => {
-          setAddress(event.currentTarget.value);
+          setAddress(event);
           setError(undefined);
         }}
       />
@@ -54,12 +52,9 @@ export function AddPayee({ has, onAdd }: AddPayeeProps): ReactNode {
         label="Label"
         placeholder="Weather API"
         maxLength={80}
-        autoComplete="off"
         value={label}
         onKeyDown={onEnter}
-        onChange={(event) => {
-          setLabel(event.currentTarget.value);
-        }}
+        onChange={setLabel}
       />
       <Button className={styles.button} onClick={() => void add()}>
         Add

@@ -1,9 +1,9 @@
+import { type ButtonProps, Group, Stack } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { useMutation } from "@tanstack/react-query";
 import type { ReactNode } from "react";
-import { Button, type ButtonProps } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Row, Stack } from "../../components/Layout.tsx";
+import { MutationButton } from "../../components/PendingButton.tsx";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Agent } from "../../lib/wire.ts";
 import { allowPayee } from "./api.ts";
@@ -24,20 +24,13 @@ export function AllowPayee({ agent, payee, variant, children }: AllowPayeeProps)
     onSettled: invalidate.afterRules,
   });
   return (
-    <Stack gap={3}>
+    <Stack gap="sm">
       {allow.error && <ErrorNotice error={allow.error} />}
-      <Row>
-        <Button
-          variant={variant}
-          size="small"
-          pending={allow.isPending && "Allowing…"}
-          onClick={() => {
-            allow.mutate();
-          }}
-        >
+      <Group>
+        <MutationButton variant={variant} size="xs" mutation={allow} pending="Allowing…">
           {children}
-        </Button>
-      </Row>
+        </MutationButton>
+      </Group>
     </Stack>
   );
 }

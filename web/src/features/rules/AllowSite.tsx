@@ -1,17 +1,16 @@
-import { TextInput } from "@mantine/core";
+import { Button, Group, Paper, Stack, Text, TextInput } from "@mantine/core";
+import { useDisclosure, useInputState } from "@mantine/hooks";
 import { useMutation } from "@tanstack/react-query";
-import { type ReactNode, useState } from "react";
+import type { ReactNode } from "react";
 import { Address } from "../../components/Address.tsx";
-import { Button } from "../../components/Button.tsx";
 import { Dialog } from "../../components/Dialog.tsx";
-import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Note, Row, Stack } from "../../components/Layout.tsx";
-import { api } from "../../lib/api.ts";
+import { KeyValues, Note } from "../../components/Layout.tsx";
+import { RequestForm } from "../../components/RequestForm.tsx";
 import { isSameAddress } from "../../lib/address.ts";
+import { api } from "../../lib/api.ts";
 import { formatUsdc } from "../../lib/money.ts";
 import type { SiteLookup } from "../../lib/wire.ts";
 import type { AllowlistDraft } from "./rules.ts";
-import styles from "./Site.module.css";
 
 interface AllowSiteProps {
   /** The agent whose allowlist it is; the site's terms are requested as this agent would. */
@@ -24,18 +23,10 @@ interface AllowSiteProps {
  * that address for that site.
  */
 export function AllowSite({ agentId, onPick }: AllowSiteProps): ReactNode {
-  const [isOpen, setOpen] = useState(false);
-  const close = (): void => {
-    setOpen(false);
-  };
+  const [isOpen, { open, close }] = useDisclosure();
   return (
     <>
-      <Button
-        size="small"
-        onClick={() => {
-          setOpen(true);
-        }}
-      >
+      <Button size="xs" onClick={open}>
         Allow a website
       </Button>
       <Dialog opened={isOpen} onClose={close} title="Allow a website" size="lg">
@@ -54,47 +45,32 @@ export function AllowSite({ agentId, onPick }: AllowSiteProps): ReactNode {
 }
 
 function AskSite({ agentId, onPick }: AllowSiteProps): ReactNode {
-  const [url, setUrl] = useState("");
+  const [url, setUrl] = useInputState("");
   const probe = useMutation({
     mutationFn: () => api.post<SiteLookup>(`/api/agents/${agentId}/allowlist/lookup`, { url }),
   });
-  const onSubmit = (event: React.FormEvent): void => {
-    event.preventDefault();
-    // This dialog is inside the form of the rules.
-    event.stopPropagation();
-    if (url.trim() !== "" && !probe.isPending) probe.mutate();
-  };
   return (
-    <Stack gap={4}>
-      <form className={styles.form} onSubmit={onSubmit}>
+    <Stack>
+      <RequestForm
+        mutation={probe}
+        failed="This page is not asking for payment"
+        confirm="Read the price"
+        pending="Asking…"
+        disabled={url.trim() === ""}
+      >
         <TextInput
           label="Address of a paid page"
           description="Purser requests the page once to read its price. Nothing is paid."
           placeholder="https://api.example.com/data"
           inputMode="url"
-          spellCheck={false}
-          autoComplete="off"
           data-autofocus
           value={url}
           onChange={(event) => {
-            setUrl(event.currentTarget.value);
+            setUrl(event);
             probe.reset();
           }}
         />
-        <Row end>
-          <Button
-            type="submit"
-            variant={probe.data ? "secondary" : "primary"}
-            disabled={url.trim() === ""}
-            pending={probe.isPending && "Asking…"}
-          >
-            Read the price
-          </Button>
-        </Row>
-      </form>
-      {probe.error && (
-        <ErrorNotice title="This page is not asking for payment" error={probe.error} />
-      )}
+      </RequestForm>
       {probe.data && <Found found={probe.data} onPick={onPick} />}
     </Stack>
   );
@@ -112,50 +88,50 @@ function Found({
   const { serviceName, description } = thirdParty;
   const sellerTexts = [serviceName, description].filter((words) => words !== null);
   return (
-    <Stack gap={4}>
-      <dl className={styles.facts} aria-label="Payment terms of the site">
-        <dt>Site</dt>
-        <dd className={styles.site}>
-          {site}
-          {readableSite !== null && <span className={styles.readable}> ({readableSite})</span>}
-        </dd>
-        <dt>Paid to</dt>
-        <dd>
-          <Address value={payTo} full />
-        </dd>
-        <dt>Price</dt>
-        <dd>{formatUsdc(price)} USDC</dd>
-        <dt>Network</dt>
-        <dd>{network}</dd>
-      </dl>
+    <Stack>
+      <KeyValues
+        rows={[
+          [
+            "Site",
+            <code key="site">{`${site}${readableSite === null ? "" : ` (${readableSite})`}`}</code>,
+          ],
+          ["Paid to", <Address key="payee" value={payTo} full />],
+          ["Price", `${formatUsdc(price)} USDC`],
+          ["Network", network],
+        ]}
+      />
       {sellerTexts.length > 0 && (
-        <figure className={styles.sellerTexts}>
-          <figcaption>Text from the site, not checked by Purser</figcaption>
+        <Paper component="figure" radius="md" p="sm">
+          <Text component="figcaption" c="dimmed" size="sm">
+            Text from the site, not checked by Purser
+          </Text>
           {sellerTexts.map((words) => (
-            <blockquote key={words}>{words}</blockquote>
+            <Text key={words} component="blockquote" size="sm" m={0} mt="xs">
+              {words}
+            </Text>
           ))}
-        </figure>
+        </Paper>
       )}
       {listed.length > 0 && !isListed && (
-        <Note tone="warn">You allowed a different address at this site before.</Note>
+        <Note color="yellow">You allowed a different address at this site before.</Note>
       )}
       {isListed ? (
         <p role="status">This site is already on the list.</p>
       ) : (
         <>
-          <p className={styles.hint}>
+          <Text c="dimmed" size="sm">
             The agent can then pay this address only through x402-fetch at exactly this site.
-          </p>
-          <Row end>
+          </Text>
+          <Group justify="flex-end">
             <Button
-              variant="primary"
+              variant="filled"
               onClick={() => {
                 onPick({ address: payTo, label: new URL(site).host.slice(0, 80), site });
               }}
             >
               Add to the list
             </Button>
-          </Row>
+          </Group>
         </>
       )}
     </Stack>

@@ -1,12 +1,12 @@
-import { type ReactNode, useState } from "react";
-import { Button } from "../../components/Button.tsx";
-import { Row } from "../../components/Layout.tsx";
+import { Button, Group, Stack, Text } from "@mantine/core";
+import { useDisclosure } from "@mantine/hooks";
+import type { ReactNode } from "react";
 import { isSamePayee } from "../../lib/orders/terms.ts";
 import { AddPayee } from "./AddPayee.tsx";
 import styles from "./AllowlistEditor.module.css";
-import type { AllowlistDraft } from "./rules.ts";
 import { PasteMany } from "./PasteMany.tsx";
 import { PayeeRow } from "./PayeeRow.tsx";
+import type { AllowlistDraft } from "./rules.ts";
 
 interface AllowlistEditorProps {
   value: AllowlistDraft[];
@@ -21,7 +21,7 @@ export type PayeePicker = (
 ) => ReactNode;
 
 export function AllowlistEditor({ value, onChange, picker }: AllowlistEditorProps): ReactNode {
-  const [isPasting, setPasting] = useState(false);
+  const [isPasting, pasting] = useDisclosure();
   const isListed = (wanted: { address: string; site?: string }): boolean =>
     value.some((entry) => isSamePayee(entry, wanted));
   const has = (address: string): boolean => isListed({ address });
@@ -32,9 +32,11 @@ export function AllowlistEditor({ value, onChange, picker }: AllowlistEditorProp
     addMany([entry]);
   };
   return (
-    <div className={styles.root}>
+    <Stack>
       {value.length === 0 ? (
-        <p className={styles.empty}>Add at least one payee, or the agent cannot pay.</p>
+        <Text c="dimmed" size="sm">
+          Add at least one payee, or the agent cannot pay.
+        </Text>
       ) : (
         <ul className={styles.list} aria-label="Allowed payees">
           {value.map((entry) => (
@@ -52,25 +54,13 @@ export function AllowlistEditor({ value, onChange, picker }: AllowlistEditorProp
         </ul>
       )}
       <AddPayee has={has} onAdd={add} />
-      <Row>
-        <Button
-          size="small"
-          onClick={() => {
-            setPasting(true);
-          }}
-        >
+      <Group>
+        <Button size="xs" onClick={pasting.open}>
           Paste many
         </Button>
         {picker?.(add, has)}
-      </Row>
-      <PasteMany
-        opened={isPasting}
-        onClose={() => {
-          setPasting(false);
-        }}
-        known={value}
-        onAdd={addMany}
-      />
-    </div>
+      </Group>
+      <PasteMany opened={isPasting} onClose={pasting.close} known={value} onAdd={addMany} />
+    </Stack>
   );
 }

@@ -1,17 +1,18 @@
+import { Stack, Text } from "@mantine/core";
 import { useMutation } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
-import { Button } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Section, Stack } from "../../components/Layout.tsx";
+import { Section } from "../../components/Layout.tsx";
+import { PendingButton } from "../../components/PendingButton.tsx";
 import { serverNowMs } from "../../lib/clock.ts";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { CreatedAgent } from "../../lib/wire.ts";
+import { useNetwork } from "../../shared/info.ts";
 import type { PayeePicker } from "./AllowlistEditor.tsx";
 import { createAgent } from "./api.ts";
 import styles from "./CreateAgent.module.css";
 import { checkRules, creationOf, EMPTY_RULES, type RulesDraft, describeRules } from "./rules.ts";
 import { RulesFields } from "./RulesFields.tsx";
-import { useNetwork } from "../../shared/info.ts";
 
 export function CreateAgent({
   onCreated,
@@ -58,21 +59,21 @@ export function CreateAgent({
       />
       <div className={styles.review}>
         <Section title="Summary">
-          <Stack gap={4}>
+          <Stack>
             <Story sentences={hasErrors ? [] : describeRules(draft)} />
             {create.error && <ErrorNotice title="The agent was not created" error={create.error} />}
-            <Button
+            <PendingButton
               type="submit"
-              variant="primary"
-              size="large"
-              block
+              variant="filled"
+              size="lg"
+              fullWidth
               pending={create.isPending && "Creating…"}
             >
               Create agent
-            </Button>
-            <p className={styles.hint}>
+            </PendingButton>
+            <Text c="dimmed" size="sm">
               Your wallet signs these rules. No money moves, and you can change every rule later.
-            </p>
+            </Text>
           </Stack>
         </Section>
       </div>

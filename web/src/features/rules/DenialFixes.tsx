@@ -1,6 +1,6 @@
+import { Button, Group } from "@mantine/core";
 import type { ReactNode } from "react";
-import { LinkButton } from "../../components/Button.tsx";
-import { Row } from "../../components/Layout.tsx";
+import { Link } from "react-router";
 import type { Agent, Payment } from "../../lib/wire.ts";
 import { AllowPayee } from "./AllowPayee.tsx";
 import { entryFor } from "./limit-behind.ts";
@@ -28,11 +28,11 @@ export function DenialFixes({ agent, payment }: { agent: Agent; payment: Payment
     case "payee_bound_to_site":
     case "origin_not_allowed":
       return (
-        <Row>
-          <LinkButton to={`/agents/${agent.id}/rules`} size="small">
+        <Group>
+          <Button component={Link} to={`/agents/${agent.id}/rules`} size="xs">
             Open the rules
-          </LinkButton>
-        </Row>
+          </Button>
+        </Group>
       );
     default:
       return null;
@@ -51,7 +51,7 @@ function AllowRecipient({ agent, payment }: { agent: Agent; payment: Payment }):
     <AllowPayee
       agent={agent}
       payee={{ address, label: hostOf(payment.x402?.url) }}
-      variant="primary"
+      variant="filled"
     >
       Allow this payee
     </AllowPayee>

@@ -1,9 +1,9 @@
+import { Button, Group, Stack } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { useMutation } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
-import { Button } from "../../components/Button.tsx";
 import { Changes } from "../../components/Changes.tsx";
-import { Note, Row, Stack } from "../../components/Layout.tsx";
+import { Note } from "../../components/Layout.tsx";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Agent } from "../../lib/wire.ts";
 import type { PayeePicker } from "./AllowlistEditor.tsx";
@@ -61,17 +61,17 @@ export function EditRules({ agent, reload, picker }: EditRulesProps): ReactNode 
     save.reset();
   };
   return (
-    <Stack gap={5}>
+    <Stack gap="lg">
       {changedElsewhere.length > 0 && !save.isPending && (
-        <Note tone="warn">
-          <Stack gap={2}>
+        <Note color="yellow">
+          <Stack gap="xs">
             <p>These rules changed after you opened this page.</p>
             <Changes changes={changedElsewhere} />
-            <Row>
-              <Button size="small" onClick={reset}>
+            <Group>
+              <Button size="xs" onClick={reset}>
                 Show the current rules
               </Button>
-            </Row>
+            </Group>
           </Stack>
         </Note>
       )}

@@ -1,9 +1,7 @@
-import { TextInput } from "@mantine/core";
+import { NativeSelect, Text, TextInput } from "@mantine/core";
 import { type ReactNode, useState } from "react";
-import { Select } from "../../components/Select.tsx";
 import { serverNowMs } from "../../lib/clock.ts";
 import { formatDateTime } from "../../lib/time.ts";
-import { Muted } from "../../components/Layout.tsx";
 
 const DAY_MS = 86_400_000;
 const CHOICES = [
@@ -13,8 +11,7 @@ const CHOICES = [
   { value: "30", label: "In 30 days" },
   { value: "90", label: "In 90 days" },
   { value: "date", label: "At a date…" },
-] as const;
-type Choice = (typeof CHOICES)[number]["value"];
+];
 
 /** `datetime-local` uses local time without a zone; the API uses UTC. */
 const toLocal = (iso: string): string => {
@@ -33,8 +30,9 @@ export function ExpiryField({
   onChange: (iso: string) => void;
   error?: string;
 }): ReactNode {
-  const [choice, setChoice] = useState<Choice>(value === "" ? "never" : "date");
-  const onChoice = (next: Choice): void => {
+  const [choice, setChoice] = useState(value === "" ? "never" : "date");
+  const onChoice = (event: React.ChangeEvent<HTMLSelectElement>): void => {
+    const next = event.currentTarget.value;
     setChoice(next);
     if (next === "never") onChange("");
     else if (next === "date")
@@ -43,7 +41,7 @@ export function ExpiryField({
   };
   return (
     <div>
-      <Select label={label} value={choice} onChange={onChoice} options={CHOICES} />
+      <NativeSelect label={label} value={choice} onChange={onChoice} data={CHOICES} />
       {choice === "date" && (
         <TextInput
           mt={8}
@@ -58,7 +56,9 @@ export function ExpiryField({
         />
       )}
       {choice !== "date" && choice !== "never" && value !== "" && (
-        <Muted>{formatDateTime(value)}</Muted>
+        <Text span c="dimmed" size="sm">
+          {formatDateTime(value)}
+        </Text>
       )}
     </div>
   );

@@ -1,6 +1,7 @@
+import { Stack, Text } from "@mantine/core";
 import type { ReactNode } from "react";
 import { AGENT_FIELDS } from "../../../../packages/rules/src/fields.ts";
-import { Muted, Section, Stack } from "../../components/Layout.tsx";
+import { Section } from "../../components/Layout.tsx";
 import { Meter } from "../../components/Meter.tsx";
 import { Money } from "../../components/Money.tsx";
 import { TimeAgo, TimeUntil } from "../../components/RelativeTime.tsx";
@@ -28,30 +29,28 @@ export function LimitCard({ agent }: { agent: Agent }): ReactNode {
     limits;
   return (
     <Section title="Limit">
-      <Stack gap={4}>
+      <Stack>
         <div>
-          <p>
-            <Muted>Can pay now</Muted>
-          </p>
+          <Text c="dimmed" size="sm">
+            Can pay now
+          </Text>
           <Money amount={limits.available} size="large" />
-          <p className={styles.reason}>{limitingRule(agent)}</p>
+          <Text c="dimmed" size="sm" className={styles.reason}>
+            {limitingRule(agent)}
+          </Text>
         </div>
         <Meter limits={limits} />
         {limits.weekly && <Meter limits={limits.weekly} period="7 days" />}
         {limits.monthly && <Meter limits={limits.monthly} period="30 days" />}
         <ul className={styles.facts}>
           <li>
-            {window.nextReleaseAt === null ? (
-              atomic(window.spent) > 0n ? (
-                "No time known"
-              ) : (
-                "Nothing counts against the limit"
-              )
-            ) : (
-              <>
-                The limit starts to free up <TimeUntil iso={window.nextReleaseAt} />
-              </>
-            )}
+            <TimeUntil
+              label="The limit starts to free up"
+              iso={window.nextReleaseAt}
+              none={
+                atomic(window.spent) > 0n ? "No time known" : "Nothing counts against the limit"
+              }
+            />
           </li>
           {limits.hourly && (
             <li>
@@ -79,13 +78,9 @@ export function LimitCard({ agent }: { agent: Agent }): ReactNode {
           {agent.expiresAt !== null && (
             <li>
               {agent.expired ? (
-                <>
-                  Expired <TimeAgo iso={agent.expiresAt} />
-                </>
+                <TimeAgo label="Expired" iso={agent.expiresAt} />
               ) : (
-                <>
-                  Expires <TimeUntil iso={agent.expiresAt} />
-                </>
+                <TimeUntil label="Expires" iso={agent.expiresAt} />
               )}
             </li>
           )}

@@ -5,9 +5,9 @@ import {
   type Field,
 } from "../../../../packages/rules/src/fields.ts";
 import { Fields } from "../../components/Layout.tsx";
+import styles from "./MoreLimits.module.css";
 import { EMPTY_RULES, type RulesDraft, type RulesErrors } from "./rules.ts";
 import { SettingField } from "./SettingField.tsx";
-import styles from "./MoreLimits.module.css";
 
 interface MoreLimitsProps {
   /** The settings that the form shows elsewhere. */

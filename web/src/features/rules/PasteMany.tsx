@@ -1,12 +1,11 @@
-import { Textarea } from "@mantine/core";
+import { Button, Group, Stack, Text, Textarea } from "@mantine/core";
+import { useInputState } from "@mantine/hooks";
 import { type ReactNode, useState } from "react";
-import { Button } from "../../components/Button.tsx";
 import { Dialog } from "../../components/Dialog.tsx";
-import { Row, Stack } from "../../components/Layout.tsx";
+import { Note } from "../../components/Layout.tsx";
 import styles from "./AllowlistEditor.module.css";
-import type { AllowlistDraft } from "./rules.ts";
-import { PasteProblems } from "./PasteProblems.tsx";
 import { parseAllowlist, type PasteResult } from "./parse-allowlist.ts";
+import type { AllowlistDraft } from "./rules.ts";
 
 interface PasteManyProps {
   opened: boolean;
@@ -16,7 +15,7 @@ interface PasteManyProps {
 }
 
 export function PasteMany({ opened, onClose, known, onAdd }: PasteManyProps): ReactNode {
-  const [text, setText] = useState("");
+  const [text, setText] = useInputState("");
   const [result, setResult] = useState<PasteResult>();
 
   const close = (): void => {
@@ -36,7 +35,7 @@ export function PasteMany({ opened, onClose, known, onAdd }: PasteManyProps): Re
   const entries = result?.entries ?? [];
   return (
     <Dialog opened={opened} onClose={close} title="Paste many addresses" size="lg">
-      <Stack gap={4}>
+      <Stack>
         <Textarea
           label="One address per line"
           description="Add a label before or after the address. Lines that begin with # are ignored."
@@ -49,16 +48,16 @@ export function PasteMany({ opened, onClose, known, onAdd }: PasteManyProps): Re
           classNames={{ input: styles.paste }}
           value={text}
           onChange={(event) => {
-            setText(event.currentTarget.value);
+            setText(event);
             setResult(undefined);
           }}
         />
         {result && <PasteProblems result={result} />}
-        <Row end>
+        <Group justify="flex-end">
           <Button onClick={close}>Cancel</Button>
           {entries.length > 0 ? (
             <Button
-              variant="primary"
+              variant="filled"
               onClick={() => {
                 onAdd(entries);
                 close();
@@ -67,12 +66,38 @@ export function PasteMany({ opened, onClose, known, onAdd }: PasteManyProps): Re
               Add {entries.length} valid payees
             </Button>
           ) : (
-            <Button variant="primary" disabled={text.trim() === ""} onClick={() => void read()}>
+            <Button variant="filled" disabled={text.trim() === ""} onClick={() => void read()}>
               Check and add
             </Button>
           )}
-        </Row>
+        </Group>
       </Stack>
     </Dialog>
+  );
+}
+
+/** The lines that could not be read, with the reasons. */
+function PasteProblems({ result }: { result: PasteResult }): ReactNode {
+  const { entries, problems, repeated } = result;
+  return (
+    <Note color="yellow">
+      <Stack gap="xs">
+        <p role="status">
+          {entries.length} can be added, {problems.length} cannot be read
+          {repeated > 0 && `, ${repeated} repeated`}.
+        </p>
+        <ul className={styles.problems}>
+          {problems.map(({ line, text, reason }) => (
+            <li key={line}>
+              Line {line}:{" "}
+              <Text span c="dimmed" size="sm">
+                {text}
+              </Text>{" "}
+              <span>{reason}</span>
+            </li>
+          ))}
+        </ul>
+      </Stack>
+    </Note>
   );
 }

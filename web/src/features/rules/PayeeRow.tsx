@@ -1,7 +1,8 @@
-import { type ReactNode, useState } from "react";
+import { ActionIcon } from "@mantine/core";
+import { useDisclosure } from "@mantine/hooks";
+import type { ReactNode } from "react";
 import { PAYEE_FIELDS, type PayeeFieldName } from "../../../../packages/rules/src/fields.ts";
 import { Address } from "../../components/Address.tsx";
-import { Button } from "../../components/Button.tsx";
 import { SettingsIcon, TrashIcon } from "../../components/icons.tsx";
 import { Fields } from "../../components/Layout.tsx";
 import styles from "./AllowlistEditor.module.css";
@@ -15,7 +16,7 @@ interface PayeeRowProps {
 }
 
 export function PayeeRow({ entry, onChange, onRemove }: PayeeRowProps): ReactNode {
-  const [isOpen, setOpen] = useState(false);
+  const [isOpen, { toggle }] = useDisclosure();
   const name = entry.label || entry.address;
   const errors = checkPayee(entry);
   const conditions = Object.keys(errors).length > 0 ? "Correct its limits." : conditionsOf(entry);
@@ -32,21 +33,18 @@ export function PayeeRow({ entry, onChange, onRemove }: PayeeRowProps): ReactNod
         }}
       />
       <Address value={entry.address} copy={false} />
-      <Button
-        variant="icon"
-        size="small"
+      <ActionIcon
+        size="sm"
         aria-label={`Limits of ${name}`}
         title="Limits of this payee"
         aria-expanded={isOpen}
-        onClick={() => {
-          setOpen(!isOpen);
-        }}
+        onClick={toggle}
       >
         <SettingsIcon size={16} />
-      </Button>
-      <Button variant="icon" size="small" aria-label={`Remove ${name}`} onClick={onRemove}>
+      </ActionIcon>
+      <ActionIcon size="sm" aria-label={`Remove ${name}`} onClick={onRemove}>
         <TrashIcon size={16} />
-      </Button>
+      </ActionIcon>
       {conditions !== "" && <p className={styles.conditions}>{conditions}</p>}
       {isOpen && (
         <div className={styles.terms} role="group" aria-label={`Limits of ${name}`}>

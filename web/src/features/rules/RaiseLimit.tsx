@@ -1,10 +1,10 @@
+import { Group, Stack } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { useMutation } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { AmountInput } from "../../components/AmountInput.tsx";
-import { Button } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Row, Stack } from "../../components/Layout.tsx";
+import { PendingButton } from "../../components/PendingButton.tsx";
 import { formatUsdc, parseUsdc, toDecimal } from "../../lib/money.ts";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Agent, Payment } from "../../lib/wire.ts";
@@ -36,7 +36,7 @@ export function RaiseLimit({ agent, payment }: { agent: Agent; payment: Payment 
   };
   return (
     <form onSubmit={onSubmit} noValidate>
-      <Stack gap={3}>
+      <Stack gap="sm">
         <AmountInput
           label={`New ${name}`}
           description={`The limit is ${formatUsdc(now)}. This payment needs at least ${formatUsdc(needed)}. Your wallet signs the change.`}
@@ -48,16 +48,16 @@ export function RaiseLimit({ agent, payment }: { agent: Agent; payment: Payment 
           }}
         />
         {raise.error && <ErrorNotice error={raise.error} />}
-        <Row>
-          <Button
+        <Group>
+          <PendingButton
             type="submit"
-            variant="primary"
-            size="small"
+            variant="filled"
+            size="xs"
             pending={raise.isPending && "Raising…"}
           >
             Raise limit
-          </Button>
-        </Row>
+          </PendingButton>
+        </Group>
       </Stack>
     </form>
   );

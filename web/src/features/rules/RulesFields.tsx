@@ -1,7 +1,7 @@
-import { TextInput } from "@mantine/core";
+import { Stack, TextInput } from "@mantine/core";
 import type { ReactNode } from "react";
 import { AGENT_FIELDS, type AgentFieldName } from "../../../../packages/rules/src/fields.ts";
-import { Fields, Section, Stack } from "../../components/Layout.tsx";
+import { Fields, Section } from "../../components/Layout.tsx";
 import { AllowlistEditor, type PayeePicker } from "./AllowlistEditor.tsx";
 import { MoreLimits } from "./MoreLimits.tsx";
 import type { RulesDraft, RulesErrors } from "./rules.ts";
@@ -36,15 +36,14 @@ export function RulesFields({ draft, errors, onChange, picker }: RulesFieldsProp
       />
     ));
   return (
-    <Stack gap={5}>
+    <Stack gap="lg">
       <Section title="Limits">
-        <Stack gap={4}>
+        <Stack>
           <TextInput
             label="Name"
             placeholder="research-agent"
             required
             maxLength={80}
-            autoComplete="off"
             value={draft.name}
             error={errors.name}
             onChange={(event) => {

@@ -1,8 +1,9 @@
+import { Button, Group, Stack, Text } from "@mantine/core";
 import type { ReactNode } from "react";
-import { Button } from "../../components/Button.tsx";
 import { Changes } from "../../components/Changes.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Muted, Row, Section, Stack } from "../../components/Layout.tsx";
+import { Section } from "../../components/Layout.tsx";
+import { MutationButton } from "../../components/PendingButton.tsx";
 import type { Change } from "../../lib/orders/terms.ts";
 import { useOwner } from "../../shared/session/session-context.ts";
 import { type RulesDraft, describeRules } from "./rules.ts";
@@ -19,52 +20,44 @@ interface SaveRulesProps {
 }
 
 /** Stays visible below the form: lists every change, and describes the resulting rules. */
-export function SaveRules({
-  draft,
-  changes,
-  isBroken,
-  isSigned,
-  save,
-  onDiscard,
-}: SaveRulesProps): ReactNode {
+export function SaveRules(props: SaveRulesProps): ReactNode {
+  const { draft, changes, isBroken, isSigned, save, onDiscard } = props;
   const { second } = useOwner();
   return (
     <div className={styles.bar}>
       <Section title="Save these changes?">
-        <Stack gap={4}>
+        <Stack>
           {!isBroken && <Changes changes={changes} />}
           {isBroken ? (
             <p role="alert">Correct the marked fields first.</p>
           ) : (
-            <p className={styles.story}>{describeRules(draft).join(" ")}</p>
+            <Text c="dimmed" size="sm">
+              {describeRules(draft).join(" ")}
+            </Text>
           )}
           {save.error !== null && (
             <ErrorNotice title="The rules were not saved" error={save.error} />
           )}
           {!isBroken && (
-            <p>
-              <Muted>
-                {isSigned
-                  ? second === null
-                    ? "These rules allow more than before, so your wallet must sign them."
-                    : "These rules allow more than before, so the owner's wallet must sign them."
-                  : "Tighter limits apply immediately, without your wallet."}
-              </Muted>
-            </p>
+            <Text c="dimmed" size="sm">
+              {isSigned
+                ? second === null
+                  ? "These rules allow more than before, so your wallet must sign them."
+                  : "These rules allow more than before, so the owner's wallet must sign them."
+                : "Tighter limits apply immediately, without your wallet."}
+            </Text>
           )}
-          <Row end>
+          <Group justify="flex-end">
             <Button onClick={onDiscard}>Discard</Button>
-            <Button
-              variant="primary"
+            <MutationButton
+              variant="filled"
               disabled={isBroken}
-              pending={save.isPending && (isSigned ? "Sign in your wallet…" : "Saving…")}
-              onClick={() => {
-                save.mutate();
-              }}
+              mutation={save}
+              pending={isSigned ? "Sign in your wallet…" : "Saving…"}
             >
               {isSigned ? "Sign and save changes" : "Save changes"}
-            </Button>
-          </Row>
+            </MutationButton>
+          </Group>
         </Stack>
       </Section>
     </div>

@@ -1,9 +1,8 @@
-import { TextInput } from "@mantine/core";
+import { NativeSelect, TextInput } from "@mantine/core";
 import type { ReactNode } from "react";
 import type { Field } from "../../../../packages/rules/src/fields.ts";
 import type { Choice } from "../../../../packages/rules/src/kinds.ts";
 import { AmountInput } from "../../components/AmountInput.tsx";
-import { Select } from "../../components/Select.tsx";
 import { SHOW } from "../../lib/orders/terms.ts";
 import { ExpiryField } from "./ExpiryField.tsx";
 
@@ -36,12 +35,14 @@ export function SettingField({ field, value, error, onChange }: SettingFieldProp
       return <ExpiryField label={label} value={value} error={error} onChange={onChange} />;
     case "choice":
       return (
-        <Select
+        <NativeSelect
           label={label}
           description={help}
           value={value}
-          onChange={onChange}
-          options={Object.entries((kind as Choice<string>).choices).map(([choice, text]) => ({
+          onChange={(event) => {
+            onChange(event.currentTarget.value);
+          }}
+          data={Object.entries((kind as Choice<string>).choices).map(([choice, text]) => ({
             value: choice,
             label: capitalized(text),
           }))}
@@ -55,7 +56,6 @@ export function SettingField({ field, value, error, onChange }: SettingFieldProp
           description={help}
           placeholder={placeholder}
           inputMode={isCount ? "numeric" : undefined}
-          autoComplete="off"
           value={value}
           error={error}
           onChange={(event) => {

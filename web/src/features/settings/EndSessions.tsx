@@ -1,8 +1,8 @@
 import { notifications } from "@mantine/notifications";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
-import { LinkAction } from "../../components/LinkAction.tsx";
 import { Note } from "../../components/Layout.tsx";
+import { LinkAction } from "../../components/LinkAction.tsx";
 import { plural } from "../../lib/plural.ts";
 import { invalidate } from "../../lib/query-keys.ts";
 import { useParameter } from "../../lib/use-parameter.ts";
@@ -30,10 +30,9 @@ export function EndSessions(): ReactNode {
     <LinkAction
       title="End the other sessions?"
       confirm={`End ${plural(others.length, "session")}`}
-      pending={end.isPending && "Ending…"}
+      mutation={end}
       failed="Not all sessions were ended"
-      error={end.error}
-      onConfirm={end.mutate}
+      pending="Ending…"
       onLeave={leave}
     >
       All other devices are signed out immediately; you stay signed in here. Nothing has changed

@@ -1,17 +1,17 @@
+import { Badge, Group, Text } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
-import { Badge } from "../../components/Badge.tsx";
-import { Button } from "../../components/Button.tsx";
 import { Section } from "../../components/Layout.tsx";
-import { TimeAgo } from "../../components/RelativeTime.tsx";
+import { MutationButton } from "../../components/PendingButton.tsx";
 import { QueryStatus } from "../../components/QueryStatus.tsx";
+import { TimeAgo } from "../../components/RelativeTime.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
+import { toastFailure } from "../../components/toast.ts";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { SessionRow } from "../../lib/wire.ts";
 import { revokeSession, sessionsQuery } from "../../shared/session/api.ts";
 import { nameDevice } from "./device.ts";
-import styles from "./Settings.module.css";
 
 export function Sessions({ onSignOut }: { onSignOut: () => Promise<void> }): ReactNode {
   const sessions = useQuery(sessionsQuery);
@@ -48,42 +48,32 @@ function Row({
     onSuccess: () => {
       if (!session.current) notifications.show({ message: "Session ended." });
     },
-    onError: (error) => {
-      notifications.show({
-        color: "red",
-        title: "The session was not ended",
-        message: error.message,
-      });
-    },
+    onError: toastFailure("The session was not ended"),
     onSettled: () => (session.current ? undefined : invalidate.afterSessionEnded()),
   });
   const device = nameDevice(session.userAgent);
   return (
-    <li className={styles.session}>
-      <div>
-        <p className={styles.device}>
-          {device} {session.current && <Badge tone="ok">This device</Badge>}
-        </p>
-        <p className={styles.meta}>
-          {session.ip} · last used <TimeAgo iso={session.lastSeenAt} /> · since{" "}
-          <TimeAgo iso={session.createdAt} />
-        </p>
-      </div>
-      <Button
-        size="small"
-        pending={end.isPending && "Ending…"}
-        onClick={() => {
-          end.mutate();
-        }}
-      >
-        {session.current ? (
-          "Sign out"
-        ) : (
-          <>
-            Revoke<span className="sr-only"> {device}</span>
-          </>
-        )}
-      </Button>
+    <li className="list-row">
+      <Group justify="space-between" wrap="nowrap" gap="md">
+        <div>
+          <Text component="div" fw={550}>
+            {device} {session.current && <Badge color="green">This device</Badge>}
+          </Text>
+          <Text c="dimmed" size="sm">
+            {session.ip} · last used <TimeAgo iso={session.lastSeenAt} /> · since{" "}
+            <TimeAgo iso={session.createdAt} />
+          </Text>
+        </div>
+        <MutationButton size="xs" mutation={end} pending="Ending…">
+          {session.current ? (
+            "Sign out"
+          ) : (
+            <>
+              Revoke<span className="sr-only"> {device}</span>
+            </>
+          )}
+        </MutationButton>
+      </Group>
     </li>
   );
 }

@@ -1,8 +1,8 @@
+import { Button, Group, Stack } from "@mantine/core";
 import type { ReactNode } from "react";
 import { TxHash } from "../../components/Address.tsx";
-import { Button } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Note, Row, Stack } from "../../components/Layout.tsx";
+import { Note } from "../../components/Layout.tsx";
 import type { Agent } from "../../lib/wire.ts";
 import { useExplorer, useNetworkOfChain } from "../../shared/info.ts";
 import { SignOrder } from "./SignOrder.tsx";
@@ -29,38 +29,38 @@ export function NextStep({ withdrawal, state }: ReviewProps): ReactNode {
       return <p role="status">The transfer was sent. This page shows its progress.</p>;
     case "open":
       return (
-        <Note tone="warn">
-          <Stack gap={3}>
+        <Note color="yellow">
+          <Stack gap="sm">
             <p role="status">
               The outcome is not known yet. The signed order works only once, so checking again is
               safe.
             </p>
             <ErrorNotice error={state.error} />
-            <Row>
+            <Group>
               <Button
-                variant="primary"
-                size="small"
+                variant="filled"
+                size="xs"
                 onClick={() => void withdrawal.askAgain(state.signed)}
               >
                 Check again
               </Button>
-            </Row>
+            </Group>
           </Stack>
         </Note>
       );
     default:
       return (
-        <Note tone="ok">
-          <Stack gap={3}>
+        <Note color="green">
+          <Stack gap="sm">
             <p role="status">
               <strong>Confirmed on chain.</strong>
             </p>
             <TxHash value={state.answer.txHash} explorerUrl={explorer} />
-            <Row>
-              <Button size="small" onClick={withdrawal.reset}>
+            <Group>
+              <Button size="xs" onClick={withdrawal.reset}>
                 Done
               </Button>
-            </Row>
+            </Group>
           </Stack>
         </Note>
       );

@@ -1,12 +1,13 @@
+import { Button, Group, Stack } from "@mantine/core";
 import type { ReactNode } from "react";
 import { Address } from "../../components/Address.tsx";
-import { Button } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Note, Row, Stack } from "../../components/Layout.tsx";
+import { Note } from "../../components/Layout.tsx";
+import { PendingButton } from "../../components/PendingButton.tsx";
 import { useConnection } from "../../lib/wallet/connection.ts";
 import type { NetworkInfo } from "../../lib/wire.ts";
-import { ChainHelp } from "../../shared/wallet/ChainHelp.tsx";
 import { useOwner, walletOf } from "../../shared/session/session-context.ts";
+import { ChainHelp } from "../../shared/wallet/ChainHelp.tsx";
 import { WalletPicker } from "../../shared/wallet/WalletPicker.tsx";
 import type { Withdrawal, WithdrawalState } from "./use-withdrawal.ts";
 
@@ -28,13 +29,13 @@ export function SignOrder({ network, withdrawal, state }: SignOrderProps): React
   );
   if (!connection) {
     return (
-      <Stack gap={3}>
+      <Stack gap="sm">
         <p>
           Connect the wallet you signed in with, <Address value={signer} copy={false} />, to sign
           this order.
         </p>
         <WalletPicker expected={signer} />
-        <Row>{back}</Row>
+        <Group>{back}</Group>
       </Stack>
     );
   }
@@ -45,23 +46,23 @@ export function SignOrder({ network, withdrawal, state }: SignOrderProps): React
       </ChainHelp>
     );
   return (
-    <Stack gap={3}>
+    <Stack gap="sm">
       {state.step === "review" && state.declined === true && (
         <Note>You declined in your wallet. Nothing was signed and no money moved.</Note>
       )}
       {state.step === "review" && state.error !== undefined && (
         <ErrorNotice title="The withdrawal failed" error={state.error} />
       )}
-      <Row>
-        <Button
-          variant="primary"
+      <Group>
+        <PendingButton
+          variant="filled"
           pending={state.step === "signing" && "Compare the fields in your wallet, then sign…"}
           onClick={() => void withdrawal.sign(connection, state.prepared)}
         >
           Sign and withdraw
-        </Button>
+        </PendingButton>
         {back}
-      </Row>
+      </Group>
     </Stack>
   );
 }

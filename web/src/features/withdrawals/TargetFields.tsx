@@ -1,8 +1,6 @@
-import { TextInput } from "@mantine/core";
+import { SegmentedControl, Stack, Text, TextInput } from "@mantine/core";
 import type { ReactNode } from "react";
 import { Address } from "../../components/Address.tsx";
-import { Muted, Stack } from "../../components/Layout.tsx";
-import { Segmented } from "../../components/Segmented.tsx";
 import { useOwner } from "../../shared/session/session-context.ts";
 import type { DraftErrors, WithdrawalDraft } from "./draft.ts";
 
@@ -20,35 +18,37 @@ export function TargetFields({ owner, draft, errors, onChange }: TargetFieldsPro
   if (second !== null)
     return (
       <p>
-        <Muted>Withdraw to the owner&rsquo;s wallet</Muted> <Address value={owner} copy={false} />
+        <Text span c="dimmed" size="sm">
+          Withdraw to the owner&rsquo;s wallet
+        </Text>{" "}
+        <Address value={owner} copy={false} />
       </p>
     );
   return (
     <>
-      <div>
-        <Segmented
-          label="Withdraw to"
-          value={draft.target}
-          onChange={(target) => {
-            onChange({ target });
-          }}
-          options={[
-            { value: "owner", label: "To my wallet" },
-            { value: "other", label: "Another address" },
-          ]}
-        />
-      </div>
+      <SegmentedControl
+        aria-label="Withdraw to"
+        value={draft.target}
+        onChange={(target: WithdrawalDraft["target"]) => {
+          onChange({ target });
+        }}
+        data={[
+          { value: "owner", label: "To my wallet" },
+          { value: "other", label: "Another address" },
+        ]}
+      />
       {draft.target === "owner" ? (
         <p>
-          <Muted>Goes to</Muted> <Address value={owner} copy={false} />
+          <Text span c="dimmed" size="sm">
+            Goes to
+          </Text>{" "}
+          <Address value={owner} copy={false} />
         </p>
       ) : (
-        <Stack gap={3}>
+        <Stack gap="sm">
           <TextInput
             label="Address"
             placeholder="0x…"
-            spellCheck={false}
-            autoComplete="off"
             value={draft.to}
             error={errors.to}
             onChange={(event) => {
@@ -58,8 +58,6 @@ export function TargetFields({ owner, draft, errors, onChange }: TargetFieldsPro
           <TextInput
             label="Type its last 6 characters"
             description="Read them from the source of the address, not from the field above. A transfer cannot be undone."
-            spellCheck={false}
-            autoComplete="off"
             value={draft.confirmation}
             error={errors.confirmation}
             onChange={(event) => {

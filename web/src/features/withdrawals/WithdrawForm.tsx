@@ -1,10 +1,10 @@
+import { Button, Group, NativeSelect, Stack, Text } from "@mantine/core";
 import { type ReactNode, useState } from "react";
 import { AmountInput } from "../../components/AmountInput.tsx";
-import { Button } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Muted, Note, Row, Stack } from "../../components/Layout.tsx";
+import { Note } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
-import { Select } from "../../components/Select.tsx";
+import { PendingButton } from "../../components/PendingButton.tsx";
 import { mayHold, placesOf } from "../../lib/balances.ts";
 import { formatUsdc } from "../../lib/money.ts";
 import type { Agent } from "../../lib/wire.ts";
@@ -12,7 +12,6 @@ import { useNetworkNames } from "../../shared/info.ts";
 import { checkDraft, type DraftErrors, EMPTY_DRAFT, type WithdrawalDraft } from "./draft.ts";
 import { TargetFields } from "./TargetFields.tsx";
 import type { Withdrawal } from "./use-withdrawal.ts";
-import styles from "./Withdraw.module.css";
 
 interface WithdrawFormProps {
   agent: Agent;
@@ -47,8 +46,8 @@ export function WithdrawForm({ agent, owner, withdrawal }: WithdrawFormProps): R
   };
   const max = (
     <Button
-      size="small"
-      variant="ghost"
+      size="xs"
+      variant="subtle"
       aria-pressed={draft.isMax}
       onClick={() => {
         change({ isMax: !draft.isMax });
@@ -58,16 +57,16 @@ export function WithdrawForm({ agent, owner, withdrawal }: WithdrawFormProps): R
     </Button>
   );
   return (
-    <form className={styles.form} noValidate onSubmit={(event) => void onSubmit(event)}>
-      <Stack gap={4}>
+    <form noValidate onSubmit={(event) => void onSubmit(event)}>
+      <Stack maw={520}>
         {places.length > 1 && (
-          <Select
+          <NativeSelect
             label="Network"
             value={draft.network}
-            onChange={(network) => {
-              change({ network });
+            onChange={(event) => {
+              change({ network: event.currentTarget.value });
             }}
-            options={places.map((place) => ({
+            data={places.map((place) => ({
               value: place.network,
               label: `${nameOf(place.network)}: ${place.balance === null ? "cannot be read" : `${formatUsdc(place.balance)} USDC`}`,
             }))}
@@ -75,7 +74,9 @@ export function WithdrawForm({ agent, owner, withdrawal }: WithdrawFormProps): R
         )}
         <p>
           Available <Money amount={balance} />{" "}
-          <Muted>without signed withdrawals and payments that are still pending</Muted>
+          <Text span c="dimmed" size="sm">
+            without signed withdrawals and payments that are still pending
+          </Text>
         </p>
         {isEmpty && <Note>The agent has no balance to withdraw.</Note>}
         <AmountInput
@@ -88,21 +89,23 @@ export function WithdrawForm({ agent, owner, withdrawal }: WithdrawFormProps): R
             change({ amount, isMax: false });
           }}
           rightSection={max}
+          rightSectionWidth={64}
+          rightSectionPointerEvents="all"
         />
         <TargetFields owner={owner} draft={draft} errors={errors} onChange={change} />
         {state.step === "form" && state.error !== undefined && (
           <ErrorNotice title="The withdrawal could not be prepared" error={state.error} />
         )}
-        <Row>
-          <Button
+        <Group>
+          <PendingButton
             type="submit"
-            variant="primary"
+            variant="filled"
             disabled={isEmpty}
             pending={state.step === "preparing" && "Preparing…"}
           >
             Review withdrawal
-          </Button>
-        </Row>
+          </PendingButton>
+        </Group>
       </Stack>
     </form>
   );

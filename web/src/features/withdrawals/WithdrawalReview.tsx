@@ -1,6 +1,7 @@
+import { Stack } from "@mantine/core";
 import type { ReactNode } from "react";
 import { Address } from "../../components/Address.tsx";
-import { KeyValues, Stack } from "../../components/Layout.tsx";
+import { KeyValues } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
 import { isSameAddress } from "../../lib/address.ts";
 import { formatDateTime } from "../../lib/time.ts";
@@ -23,7 +24,7 @@ export function WithdrawalReview({ agent, owner, withdrawal, state }: ReviewProp
   const { chainId } = typedData.domain;
   const network = useNetworkOfChain(chainId);
   return (
-    <Stack gap={5}>
+    <Stack gap="lg">
       <div>
         <Money amount={BigInt(order.amount)} size="display" />
         <p>

@@ -2,6 +2,7 @@
  * The orders that screens request the owner's signature for, each with the check that the server's order
  * matches the request.
  */
+import { APPROVAL_SECONDS, MAX_ORDER_SECONDS } from "../../../../packages/rules/src/orders.ts";
 import { isSameAddress } from "../address.ts";
 import { api } from "../api.ts";
 import { serverNowMs } from "../clock.ts";
@@ -24,18 +25,16 @@ import { formatDateTime } from "../time.ts";
 
 type Order = Record<string, unknown>;
 
-/** The longest time an order may wait for its signature, with a margin for clock differences. */
-const MAX_WAIT_MS = 20 * 60_000;
-/** An approval's order is valid for an hour, because the agent repeats its call within that time. */
-const MAX_APPROVAL_MS = 65 * 60_000;
+/** Allows for clock differences. */
+const MARGIN_SECONDS = 5 * 60;
 
 /** The chain id in a CAIP-2 id of an EVM chain. */
 const chainIdOf = (network: string): number => Number(network.split(":")[1]);
 
-function assertSingleUse(order: Order, maxWaitMs = MAX_WAIT_MS): void {
-  const endsMs = Number(order.deadline) * 1000;
+function assertSingleUse(order: Order, lifetimeSeconds = MAX_ORDER_SECONDS): void {
+  const latestMs = serverNowMs() + (lifetimeSeconds + MARGIN_SECONDS) * 1000;
   const isSingle = /^0x[0-9a-f]{64}$/i.test(String(order.nonce));
-  if (!isSingle || !(endsMs < serverNowMs() + maxWaitMs)) throw new OrderMismatch([]);
+  if (!isSingle || !(Number(order.deadline) * 1000 < latestMs)) throw new OrderMismatch([]);
 }
 
 function assertFor(order: Order, agent: Pick<Agent, "id" | "walletAddress">): void {
@@ -151,7 +150,7 @@ export function approvalRequest(approval: Approval): SignatureRequest {
     chainId: chainIdOf(network),
     effect: "Signing is free. The agent may then make this payment once, within an hour.",
     read(order) {
-      assertSingleUse(order, MAX_APPROVAL_MS);
+      assertSingleUse(order, APPROVAL_SECONDS);
       const isSame =
         order.agent === agentId &&
         order.approvalId === approval.id &&

@@ -3,6 +3,7 @@
  * compared with the request, shown in plain words and signed, and the same request is sent again with the
  * signature.
  */
+import { type Orders, typedDataOf } from "../../../../packages/rules/src/orders.ts";
 import { isSameAddress } from "../address.ts";
 import { ApiError } from "../api.ts";
 import { queryClient } from "../query-client.ts";
@@ -21,7 +22,6 @@ import {
   show,
   type Signing,
 } from "./signing.ts";
-import { typedDataFor } from "./typed-data.ts";
 
 type Order = Record<string, unknown>;
 interface Authorization {
@@ -144,7 +144,9 @@ async function sign(attempt: SigningAttempt): Promise<string> {
     try {
       const { kind } = request;
       const typedData =
-        typeof kind === "string" ? typedDataFor(kind, order, request.chainId) : kind(order);
+        typeof kind === "string"
+          ? typedDataOf(kind, order as unknown as Orders[typeof kind], request.chainId)
+          : kind(order);
       return String(await Promise.race([signTypedData(connection, typedData), cancelled]));
     } catch (error) {
       if (error instanceof NotSigned) throw error;

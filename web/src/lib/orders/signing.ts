@@ -1,8 +1,8 @@
 /** The state of the current signature request. The dialog shows it; `signed` updates it. */
-import { useSyncExternalStore } from "react";
+import type { OrderKind } from "../../../../packages/rules/src/orders.ts";
+import { createStore } from "../store.ts";
 import type { Change } from "./terms.ts";
 import type { TypedData } from "../wire.ts";
-import type { OrderKind } from "./typed-data.ts";
 
 /** The content of an order, in plain words. */
 export interface Reading {
@@ -50,20 +50,10 @@ export interface Signing {
   cancel: () => void;
 }
 
-let current: Signing | null = null;
-const listeners = new Set<() => void>();
+const current = createStore<Signing | null>(null);
 
-export function show(signing: Signing | null): void {
-  current = signing;
-  for (const listener of listeners) listener();
-}
-
-const subscribe = (listener: () => void): (() => void) => {
-  listeners.add(listener);
-  return () => listeners.delete(listener);
-};
-
-export const useSigning = (): Signing | null => useSyncExternalStore(subscribe, () => current);
+export const show = current.set;
+export const useSigning = current.use;
 
 /** The user did not sign: not an error, and nothing was changed. */
 export class NotSigned extends Error {

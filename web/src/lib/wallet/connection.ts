@@ -1,6 +1,6 @@
 /** The wallet that this tab is connected to. In memory only: a page load starts without a connection. */
-import { useSyncExternalStore } from "react";
 import { checkAddress, isSameAddress, shortAddress } from "../address.ts";
+import { createStore } from "../store.ts";
 import type { Address } from "../wire.ts";
 import { type Provider, type Wallet, walletError } from "./provider.ts";
 
@@ -11,14 +11,8 @@ export interface Connection {
   chainId: number;
 }
 
-let connection: Connection | null = null;
+const connection = createStore<Connection | null>(null);
 let detach: (() => void) | undefined;
-const listeners = new Set<() => void>();
-
-function set(next: Connection | null): void {
-  connection = next;
-  for (const listener of listeners) listener();
-}
 
 const firstAccount = async (accounts: unknown): Promise<Address | undefined> => {
   const candidate: unknown = Array.isArray(accounts) ? accounts[0] : undefined;
@@ -33,13 +27,15 @@ const toChainId = (value: unknown): number =>
 function attach(provider: Provider): () => void {
   const follow = async (accounts: unknown): Promise<void> => {
     const address = await firstAccount(accounts);
-    if (connection?.provider !== provider) return;
+    const current = connection.get();
+    if (current?.provider !== provider) return;
     if (address === undefined) disconnect();
-    else set({ ...connection, address });
+    else connection.set({ ...current, address });
   };
   const onAccounts = (accounts: unknown): void => void follow(accounts);
   const onChain = (chain: unknown): void => {
-    if (connection?.provider === provider) set({ ...connection, chainId: toChainId(chain) });
+    const current = connection.get();
+    if (current?.provider === provider) connection.set({ ...current, chainId: toChainId(chain) });
   };
   provider.on?.("accountsChanged", onAccounts);
   provider.on?.("chainChanged", onChain);
@@ -65,7 +61,7 @@ async function adopt(wallet: Wallet, provider: Provider, address: Address): Prom
   detach?.();
   detach = attach(provider);
   const next = { wallet, provider, address, chainId };
-  set(next);
+  connection.set(next);
   return next;
 }
 
@@ -90,11 +86,11 @@ export const setKnownWallets = (wallets: readonly Wallet[]): void => {
 export async function reconnect(address: string): Promise<void> {
   const find = async (): Promise<void> => {
     for (const wallet of known) {
-      if (connection) return;
+      if (connection.get()) return;
       try {
         const provider = await wallet.open();
         const shared = await firstAccount(await provider.request({ method: "eth_accounts" }));
-        if (shared !== undefined && isSameAddress(shared, address) && !connection)
+        if (shared !== undefined && isSameAddress(shared, address) && !connection.get())
           await adopt(wallet, provider, shared);
       } catch {
         // The user selects a wallet that does not answer.
@@ -104,21 +100,14 @@ export async function reconnect(address: string): Promise<void> {
   const silence = new Promise<void>((resolve) => {
     setTimeout(resolve, SILENCE_MS);
   });
-  if (!connection) await Promise.race([find(), silence]);
+  if (!connection.get()) await Promise.race([find(), silence]);
 }
 
 export function disconnect(): void {
   detach?.();
   detach = undefined;
-  set(null);
+  connection.set(null);
 }
 
-export const currentConnection = (): Connection | null => connection;
-
-const subscribe = (listener: () => void): (() => void) => {
-  listeners.add(listener);
-  return () => listeners.delete(listener);
-};
-
-export const useConnection = (): Connection | null =>
-  useSyncExternalStore(subscribe, currentConnection);
+export const currentConnection = connection.get;
+export const useConnection = connection.use;

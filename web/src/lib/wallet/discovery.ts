@@ -1,5 +1,6 @@
 /** Discovers browser wallets: those that announce themselves (EIP-6963), else `window.ethereum`. */
-import { useSyncExternalStore } from "react";
+import { useEffect } from "react";
+import { createStore } from "../store.ts";
 import type { Provider, Wallet } from "./provider.ts";
 
 interface Announcement {
@@ -7,8 +8,7 @@ interface Announcement {
   provider: Provider;
 }
 
-let wallets: readonly Wallet[] = [];
-const listeners = new Set<() => void>();
+const wallets = createStore<readonly Wallet[]>([]);
 let isListening = false;
 
 const legacyProvider = (): Provider | undefined => {
@@ -28,9 +28,9 @@ function onAnnounce(event: Event): void {
     return;
   const { info, provider } = detail;
   const id = info.rdns || info.uuid;
-  if (wallets.some((wallet) => wallet.id === id)) return;
-  wallets = [
-    ...wallets,
+  if (wallets.get().some((wallet) => wallet.id === id)) return;
+  wallets.set([
+    ...wallets.get(),
     {
       id,
       name: info.name.slice(0, 60),
@@ -38,23 +38,21 @@ function onAnnounce(event: Event): void {
       kind: "announced",
       open: () => Promise.resolve(provider),
     },
-  ];
-  for (const listener of listeners) listener();
+  ]);
 }
 
-function subscribe(listener: () => void): () => void {
-  listeners.add(listener);
-  if (!isListening) {
-    isListening = true;
-    globalThis.addEventListener("eip6963:announceProvider", onAnnounce);
-    globalThis.dispatchEvent(new Event("eip6963:requestProvider"));
-  }
-  return () => listeners.delete(listener);
+/** Wallets announce themselves when a page requests it. */
+function listen(): void {
+  if (isListening) return;
+  isListening = true;
+  globalThis.addEventListener("eip6963:announceProvider", onAnnounce);
+  globalThis.dispatchEvent(new Event("eip6963:requestProvider"));
 }
 
 /** The announced wallets; `window.ethereum` only where none announced itself. */
 export function useInstalledWallets(): readonly Wallet[] {
-  const announced = useSyncExternalStore(subscribe, () => wallets);
+  const announced = wallets.use();
+  useEffect(listen, []);
   const legacy = legacyProvider();
   if (announced.length > 0 || !legacy) return announced;
   return [

@@ -1,9 +1,8 @@
+import { Box, Button, Stack } from "@mantine/core";
 import { Fragment, type ReactNode, useState } from "react";
 import { Address } from "../../components/Address.tsx";
-import { Button } from "../../components/Button.tsx";
 import { Dialog } from "../../components/Dialog.tsx";
-import { Note, Stack } from "../../components/Layout.tsx";
-import { useDocumentTitle, useTitleFocus } from "../../components/PageHeader.tsx";
+import { Note } from "../../components/Layout.tsx";
 import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
 import { isSameAddress } from "../../lib/address.ts";
@@ -13,7 +12,7 @@ import { useKnownSecond } from "./api.ts";
 import { OtherAccount } from "./OtherAccount.tsx";
 import { useSession, walletOf } from "./session-context.ts";
 import { SignIn } from "./SignIn.tsx";
-import styles from "./SignIn.module.css";
+import { SignInCard } from "./SignInCard.tsx";
 import { useLeave } from "./use-leave.ts";
 
 /**
@@ -66,10 +65,10 @@ export function AccountGuard({ children }: { children: ReactNode }): ReactNode {
           size="sm"
           title="Your session has ended"
         >
-          <Stack gap={4}>
+          <Stack>
             <p>Sign in again to continue. Your input on this screen is kept.</p>
             <SignIn ended={session} />
-            <Button variant="ghost" onClick={() => void leave()}>
+            <Button variant="subtle" onClick={() => void leave()}>
               Stay signed out
             </Button>
           </Stack>
@@ -94,34 +93,23 @@ function useUserNumber(who: string | null | undefined): number {
 /** Shown on every screen, because a recovery wallet may do less than the owner. */
 function SecondWalletNote({ owner }: { owner: string }): ReactNode {
   return (
-    <aside className={styles.second} aria-label="Recovery wallet">
-      <Note tone="warn">
+    <Box component="aside" mb="lg" aria-label="Recovery wallet">
+      <Note color="yellow">
         <p>
           <strong>You are signed in as the recovery wallet.</strong> You can only pause agents,
           tighten rules and withdraw to <Address value={owner} copy={false} />.
         </p>
       </Note>
-    </aside>
+    </Box>
   );
 }
 
-function SignInPage(): ReactNode {
-  useDocumentTitle("Sign in");
-  useTitleFocus();
-  return (
-    <div className={styles.page}>
-      <div className={styles.intro}>
-        <h1 id="page-title" tabIndex={-1}>
-          Sign in with your wallet
-        </h1>
-        <p>
-          You sign in with your wallet. It owns the agents that you create, and only its signature
-          can withdraw their money.
-        </p>
-      </div>
-      <div className={styles.card}>
-        <SignIn />
-      </div>
-    </div>
-  );
-}
+const SignInPage = (): ReactNode => (
+  <SignInCard
+    documentTitle="Sign in"
+    title="Sign in with your wallet"
+    lead="You sign in with your wallet. It owns the agents that you create, and only its signature can withdraw their money."
+  >
+    <SignIn />
+  </SignInCard>
+);

@@ -1,7 +1,5 @@
-import { TextInput } from "@mantine/core";
+import { Button, Group, Stack, TextInput } from "@mantine/core";
 import { type ReactNode, useState } from "react";
-import { Button } from "../../components/Button.tsx";
-import { Row, Stack } from "../../components/Layout.tsx";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
 import { useConnection } from "../../lib/wallet/connection.ts";
 import type { Session } from "../../lib/wire.ts";
@@ -29,14 +27,12 @@ export function SignIn({
       </Loading>
     );
   return (
-    <Stack gap={4}>
+    <Stack>
       {secondOf !== undefined && (
         <TextInput
           label="The owner's address"
           description="The wallet whose recovery wallet you use."
           placeholder="0x…"
-          spellCheck={false}
-          autoComplete="off"
           value={secondOf}
           onChange={(event) => {
             setSecondOf(event.currentTarget.value);
@@ -53,17 +49,17 @@ export function SignIn({
       ) : (
         <WalletPicker />
       )}
-      <Row>
+      <Group>
         <Button
-          variant="ghost"
-          size="small"
+          variant="subtle"
+          size="xs"
           onClick={() => {
             setSecondOf(secondOf === undefined ? "" : undefined);
           }}
         >
           {secondOf === undefined ? "Use a recovery wallet" : "Sign in with my own account"}
         </Button>
-      </Row>
+      </Group>
     </Stack>
   );
 }

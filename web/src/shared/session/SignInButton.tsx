@@ -1,5 +1,6 @@
-import { type ReactNode, useState } from "react";
-import { Button, type ButtonProps } from "../../components/Button.tsx";
+import { Button, type ButtonProps } from "@mantine/core";
+import { useDisclosure } from "@mantine/hooks";
+import type { ReactNode } from "react";
 import { Dialog } from "../../components/Dialog.tsx";
 import { SignIn } from "./SignIn.tsx";
 
@@ -8,26 +9,13 @@ export function SignInButton({
   children,
   ...look
 }: Pick<ButtonProps, "size" | "variant" | "children">): ReactNode {
-  const [isOpen, setOpen] = useState(false);
+  const [isOpen, { open, close }] = useDisclosure();
   return (
     <>
-      <Button
-        variant="primary"
-        {...look}
-        onClick={() => {
-          setOpen(true);
-        }}
-      >
+      <Button variant="filled" {...look} onClick={open}>
         {children}
       </Button>
-      <Dialog
-        opened={isOpen}
-        onClose={() => {
-          setOpen(false);
-        }}
-        title="Sign in with your wallet"
-        size="sm"
-      >
+      <Dialog opened={isOpen} onClose={close} title="Sign in with your wallet" size="sm">
         {isOpen && <SignIn />}
       </Dialog>
     </>

@@ -1,10 +1,10 @@
+import { Button, Group, Stack, Text } from "@mantine/core";
 import type { ReactNode } from "react";
 import { Address } from "../../components/Address.tsx";
-import { Button } from "../../components/Button.tsx";
 import { Changes } from "../../components/Changes.tsx";
 import { Dialog } from "../../components/Dialog.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Muted, Note, Row, Stack } from "../../components/Layout.tsx";
+import { Note } from "../../components/Layout.tsx";
 import { isSameAddress, shortAddress } from "../../lib/address.ts";
 import type { Notice, Signing } from "../../lib/orders/signing.ts";
 import { useConnection } from "../../lib/wallet/connection.ts";
@@ -17,7 +17,7 @@ export default function SigningDialog({ signing }: { signing: Signing }): ReactN
   const { request, changes, step, cancel } = signing;
   return (
     <Dialog opened onClose={cancel} closable={step !== "sending"} title={request.title}>
-      <Stack gap={4}>
+      <Stack>
         <NoticeText notice={signing.notice} owner={signing.owner} />
         {changes.length > 0 ? <Changes changes={changes} /> : <p>The rules do not change.</p>}
         <NextStep signing={signing} />
@@ -34,61 +34,63 @@ function NextStep({ signing }: { signing: Signing }): ReactNode {
   if (step === "sending") return <p role="status">Signed. Saving the change…</p>;
   if (step === "wallet")
     return (
-      <Stack gap={3}>
+      <Stack gap="sm">
         <p role="status">
           <strong>Compare the details in your wallet, then sign.</strong>{" "}
-          <Muted>{request.effect ?? "Signing is free and moves no money."}</Muted>
+          <Text span c="dimmed" size="sm">
+            {request.effect ?? "Signing is free and moves no money."}
+          </Text>
         </p>
-        <Row end>{back}</Row>
+        <Group justify="flex-end">{back}</Group>
       </Stack>
     );
   if (notice === "lost")
     return (
-      <Row end>
+      <Group justify="flex-end">
         {back}
-        <Button variant="primary" onClick={awaitPress}>
+        <Button variant="filled" onClick={awaitPress}>
           Send it again
         </Button>
-      </Row>
+      </Group>
     );
   if (!connection)
     return (
-      <Stack gap={3}>
+      <Stack gap="sm">
         <p>
           Connect the wallet you signed in with, <Address value={owner} copy={false} />, to sign
           this.
         </p>
         <WalletPicker expected={owner} />
-        <Row end>{back}</Row>
+        <Group justify="flex-end">{back}</Group>
       </Stack>
     );
   if (!isSameAddress(connection.address, owner))
     return (
-      <Stack gap={3}>
-        <Note tone="warn">
+      <Stack gap="sm">
+        <Note color="yellow">
           <p role="status">
             Your wallet uses the account {shortAddress(connection.address)}. Choose{" "}
             {shortAddress(owner)} in your wallet, the account you are signed in with.
           </p>
         </Note>
-        <Row end>{back}</Row>
+        <Group justify="flex-end">{back}</Group>
       </Stack>
     );
   if (network && connection.chainId !== network.chainId)
     return (
       <ChainHelp connection={connection} network={network}>
-        <Button size="small" onClick={cancel}>
+        <Button size="xs" onClick={cancel}>
           Cancel
         </Button>
       </ChainHelp>
     );
   return (
-    <Row end>
+    <Group justify="flex-end">
       {back}
-      <Button variant="primary" data-autofocus onClick={awaitPress}>
+      <Button variant="filled" data-autofocus onClick={awaitPress}>
         {notice === undefined ? "Sign" : "Sign again"}
       </Button>
-    </Row>
+    </Group>
   );
 }
 
@@ -104,7 +106,7 @@ function NoticeText({ notice, owner }: { notice: Notice; owner: string }): React
       );
     case "changed":
       return (
-        <Note tone="warn">
+        <Note color="yellow">
           <p role="status">
             The rules changed in the meantime. Check the new result below and sign again if you
             agree.
@@ -113,13 +115,13 @@ function NoticeText({ notice, owner }: { notice: Notice; owner: string }): React
       );
     case "expired":
       return (
-        <Note tone="warn">
+        <Note color="yellow">
           <p role="status">The order expired after 15 minutes. Sign the new one below.</p>
         </Note>
       );
     case "other-account":
       return (
-        <Note tone="warn">
+        <Note color="yellow">
           <p role="status">
             The signature is not from {shortAddress(owner)}, the account you are signed in with.
             Choose that account in your wallet and sign again. Nothing changed.
@@ -128,7 +130,7 @@ function NoticeText({ notice, owner }: { notice: Notice; owner: string }): React
       );
     case "lost":
       return (
-        <Note tone="warn">
+        <Note color="yellow">
           <p role="status">
             You signed, but the response was lost. You can safely send the same order again: it
             works only once.

@@ -1,8 +1,9 @@
+import { Group, Stack } from "@mantine/core";
 import { type ReactNode, useState } from "react";
-import { Button } from "../../components/Button.tsx";
 import { CopyText } from "../../components/CopyText.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { KeyValues, Note, Row, Stack } from "../../components/Layout.tsx";
+import { KeyValues, Note } from "../../components/Layout.tsx";
+import { PendingButton } from "../../components/PendingButton.tsx";
 import { chainParameters, switchChain } from "../../lib/wallet/chain.ts";
 import type { Connection } from "../../lib/wallet/connection.ts";
 import { isRejection, walletError } from "../../lib/wallet/provider.ts";
@@ -34,23 +35,23 @@ export function ChainHelp({ connection, network, children }: ChainHelpProps): Re
   };
 
   return (
-    <Note tone="warn">
-      <Stack gap={3}>
+    <Note color="yellow">
+      <Stack gap="sm">
         <p>
           <strong>Your wallet is on chain {connection.chainId}.</strong> This action needs{" "}
           {network.name} (chain {network.chainId}).
         </p>
-        <Row>
-          <Button
-            variant="primary"
-            size="small"
+        <Group>
+          <PendingButton
+            variant="filled"
+            size="xs"
             pending={isSwitching && "Confirm in your wallet…"}
             onClick={() => void onSwitch()}
           >
             Switch to {network.name}
-          </Button>
+          </PendingButton>
           {children}
-        </Row>
+        </Group>
         {problem === "declined" && (
           <p role="status">You declined the switch. Your wallet stays on its network.</p>
         )}

@@ -1,11 +1,11 @@
+import { Stack } from "@mantine/core";
 import { type ReactNode, useState } from "react";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { ChevronIcon, WalletIcon } from "../../components/icons.tsx";
+import { Note } from "../../components/Layout.tsx";
 import { Mark } from "../../components/Logo.tsx";
-import { Note, Stack } from "../../components/Layout.tsx";
 import { connect, OtherAccountError } from "../../lib/wallet/connection.ts";
 import { isRejection, type Wallet, walletError } from "../../lib/wallet/provider.ts";
-import { NoWallet } from "./NoWallet.tsx";
 import { useWallets } from "./use-wallets.ts";
 import styles from "./WalletPicker.module.css";
 
@@ -41,7 +41,7 @@ export function WalletPicker({ onConnected, expected }: WalletPickerProps): Reac
   };
 
   return (
-    <Stack gap={3}>
+    <Stack gap="sm">
       {wallets.length === 0 ? (
         <NoWallet />
       ) : (
@@ -89,5 +89,27 @@ function WalletPicture({ wallet }: { wallet: Wallet }): ReactNode {
     <span className={styles.picture}>
       {wallet.kind === "demo" ? <Mark size={24} /> : <WalletIcon size={20} />}
     </span>
+  );
+}
+
+function NoWallet(): ReactNode {
+  return (
+    <Note>
+      <Stack gap="xs">
+        <strong>No wallet was found in this browser.</strong>
+        <span>
+          You sign in to Purser with a wallet, not a password. Install a wallet extension such as{" "}
+          <a href="https://metamask.io/download" target="_blank" rel="noreferrer">
+            MetaMask
+          </a>{" "}
+          or{" "}
+          <a href="https://rabby.io" target="_blank" rel="noreferrer">
+            Rabby
+          </a>
+          , then reload this page. On a phone, open this page in your wallet app&rsquo;s own
+          browser.
+        </span>
+      </Stack>
+    </Note>
   );
 }

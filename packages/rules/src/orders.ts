@@ -1,0 +1,134 @@
+/**
+ * The documents that an owner's wallet signs (EIP-712, docs/decisions/0020): their members, structs and domain. The web
+ * app makes the wallet's typed data from these structs, so a response of the server can only provide values.
+ */
+import { policyTypes, versionOf, type AgentPolicyOrder, type StructMember } from "./policy.ts";
+
+export const MAX_ORDER_SECONDS = 15 * 60;
+/**
+ * The lifetime of an approval's order, in which the agent may come back for it. Custody signs nothing that is valid for
+ * longer.
+ */
+export const APPROVAL_SECONDS = 60 * 60;
+
+export interface IssueKeyOrder {
+  agent: string;
+  wallet: string;
+  label: string;
+  expiresAt: string;
+  nonce: string;
+  deadline: string;
+}
+
+export interface WithdrawOrder {
+  wallet: string;
+  to: string;
+  asset: string;
+  amount: string;
+  nonce: string;
+  deadline: string;
+}
+
+export interface ApprovePaymentOrder {
+  agent: string;
+  payee: string;
+  asset: string;
+  maxAmount: string;
+  site: string;
+  approvalId: string;
+  nonce: string;
+  deadline: string;
+}
+
+/** Names the wallet that may tighten rules, and withdraw to the owner; the zero address for none. */
+export interface SecondWalletOrder {
+  owner: string;
+  second: string;
+  /** The chain of its contract; 0 for a plain key (EOA). */
+  secondChain: string;
+  nonce: string;
+  deadline: string;
+}
+
+/** Transfers all agents of one wallet to another wallet. */
+export interface MoveOwnerOrder {
+  from: string;
+  to: string;
+  nonce: string;
+  deadline: string;
+}
+
+export interface Orders {
+  AgentPolicy: AgentPolicyOrder;
+  IssueKey: IssueKeyOrder;
+  ApprovePayment: ApprovePaymentOrder;
+  Withdraw: WithdrawOrder;
+  SecondWallet: SecondWalletOrder;
+  MoveOwner: MoveOwnerOrder;
+}
+export type OrderKind = keyof Orders;
+
+const text = (name: string) => ({ name, type: "string" });
+const number = (name: string) => ({ name, type: "uint256" });
+const address = (name: string) => ({ name, type: "address" });
+const SINGLE_USE = [{ name: "nonce", type: "bytes32" }, number("deadline")];
+
+export type Structs = Record<string, StructMember[]>;
+
+/** The structs of each order, its own first. Those of a policy depend on its version. */
+const ORDER_TYPES: Readonly<Record<Exclude<OrderKind, "AgentPolicy">, Structs>> = {
+  IssueKey: {
+    IssueKey: [text("agent"), address("wallet"), text("label"), number("expiresAt"), ...SINGLE_USE],
+  },
+  ApprovePayment: {
+    ApprovePayment: [
+      text("agent"),
+      address("payee"),
+      address("asset"),
+      number("maxAmount"),
+      text("site"),
+      text("approvalId"),
+      ...SINGLE_USE,
+    ],
+  },
+  Withdraw: {
+    Withdraw: [address("wallet"), address("to"), address("asset"), number("amount"), ...SINGLE_USE],
+  },
+  SecondWallet: {
+    SecondWallet: [address("owner"), address("second"), number("secondChain"), ...SINGLE_USE],
+  },
+  MoveOwner: { MoveOwner: [address("from"), address("to"), ...SINGLE_USE] },
+};
+
+export const ORDER_KINDS: readonly OrderKind[] = [
+  "AgentPolicy",
+  ...(Object.keys(ORDER_TYPES) as (keyof typeof ORDER_TYPES)[]),
+];
+
+/** Undefined if the version of a policy is malformed; throws `PolicyVersionUnknown` if it is unknown. */
+export function readTypes(kind: OrderKind, order: object): Structs | undefined {
+  if (kind !== "AgentPolicy") return ORDER_TYPES[kind];
+  const version = versionOf(order);
+  return version === undefined ? undefined : policyTypes(version);
+}
+
+export function typesOf(kind: OrderKind, order: object): Structs {
+  const types = readTypes(kind, order);
+  if (types === undefined) throw new Error("the version of the policy document is malformed");
+  return types;
+}
+
+const DOMAIN_TYPE = [text("name"), text("version"), number("chainId")];
+export const DOMAIN_STRUCTS = { EIP712Domain: DOMAIN_TYPE };
+export const domainOf = (chainId: number) => ({ name: "Purser", version: "2", chainId }) as const;
+
+/**
+ * Input of `eth_signTypedData_v4`: JSON with the domain's type, and integers as strings. Only the members of the structs
+ * are signed.
+ */
+export const typedDataOf = <K extends OrderKind>(kind: K, order: Orders[K], chainId: number) => ({
+  types: { EIP712Domain: [...DOMAIN_TYPE], ...typesOf(kind, order) },
+  primaryType: kind,
+  domain: domainOf(chainId),
+  message: order,
+});
