@@ -7,7 +7,6 @@ import { PAYEE_FIELDS } from "../../packages/rules/src/fields.ts";
 import { OPTIONAL_AMOUNT } from "../../packages/rules/src/kinds.ts";
 import type { AgentPolicyOrder } from "../../packages/rules/src/policy.ts";
 import { orderDigest, readOrder, typedDataOf } from "../../server/core/orders.ts";
-import { typedDataFor } from "../../web/src/lib/orders/typed-data.ts";
 import { halt } from "../helpers/newer-setting.ts";
 
 // `halt` is a text of the agent; this is a number of a payee.
@@ -97,11 +96,8 @@ t.test("every document has the digest that a wallet signs", async (t) => {
       };
       const wallets = hashTypedData(shown as never);
       if (orderDigest("AgentPolicy", order, chainId) !== wallets) throw new Error("ours");
-      for (const typedData of [
-        typedDataOf("AgentPolicy", order, chainId),
-        typedDataFor("AgentPolicy", { ...order }, chainId),
-      ])
-        if (hashTypedData(typedData as never) !== wallets) throw new Error("the wallet's request");
+      const asked = hashTypedData(typedDataOf("AgentPolicy", order, chainId) as never);
+      if (asked !== wallets) throw new Error("the wallet's request");
     }),
     { numRuns: 200 },
   );

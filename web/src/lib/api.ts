@@ -39,7 +39,7 @@ export class ApiError extends Error {
   }
 }
 
-interface RequestOptions {
+export interface RequestOptions {
   body?: unknown;
   query?: Readonly<Record<string, string | number | undefined>>;
   idempotencyKey?: string;
