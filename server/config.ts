@@ -88,6 +88,7 @@ export function loadConfig(environment: Environment, part: Part = "service") {
     merchants: env.MERCHANTS,
   };
 
+  // Rules between keys.
   const need = (key: string, hint: string): void => {
     if (!isSet(key)) problems.push(`${key} is missing (${hint})`);
   };
@@ -251,7 +252,7 @@ export function readTexts(
   const texts = new Map<string, string>();
   for (const [key, value = ""] of Object.entries(environment)) {
     if (isEmpty(value)) continue;
-    const removed = REMOVED[key.replace(CHAIN, "")];
+    const removed = entryOf(REMOVED, key.replace(CHAIN, ""));
     if (removed !== undefined) problems.push(`${key} is no longer read: ${removed}`);
     const name = key.replace(/_FILE$/, "");
     const setting = settingOf(name, part);
@@ -276,8 +277,12 @@ function settingOf(key: string, part: Part): Documented | undefined {
   const name = key.replace(CHAIN, "");
   const { properties } = name === key ? SETTINGS : CHAIN_SETTINGS;
   if (part === "custody" && !CUSTODY_KEYS.includes(name)) return undefined;
-  return (properties as Record<string, Documented>)[name];
+  return entryOf(properties as Record<string, Documented>, name);
 }
+
+/** An environment may have keys such as "constructor". */
+const entryOf = <T>(table: Readonly<Record<string, T>>, name: string): T | undefined =>
+  Object.hasOwn(table, name) ? table[name] : undefined;
 
 /** A secret's file has a line or two; a larger one is the wrong file. */
 const MAX_FILE_BYTES = 64 * 1024;

@@ -77,6 +77,7 @@ t.test("a key of an earlier release stops the start, with what to do instead", a
   }
   t.match(problemsOf({ MAX_TIP_GWEI_8453: "1" }), ["MAX_TIP_GWEI_8453 is no longer read"]);
   t.same(problemsOf({ KMS_CACHE_SECONDS: "" }), [], "an empty value is not set");
+  t.same(problemsOf({ constructor: "x", toString: "x", valueOf_1: "x" }), [], "keys of others");
 });
 
 t.test("the custody process reads only its own keys", async (t) => {
