@@ -114,7 +114,7 @@ const KEEP_ALIVE_MS = 65_000;
 const MAX_REQUESTS_PER_SOCKET = 100_000;
 const PLUGIN_TIMEOUT_MS = 60_000;
 
-export interface BuildOptions {
+interface BuildOptions {
   /** Where log lines are written instead of stdout (for tests). */
   logDestination?: LogDestination;
   /** Adds hooks before everything else: the tests check every response against its documented schema. */

@@ -4,7 +4,7 @@ import { MAX_JSON_DEPTH } from "./core/foreign-text.ts";
  * The table of error codes: status, title and help. `GET /openapi.json` lists it, the error handler uses it, and the
  * docs are generated from it.
  */
-export interface ErrorDefinition {
+interface ErrorDefinition {
   readonly status: number;
   readonly title: string;
   /** The meaning and what to do, for the error catalogue. */
@@ -395,7 +395,7 @@ export const ERRORS = {
 
 export type ErrorCode = keyof typeof ERRORS;
 
-export interface ApiErrorOptions {
+interface ApiErrorOptions {
   /** The sentence for people; defaults to the title. */
   detail?: string;
   /** Extra members of the problem object (policy, availableAt, txHash, ...). */

@@ -19,7 +19,7 @@ import {
 import type { MetricsSnapshot, ToChild, ToPrimary } from "./infra/worker-messages.ts";
 import { StartError } from "./local/start-error.ts";
 
-export interface PrimaryDeps {
+interface PrimaryDeps {
   workers: number;
   /** The facts about local services that the children need. */
   world?: object | undefined;

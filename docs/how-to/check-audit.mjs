@@ -169,7 +169,7 @@ var AGENT = {
     window: "24h",
     approvable: true,
     refusal: "it is above the daily limit",
-    story: (text2) => `In any 24 hours at most ${text2}.`
+    describe: (text2) => `In any 24 hours at most ${text2}.`
   },
   weeklyLimit: {
     kind: OPTIONAL_AMOUNT,
@@ -180,7 +180,7 @@ var AGENT = {
     window: "7d",
     approvable: true,
     refusal: "it is above the weekly limit",
-    story: (text2) => `In any 7 days at most ${text2}.`
+    describe: (text2) => `In any 7 days at most ${text2}.`
   },
   monthlyLimit: {
     kind: OPTIONAL_AMOUNT,
@@ -191,7 +191,7 @@ var AGENT = {
     window: "30d",
     approvable: true,
     refusal: "it is above the monthly limit",
-    story: (text2) => `In any 30 days at most ${text2}.`
+    describe: (text2) => `In any 30 days at most ${text2}.`
   },
   perPaymentLimit: {
     kind: OPTIONAL_AMOUNT,
@@ -201,7 +201,7 @@ var AGENT = {
     help: "Optional",
     approvable: true,
     refusal: "it is above the limit per payment",
-    story: (text2) => `A single payment is at most ${text2}.`
+    describe: (text2) => `A single payment is at most ${text2}.`
   },
   paymentsPerHour: {
     kind: COUNT,
@@ -212,7 +212,7 @@ var AGENT = {
     window: "1h",
     approvable: true,
     refusal: "there were too many payments in the last hour",
-    story: (text2) => `It makes at most ${text2} ${text2 === "1" ? "payment" : "payments"} in an hour.`
+    describe: (text2) => `It makes at most ${text2} ${text2 === "1" ? "payment" : "payments"} in an hour.`
   },
   fetch: {
     kind: choice({ any: "any site", sites: "only the sites of its payees" }),
@@ -222,7 +222,7 @@ var AGENT = {
     help: "Any site, or only the sites of its payees. Also applies to free responses",
     description: "sites: x402-fetch reaches only the sites of its payees",
     refusal: "the owner did not sign for this site",
-    story: () => "It fetches only from the sites of its payees."
+    describe: () => "It fetches only from the sites of its payees."
   },
   expiresAt: {
     kind: TIME,
@@ -231,7 +231,7 @@ var AGENT = {
     label: "Expires",
     help: "The agent cannot pay after this time",
     refusal: "the policy has expired",
-    story: (text2) => `It stops paying on ${text2}.`
+    describe: (text2) => `It stops paying on ${text2}.`
   }
 };
 var PAYEE = {
@@ -244,7 +244,7 @@ var PAYEE = {
     window: "24h",
     approvable: true,
     refusal: "it is above the payee's limit",
-    story: (text2) => `${text2} a day`
+    describe: (text2) => `${text2} a day`
   },
   perPaymentLimit: {
     kind: OPTIONAL_AMOUNT,
@@ -254,7 +254,7 @@ var PAYEE = {
     help: "Optional. For one payment to this payee",
     approvable: true,
     refusal: "it is above the payee's limit",
-    story: (text2) => `${text2} per payment`
+    describe: (text2) => `${text2} per payment`
   },
   expiresAt: {
     kind: TIME,
@@ -264,7 +264,7 @@ var PAYEE = {
     help: "Optional. This payee cannot be paid after this time",
     approvable: true,
     refusal: "the payee has expired",
-    story: (text2) => `until ${text2}`
+    describe: (text2) => `until ${text2}`
   }
 };
 var listOf = (table) => Object.entries(table).map(([name, field]) => ({
@@ -278,6 +278,14 @@ var SELF_FIELDS = AGENT_FIELDS.filter(({ window }) => window === void 0);
 var valueIn = (settings, { member, kind }) => settings[member] ?? kind.unset;
 var settingsOnWire = (fields, settings) => Object.fromEntries(
   fields.map((field) => [field.name, field.kind.wire(valueIn(settings, field))])
+);
+var settingsFromWire = (fields, wire, unreadable) => Object.fromEntries(
+  fields.flatMap((field) => {
+    const given = wire[field.name];
+    if (given === void 0) return [];
+    const read = field.kind.readWire(given);
+    return [[field.member, read.ok ? read.value : unreadable(field, read.reason, given)]];
+  })
 );
 
 // packages/rules/src/policy.ts
@@ -331,7 +339,7 @@ function policyTypes(version) {
   known.set(version, types);
   return types;
 }
-var readSettings = (fields, document) => Object.fromEntries(
+var readSignedSettings = (fields, document) => Object.fromEntries(
   fields.map(({ name, member, kind }) => {
     const text2 = document[name];
     return [member, text2 === void 0 ? kind.unset : kind.readSigned(text2)];
@@ -341,9 +349,9 @@ var rulesOfPolicy = (order) => {
   const version = versionOf(order);
   if (version === void 0) throw new Error("the version of the policy document is malformed");
   return {
-    ...readSettings(fieldsOf(AGENT_FIELDS, 1, version), order),
+    ...readSignedSettings(fieldsOf(AGENT_FIELDS, 1, version), order),
     payees: order.payees.map((payee) => ({
-      ...readSettings(fieldsOf(PAYEE_FIELDS, 1, version), payee),
+      ...readSignedSettings(fieldsOf(PAYEE_FIELDS, 1, version), payee),
       address: payee.payee.toLowerCase(),
       label: payee.label,
       site: payee.site
@@ -786,19 +794,14 @@ function isSameList(list, payees) {
   const texts = (all) => all.map(textOf).toSorted().join("\n");
   return Array.isArray(list) && texts(list) === texts(payees);
 }
-var readSettings2 = (fields, facts) => Object.fromEntries(
-  fields.flatMap(({ name, member, kind }) => {
-    if (facts[name] === void 0) return [];
-    const read = kind.readWire(facts[name]);
-    if (!read.ok) throw new RangeError(`${name} ${read.reason}`);
-    return [[member, read.value]];
-  })
-);
+var settingsOfFacts = (fields, facts) => settingsFromWire(fields, facts, ({ name }, reason) => {
+  throw new RangeError(`${name} ${reason}`);
+});
 var rulesOf = ({ status, rules = {}, payees }) => ({
-  ...readSettings2(AGENT_FIELDS, rules),
+  ...settingsOfFacts(AGENT_FIELDS, rules),
   status,
   payees: payees.map((payee) => ({
-    ...readSettings2(PAYEE_FIELDS, payee),
+    ...settingsOfFacts(PAYEE_FIELDS, payee),
     address: addressOf(payee),
     label: asText(payee["label"]),
     site: asText(payee["site"])

@@ -1,7 +1,7 @@
 import { randomFillSync } from "node:crypto";
 
 /** The kind of object; the prefix makes an id recognizable in a log. */
-export type IdPrefix =
+type IdPrefix =
   | "own"
   | "ses"
   | "agt"

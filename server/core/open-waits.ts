@@ -1,5 +1,5 @@
 /** Limits long-polling requests of this process: per caller, per owner, and in total. */
-export interface MostWaits {
+interface MostWaits {
   perCaller: number;
   perOwner: number;
   perProcess: number;

@@ -37,7 +37,7 @@ export interface IssueKeyOrder {
   deadline: string;
 }
 
-export interface WithdrawOrder {
+interface WithdrawOrder {
   wallet: string;
   to: string;
   asset: string;
@@ -46,7 +46,7 @@ export interface WithdrawOrder {
   deadline: string;
 }
 
-export interface ApprovePaymentOrder {
+interface ApprovePaymentOrder {
   agent: string;
   payee: string;
   asset: string;
@@ -186,7 +186,7 @@ export function readOrder<K extends OrderKind>(kind: K, wire: Orders[K]): Orders
   return struct(kind, wire) as Orders[K] | undefined;
 }
 
-export interface PolicyFacts {
+interface PolicyFacts {
   agentId: string;
   walletAddress: Address;
   version: number;

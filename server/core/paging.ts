@@ -6,7 +6,6 @@ import { ApiError } from "../errors.ts";
 import { readForeignJson } from "./foreign-text.ts";
 
 export const DEFAULT_PAGE_SIZE = 25;
-export const MAX_PAGE_SIZE = 100;
 
 /** A row's position in its list. In microseconds, as Postgres orders rows. */
 export interface Place {

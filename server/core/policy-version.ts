@@ -2,7 +2,7 @@ import { ApiError } from "../errors.ts";
 import { PolicyVersionUnknown } from "./orders.ts";
 
 /** Refuses by name what a newer release wrote, instead of calling it a forgery. */
-export function inThisRelease<T>(read: () => T): T {
+export function refusingUnknownVersion<T>(read: () => T): T {
   try {
     return read();
   } catch (error) {

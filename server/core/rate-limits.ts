@@ -1,7 +1,7 @@
 /** The table of rate limits. */
 import { readChanges } from "./setting.ts";
 
-export interface RateLimit {
+interface RateLimit {
   perMinute: number;
   /** Counted in Postgres, for all replicas together. The others protect one process from a flood. */
   isShared: boolean;

@@ -5,7 +5,7 @@
 import { Type, type TCodec, type TOptional, type TString } from "typebox";
 import { parseDecimal } from "./money.ts";
 
-export interface About {
+interface About {
   meaning: string;
   /** Who would change it, and when. A key that nobody would change is a constant. */
   who: string;

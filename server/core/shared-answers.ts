@@ -4,16 +4,11 @@
  * Coalesces concurrent requests into one call. When idle, an item is sent at once. Under load, items that arrive while
  * calls are in flight are sent together with the next one.
  */
-export interface CoalescerOptions {
+interface CoalescerOptions {
   maxBatch: number;
   /** How many calls may be in flight before new items are collected. */
   maxInFlight: number;
-  /** Shortly after a shared call, items are collected for this long before the next one, unless it is full sooner. */
-  gatherMs?: number;
 }
-
-/** A burst is over after this many gathering times without a shared call. */
-const GATHERS_AFTER = 5;
 
 interface Waiting<Item, Result> {
   item: Item;
@@ -27,8 +22,6 @@ export class Coalescer<Item, Result> {
   #waiting: Waiting<Item, Result>[] = [];
   #inFlight = 0;
   #isScheduled = false;
-  #sharedAtMs = Number.NEGATIVE_INFINITY;
-  #gathering: NodeJS.Timeout | undefined;
 
   /** `send` returns one result per item, in order. */
   constructor(send: (items: Item[]) => Promise<Result[]>, options: CoalescerOptions) {
@@ -45,19 +38,7 @@ export class Coalescer<Item, Result> {
 
   /** After the current event-loop turn, so that requests read from sockets together are sent together. */
   #schedule(): void {
-    const { maxInFlight, maxBatch, gatherMs = 0 } = this.#options;
-    if (this.#isScheduled || this.#inFlight >= maxInFlight) return;
-    const isBurst = performance.now() - this.#sharedAtMs < gatherMs * GATHERS_AFTER;
-    if (isBurst && this.#waiting.length < maxBatch) {
-      this.#gathering ??= setTimeout(() => this.#sendSoon(), gatherMs);
-      return;
-    }
-    this.#sendSoon();
-  }
-
-  #sendSoon(): void {
-    clearTimeout(this.#gathering);
-    this.#gathering = undefined;
+    if (this.#isScheduled || this.#inFlight >= this.#options.maxInFlight) return;
     this.#isScheduled = true;
     setImmediate(() => {
       this.#isScheduled = false;
@@ -68,7 +49,6 @@ export class Coalescer<Item, Result> {
   async #flush(): Promise<void> {
     const batch = this.#waiting.splice(0, this.#options.maxBatch);
     if (batch.length === 0) return;
-    if (batch.length > 1) this.#sharedAtMs = performance.now();
     this.#inFlight += 1;
     if (this.#waiting.length > 0) this.#schedule();
     try {

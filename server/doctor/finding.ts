@@ -1,5 +1,5 @@
 /** The doctor's findings: for each check whether it is well, and what to do if it is not. */
-export type Level = "ok" | "warning" | "wrong";
+type Level = "ok" | "warning" | "wrong";
 
 export interface Finding {
   /** The subject of the check: `database`, `rpc eip155:8453 #2`. */

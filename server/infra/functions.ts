@@ -19,7 +19,7 @@ const CHECK_EVERY_MS = 1_000;
 /** Keeps two builds that replace each other's functions from doing so all the time. */
 const REINSTALL_PAUSE_MS = 60_000;
 
-export interface FunctionsWatchDeps {
+interface FunctionsWatchDeps {
   read(): Promise<InstalledFunctions>;
   reinstall(): Promise<string[]>;
   nowMs(): number;

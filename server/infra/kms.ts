@@ -15,8 +15,8 @@ export class KmsAltered extends Error {
   override name = "KmsAltered";
 }
 
-export type KmsOutcome = "ok" | "altered" | "unavailable";
-export type OnKmsCall = (
+type KmsOutcome = "ok" | "altered" | "unavailable";
+type OnKmsCall = (
   call: { operation: string; outcome: KmsOutcome; ms: number },
   error?: unknown,
 ) => void;

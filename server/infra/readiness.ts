@@ -4,7 +4,7 @@ import { readDurability, describeDurability } from "./db/settings.ts";
 import type { ReadyPart } from "../schemas/meta.ts";
 
 /** Readiness (health) of the service, part by part. A probe checks one part of the service and returns a detail text; throws if the part does not work. */
-export type ReadinessProbe = () => Promise<string>;
+type ReadinessProbe = () => Promise<string>;
 
 declare module "fastify" {
   interface FastifyInstance {
@@ -15,7 +15,7 @@ declare module "fastify" {
 
 const PROBE_TIMEOUT_MS = 3_000;
 
-export class Readiness {
+class Readiness {
   readonly #probes = new Map<string, ReadinessProbe>();
   #isLeaving = false;
 

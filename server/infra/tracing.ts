@@ -9,7 +9,7 @@ import type { FastifyRequest } from "fastify";
 
 export type TraceAttributes = Readonly<Record<string, string | number | boolean>>;
 
-export interface SpanStart {
+interface SpanStart {
   /** The parent (W3C traceparent); null starts a new trace. */
   parent: string | null;
   attributes?: TraceAttributes;
@@ -37,7 +37,7 @@ export interface Tracer {
   request(name: string, request: FastifyRequest, run: () => void): RequestSpan;
 }
 
-export interface RequestSpan {
+interface RequestSpan {
   /** Re-enters the span where events of the request body have lost it. */
   resume(run: () => void): void;
   end(attributes: TraceAttributes, isFault: boolean): void;

@@ -4,7 +4,7 @@
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
-import { encodeAbiParameters, keccak256, numberToHex, pad, type Address, type Hex } from "viem";
+import { numberToHex, pad, type Address, type Hex } from "viem";
 import { MULTICALL3_ADDRESS } from "../core/networks.ts";
 import batcher from "../infra/chain/batcher/Batcher.json" with { type: "json" };
 import { rpcBatch, type RpcCall } from "./anvil.ts";
@@ -18,7 +18,7 @@ export const STAND_INS = {
   LocalUptoPermit2Proxy: "0x4020A4f3b7b90ccA423B9fabCc0CE57C6C240002",
 } as const;
 
-export interface ChainSetup {
+interface ChainSetup {
   usdc: Address;
   /** May mint, pause and block accounts. */
   admin: Address;
@@ -31,7 +31,7 @@ interface PlacedArtifact {
   slots: Record<string, number>;
 }
 
-export function usdcArtifact(): PlacedArtifact {
+function usdcArtifact(): PlacedArtifact {
   return readArtifact("LocalUsdc");
 }
 
@@ -84,14 +84,6 @@ function multicall3Code(): Hex {
   // Creation code is a prologue, which ends with RETURN and INVALID, and the code that it returns.
   const end = "f3fe";
   return `0x${multicall3Bytecode.slice(multicall3Bytecode.indexOf(end) + end.length)}`;
-}
-
-/** The storage slot of an account's token balance (a mapping entry). */
-export function balanceSlot(account: Address): Hex {
-  const base = slotOf(usdcArtifact(), "_balanceWords");
-  return keccak256(
-    encodeAbiParameters([{ type: "address" }, { type: "uint256" }], [account, BigInt(base)]),
-  );
 }
 
 function slotOf(artifact: PlacedArtifact, label: string): number {

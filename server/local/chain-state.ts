@@ -69,7 +69,7 @@ export async function saveCheckpoint(dir: string, rpcUrl: string): Promise<void>
   await writeFileAtomic(checkpointPath(dir), isGzip ? await promisify(gunzip)(packed) : packed);
 }
 
-export async function writeHead(dir: string, head: ChainHead): Promise<void> {
+async function writeHead(dir: string, head: ChainHead): Promise<void> {
   await writeFileAtomic(headPath(dir), JSON.stringify(head));
 }
 
@@ -112,7 +112,7 @@ async function readState(path: string): Promise<ChainState | undefined> {
   }
 }
 
-export interface ChainKeeperOptions {
+interface ChainKeeperOptions {
   dir: string;
   rpcUrl: string;
   /** Restarts the node from its saved and trimmed state. */

@@ -18,7 +18,7 @@ import { keepRunning } from "./warded-child.ts";
 import { endOrphan } from "./processes.mjs";
 import { writeFileAtomic } from "./data-dir.ts";
 
-export interface LocalChainOptions {
+interface LocalChainOptions {
   dataDir: string;
   chainId: number;
   /** The faucet: mints USDC. */

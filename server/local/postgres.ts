@@ -27,7 +27,7 @@ import { endOrphan } from "./processes.mjs";
 import { StartError } from "./start-error.ts";
 import { startWarded, type WardedChild } from "./warded-child.ts";
 
-export interface PostgresOptions {
+interface PostgresOptions {
   /** Contains `postgres/`, its log and its pid file. */
   dir: string;
   password: string;

@@ -5,7 +5,7 @@ import { createInterface } from "node:readline";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 
-export interface WardedSpec {
+interface WardedSpec {
   command: string;
   args: string[];
   /** The uid and gid to spawn with, if no wrapper command sets them. */
@@ -107,7 +107,7 @@ function tryKill(pid: number, signal: NodeJS.Signals): void {
   }
 }
 
-export interface KeepRunningOptions {
+interface KeepRunningOptions {
   name: string;
   first: WardedChild;
   /** Restarts the child with the same port and data. */
@@ -115,7 +115,7 @@ export interface KeepRunningOptions {
   onProgress: (line: string) => void;
 }
 
-export interface KeptRunning {
+interface KeptRunning {
   /** Stops the child and starts it again, on purpose. */
   recycle(): Promise<void>;
   stop(): Promise<void>;

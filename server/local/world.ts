@@ -9,7 +9,7 @@ import { startPostgres } from "./postgres.ts";
 import { plainly, StartError } from "./start-error.ts";
 import { keepRunning } from "./warded-child.ts";
 
-export interface LocalWorldOptions {
+interface LocalWorldOptions {
   dataDir: string;
   postgres: boolean;
   chain: boolean;

@@ -157,7 +157,7 @@ export interface RevertMeaning {
   readonly isOfState: boolean;
 }
 
-/** Used by the checker's rehearsal and by the settlement engine, so that both use the same bytes. */
+/** Used by the checker's simulation and by the settlement engine, so that both use the same bytes. */
 export interface Relaying {
   planTransfer(authorization: SignedAuthorization): TransferPlan;
   /** Undefined if the contract accepts a cancellation only from the payer. */

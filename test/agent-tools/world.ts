@@ -20,5 +20,3 @@ export async function agentWorld(t: Test, options: { dailyLimit?: string } = {})
   await context.chain.mint(agent.walletAddress, 100_000_000n);
   return { ...context, owner, agent, friend, seller, demoUrl: `${context.baseUrl}/api/arc-stats` };
 }
-
-export type AgentWorld = Awaited<ReturnType<typeof agentWorld>>;

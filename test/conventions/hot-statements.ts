@@ -13,7 +13,7 @@ import {
 } from "../../server/plugins/guardrails/store.ts";
 import type { ReserveRequest } from "../../server/plugins/guardrails/types.ts";
 import { readWallets } from "../../server/plugins/guardrails/store.ts";
-import { acceptSettlement, acceptSettlements } from "../../server/plugins/settlement/accept.ts";
+import { acceptSettlements } from "../../server/plugins/settlement/accept.ts";
 import * as lanes from "../../server/plugins/settlement/lane-store.ts";
 import * as settlements from "../../server/plugins/settlement/store.ts";
 import type {
@@ -37,7 +37,7 @@ import {
 /** Another chain than that of the running app, so that its engine ignores these rows. */
 export const CHAIN_ID = 84_532;
 /** Multiplies the seeded rows, to check by hand that the plans stay the same: `PLANS_AT=100`. */
-export const TIMES = Number(process.env["PLANS_AT"] ?? "1");
+const TIMES = Number(process.env["PLANS_AT"] ?? "1");
 const AGENTS = 180 * TIMES;
 export const PAYMENTS_EACH = 300;
 /** The number of each agent's payments that have a settlement and an event: enough for the planner, fast to seed. */
@@ -235,7 +235,7 @@ async function settleInEveryWay(t: Test, pool: Pool, agent: SeededAgent, ids: [s
   const [first, second] = ids;
   const { agentId } = agent;
   const request = settlementRequest(agent, "spend", { id: first });
-  await acceptSettlement(pool, request);
+  await acceptSettlements(pool, [request]);
   await acceptSettlements(pool, [
     settlementRequest(agent, "x402", { id: second, relay: false }),
     settlementRequest({ ...agent, walletAddress: randomAddress() }, "facilitated", {}),

@@ -4,7 +4,7 @@ import type { Test } from "tap";
 import type { Pool } from "../../server/infra/db/pool.ts";
 import { testDatabase, type TestDatabase } from "../helpers/postgres.ts";
 
-export interface PlanNode {
+interface PlanNode {
   "Node Type": string;
   "Relation Name"?: string;
   "Index Name"?: string;

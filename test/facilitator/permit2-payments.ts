@@ -26,7 +26,7 @@ import { change, GARBAGE, type Bent } from "./bent-payments.ts";
 import type { Body } from "./payments.ts";
 import { deployWallet, MODES } from "./wallets.ts";
 
-export interface Permit2PaymentOptions {
+interface Permit2PaymentOptions {
   chain: TestChain;
   payer: PrivateKeyAccount;
   payTo: Address;

@@ -37,7 +37,7 @@ async function simulated(
   return block?.calls.every(({ status }) => status === "success") ?? false;
 }
 
-export interface ReferenceVerdict {
+interface ReferenceVerdict {
   isValid: boolean;
   reason: string;
 }

@@ -6,7 +6,7 @@ import { wrapFetchWithPayment, x402Client } from "@x402/fetch";
 import { create } from "axios";
 import type { Address, LocalAccount, PublicClient } from "viem";
 
-export interface Paid {
+interface Paid {
   status: number;
   body: unknown;
   /** The receipt header. */
@@ -14,14 +14,14 @@ export interface Paid {
   /** The proof that was sent, for replays. */
   proof: string;
 }
-export interface ClientOptions {
+interface ClientOptions {
   account: LocalAccount;
   network: `${string}:${string}`;
   usdc: Address;
   /** Reads the chain for the client: allowances, and nonces of the token's permit. */
   reader?: PublicClient;
 }
-export type PayingClient = (url: string) => Promise<Paid>;
+type PayingClient = (url: string) => Promise<Paid>;
 
 export function fetchClient({ account, network, usdc, reader }: ClientOptions): PayingClient {
   const signer = reader ? toClientEvmSigner(account, reader) : account;

@@ -17,12 +17,12 @@ import { Hono } from "hono";
 import type { Test } from "tap";
 import type { Address } from "viem";
 
-export interface PaidApi {
+interface PaidApi {
   url: string;
   /** The number of times the paid work was done. */
   served(): number;
 }
-export interface PaidApiOptions {
+interface PaidApiOptions {
   facilitatorUrl: string;
   facilitatorKey?: string;
   /** Sends a new `Idempotency-Key` with each request to the facilitator. */

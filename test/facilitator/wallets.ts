@@ -36,7 +36,7 @@ export const MODES = [
   "Anything",
   "ApprovedHash",
 ] as const;
-export type Mode = (typeof MODES)[number];
+type Mode = (typeof MODES)[number];
 
 async function deploy(chain: TestChain, { abi, bytecode }: Artifact, args: unknown[]) {
   const client = chain.walletClient(chain.admin);

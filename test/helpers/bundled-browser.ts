@@ -63,7 +63,7 @@ const lacksLibraries = (executable: string): boolean => {
 };
 
 /** The folder of the unpacked browser: in the folder of the test run, which is deleted with it, else one for this process. */
-export function browserHome(): string {
+function browserHome(): string {
   const folder = process.env["PURSER_TEST_DIR"];
   return join(folder ?? join(tmpdir(), `purser-browser-${process.pid}`), "chromium");
 }

@@ -8,7 +8,9 @@ import {
   createTestClient,
   createWalletClient,
   defineChain,
+  encodeAbiParameters,
   http,
+  keccak256,
   numberToHex,
   type Address,
   type Chain,
@@ -22,12 +24,8 @@ import {
   rpcBatch,
   type Anvil,
 } from "../../server/local/anvil.ts";
-import {
-  balanceSlot,
-  LOCAL_USDC,
-  MULTICALL3,
-  placeContracts,
-} from "../../server/local/chain-contracts.ts";
+import { LOCAL_USDC, MULTICALL3, placeContracts } from "../../server/local/chain-contracts.ts";
+import usdcArtifact from "../../server/local/contracts/LocalUsdc.json" with { type: "json" };
 import { freePort } from "../../server/local/free-port.ts";
 
 export interface TestChainOptions {
@@ -172,6 +170,14 @@ export async function withOwnAccounts(chain: TestChain): Promise<TestChain> {
   for (const { address } of [relayer, thirdParty])
     await chain.testClient.setBalance({ address, value: NATIVE_WEI });
   return { ...chain, relayer, relayerPrivateKey: relayer.privateKey, accounts: [thirdParty] };
+}
+
+/** The storage slot of an account's token balance (a mapping entry). */
+export function balanceSlot(account: Address): Hex {
+  const base = BigInt(usdcArtifact.slots._balanceWords);
+  return keccak256(
+    encodeAbiParameters([{ type: "address" }, { type: "uint256" }], [account, base]),
+  );
 }
 
 async function raiseBalances(

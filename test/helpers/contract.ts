@@ -3,7 +3,7 @@ import type { Test } from "tap";
 
 type Kind = "string" | "number" | "boolean" | "object" | "array";
 /** A type, a string pattern, an exact value, the fields of an object, the items of a list, or any of these or null. */
-export type Expected =
+type Expected =
   | { is: Kind }
   | { pattern: RegExp }
   | { exactly: string | number | boolean | null }

@@ -7,7 +7,7 @@ import type { PrivateKeyAccount } from "viem/accounts";
 import type { SignedAuthorization } from "../../server/core/authorization.ts";
 import { accountsOf } from "../../server/core/gas.ts";
 import { childScript } from "./child-script.ts";
-import { acceptSettlement } from "../../server/plugins/settlement/accept.ts";
+import { acceptSettlements } from "../../server/plugins/settlement/accept.ts";
 import type { FaultPoint } from "../../server/plugins/settlement/context.ts";
 import type { SettlementRequest } from "../../server/plugins/settlement/types.ts";
 import type { TestChain } from "./chain.ts";
@@ -28,7 +28,7 @@ export const FAULT_POINTS: FaultPoint[] = [
 ];
 /** With these depths each fault point is reached: reported in the first block, final in the third. */
 export const DEPTHS = { confirmations: 3, inclusionDepth: 1 };
-export const PAYMENTS = 4;
+const PAYMENTS = 4;
 
 export async function queuePayments(
   chain: TestChain,
@@ -46,7 +46,7 @@ export async function queuePayments(
   // The engine would add the gas reservation, so it is added here.
   for (const wanted of requests) {
     const accounts = accountsOf({ ...wanted.authorization, merchant: undefined });
-    await acceptSettlement(database.pool, { ...wanted, gas: { accounts, hold: 10n ** 14n } });
+    await acceptSettlements(database.pool, [{ ...wanted, gas: { accounts, hold: 10n ** 14n } }]);
   }
   return { requests, to };
 }

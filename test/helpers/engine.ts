@@ -184,7 +184,7 @@ const domainOf = (chain: Pick<TestChain, "chainId" | "usdc">) => ({
   verifyingContract: chain.usdc,
 });
 
-export type Eip3009Authorization = SignedAuthorization & { nonce: Hex };
+type Eip3009Authorization = SignedAuthorization & { nonce: Hex };
 
 export async function authorize(
   chain: Pick<TestChain, "chainId" | "usdc">,

@@ -6,7 +6,7 @@ import { until } from "./until.ts";
 /** Any fixed number. */
 const LOCK = 720_002;
 
-export interface Gate {
+interface Gate {
   /** Resolves when a statement waits. */
   reached(): Promise<void>;
   /** Releases all. Resolves when the waiting connections are closed, so their client must be dead or closing. */

@@ -39,7 +39,7 @@ export const halt: Field = {
   label: "Halt",
   help: "",
   refusal: "it is halted",
-  story: () => "It is halted.",
+  describe: () => "It is halted.",
 };
 AGENT_FIELDS.push(halt);
 

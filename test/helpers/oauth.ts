@@ -78,7 +78,7 @@ export const allow = (world: World, owner: SignedInOwner, consentId: string, age
     body: { agentId },
   });
 
-export interface Code {
+interface Code {
   clientId: string;
   code: string;
   verifier: string;
@@ -134,7 +134,7 @@ export const renew = (
     ...other,
   });
 
-export interface Connected {
+interface Connected {
   clientId: string;
   connectionId: string;
   accessToken: string;

@@ -94,7 +94,7 @@ export async function signOrder(
 const MAX_SIGNATURES = 40;
 
 /** Sends a body, and sends it again with the owner's signature as long as the response requests one. */
-export async function withSignature<Answer>(
+async function withSignature<Answer>(
   account: Pick<PrivateKeyAccount, "signTypedData">,
   body: object,
   exchange: { send: (body: object) => Promise<Answer>; read: (answer: Answer) => unknown },

@@ -8,7 +8,7 @@ import { promisify } from "node:util";
 const run = promisify(execFile);
 const INSTALL_TIMEOUT_MS = 180_000;
 
-export interface Python {
+interface Python {
   /** The interpreter; `bin` also contains the programs of the packages. */
   python: string;
   bin: string;

@@ -18,7 +18,7 @@ export interface RpcCall {
   params: unknown[];
 }
 
-export interface RpcError {
+interface RpcError {
   code: number;
   message: string;
   data?: unknown;

@@ -17,7 +17,7 @@ export interface RpcAnswer {
   result?: unknown;
   error?: { code: number; message: string; data?: unknown };
 }
-export type CallNode = (method: string, params: unknown[]) => Promise<RpcAnswer>;
+type CallNode = (method: string, params: unknown[]) => Promise<RpcAnswer>;
 
 const LOOK_EVERY_MS = 40;
 const REMEMBERED_MS = 120_000;

@@ -1,7 +1,7 @@
 // Searches all output of a service for secrets: responses, logs, metrics, and every row of its database.
 import type { Pool } from "pg";
 
-export interface Leak {
+interface Leak {
   secret: string;
   /** Where it was found. */
   place: string;

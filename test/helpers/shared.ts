@@ -1,6 +1,6 @@
 // Resources that all test files of a process share on purpose. They do not count as left open by a file
 // (test/runner/left-behind.mjs); pages and the like that a file leaves open in them do.
-export interface SharedThing {
+interface SharedThing {
   /** Handles that stay open until the process ends. */
   handles: readonly unknown[];
   /** Lists what a file should have closed in it. */

@@ -22,7 +22,7 @@ export type MppxFacilitator = NonNullable<
   NonNullable<Parameters<typeof evm.charge>[0]["x402"]>["facilitator"]
 >;
 
-export interface MppxSellerOptions {
+interface MppxSellerOptions {
   chain: TestChain;
   payTo: Address;
   facilitator: MppxFacilitator;
@@ -102,7 +102,7 @@ export const asHeader = (challenge: Record<string, string>): string =>
     .map(([name, value]) => `${name}="${value.replaceAll(/["\\]/g, "\\$&")}"`)
     .join(", ")}`;
 
-export interface Credential {
+interface Credential {
   challenge: PaymentChallenge;
   payload: Proof["payload"]["authorization"] & { type: string; signature: `0x${string}` };
   source?: string;
@@ -115,12 +115,12 @@ export function credentialOf({ headers }: IncomingMessage): Credential | undefin
   return fromBase64Url(shown.slice("Payment ".length)) as Credential;
 }
 
-export const proofOf = ({ payload }: Credential): Proof => {
+const proofOf = ({ payload }: Credential): Proof => {
   const { type: _type, signature, ...authorization } = payload;
   return { accepted: {}, payload: { signature, authorization } };
 };
 
-export interface Charging {
+interface Charging {
   credentials: Credential[];
   /** Responds to a request with a credential; without it, the seller settles and delivers. */
   onCredential?: (credential: Credential, response: ServerResponse) => Promise<void> | void;

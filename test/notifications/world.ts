@@ -12,7 +12,7 @@ export interface Received {
   body: string;
 }
 
-export interface Target {
+interface Target {
   origin: string;
   received: Received[];
   /** The requests to this path. */
@@ -61,7 +61,7 @@ export async function startTarget(t: Pick<Test, "teardown">): Promise<Target> {
   };
 }
 
-export interface NewWebhook {
+interface NewWebhook {
   id: string;
   secret: string;
 }

@@ -16,7 +16,7 @@ import type { TestChain } from "../helpers/chain.ts";
 import { childScript } from "../helpers/child-script.ts";
 import { childrenOf } from "../soak/world.ts";
 
-export const DATABASE = "purser";
+const DATABASE = "purser";
 const USER = "purser";
 
 type Closes = Pick<Test, "teardown">;
@@ -174,7 +174,7 @@ export const urlOf = (...servers: [Server, ...Server[]]): string =>
     .map(({ port }) => `127.0.0.1:${port}`)
     .join(",")}/${DATABASE}?target_session_attrs=read-write`;
 
-export interface Replica {
+interface Replica {
   index: number;
   url: string;
   logFile: string;

@@ -11,7 +11,7 @@ import { UptoEvmScheme as UptoFacilitator } from "@x402/evm/upto/facilitator";
 import { publicActions } from "viem";
 import type { TestAccount, TestChain } from "../helpers/chain.ts";
 
-export interface CountedFacilitator extends FacilitatorClient {
+interface CountedFacilitator extends FacilitatorClient {
   settled: SettleResponse[];
   settleCalls: number;
 }

@@ -181,7 +181,7 @@ export async function sendTo(
   return hash;
 }
 
-export interface Difference {
+interface Difference {
   kind: string;
   repaired: boolean;
   tx_hash: `0x${string}` | null;
@@ -248,7 +248,7 @@ export const alarms = ({ logs }: Pick<TestApp, "logs">): string[] =>
     return alarm?.startsWith("ledger_") && level >= 50 ? [alarm] : [];
   });
 
-export interface LedgerView {
+interface LedgerView {
   ledger: {
     network: string;
     equalsChain: boolean | null;

@@ -35,7 +35,7 @@ function filesIn(folder, ending) {
 
 export const isUnit = (file) => file.startsWith(UNIT);
 export const isFullTier = (file) => /^\/\/ Tier: full \(/m.test(headOf(file));
-export const runsAlone = (file) => /^\/\/ Runs alone\b/m.test(headOf(file));
+const runsAlone = (file) => /^\/\/ Runs alone\b/m.test(headOf(file));
 const hasOwnProcess = (file) => runsAlone(file) || /^\/\/ Own process\b/m.test(headOf(file));
 
 function headOf(file) {

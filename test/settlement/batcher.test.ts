@@ -5,11 +5,10 @@ import { keccak256, type Hex } from "viem";
 import { BATCHER_ADDRESS, BATCHER_CODE_HASH, NO_ANSWERS } from "../../server/core/batcher.ts";
 import { MULTICALL3_ADDRESS } from "../../server/core/networks.ts";
 import { ChainRpc } from "../../server/infra/chain/rpc.ts";
-import { balanceSlot } from "../../server/local/chain-contracts.ts";
 import { Batcher } from "../../server/plugins/settlement/batch.ts";
 import { transferCalldata } from "../../server/schemes/exact-eip3009/onchain.ts";
 import { unpackTransfers } from "../helpers/batcher-calls.ts";
-import { testChain, type TestChain } from "../helpers/chain.ts";
+import { balanceSlot, testChain, type TestChain } from "../helpers/chain.ts";
 import { expectLedgerEqualsChain } from "../helpers/engine-invariants.ts";
 import {
   authorize,

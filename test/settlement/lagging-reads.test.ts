@@ -1,6 +1,6 @@
 // Goal: while nodes lag (receipts, logs, states, blocks), no payment is reported failed, expired or replaced; and a use long ago, or behind a row that fails, is found.
 import t, { type Test } from "tap";
-import { acceptSettlement } from "../../server/plugins/settlement/accept.ts";
+import { acceptSettlements } from "../../server/plugins/settlement/accept.ts";
 import { ChainRpc } from "../../server/infra/chain/rpc.ts";
 import { testChain, withOwnAccounts, type TestChain } from "../helpers/chain.ts";
 import { walletWithLedger } from "../helpers/engine-ledger.ts";
@@ -200,9 +200,11 @@ t.test("used many search rounds before the search started", { timeout: 120_000 }
   await chain.publicClient.waitForTransactionReceipt({ hash: before });
   await chain.testClient.mine({ blocks: 80 });
   const { number: acceptedBlock } = await chain.publicClient.getBlock();
-  for (const one of [broken, wanted])
-    await acceptSettlement(database.pool, { ...one, acceptedBlock });
-  await acceptSettlement(database.pool, { ...replay, relay: false, acceptedBlock });
+  await acceptSettlements(database.pool, [
+    { ...broken, acceptedBlock },
+    { ...wanted, acceptedBlock },
+    { ...replay, relay: false, acceptedBlock },
+  ]);
   await chain.testClient.mine({ blocks: 220 });
   const hash = await wallet.relayedByThirdParty(wanted);
   await chain.publicClient.waitForTransactionReceipt({ hash });

@@ -186,22 +186,3 @@ t.test("a hanging response delays nothing, and takes nothing back when it arrive
     "never an older one after a newer one",
   );
 });
-
-t.test("the newest block that may exist", async (t) => {
-  const rpc = new ChainRpc({ urls: [steady.rpcUrl] });
-  const heads = new HeadWatcher(rpc, BLOCK_MS);
-  t.teardown(async () => {
-    heads.close();
-    await rpc.close();
-  });
-  t.equal(heads.newestPossible, 0n, "none was seen");
-  const startedMs = performance.now();
-  const { number } = await heads.refresh();
-  // By the block time of the network; nothing polls.
-  const possible = heads.newestPossible;
-  const passed = Math.ceil((performance.now() - startedMs) / BLOCK_MS);
-  t.ok(possible >= number + 1n, `${possible} after ${number}`);
-  t.ok(possible <= number + BigInt(passed), "no more than the time that has passed allows");
-  await until(() => heads.newestPossible >= number + 2n);
-  t.equal(heads.head?.number, number);
-});

@@ -17,13 +17,13 @@ import type { SoakContext } from "./clients.ts";
 import { flood, type LoadTargets } from "./third-parties.ts";
 import { BLOCK_SECONDS, CONFIRMATIONS } from "./world.ts";
 
-export interface FaultRun {
+interface FaultRun {
   context: SoakContext;
   targets: LoadTargets;
 }
 
 /** Two simultaneous faults must concern different parts, and one part can have only one fault at a time. */
-export type Part = "replicas" | "database" | "chain" | "rpc" | "load";
+type Part = "replicas" | "database" | "chain" | "rpc" | "load";
 
 export interface Fault {
   part: Part;

@@ -51,7 +51,7 @@ const weighsAt = ({ weighed }: PaymentRow, atMs: number): boolean =>
   weighed.findLast((turn) => turn.atMs <= atMs)?.counted === true;
 
 /** The values that may have been in force at that time. */
-export function possible<T>(
+function possible<T>(
   rules: RuleInForce[],
   atMs: number,
   read: (rule: RuleInForce) => T | undefined,

@@ -13,7 +13,7 @@ import type { TestChain } from "../helpers/chain.ts";
 import { callOnce, type Random } from "./clients.ts";
 
 /** Available only when the replicas run, which need the sellers' URLs first. */
-export interface SellersWorld {
+interface SellersWorld {
   facilitators: () => string[];
   random: Random;
   nextAmount: () => bigint;

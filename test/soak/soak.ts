@@ -27,7 +27,7 @@ import { settle, soakPayers, type LoadTargets, type Posted } from "./third-parti
 import { toJson, type FaultRecord, type SoakReport } from "./table.ts";
 import { startWorld, type World } from "./world.ts";
 
-export interface SoakOptions {
+interface SoakOptions {
   minutes: number;
   replicas: number;
   seed: number;

@@ -35,7 +35,7 @@ export const CONFIRMATIONS = 3;
 const RELAYERS = 2;
 const CLOCK = fileURLToPath(new URL("../spending/skewed-clock.mjs", import.meta.url));
 
-export interface WorldOptions {
+interface WorldOptions {
   replicas: number;
   /** The folder for the replicas' logs, which are kept. */
   logDir: string;
@@ -44,7 +44,7 @@ export interface WorldOptions {
   demoPayTo: string;
 }
 
-export interface Replica {
+interface Replica {
   readonly index: number;
   readonly url: string;
   readonly gate: TcpGate;
@@ -218,7 +218,7 @@ function soakReplica(
 }
 
 /** A durable server of its own: it is killed, and the other tests' server is not durable. */
-export class SoakPostgres {
+class SoakPostgres {
   readonly #dir: string;
   readonly #password: string;
   #server: PostgresServer;

@@ -413,6 +413,40 @@ t.test("a lost delivery mark leads to a replay, never to a payment", async (t) =
   t.equal(await paid(), before + 1);
 });
 
+/** Holds statements of this name until they are released. */
+function hold({ pool }: TestApp["app"], name: string): () => void {
+  const query = pool.query.bind(pool) as (...args: unknown[]) => Promise<unknown>;
+  let release: () => void = () => undefined;
+  const released = new Promise<void>((resolve) => (release = resolve));
+  const held = async (...args: unknown[]): Promise<unknown> => {
+    if ((args[0] as { name?: string }).name === name) await released;
+    return query(...args);
+  };
+  Object.assign(pool, { query: held });
+  return () => {
+    Reflect.deleteProperty(pool, "query");
+    release();
+  };
+}
+
+t.test(
+  "a call that another process gets before the delivery mark is stored is a replay",
+  async (t) => {
+    const replica = await testApp(t, { listen: true, database, chain: made.chain, env });
+    const body = spending();
+    const before = await paid();
+    const release = hold(made.app, "calls-delivered");
+    t.match(await post("spend", body), { status: 200, replayed: null });
+    const at = replica.baseUrl;
+    t.match(await post("spend", body, { at }), { status: 200, replayed: "true" });
+    t.equal(await paid(), before + 1);
+    t.match(await post("spend", body, { at }), { status: 200, replayed: null }, "it was delivered");
+    release();
+    t.match(await post("spend", body), { status: 200, replayed: null });
+    t.equal(await paid(), before + 3);
+  },
+);
+
 t.test("a response is kept for as long as a call can join it", async (t) => {
   const delivered = fetching();
   await post("x402-fetch", delivered);

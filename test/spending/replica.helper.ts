@@ -42,7 +42,7 @@ export async function startReplica(
   return { url: `http://127.0.0.1:${port}`, child, ended };
 }
 
-export interface HeldRequest {
+interface HeldRequest {
   /** The step at which it is held until its process is killed. */
   point: string;
   path: string;

@@ -14,10 +14,10 @@ const WALLET: Address = "0x00000000000000000000000000000000000000AA";
 function checkerOn(over: Partial<PaymentReads> = {}) {
   const reads: string[] = [];
   const answers: PaymentReads = {
-    rehearse: async () => true,
-    rehearseAlone: async () => ({ goesThrough: true, revert: undefined }),
+    simulate: async () => true,
+    simulateAlone: async () => ({ goesThrough: true, revert: undefined }),
     diagnose: async () => ({ used: false, balanceAtomic: 5_000n }),
-    rehearseAfter: async () => ({ fails: true }),
+    simulateAfter: async () => ({ fails: true }),
     hasCode: async () => false,
     acceptsSignature: async () => false,
     ...over,
@@ -65,7 +65,7 @@ async function payment(from: Address = key.address, signer = key, asset = ARC.us
 t.test("a plain account costs one chain read", async (t) => {
   const { checker, reads } = checkerOn();
   t.match(await checker.check(await payment()), { isValid: true, payment: { payer: key.address } });
-  t.same(reads, ["rehearse"]);
+  t.same(reads, ["simulate"]);
 });
 
 t.test("a signature of another key costs no more chain reads than necessary", async (t) => {
@@ -91,20 +91,20 @@ t.test("only the network's own token is accepted", async (t) => {
   ] as const) {
     const { checker, reads } = checkerOn({ hasCode: async () => isContract });
     t.match(await checker.check(await payment(key.address, key, WALLET)), { reason });
-    t.notOk(reads.includes("rehearse"), "another token's code is not run");
+    t.notOk(reads.includes("simulate"), "another token's code is not run");
   }
 });
 
 t.test("a failing transfer is simulated alone before it is explained", async (t) => {
   const poor = checkerOn({
-    rehearse: async () => false,
-    rehearseAlone: async () => ({ goesThrough: false, revert: undefined }),
+    simulate: async () => false,
+    simulateAlone: async () => ({ goesThrough: false, revert: undefined }),
     diagnose: async () => ({ used: false, balanceAtomic: 1n }),
   });
   t.match(await poor.checker.check(await payment()), {
     reason: "invalid_exact_evm_insufficient_balance",
   });
-  const inBatch = checkerOn({ rehearse: async () => false });
+  const inBatch = checkerOn({ simulate: async () => false });
   t.match(
     await inBatch.checker.check(await payment()),
     { isValid: true },
@@ -120,8 +120,8 @@ t.test("the token's revert reason is returned", async (t) => {
     ["FiatTokenV2: authorization is expired", /_valid_before$/, /validBefore/],
   ] as const) {
     const { checker } = checkerOn({
-      rehearse: async () => false,
-      rehearseAlone: async () => ({ goesThrough: false, revert }),
+      simulate: async () => false,
+      simulateAlone: async () => ({ goesThrough: false, revert }),
     });
     t.match(await checker.check(await payment()), { isValid: false, reason, message }, revert);
   }
@@ -137,7 +137,7 @@ t.test("a contract account verifies its own signatures", async (t) => {
   const approved = await yes.checker.check(body);
   t.match(approved, { isValid: true, payment: { payer: WALLET } });
   t.same(shown, [body.paymentPayload.payload.signature], "unchanged");
-  t.same(yes.reads, ["hasCode", "acceptsSignature", "rehearseAlone"], "never in a batch");
+  t.same(yes.reads, ["hasCode", "acceptsSignature", "simulateAlone"], "never in a batch");
   const no = checkerOn({ hasCode: async () => true });
   t.match(await no.checker.check(body), { reason: "invalid_exact_evm_signature" });
   t.same(no.reads, ["hasCode", "acceptsSignature"]);
@@ -145,8 +145,8 @@ t.test("a contract account verifies its own signatures", async (t) => {
 
 t.test("an account that has code is checked like a contract", async (t) => {
   const { checker, reads } = checkerOn({
-    rehearse: async () => false,
-    rehearseAlone: async () => ({ goesThrough: false, revert: undefined }),
+    simulate: async () => false,
+    simulateAlone: async () => ({ goesThrough: false, revert: undefined }),
     hasCode: async () => true,
   });
   t.match(await checker.check(await payment()), { reason: "invalid_exact_evm_signature" });
@@ -155,6 +155,6 @@ t.test("an account that has code is checked like a contract", async (t) => {
 
 t.test("no result when the chain does not answer", async (t) => {
   const down = new Error("down");
-  const { checker } = checkerOn({ rehearse: async () => Promise.reject(down) });
+  const { checker } = checkerOn({ simulate: async () => Promise.reject(down) });
   await t.rejects(checker.check(await payment()), down);
 });

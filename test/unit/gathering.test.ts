@@ -1,52 +1,65 @@
-// Goal: concurrent requests share calls: one that comes alone does not wait, a burst is gathered, and each gets its own result.
-import { setImmediate, setTimeout as sleep } from "node:timers/promises";
+// Goal: concurrent requests share calls: one that comes alone is sent at once, those that come while calls are in flight are sent together, and each gets its own result.
+import { setImmediate } from "node:timers/promises";
 import t from "tap";
 import { Coalescer } from "../../server/core/shared-answers.ts";
 
-/** The groups in which requests were sent. */
-function recorded(options: { maxBatch: number; maxInFlight: number; gatherMs?: number }) {
+/** The groups in which requests were sent. Each call ends when its `release` is called. */
+function recorded(options: { maxBatch: number; maxInFlight: number }) {
   const groups: number[][] = [];
+  const releases: (() => void)[] = [];
   const shared = new Coalescer<number, number>(async (items) => {
     groups.push(items);
+    await new Promise<void>((resolve) => releases.push(resolve));
+    if (items.includes(0)) throw new Error("the call failed");
     return items.map((item) => item * 10);
   }, options);
-  return { groups, shared };
+  const release = async () => {
+    releases.shift()?.();
+    await setImmediate();
+    await setImmediate();
+  };
+  return { groups, shared, release };
 }
 
-t.test("a request that comes alone is sent at once, also one after another", async (t) => {
-  const { groups, shared } = recorded({ maxBatch: 10, maxInFlight: 1, gatherMs: 60_000 });
-  t.equal(await shared.fetch(1), 10);
-  t.equal(await shared.fetch(2), 20);
-  t.same(groups, [[1], [2]]);
-});
-
-t.test("after a shared call, requests are gathered; a full group does not wait", async (t) => {
-  const { groups, shared } = recorded({ maxBatch: 2, maxInFlight: 1, gatherMs: 60_000 });
-  t.same(await Promise.all([shared.fetch(1), shared.fetch(2)]), [10, 20]);
-  const third = shared.fetch(3);
-  for (let turn = 0; turn < 10; turn += 1) await setImmediate();
-  t.same(groups, [[1, 2]], "it waits for others");
-  t.same(await Promise.all([third, shared.fetch(4)]), [30, 40]);
+t.test("requests of one turn share a call; later ones wait for a free call", async (t) => {
+  const { groups, shared, release } = recorded({ maxBatch: 2, maxInFlight: 1 });
+  const first = [shared.fetch(1), shared.fetch(2), shared.fetch(3)];
+  await setImmediate();
+  t.same(groups, [[1, 2]], "no larger than a group may be");
+  const fourth = shared.fetch(4);
+  await setImmediate();
+  t.same(groups, [[1, 2]], "one call at a time");
+  await release();
   t.same(groups, [
     [1, 2],
     [3, 4],
   ]);
+  await release();
+  t.same(await Promise.all([...first, fourth]), [10, 20, 30, 40]);
 });
 
-t.test("after a burst a request that comes alone does not wait", async (t) => {
-  const { groups, shared } = recorded({ maxBatch: 10, maxInFlight: 1, gatherMs: 1 });
-  await Promise.all([shared.fetch(1), shared.fetch(2)]);
-  // Real time, longer than a burst lasts with this gathering time; a longer wait changes nothing.
-  await sleep(20);
-  const waiting = shared.fetch(3);
+t.test("a request that comes alone is sent at once, also after a shared call", async (t) => {
+  const { groups, shared, release } = recorded({ maxBatch: 10, maxInFlight: 1 });
+  const both = Promise.all([shared.fetch(1), shared.fetch(2)]);
   await setImmediate();
-  t.same(groups.at(-1), [3], "sent after one turn of the event loop");
-  t.equal(await waiting, 30);
+  await release();
+  t.same(await both, [10, 20]);
+  const third = shared.fetch(3);
+  await setImmediate();
+  t.same(groups, [[1, 2], [3]]);
+  await release();
+  t.equal(await third, 30);
 });
 
-t.test("the gathering ends by itself", async (t) => {
-  const { groups, shared } = recorded({ maxBatch: 10, maxInFlight: 1, gatherMs: 1 });
-  await Promise.all([shared.fetch(1), shared.fetch(2)]);
-  t.equal(await shared.fetch(3), 30);
-  t.same(groups, [[1, 2], [3]]);
+t.test("a call that fails fails its own requests, and no others", async (t) => {
+  const { shared, release } = recorded({ maxBatch: 2, maxInFlight: 1 });
+  const results = Promise.allSettled([shared.fetch(0), shared.fetch(1), shared.fetch(2)]);
+  await setImmediate();
+  await release();
+  await release();
+  t.match(await results, [
+    { status: "rejected" },
+    { status: "rejected" },
+    { status: "fulfilled", value: 20 },
+  ]);
 });

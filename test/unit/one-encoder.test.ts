@@ -45,7 +45,7 @@ function agreeingChain(contracts: readonly string[], calldata: Hex[]): Pick<Chai
   return { call: call as ChainRpc["call"] };
 }
 
-async function rehearsedAndSent(body: unknown, contracts: readonly string[]) {
+async function checkedAndSent(body: unknown, contracts: readonly string[]) {
   const calldata: Hex[] = [];
   const reads = new ChainPaymentReads(agreeingChain(contracts, calldata), ARC, 300_000n);
   const checker = new PaymentChecker({
@@ -58,7 +58,7 @@ async function rehearsedAndSent(body: unknown, contracts: readonly string[]) {
   });
   const result = await checker.check(body);
   if (!result.isValid) throw new Error(result.message);
-  return { rehearsed: calldata.at(-1), ...sentFor(result.authorization) };
+  return { checked: calldata.at(-1), ...sentFor(result.authorization) };
 }
 
 /** What the engine simulates and broadcasts for the row of this authorization. */
@@ -114,8 +114,8 @@ t.test("a plain account's signature has one form on chain, however it was writte
     ["upper case", `0x${signature.slice(2).toUpperCase()}`],
   ];
   for (const [name, form] of forms) {
-    const { rehearsed, simulated, sent, item } = await rehearsedAndSent(shown(body, form), []);
-    t.equal(rehearsed, simulated, name);
+    const { checked, simulated, sent, item } = await checkedAndSent(shown(body, form), []);
+    t.equal(checked, simulated, name);
     t.equal(sent.calldata, item.call.data, name);
     t.same(tokenCall(sent.calldata), [27 + yParity, r, s], `${name}: (v, r, s)`);
     t.equal(item.solo, false, name);
@@ -134,17 +134,17 @@ t.test("the signature bytes of a contract are not changed", async (t) => {
     ["one byte", "0x01"],
   ];
   for (const [name, signature] of shapes) {
-    const { rehearsed, simulated, sent, item } = await rehearsedAndSent(shown(body, signature), [
+    const { checked, simulated, sent, item } = await checkedAndSent(shown(body, signature), [
       WALLET,
     ]);
-    t.equal(rehearsed, simulated, name);
+    t.equal(checked, simulated, name);
     t.same(tokenCall(sent.calldata), [signature], `${name}: as bytes`);
     t.equal(item.solo, true, `${name}: runs third-party code`);
     t.equal(item.gas, 300_000n, name);
   }
   const { body: other, signature } = await signed(WALLET);
-  const { rehearsed, simulated, sent } = await rehearsedAndSent(shown(other, signature), [WALLET]);
-  t.equal(rehearsed, simulated, "65 bytes of the wallet's owner");
+  const { checked, simulated, sent } = await checkedAndSent(shown(other, signature), [WALLET]);
+  t.equal(checked, simulated, "65 bytes of the wallet's owner");
   const { r, s, v } = parseSignature(signature);
   t.same(tokenCall(sent.calldata), [Number(v), r, s], "the token joins them to the same 65 bytes");
 });
@@ -154,14 +154,14 @@ t.test(
   async (t) => {
     const { body, signature } = await signed(WALLET);
     const envelope = serializeErc6492Signature({ address: FACTORY, data: "0xc0de", signature });
-    const { rehearsed, sent, item } = await rehearsedAndSent(shown(body, envelope), []);
+    const { checked, sent, item } = await checkedAndSent(shown(body, envelope), []);
     const callsOf = (data: Hex) => {
       const { args } = decodeFunctionData({ abi: multicall3Abi, data });
       return args[0] as { target: Address; allowFailure: boolean; callData: Hex }[];
     };
-    const rehearsedCalls = callsOf(rehearsed ?? "0x");
+    const checkedCalls = callsOf(checked ?? "0x");
     t.same(
-      rehearsedCalls.map(({ target, callData }) => ({ target, callData })),
+      checkedCalls.map(({ target, callData }) => ({ target, callData })),
       callsOf(sent.calldata).map(({ target, callData }) => ({ target, callData })),
     );
     t.same(

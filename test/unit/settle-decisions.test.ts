@@ -175,13 +175,13 @@ function settlerWith(given: Scene = {}) {
       [
         ARC.chainId,
         {
-          rehearse: async () => {
+          simulate: async () => {
             isChecked = true;
             return given.wouldMove ?? true;
           },
-          rehearseAlone: async () => ({ goesThrough: false, revert: undefined }),
+          simulateAlone: async () => ({ goesThrough: false, revert: undefined }),
           diagnose: async () => ({ used: true, balanceAtomic: 0n }),
-          rehearseAfter: async () => ({ fails: true }),
+          simulateAfter: async () => ({ fails: true }),
           hasCode: async () => false,
           acceptsSignature: async () => false,
         },

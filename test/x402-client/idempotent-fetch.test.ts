@@ -124,6 +124,33 @@ t.test("one key, one payment", async (t) => {
     },
   );
 
+  await t.test(
+    "if the delivery cannot be recorded, the paid response is kept and returned to the same key",
+    async (t) => {
+      const { pool } = made.database;
+      await pool.query(
+        `CREATE FUNCTION test_refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not now'; END $$`,
+      );
+      await pool.query(
+        "CREATE TRIGGER test_refuse BEFORE UPDATE OF delivered ON payments FOR EACH ROW EXECUTE FUNCTION test_refuse()",
+      );
+      const proofs = seller.proofs.length;
+      const failed = await app.inject({
+        method: "POST",
+        url: "/api/agents/x402-fetch",
+        headers: { ...agent.headers, "idempotency-key": "unrecorded" },
+        payload: JSON.stringify({ url, timeoutMs: 1_000 }),
+      });
+      t.equal(failed.statusCode, 500);
+      t.equal(seller.proofs.length, proofs + 1);
+      await pool.query("DROP FUNCTION test_refuse CASCADE");
+      const again = await withKey("unrecorded");
+      t.match(again, { status: 200, body: { paid: true, data: { answer: 42 } } });
+      t.equal(again.headers["idempotent-replayed"], "true");
+      t.equal(seller.proofs.length, proofs + 1, "the seller was not asked again");
+    },
+  );
+
   await t.test("a final failure is returned again", async (t) => {
     seller.script = { onProof: ({ response }) => void response.writeHead(500).end() };
     const first = await withKey("failed");

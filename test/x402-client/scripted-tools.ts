@@ -10,7 +10,7 @@ interface Message {
   params?: { name?: string; arguments?: unknown; _meta?: Record<string, unknown> };
 }
 
-export interface ToolExchange {
+interface ToolExchange {
   message: Message;
   request: IncomingMessage;
   response: ServerResponse;
@@ -24,7 +24,7 @@ export interface ToolScript {
   onProof?: (exchange: ToolExchange) => void | Promise<void>;
 }
 
-export interface ScriptedTools extends LocalServer {
+interface ScriptedTools extends LocalServer {
   url: string;
   script: ToolScript;
   messages: Message[];

@@ -46,7 +46,7 @@ export function stockFacilitator(
 export const ourFacilitator = (baseUrl: string): FacilitatorClient =>
   new HTTPFacilitatorClient({ url: `${baseUrl}/api/x402` });
 
-export interface SellerOptions {
+interface SellerOptions {
   chain: TestChain;
   payTo: Address;
   facilitator: FacilitatorClient;

@@ -49,7 +49,7 @@ import { OneProcessStore, type PaywallStore } from "./store.ts";
 
 export type Charge = PaymentRequiredAnswer | Refused | Settled | Metered | PaidEarlier;
 
-export interface CashierDeps {
+interface CashierDeps {
   facilitator: FacilitatorClient;
   networks: readonly PaymentNetwork[];
   schemes: readonly PaywallScheme[];

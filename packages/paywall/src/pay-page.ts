@@ -5,7 +5,7 @@ import { getAddress } from "viem";
 import { formatAtomic, parseAtomic } from "./money.ts";
 import { findAmong, type PaymentNetwork } from "./networks.ts";
 
-export interface PayPageOptions {
+interface PayPageOptions {
   required: PaymentRequired;
   networks: readonly PaymentNetwork[];
   /** The path of the page's own script and style. */

@@ -8,13 +8,13 @@ import {
 } from "@x402/extensions/offer-receipt";
 
 /** Typed data in the form that viem's accounts accept. */
-export interface TypedData {
+interface TypedData {
   domain: object;
   types: Record<string, { name: string; type: string }[]>;
   primaryType: string;
   message: Record<string, unknown>;
 }
-export type SignTypedData = (typedData: TypedData) => Promise<`0x${string}`>;
+type SignTypedData = (typedData: TypedData) => Promise<`0x${string}`>;
 
 export interface ReceiptOptions {
   /** The key of `payTo`: a viem account, or a function that signs typed data (EIP-712). */

@@ -4,7 +4,7 @@ import { Purser, type QuoteRequest } from "./client.ts";
 import { connect, terminal } from "./connect.ts";
 import { init } from "./init.ts";
 import { ApprovalNeeded, deliveredIn, PurserError } from "./problem.ts";
-import { type Env, readSettings } from "./settings.ts";
+import { type Env, readServiceSettings } from "./settings.ts";
 import type { FetchResult, X402FetchRequest } from "./types.ts";
 import { VERSION } from "./version.ts";
 
@@ -36,7 +36,7 @@ PURSER_KEY_NAME selects a key that init --save or connect stored, by its name.
 Exit code: 0 done, 1 refused or failed, 2 wrong usage, 3 blocked by a limit or rule, 4 outcome unknown,
 5 the owner has not decided yet.`;
 
-export const EXIT = { done: 0, failed: 1, usage: 2, blocked: 3, unknown: 4, undecided: 5 } as const;
+const EXIT = { done: 0, failed: 1, usage: 2, blocked: 3, unknown: 4, undecided: 5 } as const;
 
 class UsageError extends Error {}
 
@@ -99,7 +99,7 @@ export async function main(
       print(JSON.stringify(done, null, 2));
       return hasRefused(done) ? EXIT.failed : EXIT.done;
     }
-    const settings = readSettings(env);
+    const settings = readServiceSettings(env);
     if (settings.apiKey === "" && command !== "listings")
       throw new UsageError("set AGENT_API_KEY to the agent's key");
     if (command === "mcp") {

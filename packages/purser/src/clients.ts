@@ -14,7 +14,7 @@ export type Server =
   | { command: string; args: string[]; env: Record<string, string> }
   | { url: string };
 
-export interface Place {
+interface Place {
   env: Env;
   platform: NodeJS.Platform;
 }

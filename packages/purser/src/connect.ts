@@ -8,7 +8,7 @@ import { createInterface } from "node:readline/promises";
 import { fileURLToPath } from "node:url";
 import { Purser } from "./client.ts";
 import { type Client, CLIENTS, isInstalled, type Server, withEntry } from "./clients.ts";
-import { type Env, keepKey, keyName, readSettings, writeWhole } from "./settings.ts";
+import { type Env, keepKey, keyName, readServiceSettings, writeWhole } from "./settings.ts";
 
 export interface ConnectOptions {
   /** Ids of clients; without any, those found on this machine. */
@@ -32,7 +32,7 @@ type Outcome =
   | { status: "written"; backup?: string }
   | { status: "unchanged" | "declined" | "shown" }
   | { status: "refused"; reason: string };
-export type Connected = { client: string; file: string } & Outcome;
+type Connected = { client: string; file: string } & Outcome;
 
 export async function connect(
   options: ConnectOptions,
@@ -41,7 +41,7 @@ export async function connect(
   platform: NodeJS.Platform = process.platform,
 ): Promise<{ connected: Connected[]; savedIn?: string }> {
   const place = { env, platform };
-  const { url, apiKey } = readSettings(env);
+  const { url, apiKey } = readServiceSettings(env);
   const { oauth = false, print = false, yes = false, name = "purser" } = options;
   if (!/^[A-Za-z0-9_-]{1,64}$/.test(name))
     throw new Error("--name may contain only letters, digits, - and _");

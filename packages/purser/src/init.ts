@@ -2,11 +2,11 @@
 import { readFileSync } from "node:fs";
 import { OwnerSession } from "./owner.ts";
 import { PurserError } from "./problem.ts";
-import { type Env, keepKey, readSettings } from "./settings.ts";
+import { type Env, keepKey, readServiceSettings } from "./settings.ts";
 import { sendRequest } from "./transport.ts";
 import type { Listing } from "./types.ts";
 
-export interface InitOptions {
+interface InitOptions {
   name?: string;
   dailyLimit?: string;
   allow?: string[];
@@ -25,7 +25,7 @@ interface LocalInfo {
 const DEFAULTS = { name: "My agent", dailyLimit: "10" };
 
 export async function init(options: InitOptions, env: Env): Promise<object> {
-  const { url } = readSettings(env);
+  const { url } = readServiceSettings(env);
   const local = await read<LocalInfo>(url, "/api/local/info", "demoOwnerPrivateKey");
   const owner = new OwnerSession(url, ownerKey(options, local, url));
   const allowlist = options.allow ?? (local ? await demoSellers(url) : []);

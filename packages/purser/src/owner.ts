@@ -45,13 +45,13 @@ export const POLICY_TYPES = {
   ],
 } as const;
 
-export interface NewAgent {
+interface NewAgent {
   name: string;
   dailyLimit: string;
   allowlist: string[];
 }
 
-export interface CreatedAgent {
+interface CreatedAgent {
   agent: { id: string; walletAddress: string };
   apiKey: string;
 }

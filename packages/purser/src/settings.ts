@@ -30,14 +30,14 @@ const SHORTEST_KEY = 24;
 
 export const homeOf = (env: Env): string => env["HOME"] || env["USERPROFILE"] || homedir();
 
-export const settingsFile = (env: Env): string =>
+const settingsFile = (env: Env): string =>
   join(env["XDG_CONFIG_HOME"] || join(homeOf(env), ".config"), "purser", "config.json");
 
 /**
  * A stored key is sent only to the service it was issued by. A connected program names its own key
  * (PURSER_KEY_NAME): it pays from that wallet or from none, even if the environment contains another key.
  */
-export function readSettings(env: Env): Settings {
+export function readServiceSettings(env: Env): Settings {
   const { current, keys } = readSaved(env);
   const named = env["PURSER_KEY_NAME"];
   const kept = keys[named || current || ""];

@@ -12,7 +12,7 @@ export type Answer<T> =
   /** No connection, or another server responded: nothing was done, and a retry would not help. */
   | { kind: "elsewhere"; problem: Problem; isConnected: boolean };
 
-export interface ServiceRequest {
+interface ServiceRequest {
   method: string;
   path: string;
   body: object | undefined;

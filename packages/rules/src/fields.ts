@@ -5,7 +5,16 @@
  * The order is that of the signed document and must not change. A new setting is added at the end, with the next
  * version in `since`: then the documents that were signed before stay valid, and stand for "not set".
  */
-import { AMOUNT, choice, COUNT, OPTIONAL_AMOUNT, TIME, type Kind, type Value } from "./kinds.ts";
+import {
+  AMOUNT,
+  choice,
+  COUNT,
+  OPTIONAL_AMOUNT,
+  TIME,
+  type Kind,
+  type Value,
+  type Wire,
+} from "./kinds.ts";
 
 interface Declaration {
   kind: Kind;
@@ -23,8 +32,8 @@ interface Declaration {
   approvable?: true;
   /** Why custody does not sign a payment that the setting alone refuses. */
   refusal: string;
-  /** A sentence for the owner about the text of a value that is set. */
-  story: (text: string) => string;
+  /** Describes a value that is set to the owner, given its text. */
+  describe: (text: string) => string;
 }
 
 type Table = Readonly<Record<string, Declaration>>;
@@ -40,7 +49,7 @@ export const AGENT = {
     window: "24h",
     approvable: true,
     refusal: "it is above the daily limit",
-    story: (text) => `In any 24 hours at most ${text}.`,
+    describe: (text) => `In any 24 hours at most ${text}.`,
   },
   weeklyLimit: {
     kind: OPTIONAL_AMOUNT,
@@ -51,7 +60,7 @@ export const AGENT = {
     window: "7d",
     approvable: true,
     refusal: "it is above the weekly limit",
-    story: (text) => `In any 7 days at most ${text}.`,
+    describe: (text) => `In any 7 days at most ${text}.`,
   },
   monthlyLimit: {
     kind: OPTIONAL_AMOUNT,
@@ -62,7 +71,7 @@ export const AGENT = {
     window: "30d",
     approvable: true,
     refusal: "it is above the monthly limit",
-    story: (text) => `In any 30 days at most ${text}.`,
+    describe: (text) => `In any 30 days at most ${text}.`,
   },
   perPaymentLimit: {
     kind: OPTIONAL_AMOUNT,
@@ -72,7 +81,7 @@ export const AGENT = {
     help: "Optional",
     approvable: true,
     refusal: "it is above the limit per payment",
-    story: (text) => `A single payment is at most ${text}.`,
+    describe: (text) => `A single payment is at most ${text}.`,
   },
   paymentsPerHour: {
     kind: COUNT,
@@ -83,7 +92,7 @@ export const AGENT = {
     window: "1h",
     approvable: true,
     refusal: "there were too many payments in the last hour",
-    story: (text) =>
+    describe: (text) =>
       `It makes at most ${text} ${text === "1" ? "payment" : "payments"} in an hour.`,
   },
   fetch: {
@@ -94,7 +103,7 @@ export const AGENT = {
     help: "Any site, or only the sites of its payees. Also applies to free responses",
     description: "sites: x402-fetch reaches only the sites of its payees",
     refusal: "the owner did not sign for this site",
-    story: () => "It fetches only from the sites of its payees.",
+    describe: () => "It fetches only from the sites of its payees.",
   },
   expiresAt: {
     kind: TIME,
@@ -103,7 +112,7 @@ export const AGENT = {
     label: "Expires",
     help: "The agent cannot pay after this time",
     refusal: "the policy has expired",
-    story: (text) => `It stops paying on ${text}.`,
+    describe: (text) => `It stops paying on ${text}.`,
   },
 } as const satisfies Table;
 
@@ -118,7 +127,7 @@ export const PAYEE = {
     window: "24h",
     approvable: true,
     refusal: "it is above the payee's limit",
-    story: (text) => `${text} a day`,
+    describe: (text) => `${text} a day`,
   },
   perPaymentLimit: {
     kind: OPTIONAL_AMOUNT,
@@ -128,7 +137,7 @@ export const PAYEE = {
     help: "Optional. For one payment to this payee",
     approvable: true,
     refusal: "it is above the payee's limit",
-    story: (text) => `${text} per payment`,
+    describe: (text) => `${text} per payment`,
   },
   expiresAt: {
     kind: TIME,
@@ -138,7 +147,7 @@ export const PAYEE = {
     help: "Optional. This payee cannot be paid after this time",
     approvable: true,
     refusal: "the payee has expired",
-    story: (text) => `until ${text}`,
+    describe: (text) => `until ${text}`,
   },
 } as const satisfies Table;
 
@@ -185,7 +194,7 @@ export const SELF_FIELDS = AGENT_FIELDS.filter(({ window }) => window === undefi
 type IsFirst<D extends Declaration> = D["since"] extends 1 ? true : false;
 type Member<N extends string, D extends Declaration> = `${N}${D["kind"]["unit"]}`;
 type ValueOf<D extends Declaration> = D["kind"]["unset"];
-export type WireOf<D extends Declaration> = ReturnType<D["kind"]["wire"]>;
+type WireOf<D extends Declaration> = ReturnType<D["kind"]["wire"]>;
 
 /** The values by name. One that is newer than version 1 may be missing: then it is not set. */
 type ValuesOf<T extends Table> = {
@@ -220,6 +229,24 @@ export const settingsIn = <S extends object>(fields: readonly Field[], settings:
 export const settingsOnWire = (fields: readonly Field[], settings: object) =>
   Object.fromEntries(
     fields.map((field) => [field.name, field.kind.wire(valueIn(settings, field))]),
+  );
+
+/**
+ * The settings that a request, a response or an audit entry contains; those that are missing stay missing. `unreadable`
+ * returns the value of one that cannot be read, or throws.
+ */
+export const settingsFromWire = (
+  fields: readonly Field[],
+  wire: object,
+  unreadable: (field: Field, reason: string, given: Wire) => Value,
+): object =>
+  Object.fromEntries(
+    fields.flatMap((field) => {
+      const given = (wire as Record<string, Wire | undefined>)[field.name];
+      if (given === undefined) return [];
+      const read = field.kind.readWire(given);
+      return [[field.member, read.ok ? read.value : unreadable(field, read.reason, given)]];
+    }),
   );
 
 export const isSet = (settings: object, field: Field): boolean =>

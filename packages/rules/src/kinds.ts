@@ -20,7 +20,7 @@ export interface Show {
   time(seconds: bigint): string;
 }
 
-export type Read<V> = { ok: true; value: V } | { ok: false; reason: string };
+type Read<V> = { ok: true; value: V } | { ok: false; reason: string };
 
 export interface Kind<
   V extends Value = Value,

@@ -26,7 +26,7 @@ type Signed<T> = {
   [N in keyof T as T[N] extends { since: 1 } ? N : never]: string;
 } & { [N in keyof T as T[N] extends { since: 1 } ? never : N]?: string };
 
-export type PayeeDocument = Signed<typeof PAYEE> & { payee: string; label: string; site: string };
+type PayeeDocument = Signed<typeof PAYEE> & { payee: string; label: string; site: string };
 
 export type AgentPolicyOrder = Signed<typeof AGENT> & {
   agent: string;
@@ -153,7 +153,7 @@ export function rulesDocument(
 }
 
 /** A setting that the document does not contain is not set. */
-const readSettings = (fields: readonly Field[], document: object) =>
+const readSignedSettings = (fields: readonly Field[], document: object) =>
   Object.fromEntries(
     fields.map(({ name, member, kind }) => {
       const text = (document as Record<string, string | undefined>)[name];
@@ -166,9 +166,9 @@ export const rulesOfPolicy = (order: AgentPolicyOrder): Rules => {
   const version = versionOf(order);
   if (version === undefined) throw new Error("the version of the policy document is malformed");
   return {
-    ...(readSettings(fieldsOf(AGENT_FIELDS, 1, version), order) as AgentSettings),
+    ...(readSignedSettings(fieldsOf(AGENT_FIELDS, 1, version), order) as AgentSettings),
     payees: order.payees.map((payee) => ({
-      ...(readSettings(fieldsOf(PAYEE_FIELDS, 1, version), payee) as PayeeSettings),
+      ...(readSignedSettings(fieldsOf(PAYEE_FIELDS, 1, version), payee) as PayeeSettings),
       address: payee.payee.toLowerCase() as Address,
       label: payee.label,
       site: payee.site,

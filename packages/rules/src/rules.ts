@@ -74,7 +74,7 @@ export interface PaymentFacts extends PaymentMoment {
   site?: string;
 }
 
-export type Cover = { covered: true } | { covered: false; why: string };
+type Cover = { covered: true } | { covered: false; why: string };
 
 const refusalOf = (
   fields: readonly Field[],

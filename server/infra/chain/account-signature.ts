@@ -12,7 +12,7 @@ export type SignatureVerdict = "key" | "contract" | "invalid" | "unavailable";
 const MAX_MS = 5_000;
 
 /** An owner: an address, plus the chain of its contract, or 0 if it is a plain key (EOA). */
-export interface AccountIdentity {
+interface AccountIdentity {
   address: Address;
   chainId: number;
 }
@@ -40,7 +40,7 @@ export async function isSignedByOwner(
  * down. Otherwise the chain is called: for deployed contracts (ERC-1271), and for contracts that the factory named in
  * the signature will deploy (ERC-6492).
  */
-export async function verifyAccountSignature(
+async function verifyAccountSignature(
   chain: ChainClient,
   { address, hash, signature }: { address: Address; hash: Hex; signature: Hex },
   timeoutMs = MAX_MS,
@@ -81,17 +81,7 @@ async function readFromChain(
   }
 }
 
-/**
- * True if the address has code of its own. An EOA that delegates to code (EIP-7702) still counts as a key, the same on
- * every chain.
- */
-export async function isContractAt({ client }: ChainClient, address: Address): Promise<boolean> {
-  const code = await client.getCode({ address });
-  return code !== undefined && !code.startsWith(DELEGATED);
-}
-const DELEGATED = "0xef0100";
-
-export async function isSignedByKey(address: Address, hash: Hex, signature: Hex): Promise<boolean> {
+async function isSignedByKey(address: Address, hash: Hex, signature: Hex): Promise<boolean> {
   if (signature.length !== 132) return false;
   try {
     return isAddressEqual(address, await recoverAddress({ hash, signature }));

@@ -23,7 +23,7 @@ export type ChainErrorKind =
   | "reverted"
   | "rejected";
 
-export interface ChainErrorVerdict {
+interface ChainErrorVerdict {
   kind: ChainErrorKind;
   message: string;
 }

@@ -59,6 +59,7 @@ const LATEST: RpcCall = { method: "eth_getBlockByNumber", params: ["latest", fal
  */
 export class HeadWatcher {
   readonly #rpc: ChainRpc;
+  readonly #nowMs: () => number;
   readonly #blockTimeMs: number;
   readonly #idleMs: number;
   readonly #pollMs: number;
@@ -91,15 +92,20 @@ export class HeadWatcher {
     blockTimeMs: number,
     wsUrls: readonly string[] = [],
     { idleHeadMs, stuckHeadMs } = TIMINGS,
+    nowMs = () => performance.now(),
   ) {
     this.#rpc = rpc;
+    this.#nowMs = nowMs;
     this.#blockTimeMs = blockTimeMs;
     this.#idleMs = idleHeadMs;
     this.#stuckMs = Math.max(blockTimeMs * 10, stuckHeadMs);
     this.#pollMs = Math.min(Math.max(blockTimeMs / POLLS_PER_BLOCK, LEAST_POLL_MS), MOST_POLL_MS);
     if (wsUrls.length > 0)
-      this.#announcements = new Announcements(wsUrls, blockTimeMs, (number) =>
-        this.receive(number),
+      this.#announcements = new Announcements(
+        wsUrls,
+        blockTimeMs,
+        (number) => this.receive(number),
+        nowMs,
       );
   }
 
@@ -109,7 +115,7 @@ export class HeadWatcher {
 
   /** True if the last request was answered, and not long ago. */
   get healthy(): boolean {
-    return !this.#lastFailed && performance.now() - this.#lastAnswerMs < HEALTHY_FOR_MS;
+    return !this.#lastFailed && this.#nowMs() - this.#lastAnswerMs < HEALTHY_FOR_MS;
   }
 
   /** True while notifications of new blocks arrive. */
@@ -123,7 +129,7 @@ export class HeadWatcher {
    */
   get newestPossible(): bigint {
     if (!this.#head) return 0n;
-    const blocks = Math.ceil((performance.now() - this.#knownMs) / this.#blockTimeMs);
+    const blocks = Math.ceil((this.#nowMs() - this.#knownMs) / this.#blockTimeMs);
     return this.#head.number + BigInt(blocks);
   }
 
@@ -142,7 +148,7 @@ export class HeadWatcher {
   want(): () => void {
     this.#interest += 1;
     if (this.#interest === 1) {
-      this.#pacedFromMs = performance.now();
+      this.#pacedFromMs = this.#nowMs();
       this.#schedule();
     }
     return once(() => {
@@ -202,14 +208,14 @@ export class HeadWatcher {
         this.#isBehind = true;
       }
     }
-    this.#pacedFromMs = performance.now();
+    this.#pacedFromMs = this.#nowMs();
     this.#schedule();
   }
 
   #schedule(): void {
     if (this.#closed) return;
     clearTimeout(this.#timer);
-    const inMs = Math.max(this.#pacedFromMs + this.#paceMs() - performance.now(), 1);
+    const inMs = Math.max(this.#pacedFromMs + this.#paceMs() - this.#nowMs(), 1);
     this.#timer = setTimeout(() => this.#tick(), inMs);
     this.#timer.unref();
   }
@@ -233,11 +239,11 @@ export class HeadWatcher {
   }
 
   async #read(withExtraReads: boolean): Promise<Head> {
-    const requestedMs = performance.now();
+    const requestedMs = this.#nowMs();
     this.#openPolls += 1;
     try {
       const block = await this.#readBlock(requestedMs, withExtraReads);
-      this.#lastAnswerMs = performance.now();
+      this.#lastAnswerMs = this.#nowMs();
       this.#lastFailed = false;
       return this.#keep(block, requestedMs);
     } catch (error) {
@@ -258,7 +264,7 @@ export class HeadWatcher {
     this.#knownMs = Math.max(this.#knownMs, requestedMs);
     if (this.#head?.hash === block.hash) {
       // The chain or this endpoint is stuck; another endpoint may be ahead.
-      if (performance.now() - this.#head.seenAtMs > this.#stuckMs) this.#rpc.suspectEndpoint();
+      if (this.#nowMs() - this.#head.seenAtMs > this.#stuckMs) this.#rpc.suspectEndpoint();
       return this.#head;
     }
     const head: Head = {
@@ -292,7 +298,7 @@ export class HeadWatcher {
       .catch((): PromiseSettledResult<unknown>[] => []);
     if (block?.status !== "fulfilled") {
       // The extra reads may be the cause of the failure.
-      this.#piggybackFromMs = performance.now() + EXTRA_READS_AGAIN_MS;
+      this.#piggybackFromMs = this.#nowMs() + EXTRA_READS_AGAIN_MS;
       return this.#rpc.call<BlockHeader>(LATEST.method, LATEST.params);
     }
     // A slow response does not overwrite the results of a later request.
@@ -323,6 +329,7 @@ const SUBSCRIBED_WITHIN_MS = 10_000;
 class Announcements {
   readonly #urls: readonly string[];
   readonly #onNumber: (number: bigint) => void;
+  readonly #nowMs: () => number;
   #socket: WebSocket | undefined;
   #at = 0;
   #isSubscribed = false;
@@ -334,8 +341,14 @@ class Announcements {
   /** The usual time between two blocks, measured from notifications. */
   #usualMs: number;
 
-  constructor(urls: readonly string[], blockTimeMs: number, onNumber: (number: bigint) => void) {
+  constructor(
+    urls: readonly string[],
+    blockTimeMs: number,
+    onNumber: (number: bigint) => void,
+    nowMs: () => number,
+  ) {
     this.#urls = urls;
+    this.#nowMs = nowMs;
     this.#usualMs = blockTimeMs;
     this.#onNumber = onNumber;
   }
@@ -348,14 +361,14 @@ class Announcements {
     const timeoutMs = this.#isSubscribed
       ? Math.max(this.#usualMs * SILENT_BLOCKS, 2_000)
       : SUBSCRIBED_WITHIN_MS;
-    if (performance.now() - this.#receivedMs > timeoutMs) this.#giveUp(this.#socket);
+    if (this.#nowMs() - this.#receivedMs > timeoutMs) this.#giveUp(this.#socket);
     return this.#isSubscribed;
   }
 
   open(): void {
     const url = this.#urls[this.#at % this.#urls.length];
     if (this.#isClosed || url === undefined) return;
-    this.#receivedMs = performance.now();
+    this.#receivedMs = this.#nowMs();
     this.#hasReceived = false;
     void this.#listen(url);
   }
@@ -397,7 +410,7 @@ class Announcements {
   }
 
   #read(data: unknown): void {
-    const now = performance.now();
+    const now = this.#nowMs();
     const message = typeof data === "string" ? numberIn(data) : undefined;
     if (message === "subscribed") this.#isSubscribed = true;
     else if (message === "refused") return this.#giveUp(this.#socket);

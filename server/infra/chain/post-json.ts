@@ -33,7 +33,7 @@ function placeOf(url: string): Place {
   return place;
 }
 
-export interface Patience {
+interface Patience {
   readonly budgetMs: number;
   /** Lets the caller give up earlier. */
   readonly givenUp?: AbortSignal | undefined;

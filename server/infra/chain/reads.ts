@@ -72,7 +72,7 @@ declare module "fastify" {
   }
 }
 
-export class ChainReads {
+class ChainReads {
   readonly #chains: ReadonlyMap<number, CoalescedReads>;
 
   constructor(chains: ReadonlyMap<number, CoalescedReads>) {

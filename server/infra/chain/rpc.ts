@@ -5,7 +5,7 @@ import { hideInError, hideSecrets, secretsOfUrl, type Hide } from "../../core/se
 import { ChainRefusal, ChainUnreachable, classifyChainError, isEndpointFailure } from "./errors.ts";
 import { postJson } from "./post-json.ts";
 
-export interface ChainRpcOptions {
+interface ChainRpcOptions {
   urls: readonly string[];
   timeoutMs?: number;
   /** An endpoint that is silent for this long counts as absent. */

@@ -28,7 +28,7 @@ interface FunctionFile {
   checksum: string;
 }
 
-export interface FunctionSet {
+interface FunctionSet {
   /** Grows with every change of a file: `npm run derive` writes it into version.json. */
   version: number;
   /** Ordered so that a function comes after the functions it calls. */

@@ -11,7 +11,7 @@ const LAST_RETRY_MS = 5_000;
 const HEARTBEAT_MS = 1_000;
 const PATIENCE_MS = 2_500;
 
-export interface ListenerOptions {
+interface ListenerOptions {
   connectionString: string;
   silence: SilenceWatch;
   /** Called after each (re)connection: notifications may have been missed, so waiting code must check again. */

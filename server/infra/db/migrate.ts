@@ -46,7 +46,7 @@ interface Migration {
   checksum: string;
 }
 
-export interface Applied {
+interface Applied {
   migrations: string[];
   functions: string[];
   /** Set if a newer build has installed its functions, which then stay. */

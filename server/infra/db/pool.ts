@@ -15,7 +15,7 @@ export type Pool = PgPool;
 export type Sql = Pick<PgPool, "query">;
 
 /** Postgres' timeouts for a connection; 0 is none. */
-export interface Timeouts {
+interface Timeouts {
   statementMs: number;
   lockMs: number;
   idleInTransactionMs: number;
@@ -257,12 +257,12 @@ export const GAS_EXHAUSTED = "PU005";
 /** Postgres: a lock could not be acquired within `lock_timeout`. */
 export const LOCK_TIMEOUT = "55P03";
 /** Postgres: a statement took longer than `statement_timeout`. */
-export const QUERY_CANCELED = "57014";
+const QUERY_CANCELED = "57014";
 /** Postgres: a transaction was idle for longer than `idle_in_transaction_session_timeout`. */
-export const IDLE_IN_TRANSACTION = "25P03";
+const IDLE_IN_TRANSACTION = "25P03";
 
 /** Postgres: a write on a read-only server, which used to be the primary. */
-export const READ_ONLY = "25006";
+const READ_ONLY = "25006";
 
 /** Postgres gave up waiting or working: a moment of too much load, something stuck, or the wrong server. */
 const TIMEOUT_STATES = new Set([QUERY_CANCELED, LOCK_TIMEOUT, IDLE_IN_TRANSACTION, READ_ONLY]);

@@ -49,7 +49,7 @@ const UNKNOWN = new Set(["42883", "42501", "0A000"]);
 const READ_ONLY = "25006";
 
 /** Its message counts as "the database cannot be reached now" (pool.ts). */
-export class NotThePrimary extends Error {
+class NotThePrimary extends Error {
   override name = "NotThePrimary";
   constructor(why: string) {
     super(`Can't reach database server: ${why}`);

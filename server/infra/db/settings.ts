@@ -117,7 +117,7 @@ async function assertRoleSettings(sql: Sql): Promise<void> {
   );
 }
 
-export interface Durability {
+interface Durability {
   fsync: boolean;
   fullPageWrites: boolean;
   /** The database's own setting; our connections raise it to "on" if it is lower. */

@@ -39,7 +39,7 @@ interface Watched {
   isIdle: boolean;
 }
 
-export class SilentConnection extends Error {
+class SilentConnection extends Error {
   override name = "SilentConnection";
   constructor() {
     super("Connection terminated: the database did not respond on it");

@@ -19,7 +19,7 @@ import { OutboundError, toOutboundError } from "./guard.ts";
 /** size: over our limit. connection, timeout: the target's failure. encoding: the rest could not be decompressed. */
 export type Truncation = "size" | "connection" | "timeout" | "encoding";
 
-export interface ReadBodyOptions {
+interface ReadBodyOptions {
   /** The Content-Encoding header; a body that cannot be decompressed here is returned compressed. */
   encoding: string;
   maxBytes: number;
@@ -28,7 +28,7 @@ export interface ReadBodyOptions {
   isPartialWanted: boolean;
 }
 
-export interface BodyRead {
+interface BodyRead {
   body: Buffer;
   truncated?: Truncation;
   contentEncoding?: string;

@@ -12,7 +12,7 @@ export interface TargetRules {
   privateOrigins: readonly string[];
 }
 
-export interface Target {
+interface Target {
   url: URL;
   isPrivate: boolean;
 }

@@ -7,7 +7,7 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 import { getContractAddress, keccak256, type Hex } from "viem";
 import { CREATE2_DEPLOYER } from "../../core/networks.ts";
 
-export interface ContractSource {
+interface ContractSource {
   /** The Solidity file. */
   source: URL;
   contract: string;
@@ -114,7 +114,6 @@ function artifactOf(target: ContractSource, compiled: CompiledContract, compiler
   });
   return {
     contract: target.contract,
-    source: basename(fileURLToPath(target.source)),
     compiler,
     abi: compiled.abi,
     ...create2Of(target, `0x${bytecode.object}`, `0x${deployedBytecode.object}`),

@@ -63,7 +63,7 @@ export class Wakeups {
   }
 }
 
-export interface Deps {
+interface Deps {
   wakeups: Wakeups;
   read(args: { ownerId: string; after: EventPlace; limit: number }): Promise<EventRow[]>;
   current(): Promise<{ now: EventPlace; futureTx: bigint }>;
@@ -161,7 +161,7 @@ function renderOne(row: EventRow, payments: Map<string, Payment>): string {
   return `id: ${row.tx}-${row.seq}\nevent: ${row.type}\ndata: ${JSON.stringify(data)}\n\n`;
 }
 
-export interface EventRow {
+interface EventRow {
   tx: bigint;
   seq: bigint;
   type: "payment" | "agent" | "session" | "alarm" | `approval.${string}`;
@@ -172,7 +172,7 @@ export interface EventRow {
 }
 
 /** A position in an owner's stream. */
-export interface EventPlace {
+interface EventPlace {
   tx: bigint;
   seq: bigint;
 }
@@ -192,7 +192,7 @@ export async function readEvents(
   return rows;
 }
 
-export interface ChangedSince {
+interface ChangedSince {
   ownerId: string;
   after: EventPlace;
   paymentIds: readonly string[];

@@ -31,7 +31,7 @@ const LOOK_MS = 250;
 /** A caller is a session. */
 const MOST_STREAMS = { perCaller: 12, perOwner: 50, perProcess: 1_000 };
 
-export const routes: FastifyPluginAsyncTypebox = async (app) => {
+const routes: FastifyPluginAsyncTypebox = async (app) => {
   const wakeups = new Wakeups();
   const streams = new OpenWaits(MOST_STREAMS);
   const listener = new Listener({

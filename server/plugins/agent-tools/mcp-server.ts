@@ -23,7 +23,7 @@ import { answerResource, contentOf, type StoredAnswer } from "./content.ts";
 import { ASK_THE_OWNER, NEVER_SPLIT, repeatUnanswered, UNTRUSTED } from "./guidance.ts";
 import { AGENT_TOOLS, plain, type AgentTool, type ApiCall } from "./tools.ts";
 
-export interface ApiAnswer {
+interface ApiAnswer {
   status: number;
   body: Record<string, unknown>;
   /** The text of a response that is not JSON. */

@@ -43,7 +43,7 @@ import {
 import { ApiError } from "../../errors.ts";
 import { assertAllKnown, type ReadAllBalances } from "./balances.ts";
 
-export interface Deps {
+interface Deps {
   custody: Custody;
   /** The configured networks; the first is the default. */
   networks: readonly [NetworkFacts, ...NetworkFacts[]];

@@ -16,7 +16,7 @@ import type { AgentDetail, NetworkBalance as WireBalance } from "../../schemas/a
 import type { AgentRow } from "./store.ts";
 import { allowanceCall, SPENDERS } from "../../schemes/index.ts";
 
-export interface NetworkBalance {
+interface NetworkBalance {
   network: NetworkFacts;
   /** The balance and its block; undefined if the chain does not respond. */
   held: { atomic: bigint; blockNumber: bigint } | undefined;

@@ -133,7 +133,7 @@ export const withOwnerLock = <T>(
 ): Promise<T> => (signed === undefined ? work() : withAgentLock(owner.id, work));
 
 /** The chain id of a CAIP-2 id (EVM). */
-export const chainIdOf = (network: string): number => Number(network.split(":")[1]);
+const chainIdOf = (network: string): number => Number(network.split(":")[1]);
 
 async function signedFor<K extends "AgentPolicy" | "IssueKey">(
   call: OwnerCall,

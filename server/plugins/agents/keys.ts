@@ -14,7 +14,7 @@ import { createApiKey } from "../auth/api-keys.ts";
 import { changeAgent, type LockedAgent, type OwnerCall } from "./change.ts";
 import { readLabel, readTime, refuseField } from "./rules.ts";
 
-export interface IssuedKey {
+interface IssuedKey {
   row: ApiKeyRow;
   /** Shown only this once. */
   apiKey: string;

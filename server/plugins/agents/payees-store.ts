@@ -2,7 +2,7 @@ import type { Address } from "viem";
 import { payeeKey, type Payee } from "../../core/rules.ts";
 import { PAYEE_FIELDS, valueIn, type PayeeSettings } from "../../../packages/rules/src/fields.ts";
 import { databaseNow, type Db, type Prisma } from "../../infra/db/prisma.ts";
-import { readSettings, storedSettings } from "./store.ts";
+import { readStoredSettings, storedSettings } from "./store.ts";
 
 export type AllowlistRow = Payee & {
   agentId: string;
@@ -10,7 +10,7 @@ export type AllowlistRow = Payee & {
 };
 
 const rowOf = (stored: Prisma.AllowlistEntryGetPayload<object>): AllowlistRow => ({
-  ...(readSettings(PAYEE_FIELDS, stored) as PayeeSettings),
+  ...(readStoredSettings(PAYEE_FIELDS, stored) as PayeeSettings),
   agentId: stored.agentId,
   address: stored.address as Address,
   label: stored.label,

@@ -4,6 +4,7 @@ import { parseAddress } from "../../core/foreign-text.ts";
 import {
   AGENT_FIELDS,
   PAYEE_FIELDS,
+  settingsFromWire,
   settingsIn,
   settingsOnWire,
   valueIn,
@@ -13,7 +14,7 @@ import {
   type PayeeSettings,
   type PayeeWire,
 } from "../../../packages/rules/src/fields.ts";
-import { TIME, type Value, type Wire } from "../../../packages/rules/src/kinds.ts";
+import { TIME } from "../../../packages/rules/src/kinds.ts";
 import { payeeKey, sortPayees, type Payee, type RulesInForce } from "../../core/rules.ts";
 import { parseSite, readableSite } from "../../core/site.ts";
 import { ApiError, type ErrorCode } from "../../errors.ts";
@@ -27,7 +28,7 @@ export function refuseField(code: ErrorCode, path: string, message: string): Api
   });
 }
 
-export function readName(text: string): string {
+function readName(text: string): string {
   const name = text.trim();
   if (name === "") throw refuseField("validation_failed", "body.name", "must not be blank");
   assertPrintable(name, "body.name");
@@ -46,19 +47,10 @@ function assertPrintable(text: string, path: string): void {
     throw refuseField("validation_failed", path, "must not contain control characters");
 }
 
-/** Reads the settings in a body; those that are missing stay missing. */
-function readSettings(fields: readonly Field[], body: object, path: string): object {
-  const given = body as Record<string, Wire | undefined>;
-  return Object.fromEntries(
-    fields.flatMap(({ name, member, kind }): [string, Value][] => {
-      const wire = given[name];
-      if (wire === undefined) return [];
-      const read = kind.readWire(wire);
-      if (!read.ok) throw refuseField(kind.fault, `${path}.${name}`, read.reason);
-      return [[member, read.value]];
-    }),
-  );
-}
+const readRequestSettings = (fields: readonly Field[], body: object, path: string): object =>
+  settingsFromWire(fields, body, ({ name, kind }, reason) => {
+    throw refuseField(kind.fault, `${path}.${name}`, reason);
+  });
 
 export function readTime(text: string, path: string): Date {
   const read = TIME.readWire(text);
@@ -78,7 +70,7 @@ export function readPayeeTerms(
   path: string,
   known?: Payee,
 ): Omit<Payee, "address"> {
-  const settings = { ...known, ...readSettings(PAYEE_FIELDS, body, path) };
+  const settings = { ...known, ...readRequestSettings(PAYEE_FIELDS, body, path) };
   return {
     ...(settingsIn(PAYEE_FIELDS, settings) as PayeeSettings),
     label: body.label === undefined && known ? known.label : readLabel(body.label, `${path}.label`),
@@ -131,7 +123,7 @@ export function readAllowlist(items: AllowlistInput): Payee[] {
 export const readChange = (
   body: Omit<UpdateAgentBody, "authorization" | "allowlist">,
 ): AgentChange => ({
-  ...(readSettings(AGENT_FIELDS, body, "body") as Partial<AgentSettings>),
+  ...(readRequestSettings(AGENT_FIELDS, body, "body") as Partial<AgentSettings>),
   ...(body.name === undefined ? {} : { name: readName(body.name) }),
   ...(body.status === undefined ? {} : { status: body.status }),
 });

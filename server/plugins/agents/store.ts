@@ -32,7 +32,7 @@ export type AgentRow = Facts & AgentSettings;
 type Stored = Prisma.AgentGetPayload<object>;
 
 /** Reads the settings from Prisma's columns, which have the names of the settings. */
-export const readSettings = (fields: readonly Field[], stored: object): object =>
+export const readStoredSettings = (fields: readonly Field[], stored: object): object =>
   Object.fromEntries(
     fields.map(({ name, member, kind }) => {
       const value = (stored as Record<string, unknown>)[name];
@@ -80,7 +80,7 @@ function rowOf(stored: Stored, now: Date): AgentRow {
   const { ownerId, name, network, status, createdAt, updatedAt, archivedAt, expiresAt } = stored;
   return {
     ...placeOf(stored),
-    ...(readSettings(AGENT_FIELDS, stored) as AgentSettings),
+    ...(readStoredSettings(AGENT_FIELDS, stored) as AgentSettings),
     ownerId,
     name,
     network,
@@ -94,7 +94,7 @@ function rowOf(stored: Stored, now: Date): AgentRow {
 }
 
 /** The members that an owner may set. */
-export type AgentRules = AgentSettings & { name: string };
+type AgentRules = AgentSettings & { name: string };
 
 /** A setting that is missing is not set. */
 export interface NewAgent extends Partial<AgentRules> {

@@ -12,7 +12,7 @@ import type { Cover } from "../custody/covers.ts";
 import type { SettlementOutcome } from "../settlement/types.ts";
 
 /** The state on the chain, all as of one block. */
-export interface AllowanceState {
+interface AllowanceState {
   atomic: bigint;
   /** The token's permit nonce of the wallet. */
   count: bigint;
@@ -36,7 +36,7 @@ export interface Raise {
   blockNumber: bigint | null;
 }
 
-export interface Covered {
+interface Covered {
   agentId: string;
   authorization: Authorization;
   cover: Cover;

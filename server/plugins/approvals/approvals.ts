@@ -35,9 +35,9 @@ const MAX_A_DAY = 100;
 /** The prefix of a generated key, for a call without one. */
 const OWN_KEY = "approval-";
 
-export type ApprovalRequest = Omit<NewApproval, "id" | "ownerId" | "expiresAt">;
+type ApprovalRequest = Omit<NewApproval, "id" | "ownerId" | "expiresAt">;
 
-export interface ApprovalsDeps {
+interface ApprovalsDeps {
   prisma: PrismaClient;
   withAgentLock<T>(agentId: string, work: () => Promise<T>): Promise<T>;
   networkOf(chainId: number): string;

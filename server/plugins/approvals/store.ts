@@ -16,7 +16,7 @@ import {
 export type ApprovalState = "open" | "granted" | "declined" | "expired" | "used";
 
 /** The denial as the agent received it. */
-export interface StoredDenial {
+interface StoredDenial {
   code: string;
   rule: string;
   detail: string;
@@ -154,7 +154,7 @@ export async function expireCall(
   });
 }
 
-export interface Decision {
+interface Decision {
   state: "granted" | "declined";
   permitNonce?: Hex;
   permitUntil?: bigint;

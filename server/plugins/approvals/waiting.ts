@@ -8,7 +8,7 @@ const LOOK_MS = 250;
 /** A caller is an agent. Further waits return at once. */
 const MOST_WAITS = { perCaller: 8, perOwner: 32, perProcess: 500 };
 
-export interface WaitingDeps {
+interface WaitingDeps {
   /** Which of these are decided or expired. */
   decided(ids: readonly string[]): Promise<string[]>;
   trouble(error: unknown): void;

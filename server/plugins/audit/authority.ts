@@ -5,6 +5,7 @@
 import {
   AGENT_FIELDS,
   PAYEE_FIELDS,
+  settingsFromWire,
   settingsOnWire,
   type Field,
 } from "../../../packages/rules/src/fields.ts";
@@ -61,7 +62,7 @@ export type Signed =
     }[OrderKind];
 
 /** Actions that are impossible without a signature, and the kind of content that is signed. */
-export const SIGNED_AS: Readonly<Record<string, Signed["kind"]>> = {
+const SIGNED_AS: Readonly<Record<string, Signed["kind"]>> = {
   "session.created": "message",
   "policy.signed": "AgentPolicy",
   "key.signed": "IssueKey",
@@ -461,23 +462,18 @@ function isSameList(list: unknown, payees: readonly Facts[]): boolean {
 }
 
 /** The settings among the facts; those that are missing are not set. */
-const readSettings = (fields: readonly Field[], facts: Facts): object =>
-  Object.fromEntries(
-    fields.flatMap(({ name, member, kind }) => {
-      if (facts[name] === undefined) return [];
-      const read = kind.readWire(facts[name] as Wire);
-      if (!read.ok) throw new RangeError(`${name} ${read.reason}`);
-      return [[member, read.value]];
-    }),
-  );
+const settingsOfFacts = (fields: readonly Field[], facts: Facts): object =>
+  settingsFromWire(fields, facts, ({ name }, reason) => {
+    throw new RangeError(`${name} ${reason}`);
+  });
 
 /** The facts as rules, for comparison. */
 const rulesOf = ({ status, rules = {}, payees }: AgentFacts): RulesInForce =>
   ({
-    ...readSettings(AGENT_FIELDS, rules),
+    ...settingsOfFacts(AGENT_FIELDS, rules),
     status,
     payees: payees.map((payee) => ({
-      ...readSettings(PAYEE_FIELDS, payee),
+      ...settingsOfFacts(PAYEE_FIELDS, payee),
       address: addressOf(payee),
       label: asText(payee["label"]),
       site: asText(payee["site"]),

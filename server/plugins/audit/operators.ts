@@ -7,7 +7,7 @@ import { hex, NO_HASH } from "./store.ts";
 import type { ChainHead, ChainRow } from "./verify.ts";
 
 /** Actions that change something, each with its own members in `what`; never with the value of a secret. */
-export type OperatorAct =
+type OperatorAct =
   /** A replica started with another version or configuration than before; contains names of keys. */
   | "service.configured"
   | "keys.rotation_began"

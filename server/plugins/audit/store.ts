@@ -9,7 +9,7 @@ import type { ChainHead, ChainRow } from "./verify.ts";
 /** The actor of entries without a known person: the chain itself, or a refused signature. */
 export const NOBODY = "0x0000000000000000000000000000000000000000";
 
-export interface AuditNote {
+interface AuditNote {
   ownerId: string;
   agentId: string | null;
   /** An address. */

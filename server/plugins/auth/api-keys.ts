@@ -20,7 +20,7 @@ interface NewSecret {
   last4: string;
 }
 
-export interface NewApiKey extends NewSecret {
+interface NewApiKey extends NewSecret {
   /** Shown once, never stored. */
   apiKey: string;
 }
@@ -130,7 +130,7 @@ export const rowOf = (stored: Stored, now: Date): ApiKeyRow => ({
   expired: stored.expiresAt !== null && stored.expiresAt <= now,
 });
 
-export interface NewKeyRow {
+interface NewKeyRow {
   id: string;
   agentId: string;
   keyHash: Buffer;

@@ -23,13 +23,13 @@ import {
   isSecretShape,
 } from "./secrets.ts";
 
-export const ACCESS_TOKEN_SECONDS = 30 * 60;
+const ACCESS_TOKEN_SECONDS = 30 * 60;
 /** The lifetime of an unused refresh token; each use returns a new one. */
-export const REFRESH_TOKEN_SECONDS = 30 * 24 * 3600;
+const REFRESH_TOKEN_SECONDS = 30 * 24 * 3600;
 /** How long older access tokens work after a renewal, so that requests in progress succeed. */
 const OLD_ACCESS_SECONDS = 60;
 
-export interface Program {
+interface Program {
   clientId: string;
   clientName: string;
   redirectUri: string;
@@ -102,7 +102,7 @@ function connectionRow({ connection, ...key }: StoredKey, now: Date): Connection
   return [{ ...rowOf(key, now), connection }];
 }
 
-export interface FoundConnection {
+interface FoundConnection {
   keyId: string;
   agentId: string;
   ownerId: string;
@@ -198,7 +198,7 @@ export async function issueTokens(
   return { accessToken, refreshToken, accessSeconds };
 }
 
-export interface FoundToken {
+interface FoundToken {
   keyId: string;
   kind: "access" | "refresh";
   isUsed: boolean;

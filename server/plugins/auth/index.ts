@@ -29,7 +29,7 @@ export default fp(
 );
 
 /** The agent of the request's key. Paused and expired agents may still read. */
-export type RequestAgent = Omit<KeyHolder, "revoked" | "keyExpired" | "isUseStale">;
+type RequestAgent = Omit<KeyHolder, "revoked" | "keyExpired" | "isUseStale">;
 
 declare module "fastify" {
   interface FastifyContextConfig {
@@ -53,7 +53,7 @@ declare module "fastify" {
 }
 
 /** No cache, so that a key revoked on one replica is refused by all at once. */
-export const agent = fp(
+const agent = fp(
   async (app) => {
     const holderOfKey = keyHolders(app.pool);
     const holderOfToken = tokenHolders(app.pool);
@@ -176,7 +176,7 @@ interface SessionCookie {
 
 const SAFE_METHODS = new Set(["GET", "HEAD", "OPTIONS"]);
 
-export const owner = fp(
+const owner = fp(
   async (app) => {
     await app.register(cookie);
     const own = app.ownOrigins;

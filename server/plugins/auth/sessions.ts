@@ -6,7 +6,7 @@ import { placeOf, readKeyset, databaseNow, secondsAfter, type Db } from "../../i
 import type { Sql } from "../../infra/db/pool.ts";
 
 /** Sessions end after a day without use, and after a week in any case (database clock). */
-export const SESSION_IDLE_SECONDS = 24 * 3600;
+const SESSION_IDLE_SECONDS = 24 * 3600;
 export const SESSION_ABSOLUTE_SECONDS = 7 * 24 * 3600;
 
 const TOKEN_SHAPE = /^[A-Za-z0-9_-]{43}$/;
@@ -19,7 +19,7 @@ export const isSessionTokenShape = (text: string): boolean => TOKEN_SHAPE.test(t
 export const hashSessionToken = (token: string): Buffer =>
   createHash("sha256").update(token).digest();
 
-export interface SessionHolder {
+interface SessionHolder {
   sessionId: string;
   ownerId: string;
   address: Address;
@@ -32,7 +32,7 @@ export interface SessionHolder {
   isSeenStale: boolean;
 }
 
-export interface SessionRow extends Place {
+interface SessionRow extends Place {
   userAgent: string;
   ip: string;
   createdAt: Date;

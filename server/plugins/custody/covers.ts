@@ -13,7 +13,7 @@ import {
   type OrderKind,
   type Orders,
 } from "../../core/orders.ts";
-import { inThisRelease } from "../../core/policy-version.ts";
+import { refusingUnknownVersion } from "../../core/policy-version.ts";
 import {
   coverOf,
   loosens,
@@ -100,7 +100,7 @@ export interface CoversDeps {
   ): Promise<"valid" | "invalid" | "unavailable">;
 }
 
-export interface Verified {
+interface Verified {
   columns: string;
   /** By payeeKey. */
   payees: ReadonlyMap<string, Payee>;
@@ -215,7 +215,7 @@ export class Covers {
     loaded: LoadedWallet,
     paidAt: PaidAt,
   ): Promise<{ wallet: LoadedWallet; verified: Verified }> {
-    inThisRelease(() => assertKnown(loaded.rulesVersion));
+    refusingUnknownVersion(() => assertKnown(loaded.rulesVersion));
     const known = this.#verified.get(keyOf(loaded));
     if (known) {
       assertSameColumns(loaded, known, paidAt);
@@ -265,7 +265,7 @@ export class Covers {
     { document, digest, signature, chainId }: SignedDocument,
     wallet: WalletName,
   ): Promise<Orders[K] | undefined> {
-    const order = inThisRelease(() => readOrder(kind, document as Orders[K]));
+    const order = refusingUnknownVersion(() => readOrder(kind, document as Orders[K]));
     if (!order || orderDigest(kind, order, chainId) !== digest) return undefined;
     // A contract wallet was called before its digest was sealed, which only this service does; it may respond
     // differently today.

@@ -7,7 +7,7 @@ import type { SIWxPayload } from "@x402/extensions/sign-in-with-x";
 import type { Address, Hex } from "viem";
 import type { Authorization, SignedAuthorization } from "../../core/authorization.ts";
 import { assertKnown, versionFor } from "../../core/orders.ts";
-import { inThisRelease } from "../../core/policy-version.ts";
+import { refusingUnknownVersion } from "../../core/policy-version.ts";
 import { rulesDigest, type RulesInForce } from "../../core/rules.ts";
 import { ApiError } from "../../errors.ts";
 import type { Db } from "../../infra/db/prisma.ts";
@@ -17,7 +17,7 @@ import type { HeldWallet, KeyVault, NewRules, Resealed, SiteSignInRequest } from
 import { lockWallet, rulesVersionOf, updateSeal, type ResealedWallet } from "./store.ts";
 import type { SignedMove, Owner } from "./seal-changes.ts";
 
-export interface Deps {
+interface Deps {
   /** In this process, or in the custody process. */
   vault: KeyVault;
   /**
@@ -58,7 +58,7 @@ export class Custody {
    */
   async assertKnownRules(db: Db, agentId: string): Promise<void> {
     const version = await rulesVersionOf(db, agentId);
-    inThisRelease(() => assertKnown(version));
+    refusingUnknownVersion(() => assertKnown(version));
   }
 
   /**
@@ -76,7 +76,7 @@ export class Custody {
     if (!rules.signed && rulesDigest(rules.wanted) === wallet.rulesDigest) return;
     const isStop = !rules.signed && rules.wanted.status !== "active";
     // A stop is sealed whatever version the row names: an edited one must not keep a pause out of the seal.
-    if (!isStop) inThisRelease(() => assertKnown(rulesVersion));
+    if (!isStop) refusingUnknownVersion(() => assertKnown(rulesVersion));
     try {
       const resealed = await this.#deps.vault.reseal(wallet, rules);
       await updateSeal(tx, agentId, resealedFor(rules.wanted, resealed));
@@ -99,7 +99,7 @@ export class Custody {
     rules: { current: RulesInForce; wanted: RulesInForce; signed: SignedMove },
   ): Promise<void> {
     const { rulesVersion, ...wallet } = await held(tx, agentId, from);
-    inThisRelease(() => assertKnown(rulesVersion));
+    refusingUnknownVersion(() => assertKnown(rulesVersion));
     await this.#withAlarm(agentId, async () => {
       const resealed = await this.#deps.vault.reown(wallet, ownerOf(to), rules);
       await updateSeal(tx, agentId, resealedFor(rules.wanted, resealed));

@@ -56,12 +56,12 @@ export interface Bound {
   name(kid: string): Buffer;
 }
 
-export interface Wrapped {
+interface Wrapped {
   kid: string;
   wrapped: Uint8Array;
 }
 
-export interface KeyRingOptions {
+interface KeyRingOptions {
   kms?: Kms;
   /** How long a data key that a KMS unwrapped is cached; 0: not at all. */
   cacheMs?: number;

@@ -75,7 +75,7 @@ async function main(): Promise<void> {
   }
 }
 
-export interface RotationProgress {
+interface RotationProgress {
   rewrapped: number;
   remaining: number;
 }

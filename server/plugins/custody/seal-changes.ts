@@ -10,7 +10,7 @@ import {
   type OrderKind,
   type Orders,
 } from "../../core/orders.ts";
-import { inThisRelease } from "../../core/policy-version.ts";
+import { refusingUnknownVersion } from "../../core/policy-version.ts";
 import type { Rules } from "../../core/rules.ts";
 import { ApiError } from "../../errors.ts";
 import { chainUnavailable, type SignedDocument } from "./covers.ts";
@@ -34,7 +34,7 @@ export interface SignedMove extends SignedOrderDocument<"MoveOwner"> {
   secondSignature: Hex;
 }
 
-export interface SealChangesDeps {
+interface SealChangesDeps {
   isSigned(
     owner: { address: Address; chainId: number },
     signed: { hash: Hex; signature: Hex },
@@ -100,7 +100,7 @@ export class SealChanges {
 
   /** The order, if it matches its digest and is in time. */
   #read<K extends OrderKind>(kind: K, signed: SignedOrderDocument<K>, agentId: string): Orders[K] {
-    const order = inThisRelease(() => readOrder(kind, signed.order));
+    const order = refusingUnknownVersion(() => readOrder(kind, signed.order));
     if (!order || orderDigest(kind, order, signed.chainId) !== signed.digest)
       throw new NotSignedFor(`agent ${agentId}: the order does not have its digest`);
     if (BigInt(order.deadline) + CLOCKS_SECONDS < this.#deps.nowSeconds())
@@ -114,7 +114,9 @@ export class SealChanges {
     const found = await this.#deps.findPolicy(agentId, policyDigest);
     const order =
       found &&
-      inThisRelease(() => readOrder("AgentPolicy", found.document as Orders["AgentPolicy"]));
+      refusingUnknownVersion(() =>
+        readOrder("AgentPolicy", found.document as Orders["AgentPolicy"]),
+      );
     if (!found || !order || orderDigest("AgentPolicy", order, found.chainId) !== policyDigest)
       throw new NotSignedFor(`agent ${agentId}: the sealed policy is missing`);
     return BigInt(order.version);

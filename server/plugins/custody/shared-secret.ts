@@ -6,7 +6,7 @@ import { randomBytes } from "node:crypto";
 import { ConfigError } from "../../config.ts";
 import { kidOfSealed, type SecretBox } from "./secret-box.ts";
 
-export interface SharedSecretsDeps {
+interface SharedSecretsDeps {
   box: SecretBox;
   find(purpose: string): Promise<Uint8Array | undefined>;
   keep(purpose: string, sealed: Uint8Array, instead: Uint8Array | undefined): Promise<boolean>;

@@ -214,7 +214,7 @@ export async function notifyOwner(sql: Sql, agentId: string): Promise<void> {
   );
 }
 
-export type WalletToRewrap = SealedWallet & WalletName;
+type WalletToRewrap = SealedWallet & WalletName;
 
 /** Some wallets that are not under the active key, locked; those that another run has locked are skipped. */
 export async function lockWalletsNotUnder(

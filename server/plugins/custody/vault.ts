@@ -43,7 +43,7 @@ import { readChallenge, signInOf } from "./sign-in.ts";
 import type { SignedMove, Owner, SignedOrderDocument, SealChanges } from "./seal-changes.ts";
 
 /** secp256k1, native if available. */
-export interface Curve {
+interface Curve {
   /** Lower case. */
   addressOf(privateKey: Uint8Array): Address;
   isPrivateKey(bytes: Uint8Array): boolean;
@@ -51,7 +51,7 @@ export interface Curve {
   sign(hash: Uint8Array, privateKey: Uint8Array): Hex;
 }
 
-export interface VaultDeps {
+interface VaultDeps {
   ring: KeyRing;
   curve: Curve;
   networks: readonly NetworkFacts[];

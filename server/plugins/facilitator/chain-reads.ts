@@ -27,12 +27,12 @@ const COALESCED = { maxBatch: 100, maxInFlight: 2 };
 /** Gas in addition to the capped call: the transaction itself, its calldata, and Multicall3's loop. */
 const OVERHEAD_GAS = 120_000n;
 const ERC1271_MAGIC = "0x1626ba7e";
-/** Payers with contract code are rehearsed alone, because their code could burn the gas of a shared call. */
+/** Payers with contract code are simulated alone, because their code could burn the gas of a shared call. */
 const MAX_REMEMBERED_WALLETS = 10_000;
 const WEI_PER_ATOMIC = 10n ** 12n;
 
 /** The result of a simulated transfer. */
-export interface Rehearsed {
+interface SimulationResult {
   readonly goesThrough: boolean;
   /** The token's revert reason, if any. */
   readonly revert: string | undefined;
@@ -42,14 +42,14 @@ export interface Rehearsed {
  * Why the network would reject the payer's approval, or that the payment would fail after it. Undefined: both would
  * succeed.
  */
-export type PayerApprovalProblem = { readonly why: string } | { readonly fails: true } | undefined;
+type PayerApprovalProblem = { readonly why: string } | { readonly fails: true } | undefined;
 
 /** What the checker uses; tests answer it without a chain. */
 export type PaymentReads = Pick<ChainPaymentReads, keyof ChainPaymentReads>;
 
 const unreadable = { why: "The network could not simulate the approval." };
 
-interface Rehearsal {
+interface Simulation {
   authorization: SignedAuthorization;
   /** The transfer, exactly as it would be sent. */
   calls: readonly ContractCall[];
@@ -59,7 +59,7 @@ export class ChainPaymentReads {
   readonly #rpc: Pick<ChainRpc, "call">;
   readonly #network: Pick<NetworkFacts, "nativeSymbol">;
   readonly #gasCapPerItem: bigint;
-  readonly #rehearsals: Coalescer<Rehearsal, boolean>;
+  readonly #simulations: Coalescer<Simulation, boolean>;
   readonly #diagnoses: Coalescer<SignedAuthorization, Diagnosis>;
   readonly #wallets = new Set<Address>();
 
@@ -71,23 +71,23 @@ export class ChainPaymentReads {
     this.#rpc = rpc;
     this.#network = network;
     this.#gasCapPerItem = gasCapPerItem;
-    this.#rehearsals = new Coalescer((items) => this.#rehearseTogether(items), COALESCED);
+    this.#simulations = new Coalescer((items) => this.#simulateTogether(items), COALESCED);
     this.#diagnoses = new Coalescer((items) => this.#diagnoseTogether(items), COALESCED);
   }
 
   /** Whether the token would move the money now. Shared with payments that are checked at the same time. */
-  async rehearse(authorization: SignedAuthorization): Promise<boolean> {
+  async simulate(authorization: SignedAuthorization): Promise<boolean> {
     const plan = schemeOf(authorization).planTransfer(authorization);
     return plan.sender !== undefined || this.#wallets.has(authorization.from)
-      ? (await this.rehearseAlone(authorization)).goesThrough
-      : this.#rehearsals.fetch({ authorization, calls: plan.calls() });
+      ? (await this.simulateAlone(authorization)).goesThrough
+      : this.#simulations.fetch({ authorization, calls: plan.calls() });
   }
 
   /**
    * The same, alone and under the gas cap. Deploys the payer's wallet first if the signature contains its deployment
    * (ERC-6492).
    */
-  async rehearseAlone(authorization: SignedAuthorization): Promise<Rehearsed> {
+  async simulateAlone(authorization: SignedAuthorization): Promise<SimulationResult> {
     const plan = schemeOf(authorization).planTransfer(authorization);
     const { deployment, sender } = plan;
     const calls = plan.calls();
@@ -121,7 +121,7 @@ export class ChainPaymentReads {
   }
 
   /** Simulates the payer's own approval transaction and then the transfer, in one block. */
-  async rehearseAfter(
+  async simulateAfter(
     payerApproval: PayerApproval,
     authorization: SignedAuthorization,
   ): Promise<PayerApprovalProblem> {
@@ -180,11 +180,11 @@ export class ChainPaymentReads {
     }
   }
 
-  async #rehearseTogether(rehearsals: Rehearsal[]): Promise<boolean[]> {
+  async #simulateTogether(simulations: Simulation[]): Promise<boolean[]> {
     // The same payment twice is simulated once: the second transfer would fail after the first.
     const places = new Map<string, number>();
     const transfers: ContractCall[] = [];
-    const placeOf = rehearsals.map(({ calls }) => {
+    const placeOf = simulations.map(({ calls }) => {
       const name = calls.map(({ data }) => data).join();
       const known = places.get(name);
       if (known !== undefined) return known;
@@ -193,7 +193,7 @@ export class ChainPaymentReads {
       places.set(name, place);
       return place;
     });
-    const authorizations = rehearsals.map(({ authorization }) => authorization);
+    const authorizations = simulations.map(({ authorization }) => authorization);
     // Money that a payer receives earlier in this call is not there on chain, so the balance of such payers is
     // read first.
     const receivers = new Set(authorizations.map(({ to }) => to));

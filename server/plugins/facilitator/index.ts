@@ -100,7 +100,7 @@ export default fp(
   },
 );
 
-interface FacilitatorParts {
+interface FacilitatorDeps {
   networks: readonly NetworkFacts[];
   publicUrl: string;
   relayers: readonly Address[];
@@ -117,23 +117,23 @@ const EXTENSIONS_WAIT_MS = 1_000;
 /** The facilitator for the rest of the server. */
 class Facilitator {
   readonly listeners: ExtensionListener[] = [];
-  readonly #parts: FacilitatorParts;
+  readonly #deps: FacilitatorDeps;
 
-  constructor(parts: FacilitatorParts) {
-    this.#parts = parts;
+  constructor(deps: FacilitatorDeps) {
+    this.#deps = deps;
   }
 
   verify(body: unknown): Promise<VerifyAnswer> {
-    return verify(body, this.#parts);
+    return verify(body, this.#deps);
   }
 
   /** The full check result for callers in this process, with the signature as it would be relayed. */
   check(body: unknown): Promise<CheckResult> {
-    return this.#parts.checker.check(body);
+    return this.#deps.checker.check(body);
   }
 
   settle(body: unknown, options?: SettleOptions): Promise<SettleAnswer> {
-    return this.#parts.settler.settle(body, options);
+    return this.#deps.settler.settle(body, options);
   }
 
   /** The same with the results of the payment's extensions: the value of EXTENSION-RESPONSES, if any. */
@@ -148,7 +148,7 @@ class Facilitator {
   }
 
   async #extensions(body: unknown, payer: string): Promise<string | undefined> {
-    const { log } = this.#parts;
+    const { log } = this.#deps;
     const pending = this.listeners.map((listen) =>
       listen(body, payer).catch((err: unknown) => {
         log.warn({ err }, "an extension could not be answered");
@@ -172,7 +172,7 @@ class Facilitator {
 
   /** State and hash only: the chain shows who paid whom, and an agent's private data is not returned. */
   async payment(id: string): Promise<SettlementState | undefined> {
-    const row = await this.#parts.settlement.find(id);
+    const row = await this.#deps.settlement.find(id);
     if (!row || (row.kind !== "facilitated" && !(row.kind === "x402" && row.relay)))
       return undefined;
     return {
@@ -188,7 +188,7 @@ class Facilitator {
   }
 
   service(): FacilitatorService {
-    const { networks, publicUrl } = this.#parts;
+    const { networks, publicUrl } = this.#deps;
     const assets = networks.map(({ id, usdc }) => ({
       network: id,
       asset: getAddress(usdc.address),
@@ -208,7 +208,7 @@ class Facilitator {
   }
 
   supported(): Supported {
-    const { networks, relayers } = this.#parts;
+    const { networks, relayers } = this.#deps;
     const kinds = (x402Version: 1 | 2, network: string) =>
       ANNOUNCED_SCHEMES.filter(({ versions }) => versions.includes(x402Version)).map((scheme) => {
         const extra = scheme.supportedExtra?.(relayers);
@@ -347,7 +347,7 @@ const paymentRoutes: FastifyPluginAsyncTypebox = async (app) => {
 };
 
 /** Routes that describe this facilitator and its statistics. */
-export const serviceRoutes: FastifyPluginAsyncTypebox = async (app) => {
+const serviceRoutes: FastifyPluginAsyncTypebox = async (app) => {
   const config = { auth: "public" } as const;
   const tags = ["facilitator"];
 

@@ -12,7 +12,7 @@ import type { ChainClient, Chains } from "../../infra/chain/index.ts";
 import { refuse, type Payment, type PayerApproval, type Refusal } from "../../schemes/scheme.ts";
 import type { CheckResult, PaymentChecker } from "./verify.ts";
 
-export interface PayerApprovalsDeps {
+interface PayerApprovalsDeps {
   checker: Pick<PaymentChecker, "checkPayment">;
   chains: Chains;
   /** The minimum time to wait for an approval. */

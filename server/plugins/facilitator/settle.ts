@@ -37,7 +37,7 @@ export interface SettleOptions {
   isGone?: () => boolean;
 }
 
-export interface SettlerParts {
+interface SettlerDeps {
   checker: PaymentChecker;
   settlement: Settlement;
   store: SettleStore;
@@ -68,15 +68,15 @@ type Acceptance =
 const STAND_BACK_MS = 1_000;
 
 export class Settler {
-  readonly #parts: SettlerParts;
+  readonly #deps: SettlerDeps;
 
-  constructor(parts: SettlerParts) {
-    this.#parts = parts;
+  constructor(deps: SettlerDeps) {
+    this.#deps = deps;
   }
 
   /** Answers a settle request. Every outcome is an answer of the protocol, except `rate_limited`, which is thrown. */
   async settle(body: unknown, options: SettleOptions = {}): Promise<SettleAnswer> {
-    const { outcomes, log } = this.#parts;
+    const { outcomes, log } = this.#deps;
     const startedMs = performance.now();
     let answer: SettleAnswer;
     try {
@@ -97,7 +97,7 @@ export class Settler {
   }
 
   async #settle(body: unknown, options: SettleOptions): Promise<SettleAnswer> {
-    const { checker, payerApprovals, waitMs } = this.#parts;
+    const { checker, payerApprovals, waitMs } = this.#deps;
     const read = checker.read(body, "settle");
     if (!read.isValid) return refusal(networkNameOf(body), read);
     const { payment } = read;
@@ -126,7 +126,7 @@ export class Settler {
 
   /** The settlement of this payment, if we are relaying it. */
   async #find({ authorization }: Payment): Promise<SettlementRow | undefined> {
-    const row = await this.#parts.store.find(authorization);
+    const row = await this.#deps.store.find(authorization);
     return row && !isUnclaimedByUs(row) ? row : undefined;
   }
 
@@ -138,9 +138,9 @@ export class Settler {
 
   /** Throws if the payer has too many requests, or if the payment could not be sent now. */
   async #admit({ payment, authorization }: Approved): Promise<void> {
-    await this.#parts.countFor("payer", authorization.from);
+    await this.#deps.countFor("payer", authorization.from);
     const { sender: lane } = payment.scheme.planTransfer(authorization);
-    await this.#parts.settlement.assertAvailable(payment.network.chainId, {
+    await this.#deps.settlement.assertAvailable(payment.network.chainId, {
       kind: "facilitated",
       lane,
     });
@@ -150,7 +150,7 @@ export class Settler {
     { caller, options: { merchant } }: SettleRequest,
     { payment, authorization }: Approved,
   ): Promise<Acceptance> {
-    const { store, log } = this.#parts;
+    const { store, log } = this.#deps;
     let accepted;
     try {
       accepted = await store.accept({
@@ -191,7 +191,7 @@ export class Settler {
     if (again) return this.#finish(request, again, { isFirst: true });
     // Another request may have requeued it at the same time.
     const newer = known.mayTryAgain
-      ? await this.#parts.store.find(payment.authorization)
+      ? await this.#deps.store.find(payment.authorization)
       : undefined;
     return this.#finish(request, newer ?? known, { isFirst: false });
   }
@@ -206,10 +206,10 @@ export class Settler {
     known: SettlementRow,
   ): Promise<SettlementRow | undefined> {
     if (!known.mayTryAgain || !isLikeFirst(known, caller)) return undefined;
-    const checked = await this.#parts.checker.checkPayment(payment);
+    const checked = await this.#deps.checker.checkPayment(payment);
     if (!checked.isValid || checked.payerApproval) return undefined;
     await this.#admit(checked);
-    return this.#parts.settlement.tryAgain(payment.authorization);
+    return this.#deps.settlement.tryAgain(payment.authorization);
   }
 
   /**
@@ -237,7 +237,7 @@ export class Settler {
         : notSettled(ids, "duplicate_settlement", { txHash });
     } catch (error) {
       const message = "a settlement was accepted, but its outcome could not be returned";
-      this.#parts.log.error({ err: error }, message);
+      this.#deps.log.error({ err: error }, message);
       return notSettled(ids, "settlement_pending", { txHash: row.txHash });
     }
   }
@@ -245,7 +245,7 @@ export class Settler {
   async #wait(row: SettlementRow): Promise<SettlementOutcome> {
     const known = outcomeOf(row);
     return known.status === "pending"
-      ? this.#parts.settlement.wait(row.id, this.#parts.waitMs)
+      ? this.#deps.settlement.wait(row.id, this.#deps.waitMs)
       : known;
   }
 
@@ -258,7 +258,7 @@ export class Settler {
     row: SettlementRow,
     standBackUntilMs: number,
   ): Promise<boolean> {
-    const { store } = this.#parts;
+    const { store } = this.#deps;
     if (options.isGone?.() || !isLikeFirst(row, caller)) return false;
     if (caller.keyHash) return true;
     if (await store.waitUntilReturned(row, standBackUntilMs)) return false;
@@ -270,7 +270,7 @@ export class Settler {
  * Identifies the caller of a settle for its retries, by the Idempotency-Key header that the seller sets. The
  * payload identifies no one: the payer wrote it, including its `payment-identifier`.
  */
-export interface Caller {
+interface Caller {
   readonly bodyHash: Uint8Array;
   /** Null when the request has no key. */
   readonly keyHash: Uint8Array | null;

@@ -45,11 +45,6 @@ const parts = ({ from, chainId, asset, nonce }: SettlementKey) =>
 const columns = (keys: readonly SettlementKey[]): string[][] =>
   [0, 1, 2, 3].map((column) => keys.map((key) => parts(key)[column] ?? ""));
 
-/**
- * In a burst, payments are accepted in groups this far apart: with 500 at once that is a fifth less processor time for
- * each. A payment that comes alone, later than a moment after a burst, does not wait.
- */
-const GATHER_MS = 20;
 const LOOK_EVERY_MS = 50;
 
 export function settleStore(
@@ -100,14 +95,11 @@ export function settleStore(
       const id = await known.fetch(key);
       return id === undefined ? undefined : findSettlement(sql, id);
     },
-    accept: acceptInGroups(
-      {
-        // One statement is its own transaction. Requests that it does not insert are accepted after it, one by one.
-        acceptAll: (requests) => settlement.acceptAll(sql, requests),
-        find: (key) => settlement.findByAuthorization(key),
-      },
-      { gatherMs: GATHER_MS },
-    ),
+    accept: acceptInGroups({
+      // One statement is its own transaction. Requests that it does not insert are accepted after it, one by one.
+      acceptAll: (requests) => settlement.acceptAll(sql, requests),
+      find: (key) => settlement.findByAuthorization(key),
+    }),
     claimSuccess: ({ id }) => claims.fetch(id),
     async waitUntilReturned({ id }, untilMs) {
       while (Date.now() < untilMs) {

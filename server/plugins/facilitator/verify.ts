@@ -23,7 +23,7 @@ import { unwrapSignature } from "../../core/signatures.ts";
 import type { PaymentReads } from "./chain-reads.ts";
 import type { Outcomes } from "./stats.ts";
 
-export interface VerifyParts {
+interface VerifyDeps {
   checker: PaymentChecker;
   outcomes: Outcomes;
   log: Pick<FastifyBaseLogger, "warn">;
@@ -32,7 +32,7 @@ export interface VerifyParts {
 /** Answers a verify request. Every outcome is an answer of the protocol, a fault of ours too. */
 export async function verify(
   body: unknown,
-  { checker, outcomes, log }: VerifyParts,
+  { checker, outcomes, log }: VerifyDeps,
 ): Promise<VerifyAnswer> {
   const startedMs = performance.now();
   let checked: CheckResult;
@@ -68,7 +68,7 @@ export interface Approved {
 }
 export type CheckResult = Approved | Refusal;
 
-export interface CheckerDeps {
+interface CheckerDeps {
   networks: readonly NetworkFacts[];
   relayers: readonly Address[];
   /** By chain id. */
@@ -111,7 +111,7 @@ export class PaymentChecker {
     const refusal = this.#checkTerms(payment) ?? (await this.#checkAsset(payment));
     if (refusal) return refusal;
     const authorization = { ...payment.authorization, signature: ecdsa };
-    if (await this.#reads(payment).rehearse(authorization))
+    if (await this.#reads(payment).simulate(authorization))
       return { isValid: true, payment, authorization };
     return this.#checkAlone(payment, authorization, digest);
   }
@@ -127,7 +127,7 @@ export class PaymentChecker {
     const [hasCode, diagnosis, alone] = await Promise.all([
       reads.hasCode(authorization.from),
       reads.diagnose(authorization),
-      reads.rehearseAlone(authorization),
+      reads.simulateAlone(authorization),
     ]);
     if (alone.goesThrough) return { isValid: true, payment, authorization };
     // An account with code verifies its signatures itself, even if its key signed (EIP-7702).
@@ -136,7 +136,7 @@ export class PaymentChecker {
     const payerApproval =
       failure.reason === scheme.reasonUnprepared && scheme.payerApproval?.(payment);
     if (!payerApproval) return failure;
-    const problem = await reads.rehearseAfter(payerApproval, authorization);
+    const problem = await reads.simulateAfter(payerApproval, authorization);
     if (!problem) return { isValid: true, payment, authorization, payerApproval };
     return "why" in problem
       ? refuse("erc20_approval_broadcast_failed", payment.payer, problem.why)
@@ -198,7 +198,7 @@ export class PaymentChecker {
     // A wallet that must be deployed first keeps its envelope, which contains the deployment.
     const signature = deployment ? (payment.signature as Hex) : parts.inner;
     const authorization = { ...payment.authorization, signature };
-    const { goesThrough, revert } = await reads.rehearseAlone(authorization);
+    const { goesThrough, revert } = await reads.simulateAlone(authorization);
     if (goesThrough) return { isValid: true, payment, authorization };
     const diagnosis = await reads.diagnose(authorization);
     return payment.scheme.explainFailure(payment, { ...diagnosis, revert });

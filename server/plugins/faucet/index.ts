@@ -101,7 +101,7 @@ export default routes;
 
 /** Sends USDC on the local chain by a real mint transaction of the admin key. */
 
-export interface Faucet {
+interface Faucet {
   /** Resolves when the transaction is in a block. */
   send(options: { to: Address; amountAtomic: bigint }): Promise<Hash>;
 }

@@ -4,7 +4,7 @@
  */
 import { ApiError } from "../../errors.ts";
 
-export interface AgentLockOptions {
+interface AgentLockOptions {
   /** Per agent; further callers are refused immediately. */
   maxWaiting: number;
   maxWaitMs: number;

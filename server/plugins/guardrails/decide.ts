@@ -15,7 +15,7 @@ import type {
   Verdict,
 } from "./types.ts";
 
-export interface GuardrailsDeps {
+interface GuardrailsDeps {
   reserve(
     request: ReserveRequest & { paymentId: string; dryRun: boolean },
   ): Promise<ReservationRow>;

@@ -53,7 +53,7 @@ export function evaluate(snapshot: Snapshot): Evaluation {
 }
 
 /** Whether the owner may approve a payment that this rule refuses. */
-export const isLiftable = (name: RuleName): boolean =>
+const isLiftable = (name: RuleName): boolean =>
   RULES.some((rule) => rule.name === name && rule.liftable === true);
 
 /** The numbers that the refusing rule compared. */
@@ -74,7 +74,7 @@ interface WindowOnWire {
   nextReleaseAt: string | null;
 }
 
-export interface LimitsOnWire extends WindowOnWire {
+interface LimitsOnWire extends WindowOnWire {
   available: string | null;
   boundBy: GeneralRule | null;
   weekly: WindowOnWire | null;

@@ -15,7 +15,7 @@ import { formatGas } from "../../core/gas.ts";
 import { formatAtomic } from "../../core/money.ts";
 import type { ErrorCode } from "../../errors.ts";
 
-export interface Rule<Facts, Code extends ErrorCode = ErrorCode> {
+interface Rule<Facts, Code extends ErrorCode = ErrorCode> {
   name: string;
   /** The error codes of its refusals. Their status, title and general advice are in server/errors.ts. */
   codes: readonly Code[];
@@ -66,7 +66,7 @@ export type AgentState = Partial<AgentSettings> & {
   limits: Limits;
 };
 
-export interface Finding<Code extends ErrorCode = ErrorCode> {
+interface Finding<Code extends ErrorCode = ErrorCode> {
   /** Null: the payment is allowed. */
   refusal: Code | null;
   /** What it compared, in a sentence for agent and owner. */
@@ -90,7 +90,7 @@ export interface Moment {
   walletAddress: Address;
 }
 
-export interface Advice {
+interface Advice {
   retryable?: boolean;
   suggestion?: string;
   /** Further members of the problem object. */
@@ -115,10 +115,10 @@ const ofPayee = (name: PayeeFieldName): FormField => {
   return { name, of: "payee", label, help };
 };
 
-export const usdc = (atomic: bigint): string => `${formatAtomic(atomic)} USDC`;
+const usdc = (atomic: bigint): string => `${formatAtomic(atomic)} USDC`;
 
 /** The settled and the outstanding part of a window, and the limit of their sum. */
-export interface Used {
+interface Used {
   limit: bigint;
   spent: bigint;
   reserved: bigint;
@@ -227,9 +227,9 @@ function usedIf(
   return limit == null ? null : { limit, spent: spent ?? 0n, reserved: reserved ?? 0n };
 }
 
-export interface DailyLimitFacts extends Requested, Used {}
+interface DailyLimitFacts extends Requested, Used {}
 
-export const dailyLimit = windowRule({
+const dailyLimit = windowRule({
   name: "daily_limit",
   code: "daily_limit_exceeded",
   window: "24h",
@@ -248,13 +248,13 @@ export const dailyLimit = windowRule({
 export const dailyNumbers = (facts: DailyLimitFacts): PolicyNumbers =>
   numbersOf(facts, "24h", formatAtomic);
 
-export interface WeeklyLimitFacts extends Requested {
+interface WeeklyLimitFacts extends Requested {
   weeklyLimit?: bigint;
   weeklySpent?: bigint;
   weeklyReserved?: bigint;
 }
 
-export const weeklyLimit = windowRule({
+const weeklyLimit = windowRule({
   name: "weekly_limit",
   code: "weekly_limit_exceeded",
   window: "7d",
@@ -273,13 +273,13 @@ export const weeklyLimit = windowRule({
         },
 });
 
-export interface MonthlyLimitFacts extends Requested {
+interface MonthlyLimitFacts extends Requested {
   monthlyLimit?: bigint;
   monthlySpent?: bigint;
   monthlyReserved?: bigint;
 }
 
-export const monthlyLimit = windowRule({
+const monthlyLimit = windowRule({
   name: "monthly_limit",
   code: "monthly_limit_exceeded",
   window: "30d",
@@ -298,14 +298,14 @@ export const monthlyLimit = windowRule({
         },
 });
 
-export interface PaymentsPerHourFacts extends Requested {
+interface PaymentsPerHourFacts extends Requested {
   hourlyLimit?: bigint;
   hourlySpent?: bigint;
   hourlyReserved?: bigint;
 }
 
 /** A payment that was voided, since nothing was signed or it can never settle, is not counted. */
-export const paymentsPerHour = windowRule({
+const paymentsPerHour = windowRule({
   name: "payments_per_hour",
   code: "payment_rate_exceeded",
   window: "1h",
@@ -325,11 +325,11 @@ export const paymentsPerHour = windowRule({
         },
 });
 
-export interface StatusFacts {
+interface StatusFacts {
   status: string;
 }
 
-export const status = {
+const status = {
   name: "status",
   codes: ["agent_paused"],
   check: ({ status }) => ({
@@ -339,11 +339,11 @@ export const status = {
   factsOf: ({ status }) => ({ status }),
 } as const satisfies Rule<StatusFacts, "agent_paused">;
 
-export interface ExpiryFacts {
+interface ExpiryFacts {
   expired: boolean;
 }
 
-export const expiry = {
+const expiry = {
   name: "expiry",
   codes: ["agent_expired"],
   check: ({ expired }) =>
@@ -360,7 +360,7 @@ export type TargetCode =
   | "origin_not_allowed"
   | "challenge_already_used";
 
-export interface TargetFacts {
+interface TargetFacts {
   /** A problem with the target: a listing whose terms changed, or a site that the agent may not fetch from. */
   refusal: ErrorCode | null;
   /** The agent may fetch only from its payees' sites. Missing if it may fetch from anywhere. */
@@ -369,7 +369,7 @@ export interface TargetFacts {
   site?: string;
 }
 
-export const target = {
+const target = {
   name: "target",
   codes: ["listing_mismatch", "url_blocked", "origin_not_allowed", "challenge_already_used"],
   check: ({ refusal, confined, site }) => {
@@ -400,13 +400,13 @@ export const target = {
 const notAmongSites = (site = "This site"): string =>
   `The agent may fetch only from its payees' sites, and ${site} is not one of them.`;
 
-export interface MaxAmountFacts {
+interface MaxAmountFacts {
   requested: bigint;
   /** The agent's own limit for this call. */
   maxAmount: bigint | null;
 }
 
-export const maxAmount = {
+const maxAmount = {
   name: "max_amount",
   codes: ["price_exceeds_max"],
   check: ({ requested, maxAmount }) =>
@@ -419,7 +419,7 @@ export const maxAmount = {
   factsOf: () => ({ maxAmount: null }),
 } as const satisfies Rule<MaxAmountFacts, "price_exceeds_max">;
 
-export interface AllowlistFacts {
+interface AllowlistFacts {
   /** The payee is on the agent's list, for all sites or for the site of the fetch. */
   allowed: boolean;
   /** Set for a fetch. */
@@ -433,7 +433,7 @@ export interface AllowlistFacts {
 
 type AllowlistCodes = "recipient_not_allowed" | "site_payee_changed" | "payee_bound_to_site";
 
-export const allowlist = {
+const allowlist = {
   name: "allowlist",
   codes: ["recipient_not_allowed", "site_payee_changed", "payee_bound_to_site"],
   check: (facts) => {
@@ -474,12 +474,12 @@ export function siteChange({ allowed, site, expectedPayee, seenPayee }: Allowlis
   return { site, expectedPayee: getAddress(expectedPayee), seenPayee: getAddress(seenPayee) };
 }
 
-export interface PayeeExpiryFacts {
+interface PayeeExpiryFacts {
   /** Missing if the payee's entry does not expire. */
   payeeExpired?: boolean;
 }
 
-export const payeeExpiry = {
+const payeeExpiry = {
   name: "payee_expiry",
   codes: ["payee_expired"],
   check: ({ payeeExpired }) =>
@@ -495,12 +495,12 @@ export const payeeExpiry = {
   field: ofPayee("expiresAt"),
 } as const satisfies Rule<PayeeExpiryFacts, "payee_expired">;
 
-export interface PayeePerPaymentLimitFacts {
+interface PayeePerPaymentLimitFacts {
   requested: bigint;
   payeePerPaymentLimit?: bigint;
 }
 
-export const payeePerPaymentLimit = {
+const payeePerPaymentLimit = {
   name: "payee_per_payment_limit",
   codes: ["payee_per_payment_limit_exceeded"],
   check: ({ requested, payeePerPaymentLimit: limit }) =>
@@ -521,14 +521,14 @@ export const payeePerPaymentLimit = {
   field: ofPayee("perPaymentLimit"),
 } as const satisfies Rule<PayeePerPaymentLimitFacts, "payee_per_payment_limit_exceeded">;
 
-export interface PayeeLimitFacts {
+interface PayeeLimitFacts {
   requested: bigint;
   payeeLimit?: bigint;
   payeeSpent?: bigint;
   payeeReserved?: bigint;
 }
 
-export const payeeLimit = windowRule({
+const payeeLimit = windowRule({
   name: "payee_limit",
   code: "payee_limit_exceeded",
   window: "24h",
@@ -538,12 +538,12 @@ export const payeeLimit = windowRule({
   field: ofPayee("dailyLimit"),
 });
 
-export interface PerPaymentLimitFacts {
+interface PerPaymentLimitFacts {
   requested: bigint;
   perPaymentLimit: bigint | null;
 }
 
-export const perPaymentLimit = {
+const perPaymentLimit = {
   name: "per_payment_limit",
   codes: ["per_payment_limit_exceeded"],
   check: ({ requested, perPaymentLimit }) =>
@@ -566,14 +566,14 @@ export const perPaymentLimit = {
   factsOf: ({ perPaymentLimitAtomic }) => ({ perPaymentLimit: perPaymentLimitAtomic ?? null }),
 } as const satisfies Rule<PerPaymentLimitFacts, "per_payment_limit_exceeded">;
 
-export interface BalanceFacts {
+interface BalanceFacts {
   requested: bigint;
   balance: bigint;
   /** Reserved or sent from this wallet, and not yet subtracted from `balance`. */
   outstanding: bigint;
 }
 
-export const balance = {
+const balance = {
   name: "balance",
   codes: ["insufficient_funds"],
   check: ({ requested, balance, outstanding }) => ({
@@ -594,13 +594,13 @@ export const balance = {
   }),
 } as const satisfies Rule<BalanceFacts, "insufficient_funds">;
 
-export interface FloorFacts {
+interface FloorFacts {
   requested: bigint;
   /** Missing if an earlier rule refused, because the floor is checked after them. */
   floor?: bigint | null;
 }
 
-export const floor = {
+const floor = {
   name: "floor",
   codes: ["amount_below_floor"],
   check: ({ requested, floor }) =>
@@ -618,7 +618,7 @@ export const floor = {
  * The facts are missing if an earlier rule refused, because gas is checked last. Amounts in units of
  * core/gas.ts.
  */
-export interface GasFacts {
+interface GasFacts {
   /** Whose budget is used up: the owner's own, or the one that all agents share. */
   gasShort?: string;
   gasLimit?: bigint;
@@ -633,7 +633,7 @@ const WHOSE: Record<string, string> = {
   agents: "that all agents share",
 };
 
-export const gas = {
+const gas = {
   name: "gas",
   codes: ["gas_budget_exhausted"],
   check: ({ gasShort, gasLimit = 0n, gasLeft = 0n, gasHold }) => {

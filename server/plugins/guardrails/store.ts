@@ -16,7 +16,7 @@ import type {
   WindowLimits,
 } from "./types.ts";
 
-export type ReservationOutcome =
+type ReservationOutcome =
   | "reserved"
   | "blocked"
   | "allowed"

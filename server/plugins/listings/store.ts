@@ -17,7 +17,7 @@ import {
 } from "../../infra/db/prisma.ts";
 
 export type ListingStatus = "active" | "failing" | "paused";
-export type ListingSource = "owner" | "bazaar" | "built-in";
+type ListingSource = "owner" | "bazaar" | "built-in";
 export type ListingMethod = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
 
 /** Addresses in lower case, network as CAIP-2 id. */
@@ -64,7 +64,7 @@ export function rowOf(stored: Prisma.ListingGetPayload<object>): ListingRow {
   };
 }
 
-export interface ListingFilter {
+interface ListingFilter {
   search?: string | undefined;
   category?: string | undefined;
   network?: string | undefined;
@@ -215,7 +215,7 @@ export async function putBuiltIn(db: Db, row: NewListingRow): Promise<void> {
   });
 }
 
-export interface ListingChange {
+interface ListingChange {
   name?: string | undefined;
   description?: string | undefined;
   category?: string | undefined;

@@ -23,7 +23,7 @@ export type AnnouncementResult =
   | { status: "success" | "processing" }
   | { status: "rejected"; rejectedReason: string };
 
-export type ReadAnnouncement =
+type ReadAnnouncement =
   | { kind: "none" }
   | { kind: "refused"; reason: string }
   | { kind: "nominated"; nomination: Nomination };

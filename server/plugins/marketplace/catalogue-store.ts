@@ -12,7 +12,7 @@ export async function forgetDeadAnnouncements(db: Db): Promise<number> {
   return count;
 }
 
-export interface CatalogueFilter {
+interface CatalogueFilter {
   query?: string | undefined;
   payTo?: string | undefined;
   scheme?: string | undefined;

@@ -18,7 +18,7 @@ import type { ProbedTerms } from "../listings/index.ts";
 import { plainListing } from "../listings/listing-text.ts";
 
 /** An endpoint of our own, listed from the first start. */
-export interface BuiltIn {
+interface BuiltIn {
   key: string;
   name: string;
   description: string;
@@ -29,7 +29,7 @@ export interface BuiltIn {
   terms: () => Promise<PaymentRequired>;
 }
 
-export interface Deps {
+interface Deps {
   prisma: PrismaClient;
   probe: Prober;
   control: ControlReader;
@@ -37,13 +37,13 @@ export interface Deps {
 }
 
 /** The caller: listings belong to the owner, and the proof of control names its address. */
-export interface Lister {
+interface Lister {
   id: string;
   address: string;
 }
 
 /** Every listing is probed as long as it exists, so their number is limited. */
-export const LISTING_QUOTAS = { owner: 50, host: 200 };
+const LISTING_QUOTAS = { owner: 50, host: 200 };
 /** A person waits for the first probe, but a slow seller should still succeed. */
 const FIRST_PROBE_MS = 10_000;
 

@@ -10,10 +10,10 @@ import {
 import type { Nomination, AnnouncementResult } from "./announcement.ts";
 
 /** Per 24 hours. A payment of a millionth is enough for a nomination, so they are counted by sender. */
-export const QUOTAS = { payer: 20, payee: 20, host: 50, waiting: 1_000 };
+const QUOTAS = { payer: 20, payee: 20, host: 50, waiting: 1_000 };
 const QUOTA_HOURS = 24;
 /** So that one payee cannot fill the catalogue. */
-export const MAX_PER_PAYEE = 50;
+const MAX_PER_PAYEE = 50;
 const WAITING_DAYS = 3;
 
 const rejected = (rejectedReason: string): AnnouncementResult => ({

@@ -8,11 +8,11 @@ import { assertControl, type ControlReader } from "./control.ts";
 import { nameOf, nextProbeInMs, probeRound, type Prober, type RoundLimits } from "./round.ts";
 
 /** A short outage of a seller does not hide its listing. */
-export const FAILURES_UNTIL_FAILING = 3;
+const FAILURES_UNTIL_FAILING = 3;
 /** How long a claimed listing is not claimed again; longer than any probe may take. */
 const PROBE_LEASE_MS = 120_000;
 
-export interface Deps {
+interface Deps {
   prisma: PrismaClient;
   probe: Prober;
   control: ControlReader;
@@ -32,7 +32,7 @@ export function reprobeDue(deps: Deps, limits?: RoundLimits): Promise<number> {
   );
 }
 
-export async function reprobe(deps: Deps, listing: ListingRow): Promise<void> {
+async function reprobe(deps: Deps, listing: ListingRow): Promise<void> {
   const { prisma } = deps;
   let live: ProbedTerms;
   try {
@@ -96,7 +96,7 @@ async function mayProbe({ prisma, control }: Deps, listing: ListingRow): Promise
  * twice, and a process that dies in between loses one round, not the listing. At most one listing per host, and those
  * that responded before come first. Our own endpoints are not probed: their terms are known (`refreshBuiltIns`).
  */
-export async function claimDueListings(
+async function claimDueListings(
   db: Db,
   options: { limit: number; leaseMs: number; exceptHosts: readonly string[] },
 ): Promise<ListingRow[]> {
@@ -118,7 +118,7 @@ export async function claimDueListings(
 }
 
 /** The seller responded with the pinned terms: the listing is active again, unless its owner paused it meanwhile. */
-export async function recordGoodProbe(
+async function recordGoodProbe(
   prisma: PrismaClient,
   id: string,
   seen: { priceAtomic: bigint; words: Partial<ListingText>; nextProbeInMs: number },
@@ -136,7 +136,7 @@ export async function recordGoodProbe(
 }
 
 /** A failed probe; the listing becomes failing if `failing` is true, otherwise its status stays. */
-export async function recordBadProbe(
+async function recordBadProbe(
   prisma: PrismaClient,
   id: string,
   seen: { failing: boolean; flag: string; reason: string; nextProbeInMs: number },

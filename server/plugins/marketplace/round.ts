@@ -7,7 +7,7 @@ import type { ProbedTerms } from "../listings/index.ts";
 import { LONGEST } from "../listings/listing-text.ts";
 
 /** A probe has no body; only the payment requirement with this `payTo` and `network` counts. */
-export interface ProbeRequest {
+interface ProbeRequest {
   method: string;
   timeoutMs?: number;
   payTo?: string;
@@ -46,7 +46,7 @@ export interface RoundLimits {
 
 export const ROUND: RoundLimits = { inFlight: 4, roundMs: 20_000, perHost: 10, slowMs: 2_000 };
 
-export interface RoundWork<T extends { host: string }> {
+interface RoundWork<T extends { host: string }> {
   /** At most one item per host, and none of these hosts. */
   claim(limit: number, exceptHosts: readonly string[]): Promise<T[]>;
   probe(item: T): Promise<void>;

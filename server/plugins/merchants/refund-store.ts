@@ -32,7 +32,7 @@ export type RefundMade =
   | { outcome: "gone" | "out_of_turn" | "other_use" }
   | { outcome: "too_much"; leftAtomic: bigint };
 
-export interface MakingRefunds {
+interface MakingRefunds {
   pool: Pool;
   settlement: Pick<Settlement, "accept">;
   fault: (point: RefundFault) => Promise<void>;

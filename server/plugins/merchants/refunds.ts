@@ -19,7 +19,7 @@ import type { Settlement } from "../settlement/types.ts";
 import { isTaken, takenBy, type PaidRow, type Payee, type RefundRow } from "./store.ts";
 import { MOST_REFUNDS, type RefundMade, type RefundToMake } from "./refund-store.ts";
 
-export interface RefundsDeps {
+interface RefundsDeps {
   networkOf(chainId: number): NetworkFacts | undefined;
   settlement: Pick<Settlement, "assertAvailable" | "wait">;
   /** The checks of every payment: the signature, the balance, and a simulation of the token's transfer. */
@@ -33,7 +33,7 @@ export interface RefundsDeps {
   waitMs: number;
 }
 
-export interface Refunder extends Payee {
+interface Refunder extends Payee {
   id: string;
   isAdmitted: boolean;
 }
@@ -170,7 +170,7 @@ const TRANSFER = {
 type PaidKey = Pick<PaidRow, "chainId" | "asset" | "from" | "to" | "nonce">;
 
 /** From the payment's own key, which is unique across all our databases. */
-export const refundNonce = (paid: PaidKey, number: number): Hex =>
+const refundNonce = (paid: PaidKey, number: number): Hex =>
   keccak256(
     stringToHex(
       ["purser refund", paid.chainId, paid.asset, paid.from, paid.nonce, number].join(" "),
@@ -244,7 +244,7 @@ function leftOf(paid: PaidRow, refunds: readonly RefundRow[]): bigint {
   return left;
 }
 
-export const refundableOf = (
+const refundableOf = (
   paid: Pick<PaidRow, "isFinal" | "amountAtomic">,
   refunds: readonly RefundRow[],
 ): bigint =>

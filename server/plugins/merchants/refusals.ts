@@ -9,7 +9,7 @@ import { findNetwork, type NetworkFacts } from "../../core/networks.ts";
 import type { Sql } from "../../infra/db/pool.ts";
 import { REASONS } from "../../schemes/scheme.ts";
 
-export interface Refusal {
+interface Refusal {
   payee: string;
   chainId: number;
   operation: "verify" | "settle";

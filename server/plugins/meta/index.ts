@@ -96,7 +96,7 @@ const isSame = (left: string, right: string): boolean =>
   timingSafeEqual(digest(left), digest(right));
 
 /** Public facts. */
-export const serviceRoutes: FastifyPluginAsyncTypebox = async (app) => {
+const serviceRoutes: FastifyPluginAsyncTypebox = async (app) => {
   const { config } = app;
   const relayers = app.relayers.map(({ address }) => address);
   const totals = memoFor(TOTALS_KEPT_MS, () => readServiceTotals(app.prisma));

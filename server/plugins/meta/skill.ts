@@ -11,7 +11,7 @@ import {
 } from "../agent-tools/guidance.ts";
 import { DENIAL_CODES } from "../guardrails/rules.ts";
 
-export interface SkillFacts {
+interface SkillFacts {
   baseUrl: string;
   networkId: string;
   networkName: string;

@@ -1,6 +1,6 @@
 import { atomicOf, databaseNow, hoursBefore, type Db, type Prisma } from "../../infra/db/prisma.ts";
 
-export interface ServiceTotals {
+interface ServiceTotals {
   settled: number;
   volumeAtomic: bigint;
   medianSettleMs: number | null;

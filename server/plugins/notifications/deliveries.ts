@@ -9,7 +9,7 @@ import { OutboundError } from "../../infra/outbound/guard.ts";
 import type { Claimed, ClaimedBatch, ClaimRequest, Targets } from "./deliveries-store.ts";
 import { bodyOf, headersOf, readAnswer, type Outcome } from "./message.ts";
 
-export interface DeliveryDeps {
+interface DeliveryDeps {
   timings: Pick<Timings, "webhookTimeoutMs" | "webhookRefillMs">;
   claim(request: ClaimRequest): Promise<ClaimedBatch>;
   finish(claimed: Claimed, outcome: Outcome): Promise<"delivered" | "failed" | "given_up">;

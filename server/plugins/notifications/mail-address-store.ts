@@ -7,7 +7,7 @@ import { NOBODY, noteAudit, type AuditAction } from "../audit/store.ts";
 import type { MailContent } from "./mail-texts.ts";
 
 /** Confirmation mails per day: anybody with a wallet can enter any address. */
-export const CONFIRMATIONS = { perOwner: 5, perMailbox: 3, inAll: 2_000 };
+const CONFIRMATIONS = { perOwner: 5, perMailbox: 3, inAll: 2_000 };
 /** A second click within this time sends no second mail. */
 const SAME_REQUEST_SECONDS = 60;
 const DAY_HOURS = 24;
@@ -23,7 +23,7 @@ export interface Owner {
   requestId: string;
 }
 
-export interface Wanted {
+interface Wanted {
   address: string;
   digest?: string | undefined;
   urgent?: string[] | undefined;

@@ -5,7 +5,7 @@ import { findEmail, mailRow, nextDigest, stopAddress } from "./mail-address-stor
 import type { MailOutcome } from "./mail-server.ts";
 import type { MailContent, MailBatch } from "./mail-texts.ts";
 
-export const URGENT_PER_HOUR = 4;
+const URGENT_PER_HOUR = 4;
 const MAX_ITEMS = 20;
 /** The most events in one mail, because a statement has five seconds. The rest follows at once in the next mail. */
 const MOST_IN_A_MAIL = 20_000;
@@ -14,7 +14,7 @@ const LEASE_SECONDS = 120;
 const GIVE_UP_HOURS = 24;
 const BACKOFF_SECONDS = [60, 120, 300, 600, 900, 1800, 3600] as const;
 /** An address that refuses mails this often and for this long is stopped. */
-export const STOP_AFTER = { refusals: 3, hours: 72 };
+const STOP_AFTER = { refusals: 3, hours: 72 };
 const CONFIRM_HOURS = 24;
 /** How long the unsubscribe link of an old mail works. */
 const UNSUBSCRIBE_DAYS = 180;

@@ -21,7 +21,7 @@ export interface MailBatch {
   items: MailItem[];
 }
 
-export interface MailItem {
+interface MailItem {
   type: string;
   agentId: string | null;
   agentName: string | null;
@@ -35,7 +35,7 @@ export type MailContent =
   | { kind: "address"; owner: string; change: "asked" | "moved" | "removed" | "away" }
   | { kind: "urgent" | "digest"; owner: string; told: MailBatch };
 
-export interface Place {
+interface Place {
   /** Without a trailing slash. */
   publicUrl: string;
   /** The link of this one mail, with its own token. */

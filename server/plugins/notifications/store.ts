@@ -57,7 +57,7 @@ export async function countWebhooks(db: Db, ownerId: string): Promise<number> {
   return db.webhook.count({ where: { ownerId, ...KEPT } });
 }
 
-export type NewWebhook = Pick<
+type NewWebhook = Pick<
   WebhookRow,
   "id" | "ownerId" | "url" | "types" | "description" | "secretKid" | "secretHint"
 > & { secret: Uint8Array };
@@ -96,7 +96,7 @@ export async function updateWebhook(
   });
 }
 
-export interface Sealed {
+interface Sealed {
   secret: Uint8Array;
   previousSecret: Uint8Array | null;
   kid: string;

@@ -10,7 +10,7 @@ import { hintOf, newSecret } from "./message.ts";
 import * as store from "./store.ts";
 import type { DeliveryRow, WebhookRow } from "./store.ts";
 
-export interface WebhooksDeps {
+interface WebhooksDeps {
   prisma: PrismaClient;
   secretBox: SecretBox;
   /**
@@ -29,7 +29,7 @@ export interface Caller {
   requestId: string;
 }
 
-export const MAX_WEBHOOKS = 10;
+const MAX_WEBHOOKS = 10;
 const MAX_URL = 2_000;
 
 export class Webhooks {

@@ -14,8 +14,8 @@ const NOTE_USE_SECONDS = 24 * 3600;
 const DOCUMENT_SECONDS = 600;
 
 /** How long a consent request stays open. */
-export const REQUEST_SECONDS = 15 * 60;
-export const CODE_SECONDS = 60;
+const REQUEST_SECONDS = 15 * 60;
+const CODE_SECONDS = 60;
 const MAX_OPEN = 20;
 /** Used codes are kept, so that a second use revokes the connection. */
 const KEPT_REQUEST_SECONDS = 24 * 3600;
@@ -76,7 +76,7 @@ export async function noteClientUse(db: Db, id: string): Promise<void> {
   });
 }
 
-export interface NewRequest {
+interface NewRequest {
   id: string;
   ownerId: string;
   sessionId: string;

@@ -12,7 +12,7 @@ import {
   type OrderKind,
   type Orders,
 } from "../../core/orders.ts";
-import { inThisRelease } from "../../core/policy-version.ts";
+import { refusingUnknownVersion } from "../../core/policy-version.ts";
 import { ApiError } from "../../errors.ts";
 import { databaseNow, type Db } from "../../infra/db/prisma.ts";
 import {
@@ -54,7 +54,7 @@ export interface OrderOwner {
   second?: { address: Address; chainId: number } | null;
 }
 
-export interface OrdersDeps {
+interface OrdersDeps {
   prisma: { $transaction<T>(work: (tx: Db) => Promise<T>): Promise<T> };
   verifySignature(
     owner: OrderOwner,
@@ -88,7 +88,9 @@ export class OwnerOrders {
     authorization: { order: object; signature: string },
     chainId: number,
   ): Promise<SignedOrder<K>> {
-    const order = inThisRelease(() => readOrder(kind, authorization.order as unknown as Orders[K]));
+    const order = refusingUnknownVersion(() =>
+      readOrder(kind, authorization.order as unknown as Orders[K]),
+    );
     if (!order) throw notAnOrder("body.authorization.order", "has a field out of range");
     const digest = orderDigest(kind, order, chainId);
     const signature = authorization.signature.toLowerCase() as Hex;

@@ -2,7 +2,7 @@ import type { Address, Hex } from "viem";
 import type { OrderKind, Orders } from "../../core/orders.ts";
 import { databaseNow, jsonOf, jsonOrNull, type Db } from "../../infra/db/prisma.ts";
 
-export interface OrderRow<K extends OrderKind = OrderKind> {
+interface OrderRow<K extends OrderKind = OrderKind> {
   nonce: Hex;
   kind: K;
   ownerId: string;
@@ -79,7 +79,7 @@ export async function insertPrepared(tx: Db, row: OrderRow, wallet: PreparedWall
   });
 }
 
-export interface FoundOrder {
+interface FoundOrder {
   agentId: string;
   ownerId: string;
   isUsed: boolean;

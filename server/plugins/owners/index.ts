@@ -34,7 +34,7 @@ export default fp(
   { name: "owners" },
 );
 
-export const routes: FastifyPluginAsyncTypebox = async (app) => {
+const routes: FastifyPluginAsyncTypebox = async (app) => {
   acceptEmptyJson(app);
   app.addHook("onSend", async (_request, reply) => void reply.header("cache-control", "no-store"));
   const tags = ["owners: session"];

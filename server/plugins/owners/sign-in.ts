@@ -42,7 +42,7 @@ interface SignInRequest {
   oldToken: string | undefined;
 }
 
-export interface Deps {
+interface Deps {
   prisma: PrismaClient;
   own: OwnOrigins;
   chains: readonly ChainClient[];

@@ -83,7 +83,7 @@ export async function insertNonce(db: Db, nonce: string, lifeSeconds: number): P
   await db.authNonce.create({ data: { nonce, expiresAt: secondsAfter(now, lifeSeconds) } });
 }
 
-export interface TakenNonce {
+interface TakenNonce {
   fresh: boolean;
   /** The database's clock, which decides all times of the message. */
   now: Date;

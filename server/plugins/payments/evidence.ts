@@ -24,7 +24,7 @@ import { isRecord, plainJson, plainWords } from "../../core/foreign-text.ts";
 import type { PaymentEvidence } from "../../schemas/payments.ts";
 
 /** The payment, according to the chain and our own records. */
-export interface PaidFor {
+interface PaidFor {
   /** The requested URL, or the name of the tool at its server. */
   url: URL;
   wallet: Address;
@@ -40,7 +40,7 @@ export interface PaidFor {
 }
 
 /** A signed document and the result of its check. Only `signed` and `key` contain third-party text. */
-export interface KeptPiece {
+interface KeptPiece {
   verified: boolean;
   why?: string;
   format?: "eip712" | "jws";

@@ -10,7 +10,7 @@ import { readSnapshot } from "../guardrails/store.ts";
 import { presentEvidence } from "./evidence.ts";
 import type { PaymentFilter, PaymentRow } from "./store.ts";
 
-export function presentPayment(row: PaymentRow, networkOf: (chainId: number) => string): Payment {
+function presentPayment(row: PaymentRow, networkOf: (chainId: number) => string): Payment {
   const counterparty = row.counterparty === null ? null : getAddress(row.counterparty);
   const wallet = getAddress(row.walletAddress);
   const isIncoming = row.kind === "incoming";
@@ -88,7 +88,7 @@ function decision(row: PaymentRow): Pick<Payment, "denial" | "trace"> {
 
 /** Reads an agent's payments: in pages, a single one, or all as CSV. */
 
-export interface HistoryDeps {
+interface HistoryDeps {
   list(filter: PaymentFilter): Promise<PaymentRow[]>;
   find(key: { agentId: string; paymentId: string }): Promise<PaymentRow | undefined>;
   networkOf(chainId: number): string;
@@ -136,7 +136,7 @@ export class PaymentHistory {
   }
 }
 
-export interface PaymentQuery {
+interface PaymentQuery {
   statuses?: readonly string[];
   kinds?: readonly string[];
   from?: Date;
@@ -144,7 +144,7 @@ export interface PaymentQuery {
   page: PageRequest;
 }
 
-export function readPaymentFilters(query: PaymentFilters): PaymentQuery {
+function readPaymentFilters(query: PaymentFilters): PaymentQuery {
   return {
     statuses: query.status?.split(","),
     kinds: query.kind?.split(","),
@@ -201,9 +201,9 @@ const COLUMNS: readonly [string, (payment: Payment) => string | null | undefined
 const evidenceState = ({ x402 }: Payment): string | undefined =>
   x402?.evidence ? (x402.evidence.verified ? "verified" : "not verified") : undefined;
 
-export const CSV_HEADER = `${COLUMNS.map(([name]) => name).join(",")}\r\n`;
+const CSV_HEADER = `${COLUMNS.map(([name]) => name).join(",")}\r\n`;
 
-export function csvLine(payment: Payment): string {
+function csvLine(payment: Payment): string {
   return `${COLUMNS.map(([, read]) => csvCell(read(payment) ?? "")).join(",")}\r\n`;
 }
 

@@ -22,7 +22,7 @@ import type { Overview } from "../../schemas/overview.ts";
 import type { Limits } from "../guardrails/types.ts";
 import type { AgentSelf } from "../../schemas/payments.ts";
 import type { AllowlistRow } from "../agents/payees-store.ts";
-import { readSettings } from "../agents/store.ts";
+import { readStoredSettings } from "../agents/store.ts";
 import { viewLimits, viewPayees } from "../agents/view.ts";
 
 interface OverviewDeps {
@@ -98,7 +98,7 @@ const present = (row: BucketRow): Overview["hourly"][number] => ({
   blocked: row.blocked,
 });
 
-export interface OverviewAgent {
+interface OverviewAgent {
   id: string;
   network: string;
   walletAddress: Address;
@@ -242,7 +242,7 @@ export async function findSelf(
     walletAddress: agent.walletAddress as Address,
     status: agent.status,
     expired: agent.expiresAt !== null && agent.expiresAt <= now,
-    ...(readSettings(AGENT_FIELDS, agent) as AgentSettings),
+    ...(readStoredSettings(AGENT_FIELDS, agent) as AgentSettings),
     keyId: key.id,
     keyLabel: key.label,
     keyPrefix: key.prefix,

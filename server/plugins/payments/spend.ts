@@ -22,7 +22,7 @@ interface SpendDeps {
   settleWaitMs: number;
 }
 
-export type Spending = Omit<PayRequest, "kind">;
+type Spending = Omit<PayRequest, "kind">;
 
 /** A spend that the engine has accepted, now or for an earlier request. */
 interface Accepted {

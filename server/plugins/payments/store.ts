@@ -13,8 +13,8 @@ import {
 import type { Sql } from "../../infra/db/pool.ts";
 import type { StoredSnapshot } from "../guardrails/store.ts";
 
-export type PaymentKind = "spend" | "x402" | "withdrawal" | "incoming";
-export type PaymentStatus = "blocked" | "reserved" | "submitted" | "settled" | "voided" | "unknown";
+type PaymentKind = "spend" | "x402" | "withdrawal" | "incoming";
+type PaymentStatus = "blocked" | "reserved" | "submitted" | "settled" | "voided" | "unknown";
 
 export interface PaymentRow extends Place {
   agentId: string;

@@ -212,7 +212,7 @@ export async function voidGoneIncoming(
   return gone.map(({ txHash, ...row }) => ({ ...row, txHash: txHash as Hex | null }));
 }
 
-export async function readNextBlock(db: Db, key: CursorKey): Promise<bigint | undefined> {
+async function readNextBlock(db: Db, key: CursorKey): Promise<bigint | undefined> {
   const cursor = await db.ledgerCursor.findUnique({
     where: { chainId_asset: idOf(key) },
     select: { nextBlock: true },

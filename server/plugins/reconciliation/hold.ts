@@ -10,7 +10,7 @@
 import { ApiError } from "../../errors.ts";
 import { behindTheChain } from "../guardrails/decide.ts";
 
-export interface LaneSign {
+interface LaneSign {
   address: string;
   nextNonce: bigint;
   /** Used on the chain, and already covered by a hold. */
@@ -27,7 +27,7 @@ export interface HoldRow {
 /** There is a hold, but its block is not known yet. */
 export const SOME_BLOCK = 2n ** 63n - 1n;
 
-export interface HoldDeps {
+interface HoldDeps {
   /** After a promotion the database may be behind: the standby lagged. */
   onPromotion(again: () => void): void;
   /** The lanes' nonces in this database. */

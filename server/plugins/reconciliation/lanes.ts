@@ -9,7 +9,7 @@ import { schemeOf } from "../../schemes/index.ts";
 import { keyOf, kindOfPaid, notOnChain, type LedgerRow, type Finding } from "./compare.ts";
 import type { Repair, Patience } from "./repair.ts";
 
-export interface LaneDeps {
+interface LaneDeps {
   chainId: number;
   db: Db;
   lanes(): Promise<readonly { address: string }[]>;

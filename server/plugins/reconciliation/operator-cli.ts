@@ -104,7 +104,7 @@ function whyOf({ why }: Values): string {
   return why;
 }
 
-export function lineOf({ seq, at, who, action, what }: OperatorEntry): string {
+function lineOf({ seq, at, who, action, what }: OperatorEntry): string {
   const { salt: _salt, values: _values, ...shown } = what;
   const name = who.operator === null ? who.user : `${who.operator} (${who.user})`;
   return `${seq} ${at} ${name}@${who.host} ${action} ${JSON.stringify(shown)}`;

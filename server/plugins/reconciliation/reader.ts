@@ -13,7 +13,7 @@ import type { Repair, Patience } from "./repair.ts";
 import type { LanesRead } from "./lanes.ts";
 import type { Cursor, IncomingRow, SpanRead } from "./cursor-store.ts";
 
-export interface ReaderDeps extends Pick<BalanceDeps, "balancesAt" | "knownBalances"> {
+interface ReaderDeps extends Pick<BalanceDeps, "balancesAt" | "knownBalances"> {
   confirmations: number;
   head(): Promise<bigint>;
   block(blockNumber: bigint): Promise<BlockFacts | undefined>;

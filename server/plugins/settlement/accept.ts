@@ -23,7 +23,7 @@ export class AcceptanceUnknown extends Error {
   }
 }
 
-export interface Accepting {
+interface Accepting {
   /** Returns results in the order of the requests. All are accepted, or none. */
   acceptAll(requests: SettlementRequest[]): Promise<Accepted[]>;
   find(key: SettlementKey): Promise<SettlementRow | undefined>;
@@ -41,7 +41,7 @@ type Accept = (request: SettlementRequest) => Promise<Accepted>;
 /**
  * Groups concurrent requests. Each gets the result it would have got alone, whatever happens to the others.
  */
-export function acceptInGroups(accepting: Accepting, { gatherMs = 0 } = {}): Accept {
+export function acceptInGroups(accepting: Accepting): Accept {
   const groups = new Coalescer<SettlementRequest, PromiseSettledResult<Accepted>>(
     async (requests) => {
       // Sorted by nonce in every replica, so that replicas with the same payments cannot deadlock.
@@ -50,7 +50,7 @@ export function acceptInGroups(accepting: Accepting, { gatherMs = 0 } = {}): Acc
       const byRequest = new Map(sorted.map((request, index) => [request, results[index]]));
       return requests.map((request) => byRequest.get(request) as PromiseSettledResult<Accepted>);
     },
-    { ...GROUPS, gatherMs },
+    GROUPS,
   );
   return async (request) => {
     // Keep the caller's own trace: the group runs in the trace of one of its callers.
@@ -187,11 +187,6 @@ export async function acceptSettlements(
     );
   }
   return accepted;
-}
-
-export async function acceptSettlement(sql: Sql, request: SettlementRequest): Promise<Accepted> {
-  const [accepted] = await acceptSettlements(sql, [request]);
-  return accepted as Accepted;
 }
 
 /**

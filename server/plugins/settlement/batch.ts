@@ -213,7 +213,7 @@ const STATE_TEXTS = {
   mute: "is deployed but does not work on this chain",
 };
 
-export interface BatcherDeps {
+interface BatcherDeps {
   network: Pick<NetworkFacts, "id">;
   rpc: Caller;
   log: { warn(fields: object, message: string): void };

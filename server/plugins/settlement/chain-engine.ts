@@ -18,7 +18,7 @@ import { Lane } from "./lane.ts";
 import { readBacklog, type Backlog } from "./store.ts";
 import type { Availability, SettlementKind, SettlementRequest } from "./types.ts";
 
-export interface ChainEngineDeps {
+interface ChainEngineDeps {
   ctx: EngineContext;
   signers: readonly LocalAccount[];
   /** The chain's token has been compared with our table of networks. */

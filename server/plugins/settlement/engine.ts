@@ -64,7 +64,7 @@ import { Waiters, outcomeOf } from "./waiters.ts";
 
 const CANCEL_WAIT_MS = 15_000;
 
-export interface EngineDeps {
+interface EngineDeps {
   pool: Pool;
   chains: ReadonlyMap<number, ChainEngine>;
   waiters: Waiters;
@@ -74,7 +74,7 @@ export interface EngineDeps {
   assertFunctions: () => void;
 }
 
-export class SettlementEngine implements Settlement {
+class SettlementEngine implements Settlement {
   readonly #deps: EngineDeps;
 
   constructor(deps: EngineDeps) {

@@ -97,7 +97,7 @@ export function gasExhausted(args: { short: string; availableAt: Date | null }):
   });
 }
 
-export type CancelDecision = { decision: "cancel" | "lapse"; validBefore: bigint };
+type CancelDecision = { decision: "cancel" | "lapse"; validBefore: bigint };
 
 /**
  * Marks an agent's own x402 authorization that is not submitted yet for cancellation, or returns that it is

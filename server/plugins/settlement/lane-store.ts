@@ -9,7 +9,7 @@ import { LOCK_TIMEOUT, sqlState, type Sql } from "../../infra/db/pool.ts";
 import type { ExpectedTransfer } from "../../schemes/scheme.ts";
 import { NOTHING_FINALIZED, type ProvenOutcome, type FinalizeResult } from "./types.ts";
 
-export interface LaneKey {
+interface LaneKey {
   chainId: number;
   address: string;
 }
@@ -19,7 +19,7 @@ export interface Lease extends LaneKey {
   epoch: bigint;
 }
 
-export type ItemAction = "transfer" | "cancel";
+type ItemAction = "transfer" | "cancel";
 
 export interface StoredAttempt {
   hash: Hex;
@@ -48,7 +48,7 @@ export interface StoredTransaction {
   included: Inclusion | undefined;
 }
 
-export interface Inclusion {
+interface Inclusion {
   hash: Hex;
   blockNumber: bigint;
   blockHash: Hex;
@@ -109,7 +109,7 @@ export async function orphanedLanes(sql: Sql, chainId: number): Promise<string[]
   return rows.map((row) => row.address);
 }
 
-export interface NewTransaction {
+interface NewTransaction {
   nonce: bigint;
   to: string;
   calldata: Hex;

@@ -25,7 +25,7 @@ const LOOK_AFTER_BLOCKS = 1.25;
 /** Payments are refused for this long after the signer did not respond; then it is tried again. */
 const SIGNER_RETRY_MS = 3_000;
 
-export interface LaneDeps {
+interface LaneDeps {
   ctx: EngineContext;
   address: string;
   /** Undefined for a key that left the configuration: the lane only finishes what was signed before. */

@@ -26,7 +26,7 @@ import {
 import { isReceiptOf, type NonceSearch } from "./receipts.ts";
 import type { TransactionTrace } from "./transaction-trace.ts";
 
-export interface MempoolDeps {
+interface MempoolDeps {
   ctx: EngineContext;
   lease: Lease;
   signer: LocalAccount | undefined;

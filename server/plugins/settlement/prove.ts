@@ -31,7 +31,7 @@ import {
   type SettlementRecord,
 } from "./types.ts";
 
-export interface Refused {
+interface Refused {
   record: SettlementRecord;
   /** The revert reason of the simulation. Undefined when it ran out of gas or gave none. */
   text: string | undefined;
@@ -39,7 +39,7 @@ export interface Refused {
   hasTooManyFaults?: boolean;
 }
 
-export type Proof = { outcome: ProvenOutcome } | { retryAfterMs: number };
+type Proof = { outcome: ProvenOutcome } | { retryAfterMs: number };
 
 /**
  * What can be proven about claimed rows whose simulation failed. They are in no pending transaction.

@@ -148,7 +148,7 @@ export function measure(
     );
 }
 
-export interface FailureAttribution {
+interface FailureAttribution {
   /** Nonces of the authorizations that caused their own failure. */
   faults: string[];
   /** Payers that are not batched for a while. */
@@ -278,7 +278,7 @@ export async function proveByTransaction(
 }
 
 /** A transaction in a block. */
-export interface Placed {
+interface Placed {
   txHash: Hex;
   blockNumber: bigint;
   blockHash: Hex;

@@ -40,7 +40,7 @@ import type { Tracker } from "./tracker.ts";
 import { traceProven, TransactionTrace } from "./transaction-trace.ts";
 import type { ProvenOutcome, SettlementRecord } from "./types.ts";
 
-export interface SenderDeps {
+interface SenderDeps {
   ctx: EngineContext;
   lease: Lease;
   signer: LocalAccount;
@@ -77,6 +77,7 @@ const MOST_PACE_MS = 25;
 export class Sender {
   readonly #deps: SenderDeps;
   readonly collector: Collector;
+  readonly #paceMs: number;
   readonly #underway = new Set<BatchItem[]>();
   #nextNonce: bigint;
   #tail: Promise<void> = Promise.resolve();
@@ -86,9 +87,11 @@ export class Sender {
     this.#deps = deps;
     this.#nextNonce = deps.nextNonce;
     const { ctx, lease } = deps;
+    const gatherMs = ctx.network.blockTimeMs * GATHER_BLOCKS;
+    this.#paceMs = Math.min(Math.max(gatherMs / CLAIMS_PER_GATHERING, LEAST_PACE_MS), MOST_PACE_MS);
     this.collector = new Collector({
       gasCapPerItem: ctx.gasCapPerItem,
-      gatherMs: ctx.network.blockTimeMs * GATHER_BLOCKS,
+      gatherMs,
       claim: async (room) => {
         const records = await claim(ctx.pool, lease, room);
         if (records.length > 0) await ctx.fault("claimed");
@@ -114,10 +117,6 @@ export class Sender {
   async drain(): Promise<void> {
     const { ctx } = this.#deps;
     const { collector } = this;
-    const paceMs = Math.min(
-      Math.max((ctx.network.blockTimeMs * GATHER_BLOCKS) / CLAIMS_PER_GATHERING, LEAST_PACE_MS),
-      MOST_PACE_MS,
-    );
     try {
       while (this.#deps.isActive() && ctx.heads.healthy && !this.isGasTooExpensive) {
         const claimed = await collector.claim(performance.now());
@@ -127,7 +126,7 @@ export class Sender {
           this.#dispatch(batch);
         }
         if (collector.isEmpty && claimed === 0) return;
-        await sleep(paceMs);
+        await sleep(this.#paceMs);
       }
     } finally {
       await this.#release(collector.empty(), 0);
@@ -350,7 +349,7 @@ const explainIfGivenUp = (outcome: ProvenOutcome, record: SettlementRecord): Pro
     ? { ...outcome, message: "The network's nodes reject every transaction with this payment." }
     : outcome;
 
-export interface CollectorDeps {
+interface CollectorDeps {
   gasCapPerItem: bigint;
   /** How long a batch that is not full gathers. */
   gatherMs: number;

@@ -270,7 +270,7 @@ export async function claim(sql: Sql, lease: Lease, room: ClaimRoom): Promise<Se
      own_solo AS (
        SELECT from_address, chain_id, asset, nonce FROM settlements WHERE ${READY} AND solo AND class < 2
         ORDER BY class, turn LIMIT $6 FOR UPDATE SKIP LOCKED),
-     strangers AS (
+     third_party AS (
        SELECT from_address, chain_id, asset, nonce FROM settlements WHERE ${READY} AND NOT solo AND class = 2
         ORDER BY turn LIMIT greatest($5 - (SELECT count(*) FROM own), 0) FOR UPDATE SKIP LOCKED),
      free_solo AS (
@@ -279,11 +279,11 @@ export async function claim(sql: Sql, lease: Lease, room: ClaimRoom): Promise<Se
      bound_solo AS (
        SELECT from_address, chain_id, asset, nonce, turn FROM settlements WHERE ${BOUND}
         ORDER BY turn LIMIT $7 FOR UPDATE SKIP LOCKED),
-     strangers_solo AS (
+     third_party_solo AS (
        SELECT from_address, chain_id, asset, nonce
          FROM (TABLE free_solo UNION ALL TABLE bound_solo) AS either ORDER BY turn LIMIT $7),
      picked AS (
-       TABLE own UNION ALL TABLE own_solo UNION ALL TABLE strangers UNION ALL TABLE strangers_solo)
+       TABLE own UNION ALL TABLE own_solo UNION ALL TABLE third_party UNION ALL TABLE third_party_solo)
      UPDATE settlements s SET lane_address = $2, lane_epoch = $4
        FROM picked p
       WHERE s.from_address = p.from_address AND s.chain_id = p.chain_id AND s.asset = p.asset AND s.nonce = p.nonce

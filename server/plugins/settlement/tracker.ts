@@ -35,7 +35,7 @@ const MAX_WAITING = 4;
 /** After this many late responses in a row, an endpoint is no longer used for waiting sends. */
 const MAX_LATE = 3;
 
-export interface TrackerDeps {
+interface TrackerDeps {
   ctx: EngineContext;
   lease: Lease;
   signer: LocalAccount | undefined;

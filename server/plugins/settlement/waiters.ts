@@ -15,7 +15,7 @@ interface Waiter {
   reject: (error: unknown) => void;
 }
 
-export interface WaitersDeps {
+interface WaitersDeps {
   load: (ids: string[]) => Promise<SettlementRow[]>;
   /** Returns only settlements that have ended. */
   ended: (ids: string[]) => Promise<SettlementRow[]>;

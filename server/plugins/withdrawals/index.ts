@@ -62,7 +62,7 @@ const EXECUTING = [
   "payment_status_unknown",
 ] as const;
 
-export const routes: FastifyPluginAsyncTypebox = async (app) => {
+const routes: FastifyPluginAsyncTypebox = async (app) => {
   const config = { auth: "owner", second: true } as const;
   const tags = ["owners: withdrawals"];
 

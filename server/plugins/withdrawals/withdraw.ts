@@ -40,7 +40,7 @@ import {
 } from "./order.ts";
 import { orderNotSigned } from "../orders/orders.ts";
 
-export interface WithdrawalsDeps {
+interface WithdrawalsDeps {
   calls: Calls;
   steps: PaymentSteps;
   settleWaitMs: number;

@@ -84,7 +84,7 @@ export const acceptedAgain = (terms: PaymentTerms): OfferedTerms | undefined =>
     : readTerms(terms.accepted, terms.x402Version);
 
 /** A malformed entry does not invalidate the others. */
-export function readTerms(entry: unknown, x402Version: 1 | 2): OfferedTerms | undefined {
+function readTerms(entry: unknown, x402Version: 1 | 2): OfferedTerms | undefined {
   if (!isRecord(entry)) return undefined;
   if (x402Version === 2) {
     const parsed = PaymentRequirementsV2Schema.safeParse(entry);
@@ -230,7 +230,7 @@ export async function probeTarget(
 
 /** A 402 is short, so more is not read. */
 const PROBE_BYTES = 256 * 1024;
-export const PROBE_TIMEOUT_MS = 5_000;
+const PROBE_TIMEOUT_MS = 5_000;
 
 const bazaarOf = (extensions: Record<string, unknown> | undefined): object | null =>
   isRecord(extensions?.["bazaar"]) ? { bazaar: extensions["bazaar"] } : null;

@@ -8,7 +8,7 @@ import { TIMINGS } from "../../core/timings.ts";
 import { ApiError } from "../../errors.ts";
 import { MAX_BODY_BYTES } from "../../infra/outbound/outbound.ts";
 
-export interface BudgetLimits {
+interface BudgetLimits {
   fetchesPerAgent: number;
   fetchesPerOwner: number;
   fetches: number;

@@ -30,7 +30,7 @@ type FoundAnswer = Extract<Looked, { kind: "fresh" }> & { answer: string };
 const FIRST_PAUSE_MS = 50;
 const LONGEST_PAUSE_MS = 500;
 
-export function cacheKey(agentId: string, { method, url, headers }: TargetRequest): CacheKey {
+function cacheKey(agentId: string, { method, url, headers }: TargetRequest): CacheKey {
   const sent = Object.entries(headers).sort(([left], [right]) => (left < right ? -1 : 1));
   const key = createHash("sha256")
     .update(JSON.stringify([method, url.href, sent]))

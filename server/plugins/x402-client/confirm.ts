@@ -21,7 +21,7 @@ import type { DeliveryRecord, FetchDeps, Job, SignedPayment } from "./job.ts";
 import { notePaid } from "./sign-in.ts";
 
 /** The end of a fetch that signed a payment: what is answered, and what is recorded after it. */
-export interface Confirmed {
+interface Confirmed {
   result: PaymentResult;
   delivery: DeliveryRecord;
   /** "open": the seller may still collect it. */

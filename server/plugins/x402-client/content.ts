@@ -185,7 +185,7 @@ function isShortAsJson(text: string, isValue: boolean, bodyBytes: number): boole
 }
 
 /** The length of base64 of this many bytes. */
-export const base64Bytes = (bytes: number): number => 4 * Math.ceil(bytes / 3);
+const base64Bytes = (bytes: number): number => 4 * Math.ceil(bytes / 3);
 
 function readType(contentType: string): { mediaType: string; charset: string | undefined } {
   const [mediaType = "", ...parameters] = contentType.split(";");
@@ -271,7 +271,7 @@ function readRefusal(header: string | string[] | undefined): string {
   return read.ok && isRecord(read.value) ? plainWords(read.value["error"], 300) : "";
 }
 
-export interface ClaimedReceipt {
+interface ClaimedReceipt {
   /** The transaction to check first. */
   txHash?: Hex;
   /** Why the seller's facilitator did not settle, if the seller reports it. */

@@ -16,7 +16,7 @@ import { VERSION } from "../../infra/version.ts";
 import type { SendRequest } from "./request.ts";
 
 /** A JSON-RPC response to one of our requests, with numbers as they were written. */
-export interface Reply {
+interface Reply {
   result?: unknown;
   error?: Record<string, unknown>;
 }
@@ -171,10 +171,7 @@ const inHeader = (text: string): string =>
     : `=?base64?${Buffer.from(text).toString("base64")}?=`;
 
 /** The response to this request, without other messages (notifications, server requests) sent with it. */
-export function findReply(
-  { headers, body, truncated }: OutboundResponse,
-  id: number,
-): Reply | undefined {
+function findReply({ headers, body, truncated }: OutboundResponse, id: number): Reply | undefined {
   const text = utf8(body, truncated !== undefined);
   for (const json of isStream({ headers }) ? eventsOf(text) : [text]) {
     const read = parseForeignJson(json);

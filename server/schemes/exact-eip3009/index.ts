@@ -290,7 +290,7 @@ export function explainFailure(payment: ExactPayment, found: Diagnosis): Refusal
  * contract or transfer method, the entry is not a plain EIP-3009 transfer of this token (GatewayWalletBatched,
  * for example), and must not be signed.
  */
-export function whyNotPayable(extra: Fields, network: NetworkFacts): string | undefined {
+function whyNotPayable(extra: Fields, network: NetworkFacts): string | undefined {
   const { usdc, chainId } = network;
   const differs = (name: string, expected: string): boolean => {
     const given = extra[name];

@@ -140,7 +140,7 @@ export const endFilter = ({ asset, from, nonce }: AuthorizationRef) => ({
   topics: [[AUTHORIZATION_USED, AUTHORIZATION_CANCELED], topicOf(from), nonce as Hex],
 });
 
-export const isUse = (log: RpcLog): boolean => log.topics[0] === AUTHORIZATION_USED;
+const isUse = (log: RpcLog): boolean => log.topics[0] === AUTHORIZATION_USED;
 
 interface TokenLogs {
   own: RpcLog[];

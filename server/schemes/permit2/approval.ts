@@ -75,7 +75,7 @@ const MAX_GAS = 200_000n;
 const APPROVE = `0x${selectorDigits("approve(address,uint256)")}`;
 const ARGUMENT = 64;
 
-/** Pure. What needs the chain (nonce, price, funds) is checked by the rehearsal. */
+/** Pure. What needs the chain (nonce, price, funds) is checked by the simulation. */
 export function checkApproval(approval: Approval, bound: Bound): Refusal | PayerApproval {
   const { payer } = bound;
   if (!approval.isWellFormed) return refuse("invalid_erc20_approval_extension_format", payer);

@@ -51,7 +51,7 @@ interface Sponsoring {
   readonly permit: TokenPermit;
 }
 
-export interface Reading {
+interface Reading {
   readonly scheme: Scheme<Permit2Payment>;
   readonly proxy: Proxy;
   readonly reasonScheme: Reason;

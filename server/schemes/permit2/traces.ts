@@ -148,7 +148,7 @@ function spentBy({ target, data }: ContractCall, proxy: Proxy): Spent | undefine
 }
 
 /** A payment from a wallet, as the transaction's calls name it; for code that finds the transfer first. */
-export interface FoundUse {
+interface FoundUse {
   nonce: `permit2:0x${string}`;
   terms: SchemeTerms;
 }

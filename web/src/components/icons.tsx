@@ -67,7 +67,6 @@ export const CopyIcon = icon(
   </>,
 );
 export const CheckIcon = icon(<path d="m4 10.5 4 4 8-9" />);
-export const CrossIcon = icon(<path d="m5 5 10 10M15 5 5 15" />);
 export const ExternalIcon = icon(
   <>
     <path d="M8 4H5a1.5 1.5 0 0 0-1.5 1.500v9A1.5 1.5 0 0 0 5 16h9a1.5 1.5 0 0 0 1.5-1.500V12" />

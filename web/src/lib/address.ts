@@ -11,10 +11,7 @@ export const isSameAddress = (
   typeof right === "string" &&
   left.toLowerCase() === right.toLowerCase();
 
-/** Checks the form only. The checksum of a mixed-case address needs keccak: see `checkAddress`. */
-export const looksLikeAddress = (text: string): boolean => SHAPE.test(text.trim());
-
-export type AddressCheck = { ok: true; address: `0x${string}` } | { ok: false; reason: string };
+type AddressCheck = { ok: true; address: `0x${string}` } | { ok: false; reason: string };
 
 /** Loads the hash function only when an address is typed. */
 export async function checkAddress(text: string): Promise<AddressCheck> {

@@ -4,7 +4,7 @@
  */
 import { learnClock } from "./clock.ts";
 
-export interface ProblemExtras {
+interface ProblemExtras {
   readonly [member: string]: unknown;
 }
 
@@ -39,7 +39,7 @@ export class ApiError extends Error {
   }
 }
 
-export interface RequestOptions {
+interface RequestOptions {
   body?: unknown;
   query?: Readonly<Record<string, string | number | undefined>>;
   idempotencyKey?: string;

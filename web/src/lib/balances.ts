@@ -2,7 +2,7 @@
 import { atomic } from "./money.ts";
 import type { NetworkBalance } from "./wire.ts";
 
-export type HeldBalance = Pick<NetworkBalance, "network" | "balance">;
+type HeldBalance = Pick<NetworkBalance, "network" | "balance">;
 
 /** The sum of the known balances; `silent` are the networks that do not respond and are not included. */
 export function totalOf(balances: readonly HeldBalance[]): { known: bigint; silent: string[] } {

@@ -9,7 +9,7 @@ export interface ClockOffset {
   mostMs: number;
 }
 
-export interface TimedAnswer {
+interface TimedAnswer {
   /** The `Date` header: the whole second in which the server began to respond. */
   date: string | null;
   sentAtMs: number;

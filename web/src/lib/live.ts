@@ -2,12 +2,12 @@
 import { useSyncExternalStore } from "react";
 import type { Payment } from "./wire.ts";
 
-export type LiveEvent =
+type LiveEvent =
   | { type: "payment"; payment: Payment }
   | { type: "agent"; agentId: string }
   | { type: "approval"; approvalId: string }
   | { type: "session" };
-export type LiveState = "closed" | "connecting" | "open";
+type LiveState = "closed" | "connecting" | "open";
 
 const eventListeners = new Set<(event: LiveEvent) => void>();
 const stateListeners = new Set<() => void>();

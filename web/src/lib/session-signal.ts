@@ -2,7 +2,7 @@
  * Signals a change of session to this tab and to the other tabs: a tab must never show one owner's data while
  * the cookie already belongs to another.
  */
-export type SessionSignal = "lost" | "changed";
+type SessionSignal = "lost" | "changed";
 
 type Listener = (signal: SessionSignal) => void;
 

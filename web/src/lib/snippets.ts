@@ -4,7 +4,7 @@
  */
 import type { NetworkInfo, ServiceInfo } from "./wire.ts";
 
-export interface Snippet {
+interface Snippet {
   title: string;
   code: string;
 }
@@ -18,8 +18,7 @@ const body = (value: unknown): string => ` \\\n  -d '${JSON.stringify(value)}'`;
 
 export const askWithoutPaying = (demoUrl: string): string => `curl -i ${demoUrl}`;
 
-export const whoAmI = (base: string, key: string): string =>
-  `curl ${base}/api/agents/me${HEADERS(key)}`;
+const whoAmI = (base: string, key: string): string => `curl ${base}/api/agents/me${HEADERS(key)}`;
 
 export const fetchPaid = (base: string, key: string, request: Record<string, unknown>): string =>
   `curl ${base}/api/agents/x402-fetch${HEADERS(key, JSON_TYPE)}${body(request)}`;

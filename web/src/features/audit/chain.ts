@@ -13,7 +13,7 @@ export interface ChainEnd {
   hash: string;
 }
 
-export type ChainState = { ok: true; end: ChainEnd } | { ok: false; seq: number; why: string };
+type ChainState = { ok: true; end: ChainEnd } | { ok: false; seq: number; why: string };
 
 const START: ChainEnd = { seq: 0, hash: "0".repeat(64) };
 const slot = (address: string): string => `purser-audit:${address.toLowerCase()}`;

@@ -9,7 +9,7 @@ export const facilitatorStatsQuery = queryOptions({
   refetchInterval: 5_000,
 });
 
-export interface Kind {
+interface Kind {
   x402Version: number;
   scheme: string;
   network: string;

@@ -12,7 +12,7 @@ import {
 } from "../../lib/wallet/typed-data.ts";
 import type { NetworkInfo, ServiceInfo } from "../../lib/wire.ts";
 
-export interface SettleAnswer {
+interface SettleAnswer {
   success: boolean;
   transaction?: string;
   errorReason?: string;
@@ -28,7 +28,7 @@ export interface FundRequest {
 }
 
 /** The body with which the same settlement is requested again after "settlement_pending". */
-export type SettleBody = Record<string, unknown>;
+type SettleBody = Record<string, unknown>;
 
 export type PendingFund = { kind: "pending"; body: SettleBody };
 export type FundResult =

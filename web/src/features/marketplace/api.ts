@@ -3,7 +3,7 @@ import { api } from "../../lib/api.ts";
 import { keys } from "../../lib/query-keys.ts";
 import type { FetchAnswer, Listing, Page, ProbeResult } from "../../lib/wire.ts";
 
-export interface ListingFilter {
+interface ListingFilter {
   search?: string;
   category?: string;
   maxPrice?: string;
@@ -39,7 +39,7 @@ export const listingQuery = (id: string) =>
     queryFn: ({ signal }) => api.get<Listing>(`/api/listings/${id}`, { signal }),
   });
 
-export interface ListingDraft {
+interface ListingDraft {
   url: string;
   name: string;
   description: string;
@@ -63,7 +63,7 @@ export const updateListing = (
 
 export const deleteListing = (id: string): Promise<unknown> => api.delete(`/api/listings/${id}`);
 
-export interface Trial {
+interface Trial {
   listingId: string;
   dryRun?: boolean;
   maxAmount?: string;

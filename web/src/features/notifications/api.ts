@@ -48,7 +48,7 @@ export const deliveriesQuery = (webhookId: string, status: string) =>
     refetchInterval: 3_000,
   });
 
-export interface WebhookDraft {
+interface WebhookDraft {
   url: string;
   types: string[];
   description: string;

@@ -50,7 +50,7 @@ const WORDS: Record<string, StatusLabel> = {
   },
 };
 
-export const isUndelivered = (payment: Payment): boolean =>
+const isUndelivered = (payment: Payment): boolean =>
   payment.kind === "x402" && payment.status === "settled" && payment.x402?.delivered === false;
 
 export function statusOf(payment: Payment): StatusLabel {

@@ -10,7 +10,7 @@ import type { Recovery } from "../../lib/wire.ts";
 
 type TypedData = Parameters<typeof signTypedData>[1];
 
-export interface ToSign {
+interface ToSign {
   order: object;
   typedData: TypedData;
 }
@@ -57,7 +57,7 @@ export const useNameSecond = (owner: string) =>
     onSuccess: () => invalidate.afterRecovery(),
   });
 
-export interface HalfSigned extends ToSign {
+interface HalfSigned extends ToSign {
   signature: string;
 }
 

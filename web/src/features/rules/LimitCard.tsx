@@ -9,7 +9,7 @@ import { atomic } from "../../lib/money.ts";
 import { plural } from "../../lib/plural.ts";
 import type { Agent } from "../../lib/wire.ts";
 import styles from "./LimitCard.module.css";
-import { settingStories } from "./rules.ts";
+import { describeSettings } from "./rules.ts";
 
 /** The settings with a meter or a line of their own. */
 const SHOWN = [
@@ -73,8 +73,8 @@ export function LimitCard({ agent }: { agent: Agent }): ReactNode {
               ? "No payees allowed yet"
               : `${plural(allowlist.length, "payee")} allowed`}
           </li>
-          {settingStories(agent, SHOWN).map((story) => (
-            <li key={story}>{story.replace(/\.$/, "")}</li>
+          {describeSettings(agent, SHOWN).map((sentence) => (
+            <li key={sentence}>{sentence.replace(/\.$/, "")}</li>
           ))}
           {agent.expiresAt !== null && (
             <li>

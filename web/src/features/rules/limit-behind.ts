@@ -4,7 +4,7 @@ import type { Agent, AgentChanges, Payment } from "../../lib/wire.ts";
 import { allowPayee, changeRules } from "./api.ts";
 import type { AllowlistDraft } from "./rules.ts";
 
-export interface LimitBehind {
+interface LimitBehind {
   name: string;
   /** Null: the limit was removed meanwhile. */
   now: bigint | null;

@@ -1,7 +1,7 @@
 import { checkAddress } from "../../lib/address.ts";
 import type { AllowlistDraft } from "./rules.ts";
 
-export interface PastedLine {
+interface PastedLine {
   line: number;
   text: string;
   reason: string;

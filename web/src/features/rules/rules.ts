@@ -111,13 +111,13 @@ export const checkPayee = (entry: AllowlistDraft): Partial<Record<PayeeFieldName
   );
 
 /** A sentence for each setting that is set, besides the daily limit. */
-export function settingStories(rules: Partial<AgentWire>, except: readonly string[]): string[] {
+export function describeSettings(rules: Partial<AgentWire>, except: readonly string[]): string[] {
   const given = rules as Record<string, Wire | undefined>;
   return AGENT_FIELDS.filter(({ name }) => !except.includes(name)).flatMap((field) => {
-    const { kind, name, story } = field;
+    const { kind, name, describe } = field;
     const read = kind.readWire(given[name] ?? null);
     const isSet = given[name] != null && read.ok && read.value !== kind.unset;
-    return isSet ? [story(kind.text(read.value, SHOW))] : [];
+    return isSet ? [describe(kind.text(read.value, SHOW))] : [];
   });
 }
 
@@ -136,20 +136,20 @@ export function describeRules(draft: RulesDraft): string[] {
   const sentences = [
     `${name} can spend at most ${formatUsdc(limit)} USDC in any 24 hours, only to ${plural(count, "address", "addresses")}.`,
   ];
-  sentences.push(...settingStories(settingsOf(draft), ["dailyLimit", "expiresAt"]));
+  sentences.push(...describeSettings(settingsOf(draft), ["dailyLimit", "expiresAt"]));
   const own = draft.allowlist.filter((entry) => conditionsOf(entry) !== "").length;
   if (own > 0)
     sentences.push(
       `${plural(own, "payee has a limit of its own", "payees have limits of their own")}.`,
     );
   const end = draft.expiresAt;
-  const ending = settingStories({ expiresAt: end === "" ? null : end }, []);
+  const ending = describeSettings({ expiresAt: end === "" ? null : end }, []);
   sentences.push(...(end === "" ? ["It does not expire."] : ending));
   return sentences;
 }
 
 /** The API's form of a payee; empty members are left out. */
-export const payeeBody = (entry: AllowlistDraft): PayeeInput => ({
+const payeeBody = (entry: AllowlistDraft): PayeeInput => ({
   address: entry.address,
   label: entry.label.trim(),
   ...(entry.site ? { site: entry.site } : {}),

@@ -24,7 +24,7 @@ export const EMPTY_DRAFT: Omit<WithdrawalDraft, "network"> = {
 
 export type DraftErrors = Partial<Record<"amount" | "to" | "confirmation", string>>;
 
-export type DraftCheck =
+type DraftCheck =
   | { ok: true; amount: string; to: string | undefined }
   | { ok: false; errors: DraftErrors };
 

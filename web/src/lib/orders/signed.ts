@@ -24,7 +24,7 @@ import {
 import { typedDataFor } from "./typed-data.ts";
 
 type Order = Record<string, unknown>;
-export interface Authorization {
+interface Authorization {
   order: Order;
   signature: string;
 }
@@ -32,7 +32,7 @@ export interface Authorization {
 /**
  * The part of a body that is added once it is signed: `{...body, ...authorization}` works for both attempts.
  */
-export type MaybeSigned = { authorization?: Authorization };
+type MaybeSigned = { authorization?: Authorization };
 
 export async function signed<T>(
   request: SignatureRequest,

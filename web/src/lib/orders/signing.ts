@@ -65,8 +65,6 @@ const subscribe = (listener: () => void): (() => void) => {
 
 export const useSigning = (): Signing | null => useSyncExternalStore(subscribe, () => current);
 
-export const isSigning = (): boolean => current !== null;
-
 /** The user did not sign: not an error, and nothing was changed. */
 export class NotSigned extends Error {
   override readonly name = "NotSigned";

@@ -8,6 +8,7 @@ import {
   type Field,
   isSet,
   PAYEE_FIELDS,
+  settingsFromWire,
   settingsIn,
   valueIn,
 } from "../../../../packages/rules/src/fields.ts";
@@ -25,7 +26,7 @@ import { formatDateTime } from "../time.ts";
 import type { Agent, AgentChanges } from "../wire.ts";
 
 /** Addresses have their checksum. */
-export type PayeeTerms = Payee;
+type PayeeTerms = Payee;
 export type Terms = Rules & { name: string };
 
 /** A payee as in a request: a setting that is not given keeps its previous value, or is not set. */
@@ -40,22 +41,14 @@ export const SHOW: Show = {
 };
 
 /** The settings in a body. A value that cannot be read is one that no order has. */
-function readSettings(fields: readonly Field[], body: object): object {
-  const given = body as Record<string, Wire | undefined>;
-  return Object.fromEntries(
-    fields.flatMap(({ name, member, kind }) => {
-      const wire = given[name];
-      if (wire === undefined) return [];
-      const read = kind.readWire(wire);
-      const unread = kind.type === "string" ? String(wire) : -1n;
-      return [[member, read.ok ? read.value : unread]];
-    }),
+const settingsOfBody = (fields: readonly Field[], body: object): object =>
+  settingsFromWire(fields, body, ({ kind }, _reason, given) =>
+    kind.type === "string" ? String(given) : -1n,
   );
-}
 
 /** A condition that is not given keeps its previous value, or is none. */
 export const payeeTerms = (given: PayeeInput, known?: PayeeTerms): PayeeTerms => ({
-  ...(settingsIn(PAYEE_FIELDS, { ...known, ...readSettings(PAYEE_FIELDS, given) }) as PayeeTerms),
+  ...(settingsIn(PAYEE_FIELDS, { ...known, ...settingsOfBody(PAYEE_FIELDS, given) }) as PayeeTerms),
   address: given.address as PayeeTerms["address"],
   label: (given.label ?? known?.label ?? "").trim(),
   site: given.site ?? known?.site ?? "",
@@ -85,7 +78,7 @@ export const termsWith = (
     payees?: readonly PayeeInput[];
   },
 ): Terms => ({
-  ...(settingsIn(AGENT_FIELDS, { ...terms, ...readSettings(AGENT_FIELDS, change) }) as Terms),
+  ...(settingsIn(AGENT_FIELDS, { ...terms, ...settingsOfBody(AGENT_FIELDS, change) }) as Terms),
   name: change.name === undefined ? terms.name : change.name.trim(),
   payees:
     change.payees === undefined
@@ -169,7 +162,7 @@ export const payeeConditions = (payee: PayeeTerms): string =>
   [
     ...(payee.site === "" ? [] : [`only at ${payee.site}`]),
     ...PAYEE_FIELDS.filter((field) => isSet(payee, field)).map((field) =>
-      field.story(field.kind.text(valueIn(payee, field), SHOW)),
+      field.describe(field.kind.text(valueIn(payee, field), SHOW)),
     ),
   ].join(", ");
 

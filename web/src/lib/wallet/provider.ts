@@ -30,7 +30,7 @@ export const isRejection = (error: unknown): boolean => {
 };
 
 export const isUnknownChain = (error: unknown): boolean => codeOf(error) === 4902;
-export const isRequestPending = (error: unknown): boolean => codeOf(error) === -32002;
+const isRequestPending = (error: unknown): boolean => codeOf(error) === -32002;
 
 /** Wallets throw plain objects, screens show Errors. */
 export function walletError(error: unknown): Error {
