@@ -1,6 +1,7 @@
 // Generates the pages of docs/reference: configuration, error codes, webhook events, the command line.
-import { CONFIGURATION } from "../server/core/configuration-keys.ts";
+import { CUSTODY_KEYS, SECTIONS } from "../server/core/configuration.ts";
 import { NETWORKS } from "../server/core/networks.ts";
+import type { Documented } from "../server/core/setting.ts";
 import { ERRORS } from "../server/errors.ts";
 import { NOTIFICATION_MEANINGS } from "../server/schemas/notifications.ts";
 import { USAGE } from "../packages/purser/src/cli.ts";
@@ -11,22 +12,46 @@ const NOTE = "<!-- Written by `npm run derive`. Change the code instead. -->";
 const SECTIONS_ONLY = "---\noutline: 2\n---";
 
 function configuration(): string {
-  const sections = Object.entries(CONFIGURATION).map(([title, keys]) => {
-    const entries = Object.entries(keys).map(
-      ([key, { default: value, meaning, form }]) =>
-        `### \`${key}\`\n\n${meaning}${form === undefined ? "" : ` Must be ${form}.`}${value === undefined ? "" : `\n\nDefault: ${value}`}`,
-    );
+  const sections = Object.entries(SECTIONS).map(([title, settings]) => {
+    const suffix = settings === SECTIONS["Each chain"] ? "_<chainId>" : "";
+    const entries = Object.entries<Documented>(settings).map(([key, setting]) => {
+      const { meaning, who, form, usually = setting.default } = setting;
+      return [
+        `### \`${key}${suffix}\`\n`,
+        form === undefined ? meaning : `${meaning} Must be ${form}.`,
+        `\nChanged by: ${who}`,
+        ...(usually ? [`\nDefault: ${usually}`] : []),
+      ].join("\n");
+    });
     return `## ${title}\n\n${entries.join("\n\n")}`;
   });
+  const secrets = Object.values<Record<string, Documented>>(SECTIONS)
+    .flatMap((settings) => Object.entries(settings))
+    .flatMap(([key, { secret }]) => (secret ? [key] : []));
+  const named = (keys: readonly string[]): string =>
+    keys.map((key) => `\`${key}${key in SECTIONS["Each chain"] ? "_<chainId>" : ""}\``).join(", ");
   return `${SECTIONS_ONLY}
 
 # Configuration
 
 ${NOTE}
 
-Every key of the environment that the service reads. One error at the start lists everything that is missing or wrong.
+Every key of the environment that the service reads. One error at the start lists everything that is missing or wrong, and
+keys of earlier releases that must be replaced.
 
 ${sections.join("\n\n")}
+
+## Secrets from files
+
+### \`<key>_FILE\`
+
+The file that holds a secret: \`MASTER_KEYS_FILE=/run/secrets/master-keys\` instead of \`MASTER_KEYS\`. In the same way: ${named(secrets)}.
+
+Changed by: an operator whose orchestrator has secrets.
+
+## The custody process
+
+It reads only ${named(CUSTODY_KEYS)}.
 
 ## Networks
 

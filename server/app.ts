@@ -129,12 +129,12 @@ export async function buildApp(
     logger: loggerOptions(config, options.logDestination),
     bodyLimit: BODY_LIMIT_BYTES,
     // A request that does not arrive in time loses its connection: plugins/http/sockets.ts.
-    requestTimeout: config.requestTimeoutMs,
+    requestTimeout: config.timings.requestTimeoutMs,
     keepAliveTimeout: KEEP_ALIVE_MS,
     maxRequestsPerSocket: MAX_REQUESTS_PER_SOCKET,
     http: {
-      headersTimeout: Math.min(config.requestTimeoutMs, HEADERS_TIMEOUT_MS),
-      connectionsCheckingInterval: Math.min(1_000, config.requestTimeoutMs / 4),
+      headersTimeout: Math.min(config.timings.requestTimeoutMs, HEADERS_TIMEOUT_MS),
+      connectionsCheckingInterval: Math.min(1_000, config.timings.requestTimeoutMs / 4),
       maxHeaderSize: MAX_HEADER_BYTES,
       // A missing host header is refused with a response of ours: plugins/http/own-host.ts.
       requireHostHeader: false,

@@ -1,133 +1,39 @@
 /**
- * The one reader of the environment. `loadConfig` validates everything at once and throws one `ConfigError` that lists
- * every problem, so that an operator can fix them together.
+ * The one reader of the environment, by the table in core/configuration.ts. `loadConfig` validates everything at once
+ * and throws one `ConfigError` that lists every problem, so that an operator can fix them together.
  */
-import { Type, type Static } from "typebox";
+import { readFileSync } from "node:fs";
+import type { StaticDecode, TObject, TProperties } from "typebox";
 import { Value } from "typebox/value";
-import { formOf } from "./core/configuration-keys.ts";
-import { isLoopbackHost, readTrust, type Trust } from "./core/client-address.ts";
-import { readDatabase, type DatabaseSettings } from "./core/database-settings.ts";
-import { readKeySettings, type KeySettings, type Part } from "./core/key-settings.ts";
-import { readMailSettings, type MailSettings } from "./core/mail-settings.ts";
+import { isLoopbackHost } from "./core/client-address.ts";
 import {
-  type FacilitatorAccess,
-  isClosed,
-  readFacilitatorAccess,
-} from "./core/merchant-settings.ts";
+  CHAIN_SETTINGS,
+  CONSTANT_NOW,
+  CUSTODY_KEYS,
+  REMOVED,
+  SETTINGS,
+} from "./core/configuration.ts";
+import { MASTER_KEY_HINT } from "./core/master-keys.ts";
+import { isClosed } from "./core/merchant-settings.ts";
 import { parseDecimal } from "./core/money.ts";
-import {
-  listed,
-  LOCAL_CHAIN_ID,
-  readNetworks,
-  type NetworkConfig,
-} from "./core/network-settings.ts";
-import { readRateLimits, type RateLimits } from "./core/rate-limits.ts";
-import { withSecretFiles } from "./core/secret-files.ts";
-import { TIMINGS, type Timings } from "./core/timings.ts";
-import { readTracing, type TracingSettings } from "./core/tracing-settings.ts";
-import { readWorkers, usualWorkers, type WorkerSettings } from "./core/worker-settings.ts";
+import { LOCAL_CHAIN_ID } from "./core/network-settings.ts";
+import type { NetworkFacts } from "./core/networks.ts";
+import { InvalidSetting, listed, type Documented } from "./core/setting.ts";
+import { TIMINGS } from "./core/timings.ts";
+import { usualWorkers } from "./core/worker-settings.ts";
 
-/** At least one day: answers for repeated requests must not be deleted on the same day. */
-const DAYS = "^[1-9][0-9]{0,4}$";
-export { LOCAL_CHAIN_ID, type NetworkConfig };
+export { LOCAL_CHAIN_ID };
 
-const MAX_FETCH_BYTES = 64 * 1024 * 1024;
-
+export type Environment = Record<string, string | undefined>;
+/** Local mode is for one machine: play money and generated keys. Nothing else decides whether those exist. */
 export type Mode = "local" | "production";
+/** The service, or the custody process, which holds the master keys and signs only for agents' wallets. */
+export type Part = "service" | "custody";
 
-const EnvSchema = Type.Object({
-  PURSER_MODE: Type.Optional(Type.Union([Type.Literal("local"), Type.Literal("production")])),
-  HOST: Type.String({ minLength: 1, default: "127.0.0.1" }),
-  PORT: Type.String({ pattern: "^[0-9]{1,5}$", default: "3000" }),
-  PUBLIC_URL: Type.Optional(Type.String()),
-  DATA_DIR: Type.String({ minLength: 1, default: ".data" }),
-  DATABASE_URL: Type.Optional(Type.String({ pattern: "^postgres(ql)?://" })),
-  DATABASE_DIRECT_URL: Type.Optional(Type.String({ pattern: "^postgres(ql)?://" })),
-  NETWORKS: Type.String({ default: `eip155:${LOCAL_CHAIN_ID}` }),
-  RELAYER_PRIVATE_KEYS: Type.Optional(Type.String()),
-  MASTER_KEYS: Type.Optional(Type.String()),
-  MASTER_KEY_ACTIVE: Type.Optional(Type.String()),
-  RELAYER_KMS_KEYS: Type.Optional(Type.String()),
-  KMS_CACHE_SECONDS: Type.String({ pattern: "^[0-9]{1,3}$", default: "60" }),
-  CUSTODY_SOCKET: Type.Optional(Type.String()),
-  FETCH_PRIVATE_ORIGINS: Type.Optional(Type.String()),
-  FETCH_MAX_BYTES: Type.String({ pattern: "^[1-9][0-9]{4,8}$", default: "5242880" }),
-  FACILITATOR_API_KEYS: Type.Optional(Type.String()),
-  FACILITATOR_OPEN: Type.Union([Type.Literal("true"), Type.Literal("false")], { default: "false" }),
-  DEMO_PAY_TO: Type.Optional(Type.String({ pattern: "^0x[0-9a-fA-F]{40}$" })),
-  LOG_LEVEL: Type.Union(
-    ["fatal", "error", "warn", "info", "debug", "trace", "silent"].map((level) =>
-      Type.Literal(level),
-    ),
-    { default: "info" },
-  ),
-  TRUST_PROXY: Type.Optional(Type.String()),
-  METRICS_TOKEN: Type.Optional(Type.String({ minLength: 16 })),
-  RATE_LIMITS: Type.Optional(Type.String()),
-  REQUEST_TIMEOUT_MS: Type.String({ pattern: "^[0-9]{3,6}$", default: "30000" }),
-  CONNECTIONS_PER_ADDRESS: Type.String({ pattern: "^[1-9][0-9]{0,4}$", default: "1000" }),
-  SETTLE_WAIT_MS: Type.String({ pattern: "^[0-9]{1,5}$", default: "20000" }),
-  MIN_PAYMENT: Type.String({ pattern: "^(0|[1-9][0-9]{0,5})(\\.[0-9]{1,6})?$", default: "0.0001" }),
-  FORCED_CANCELS_PER_DAY: Type.String({ pattern: "^[0-9]{1,6}$", default: "5" }),
-  RETAIN_BLOCKED_DAYS: Type.String({ pattern: DAYS, default: "90" }),
-  RETAIN_BYTES_DAYS: Type.String({ pattern: DAYS, default: "30" }),
-  RETAIN_FACILITATED_DAYS: Type.String({ pattern: DAYS, default: "90" }),
-  RETAIN_STATISTICS_DAYS: Type.String({ pattern: DAYS, default: "400" }),
-  GAS_CAP_PER_ITEM: Type.String({ pattern: "^[0-9]{5,9}$", default: "300000" }),
-  OPERATOR: Type.Optional(Type.String({ pattern: "^[ -~]{1,100}$" })),
-  ERC6492_FACTORIES: Type.Optional(
-    Type.String({ pattern: "^\\s*0x[0-9a-fA-F]{40}(\\s*,\\s*0x[0-9a-fA-F]{40})*\\s*$" }),
-  ),
-});
-type Env = Static<typeof EnvSchema>;
-
+export type Config = ReturnType<typeof loadConfig>;
+export type NetworkConfig = ReturnType<typeof networkOf>;
 /** How long growing tables are kept (infra/retention.ts). */
-export interface Retention {
-  blockedDays: number;
-  bytesDays: number;
-  facilitatedDays: number;
-  statisticsDays: number;
-}
-
-export interface Config extends DatabaseSettings, FacilitatorAccess, KeySettings, WorkerSettings {
-  /** Local mode is for one machine: play money and generated keys. Nothing else decides whether those exist. */
-  mode: Mode;
-  host: string;
-  port: number;
-  /** The `{base_url}` of clients, without a trailing slash. */
-  publicUrl: string;
-  dataDir: string;
-  networks: [NetworkConfig, ...NetworkConfig[]];
-  /** Undefined: no e-mail is sent. */
-  mail: MailSettings | undefined;
-  fetchPrivateOrigins: string[];
-  /** How much of a target's response x402-fetch passes on. */
-  fetchMaxBytes: number;
-  demoPayTo: `0x${string}` | undefined;
-  logLevel: string;
-  trustProxy: Trust;
-  metricsToken: string | undefined;
-  rateLimits: RateLimits;
-  /** The time limit for a request to arrive completely, and for a response to be read. */
-  requestTimeoutMs: number;
-  connectionsPerAddress: number;
-  /** How long a settle or spend waits for finality before it returns "pending". */
-  settleWaitMs: number;
-  /** The dust floor: smaller payments are not worth the gas. Withdrawals are exempt. */
-  minPaymentAtomic: bigint;
-  /** How many cancellations one payee may cause for one owner in a day. */
-  forcedCancelsPerDay: bigint;
-  gasCapPerItem: bigint;
-  retention: Retention;
-  /** Factories, in lower case, that may deploy a payer's smart wallet at our gas (ERC-6492). */
-  erc6492Factories: string[];
-  tracing: TracingSettings | undefined;
-  /** The person at work, for the audit of operators' changes. */
-  operator: string | undefined;
-  timings: Timings;
-  /** Only in local mode: helpers that must not exist in production. */
-  local: LocalFacts | undefined;
-}
+export type Retention = Config["retention"];
 
 export interface LocalFacts {
   faucetPrivateKey: `0x${string}`;
@@ -153,158 +59,279 @@ export function missingServices(config: Config): { postgres: boolean; chain: boo
   };
 }
 
-export function loadConfig(
-  environment: Record<string, string | undefined>,
-  part: Part = "service",
-): Config {
+/** No operator needs other values; tests do. */
+const FIXED = {
+  /** How much of a target's response x402-fetch passes on. It is held in memory. */
+  fetchMaxBytes: 5 * 1024 * 1024,
+  /** How many cancellations one payee may cause for one owner in a day. */
+  forcedCancelsPerDay: 5n,
+  /** How many units of gas one payment may use. */
+  gasCapPerItem: 300_000n,
+};
+
+export function loadConfig(environment: Environment, part: Part = "service") {
   const problems: string[] = [];
-  environment = withSecretFiles(environment, problems);
-  const env = readEnv(environment, problems);
-  const port = Number(env.PORT);
-  if (port > 65_535) problems.push("PORT must be at most 65535");
-  const networks = readNetworks(listed(env.NETWORKS), environment, problems);
-  const mode = readMode(env, networks, problems);
-  const isLocal = mode === "local";
-  const isService = part === "service";
-  const keys = readKeySettings(env, { part, isLocal }, problems);
-  const publicUrl = isService ? readPublicUrl(env, mode, problems) : "http://localhost";
-  const mail = readMailSettings(environment, problems);
-  const fetchPrivateOrigins = listed(env.FETCH_PRIVATE_ORIGINS).map((text) =>
-    readOrigin(text, "FETCH_PRIVATE_ORIGINS", problems),
+  const texts = readTexts(environment, part, problems);
+  const isSet = (key: string): boolean => texts.has(key);
+  const env = readSettings(SETTINGS, texts, problems);
+  const networks = env.NETWORKS.map((facts) => networkOf(facts, texts, problems));
+  const external = ["DATABASE_URL", ...networks.map(({ chainId }) => `RPC_URL_${chainId}`)].filter(
+    isSet,
   );
-  const fetchMaxBytes = Number(env.FETCH_MAX_BYTES);
-  if (!(fetchMaxBytes <= MAX_FETCH_BYTES))
-    problems.push(`FETCH_MAX_BYTES must be at most ${MAX_FETCH_BYTES}: answers are held in memory`);
-  const settleWaitMs = Number(env.SETTLE_WAIT_MS);
-  if (settleWaitMs > 25_000)
-    problems.push("SETTLE_WAIT_MS must be at most 25000: stock clients give up after 30 s");
-  const { trust, problem } = readTrust(env.TRUST_PROXY);
-  if (problem !== undefined) problems.push(problem);
-  const minPayment = parseDecimal(env.MIN_PAYMENT);
-  const tracing = readTracing(environment, problems);
-  const database = readDatabase(env, problems);
-  const workers = readWorkers(environment, { isLocal, usual: usualWorkers() }, problems);
-  const rateLimits = readRateLimits(env.RATE_LIMITS);
-  problems.push(...rateLimits.problems);
-  const access = readFacilitatorAccess(env, environment, problems);
-  if (isService && !isLocal && !access.facilitatorOpen && !isClosed(access))
-    problems.push(
-      "FACILITATOR_API_KEYS is missing (or set FACILITATOR_OPEN=true to let third parties settle from your gas budget)",
+  const isOnThisMachine = isLoopbackHost(env.HOST);
+  const mode: Mode =
+    env.PURSER_MODE ?? (external.length === 0 && isOnThisMachine ? "local" : "production");
+  const isLocal = mode === "local";
+  const publicUrl = env.PUBLIC_URL ?? `http://localhost:${env.PORT}`;
+  const isService = part === "service";
+  /** The master keys are in another process. */
+  const hasCustody = isService && isSet("CUSTODY_SOCKET");
+  const masterKeys = hasCustody ? [] : env.MASTER_KEYS;
+  const masterKeyActive = env.MASTER_KEY_ACTIVE ?? masterKeys[0]?.kid ?? "";
+  const access = {
+    facilitatorApiKeys: env.FACILITATOR_API_KEYS,
+    facilitatorOpen: env.FACILITATOR_OPEN,
+    merchants: env.MERCHANTS,
+  };
+
+  // Rules between keys.
+  const need = (key: string, hint: string): void => {
+    if (!isSet(key)) problems.push(`${key} is missing (${hint})`);
+  };
+  const refuse = (isWrong: boolean, problem: string): void => {
+    if (isWrong) problems.push(problem);
+  };
+  if (isLocal) {
+    for (const key of external)
+      problems.push(`${key} is set, but PURSER_MODE=local uses only embedded parts`);
+    refuse(
+      !isOnThisMachine,
+      `HOST is ${env.HOST}, but PURSER_MODE=local is for this machine only (127.0.0.1)`,
     );
+    refuse(
+      isSet("RELAYER_KMS_KEYS"),
+      "RELAYER_KMS_KEYS is set, but PURSER_MODE=local creates its own accounts",
+    );
+    refuse(
+      hasCustody,
+      "CUSTODY_SOCKET is set, but PURSER_MODE=local keeps its keys in the service",
+    );
+  } else {
+    need("DATABASE_URL", "no database is embedded in production");
+    if (!hasCustody) need("MASTER_KEYS", `kid:base64 of 32 random bytes; ${MASTER_KEY_HINT}`);
+  }
+  if (isService && !isLocal) {
+    if (!isOnThisMachine) need("PUBLIC_URL", "the https origin that clients see");
+    const { protocol, hostname } = new URL(publicUrl);
+    refuse(
+      protocol === "http:" && !isLoopbackHost(hostname),
+      "PUBLIC_URL must be https, because keys and sessions must be encrypted",
+    );
+    if (!isSet("RELAYER_KMS_KEYS"))
+      need("RELAYER_PRIVATE_KEYS", "the account that pays the gas; or set RELAYER_KMS_KEYS");
+    if (!access.facilitatorOpen && !isClosed(access))
+      need(
+        "FACILITATOR_API_KEYS",
+        "or set FACILITATOR_OPEN=true to let third parties settle from your gas budget",
+      );
+  }
+  for (const { chainId, name, nativeSymbol, nativePrice } of networks) {
+    if (!isLocal || chainId !== LOCAL_CHAIN_ID)
+      need(`RPC_URL_${chainId}`, `an RPC endpoint of ${name}`);
+    if (isService && nativePrice === undefined)
+      need(`NATIVE_PRICE_${chainId}`, `USDC for one ${nativeSymbol}, which pays for gas`);
+  }
+  refuse(
+    isSet("DATABASE_DIRECT_URL") && !isSet("DATABASE_URL"),
+    "DATABASE_DIRECT_URL is set, but DATABASE_URL (the pooler's) is missing",
+  );
+  if (part === "custody")
+    need("CUSTODY_SOCKET", "the socket on which the service requests signatures");
+  refuse(
+    hasCustody && isSet("MASTER_KEYS"),
+    "MASTER_KEYS is set beside CUSTODY_SOCKET: only the custody process may have master keys",
+  );
+  refuse(
+    masterKeys.length > 0 && !masterKeys.some(({ kid }) => kid === masterKeyActive),
+    `MASTER_KEY_ACTIVE names "${masterKeyActive}", which is not in MASTER_KEYS`,
+  );
+  if (isSet("SMTP_URL")) need("MAIL_FROM", "the sender of the e-mails; SMTP_URL is set");
+  refuse(
+    isSet("MAIL_FROM") && !isSet("SMTP_URL"),
+    "MAIL_FROM is set, but SMTP_URL is not, so no e-mail would be sent",
+  );
   if (problems.length > 0) {
-    if (!isLocal && env.PURSER_MODE === undefined) problems.push(WHY_PRODUCTION);
+    refuse(
+      !isLocal && !isSet("PURSER_MODE"),
+      "PURSER_MODE is not set, so the mode is production: local is the default only if everything is embedded and HOST is this machine",
+    );
     throw new ConfigError(problems);
   }
+
   return {
     mode,
-    // Fastify would open a second socket for the other address of `localhost`, but connections are counted per socket.
-    host: env.HOST === "localhost" ? "127.0.0.1" : env.HOST,
-    port,
+    host: env.HOST,
+    port: env.PORT,
+    /** The `{base_url}` of clients, without a trailing slash. */
     publicUrl,
     dataDir: env.DATA_DIR,
-    ...database,
-    ...workers,
-    networks: networks as [NetworkConfig, ...NetworkConfig[]],
-    ...keys,
-    mail,
-    fetchPrivateOrigins: isLocal ? [...fetchPrivateOrigins, publicUrl] : fetchPrivateOrigins,
-    fetchMaxBytes,
-    ...access,
-    demoPayTo: env.DEMO_PAY_TO as `0x${string}` | undefined,
+    // Production uses all its cores; on a developer's machine one process is simpler.
+    workers: env.WORKERS ?? (isLocal ? 1 : usualWorkers()),
+    worker: undefined as string | undefined,
     logLevel: env.LOG_LEVEL,
-    trustProxy: trust,
     metricsToken: env.METRICS_TOKEN,
-    rateLimits: rateLimits.limits,
-    requestTimeoutMs: Number(env.REQUEST_TIMEOUT_MS),
-    connectionsPerAddress: Number(env.CONNECTIONS_PER_ADDRESS),
-    settleWaitMs,
-    minPaymentAtomic: minPayment.ok ? minPayment.atomic : 0n,
-    forcedCancelsPerDay: BigInt(env.FORCED_CANCELS_PER_DAY),
-    gasCapPerItem: BigInt(env.GAS_CAP_PER_ITEM),
-    retention: {
-      blockedDays: Number(env.RETAIN_BLOCKED_DAYS),
-      bytesDays: Number(env.RETAIN_BYTES_DAYS),
-      facilitatedDays: Number(env.RETAIN_FACILITATED_DAYS),
-      statisticsDays: Number(env.RETAIN_STATISTICS_DAYS),
-    },
-    erc6492Factories: listed(env.ERC6492_FACTORIES?.toLowerCase()),
-    tracing,
+    /** The person at work, for the audit of operators' changes. */
     operator: env.OPERATOR,
+    databaseUrl: env.DATABASE_DIRECT_URL ?? env.DATABASE_URL,
+    databasePooledUrl: env.DATABASE_DIRECT_URL && env.DATABASE_URL,
+    retention: {
+      blockedDays: env.RETAIN_DAYS.blocked,
+      bytesDays: env.RETAIN_DAYS.bytes,
+      facilitatedDays: env.RETAIN_DAYS.facilitated,
+      statisticsDays: env.RETAIN_DAYS.statistics,
+    },
+    networks: networks as [NetworkConfig, ...NetworkConfig[]],
+    /** Factories, in lower case, that may deploy a payer's smart wallet at our gas (ERC-6492). */
+    erc6492Factories: listed((env.ERC6492_FACTORIES ?? "").toLowerCase()),
+    masterKeys,
+    masterKeyActive,
+    relayerPrivateKeys: env.RELAYER_PRIVATE_KEYS,
+    /** Keys of gas-paying accounts (relayers) in a KMS. */
+    relayerKmsKeys: env.RELAYER_KMS_KEYS,
+    /** The socket of the custody process, which holds the master keys. */
+    custodySocket: env.CUSTODY_SOCKET,
+    fetchPrivateOrigins: [...env.FETCH_PRIVATE_ORIGINS, ...(isLocal ? [publicUrl] : [])],
+    /** The dust floor: smaller payments are not worth the gas. Withdrawals are exempt. */
+    minPaymentAtomic: env.MIN_PAYMENT,
+    demoPayTo: env.DEMO_PAY_TO,
+    ...access,
+    /** How long a settle or spend waits for finality before it returns "pending". */
+    settleWaitMs: env.SETTLE_WAIT_MS,
+    rateLimits: env.RATE_LIMITS,
+    connectionsPerAddress: env.CONNECTIONS_PER_ADDRESS,
+    trustProxy: env.TRUST_PROXY,
+    /** Undefined: no e-mail is sent. */
+    mail: env.SMTP_URL && env.MAIL_FROM && { ...env.SMTP_URL, from: env.MAIL_FROM },
+    /** Receives OTLP over HTTP, as JSON. Undefined: no traces, and the SDK is not loaded. */
+    tracesUrl: env.OTEL_EXPORTER_OTLP_ENDPOINT && `${env.OTEL_EXPORTER_OTLP_ENDPOINT}/v1/traces`,
+    ...FIXED,
     timings: { ...TIMINGS },
-    local: undefined,
+    /** Only in local mode: helpers that must not exist in production. */
+    local: undefined as LocalFacts | undefined,
   };
 }
 
-const WHY_PRODUCTION =
-  "PURSER_MODE is not set, so the mode is production: local is the default only if everything is embedded and HOST is this machine";
-
-/** Local mode may use embedded services; production must configure all external ones, and refuses embedded ones. */
-function readMode(env: Env, networks: NetworkConfig[], problems: string[]): Mode {
-  const outside = [
-    ...(env.DATABASE_URL === undefined ? [] : ["DATABASE_URL"]),
-    ...networks.flatMap(({ chainId, rpcUrls }) =>
-      rpcUrls.length === 0 ? [] : [`RPC_URL_${chainId}`],
-    ),
-  ];
-  const isOnThisMachine = isLoopbackHost(env.HOST);
-  const mode =
-    env.PURSER_MODE ?? (outside.length === 0 && isOnThisMachine ? "local" : "production");
-  if (mode === "local") {
-    for (const key of outside)
-      problems.push(`${key} is set, but PURSER_MODE=local uses only embedded parts`);
-    if (!isOnThisMachine)
-      problems.push(
-        `HOST is ${env.HOST}, but PURSER_MODE=local is for this machine only (127.0.0.1)`,
-      );
-    return mode;
-  }
-  if (env.DATABASE_URL === undefined)
-    problems.push("DATABASE_URL is missing (no database is embedded in production)");
-  for (const { chainId, name, rpcUrls } of networks)
-    if (rpcUrls.length === 0 && chainId === LOCAL_CHAIN_ID)
-      problems.push(
-        `RPC_URL_${chainId} is missing (an RPC endpoint of ${name}; no chain is embedded in production)`,
-      );
-  return mode;
+/** A configured network: the table's facts, and the operator's settings. */
+function networkOf(facts: NetworkFacts, texts: ReadonlyMap<string, string>, problems: string[]) {
+  const env = readSettings(CHAIN_SETTINGS, texts, problems, `_${facts.chainId}`);
+  const confirmations = env.CONFIRMATIONS ?? facts.confirmations;
+  const maxFeeGwei = env.MAX_FEE_GWEI ?? facts.maxFeeGwei;
+  const known = parseDecimal(facts.nativePrice);
+  return {
+    ...facts,
+    /** `rpcUrls` is empty only for the local chain, before local mode has started it. */
+    ...env.RPC_URL,
+    confirmations,
+    // A final payment is always reported, so this must not be deeper.
+    inclusionDepth: Math.min(env.INCLUSION_DEPTH ?? facts.inclusionDepth, confirmations),
+    maxFeeGwei,
+    maxTipGwei: Math.min(facts.maxTipGwei, maxFeeGwei),
+    sendsApprovals: env.PAYER_APPROVALS,
+    /** Per day, in the units of core/gas.ts. */
+    gasBudget: env.GAS_BUDGET,
+    /** The price of the coin that pays for gas, in atomic USDC. */
+    nativePriceAtomic: env.NATIVE_PRICE ?? (known.ok ? known.atomic : 0n),
+  };
 }
 
-/** The clients' URL: https, unless it is this machine itself. */
-function readPublicUrl(env: Env, mode: Mode, problems: string[]): string {
-  const port = Number(env.PORT) <= 65_535 ? env.PORT : "3000";
-  if (mode === "production" && env.PUBLIC_URL === undefined && !isLoopbackHost(env.HOST))
-    problems.push("PUBLIC_URL is missing (the https origin that clients see)");
-  const origin = readOrigin(env.PUBLIC_URL ?? `http://localhost:${port}`, "PUBLIC_URL", problems);
-  const url = URL.canParse(origin) ? new URL(origin) : undefined;
-  if (mode === "production" && url?.protocol === "http:" && !isLoopbackHost(url.hostname))
-    problems.push("PUBLIC_URL must be https, because keys and sessions must be encrypted");
-  return origin;
+/**
+ * Every key of ours that is set, with its text. A secret may come from a file, as orchestrators provide it
+ * (`MASTER_KEYS_FILE=/run/secrets/master-keys`): only its owner can read a file, while every child process inherits the
+ * environment, and `docker inspect` shows it.
+ */
+export function readTexts(
+  environment: Environment,
+  part: Part,
+  problems: string[],
+): Map<string, string> {
+  const texts = new Map<string, string>();
+  for (const [key, value = ""] of Object.entries(environment)) {
+    if (isEmpty(value)) continue;
+    const removed = entryOf(REMOVED, key.replace(CHAIN, ""));
+    if (removed !== undefined) problems.push(`${key} is no longer read: ${removed}`);
+    const name = key.replace(/_FILE$/, "");
+    const setting = settingOf(name, part);
+    if (setting === undefined || (name !== key && !setting.secret)) continue;
+    texts.set(key, value);
+    if (name === key) continue;
+    if (!isEmpty(environment[name] ?? ""))
+      problems.push(`${name} and ${key} are both set; set only one of them`);
+    const content = contentOf(value);
+    if (typeof content === "string") texts.set(name, content);
+    else problems.push(`${key} names a file that ${content.trouble}`);
+  }
+  return texts;
 }
 
-function readEnv(environment: Record<string, string | undefined>, problems: string[]): Env {
-  const picked: Record<string, string> = {};
-  for (const key of Object.keys(EnvSchema.properties)) {
-    const value = environment[key];
-    // An empty value means "not set": compose files and shells leave such values.
-    if (value !== undefined && value !== "") picked[key] = value;
-  }
-  const env = Value.Default(EnvSchema, picked) as Env;
-  const wrong = new Set(Value.Errors(EnvSchema, env).map((error) => error.instancePath.slice(1)));
-  // The value of a secret is never repeated; the key and the form are sufficient.
-  for (const key of wrong) problems.push(`${key} must be ${formOf(key) ?? "valid"}`);
-  return env;
+/** An empty value or list means "not set": compose files and shells leave such values. */
+const isEmpty = (text: string): boolean => /^[\s,]*$/.test(text);
+
+const CHAIN = /_[0-9]+$/;
+
+function settingOf(key: string, part: Part): Documented | undefined {
+  const name = key.replace(CHAIN, "");
+  const { properties } = name === key ? SETTINGS : CHAIN_SETTINGS;
+  if (part === "custody" && !CUSTODY_KEYS.includes(name)) return undefined;
+  return entryOf(properties as Record<string, Documented>, name);
 }
 
-function readOrigin(text: string, key: string, problems: string[]): string {
-  const url = URL.canParse(text) ? new URL(text) : undefined;
-  if (
-    !url ||
-    !/^https?:$/.test(url.protocol) ||
-    url.pathname !== "/" ||
-    url.search !== "" ||
-    url.username !== ""
-  ) {
-    problems.push(`${key} must be an origin such as https://purser.example.com`);
-    return text;
+/** Keys that are set and were read by an earlier release, for the operator to see at the start. */
+export const keysWithoutEffect = (environment: Environment): string[] =>
+  Object.keys(environment).flatMap((key) => {
+    const now = entryOf(CONSTANT_NOW, key.replace(CHAIN, ""));
+    return now === undefined ? [] : [`${key} is no longer read: ${now}`];
+  });
+
+/** An environment may have keys such as "constructor". */
+const entryOf = <T>(table: Readonly<Record<string, T>>, name: string): T | undefined =>
+  Object.hasOwn(table, name) ? table[name] : undefined;
+
+/** A secret's file has a line or two; a larger one is the wrong file. */
+const MAX_FILE_BYTES = 64 * 1024;
+
+/** The content without the final newline that editors and `echo` add. */
+function contentOf(path: string): string | { trouble: string } {
+  try {
+    const bytes = readFileSync(path);
+    if (bytes.length > MAX_FILE_BYTES) return { trouble: `is larger than ${MAX_FILE_BYTES} bytes` };
+    const text = bytes.toString("utf8").trim();
+    return isEmpty(text) ? { trouble: "is empty" } : text;
+  } catch (error) {
+    return { trouble: `cannot be read (${(error as NodeJS.ErrnoException).code ?? "unknown"})` };
   }
-  return url.origin;
+}
+
+/** Decodes each key of the schema. Of an invalid one the valid part, or the default, is left for the other checks. */
+function readSettings<Properties extends TProperties>(
+  { properties }: TObject<Properties>,
+  texts: ReadonlyMap<string, string>,
+  problems: string[],
+  suffix = "",
+): StaticDecode<TObject<Properties>> {
+  const values: Record<string, unknown> = {};
+  for (const [name, property] of Object.entries(properties)) {
+    const setting = property as Documented;
+    const key = `${name}${suffix}`;
+    const text = texts.get(key);
+    if (setting.default !== undefined) values[name] = Value.Decode(setting, setting.default);
+    if (text === undefined) continue;
+    try {
+      values[name] = Value.Decode(setting, text);
+    } catch (error) {
+      if (!(error instanceof InvalidSetting)) throw error;
+      problems.push(...error.reasons.map((reason) => `${key} ${reason}`));
+      values[name] = error.value ?? values[name];
+    }
+  }
+  return values as StaticDecode<TObject<Properties>>;
 }

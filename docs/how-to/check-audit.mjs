@@ -359,6 +359,54 @@ var rulesOfPolicy = (order) => {
   };
 };
 
+// packages/rules/src/orders.ts
+var MAX_ORDER_SECONDS = 15 * 60;
+var APPROVAL_SECONDS = 60 * 60;
+var text = (name) => ({ name, type: "string" });
+var number = (name) => ({ name, type: "uint256" });
+var address = (name) => ({ name, type: "address" });
+var SINGLE_USE = [{ name: "nonce", type: "bytes32" }, number("deadline")];
+var ORDER_TYPES = {
+  IssueKey: {
+    IssueKey: [text("agent"), address("wallet"), text("label"), number("expiresAt"), ...SINGLE_USE]
+  },
+  ApprovePayment: {
+    ApprovePayment: [
+      text("agent"),
+      address("payee"),
+      address("asset"),
+      number("maxAmount"),
+      text("site"),
+      text("approvalId"),
+      ...SINGLE_USE
+    ]
+  },
+  Withdraw: {
+    Withdraw: [address("wallet"), address("to"), address("asset"), number("amount"), ...SINGLE_USE]
+  },
+  SecondWallet: {
+    SecondWallet: [address("owner"), address("second"), number("secondChain"), ...SINGLE_USE]
+  },
+  MoveOwner: { MoveOwner: [address("from"), address("to"), ...SINGLE_USE] }
+};
+var ORDER_KINDS = [
+  "AgentPolicy",
+  ...Object.keys(ORDER_TYPES)
+];
+function readTypes(kind, order) {
+  if (kind !== "AgentPolicy") return ORDER_TYPES[kind];
+  const version = versionOf(order);
+  return version === void 0 ? void 0 : policyTypes(version);
+}
+function typesOf(kind, order) {
+  const types = readTypes(kind, order);
+  if (types === void 0) throw new Error("the version of the policy document is malformed");
+  return types;
+}
+var DOMAIN_TYPE = [text("name"), text("version"), number("chainId")];
+var DOMAIN_STRUCTS = { EIP712Domain: DOMAIN_TYPE };
+var domainOf = (chainId) => ({ name: "Purser", version: "2", chainId });
+
 // packages/rules/src/rules.ts
 var payeeKey = ({ address: address2, site }) => `${address2.toLowerCase()} ${site}`;
 function termsAt(payees) {
@@ -432,52 +480,6 @@ function typeHash(structs, name) {
 }
 
 // server/core/orders.ts
-var MAX_ORDER_SECONDS = 15 * 60;
-var APPROVAL_SECONDS = 60 * 60;
-var text = (name) => ({ name, type: "string" });
-var number = (name) => ({ name, type: "uint256" });
-var address = (name) => ({ name, type: "address" });
-var SINGLE_USE = [{ name: "nonce", type: "bytes32" }, number("deadline")];
-var ORDER_TYPES = {
-  IssueKey: {
-    IssueKey: [text("agent"), address("wallet"), text("label"), number("expiresAt"), ...SINGLE_USE]
-  },
-  ApprovePayment: {
-    ApprovePayment: [
-      text("agent"),
-      address("payee"),
-      address("asset"),
-      number("maxAmount"),
-      text("site"),
-      text("approvalId"),
-      ...SINGLE_USE
-    ]
-  },
-  Withdraw: {
-    Withdraw: [address("wallet"), address("to"), address("asset"), number("amount"), ...SINGLE_USE]
-  },
-  SecondWallet: {
-    SecondWallet: [address("owner"), address("second"), number("secondChain"), ...SINGLE_USE]
-  },
-  MoveOwner: { MoveOwner: [address("from"), address("to"), ...SINGLE_USE] }
-};
-var ORDER_KINDS = [
-  "AgentPolicy",
-  ...Object.keys(ORDER_TYPES)
-];
-function readTypes(kind, order) {
-  if (kind !== "AgentPolicy") return ORDER_TYPES[kind];
-  const version = versionOf(order);
-  return version === void 0 ? void 0 : policyTypes(version);
-}
-function typesOf(kind, order) {
-  const types = readTypes(kind, order);
-  if (types === void 0) throw new Error("the version of the policy document is malformed");
-  return types;
-}
-var DOMAIN_TYPE = [text("name"), text("version"), number("chainId")];
-var DOMAIN_STRUCTS = { EIP712Domain: DOMAIN_TYPE };
-var domainOf = (chainId) => ({ name: "Purser", version: "2", chainId });
 var orderDigest = (kind, order, chainId) => typedDataDigest(
   { structs: DOMAIN_STRUCTS, name: "EIP712Domain", value: domainOf(chainId) },
   { structs: typesOf(kind, order), name: kind, value: order }

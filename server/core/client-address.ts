@@ -1,5 +1,6 @@
 /** Client addresses for rate limits and trusted proxies. */
 import ipaddr from "ipaddr.js";
+import { InvalidSetting } from "./setting.ts";
 import { LastKnown } from "./shared-answers.ts";
 
 const IPV6_SITE_BITS = 64;
@@ -40,21 +41,20 @@ const HOW = "set the number of proxies in front (1 to 10), or their addresses or
 /**
  * `1` (one proxy in front), or `10.0.0.0/8, 192.0.2.7`. Trusting every proxy would let a caller choose its own address.
  */
-export function readTrust(text: string | undefined): { trust: Trust; problem?: string } {
-  if (text === undefined || text === "false" || text === "0") return { trust: false };
-  const wrong = (reason: string) =>
-    ({ trust: false, problem: `TRUST_PROXY ${reason}: ${HOW}` }) as const;
-  if (text.trim().toLowerCase() === "true") return wrong("must not trust everyone");
+export function readTrust(text: string): Trust {
+  const wrong = (reason: string) => new InvalidSetting([`${reason}: ${HOW}`]);
+  if (text === "false" || text === "0") return false;
+  if (text.trim().toLowerCase() === "true") throw wrong("must not trust everyone");
   if (/^[0-9]+$/.test(text)) {
     const hops = Number(text);
-    if (hops > MAX_HOPS) return wrong(`counts ${text} proxies`);
-    return { trust: (_address, hop) => hop < hops };
+    if (hops > MAX_HOPS) throw wrong(`counts ${text} proxies`);
+    return (_address, hop) => hop < hops;
   }
   const entries = text.split(",").map((entry) => entry.trim());
   for (const entry of entries) {
     if (NAMED.has(entry) || ipaddr.isValid(entry)) continue;
-    if (!ipaddr.isValidCIDR(entry)) return wrong(`has "${entry}", which is not an address`);
-    if (ipaddr.parseCIDR(entry)[1] === 0) return wrong("must not trust everyone");
+    if (!ipaddr.isValidCIDR(entry)) throw wrong(`has "${entry}", which is not an address`);
+    if (ipaddr.parseCIDR(entry)[1] === 0) throw wrong("must not trust everyone");
   }
-  return { trust: entries };
+  return entries;
 }

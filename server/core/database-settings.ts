@@ -1,4 +1,5 @@
 /** The database URLs: DATABASE_URL may name several hosts, and DATABASE_DIRECT_URL bypasses a transaction pooler. */
+import { formed, valid } from "./setting.ts";
 
 export interface DatabaseSettings {
   /** A direct connection to Postgres, on which everything works, including sessions. */
@@ -28,29 +29,19 @@ export function urlsOfHosts(databaseUrl: string): string[] {
   });
 }
 
-export function readDatabase(
-  env: { DATABASE_URL?: string; DATABASE_DIRECT_URL?: string },
-  problems: string[],
-): DatabaseSettings {
-  for (const key of ["DATABASE_URL", "DATABASE_DIRECT_URL"] as const) {
-    const text = env[key];
-    if (text === undefined) continue;
-    // The text is not repeated, because it contains a password.
-    if (!urlsOfHosts(text).every((url) => URL.canParse(url)))
-      problems.push(
-        `${key} must be a URL such as postgres://user:password@host:5432/name, several hosts separated by commas, with what is not a letter or digit of the password percent-encoded`,
-      );
-    const wanted = new RegExp(`[?&]${ASKED_FOR}=([\\w-]+)`).exec(text)?.[1];
-    if (wanted !== undefined && !WRITABLE.has(wanted))
-      problems.push(
-        `${key} asks for ${ASKED_FOR}=${SESSIONS.has(wanted) ? wanted : "something unknown"}: remove it or use read-write, because the service writes`,
-      );
-  }
-  const { DATABASE_URL: url, DATABASE_DIRECT_URL: direct } = env;
-  if (direct !== undefined && url === undefined)
-    problems.push("DATABASE_DIRECT_URL is set, but DATABASE_URL (the pooler's) is missing");
-  return {
-    databaseUrl: direct ?? url,
-    databasePooledUrl: direct === undefined ? undefined : url,
-  };
+function readDatabaseUrl(text: string): string | undefined {
+  if (!AUTHORITY.test(text)) return undefined;
+  const reasons: string[] = [];
+  if (!urlsOfHosts(text).every((url) => URL.canParse(url)))
+    reasons.push(
+      "must be a URL such as postgres://user:password@host:5432/name, several hosts separated by commas, with what is not a letter or digit of the password percent-encoded",
+    );
+  const wanted = new RegExp(`[?&]${ASKED_FOR}=([\\w-]+)`).exec(text)?.[1];
+  if (wanted !== undefined && !WRITABLE.has(wanted))
+    reasons.push(
+      `asks for ${ASKED_FOR}=${SESSIONS.has(wanted) ? wanted : "something unknown"}: remove it or use read-write, because the service writes`,
+    );
+  return valid(text, reasons);
 }
+
+export const databaseUrl = formed("a postgres:// URL", readDatabaseUrl);

@@ -4,6 +4,7 @@
  * cost far less than an atomic unit of USDC.
  */
 import { formatAtomic, parseDecimal } from "./money.ts";
+import { readChanges } from "./setting.ts";
 
 /**
  * USDC per day. The four shares (strangers, merchants, agents, withdrawals) are the network's whole budget; the others
@@ -80,25 +81,14 @@ export const accountsOf = (payment: {
     : [`merchant:${payment.merchant}`, "merchants"];
 
 /** `strangers=5,payer=0.5`: an operator's changes to the budgets of one network. */
-export function readGasBudget(
-  key: string,
-  text: string | undefined,
-  problems: string[],
-): Record<GasBudgetName, bigint> {
-  const budget: Record<string, string> = { ...GAS_BUDGET };
-  for (const entry of (text ?? "").split(",").map((part) => part.trim())) {
-    if (entry === "") continue;
-    const [name = "", amount = "", ...more] = entry.split("=");
-    const isAmount = more.length === 0 && amount.length <= 16 && parseDecimal(amount).ok;
-    if (!Object.hasOwn(GAS_BUDGET, name) || !isAmount)
-      problems.push(
-        `${key} has "${entry}"; it lists name=USDC per day of ${Object.keys(GAS_BUDGET).join(", ")}`,
-      );
-    else budget[name] = amount;
-  }
-  const units = Object.entries(budget).map(([name, amount]) => {
-    const parsed = parseDecimal(amount);
-    return [name, parsed.ok ? unitsOf(parsed.atomic) : 0n];
-  });
-  return Object.fromEntries(units) as Record<GasBudgetName, bigint>;
+export const readGasBudget = (text: string): Record<GasBudgetName, bigint> =>
+  readChanges(text, USUAL_BUDGET, { what: "USDC per day", read: budgetUnits });
+
+function budgetUnits(text: string): bigint | undefined {
+  const parsed = parseDecimal(text);
+  return parsed.ok && text.length <= 16 ? unitsOf(parsed.atomic) : undefined;
 }
+
+const USUAL_BUDGET = Object.fromEntries(
+  Object.entries(GAS_BUDGET).map(([name, amount]) => [name, budgetUnits(amount)]),
+) as Record<GasBudgetName, bigint>;

@@ -1,5 +1,6 @@
 /** E-mail settings: SMTP_URL and MAIL_FROM. */
 import { isLoopbackHost } from "./client-address.ts";
+import { formed, InvalidSetting } from "./setting.ts";
 
 export interface MailSettings {
   host: string;
@@ -58,33 +59,25 @@ export function mailboxOf(address: string): string {
   return `${plain === "" ? local : plain}@${domain}`;
 }
 
-/** Undefined: no e-mail is sent. Problems are added to `problems`, without the password. */
-export function readMailSettings(
-  environment: Record<string, string | undefined>,
-  problems: string[],
-): MailSettings | undefined {
-  const { SMTP_URL: text, MAIL_FROM: from } = environment;
-  const faultsBefore = problems.length;
-  if (text === undefined || text === "") {
-    if (from !== undefined && from !== "")
-      problems.push("MAIL_FROM is set, but SMTP_URL is not, so no e-mail would be sent");
-    return undefined;
-  }
+/** Everything but the sender, which is MAIL_FROM. */
+export const smtpUrl = formed(
+  "smtp(s)://[user:password@]host[:port] with nothing after it",
+  readSmtpUrl,
+);
+
+function readSmtpUrl(text: string): Omit<MailSettings, "from"> | undefined {
   const url = URL.canParse(text) ? new URL(text) : undefined;
-  const isSmtp = url !== undefined && /^smtps?:$/.test(url.protocol) && url.hostname !== "";
-  if (!isSmtp || (url.pathname !== "" && url.pathname !== "/") || url.search + url.hash !== "")
-    problems.push("SMTP_URL must be smtp(s)://[user:password@]host[:port] with nothing after it");
-  else if ((url.username === "") !== (url.password === ""))
-    problems.push("SMTP_URL has a user without a password, or a password without a user");
-  const sender = readSender(from);
-  if (!sender)
-    problems.push(
-      "MAIL_FROM must be an address such as purser@example.com or Purser <purser@example.com> (SMTP_URL is set)",
-    );
-  if (!url || !sender || problems.length > faultsBefore) return undefined;
+  const isSmtp =
+    url !== undefined &&
+    /^smtps?:$/.test(url.protocol) &&
+    url.hostname !== "" &&
+    /^\/?$/.test(url.pathname + url.search + url.hash);
+  if (!isSmtp) return undefined;
+  const [user, password] = [decoded(url.username), decoded(url.password)];
+  if ((user === "") !== (password === ""))
+    throw new InvalidSetting(["has a user without a password, or a password without a user"]);
   const isSecure = url.protocol === "smtps:";
   const isLoopback = isLoopbackHost(url.hostname);
-  const [user, password] = [decoded(url.username), decoded(url.password)];
   return {
     host: url.hostname.replaceAll(/^\[|\]$/g, ""),
     port: url.port === "" ? (isSecure ? SMTPS_PORT : SMTP_PORT) : Number(url.port),
@@ -93,10 +86,18 @@ export function readMailSettings(
     isLoopback,
     user: user === "" ? undefined : user,
     password: password === "" ? undefined : password,
-    from: sender,
     secrets: password === "" ? [] : secretsOf(text, url, user, password),
   };
 }
+
+export const mailFrom = formed(
+  "an address such as purser@example.com or Purser <purser@example.com>",
+  (text): MailSettings["from"] | undefined => {
+    const [, name = "", bracketed] = /^([^<>"\r\n]{0,60})<([^<>]+)>$/.exec(text.trim()) ?? [];
+    const parsed = parseEmail(bracketed ?? text.trim());
+    return parsed.ok ? { name: name.trim() || "Purser", address: parsed.address } : undefined;
+  },
+);
 
 /**
  * The secrets as written and as SMTP sends them (AUTH PLAIN and LOGIN), because a server or library may repeat them.
@@ -108,12 +109,6 @@ function secretsOf(text: string, url: URL, user: string, password: string): stri
   return password.length < SHORTEST_PASSWORD
     ? whole
     : [...whole, url.password, password, base64(password)];
-}
-
-function readSender(text: string | undefined): MailSettings["from"] | undefined {
-  const [, name = "", bracketed] = /^([^<>"\r\n]{0,60})<([^<>]+)>$/.exec(text?.trim() ?? "") ?? [];
-  const parsed = parseEmail(bracketed ?? text?.trim() ?? "");
-  return parsed.ok ? { name: name.trim() || "Purser", address: parsed.address } : undefined;
 }
 
 function decoded(text: string): string {

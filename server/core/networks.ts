@@ -1,5 +1,4 @@
 import type { Address } from "viem";
-import { BATCHER_ADDRESS } from "./batcher.ts";
 import {
   findAmong,
   type KnownNetworkId,
@@ -33,8 +32,6 @@ export interface NetworkFacts extends PaymentNetwork {
    */
   readonly nativePrice: "1" | undefined;
   readonly testnet: boolean;
-  /** The address of our batcher; the chain is checked for whether it is deployed. */
-  readonly batcher: Address | undefined;
   /** Default for whether a payer's own Permit2 approval is relayed before its payment; the operator can change it. */
   readonly sendsApprovals: boolean;
 }
@@ -141,7 +138,6 @@ export const NETWORKS: readonly NetworkFacts[] = PAYMENT_NETWORKS.map((network) 
     maxTipGwei: 50,
     testnet: false,
     sendsApprovals: false,
-    batcher: BATCHER_ADDRESS,
     inclusionDepth: 1,
     nativePrice: facts.testnet === true || network.nativeSymbol === "USDC" ? "1" : undefined,
     ...network,

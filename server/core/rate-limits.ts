@@ -1,4 +1,5 @@
 /** The table of rate limits. */
+import { readChanges } from "./setting.ts";
 
 interface RateLimit {
   perMinute: number;
@@ -39,23 +40,11 @@ export type RateLimits = Record<LimitName, RateLimit>;
 const MAX_PER_MINUTE = 10_000_000;
 
 /** `spend=600,verify=60000`: an operator's changes to the table. */
-export function readRateLimits(text: string | undefined): {
-  limits: RateLimits;
-  problems: string[];
-} {
-  const limits: RateLimits = { ...RATE_LIMITS };
-  const problems: string[] = [];
-  for (const entry of (text ?? "").split(",").map((part) => part.trim())) {
-    if (entry === "") continue;
-    const [, name = "", count = ""] = /^([a-z-]+)=([0-9]{1,9})$/.exec(entry) ?? [];
-    const perMinute = Number(count);
-    if (!Object.hasOwn(RATE_LIMITS, name))
-      problems.push(
-        `RATE_LIMITS has "${entry}"; it lists name=requests per minute of ${Object.keys(RATE_LIMITS).join(", ")}`,
-      );
-    else if (perMinute < 1 || perMinute > MAX_PER_MINUTE)
-      problems.push(`RATE_LIMITS: ${name} must be from 1 to ${MAX_PER_MINUTE} a minute`);
-    else limits[name as LimitName] = { ...limits[name as LimitName], perMinute };
-  }
-  return { limits, problems };
-}
+export const readRateLimits = (text: string): RateLimits =>
+  readChanges<LimitName, RateLimit>(text, RATE_LIMITS, {
+    what: `requests per minute, up to ${MAX_PER_MINUTE},`,
+    read: (count, limit) =>
+      /^[1-9][0-9]{0,7}$/.test(count) && Number(count) <= MAX_PER_MINUTE
+        ? { ...limit, perMinute: Number(count) }
+        : undefined,
+  });

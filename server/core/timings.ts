@@ -12,6 +12,10 @@ export interface Timings {
   custodyAnswerMs: number;
   /** How long to wait for a custody process that restarts. */
   custodyReachMs: number;
+  /** How long a data key that the KMS opened may be used. */
+  kmsCacheMs: number;
+  /** The time limit for a request to arrive completely, and for a response to be read. */
+  requestTimeoutMs: number;
   /** How often to retry a chain that was unreachable at the start. */
   chainRecheckMs: number;
   /** After its workers ended, a queue restarts after this. */
@@ -81,6 +85,8 @@ export const TIMINGS: Readonly<Timings> = {
   // A call to a contract owner's chain, or to a KMS, may be part of it.
   custodyAnswerMs: 5_000,
   custodyReachMs: 2_000,
+  kmsCacheMs: 60_000,
+  requestTimeoutMs: 30_000,
   chainRecheckMs: 5_000,
   jobRestartMs: 5_000,
   jobPollMs: 5_000,

@@ -8,7 +8,7 @@ export interface WorkerSettings {
   worker: string | undefined;
 }
 
-const MAX_WORKERS = 256;
+export const MAX_WORKERS = 256;
 /** The memory that one process may need under load. */
 const MEMORY_EACH = 256 * 2 ** 20;
 
@@ -21,19 +21,6 @@ export function usualWorkers(): number {
   const given = process.constrainedMemory();
   const memory = given > 0 ? Math.min(given, totalmem()) : totalmem();
   return workersFor({ cores: availableParallelism(), memory });
-}
-
-/** Production uses all its cores; on a developer's machine one process is simpler. */
-export function readWorkers(
-  environment: Record<string, string | undefined>,
-  { isLocal, usual }: { isLocal: boolean; usual: number },
-  problems: string[],
-): WorkerSettings {
-  const text = environment["WORKERS"] || String(isLocal ? 1 : usual);
-  const workers = /^[0-9]{1,3}$/.test(text) ? Number(text) : 0;
-  if (workers < 1 || workers > MAX_WORKERS)
-    problems.push(`WORKERS must be the number of processes, from 1 to ${MAX_WORKERS}`);
-  return { workers, worker: undefined };
 }
 
 export interface Connections {

@@ -6,15 +6,13 @@
 import { realpathSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
-import { ConfigError, loadConfig } from "../config.ts";
+import { ConfigError, loadConfig, type Environment } from "../config.ts";
 import { hideConfigured } from "../infra/telemetry.ts";
 import { checkChain } from "./chain.ts";
 import { checkDatabase, openReadOnly } from "./database.ts";
 import { checkRelayers } from "./relayers.ts";
 import { exitCodeOf, found, linesOf, ok, wrong, type Finding } from "./finding.ts";
 import { checkKeys, checkMail, checkPublicUrl, checkTraces } from "./service.ts";
-
-type Environment = Record<string, string | undefined>;
 
 /** The groups of checks for `--only`. */
 export const AREAS = ["database", "keys", "relayers", "chains", "url", "mail", "traces"] as const;

@@ -192,29 +192,23 @@ export async function checkMail({ mail }: Config): Promise<Finding[]> {
   );
 }
 
-export async function checkTraces({ tracing }: Config): Promise<Finding[]> {
-  if (tracing === undefined) return [];
+export async function checkTraces({ tracesUrl }: Config): Promise<Finding[]> {
+  if (tracesUrl === undefined) return [];
   const todo =
     "Payments work without traces. Check OTEL_EXPORTER_OTLP_ENDPOINT and that the collector accepts OTLP over HTTP.";
   return found(
     "traces",
     async () => {
-      const pairs = (tracing.headers ?? "").split(",").flatMap((part) => {
-        const [name = "", ...value] = part.split("=");
-        return name.trim() === ""
-          ? []
-          : [[name.trim(), decodeURIComponent(value.join("="))] as const];
-      });
-      const answer = await fetch(tracing.tracesUrl, {
-        method: "POST",
-        headers: { "content-type": "application/json", ...Object.fromEntries(pairs) },
-        body: '{"resourceSpans":[]}',
-        signal: AbortSignal.timeout(ASK_MS),
-      });
-      await answer.body?.cancel();
-      return answer.ok
+      // The SDK adds the headers and certificates of the other OTEL_* keys.
+      const { OTLPTraceExporter } = await import("@opentelemetry/exporter-trace-otlp-http");
+      const exporter = new OTLPTraceExporter({ url: tracesUrl, timeoutMillis: ASK_MS });
+      const { error } = await new Promise<{ error?: Error & { code?: number } }>((resolve) =>
+        exporter.export([], resolve),
+      );
+      await exporter.shutdown();
+      return error === undefined
         ? ok("traces", "the collector accepts them")
-        : warning("traces", `the collector returns ${answer.status}`, todo);
+        : warning("traces", `the collector returns ${error.code ?? error.message}`, todo);
     },
     { level: "warning", todo },
   );

@@ -74,10 +74,7 @@ export function hideConfigured(config: Config): Hide {
     ...config.facilitatorApiKeys,
     ...(config.mail?.secrets ?? []),
     ...(config.metricsToken === undefined ? [] : [config.metricsToken]),
-    ...(config.tracing ? secretsOfUrl(config.tracing.tracesUrl) : []),
-    ...(config.tracing?.headers ?? "")
-      .split(/[,=]/)
-      .filter((part) => part.length >= SHORTEST_PASSWORD),
+    ...secretsOfUrl(config.tracesUrl ?? ""),
   ]);
 }
 

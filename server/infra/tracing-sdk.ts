@@ -22,7 +22,6 @@ import {
   resourceFromAttributes,
 } from "@opentelemetry/resources";
 import { BasicTracerProvider, BatchSpanProcessor } from "@opentelemetry/sdk-trace-base";
-import type { TracingSettings } from "../core/tracing-settings.ts";
 import { ApiError } from "../errors.ts";
 import type { Tracer, TraceAttributes } from "./tracing.ts";
 import { VERSION } from "./version.ts";
@@ -32,7 +31,7 @@ const FLUSH_MS = 3_000;
 const REPORT_EVERY_MS = 60_000;
 
 export function startTracing(
-  settings: TracingSettings,
+  tracesUrl: string,
   onTrouble: (reason: string) => void,
 ): { tracer: Tracer; stop: () => Promise<void> } {
   reportProblem(onTrouble);
@@ -40,14 +39,14 @@ export function startTracing(
     resource: defaultResource()
       .merge(
         resourceFromAttributes({
-          "service.name": settings.serviceName,
+          "service.name": "purser",
           "service.version": VERSION,
           "process.pid": process.pid,
         }),
       )
       .merge(detectResources({ detectors: [envDetector] })),
     // Its queue is bounded: what the collector does not accept in time is dropped.
-    spanProcessors: [new BatchSpanProcessor(new OTLPTraceExporter({ url: settings.tracesUrl }))],
+    spanProcessors: [new BatchSpanProcessor(new OTLPTraceExporter({ url: tracesUrl }))],
   });
   const contexts = new AsyncLocalStorageContextManager().enable();
   context.setGlobalContextManager(contexts);

@@ -6,7 +6,6 @@
  */
 import fp from "fastify-plugin";
 import type { FastifyRequest } from "fastify";
-import type { TracingSettings } from "../core/tracing-settings.ts";
 
 export type TraceAttributes = Readonly<Record<string, string | number | boolean>>;
 
@@ -111,12 +110,12 @@ declare module "fastify" {
 
 export default fp(
   async (app) => {
-    const settings: TracingSettings | undefined = app.config.tracing;
-    if (settings === undefined) return;
+    const { tracesUrl } = app.config;
+    if (tracesUrl === undefined) return;
     users += 1;
     if (tracer === undefined) {
       const { startTracing } = await import("./tracing-sdk.ts");
-      const started = startTracing(settings, (reason) =>
+      const started = startTracing(tracesUrl, (reason) =>
         app.log.warn({ reason }, "traces could not be exported; payments continue without traces"),
       );
       ({ tracer, stop } = started);

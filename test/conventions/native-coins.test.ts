@@ -25,7 +25,7 @@ const COINS: Record<number, string> = {
 };
 const viemChain = (id: number) => Object.values(chains).find((chain) => chain.id === id);
 
-const GAS = { gasBudget: readGasBudget("", undefined, []), nativePriceAtomic: 1_000_000n };
+const GAS = { gasBudget: readGasBudget(""), nativePriceAtomic: 1_000_000n };
 
 for (const network of NETWORKS) {
   const { chainId } = network;

@@ -35,7 +35,7 @@ function node(answer: object, seen: string[]): RequestListener {
   };
 }
 
-const GAS = { gasBudget: readGasBudget("", undefined, []), nativePriceAtomic: 1_000_000n };
+const GAS = { gasBudget: readGasBudget(""), nativePriceAtomic: 1_000_000n };
 
 function clientOf(t: Test, rpcUrls: string[]) {
   const counted: string[] = [];

@@ -95,7 +95,7 @@ export async function startEngine(
     maxTipGwei: options.maxTipGwei ?? facts.maxTipGwei,
     rpcUrls: options.rpcUrls ?? [options.chain.rpcUrl],
     wsUrls: options.wsUrls ?? [],
-    gasBudget: readGasBudget("gasBudget", options.gasBudget, []),
+    gasBudget: readGasBudget(options.gasBudget ?? ""),
     nativePriceAtomic: options.nativePriceAtomic ?? 1_000_000n,
   };
   const pool = createPool(options.databaseUrl);

@@ -46,7 +46,7 @@ t.test("settings: all mistakes in one list", async (t) => {
   const config = loadConfig(production);
   t.same(config.masterKeys[0], { kid: "cloud", kmsKeyId: uuid });
   t.same(config.relayerKmsKeys, [arn]);
-  t.equal(config.kmsCacheMs, 60_000);
+  t.equal(config.timings.kmsCacheMs, 60_000);
   const problemsOf = (change: Record<string, string>, part?: "custody"): string => {
     try {
       loadConfig({ ...production, ...change }, part);
@@ -60,19 +60,17 @@ t.test("settings: all mistakes in one list", async (t) => {
     MASTER_KEYS: `a:kms:alias/mine,b:kms:${uuid},b:kms:${uuid}`,
     MASTER_KEY_ACTIVE: "c",
     RELAYER_KMS_KEYS: `nonsense,${arn},${arn}`,
-    KMS_CACHE_SECONDS: "long",
     CUSTODY_SOCKET: "relative.sock",
   });
   for (const part of [
-    /RELAYER_KMS_KEYS: "nonsense" is not the id/,
+    /RELAYER_KMS_KEYS has "nonsense", which is not the id/,
     /RELAYER_KMS_KEYS lists a key twice/,
-    /KMS_CACHE_SECONDS/,
     /CUSTODY_SOCKET must be an absolute path/,
     /MASTER_KEYS is set beside CUSTODY_SOCKET/,
   ])
     t.match(many, part);
   const keys = problemsOf({ MASTER_KEYS: `a:kms:alias/x,b:kms:${uuid},b:kms:${uuid}` });
-  t.match(keys, /"a" is not the id or ARN of a KMS key/);
+  t.match(keys, /"a", which is not the id or ARN of a KMS key/);
   t.match(keys, /names "b" twice/);
   const socket = "/run/purser/custody.sock";
   t.equal(problemsOf({ CUSTODY_SOCKET: socket, MASTER_KEYS: "" }), "", "no master key here");
@@ -158,11 +156,10 @@ async function withKms(t: Test, kms: TestKms): Promise<void> {
     RELAYER_KMS_KEYS: relayerKey,
     MASTER_KEYS: keys,
     MASTER_KEY_ACTIVE: "cloud",
-    KMS_CACHE_SECONDS: "0",
   };
   const chain = await testChain(t);
   await chain.testClient.setBalance({ address: relayer.address, value: parseEther("100") });
-  const ctx = await testApp(t, { chain, env });
+  const ctx = await testApp(t, { chain, env, timings: { kmsCacheMs: 0 } });
   const { app, database } = ctx;
   const owner = await signIn(ctx);
   const payee = privateKeyToAccount(generatePrivateKey()).address;
@@ -254,7 +251,7 @@ async function withKms(t: Test, kms: TestKms): Promise<void> {
   await t.test(
     "only the relayer's signer is unavailable: signed payments wait, new ones are refused",
     async (t) => {
-      const kept = { ...env, KMS_CACHE_SECONDS: "60", SETTLE_WAIT_MS: "1500" };
+      const kept = { ...env, SETTLE_WAIT_MS: "1500" };
       const cached = await testApp(t, { chain, database, env: kept });
       const pay = spendAt(cached.app);
       // One engine at a time: the first one must release its lane.
@@ -313,6 +310,7 @@ async function withKms(t: Test, kms: TestKms): Promise<void> {
         chain,
         database,
         env: { ...env, MASTER_KEYS: oldKey, MASTER_KEY_ACTIVE: "old" },
+        timings: { kmsCacheMs: 0 },
       });
       t.equal(
         (await spendAt(alone.app)("0.01")).status,
@@ -323,7 +321,7 @@ async function withKms(t: Test, kms: TestKms): Promise<void> {
   );
 
   await t.test("pausing an agent needs no key", async (t) => {
-    const again = await testApp(t, { chain, database, env });
+    const again = await testApp(t, { chain, database, env, timings: { kmsCacheMs: 0 } });
     const own = await signIn(again);
     const other = await createAgent(again, own);
     kms.mode = "hangs";

@@ -4,8 +4,8 @@ import { once } from "node:events";
 import { createServer, type AddressInfo } from "node:net";
 import { simpleParser } from "mailparser";
 import t from "tap";
-import { mailboxOf, parseEmail, readMailSettings } from "../../server/core/mail-settings.ts";
-import { loadConfig } from "../../server/config.ts";
+import { mailboxOf, parseEmail } from "../../server/core/mail-settings.ts";
+import { ConfigError, loadConfig } from "../../server/config.ts";
 import { hideConfigured } from "../../server/infra/telemetry.ts";
 import { mailServer, type OutgoingMail } from "../../server/plugins/notifications/mail-server.ts";
 import { brokenServer, mailbox, MAIL_FROM } from "../helpers/smtp.ts";
@@ -21,10 +21,9 @@ const MAIL: OutgoingMail = {
 };
 
 function settingsOf(url: string) {
-  const problems: string[] = [];
-  const settings = readMailSettings({ SMTP_URL: url, MAIL_FROM }, problems);
-  if (!settings) throw new Error(problems.join("; "));
-  return settings;
+  const { mail } = loadConfig({ SMTP_URL: url, MAIL_FROM });
+  if (!mail) throw new Error("no mail is configured");
+  return mail;
 }
 /** Ample for a server that answers, however slow this machine is; short for one that never answers. */
 const AMPLE = { stepMs: 20_000, wholeMs: 25_000 };
@@ -170,9 +169,13 @@ t.test("an e-mail address must be one plain address", async (t) => {
 
 t.test("a configuration error names the problem without the password", async (t) => {
   const problemsOf = (environment: Record<string, string>): string => {
-    const problems: string[] = [];
-    readMailSettings(environment, problems);
-    return problems.join("\n");
+    try {
+      loadConfig(environment);
+      return "";
+    } catch (error) {
+      if (error instanceof ConfigError) return error.message;
+      throw error;
+    }
   };
   t.equal(problemsOf({}), "");
   t.match(problemsOf({ MAIL_FROM }), "SMTP_URL is not");

@@ -386,10 +386,6 @@ t.test("RPC endpoints", async (t) => {
   const other = rpc(chain.rpcUrl, fork.rpcUrl);
   await fork.testClient.setCode({ address: BATCHER_ADDRESS, bytecode: "0x00" });
   await expectFinding(t, "warning", /^rpc .*#2 .*batcher$/, /not our batcher/, other);
-  await expectFinding(t, "ok", /^rpc .*#2 .*batcher$/, /is none/, {
-    ...other,
-    [`BATCHER_${chain.chainId}`]: "none",
-  });
   await fork.testClient.setCode({ address: BATCHER_ADDRESS, bytecode: "0x" });
   const findings = await expectFinding(
     t,

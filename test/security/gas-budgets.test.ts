@@ -327,7 +327,7 @@ t.test(
 
 t.test("a seller that never settles gets a limited number of cancellations", async (t) => {
   const made = await market(t, {
-    env: { FORCED_CANCELS_PER_DAY: "3" },
+    configure: (config) => void (config.forcedCancelsPerDay = 3n),
     chainOptions: { blockTimeSeconds: 0.5 },
     script: { onProof: ({ response }) => void response.writeHead(500).end("no") },
     agent: { dailyLimit: "1" },

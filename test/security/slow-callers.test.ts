@@ -14,7 +14,7 @@ import { until } from "../helpers/until.ts";
 const TIMEOUT_MS = 400;
 const HANGS_MS = 60_000;
 
-const world = await testApp(t, { listen: true, env: { REQUEST_TIMEOUT_MS: String(TIMEOUT_MS) } });
+const world = await testApp(t, { listen: true, timings: { requestTimeoutMs: TIMEOUT_MS } });
 
 async function open(t: Test, options: { allowHalfOpen?: boolean } = {}): Promise<Socket> {
   const socket = connect({ port: world.config.port, host: "127.0.0.1", ...options });

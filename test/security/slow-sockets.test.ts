@@ -57,7 +57,8 @@ function isProblem(t: Test, text: string, status: number, code: string): void {
 t.test("a slow sender", async (t) => {
   const world = await testApp(t, {
     listen: true,
-    env: { REQUEST_TIMEOUT_MS: String(TIMEOUT_MS), CONNECTIONS_PER_ADDRESS: "400" },
+    timings: { requestTimeoutMs: TIMEOUT_MS },
+    env: { CONNECTIONS_PER_ADDRESS: "400" },
   });
   const post = (length: number) =>
     `POST /api/x402/verify HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${length}\r\n\r\n{`;
@@ -150,7 +151,7 @@ t.test("connections per IP address", async (t) => {
 });
 
 t.test("slow readers", async (t) => {
-  const world = await testApp(t, { listen: true, env: { REQUEST_TIMEOUT_MS: String(TIMEOUT_MS) } });
+  const world = await testApp(t, { listen: true, timings: { requestTimeoutMs: TIMEOUT_MS } });
   const owner = await signIn(world);
   const { rows } = await world.database.pool.query<{ id: string }>("SELECT id FROM owners");
   const ownerId = rows[0]?.id;

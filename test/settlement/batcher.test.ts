@@ -208,7 +208,7 @@ t.test("it is looked for until it is deployed, and its absence is logged once", 
   };
   const rpc = { call };
   const log = { info: record, warn: record, error: record };
-  const network = { id: "eip155:1" as const, batcher: BATCHER_ADDRESS };
+  const network = { id: "eip155:1" as const };
   const batcher = new Batcher({ network, rpc: rpc as never, log, lookAgainMs: 5 });
   batcher.start();
   t.teardown(() => batcher.stop());
@@ -235,14 +235,6 @@ t.test("it is looked for until it is deployed, and its absence is logged once", 
   }
   t.match(logged.slice(1), [/no longer responds/], "after it was found, its loss is logged again");
   t.equal(logged.length, 2);
-  const none = new Batcher({ network: { ...network, batcher: undefined }, rpc: rpc as never, log });
-  none.start();
-  await none.look();
-  t.same(
-    [none.address, none.probe, logged.length],
-    [undefined, undefined, 2],
-    "no batcher is configured",
-  );
 });
 
 t.test("it is not used on a chain that lacks its opcodes", async (t) => {
@@ -254,7 +246,7 @@ t.test("it is not used on a chain that lacks its opcodes", async (t) => {
   const record = (_fields: object, message: string) => void logged.push(message);
   const rpc = new ChainRpc({ urls: [chain.rpcUrl] });
   t.teardown(() => rpc.close());
-  const network = { id: "eip155:1" as const, batcher: BATCHER_ADDRESS };
+  const network = { id: "eip155:1" as const };
   const batcher = new Batcher({ network, rpc, log: { warn: record } });
   await batcher.look();
   t.equal(batcher.address, undefined);

@@ -41,7 +41,7 @@ function payment(accounts: string[], hold = HOLD): SettlementRequest {
 
 async function world(budget: string) {
   const { pool, url } = await testDatabase(t);
-  await writeGasLimits(pool, CHAIN_ID, limitsOf(readGasBudget("", budget, []), 3n));
+  await writeGasLimits(pool, CHAIN_ID, limitsOf(readGasBudget(budget), 3n));
   return { pool, url };
 }
 

@@ -237,7 +237,7 @@ t.test(
     const pool = createPool(url, { maxConnections: 2 });
     t.teardown(() => pool.end());
     // The daily gas budget has room for a hold of 1, never for 2.
-    const budget = { ...readGasBudget("", undefined, []), owner: 1n };
+    const budget = { ...readGasBudget(""), owner: 1n };
     await writeGasLimits(pool, CHAIN_ID, limitsOf(budget, 1n));
     const seen = new Set<string>();
     let paid = 0;

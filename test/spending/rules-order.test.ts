@@ -114,7 +114,7 @@ const WITH_ONE = Object.values(ONE_FAULT).map((fault) => ({ ...FAULTLESS, ...fau
 
 const agent = await seedAgent(pool, { dailyLimit: 1n, allowlist: [PAYEE, OTHER] });
 // Room for a gas hold of 1, never for 2.
-const budget = { ...readGasBudget("", undefined, []), owner: 1n };
+const budget = { ...readGasBudget(""), owner: 1n };
 await writeGasLimits(pool, CHAIN_ID, limitsOf(budget, 1n));
 
 /** The code by which SQL refuses, which must equal that of the list of rules; null when neither refuses. */

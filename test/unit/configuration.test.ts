@@ -5,7 +5,6 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import t from "tap";
 import { ConfigError, loadConfig, missingServices } from "../../server/config.ts";
-import { BATCHER_ADDRESS } from "../../server/core/batcher.ts";
 import { urlsOfHosts } from "../../server/core/database-settings.ts";
 import {
   connectionsInAll,
@@ -213,8 +212,6 @@ t.test("every problem is listed at once, and no value of a secret", async (t) =>
     SETTLE_WAIT_MS: "99999",
     CONFIRMATIONS_1: "0",
     MAX_FEE_GWEI_1: "lots",
-    MAX_TIP_GWEI_1: "0",
-    BATCHER_1: "somewhere",
   });
   const text = problems.join("\n");
   for (const key of [
@@ -229,16 +226,17 @@ t.test("every problem is listed at once, and no value of a secret", async (t) =>
     "SETTLE_WAIT_MS",
     "CONFIRMATIONS_1",
     "MAX_FEE_GWEI_1",
-    "MAX_TIP_GWEI_1",
-    "BATCHER_1",
+    "NATIVE_PRICE_1",
   ]) {
     t.match(text, key, `${key} is named`);
   }
   t.notMatch(text, /hunter2|deadbeef|c2hvcnQ/, "values of secrets are not echoed");
 });
 
-t.test("an empty value means not set", async (t) => {
+t.test("an empty value or list means not set", async (t) => {
   t.equal(loadConfig({ PORT: "", DATABASE_URL: "" }).port, 3000);
+  for (const key of ["MASTER_KEYS", "RELAYER_PRIVATE_KEYS", "RPC_URL_5042002"])
+    t.match(problemsOf({ ...production, [key]: " , " }), [`${key} is missing`], key);
 });
 
 t.test("gas price caps by network", async (t) => {
@@ -247,14 +245,27 @@ t.test("gas price caps by network", async (t) => {
     return [maxFeeGwei, maxTipGwei];
   };
   t.same(caps({}), [5_000, 500], "those of the network table");
-  t.same(caps({ MAX_FEE_GWEI_5042002: "0.5", MAX_TIP_GWEI_5042002: "0.25" }), [0.5, 0.25]);
+  t.same(caps({ MAX_FEE_GWEI_5042002: "600.5" }), [600.5, 500]);
+  t.same(caps({ MAX_FEE_GWEI_5042002: "0.5" }), [0.5, 0.5], "the tip is part of the fee");
 });
 
-t.test("batcher address by network", async (t) => {
-  const at = (text: string) => loadConfig({ BATCHER_5042002: text }).networks[0].batcher;
-  t.equal(at(""), BATCHER_ADDRESS, "its usual address");
-  t.equal(at("none"), undefined);
-  t.equal(at(`0x${"Ab".repeat(20)}`.toLowerCase()), `0x${"ab".repeat(20)}`);
+t.test("RETAIN_DAYS changes the named days and no others", async (t) => {
+  const usual = loadConfig({}).retention;
+  t.same(loadConfig({ RETAIN_DAYS: "blocked=7, statistics=3650" }).retention, {
+    ...usual,
+    blockedDays: 7,
+    statisticsDays: 3_650,
+  });
+  for (const bad of [
+    "blocked",
+    "blocked=0",
+    "blocked=-1",
+    "blocked=1.5",
+    "days=5",
+    "90",
+    "bytes=100000",
+  ])
+    t.match(problemsOf({ RETAIN_DAYS: bad }), [`RETAIN_DAYS has "${bad}"`], bad);
 });
 
 t.test("secrets are read from files", async (t) => {

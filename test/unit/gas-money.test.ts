@@ -11,6 +11,7 @@ import {
   unitsOf,
   type GasBudgetName,
 } from "../../server/core/gas.ts";
+import { outcomeOf } from "../helpers/outcome-of.ts";
 import { formatAtomic, parseAtomic, parseDecimal, parsePayable } from "../../server/core/money.ts";
 import { gasCostOf } from "../../server/plugins/settlement/receipts.ts";
 import { canonical, formatUsdc, parseUsdc, toDecimal } from "../../web/src/lib/money.ts";
@@ -201,9 +202,8 @@ t.test(
     );
     fc.assert(
       fc.property(fc.array(fc.tuple(name, usdc), { maxLength: 4 }), (entries) => {
-        const problems: string[] = [];
         const text = entries.map(([name, usdc]) => `${name}=${usdc}`).join(", ");
-        const budget = readGasBudget("GAS_BUDGET_1", text, problems);
+        const { value: budget, reasons } = outcomeOf(() => readGasBudget(text));
         const expected = new Map<string, bigint>();
         let wrong = 0;
         for (const [name, usdc] of entries) {
@@ -216,7 +216,7 @@ t.test(
           else wrong += 1;
         }
         return (
-          problems.length === wrong &&
+          reasons.length === wrong &&
           names.every(
             (name) =>
               budget[name] === (expected.get(name) ?? BigInt(GAS_BUDGET[name]) * 10n ** 18n),

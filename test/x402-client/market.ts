@@ -41,8 +41,12 @@ export async function market(
 ): Promise<Market> {
   const made = await testApp(t, {
     ...options,
-    // Sellers fail on purpose here, far more often than the daily number of cancellations that we pay for.
-    env: { SETTLE_WAIT_MS: "2500", FORCED_CANCELS_PER_DAY: "1000", ...options.env },
+    env: { SETTLE_WAIT_MS: "2500", ...options.env },
+    configure(config) {
+      // Sellers fail on purpose here, far more often than the daily number of cancellations that we pay for.
+      config.forcedCancelsPerDay = 1_000n;
+      options.configure?.(config);
+    },
   });
   const { app, chain, config, database } = made;
   const owner = await signIn(made);

@@ -10,7 +10,10 @@ const OTHER = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
 const MAX_BYTES = 100_000;
 
 t.test("paid means delivered", async (t) => {
-  const made = await market(t, { listen: true, env: { FETCH_MAX_BYTES: String(MAX_BYTES) } });
+  const made = await market(t, {
+    listen: true,
+    configure: (config) => void (config.fetchMaxBytes = MAX_BYTES),
+  });
   const { seller } = made;
   const { url } = seller;
 

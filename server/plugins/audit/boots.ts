@@ -2,38 +2,24 @@
  * Records which configuration keys changed since the last start, by name only. Values are stored as slow hashes with a
  * salt of this database, which show that a value changed but do not reveal it.
  */
-import { withSecretFiles } from "../../core/secret-files.ts";
 import { randomBytes } from "node:crypto";
 import { setImmediate as others } from "node:timers/promises";
 import { scrypt } from "hash-wasm";
-import { loadConfig, type Config } from "../../config.ts";
+import { readTexts, type Config, type Environment } from "../../config.ts";
 import type { PrismaClient } from "../../infra/db/prisma.ts";
 import { VERSION } from "../../infra/version.ts";
 import { actAsOperator, lastOperatorActs, lockOperators } from "./operators.ts";
 
-type Environment = Record<string, string | undefined>;
 /** These differ between replicas. */
 const OF_ONE_REPLICA = new Set(["HOST", "PORT", "OPERATOR", "WORKERS"]);
 /** 8 MB each, in WebAssembly: once glibc has freed that much memory, each of its arenas would keep twice as much. */
 const COST = { costFactor: 2 ** 13, blockSize: 8, parallelism: 1, hashLength: 16 };
 
-/** The keys that the service reads from its environment, recorded while loadConfig reads them. */
-function keysSet(environment: Environment): Map<string, string> {
-  const set = new Map<string, string>();
-  const watched = new Proxy(environment, {
-    get(target, key) {
-      const value = target[String(key)];
-      if (value !== undefined && value !== "" && !OF_ONE_REPLICA.has(String(key)))
-        set.set(String(key), value);
-      return value;
-    },
-  });
-  loadConfig(watched);
-  // Secrets in files are found by their names; their content is hashed.
-  for (const [key, value] of Object.entries(withSecretFiles(environment, [])))
-    if (value !== undefined) set.set(key, value);
-  return set;
-}
+/** A secret's file is found by its name; its content is hashed. */
+const keysSet = (environment: Environment): Record<string, string> =>
+  Object.fromEntries(
+    [...readTexts(environment, "service", [])].filter(([key]) => !OF_ONE_REPLICA.has(key)),
+  );
 
 interface Noted {
   version: string;
@@ -58,7 +44,7 @@ export async function noteBoot(
     await others();
     return scrypt({ ...COST, password, salt: Buffer.from(salt, "hex"), outputType: "hex" });
   };
-  const set = Object.fromEntries(keysSet(environment));
+  const set = keysSet(environment);
   // The usual case: one hash shows that nothing changed.
   const whole = await slowHash(JSON.stringify(sorted(set)));
   if (before?.whole === whole && before.version === VERSION) return [];

@@ -30,7 +30,7 @@ export function vaultHere(app: Parts, { trustsCaller }: { trustsCaller: boolean 
   return new Vault({
     ring: new KeyRing(config.masterKeys, config.masterKeyActive, {
       kms,
-      cacheMs: config.kmsCacheMs,
+      cacheMs: config.timings.kmsCacheMs,
     }),
     curve: { addressOf, isPrivateKey, sign },
     networks: config.networks,

@@ -34,7 +34,7 @@ interface Held {
 
 export default fp(
   async (app) => {
-    const { requestTimeoutMs } = app.config;
+    const { requestTimeoutMs } = app.config.timings;
     const connectionsPerAddress = shareOf(app.config.connectionsPerAddress, app.config);
     const cut = new Counter({
       name: "purser_connections_cut_total",
@@ -106,7 +106,7 @@ type HttpSocket = Socket & {
  * connection.
  */
 function closeUnsent(app: FastifyInstance, socket: HttpSocket, stoppingForMs: number): void {
-  const { requestTimeoutMs } = app.config;
+  const { requestTimeoutMs } = app.config.timings;
   if (socket.bytesRead === 0) {
     if (stoppingForMs > Math.min(requestTimeoutMs, STOPPING_SILENT_MS)) socket.destroy();
     return;

@@ -6,7 +6,7 @@
 import type { Address, Hex, LocalAccount } from "viem";
 import { keccakOfHex } from "../../core/keccak.ts";
 import type { CallResult, ContractCall } from "../../core/abi.ts";
-import { NO_ANSWERS, NO_TRANSFERS, packTransfers } from "../../core/batcher.ts";
+import { BATCHER_ADDRESS, NO_ANSWERS, NO_TRANSFERS, packTransfers } from "../../core/batcher.ts";
 import { MULTICALL3_ADDRESS, type NetworkFacts } from "../../core/networks.ts";
 import { readBatcher } from "../../infra/chain/batcher/read.ts";
 import { encodeAggregate } from "../../infra/chain/contracts.ts";
@@ -214,7 +214,7 @@ const STATE_TEXTS = {
 };
 
 interface BatcherDeps {
-  network: Pick<NetworkFacts, "id" | "batcher">;
+  network: Pick<NetworkFacts, "id">;
   rpc: Caller;
   log: { warn(fields: object, message: string): void };
   lookAgainMs?: number;
@@ -241,7 +241,6 @@ export class Batcher {
   }
 
   start(): void {
-    if (this.#deps.network.batcher === undefined) return;
     void this.look();
     this.#timer = setInterval(() => {
       if (this.#address === undefined) void this.look();
@@ -253,12 +252,9 @@ export class Batcher {
   }
 
   async look(): Promise<void> {
-    const { network, rpc } = this.#deps;
-    const { batcher } = network;
-    if (batcher === undefined) return;
     try {
-      const found = await readBatcher(rpc, batcher);
-      this.#address = found === "ours" ? batcher : undefined;
+      const found = await readBatcher(this.#deps.rpc, BATCHER_ADDRESS);
+      this.#address = found === "ours" ? BATCHER_ADDRESS : undefined;
       if (found === "ours") this.#isWarned = false;
       else this.#warn(STATE_TEXTS[found]);
     } catch {
@@ -287,7 +283,7 @@ export class Batcher {
     this.#isWarned = true;
     const { log, network } = this.#deps;
     log.warn(
-      { network: network.id, batcher: network.batcher },
+      { network: network.id, batcher: BATCHER_ADDRESS },
       `the batcher ${what}: batches use Multicall3, with a little more gas`,
     );
   }

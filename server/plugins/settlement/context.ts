@@ -3,7 +3,7 @@ import { readHeader, type BlockHeader } from "../../infra/chain/contracts.ts";
 import type { HeadWatcher } from "../../infra/chain/heads.ts";
 import type { ChainRpc } from "../../infra/chain/rpc.ts";
 import type { Pool } from "../../infra/db/pool.ts";
-import type { NetworkConfig } from "../../core/network-settings.ts";
+import type { NetworkConfig } from "../../config.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import type { Timings } from "../../core/timings.ts";
 import type { Batcher, Fees } from "./batch.ts";

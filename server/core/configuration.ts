@@ -1,0 +1,372 @@
+/**
+ * Every environment key: its form, default, transform, meaning, and who would change it. server/config.ts reads the
+ * environment by this table, and `npm run derive` writes docs/reference/configuration.md from it.
+ */
+import { Type } from "typebox";
+import { readTrust } from "./client-address.ts";
+import { databaseUrl } from "./database-settings.ts";
+import { readGasBudget } from "./gas.ts";
+import { mailFrom, smtpUrl } from "./mail-settings.ts";
+import { readKmsKeys, readMasterKeys, readPrivateKeys } from "./master-keys.ts";
+import { readMerchants } from "./merchant-settings.ts";
+import { parsePayable } from "./money.ts";
+import { LOCAL_CHAIN_ID, readEndpoints, readNetworks } from "./network-settings.ts";
+import { readRateLimits } from "./rate-limits.ts";
+import {
+  asWritten,
+  formed,
+  listed,
+  matching,
+  oneOf,
+  originOf,
+  readChanges,
+  setting,
+  trueOrFalse,
+  usdc,
+  wholeNumber,
+} from "./setting.ts";
+import { MAX_WORKERS } from "./worker-settings.ts";
+
+const SERVICE = {
+  PURSER_MODE: setting(oneOf("local", "production"), {
+    meaning:
+      "Unset, the service is local while everything is embedded and `HOST` is loopback, else it is production. `NODE_ENV` decides nothing.",
+    who: "each deployment, so that a forgotten key stops the start.",
+  }),
+  // Fastify would open a second socket for the other address of `localhost`, but connections are counted per socket.
+  HOST: setting((host) => (host === "localhost" ? "127.0.0.1" : host), {
+    default: "127.0.0.1",
+    meaning: "The address to listen on.",
+    who: "an operator of a container, or of a machine whose proxy is elsewhere.",
+  }),
+  PORT: setting(wholeNumber(0, 65_535), {
+    default: "3000",
+    meaning: "The port to listen on.",
+    who: "a developer or operator whose port 3000 is in use.",
+  }),
+  PUBLIC_URL: setting(formed("an origin such as https://purser.example.com", originOf), {
+    meaning: "The base URL that clients see. https in production, unless it is loopback.",
+    who: "each deployment.",
+  }),
+  DATA_DIR: setting(asWritten, {
+    default: ".data",
+    meaning: "Where embedded state lives.",
+    who: "a developer with several local worlds.",
+  }),
+  WORKERS: setting(wholeNumber(1, MAX_WORKERS), {
+    usually: "the cores, as far as memory allows; locally 1",
+    meaning:
+      "Processes of this command, each a whole replica. Above 1 one more starts them. See [all cores](../operations/all-cores.md).",
+    who: "an operator who shares the machine or the database's connections with others.",
+  }),
+  LOG_LEVEL: setting(oneOf("fatal", "error", "warn", "info", "debug", "trace", "silent"), {
+    default: "info",
+    meaning: "A pino level.",
+    who: "an operator who looks for a fault, or pays for each log line.",
+  }),
+  METRICS_TOKEN: setting(matching(/^.{16,}$/s, "at least 16 characters long"), {
+    secret: true,
+    meaning: "Opens `/metrics` to its bearer. In production `/metrics` is closed without it.",
+    who: "each deployment with Prometheus.",
+  }),
+  OPERATOR: setting(matching(/^[ -~]{1,100}$/, "1 to 100 printable ASCII characters"), {
+    meaning:
+      "Who operates. It is recorded with what a command or a changed configuration does, beside the system's user and host.",
+    who: "an operator who shares a system user with others.",
+  }),
+};
+
+/** Days that growing tables are kept (infra/retention.ts). */
+const DAYS_KEPT = { blocked: 90, bytes: 30, facilitated: 90, statistics: 400 };
+
+function readDaysKept(text: string): typeof DAYS_KEPT {
+  // At least one day: answers for repeated requests must not be deleted on the same day.
+  const read = (days: string) => (/^[1-9][0-9]{0,4}$/.test(days) ? Number(days) : undefined);
+  return readChanges(text, DAYS_KEPT, { what: "days (1 to 99999)", read });
+}
+
+const DATABASE = {
+  DATABASE_URL: setting(databaseUrl, {
+    secret: true,
+    usually: "the embedded Postgres",
+    meaning:
+      "An external Postgres. Several hosts (`postgres://user:word@one,other/name`) are a primary and its standbys.",
+    who: "each deployment.",
+  }),
+  DATABASE_DIRECT_URL: setting(databaseUrl, {
+    secret: true,
+    meaning:
+      "Postgres itself, where `DATABASE_URL` leads to a [transaction pooler](../operations/pooler.md).",
+    who: "an operator with PgBouncer or the like.",
+  }),
+  RETAIN_DAYS: setting(readDaysKept, {
+    default: "",
+    usually: JSON.stringify(DAYS_KEPT).replaceAll(/[{}"]/g, "").replaceAll(":", "="),
+    meaning:
+      "`name=days,...`: how long refusals (`blocked`), signed bytes of final transactions (`bytes`), settlements of third parties (`facilitated`) and hourly counts (`statistics`) are kept.",
+    who: "an operator with another law, or with a small disk.",
+  }),
+};
+
+const CHAINS = {
+  NETWORKS: setting(readNetworks, {
+    default: `eip155:${LOCAL_CHAIN_ID}`,
+    meaning: "CAIP-2 ids, comma separated. The first is the agents' default.",
+    who: "each deployment.",
+  }),
+  ERC6492_FACTORIES: setting(
+    matching(/^\s*0x[0-9a-f]{40}(\s*,\s*0x[0-9a-f]{40})*\s*$/i, "0x addresses, comma separated"),
+    {
+      meaning: "Factories whose wallets may settle before they are deployed.",
+      who: "a facilitator whose payers have new smart wallets.",
+    },
+  ),
+};
+
+/** Once for each network, as `<key>_<chainId>`. */
+const EACH_CHAIN = {
+  RPC_URL: setting(readEndpoints, {
+    default: "",
+    secret: true,
+    meaning:
+      "RPC endpoints, comma separated, tried in order. `wss://` endpoints beside them announce new blocks.",
+    who: "each deployment.",
+  }),
+  CONFIRMATIONS: setting(wholeNumber(1, 999), {
+    usually: "the network table's",
+    meaning: "Blocks until a transaction is final.",
+    who: "an operator of a chain that loses more blocks than the table expects.",
+  }),
+  INCLUSION_DEPTH: setting(wholeNumber(1, 999), {
+    usually: "the network table's",
+    meaning: "Blocks until success is returned. Never more than the confirmations.",
+    who: "a facilitator whose sellers deliver at once what they cannot take back.",
+  }),
+  MAX_FEE_GWEI: setting(
+    formed("a number of gwei above 0, with at most 9 decimals", (text) =>
+      /^(0|[1-9][0-9]{0,6})(\.[0-9]{1,9})?$/.test(text) ? Number(text) || undefined : undefined,
+    ),
+    {
+      usually: "the network table's",
+      meaning:
+        "The most that a unit of gas may cost, tip included. While it costs more, nothing is sent.",
+      who: "an operator who would rather wait than pay more, or the reverse.",
+    },
+  ),
+  // From the operator and not from an oracle: a price that others can move would let them change our gas budgets.
+  NATIVE_PRICE: setting(
+    formed("USDC for one coin, such as 3000", (text) => {
+      const price = parsePayable(text);
+      return price.ok ? price.atomic : undefined;
+    }),
+    {
+      usually: "1 on Arc and on test networks",
+      meaning: "USDC for one coin that pays gas. Required on other networks.",
+      who: "each deployment on such a network, again when the price moves.",
+    },
+  ),
+  GAS_BUDGET: setting(readGasBudget, {
+    default: "",
+    usually: "the table in `server/core/gas.ts`",
+    meaning: "`name=USDC per day,...`: who may cause how much gas.",
+    who: "an operator with more traffic, or with more expensive gas.",
+  }),
+  PAYER_APPROVALS: setting(trueOrFalse, {
+    default: "false",
+    meaning:
+      "`true`: a payer's own approval of Permit2 is sent before its payment, at its own gas.",
+    who: "a facilitator whose payers use Permit2 for the first time.",
+  }),
+};
+
+const KEYS = {
+  MASTER_KEYS: setting(readMasterKeys, {
+    default: "",
+    secret: true,
+    meaning:
+      "`kid:base64 of 32 bytes,...` or `kid:kms:<key id or ARN>`. They wrap the wallet keys of agents. See [keys](../operations/keys.md).",
+    who: "each deployment, and each rotation.",
+  }),
+  MASTER_KEY_ACTIVE: setting(asWritten, {
+    usually: "the first",
+    meaning: "The id of the key that wraps new wallets.",
+    who: "each rotation.",
+  }),
+  RELAYER_PRIVATE_KEYS: setting(readPrivateKeys, {
+    default: "",
+    secret: true,
+    meaning: "The accounts that pay gas, comma separated. Several are parallel lanes.",
+    who: "each deployment without a KMS.",
+  }),
+  RELAYER_KMS_KEYS: setting(readKmsKeys, {
+    default: "",
+    meaning:
+      "Accounts that pay gas whose keys are in AWS KMS (`ECC_SECG_P256K1`), by id or ARN; beside or instead of `RELAYER_PRIVATE_KEYS`.",
+    who: "an operator with a KMS.",
+  }),
+  CUSTODY_SOCKET: setting(
+    formed("an absolute path of at most 100 bytes, which is all that some systems allow", (path) =>
+      /^\/[^\0]+$/.test(path) && Buffer.byteLength(path) <= 100 ? path : undefined,
+    ),
+    {
+      meaning:
+        "The socket of `npm run custody`, which then has `MASTER_KEYS` instead of the service. See [custody process](../operations/custody-process.md).",
+      who: "an operator who keeps keys out of the process that serves requests.",
+    },
+  ),
+};
+
+const PAYMENTS = {
+  FETCH_PRIVATE_ORIGINS: setting(
+    formed("origins such as https://purser.example.com, comma separated", (text) => {
+      const origins = listed(text).map(originOf);
+      return origins.every((origin) => origin !== undefined) ? origins : undefined;
+    }),
+    {
+      default: "",
+      meaning: "Private origins that x402-fetch may reach.",
+      who: "an operator whose agents pay services of the same private network.",
+    },
+  ),
+  MIN_PAYMENT: setting(usdc, {
+    default: "0.0001",
+    meaning:
+      "USDC. Smaller payments are refused, because their gas costs more. Withdrawals may be any amount.",
+    who: "an operator of a chain with more expensive gas than Arc.",
+  }),
+  DEMO_PAY_TO: setting(matching<`0x${string}`>(/^0x[0-9a-fA-F]{40}$/, "a 0x address"), {
+    meaning: "The address that the demo endpoint is paid at.",
+    who: "an operator who shows the demo.",
+  }),
+};
+
+const FACILITATOR = {
+  FACILITATOR_API_KEYS: setting(listed, {
+    default: "",
+    secret: true,
+    meaning: "If set, verify and settle need `Authorization: Bearer`.",
+    who: "a facilitator that knows its sellers.",
+  }),
+  FACILITATOR_OPEN: setting(trueOrFalse, {
+    default: "false",
+    meaning:
+      "`true`: third parties may settle, with or without such keys, from the gas budget that is set aside for them.",
+    who: "a public facilitator.",
+  }),
+  MERCHANTS: setting(readMerchants, {
+    default: "",
+    meaning:
+      "Accounts whose own keys settle from the merchants' gas budget, comma separated. A contract account is `eip155:<chain id>:0x...`.",
+    who: "a facilitator whose sellers make their own keys.",
+  }),
+  SETTLE_WAIT_MS: setting(wholeNumber(0, 25_000), {
+    default: "20000",
+    meaning:
+      "The longest wait for a block before a settle answers `settlement_pending`. Stock clients give up after 30 s.",
+    who: "an operator whose proxy or clients give up sooner.",
+  }),
+};
+
+const REQUESTS = {
+  RATE_LIMITS: setting(readRateLimits, {
+    default: "",
+    usually: "the table in `server/core/rate-limits.ts`",
+    meaning: "`name=requests per minute,...`",
+    who: "an operator with more clients, or with unwanted ones.",
+  }),
+  CONNECTIONS_PER_ADDRESS: setting(wholeNumber(1, 99_999), {
+    default: "1000",
+    meaning: "Connections that one address may hold. A proxy in front is one address.",
+    who: "an operator with a busy proxy in front.",
+  }),
+  TRUST_PROXY: setting(readTrust, {
+    default: "0",
+    meaning:
+      "How many proxies are in front, or their addresses and networks. Trusting everybody is refused.",
+    who: "an operator with a proxy in front.",
+  }),
+};
+
+const REPORTS = {
+  SMTP_URL: setting(smtpUrl, {
+    secret: true,
+    meaning: "The mail server, always with TLS except on this machine. Unset, no e-mail is sent.",
+    who: "an operator who sends e-mail.",
+  }),
+  MAIL_FROM: setting(mailFrom, {
+    meaning: "The sender of e-mails.",
+    who: "an operator who sends e-mail.",
+  }),
+  OTEL_EXPORTER_OTLP_ENDPOINT: setting(
+    formed("an http(s) URL", (text) =>
+      /^https?:\/\/./.test(text) && URL.canParse(text) ? text.replace(/\/$/, "") : undefined,
+    ),
+    {
+      meaning:
+        "Where traces go, as OTLP over HTTP. Unset, nothing of it is loaded. The OpenTelemetry SDK reads all other `OTEL_*` keys itself. See [traces](../operations/traces.md).",
+      who: "an operator with a collector.",
+    },
+  ),
+};
+
+/** As docs/reference/configuration.md has them. */
+export const SECTIONS = {
+  "The service": SERVICE,
+  Database: DATABASE,
+  Chains: CHAINS,
+  "Each chain": EACH_CHAIN,
+  Keys: KEYS,
+  "Agents and fetches": PAYMENTS,
+  Facilitator: FACILITATOR,
+  "Limits on requests": REQUESTS,
+  "E-mail and traces": REPORTS,
+};
+
+export const SETTINGS = Type.Object({
+  ...SERVICE,
+  ...DATABASE,
+  ...CHAINS,
+  ...KEYS,
+  ...PAYMENTS,
+  ...FACILITATOR,
+  ...REQUESTS,
+  ...REPORTS,
+});
+export const CHAIN_SETTINGS = Type.Object(EACH_CHAIN);
+
+/** What the custody process reads. */
+export const CUSTODY_KEYS: readonly string[] = [
+  "PURSER_MODE",
+  "HOST",
+  "LOG_LEVEL",
+  "OPERATOR",
+  "DATABASE_URL",
+  "DATABASE_DIRECT_URL",
+  "NETWORKS",
+  "RPC_URL",
+  "MASTER_KEYS",
+  "MASTER_KEY_ACTIVE",
+  "CUSTODY_SOCKET",
+];
+
+/**
+ * Keys of earlier releases, with what to do instead. One that is still set stops the start: ignoring it would delete
+ * rows that an operator keeps, or keep the KMS's keys longer.
+ */
+export const REMOVED: Readonly<Record<string, string>> = {
+  RETAIN_BLOCKED_DAYS: "set RETAIN_DAYS=blocked=<days>",
+  RETAIN_BYTES_DAYS: "set RETAIN_DAYS=bytes=<days>",
+  RETAIN_FACILITATED_DAYS: "set RETAIN_DAYS=facilitated=<days>",
+  RETAIN_STATISTICS_DAYS: "set RETAIN_DAYS=statistics=<days>",
+  KMS_CACHE_SECONDS: "a data key that the KMS opened may be used for 60 seconds",
+};
+
+/** Keys of earlier releases that are constants now. One that is still set is a warning at the start. */
+export const CONSTANT_NOW: Readonly<Record<string, string>> = {
+  GAS_CAP_PER_ITEM: "one payment may use 300000 units of gas",
+  FORCED_CANCELS_PER_DAY: "one payee may cause 5 cancellations for one owner in a day",
+  FETCH_MAX_BYTES: "x402-fetch returns up to 5242880 bytes",
+  REQUEST_TIMEOUT_MS: "a request may take 30 seconds to arrive",
+  MAX_TIP_GWEI: "set MAX_FEE_GWEI_<chainId>, which also limits the tip",
+  BATCHER: "the batcher is used where its code is at its usual address",
+};
