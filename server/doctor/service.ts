@@ -3,7 +3,7 @@ import { fetch } from "undici";
 import { privateKeyToAddress } from "viem/accounts";
 import type { Config } from "../config.ts";
 import { isKeysUnavailable, Kms } from "../infra/kms.ts";
-import { UnixCalls } from "../infra/unix-calls.ts";
+import { SocketClient } from "../infra/private-socket.ts";
 import { KeyRing, withPrivateKey } from "../plugins/custody/envelope.ts";
 import { transportOf } from "../plugins/notifications/mail-server.ts";
 import { RemoteVault } from "../plugins/custody/remote-vault.ts";
@@ -22,7 +22,7 @@ export async function checkKeys({ prisma }: Database, config: Config): Promise<F
     custodySocket === undefined
       ? undefined
       : new RemoteVault({
-          calls: new UnixCalls(custodySocket, timings),
+          client: new SocketClient(custodySocket, timings),
           networks,
           timings,
           onTrouble: () => undefined,
@@ -80,7 +80,7 @@ export async function checkKeys({ prisma }: Database, config: Config): Promise<F
       todo: "See the lines about the database. With CUSTODY_SOCKET, check that the custody process is running.",
     },
   );
-  remote?.close();
+  await remote?.close();
   await kms.close();
   return findings;
 }

@@ -1,59 +1,43 @@
 /**
- * Deletes old rows in small batches, so that no lock is held for long. The ledger, the hashes of what was sent, and all
- * alarms (corrections, differences between ledger and chain) are kept forever. So is the audit: a deleted entry would
- * break its owner's hash chain, and the database refuses to delete one (purser_audit_append_only).
+ * What is deleted, and when: one table for all modules. The ledger, the hashes of what was sent, and all alarms
+ * (corrections, differences between ledger and chain) are kept forever. So is the audit: a deleted entry would break its
+ * owner's hash chain, and the database refuses to delete one (purser_audit_append_only).
  */
 import fp from "fastify-plugin";
-import type { Sql } from "./db/pool.ts";
 import type { Retention } from "../config.ts";
+import type { Sql } from "./db/pool.ts";
 
+/** In small batches, so that no lock is held for long. */
 const BATCH = 500;
-const HOURS = 24;
-/** Documented as 24 hours; one more day avoids surprises at the boundary. */
+const DAY = 24;
+/** One more day than documented for answers avoids surprises at the boundary. */
 const ANSWER_HOURS = 48;
-const EVENT_HOURS = 48;
-/** Longer than any delivery waits, and long enough to send a notification again. */
-const NOTIFICATION_DAYS = 30;
-/** Twice the longest window that a limit can have. */
-const SUM_DAYS = 60;
 
 interface Rule {
   what: string;
-  hours: (days: Retention) => number;
+  hours: number;
   /** Its parameters are the hours and the batch size. */
   sql: string;
 }
 
 /**
- * Idempotency answers. Rows are found by an index and deleted by ctid, without reading other rows. Answers of
- * outstanding payments are kept: an owner's key may belong to a withdrawal of one of its agents, an agent's key to its
- * own payment.
+ * Deletes rows by the age of `at`, and only those that match `only`. Rows are found by an index and deleted by ctid,
+ * without reading other rows; a row that changes meanwhile has another ctid and stays.
  */
-const ANSWERS = `
-  DELETE FROM idempotency_keys WHERE ctid = ANY (ARRAY(
-    SELECT k.ctid FROM idempotency_keys k
-     WHERE k.created_at < now() - make_interval(hours => $1) AND NOT EXISTS (
-       SELECT 1 FROM payments p
-        WHERE p.id = k.payment_id AND p.outstanding AND p.agent_id IN (
-          SELECT a.id FROM agents a WHERE a.id = k.subject_id OR a.owner_id = k.subject_id))
-     ORDER BY k.created_at LIMIT $2))`;
+const rowsOf = (table: string, at: string, only = "true"): string => `
+  DELETE FROM ${table} WHERE ctid = ANY (ARRAY(
+    SELECT r.ctid FROM ${table} r
+     WHERE ${at} < now() - make_interval(hours => $1) AND (${only})
+     ORDER BY ${at} LIMIT $2))`;
 
-const EVENTS = `
-  DELETE FROM events WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM events WHERE created_at < now() - make_interval(hours => $1)
-     ORDER BY created_at LIMIT $2))`;
+/** An owner's key may belong to a withdrawal of one of its agents, an agent's key to its own payment. */
+const OF_NO_OPEN_PAYMENT = `NOT EXISTS (
+  SELECT 1 FROM payments p
+   WHERE p.id = r.payment_id AND p.outstanding AND p.agent_id IN (
+     SELECT a.id FROM agents a WHERE a.id = r.subject_id OR a.owner_id = r.subject_id))`;
 
-const BLOCKED = `
-  DELETE FROM payments WHERE status = 'blocked' AND ctid = ANY (ARRAY(
-    SELECT ctid FROM payments
-     WHERE status = 'blocked' AND created_at < now() - make_interval(hours => $1)
-     ORDER BY created_at LIMIT $2))`;
-
-/**
- * Signed bytes and calldata are needed only while the chain may still drop the transaction. Its hash, its fee and its
- * payments are kept.
- */
-const BYTES = `
+/** The hash, the fee and the payments of the transaction are kept. */
+const SIGNED_BYTES = `
   WITH old AS (
     SELECT chain_id, lane_address, nonce FROM relayer_transactions
      WHERE status <> 'pending' AND calldata <> '' AND finalized_at < now() - make_interval(hours => $1)
@@ -64,10 +48,7 @@ const BYTES = `
   UPDATE relayer_transactions t SET calldata = '' FROM old
    WHERE t.chain_id = old.chain_id AND t.lane_address = old.lane_address AND t.nonce = old.nonce`;
 
-/**
- * Settlements of other programs' payments (facilitator). The row lets a repeated settlement be recognized. Once the
- * authorization has long expired, the first check refuses every repeat anyway. The all-time totals are kept.
- */
+/** The all-time totals are kept. */
 const FACILITATED = `
   WITH gone AS (
     DELETE FROM settlements WHERE kind = 'facilitated' AND ctid = ANY (ARRAY(
@@ -88,57 +69,14 @@ const FACILITATED = `
        SET settled = past.settled + EXCLUDED.settled, volume = past.volume + EXCLUDED.volume)
   SELECT 1 FROM gone`;
 
-const HOURS_OF_REQUESTS = `
-  DELETE FROM facilitator_hours WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM facilitator_hours WHERE hour < now() - make_interval(hours => $1)
-     ORDER BY hour LIMIT $2))`;
-
-const REFUSALS = `
-  DELETE FROM merchant_refusals WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM merchant_refusals WHERE hour < now() - make_interval(hours => $1)
-     ORDER BY hour LIMIT $2))`;
-
-/** Their creation and revocation stay in the owner's audit. */
-const MERCHANT_KEYS = `
-  DELETE FROM merchant_keys WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM merchant_keys WHERE revoked_at < now() - make_interval(hours => $1)
-     ORDER BY revoked_at LIMIT $2))`;
-
-/** Only sums that the agent's spending window has already passed. */
-const SUMS = `
-  DELETE FROM payment_sums WHERE ctid = ANY (ARRAY(
-    SELECT s.ctid FROM payment_sums s JOIN agents a ON a.id = s.agent_id
-     WHERE s.to_at < now() - make_interval(hours => $1) AND s.to_at < a.window_tail_at
-     ORDER BY s.to_at LIMIT $2))`;
-
-/** Payers whose payments may be batched again. */
-const OFFENDERS = `
-  DELETE FROM lane_offenders WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM lane_offenders WHERE until < now() - make_interval(hours => $1)
-     ORDER BY until LIMIT $2))`;
-
-/** Gas accounts of third parties, whose budget is full again. Their use stays counted in the share that paid for it. */
-const GAS = `
+/** `used_on` is a date in UTC. */
+const GAS_ACCOUNTS = `
   DELETE FROM gas_accounts WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM gas_accounts
      WHERE used_on < (now() - make_interval(hours => $1)) AT TIME ZONE 'UTC'
        AND (account LIKE 'cancels:%' OR (held <= 0 AND split_part(account, ':', 1) IN ('payer', 'payee')))
      ORDER BY used_on LIMIT $2))`;
 
-/** The signed approvals stay with the owner's orders. */
-const APPROVALS = `
-  DELETE FROM approvals WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM approvals
-     WHERE state NOT IN ('open', 'granted') AND created_at < now() - make_interval(hours => $1)
-     ORDER BY created_at LIMIT $2))`;
-
-/** Kept longer than any call runs. */
-const CANCELED = `
-  DELETE FROM canceled_calls WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM canceled_calls WHERE created_at < now() - make_interval(hours => $1)
-     ORDER BY created_at LIMIT $2))`;
-
-/** With their deliveries, but not while a delivery is still due. */
 const NOTIFICATIONS = `
   WITH gone AS (
     DELETE FROM notifications WHERE ctid = ANY (ARRAY(
@@ -153,42 +91,130 @@ const NOTIFICATIONS = `
      WHERE d.owner_id = gone.owner_id AND d.notification_id = gone.id)
   SELECT 1 FROM gone`;
 
-export const RETENTION_RULES: readonly Rule[] = [
-  { what: "answers", hours: () => ANSWER_HOURS, sql: ANSWERS },
-  { what: "canceled", hours: () => 1, sql: CANCELED },
-  { what: "events", hours: () => EVENT_HOURS, sql: EVENTS },
-  { what: "blocked", hours: ({ blockedDays }) => blockedDays * HOURS, sql: BLOCKED },
-  { what: "approvals", hours: ({ blockedDays }) => blockedDays * HOURS, sql: APPROVALS },
-  { what: "bytes", hours: ({ bytesDays }) => bytesDays * HOURS, sql: BYTES },
-  { what: "strangers", hours: ({ facilitatedDays }) => facilitatedDays * HOURS, sql: FACILITATED },
-  { what: "hours", hours: ({ statisticsDays }) => statisticsDays * HOURS, sql: HOURS_OF_REQUESTS },
-  { what: "refusals", hours: ({ statisticsDays }) => statisticsDays * HOURS, sql: REFUSALS },
-  { what: "keys", hours: ({ statisticsDays }) => statisticsDays * HOURS, sql: MERCHANT_KEYS },
-  { what: "offenders", hours: () => HOURS, sql: OFFENDERS },
-  { what: "gas", hours: ({ facilitatedDays }) => facilitatedDays * HOURS, sql: GAS },
-  { what: "notifications", hours: () => NOTIFICATION_DAYS * HOURS, sql: NOTIFICATIONS },
-  { what: "sums", hours: () => SUM_DAYS * HOURS, sql: SUMS },
+const rulesFor = (days: Retention): readonly Rule[] => [
+  // Payments. The answer to an open payment's key is kept, so that a repeat cannot pay twice.
+  {
+    what: "answers",
+    hours: ANSWER_HOURS,
+    sql: rowsOf("idempotency_keys", "created_at", OF_NO_OPEN_PAYMENT),
+  },
+  // Kept longer than any call runs.
+  { what: "canceled", hours: 1, sql: rowsOf("canceled_calls", "created_at") },
+  { what: "events", hours: 2 * DAY, sql: rowsOf("events", "created_at") },
+  {
+    what: "blocked",
+    hours: days.blockedDays * DAY,
+    sql: rowsOf("payments", "created_at", "status = 'blocked'"),
+  },
+  // The signed approvals stay with the owner's orders.
+  {
+    what: "approvals",
+    hours: days.blockedDays * DAY,
+    sql: rowsOf("approvals", "created_at", "state NOT IN ('open', 'granted')"),
+  },
+  // Only sums that the agent's spending window has already passed. Twice the longest window that a limit can have.
+  {
+    what: "sums",
+    hours: 60 * DAY,
+    sql: rowsOf(
+      "payment_sums",
+      "to_at",
+      "EXISTS (SELECT 1 FROM agents a WHERE a.id = r.agent_id AND r.to_at < a.window_tail_at)",
+    ),
+  },
+
+  // Settlement. Signed bytes are needed only while the chain may still drop the transaction.
+  { what: "bytes", hours: days.bytesDays * DAY, sql: SIGNED_BYTES },
+  // Settlements of other programs' payments. The row lets a repeated settlement be recognized; once the authorization
+  // has long expired, the first check refuses every repeat anyway.
+  { what: "strangers", hours: days.facilitatedDays * DAY, sql: FACILITATED },
+  // Payers whose payments may be batched again.
+  { what: "offenders", hours: DAY, sql: rowsOf("lane_offenders", "until") },
+  // Gas accounts of third parties, whose budget is full again. Their use stays counted in the share that paid for it.
+  { what: "gas", hours: days.facilitatedDays * DAY, sql: GAS_ACCOUNTS },
+
+  // Sellers.
+  { what: "hours", hours: days.statisticsDays * DAY, sql: rowsOf("facilitator_hours", "hour") },
+  { what: "refusals", hours: days.statisticsDays * DAY, sql: rowsOf("merchant_refusals", "hour") },
+  // Their creation and revocation stay in the owner's audit.
+  { what: "keys", hours: days.statisticsDays * DAY, sql: rowsOf("merchant_keys", "revoked_at") },
+  { what: "paywallNotes", hours: 0, sql: rowsOf("paywall_notes", "until") },
+  // Nominations count for a day; after that a refused URL may be announced again.
+  {
+    what: "nominations",
+    hours: DAY,
+    sql: rowsOf("nominations", "created_at", "status <> 'waiting'"),
+  },
+  { what: "nominations", hours: 3 * DAY, sql: rowsOf("nominations", "created_at") },
+
+  // Fetches, for longer than bills are disputed. Cached answers, for the longest `maxAge`.
+  { what: "fetches", hours: 90 * DAY, sql: rowsOf("fetches", "created_at") },
+  { what: "cachedAnswers", hours: DAY, sql: rowsOf("cached_answers", "created_at") },
+
+  // Notifications, with their deliveries, but not while a delivery is still due. Longer than any delivery waits, and long
+  // enough to send a notification again.
+  { what: "notifications", hours: 30 * DAY, sql: NOTIFICATIONS },
+  { what: "mails", hours: 30 * DAY, sql: rowsOf("mails", "created_at") },
+  { what: "mailTokens", hours: 0, sql: rowsOf("mail_tokens", "expires_at") },
+  { what: "waitingForMail", hours: 8 * DAY, sql: rowsOf("mail_waiting", "created_at") },
+
+  // Owners. Orders that were prepared and not signed in time; signed ones are evidence and are kept.
+  {
+    what: "preparedOrders",
+    hours: 1,
+    sql: rowsOf("owner_orders", "to_timestamp(deadline)", "used_at IS NULL"),
+  },
+  { what: "nonces", hours: 1, sql: rowsOf("auth_nonces", "expires_at") },
+  // A week for the owner's list of sessions.
+  { what: "sessions", hours: 7 * DAY, sql: rowsOf("sessions", "least(expires_at, revoked_at)") },
+  // Without a row a bucket counts as full.
+  { what: "rateBuckets", hours: 0, sql: rowsOf("rate_buckets", "kept_until") },
+
+  // Programs that connect over OAuth: those that nobody has connected for a week, and those unused for long.
+  {
+    what: "programs",
+    hours: 7 * DAY,
+    sql: rowsOf("oauth_clients", "created_at", "used_at IS NULL"),
+  },
+  { what: "programs", hours: 400 * DAY, sql: rowsOf("oauth_clients", "used_at") },
+  { what: "oauthRequests", hours: DAY, sql: rowsOf("oauth_requests", "created_at") },
+  // Used refresh tokens are kept until their expiry: if one is used again, it was stolen.
+  { what: "oauthTokens", hours: 0, sql: rowsOf("oauth_tokens", "expires_at") },
 ];
 
-/** Returns how many rows each rule deleted. */
+/** Returns how many rows were deleted of each kind. */
 export async function deleteOldRows(
   sql: Sql,
   days: Retention,
   batch = BATCH,
 ): Promise<Record<string, number>> {
   const deleted: Record<string, number> = {};
-  for (const rule of RETENTION_RULES) {
-    let total = 0;
-    for (;;) {
-      // SQL: deletes in batches, for which Prisma has no LIMIT.
-      const { rowCount } = await sql.query(rule.sql, [rule.hours(days), batch]);
-      total += rowCount ?? 0;
-      if ((rowCount ?? 0) < batch) break;
+  const failures: unknown[] = [];
+  for (const { what, hours, sql: text } of rulesFor(days))
+    try {
+      for (let count = batch; count === batch;) {
+        // SQL: deletes in batches by index, which Prisma cannot express.
+        count = (await sql.query(text, [hours, batch])).rowCount ?? 0;
+        if (count > 0) deleted[what] = (deleted[what] ?? 0) + count;
+      }
+    } catch (error) {
+      // The other tables are cleaned nevertheless.
+      failures.push(error);
     }
-    if (total > 0) deleted[rule.what] = total;
-  }
+  if (failures.length > 0)
+    throw new AggregateError(failures, `old rows were not deleted: ${failures.join("; ")}`);
   return deleted;
 }
+
+/** Tasks of releases before the table. A run that was planned before the upgrade would wait in the queue for ever. */
+const FORMER_TASKS = [
+  "forget-fetches",
+  "forget-oauth",
+  "forget-paywall-notes",
+  "forget-prepared-orders",
+  "forget-rate-buckets",
+  "forget-sign-ins",
+];
 
 export default fp(
   async (app) => {
@@ -198,6 +224,7 @@ export default fp(
         app.log.info(await deleteOldRows(app.pool, app.config.retention), "old rows deleted"),
       { cron: "17 * * * *", atStart: true },
     );
+    for (const task of FORMER_TASKS) app.jobs.addTask(task, async () => undefined);
   },
   { name: "retention" },
 );

@@ -7,7 +7,7 @@ import type { Config } from "../config.ts";
 import { withSourceLocations } from "./source-places.ts";
 import { urlsOfHosts } from "../core/database-settings.ts";
 import { hideSecrets, secretsOfUrl, type Hide } from "../core/secret-text.ts";
-import { Histogram, Registry, collectDefaultMetrics } from "prom-client";
+import { Gauge, Histogram, Registry, collectDefaultMetrics } from "prom-client";
 
 export interface LogDestination {
   write(line: string): void;
@@ -100,6 +100,45 @@ declare module "fastify" {
     /** One registry per app, so that several apps in one process (tests) do not collide. */
     metrics: Registry;
   }
+}
+
+interface Labelled {
+  labels: Record<string, string>;
+}
+
+export interface GaugeTable<Row> {
+  labelNames: readonly string[];
+  /** Read once a scrape, for all gauges of the table. */
+  rows(): readonly (Row & Labelled)[] | Promise<readonly (Row & Labelled)[]>;
+  /** By name. Without a value a row is left out. */
+  gauges: Record<string, readonly [help: string, value: (row: Row) => number | undefined]>;
+}
+
+/**
+ * Registers gauges that show the rows of the last successful read: a scrape must not fail because the database or a
+ * node cannot be reached.
+ */
+export function registerGauges<Row>(registry: Registry, table: GaugeTable<Row>): void {
+  let reading: Promise<void> | undefined;
+  const read = async (): Promise<void> => {
+    const rows = await table.rows();
+    for (const { gauge, value } of gauges) {
+      gauge.reset();
+      for (const row of rows) {
+        const number = value(row);
+        if (number !== undefined) gauge.set(row.labels, number);
+      }
+    }
+  };
+  const collect = (): Promise<void> =>
+    (reading ??= read()
+      .catch(() => undefined)
+      .finally(() => (reading = undefined)));
+  const { labelNames } = table;
+  const gauges = Object.entries(table.gauges).map(([name, [help, value]]) => ({
+    value,
+    gauge: new Gauge({ name, help, labelNames, registers: [registry], collect }),
+  }));
 }
 
 export const metrics = fp(

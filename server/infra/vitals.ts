@@ -1,6 +1,6 @@
 /** Metrics of the process's dependencies: database connections, the chain's head, the job queue, and the version. */
 import fp from "fastify-plugin";
-import { Gauge } from "prom-client";
+import { registerGauges } from "./telemetry.ts";
 import { VERSION } from "./version.ts";
 
 interface TaskRow {
@@ -12,93 +12,87 @@ interface TaskRow {
 
 export default fp(
   async (app) => {
-    const registers = [app.metrics];
-    new Gauge({
-      name: "purser_build_info",
-      help: "Always 1; the label is the running version",
+    const { metrics } = app;
+    registerGauges(metrics, {
       labelNames: ["version"],
-      registers,
-    }).set({ version: VERSION }, 1);
-
-    const pools = { money: app.pool, prisma: app.prismaPool, engine: app.enginePool };
-    const size = new Gauge({
-      name: "purser_database_pool_size",
-      help: "Connections to Postgres that this process may open, by purpose",
-      labelNames: ["pool"],
-      registers,
-    });
-    for (const [pool, { options }] of Object.entries(pools)) size.set({ pool }, options.max);
-    const connections = new Gauge({
-      name: "purser_database_connections",
-      help: "Connections in use, idle connections, and callers waiting for a connection",
-      labelNames: ["pool", "state"],
-      registers: [],
-      collect() {
-        for (const [pool, { totalCount, idleCount, waitingCount }] of Object.entries(pools)) {
-          this.set({ pool, state: "busy" }, totalCount - idleCount);
-          this.set({ pool, state: "idle" }, idleCount);
-          this.set({ pool, state: "waiting" }, waitingCount);
-        }
+      rows: () => [{ labels: { version: VERSION } }],
+      gauges: {
+        purser_build_info: ["Always 1; the label is the running version", () => 1],
       },
     });
-    app.metrics.registerMetric(connections);
 
-    const headAge = new Gauge({
-      name: "purser_head_age_seconds",
-      help: "Seconds since this process first saw the newest block",
+    const pools = Object.entries({
+      money: app.pool,
+      prisma: app.prismaPool,
+      engine: app.enginePool,
+    });
+    registerGauges(metrics, {
+      labelNames: ["pool"],
+      rows: () => pools.map(([pool, { options }]) => ({ labels: { pool }, max: options.max })),
+      gauges: {
+        purser_database_pool_size: [
+          "Connections to Postgres that this process may open, by purpose",
+          ({ max }) => max,
+        ],
+      },
+    });
+    registerGauges(metrics, {
+      labelNames: ["pool", "state"],
+      rows: () =>
+        pools.flatMap(([pool, { totalCount, idleCount, waitingCount }]) => [
+          { labels: { pool, state: "busy" }, count: totalCount - idleCount },
+          { labels: { pool, state: "idle" }, count: idleCount },
+          { labels: { pool, state: "waiting" }, count: waitingCount },
+        ]),
+      gauges: {
+        purser_database_connections: [
+          "Connections in use, idle connections, and callers waiting for a connection",
+          ({ count }) => count,
+        ],
+      },
+    });
+
+    registerGauges(metrics, {
       labelNames: ["network"],
-      registers: [],
+      rows: () =>
+        app.chains.all.map(({ network }) => ({
+          labels: { network: network.id },
+          head: app.chainReads.of(network.chainId).heads.head,
+        })),
+      gauges: {
+        purser_head_block: [
+          "The newest block this process has seen",
+          ({ head }) => head && Number(head.number),
+        ],
+        purser_head_age_seconds: [
+          "Seconds since this process first saw the newest block",
+          ({ head }) => head && (performance.now() - head.seenAtMs) / 1_000,
+        ],
+      },
     });
-    app.metrics.registerMetric(
-      new Gauge({
-        name: "purser_head_block",
-        help: "The newest block this process has seen",
-        labelNames: ["network"],
-        registers: [],
-        collect() {
-          for (const { network } of app.chains.all) {
-            const { head } = app.chainReads.of(network.chainId).heads;
-            if (!head) continue;
-            this.set({ network: network.id }, Number(head.number));
-            headAge.set({ network: network.id }, (performance.now() - head.seenAtMs) / 1_000);
-          }
-        },
-      }),
-    );
-    app.metrics.registerMetric(headAge);
 
-    const byTask = { labelNames: ["task"], registers: [] };
-    const oldest = new Gauge({
-      name: "purser_jobs_oldest_seconds",
-      help: "Age of the oldest due job; 0 when none is due",
-      ...byTask,
+    registerGauges(metrics, {
+      labelNames: ["task"],
+      rows: async () => {
+        // SQL: the job queue has its own schema.
+        const { rows } = await app.pool.query<TaskRow>(TASKS);
+        return rows.map((row) => ({ labels: { task: row.task }, ...row }));
+      },
+      gauges: {
+        purser_jobs_due: [
+          "Due jobs in the queue, by task; every replica reports the same",
+          ({ due }) => due,
+        ],
+        purser_jobs_oldest_seconds: [
+          "Age of the oldest due job; 0 when none is due",
+          ({ oldest }) => oldest,
+        ],
+        purser_jobs_given_up: [
+          "Jobs that failed for good and are kept",
+          ({ given_up }) => given_up,
+        ],
+      },
     });
-    const givenUp = new Gauge({
-      name: "purser_jobs_given_up",
-      help: "Jobs that failed for good and are kept",
-      ...byTask,
-    });
-    app.metrics.registerMetric(
-      new Gauge({
-        name: "purser_jobs_due",
-        help: "Due jobs in the queue, by task; every replica reports the same",
-        ...byTask,
-        async collect() {
-          // SQL: the job queue has its own schema.
-          const reading = app.pool.query<TaskRow>(TASKS);
-          // A scrape must not fail because the database is unreachable, or the queue does not exist yet.
-          const rows = await reading.then((answer) => answer.rows).catch(() => undefined);
-          if (rows === undefined) return;
-          for (const gauge of [this, oldest, givenUp]) gauge.reset();
-          for (const { task, ...counts } of rows) {
-            this.set({ task }, counts.due);
-            oldest.set({ task }, counts.oldest);
-            givenUp.set({ task }, counts.given_up);
-          }
-        },
-      }),
-    );
-    for (const gauge of [oldest, givenUp]) app.metrics.registerMetric(gauge);
   },
   { name: "vitals" },
 );

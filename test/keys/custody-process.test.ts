@@ -3,22 +3,27 @@
 // owner's signature covers.
 import { fork, spawn, type ChildProcess } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { once } from "node:events";
+import { EventEmitter, once } from "node:events";
 import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
 import { createConnection, createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import t from "tap";
+import Fastify from "fastify";
+import t, { type Test } from "tap";
 import type { Address, Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { orderDigest, typedDataOf, type Orders } from "../../server/core/orders.ts";
 import { rulesOfPolicy } from "../../server/core/orders.ts";
 import { TIMINGS } from "../../server/core/timings.ts";
 import type { Authorization } from "../../server/core/authorization.ts";
-import { encode } from "../../server/infra/unix-frames.ts";
-import { UnixCalls } from "../../server/infra/unix-calls.ts";
+import {
+  listenPrivately,
+  MAX_BODY_BYTES,
+  SocketClient,
+} from "../../server/infra/private-socket.ts";
 import { RemoteVault } from "../../server/plugins/custody/remote-vault.ts";
+import { decode, encode } from "../../server/plugins/custody/vault-calls.ts";
 import { testApp, testEnvironment } from "../helpers/app.ts";
 import { childScript } from "../helpers/child-script.ts";
 import { asOwner, createAgent, sealedWallets, signIn } from "../helpers/owner.ts";
@@ -120,14 +125,8 @@ t.test("every refusal keeps its code", async (t) => {
 });
 
 t.test("a compromised service", async (t) => {
-  const calls = new UnixCalls(path, TIMINGS);
-  t.teardown(() => calls.close());
-  const vault = new RemoteVault({
-    calls,
-    networks: ctx.config.networks,
-    timings: TIMINGS,
-    onTrouble: () => undefined,
-  });
+  const client = new SocketClient(path, TIMINGS);
+  const vault = remoteVault(t, client);
   const refused = { name: "CustodyError" };
   const wallet = (await sealedWallets(database)).find(({ agentId }) => agentId === agent.id);
   const { rows } = await database.pool.query<{
@@ -223,16 +222,24 @@ t.test("a compromised service", async (t) => {
     ],
     ["signAuthorization", [agent.id, { ...authorization(), value: "1" }, BY_POLICY]],
     ["constructor", []],
+    ["a/call/of/another/release", []],
     ["keyNames", ["more"]],
-  ] as const)
-    t.match(await calls.call(method, args, 5_000), { ok: false, kind: "custody" }, method);
+    ["keyNames", {}],
+  ] as const) {
+    const answer = decode(await client.call(method, encode(args), 5_000));
+    t.match(answer, { ok: false, kind: "custody" }, method);
+  }
+  for (const body of ["{{", "null", "", `[${" ".repeat(MAX_BODY_BYTES)}]`])
+    t.match(decode(await client.call("keyNames", body, 5_000)), { ok: false }, body.slice(0, 9));
   for (const bytes of [
     Buffer.from("GET / HTTP/1.1\r\n\r\n"),
     Buffer.from([255, 255, 255, 255]),
-    encode({ id: 1 }),
+    // The release before sent JSON after its length.
+    lengthPrefixed({ id: 1, method: "keyNames", args: [], timeoutMs: 5_000 }),
   ]) {
     const socket = createConnection(path);
     socket.on("error", () => undefined);
+    socket.resume();
     socket.write(bytes);
     await once(socket, "close");
   }
@@ -299,45 +306,93 @@ t.test("stopped: refused in time, and continues afterwards", async (t) => {
   t.notOk((await statusesOf(ctx, agent.id))["reserved"]);
 });
 
-const FALSE_RESPONSES: Record<string, (id: number) => Buffer> = {
-  bytes: () => Buffer.from("HTTP/1.1 400 Bad Request\r\n\r\n"),
-  "not JSON": () => Buffer.from([0, 0, 0, 2, 0x7b, 0x7b]),
-  "another shape": (id) => encode({ id, answer: { ok: true, result: { $x: 1 } } }),
-  "another signature": (id) =>
-    encode({ id, answer: { ok: true, result: `0x${"11".repeat(64)}1b` } }),
-  "an unknown code": (id) =>
-    encode({
-      id,
-      answer: { ok: false, kind: "refused", code: "paid", detail: "", extra: {}, headers: {} },
-    }),
-  silence: () => Buffer.alloc(0),
+const http = (body: string): Buffer =>
+  Buffer.from(`HTTP/1.1 200 OK\r\ncontent-length: ${Buffer.byteLength(body)}\r\n\r\n${body}`);
+const json = (answer: object): Buffer => http(encode(answer));
+
+/** Undefined: the connection is closed. */
+const FALSE_RESPONSES: Record<string, Buffer | undefined> = {
+  "not HTTP": lengthPrefixed({ id: 1, answer: { ok: true, result: "" } }),
+  "not JSON": http("{{"),
+  "too long": http(" ".repeat(MAX_BODY_BYTES + 1)),
+  "another shape": json({ ok: true, result: { $x: 1 } }),
+  "another signature": json({ ok: true, result: `0x${"11".repeat(64)}1b` }),
+  "an unknown code": json({
+    ok: false,
+    kind: "refused",
+    code: "paid",
+    detail: "",
+    extra: {},
+    headers: {},
+  }),
+  closed: undefined,
+  silence: Buffer.alloc(0),
 };
+
+/** A process that gives this response to whatever it receives. */
+async function respondFalsely(response: Buffer | undefined): Promise<() => Promise<void>> {
+  const sockets = new Set<Socket>();
+  const liar = createServer((socket) => {
+    sockets.add(socket);
+    socket.on("error", () => undefined);
+    socket.on("data", () => (response ? void socket.write(response) : socket.destroy()));
+  });
+  rmSync(path, { force: true });
+  await new Promise<void>((resolve) => liar.listen(path, resolve));
+  chmodSync(path, 0o600);
+  return async () => {
+    for (const socket of sockets) socket.destroy();
+    await new Promise((resolve) => liar.close(resolve));
+  };
+}
 
 t.test("false data from the custody process", async (t) => {
   await end(custody, "SIGTERM");
-  for (const [name, falseResponse] of Object.entries(FALSE_RESPONSES)) {
-    const sockets = new Set<Socket>();
-    const liar = createServer((socket) => {
-      sockets.add(socket);
-      socket.on("error", () => undefined);
-      socket.on("data", (chunk: Buffer) => {
-        const { id } = JSON.parse(chunk.toString("utf8", 4)) as { id: number };
-        socket.write(falseResponse(id));
-      });
-    });
-    rmSync(path, { force: true });
-    await new Promise<void>((resolve) => liar.listen(path, resolve));
-    chmodSync(path, 0o600);
+  for (const [name, response] of Object.entries(FALSE_RESPONSES)) {
+    const close = await respondFalsely(response);
     if (name === "silence") ctx.config.timings.custodyAnswerMs = 300;
     t.equal((await spend()).code, "keys_unavailable", name);
-    for (const socket of sockets) socket.destroy();
-    await new Promise((resolve) => liar.close(resolve));
+    await close();
   }
   ctx.config.timings.custodyAnswerMs = TIMINGS.custodyAnswerMs;
   rmSync(path, { force: true });
   custody = await startCustody();
   await until(async () => (await spend()).status === 200, 60_000);
   t.pass("it accepts the right process again");
+});
+
+t.test("a custody process of the release before HTTP is reported as another release", async (t) => {
+  await end(custody, "SIGTERM");
+  // It closed a connection whose first bytes were no length of a message.
+  const close = await respondFalsely(undefined);
+  const reported: string[] = [];
+  const vault = remoteVault(t, new SocketClient(path, TIMINGS), (reason) => reported.push(reason));
+  await t.rejects(vault.keyNames(), { code: "keys_unavailable" });
+  t.match(reported, [/keyNames: .* of another release and must be upgraded together/]);
+  await close();
+  rmSync(path, { force: true });
+  custody = await startCustody();
+});
+
+t.test("a process that stops answers the calls that it has begun", async (t) => {
+  const slow = Fastify();
+  const signals = new EventEmitter();
+  slow.post("/slow", async () => {
+    signals.emit("begun");
+    await once(signals, "finish");
+    return "signed";
+  });
+  const elsewhere = join(folder, "slow", "custody.sock");
+  await listenPrivately(slow, elsewhere);
+  const client = new SocketClient(elsewhere, { custodyReachMs: 0 });
+  t.teardown(() => client.close());
+  const begun = once(signals, "begun");
+  const answer = client.call("slow", "[]", 30_000);
+  await begun;
+  const closed = slow.close();
+  signals.emit("finish");
+  t.equal(await answer, "signed");
+  await closed;
 });
 
 t.test("the socket must belong to this user", async (t) => {
@@ -357,14 +412,37 @@ t.test("the socket must belong to this user", async (t) => {
   for (const missing of ["CUSTODY_SOCKET", "MASTER_KEYS", "DATABASE_URL"])
     t.match(bare.output, `${missing} is missing`);
   t.notMatch(bare.output, /RELAYER|FACILITATOR|PUBLIC_URL/, "only what it needs");
-  const calls = new UnixCalls(elsewhere, { custodyReachMs: 0 });
+  const client = new SocketClient(elsewhere, { custodyReachMs: 0 });
   await t.rejects(
-    calls.call("keyNames", [], 1_000),
-    /no process responds/,
+    client.call("keyNames", "[]", 1_000),
+    /no process responds .* must belong only to this user/,
     "a socket in a shared directory is not trusted",
   );
-  calls.close();
+  await client.close();
 });
+
+function remoteVault(
+  t: Test,
+  client: SocketClient,
+  onTrouble: (reason: string) => void = () => undefined,
+): RemoteVault {
+  const vault = new RemoteVault({
+    client,
+    networks: ctx.config.networks,
+    timings: TIMINGS,
+    onTrouble,
+  });
+  t.teardown(() => vault.close());
+  return vault;
+}
+
+/** A message of the release before HTTP. */
+function lengthPrefixed(message: object): Buffer {
+  const body = Buffer.from(JSON.stringify(message));
+  const length = Buffer.alloc(4);
+  length.writeUInt32BE(body.length);
+  return Buffer.concat([length, body]);
+}
 
 async function startCustody(): Promise<ChildProcess> {
   const child = fork(childScript("test/keys/custody.child.ts"), {

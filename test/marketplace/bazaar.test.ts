@@ -7,7 +7,7 @@ import { wrapFetchWithPayment } from "@x402/fetch";
 import Fastify from "fastify";
 import t, { type Test } from "tap";
 import { forgetDeadAnnouncements } from "../../server/plugins/marketplace/catalogue-store.ts";
-import { forgetNominations } from "../../server/plugins/marketplace/nominations-store.ts";
+import { deleteOldRows } from "../../server/infra/retention.ts";
 import { freePort } from "../../server/local/free-port.ts";
 import { paywall } from "../../packages/paywall/src/paywall.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
@@ -359,7 +359,8 @@ t.test("an endpoint that stops responding is deleted", async (t) => {
   t.equal(await forgetDeadAnnouncements(app.prisma), 1);
   t.equal((await listed()).length, 0);
   await app.pool.query("UPDATE nominations SET created_at = now() - interval '25 hours'");
-  t.equal(await forgetNominations(app.prisma), 1, "it may be announced again");
+  const deleted = await deleteOldRows(app.pool, app.config.retention);
+  t.equal(deleted["nominations"], 1, "it may be announced again");
 });
 
 t.test("a database error while cataloguing does not fail the settle", async (t) => {

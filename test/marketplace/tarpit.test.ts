@@ -62,7 +62,7 @@ t.test("safety jobs run on time during rounds of hanging probes", async (t) => {
     );
     return rows.length > 0;
   };
-  for (const sweep of ["sweep-unsigned", "forget-sign-ins", "sweep-unsigned"]) {
+  for (const sweep of ["sweep-unsigned", "forget-old-rows", "sweep-unsigned"]) {
     const startedAt = performance.now();
     await app.jobs.enqueue(sweep, {});
     await until(async () => !(await isWaiting(sweep)), 60_000);

@@ -6,7 +6,8 @@ import { testApp, type TestApp } from "../helpers/app.ts";
 import { asOwner, createAgent, signIn, type SignedInOwner } from "../helpers/owner.ts";
 import { mailbox, MAIL_FROM, type Mailbox } from "../helpers/smtp.ts";
 import { until } from "../helpers/until.ts";
-import { forgetMails, makeMails } from "../../server/plugins/notifications/mail-store.ts";
+import { deleteOldRows } from "../../server/infra/retention.ts";
+import { makeMails } from "../../server/plugins/notifications/mail-store.ts";
 import { startReplica } from "../spending/replica.helper.ts";
 
 const box = await mailbox(t);
@@ -303,7 +304,8 @@ t.test("old rows are deleted in batches", async (t) => {
     CREATE TRIGGER not_too_many AFTER DELETE ON mail_waiting REFERENCING OLD TABLE AS gone
       FOR EACH STATEMENT EXECUTE FUNCTION not_too_many()`);
   t.teardown(() => sql("DROP FUNCTION not_too_many CASCADE"));
-  t.ok((await forgetMails(app.prisma)) >= 5_000);
+  const deleted = await deleteOldRows(app.pool, app.config.retention);
+  t.ok((deleted["waitingForMail"] ?? 0) >= 5_000);
   t.same(await sql("SELECT 1 FROM mail_waiting WHERE notification_id ~ '^ntf_[0-9]{1,4}$'"), []);
 });
 

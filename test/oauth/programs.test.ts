@@ -4,7 +4,7 @@ import { createServer, type RequestListener } from "node:http";
 import type { AddressInfo } from "node:net";
 import t, { type Test } from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
-import { deleteOldRequests } from "../../server/plugins/oauth/store.ts";
+import { deleteOldRows } from "../../server/infra/retention.ts";
 import { testApp, type TestAppOptions } from "../helpers/app.ts";
 import { testAccount } from "../helpers/chain.ts";
 import { asOwner, createAgent, signIn, signOrder } from "../helpers/owner.ts";
@@ -195,7 +195,7 @@ t.test("a flood of registrations", async (t) => {
 
   await database.pool.query("UPDATE oauth_clients SET created_at = now() - interval '8 days'");
   await database.pool.query("UPDATE oauth_requests SET created_at = now() - interval '2 days'");
-  await deleteOldRequests(world.app.prisma);
+  await deleteOldRows(world.app.pool, world.app.config.retention);
   const left = await database.pool.query("SELECT id FROM oauth_clients");
   t.same(left.rows, [{ id: used.clientId }], "after a week only connected programs are kept");
 });

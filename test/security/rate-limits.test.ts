@@ -1,6 +1,7 @@
 // Goal: a caller cannot choose the rate-limit bucket of its requests, and limits on payments hold across all
 // replicas.
 import t, { type Test } from "tap";
+import { deleteOldRows } from "../../server/infra/retention.ts";
 import { createApiKey } from "../../server/plugins/auth/api-keys.ts";
 import { createSessionToken } from "../../server/plugins/auth/sessions.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
@@ -271,8 +272,9 @@ t.test("full buckets are deleted", async (t) => {
     (await database.pool.query<{ count: string }>("SELECT count(*) FROM rate_buckets")).rows[0]
       ?.count;
   t.equal(await count(), "1");
-  const { deleteFullBuckets } = await import("../../server/plugins/http/rate-limit-store.ts");
-  t.equal(await deleteFullBuckets(app.prisma), 0);
+  const deleted = async () =>
+    (await deleteOldRows(database.pool, app.config.retention))["rateBuckets"];
+  t.equal(await deleted(), undefined);
   await database.pool.query("UPDATE rate_buckets SET kept_until = now() - interval '1 second'");
-  t.equal(await deleteFullBuckets(app.prisma), 1);
+  t.equal(await deleted(), 1);
 });

@@ -9,7 +9,7 @@ import { inspect } from "node:util";
 import t from "tap";
 import { Agent } from "undici";
 import { privateKeyToAccount, generatePrivateKey } from "viem/accounts";
-import { postJson } from "../../server/infra/chain/post-json.ts";
+import { postJson } from "../../server/infra/post.ts";
 import { ChainRpc } from "../../server/infra/chain/rpc.ts";
 import { hideInError, hideSecrets, secretsOfUrl } from "../../server/core/secret-text.ts";
 import { signedPayment } from "../facilitator/payments.ts";

@@ -6,7 +6,6 @@ import { testApp } from "../helpers/app.ts";
 import { asOwner, createAgent, signIn } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
 import { reserveUnsigned, statusesOf } from "./ledger.helper.ts";
-import { deleteExpiredSignIns } from "../../server/plugins/owners/store.ts";
 import { readAllTime } from "../../server/plugins/facilitator/store.ts";
 import { deleteOldRows } from "../../server/infra/retention.ts";
 
@@ -95,7 +94,7 @@ t.test(
     await database.pool.query(
       "INSERT INTO auth_nonces (nonce, expires_at) VALUES ('0123456789abcdef', now() - interval '2 hours')",
     );
-    t.equal(await deleteExpiredSignIns(app.prisma), 1);
+    t.equal((await deleteOldRows(database.pool, days))["nonces"], 1);
     const me = await app.inject({ url: "/api/auth/session", headers: owner.headers });
     t.equal(me.statusCode, 200, "a session in use is kept");
   },
@@ -182,3 +181,59 @@ t.test(
     t.same(await readAllTime(app.prisma), everBefore, "the all-time totals are kept");
   },
 );
+
+t.test("retention: orders that nobody signed, sessions and notes that ended", async (t) => {
+  const { pool } = database;
+  const read = async (sql: string) =>
+    (await pool.query<{ v: unknown }>(sql)).rows.map(({ v }) => v);
+  const signed = await read("SELECT nonce AS v FROM owner_orders WHERE used_at IS NOT NULL");
+  t.ok(signed.length > 0);
+  await pool.query("UPDATE owner_orders SET deadline = 1");
+  await pool.query(
+    `INSERT INTO owner_orders (nonce, kind, owner_id, agent_id, version, chain_id, document, digest, deadline)
+     SELECT '0x' || lpad(minutes::text, 64, '0'), kind, owner_id, agent_id, version, chain_id, document, digest,
+            extract(epoch FROM now()) - minutes * 60
+       FROM (SELECT * FROM owner_orders LIMIT 1) one, unnest(ARRAY[59, 61]) AS minutes`,
+  );
+  await pool.query(
+    `INSERT INTO sessions (id, owner_id, token_hash, expires_at, revoked_at)
+     SELECT v.id, a.owner_id, sha256(v.id::bytea), now() + expires::interval, now() + revoked::interval
+       FROM agents a, (VALUES ('ended', '-8 days', NULL), ('revoked', '1 day', '-8 days'), ('listed', '-6 days', NULL),
+                              ('just revoked', '1 day', '-6 days')) AS v (id, expires, revoked)
+      WHERE a.id = $1`,
+    [agent.id],
+  );
+  await pool.query(
+    `INSERT INTO paywall_notes (kind, hash, until)
+     VALUES ('nonce', 'old', now() - interval '1 s'), ('nonce', 'valid', now() + interval '1 hour')`,
+  );
+  t.match(await deleteOldRows(pool, days, 1), { preparedOrders: 1, sessions: 2, paywallNotes: 1 });
+  t.same(
+    await read("SELECT nonce AS v FROM owner_orders WHERE used_at IS NOT NULL"),
+    signed,
+    "what an owner signed is evidence",
+  );
+  t.same(await read("SELECT right(nonce, 2) AS v FROM owner_orders WHERE used_at IS NULL"), ["59"]);
+  t.same(
+    await read(
+      "SELECT id AS v FROM sessions WHERE id IN ('ended', 'revoked', 'listed', 'just revoked') ORDER BY id",
+    ),
+    ["just revoked", "listed"],
+  );
+  t.same(await read("SELECT hash AS v FROM paywall_notes WHERE hash IN ('old', 'valid')"), [
+    "valid",
+  ]);
+});
+
+t.test("retention: a table that fails does not keep the others", async (t) => {
+  const { pool } = database;
+  const failing = {
+    query: async (text: string, values: unknown[]) => {
+      if (text.includes("canceled_calls")) throw new Error("a lock timeout");
+      return pool.query(text, values);
+    },
+  } as unknown as typeof pool;
+  await pool.query("UPDATE events SET created_at = now() - interval '3 days'");
+  await t.rejects(deleteOldRows(failing, days), { message: /not deleted: .*a lock timeout/ });
+  t.equal((await pool.query("SELECT 1 FROM events")).rowCount, 0);
+});

@@ -11,8 +11,9 @@ import {
 } from "@x402/extensions/sign-in-with-x";
 import express from "express";
 import t, { type Test } from "tap";
+import { deleteOldRows } from "../../server/infra/retention.ts";
 import { freePort } from "../../server/local/free-port.ts";
-import { CACHED_BYTES, CacheLookup, forgetCached } from "../../server/plugins/x402-client/cache.ts";
+import { CACHED_BYTES, CacheLookup } from "../../server/plugins/x402-client/cache.ts";
 import { prepare } from "../../server/plugins/x402-client/request.ts";
 import { asOwner, createAgent } from "../helpers/owner.ts";
 import { testApp } from "../helpers/app.ts";
@@ -227,7 +228,8 @@ t.test("a paid GET is answered from the cache for maxAge", async (t) => {
     t.equal(await count(), 2, "the oldest are removed first");
     await database.pool.query("UPDATE cached_answers SET created_at = now() - interval '25 hours'");
     await cached({ url: `${seller.origin}/newer` });
-    t.ok((await forgetCached(made.app.prisma)) >= 2);
+    const deleted = await deleteOldRows(database.pool, made.app.config.retention);
+    t.ok((deleted["cachedAnswers"] ?? 0) >= 2);
     t.equal(await count(), 1);
   });
 

@@ -1,11 +1,8 @@
 // Goal: free fetches fill neither disk nor memory, a refusal for lack of room comes before any cost, and every fetch is in the ledger.
 import t from "tap";
+import { deleteOldRows } from "../../server/infra/retention.ts";
 import { BUDGET, FetchBudget } from "../../server/plugins/x402-client/budget.ts";
-import {
-  forgetFetches,
-  KEPT_BYTES_PER_DAY,
-  placeForLedger,
-} from "../../server/plugins/x402-client/ledger.ts";
+import { KEPT_BYTES_PER_DAY, placeForLedger } from "../../server/plugins/x402-client/ledger.ts";
 import { until } from "../helpers/until.ts";
 import { assertLedgerIsChain, market } from "./market.ts";
 
@@ -258,7 +255,8 @@ t.test("every fetch is in the ledger, without secrets, for agent and owner", asy
   await made.database.pool.query(
     "UPDATE fetches SET created_at = now() - interval '91 days' WHERE outcome = 'free'",
   );
-  t.equal(await forgetFetches(app.prisma), 1);
+  const deleted = await deleteOldRows(app.pool, app.config.retention);
+  t.equal(deleted["fetches"], 1);
 });
 
 t.test("parts of a path that look like a key are not stored", async (t) => {

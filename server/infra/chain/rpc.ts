@@ -3,7 +3,7 @@ import { Agent } from "undici";
 import type { Hex } from "viem";
 import { hideInError, hideSecrets, secretsOfUrl, type Hide } from "../../core/secret-text.ts";
 import { ChainRefusal, ChainUnreachable, classifyChainError, isEndpointFailure } from "./errors.ts";
-import { postJson } from "./post-json.ts";
+import { postJson } from "../post.ts";
 
 interface ChainRpcOptions {
   urls: readonly string[];

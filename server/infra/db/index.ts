@@ -1,6 +1,6 @@
 import fp from "fastify-plugin";
 import { connectionsOf } from "../../core/worker-settings.ts";
-import { Counter, Gauge, type Registry } from "prom-client";
+import { Counter, type Registry } from "prom-client";
 import {
   createPool,
   TIMEOUTS,
@@ -10,6 +10,7 @@ import {
 } from "./pool.ts";
 import { createPrisma, type PrismaClient } from "./prisma.ts";
 import { afterStartup } from "../after-startup.ts";
+import { registerGauges } from "../telemetry.ts";
 import { onPromotion } from "./primary.ts";
 import { readDurability } from "./settings.ts";
 import { SilenceWatch } from "./silence.ts";
@@ -91,13 +92,14 @@ function countPromotions(metrics: Registry, pool: Pool, signal: AbortSignal): vo
     help: "Times that another database server was promoted under this process.",
     registers: [metrics],
   });
-  const waiting = new Gauge({
-    name: "purser_database_commits_waiting",
-    help: "Commits of this service that waited for a standby for more than 2 s.",
-    registers: [metrics],
-    async collect() {
-      const found = await readDurability(pool).catch(() => undefined);
-      if (found) waiting.set(found.waiting);
+  registerGauges(metrics, {
+    labelNames: [],
+    rows: async () => [{ labels: {}, ...(await readDurability(pool)) }],
+    gauges: {
+      purser_database_commits_waiting: [
+        "Commits of this service that waited for a standby for more than 2 s.",
+        ({ waiting }) => waiting,
+      ],
     },
   });
   onPromotion(() => promotions.inc(), signal);

@@ -241,10 +241,3 @@ export async function endAccessToken(tx: Db, text: string): Promise<void> {
     where: { hash: Uint8Array.from(hashSecret(text)), kind: "access" },
   });
 }
-
-/** Used refresh tokens are kept until their expiry: if one is used again, it was stolen. */
-export async function deleteOldTokens(db: Db): Promise<number> {
-  const now = await databaseNow(db);
-  const { count } = await db.oauthToken.deleteMany({ where: { expiresAt: { lt: now } } });
-  return count;
-}

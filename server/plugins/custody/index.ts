@@ -2,7 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import fp from "fastify-plugin";
 import { Counter } from "prom-client";
 import { isKeysUnavailable } from "../../infra/kms.ts";
-import { UnixCalls } from "../../infra/unix-calls.ts";
+import { SocketClient } from "../../infra/private-socket.ts";
 import { NotReady } from "../../infra/readiness.ts";
 import { Custody } from "./custody.ts";
 import type { KeyNames, KeyVault } from "./key-vault.ts";
@@ -43,7 +43,7 @@ export default fp(
     if (custodySocket === undefined) vault = vaultHere(app, { trustsCaller: true });
     else {
       const remote = new RemoteVault({
-        calls: new UnixCalls(custodySocket, timings),
+        client: new SocketClient(custodySocket, timings),
         networks,
         timings,
         onTrouble: (reason) => app.log.error({ reason }, "the custody process does not respond"),

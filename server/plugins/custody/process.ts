@@ -5,77 +5,82 @@
  */
 import { realpathSync } from "node:fs";
 import { pathToFileURL } from "node:url";
-import Fastify, { type FastifyError, type FastifyInstance } from "fastify";
+import Fastify, {
+  LogController,
+  type FastifyError,
+  type FastifyInstance,
+  type FastifyRequest,
+} from "fastify";
 import { ConfigError, loadConfig, type Config } from "../../config.ts";
 import { ApiError } from "../../errors.ts";
 import chains from "../../infra/chain/index.ts";
 import db from "../../infra/db/index.ts";
-import kms, { keysUnavailable } from "../../infra/kms.ts";
+import kms from "../../infra/kms.ts";
+import { listenPrivately, MAX_BODY_BYTES } from "../../infra/private-socket.ts";
 import { hideConfigured, loggerOptions, metrics } from "../../infra/telemetry.ts";
-import type { Call } from "../../infra/unix-frames.ts";
-import { serveCalls } from "../../infra/unix-serve.ts";
 import { toApiError } from "../http/errors.ts";
 import { CustodyError, NotSignedFor } from "./envelope.ts";
 import type { KeyVault } from "./key-vault.ts";
-import { answerOf, assertCall, type Answer } from "./vault-calls.ts";
+import { answerOf, assertCall, decode, encode } from "./vault-calls.ts";
 import { vaultHere } from "./wiring.ts";
 
-/** How many calls run at once, as many as the database can run, and how many of a burst wait. */
-const AT_ONCE = 128;
-const WAITING = 1_024;
-
-export interface CustodyProcess {
-  close(): Promise<void>;
-}
-
-export async function startCustody(config: Config): Promise<CustodyProcess> {
+export async function startCustody(config: Config): Promise<FastifyInstance> {
   const { custodySocket: path } = config;
   if (path === undefined) throw new ConfigError(["CUSTODY_SOCKET is missing"]);
-  const app = Fastify({ logger: loggerOptions(config) });
+  const app = Fastify({
+    logger: loggerOptions(config),
+    logController: new LogController({ disableRequestLogging: true }),
+    bodyLimit: MAX_BODY_BYTES,
+    // Calls that arrive while it stops are still answered.
+    return503OnClosing: false,
+    clientErrorHandler: (error, socket) => {
+      app.log.warn({ reason: error.message }, "closed a connection that sent no calls");
+      socket.destroy();
+    },
+  });
   app.decorate("config", config);
   try {
     for (const part of [metrics, kms, db, chains]) await app.register(part);
-    await app.ready();
     const vault = vaultHere(app, { trustsCaller: false });
     // Fails at the start, and not at the first payment, if a master key cannot be used.
     await vault.keyNames();
-    const served = await serveCalls({
-      path,
-      answer: (call) => answer(app, vault, call),
-      tooBusy: answerOf(keysUnavailable(new Error("too many calls at the same time"))),
-      atOnce: AT_ONCE,
-      waiting: WAITING,
-      onBroken: (reason) => app.log.warn({ reason }, "closed a connection that sent no calls"),
-    });
+    serveCalls(app, vault);
+    await listenPrivately(app, path);
     app.log.info({ path }, "custody is ready for requests");
-    return {
-      close: async () => {
-        await served.close();
-        await app.close();
-      },
-    };
+    return app;
   } catch (error) {
     await app.close().catch(() => undefined);
     throw error;
   }
 }
 
-async function answer(app: FastifyInstance, vault: KeyVault, call: Call): Promise<Answer> {
-  const { method, args } = call;
-  try {
-    assertCall(method, args);
-    const given = method === "signIn" ? signInArgs(args) : (args as unknown[]);
-    const invoke = vault[method].bind(vault) as (...args: unknown[]) => Promise<unknown>;
-    return { ok: true, result: (await invoke(...given)) ?? null };
-  } catch (error) {
+function serveCalls(app: FastifyInstance, vault: KeyVault): void {
+  app.addContentTypeParser(
+    "application/json",
+    { parseAs: "string" },
+    async (_request: FastifyRequest, body: string) => decode(body),
+  );
+  app.post<{ Params: { name: string } }>("/:name", async ({ params: { name }, body }, reply) => {
+    assertCall(name, body);
+    const given = name === "signIn" ? signInArgs(body) : (body as unknown[]);
+    const invoke = vault[name].bind(vault) as (...args: unknown[]) => Promise<unknown>;
+    return reply.serializer(encode).send({ ok: true, result: (await invoke(...given)) ?? null });
+  });
+  app.setNotFoundHandler(async () => {
+    throw new CustodyError("unknown call");
+  });
+  app.setErrorHandler((error: FastifyError, { url: call }, reply) => {
     if (error instanceof NotSignedFor)
-      app.log.error({ err: error, method }, "a request is not covered by the owner's signature");
-    else if (!(error instanceof ApiError)) app.log.error({ err: error, method }, "a call failed");
-    if (error instanceof CustodyError) return answerOf(error);
+      app.log.error({ err: error, call }, "a request is not covered by the owner's signature");
+    else if (!(error instanceof ApiError)) app.log.error({ err: error, call }, "a call failed");
     // An unreachable database is no internal error, here as in the service.
-    const apiError = toApiError(error as FastifyError);
-    return answerOf(apiError.status === 500 ? error : apiError);
-  }
+    const apiError = toApiError(error);
+    const isRefusal = !(error instanceof CustodyError) && apiError.status !== 500;
+    return reply
+      .code(apiError.status)
+      .serializer(encode)
+      .send(answerOf(isRefusal ? apiError : error));
+  });
 }
 
 /** The challenge is sent as text. */

@@ -7,15 +7,15 @@ import { parseEcdsa, recoverSigner } from "../../core/signatures.ts";
 import type { Timings } from "../../core/timings.ts";
 import type { ApiError } from "../../errors.ts";
 import { keysUnavailable } from "../../infra/kms.ts";
-import { NoAnswer, type UnixCalls } from "../../infra/unix-calls.ts";
+import type { SocketClient } from "../../infra/private-socket.ts";
 import { paymentSchemeOf } from "../../schemes/index.ts";
 import type { Cover } from "./covers.ts";
 import type { KeyNames, KeyVault, SiteSignInRequest } from "./key-vault.ts";
-import { errorOf, isAnswer, isResult, sentRules } from "./vault-calls.ts";
+import { decode, encode, errorOf, isAnswer, isResult, sentRules } from "./vault-calls.ts";
 import type { RulesInForce } from "../../core/rules.ts";
 
 export interface RemoteVaultOptions {
-  calls: Pick<UnixCalls, "call" | "close">;
+  client: Pick<SocketClient, "call" | "close">;
   networks: readonly NetworkFacts[];
   timings: Pick<Timings, "custodyAnswerMs">;
   onTrouble(reason: string): void;
@@ -40,8 +40,8 @@ export class RemoteVault implements KeyVault {
     this.#options = options;
   }
 
-  close(): void {
-    this.#options.calls.close();
+  close(): Promise<void> {
+    return this.#options.client.close();
   }
 
   keyNames(): Promise<KeyNames> {
@@ -104,7 +104,7 @@ export class RemoteVault implements KeyVault {
   }
 
   async signIn(args: SiteSignInRequest): Promise<SIWxPayload | undefined> {
-    // Third-party JSON is sent as text, because the frames have special types of their own.
+    // Third-party JSON is sent as text, because the JSON of calls has special types of its own.
     const challenge = JSON.stringify(args.challenge ?? null);
     return (await this.#call("signIn", { ...args, challenge })) ?? undefined;
   }
@@ -113,12 +113,13 @@ export class RemoteVault implements KeyVault {
     name: Name,
     ...args: VaultArguments<Name>
   ): Promise<Answered<Name>> {
+    const { client, timings } = this.#options;
+    const body = encode(args);
     let answer: unknown;
     try {
-      answer = await this.#options.calls.call(name, args, this.#options.timings.custodyAnswerMs);
+      answer = decode(await client.call(name, body, timings.custodyAnswerMs));
     } catch (error) {
-      if (error instanceof NoAnswer) throw this.#away(error.message, error);
-      throw error;
+      throw this.#away(`${name}: ${(error as Error).message}`, error);
     }
     if (!isAnswer(answer)) throw this.#away(`${name} was answered with garbage`);
     if (!answer.ok) throw errorOf(answer);
@@ -126,12 +127,12 @@ export class RemoteVault implements KeyVault {
     return answer.result as Answered<Name>;
   }
 
-  #away(reason: string, cause?: Error): ApiError {
+  #away(reason: string, cause: unknown = new Error(reason)): ApiError {
     const now = performance.now();
     if (now - this.#reportedAtMs > REPORT_AGAIN_MS) {
       this.#reportedAtMs = now;
       this.#options.onTrouble(reason);
     }
-    return keysUnavailable(cause ?? new Error(reason));
+    return keysUnavailable(cause);
   }
 }

@@ -1,6 +1,7 @@
 /**
- * The messages between the service and the custody process. Each side validates what it receives with these schemas: an
- * object instead of a name would become a database filter, and garbage instead of a signature would be stored.
+ * The messages between the service and the custody process: a call is `POST /<name>` with a JSON array of its
+ * arguments. Each side validates what it receives with these schemas: an object instead of a name would become a
+ * database filter, and garbage instead of a signature would be stored.
  */
 import { Type, type TSchema } from "typebox";
 import { Value } from "typebox/value";
@@ -24,7 +25,7 @@ const Hex = Type.String({ pattern: "^0x([0-9a-fA-F]{2})*$" });
 const Signature = Type.String({ pattern: "^0x[0-9a-fA-F]{130}$" });
 const Text = Type.String();
 const ChainId = Type.Integer({ minimum: 0 });
-/** The frames support bigints and bytes; JSON Schema has no type for either. */
+/** The JSON here has bigints and bytes (`encode`); JSON Schema has no type for either. */
 const Whole = Type.Refine(Type.Unknown(), (value) => typeof value === "bigint");
 const Bytes = Type.Refine(
   Type.Unknown(),
@@ -169,12 +170,12 @@ const isMethod = (name: string): name is Method => Object.hasOwn(CALLS, name);
 export function assertCall(name: string, args: unknown): asserts name is Method {
   if (!isMethod(name)) throw new CustodyError("unknown call");
   const { args: wanted } = CALLS[name];
-  const given = Array.isArray(args) ? (args as unknown[]) : [];
   const isRight =
-    given.length === wanted.length &&
-    wanted.every((schema, index) => Value.Check(schema, given[index]));
+    Array.isArray(args) &&
+    args.length === wanted.length &&
+    wanted.every((schema, index) => Value.Check(schema, args[index]));
   if (!isRight) throw new CustodyError(`${name} got invalid arguments`);
-  if (rulesIn(given).some(hasUnknownSetting))
+  if (rulesIn(args).some(hasUnknownSetting))
     throw new ApiError("policy_version_unknown", {
       detail: "The custody process does not know all settings of this agent. Nothing was signed.",
     });
@@ -224,7 +225,7 @@ export function sentRules(rules: RulesInForce): RulesInForce {
 export const isResult = (name: Method, result: unknown): boolean =>
   Value.Check(CALLS[name].result, result);
 
-/** The content of a response frame. */
+/** The body of a response. */
 export type Answer =
   | { ok: true; result: unknown }
   | { ok: false; kind: "refused"; code: ErrorCode; detail: string; extra: object; headers: object }
@@ -281,3 +282,25 @@ export function errorOf(answer: Exclude<Answer, { ok: true }>): Error {
       return new Error("the custody process failed; its log says why");
   }
 }
+
+const isPlain = (value: unknown): value is Record<string, unknown> =>
+  typeof value === "object" && value !== null && Object.getPrototypeOf(value) === Object.prototype;
+
+/** JSON with bigints and bytes. A value that already uses one of their marker members is refused. */
+export const encode = (value: unknown): string =>
+  JSON.stringify(value, function (this: Record<string, unknown>, name, seen: unknown) {
+    const raw = this[name];
+    if (typeof raw === "bigint") return { $n: String(raw) };
+    if (raw instanceof Uint8Array) return { $b: Buffer.from(raw).toString("base64") };
+    if (isPlain(raw) && ("$n" in raw || "$b" in raw))
+      throw new TypeError("a member is named $n or $b");
+    return seen;
+  });
+
+export const decode = (text: string): unknown =>
+  JSON.parse(text, (_name, value: unknown) => {
+    if (!isPlain(value)) return value;
+    if (typeof value["$n"] === "string") return BigInt(value["$n"]);
+    if (typeof value["$b"] === "string") return new Uint8Array(Buffer.from(value["$b"], "base64"));
+    return value;
+  });

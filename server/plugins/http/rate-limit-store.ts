@@ -1,7 +1,6 @@
 /** Shared rate-limit buckets in Postgres: a process leases several requests of a bucket at once. */
 import { Coalescer } from "../../core/shared-answers.ts";
 import type { Sql } from "../../infra/db/pool.ts";
-import { databaseNow, type Db } from "../../infra/db/prisma.ts";
 import type { Lease, LeaseRequest } from "./rate-buckets.ts";
 
 const TOGETHER = { maxBatch: 64, maxInFlight: 2 };
@@ -26,12 +25,4 @@ export function bucketLeases(sql: Sql): (request: LeaseRequest) => Promise<Lease
     });
   }, TOGETHER);
   return (request) => leases.fetch(request);
-}
-
-/** Deletes buckets that have been full for at least an hour: without a row they count as full anyway. */
-export async function deleteFullBuckets(db: Db): Promise<number> {
-  const { count } = await db.rateBucket.deleteMany({
-    where: { keptUntil: { lt: await databaseNow(db) } },
-  });
-  return count;
 }

@@ -10,7 +10,7 @@ import { addressBucket } from "../../core/client-address.ts";
 import type { LimitName } from "../../core/rate-limits.ts";
 import { ApiError } from "../../errors.ts";
 import { OwnBuckets, SharedBuckets, type Verdict } from "./rate-buckets.ts";
-import { bucketLeases, deleteFullBuckets } from "./rate-limit-store.ts";
+import { bucketLeases } from "./rate-limit-store.ts";
 
 declare module "fastify" {
   interface FastifyContextConfig {
@@ -124,13 +124,6 @@ export default fp(
       if (last === undefined) return passed();
       last.then(passed, done);
     });
-
-    app.jobs.addTask(
-      "forget-rate-buckets",
-      async () =>
-        app.log.info({ buckets: await deleteFullBuckets(app.prisma) }, "old rows deleted"),
-      { cron: "23 * * * *" },
-    );
   },
   { name: "rate-limits" },
 );

@@ -4,7 +4,6 @@ import { forgetDeadAnnouncements } from "./catalogue-store.ts";
 import { controlReader } from "./control.ts";
 import { Listings } from "./marketplace.ts";
 import { probeNominations } from "./nominations.ts";
-import { forgetNominations } from "./nominations-store.ts";
 import { reprobeDue } from "./reprobe.ts";
 import { discoveryRoutes, listingRoutes } from "./routes.ts";
 import type { Prober, RoundLimits } from "./round.ts";
@@ -52,7 +51,6 @@ export default fp(
         // In parallel, so that nominations take no time from listings.
         await Promise.all([app.reprobeListings(), app.probeNominations()]);
         await forgetDeadAnnouncements(prisma);
-        await forgetNominations(prisma);
       },
       { cron: "* * * * *", atStart: true, queue: "strangers" },
     );

@@ -14,7 +14,6 @@ const QUOTAS = { payer: 20, payee: 20, host: 50, waiting: 1_000 };
 const QUOTA_HOURS = 24;
 /** So that one payee cannot fill the catalogue. */
 const MAX_PER_PAYEE = 50;
-const WAITING_DAYS = 3;
 
 const rejected = (rejectedReason: string): AnnouncementResult => ({
   status: "rejected",
@@ -107,18 +106,4 @@ export async function endNomination(
 export async function postponeNomination(db: Db, id: string, seconds: number): Promise<void> {
   const nextTryAt = secondsAfter(await databaseNow(db), seconds);
   await db.nomination.updateMany({ where: { id }, data: { nextTryAt } });
-}
-
-/** Nominations count for a day; after that a refused URL may be announced again. */
-export async function forgetNominations(db: Db): Promise<number> {
-  const now = await databaseNow(db);
-  const { count } = await db.nomination.deleteMany({
-    where: {
-      OR: [
-        { status: { not: "waiting" }, createdAt: { lt: hoursBefore(now, QUOTA_HOURS) } },
-        { createdAt: { lt: hoursBefore(now, WAITING_DAYS * 24) } },
-      ],
-    },
-  });
-  return count;
 }

@@ -1,10 +1,11 @@
 /** Notifications: webhooks (docs/how-to/receive-webhooks.md), e-mail, and the jobs that deliver them. */
 import type { FastifyInstance } from "fastify";
 import fp from "fastify-plugin";
-import { Counter, Gauge } from "prom-client";
+import { Counter } from "prom-client";
 import { ApiError } from "../../errors.ts";
 import { afterStartup } from "../../infra/after-startup.ts";
 import { OutboundError } from "../../infra/outbound/guard.ts";
+import { registerGauges } from "../../infra/telemetry.ts";
 import { Deliveries } from "./deliveries.ts";
 import {
   claimDue,
@@ -83,7 +84,20 @@ export default fp(
       { cron: "* * * * *", atStart: true },
     );
     lookForNews(app, deliveries);
-    addGauges(app);
+    registerGauges(app.metrics, {
+      labelNames: [],
+      rows: async () => [{ labels: {}, ...(await readBacklog(app.pool)) }],
+      gauges: {
+        purser_notifications_waiting: [
+          "Waiting deliveries to active webhooks",
+          ({ waiting }) => waiting,
+        ],
+        purser_notifications_oldest_seconds: [
+          "Age of the oldest waiting delivery",
+          ({ oldestSeconds }) => oldestSeconds,
+        ],
+      },
+    });
     await app.register(routes, { webhooks });
     await mail(app);
   },
@@ -112,32 +126,4 @@ function lookForNews(app: FastifyInstance, deliveries: Deliveries): void {
     timer = setInterval(() => void look(), app.config.timings.webhookLookMs);
   });
   app.addHook("preClose", async () => clearInterval(timer));
-}
-
-function addGauges(app: FastifyInstance): void {
-  const gauges = [
-    {
-      name: "purser_notifications_waiting",
-      help: "Waiting deliveries to active webhooks",
-      read: (backlog: { waiting: number }) => backlog.waiting,
-    },
-    {
-      name: "purser_notifications_oldest_seconds",
-      help: "Age of the oldest waiting delivery",
-      read: (backlog: { oldestSeconds: number }) => backlog.oldestSeconds,
-    },
-  ];
-  for (const { name, help, read } of gauges)
-    app.metrics.registerMetric(
-      new Gauge({
-        name,
-        help,
-        registers: [],
-        async collect() {
-          // A scrape must not fail because the database is unreachable: the last value stays.
-          const backlog = await readBacklog(app.pool).catch(() => undefined);
-          if (backlog) this.set(read({ ...backlog }));
-        },
-      }),
-    );
 }

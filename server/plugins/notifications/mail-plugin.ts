@@ -10,7 +10,6 @@ import {
   claimMails,
   dropAll,
   dropMail,
-  forgetMails,
   isWanted,
   keepToken,
   makeMails,
@@ -44,7 +43,6 @@ export async function mail(app: FastifyInstance): Promise<void> {
     "forget-mails",
     async () => {
       if (!settings) await dropAll(app.prisma);
-      app.log.info({ mails: await forgetMails(app.prisma) }, "old rows deleted");
     },
     { cron: "41 * * * *", atStart: true },
   );

@@ -18,8 +18,6 @@ const STOP_AFTER = { refusals: 3, hours: 72 };
 const CONFIRM_HOURS = 24;
 /** How long the unsubscribe link of an old mail works. */
 const UNSUBSCRIBE_DAYS = 180;
-const KEPT_MAIL_DAYS = 30;
-const KEPT_WAITING_DAYS = 8;
 
 /** Owners for whom a mail may be due. */
 export async function ownersDue(db: Db): Promise<string[]> {
@@ -209,26 +207,11 @@ export async function dropAll(db: Db): Promise<void> {
   await inBatches(({ limit }) => db.mail.updateMany({ where: { status: "waiting" }, data, limit }));
 }
 
-export async function forgetMails(db: Db): Promise<number> {
-  const now = await databaseNow(db);
-  const mails = { createdAt: { lt: hoursBefore(now, KEPT_MAIL_DAYS * 24) } };
-  const waiting = { createdAt: { lt: hoursBefore(now, KEPT_WAITING_DAYS * 24) } };
-  return (
-    (await inBatches(({ limit }) => db.mail.deleteMany({ where: mails, limit }))) +
-    (await inBatches(({ limit }) =>
-      db.mailToken.deleteMany({ where: { expiresAt: { lt: now } }, limit }),
-    )) +
-    (await inBatches(({ limit }) => db.mailWaiting.deleteMany({ where: waiting, limit })))
-  );
-}
-
 const BATCH = 2_000;
 
 /** In batches, so that no statement takes long, and no other transaction waits for its locks. */
 async function inBatches(
   work: (batch: { limit: number }) => Promise<{ count: number }>,
-): Promise<number> {
-  let all = 0;
-  for (let count = BATCH; count === BATCH; all += count) ({ count } = await work({ limit: BATCH }));
-  return all;
+): Promise<void> {
+  for (let count = BATCH; count === BATCH;) ({ count } = await work({ limit: BATCH }));
 }

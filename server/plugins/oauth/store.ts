@@ -2,13 +2,10 @@ import { databaseNow, secondsAfter, type Db } from "../../infra/db/prisma.ts";
 import type { Client } from "./clients.ts";
 
 /**
- * How many clients may be registered without ever connecting, and for how long. The oldest are deleted first, so that a
- * flood does not block new registrations.
+ * How many clients may be registered without ever connecting. The oldest are deleted first, so that a flood does not
+ * block new registrations.
  */
 const MAX_UNUSED = 10_000;
-const UNUSED_SECONDS = 7 * 24 * 3600;
-/** How long a client that once connected is kept after its last use: longer than any connection lives. */
-const KEPT_SECONDS = 400 * 24 * 3600;
 const NOTE_USE_SECONDS = 24 * 3600;
 /** A client's document is fetched again after this. */
 const DOCUMENT_SECONDS = 600;
@@ -17,8 +14,6 @@ const DOCUMENT_SECONDS = 600;
 const REQUEST_SECONDS = 15 * 60;
 const CODE_SECONDS = 60;
 const MAX_OPEN = 20;
-/** Used codes are kept, so that a second use revokes the connection. */
-const KEPT_REQUEST_SECONDS = 24 * 3600;
 
 export async function insertClient(db: Db, client: Client): Promise<Date> {
   const createdAt = await databaseNow(db);
@@ -186,20 +181,4 @@ export async function findCode(
   });
   if (found?.keyId == null) return undefined;
   return { keyId: found.keyId, isUsed: found.codeUsedAt !== null };
-}
-
-export async function deleteOldRequests(db: Db): Promise<{ clients: number; requests: number }> {
-  const now = await databaseNow(db);
-  const clients = await db.oauthClient.deleteMany({
-    where: {
-      OR: [
-        { usedAt: null, createdAt: { lt: secondsAfter(now, -UNUSED_SECONDS) } },
-        { usedAt: { lt: secondsAfter(now, -KEPT_SECONDS) } },
-      ],
-    },
-  });
-  const requests = await db.oauthRequest.deleteMany({
-    where: { createdAt: { lt: secondsAfter(now, -KEPT_REQUEST_SECONDS) } },
-  });
-  return { clients: clients.count, requests: requests.count };
 }

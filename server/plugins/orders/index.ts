@@ -2,7 +2,6 @@
 import fp from "fastify-plugin";
 import { isSignedByOwner } from "../../infra/chain/account-signature.ts";
 import { OwnerOrders } from "./orders.ts";
-import { deletePrepared } from "./store.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
@@ -18,12 +17,6 @@ export default fp(
         prisma: app.prisma,
         verifySignature: (owner, signed) => isSignedByOwner(app.chains, owner, signed),
       }),
-    );
-    app.jobs.addTask(
-      "forget-prepared-orders",
-      async () =>
-        app.log.info({ orders: await deletePrepared(app.prisma) }, "prepared orders deleted"),
-      { cron: "23 * * * *", atStart: true },
     );
   },
   { name: "orders" },

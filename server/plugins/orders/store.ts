@@ -121,14 +121,3 @@ export async function latestVersion(db: Db, agentId: string): Promise<number> {
   });
   return found._max.version ?? 0;
 }
-
-const KEPT_SECONDS = 3600;
-
-/** Deletes orders that were prepared and not signed in time. */
-export async function deletePrepared(db: Db): Promise<number> {
-  const now = Math.floor((await databaseNow(db)).getTime() / 1000);
-  const { count } = await db.ownerOrder.deleteMany({
-    where: { usedAt: null, deadline: { lt: BigInt(now - KEPT_SECONDS) } },
-  });
-  return count;
-}

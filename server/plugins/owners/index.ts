@@ -1,6 +1,5 @@
 /** Owners' sign-in with their wallet, and their sessions. */
 import fp from "fastify-plugin";
-import { deleteExpiredSignIns } from "./store.ts";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { getAddress, type Address } from "viem";
 import { parseAddress } from "../../core/foreign-text.ts";
@@ -24,12 +23,6 @@ import { acceptEmptyJson } from "../http/index.ts";
 export default fp(
   async (app) => {
     await app.register(routes);
-    app.jobs.addTask(
-      "forget-sign-ins",
-      async () =>
-        app.log.info({ signIns: await deleteExpiredSignIns(app.prisma) }, "old rows deleted"),
-      { cron: "17 * * * *", atStart: true },
-    );
   },
   { name: "owners" },
 );

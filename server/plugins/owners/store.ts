@@ -1,7 +1,7 @@
 import type { Address } from "viem";
 import { newId } from "../../core/ids.ts";
 import type { SecondWalletOrder } from "../../core/orders.ts";
-import { databaseNow, hoursBefore, secondsAfter, type Db } from "../../infra/db/prisma.ts";
+import { databaseNow, secondsAfter, type Db } from "../../infra/db/prisma.ts";
 
 /** Creates the owner at the first sign-in of its address: as a plain key (0), or as a contract on this chain. */
 export async function ensureOwner(db: Db, address: Address, contractOn = 0): Promise<string> {
@@ -96,20 +96,4 @@ export async function takeNonce(db: Db, nonce: string): Promise<TakenNonce | und
   if (count === 1) return { fresh: true, now };
   const { count: stale } = await db.authNonce.deleteMany({ where: { nonce } });
   return stale === 1 ? { fresh: false, now } : undefined;
-}
-
-const KEPT_NONCE_HOURS = 1;
-const KEPT_SESSION_HOURS = 7 * 24;
-
-/** Deletes sign-in nonces and sessions that can no longer be used; sessions are kept a week for the owner's list. */
-export async function deleteExpiredSignIns(db: Db): Promise<number> {
-  const now = await databaseNow(db);
-  const before = hoursBefore(now, KEPT_SESSION_HOURS);
-  const nonces = await db.authNonce.deleteMany({
-    where: { expiresAt: { lt: hoursBefore(now, KEPT_NONCE_HOURS) } },
-  });
-  const sessions = await db.session.deleteMany({
-    where: { OR: [{ expiresAt: { lt: before } }, { revokedAt: { lt: before } }] },
-  });
-  return nonces.count + sessions.count;
 }

@@ -34,11 +34,6 @@ export default fp(
     // The secret that authenticates MPP challenges, the same for every replica.
     const challenges = await app.sharedSecret("paywall:challenges");
     const store = new PostgresPaywallStore(app.prisma);
-    app.jobs.addTask(
-      "forget-paywall-notes",
-      async () => app.log.info({ expired: await store.forgetOld() }, "old paywall notes deleted"),
-      { cron: "51 * * * *", atStart: true },
-    );
     app.addHook("onRoute", (route) => {
       if (route.config?.paywall)
         route.config = { ...route.config, answerHeaders: DOCUMENTED_HEADERS };

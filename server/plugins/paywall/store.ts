@@ -42,13 +42,6 @@ export class PostgresPaywallStore implements PaywallStore {
     return this.#add("nonce", nonce, until);
   }
 
-  async forgetOld(): Promise<number> {
-    const { count } = await this.#prisma.paywallNote.deleteMany({
-      where: { until: { lt: new Date() } },
-    });
-    return count;
-  }
-
   /** True if the name is new, or its previous entry has expired. */
   async #add(kind: Kind, name: string, until: Date, value?: MeteredCharge): Promise<boolean> {
     const key = keyOf(kind, name);

@@ -1,8 +1,8 @@
 /** The state of each network's reconciliation, for owners and operators. */
 import type { FastifyInstance } from "fastify";
-import { Gauge } from "prom-client";
 import type { NetworkFacts } from "../../core/networks.ts";
 import type { PrismaClient } from "../../infra/db/prisma.ts";
+import { registerGauges } from "../../infra/telemetry.ts";
 import type { LedgerState } from "../../schemas/overview.ts";
 import { readCursors } from "./cursor-store.ts";
 import { MEANING } from "./repair.ts";
@@ -57,40 +57,39 @@ export function showToOperators(app: FastifyInstance): void {
       const list = open.map(({ kind, count }) => `${count} ${kind}`).join(", ");
       return `degraded: the ledger differs from the chain as of block ${asOf} (${list})`;
     });
-  const networkOf = (chainId: number) => app.chains.byChainId(chainId)?.network.id;
-  app.metrics.registerMetric(
-    new Gauge({
-      name: "purser_ledger_block",
-      help: "The last block that was compared with the ledger",
-      labelNames: ["network"],
-      registers: [],
-      async collect() {
-        // A scrape must not fail because the database is unreachable: the last value stays.
-        const places = await readCursors(app.prisma).catch(() => new Map());
-        for (const [chainId, { asOfBlock }] of places) {
-          const network = networkOf(chainId);
-          if (network !== undefined && asOfBlock !== null) this.set({ network }, Number(asOfBlock));
-        }
-      },
-    }),
-  );
-  app.metrics.registerMetric(
-    new Gauge({
-      name: "purser_ledger_differences",
-      help: "Open differences between ledger and chain, by kind",
-      labelNames: ["network", "kind"],
-      registers: [],
-      async collect() {
-        const counts = await countOpenDifferences(app.prisma).catch(() => undefined);
-        if (!counts) return;
-        this.reset();
-        for (const { network } of app.chains.all)
-          for (const kind of Object.keys(MEANING)) this.set({ network: network.id, kind }, 0);
-        for (const { chainId, kind, count } of counts) {
-          const network = networkOf(chainId);
-          if (network !== undefined) this.set({ network, kind }, count);
-        }
-      },
-    }),
-  );
+  const { metrics, prisma, chains } = app;
+  registerGauges(metrics, {
+    labelNames: ["network"],
+    rows: async () => {
+      const places = await readCursors(prisma);
+      return chains.all.map(({ network }) => ({
+        labels: { network: network.id },
+        block: places.get(network.chainId)?.asOfBlock ?? null,
+      }));
+    },
+    gauges: {
+      purser_ledger_block: [
+        "The last block that was compared with the ledger",
+        ({ block }) => (block === null ? undefined : Number(block)),
+      ],
+    },
+  });
+  registerGauges(metrics, {
+    labelNames: ["network", "kind"],
+    rows: async () => {
+      const counts = await countOpenDifferences(prisma);
+      return chains.all.flatMap(({ network: { id: network, chainId } }) => [
+        ...Object.keys(MEANING).map((kind) => ({ labels: { network, kind }, count: 0 })),
+        ...counts
+          .filter((counted) => counted.chainId === chainId)
+          .map(({ kind, count }) => ({ labels: { network, kind }, count })),
+      ]);
+    },
+    gauges: {
+      purser_ledger_differences: [
+        "Open differences between ledger and chain, by kind",
+        ({ count }) => count,
+      ],
+    },
+  });
 }

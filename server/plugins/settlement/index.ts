@@ -1,16 +1,17 @@
 /** The settlement plugin: wires the engine into the server, and reports its readiness and its metrics. */
 import fp from "fastify-plugin";
 import type { FastifyInstance } from "fastify";
-import { Counter, Gauge, Histogram, type Registry } from "prom-client";
+import { Counter, Histogram, type Registry } from "prom-client";
 import { formatGas, GAS_SHARES, PLAIN_GAS } from "../../core/gas.ts";
 import { ApiError } from "../../errors.ts";
 import type { Sql } from "../../infra/db/pool.ts";
 import { NotReady } from "../../infra/readiness.ts";
 import { readRelayers, type Relayer } from "../../infra/relayer-signer.ts";
+import { registerGauges } from "../../infra/telemetry.ts";
 import type { ChainEngine } from "./chain-engine.ts";
 import type { EngineMeter, FaultPoint } from "./context.ts";
 import { RunningEngine } from "./engine.ts";
-import { type GasAccount, readGasAccounts } from "./gas-store.ts";
+import { readGasAccounts } from "./gas-store.ts";
 import { countQueued } from "./store.ts";
 import type { Settlement, SettlementKind } from "./types.ts";
 
@@ -69,7 +70,6 @@ export default fp(
     });
     app.decorate("settlement", engine.settlement);
     watchLanes(app.metrics, engine);
-    watchGas(app.metrics, engine);
     watchWork(app.metrics, engine);
     for (const [, chain] of engine.chains) {
       app.readiness.add(`relayer:${chain.ctx.network.id}`, async () => {
@@ -181,96 +181,62 @@ function engineMeters(registry: Registry): (network: string) => EngineMeter {
   };
 }
 
-/**
- * Read from the database, so every replica reports the same figures. For single accounts see the query in
- * docs/operations/gas-accounts.md.
- */
-function watchGas(registry: Registry, engine: RunningEngine): void {
-  const gauges: [string, string, (share: GasAccount) => number][] = [
-    [
-      "purser_gas_share_used_usdc",
-      "Total gas cost in USDC, by budget share",
-      ({ used }) => Number(formatGas(used)),
-    ],
-    [
-      "purser_gas_share_left",
-      "Remaining part of a share of the daily gas budget: 1 is all of it; at 0 its payments are refused",
-      ({ left, perDay }) => (perDay > 0n ? Number(left) / Number(perDay) : 0),
-    ],
-  ];
-  for (const [name, help, read] of gauges) {
-    const gauge = new Gauge({
-      name,
-      help,
-      labelNames: ["network", "share"],
-      registers: [],
-      async collect() {
-        for (const [chainId, { ctx }] of engine.chains) {
-          const shares = await readGasAccounts(ctx.pool, chainId, GAS_SHARES).catch(() => []);
-          for (const share of shares)
-            this.set({ network: ctx.network.id, share: share.account }, read(share));
-        }
-      },
-    });
-    registry.registerMetric(gauge);
-  }
-}
-
+/** The lanes of this process, and the gas that they pay for. */
 function watchLanes(registry: Registry, engine: RunningEngine): void {
-  const labelNames = ["network", "lane"];
-  const lanes = [...engine.chains.values()].flatMap((chain) =>
-    chain.lanes.map((lane) => ({
-      lane,
-      labels: { network: chain.ctx.network.id, lane: lane.address },
-    })),
-  );
-  const gauges: [string, string, (lane: (typeof lanes)[number]["lane"]) => number | undefined][] = [
-    [
-      "purser_lane_balance",
-      "Native balance of the relayer, in whole coins",
-      (lane) => (lane.balanceWei === undefined ? undefined : Number(lane.balanceWei) / 1e18),
-    ],
-    [
-      "purser_lane_in_flight",
-      "Transactions of this lane that are not in a block yet",
-      (lane) => lane.inFlight,
-    ],
-    [
-      "purser_lane_held",
-      "1 where this process holds the lease of the lane",
-      (lane) => (lane.held ? 1 : 0),
-    ],
-  ];
-  for (const [name, help, read] of gauges) {
-    const gauge = new Gauge({
-      name,
-      help,
-      labelNames,
-      registers: [],
-      collect() {
-        for (const { lane, labels } of lanes) {
-          const value = read(lane);
-          if (value !== undefined) this.set(labels, value);
-        }
-      },
-    });
-    registry.registerMetric(gauge);
-  }
-  const queue = new Gauge({
-    name: "purser_settlement_queue",
-    help: "Authorizations that wait to be relayed",
-    labelNames: ["network"],
-    registers: [],
-    async collect() {
-      for (const [chainId, chain] of engine.chains) {
-        const { pool, network } = chain.ctx;
-        // A scrape must not fail while the database is unavailable: the gauge keeps its last value.
-        const count = await countQueued(pool, chainId).catch(() => undefined);
-        if (count !== undefined) this.set({ network: network.id }, count);
-      }
+  registerGauges(registry, {
+    labelNames: ["network", "lane"],
+    rows: () =>
+      [...engine.chains.values()].flatMap(({ lanes, ctx }) =>
+        lanes.map((lane) => ({ labels: { network: ctx.network.id, lane: lane.address }, lane })),
+      ),
+    gauges: {
+      purser_lane_balance: [
+        "Native balance of the relayer, in whole coins",
+        ({ lane }) => (lane.balanceWei === undefined ? undefined : Number(lane.balanceWei) / 1e18),
+      ],
+      purser_lane_in_flight: [
+        "Transactions of this lane that are not in a block yet",
+        ({ lane }) => lane.inFlight,
+      ],
+      purser_lane_held: [
+        "1 where this process holds the lease of the lane",
+        ({ lane }) => (lane.held ? 1 : 0),
+      ],
     },
   });
-  registry.registerMetric(queue);
+  watchFunds(registry, engine);
+  // Read from the database, so every replica reports the same figures. For single accounts see the query in
+  // docs/operations/gas-accounts.md.
+  registerGauges(registry, {
+    labelNames: ["network", "share"],
+    rows: () =>
+      ofChains(engine, async ({ pool, network }, chainId) => {
+        const shares = await readGasAccounts(pool, chainId, GAS_SHARES);
+        return shares.map((share) => ({
+          labels: { network: network.id, share: share.account },
+          ...share,
+        }));
+      }),
+    gauges: {
+      purser_gas_share_used_usdc: [
+        "Total gas cost in USDC, by budget share",
+        ({ used }) => Number(formatGas(used)),
+      ],
+      purser_gas_share_left: [
+        "Remaining part of a share of the daily gas budget: 1 is all of it; at 0 its payments are refused",
+        ({ left, perDay }) => (perDay > 0n ? Number(left) / Number(perDay) : 0),
+      ],
+    },
+  });
+}
+
+async function ofChains<Row>(
+  { chains }: RunningEngine,
+  read: (ctx: ChainEngine["ctx"], chainId: number) => Promise<Row[]>,
+): Promise<Row[]> {
+  const rows: Row[] = [];
+  for (const [chainId, { ctx }] of chains) rows.push(...(await read(ctx, chainId)));
+  return rows;
 }
 
 interface Waiting {
@@ -315,80 +281,80 @@ async function readOutstanding(sql: Sql, chainId: number): Promise<Map<string, W
   );
 }
 
-/** A scrape never fails or waits because a node is unavailable: the last value stays. */
+/** What waits. From the database: every replica reports the same. */
 function watchWork(registry: Registry, engine: RunningEngine): void {
-  const pairs = [
-    {
-      label: "class",
-      read: readWork,
-      count: "purser_settlement_open",
-      countHelp: "Accepted authorizations that are not in a counted block yet, by class",
-      oldest: "purser_settlement_oldest_seconds",
-      oldestHelp: "Time from which the oldest one waits; 0 when none waits",
+  registerGauges(registry, {
+    labelNames: ["network"],
+    rows: () =>
+      ofChains(engine, async ({ pool, network }, chainId) => [
+        { labels: { network: network.id }, count: await countQueued(pool, chainId) },
+      ]),
+    gauges: {
+      purser_settlement_queue: ["Authorizations that wait to be relayed", ({ count }) => count],
     },
-    {
-      label: "status",
-      read: readOutstanding,
-      count: "purser_payments_outstanding",
-      countHelp: "Agents' reserved payments without a known outcome",
-      oldest: "purser_payments_oldest_seconds",
-      oldestHelp: "Age of the oldest of them; 0 when there is none",
+  });
+  const waitingBy = (label: string, read: typeof readWork) => ({
+    labelNames: ["network", label],
+    rows: () =>
+      ofChains(engine, async ({ pool, network }, chainId) =>
+        [...(await read(pool, chainId))].map(([name, waiting]) => ({
+          labels: { network: network.id, [label]: name },
+          ...waiting,
+        })),
+      ),
+  });
+  registerGauges(registry, {
+    ...waitingBy("class", readWork),
+    gauges: {
+      purser_settlement_open: [
+        "Accepted authorizations that are not in a counted block yet, by class",
+        ({ count }) => count,
+      ],
+      purser_settlement_oldest_seconds: [
+        "Time from which the oldest one waits; 0 when none waits",
+        ({ oldestSeconds }) => oldestSeconds,
+      ],
     },
-  ];
-  for (const { label, read, count, countHelp, oldest, oldestHelp } of pairs) {
-    const labelNames = ["network", label];
-    const ages = new Gauge({ name: oldest, help: oldestHelp, labelNames, registers: [] });
-    registry.registerMetric(
-      new Gauge({
-        name: count,
-        help: countHelp,
-        labelNames,
-        registers: [],
-        // Sets both gauges from one read; the registry collects in the order of registration.
-        async collect() {
-          for (const [chainId, { ctx }] of engine.chains) {
-            const work = await read(ctx.pool, chainId).catch(() => new Map<string, Waiting>());
-            for (const [name, { count: waiting, oldestSeconds }] of work) {
-              this.set({ network: ctx.network.id, [label]: name }, waiting);
-              ages.set({ network: ctx.network.id, [label]: name }, oldestSeconds);
-            }
-          }
-        },
-      }),
-    );
-    registry.registerMetric(ages);
-  }
-  watchFunds(registry, engine);
+  });
+  registerGauges(registry, {
+    ...waitingBy("status", readOutstanding),
+    gauges: {
+      purser_payments_outstanding: [
+        "Agents' reserved payments without a known outcome",
+        ({ count }) => count,
+      ],
+      purser_payments_oldest_seconds: [
+        "Age of the oldest of them; 0 when there is none",
+        ({ oldestSeconds }) => oldestSeconds,
+      ],
+    },
+  });
 }
 
 /** Measured in payments, because coins differ in value between networks and gas prices change every day. */
 function watchFunds(registry: Registry, engine: RunningEngine): void {
-  const left = new Map<string, number>();
+  const left = new Map<string, { labels: Record<string, string>; payments: number }>();
   const look = async (chain: ChainEngine): Promise<void> => {
     const baseFeeWei = chain.ctx.heads.head?.baseFeeWei ?? 0n;
     const unitWei = PLAIN_GAS * (2n * baseFeeWei + (await chain.priorityFeeWei()));
     for (const lane of chain.lanes) {
-      const balance = await lane.readBalance();
-      left.set(`${chain.ctx.network.id} ${lane.address}`, Number(balance / (unitWei || 1n)));
+      const labels = { network: chain.ctx.network.id, lane: lane.address };
+      const payments = Number((await lane.readBalance()) / (unitWei || 1n));
+      left.set(`${labels.network} ${labels.lane}`, { labels, payments });
     }
   };
-  registry.registerMetric(
-    new Gauge({
-      name: "purser_lane_payments_left",
-      help: "Number of single payments whose gas the relayer can pay at twice the current price",
-      labelNames: ["network", "lane"],
-      registers: [],
-      collect() {
-        for (const chain of engine.chains.values()) {
-          // Shown by the next scrape, because nodes may be slow.
-          look(chain).catch(() => undefined);
-          for (const lane of chain.lanes) {
-            const labels = { network: chain.ctx.network.id, lane: lane.address };
-            const payments = left.get(`${labels.network} ${labels.lane}`);
-            if (payments !== undefined) this.set(labels, payments);
-          }
-        }
-      },
-    }),
-  );
+  registerGauges(registry, {
+    labelNames: ["network", "lane"],
+    rows: () => {
+      // Shown by the next scrape, because nodes may be slow.
+      for (const chain of engine.chains.values()) look(chain).catch(() => undefined);
+      return [...left.values()];
+    },
+    gauges: {
+      purser_lane_payments_left: [
+        "Number of single payments whose gas the relayer can pay at twice the current price",
+        ({ payments }) => payments,
+      ],
+    },
+  });
 }

@@ -7,7 +7,7 @@
 import { createHash, randomUUID } from "node:crypto";
 import { formatAtomic } from "../../core/money.ts";
 import type { Sql } from "../../infra/db/pool.ts";
-import { databaseNow, hoursBefore, type Db } from "../../infra/db/prisma.ts";
+import { databaseNow, type Db } from "../../infra/db/prisma.ts";
 import { contentMembers, keptForm, storedContent, type UpstreamContent } from "./content.ts";
 import type { TargetRequest } from "./request.ts";
 
@@ -230,26 +230,4 @@ async function releaseClaim(
   const where = { agentId, key: Uint8Array.from(key), claim };
   await db.cachedAnswer.deleteMany({ where: { ...where, answer: null } });
   await db.cachedAnswer.updateMany({ where, data: { claim: null, claimedUntil: null } });
-}
-
-/** The longest `maxAge`. */
-const KEPT_HOURS = 24;
-const BATCH = 500;
-
-export async function forgetCached(db: Db): Promise<number> {
-  const before = hoursBefore(await databaseNow(db), KEPT_HOURS);
-  let forgotten = 0;
-  for (;;) {
-    const old = await db.cachedAnswer.findMany({
-      where: { createdAt: { lt: before } },
-      select: { agentId: true, key: true },
-      orderBy: { createdAt: "asc" },
-      take: BATCH,
-    });
-    const OR = old.map(({ agentId, key }) => ({ agentId, key }));
-    if (OR.length > 0)
-      forgotten += (await db.cachedAnswer.deleteMany({ where: { OR, createdAt: { lt: before } } }))
-        .count;
-    if (old.length < BATCH) return forgotten;
-  }
 }

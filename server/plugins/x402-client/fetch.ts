@@ -181,14 +181,14 @@ export class X402Client {
     if (begun.kind === "free") return this.#freeAgain(job, begun.freeResponse);
     if (begun.kind === "signed") return this.#resume(job, begun);
     const { call } = begun;
-    const { steps, fault } = job.deps;
+    const { deps } = job;
     const found = await this.#find(job, call);
     if (found.kind === "answer") return found.answer;
     const reserved = await this.#reserve(job, found);
     if (reserved.kind !== "reserved") return call.notReserved(reserved);
-    const authorization = await steps.sign(reserved, call);
-    await steps.accept(reserved, { kind: "x402", relay: false, authorization });
-    await fault("submitted");
+    const authorization = await deps.steps.sign(reserved, call);
+    await deps.steps.accept(reserved, { kind: "x402", relay: false, authorization });
+    await deps.fault("submitted");
     return this.#deliver(job, signedNow(job, call, found, reserved, authorization));
   }
 

@@ -2,10 +2,8 @@
 import fp from "fastify-plugin";
 import { traced } from "../../infra/tracing.ts";
 import { budgetFor, FetchBudget } from "./budget.ts";
-import { forgetCached } from "./cache.ts";
 import { X402Client } from "./fetch.ts";
 import type { FetchFault } from "./job.ts";
-import { forgetFetches } from "./ledger.ts";
 import routes from "./routes.ts";
 import siteLookup from "./site-lookup.ts";
 
@@ -49,15 +47,6 @@ export default fp(
         fault: async (point) => faults.at?.(point),
         log: app.log,
       }),
-    );
-    app.jobs.addTask(
-      "forget-fetches",
-      async () => {
-        const fetches = await forgetFetches(app.prisma);
-        const cached = await forgetCached(app.prisma);
-        app.log.info({ fetches, cached }, "old rows deleted");
-      },
-      { cron: "17 * * * *", atStart: true },
     );
     await app.register(routes);
     await app.register(siteLookup);

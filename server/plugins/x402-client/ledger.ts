@@ -208,25 +208,3 @@ export async function listFetches(db: Db, agentId: string, page: PageRequest) {
   );
   return rows.map((row) => ({ ...row, ...placeOf(row) }));
 }
-
-/** Longer than bills are disputed. */
-const KEPT_DAYS = 90;
-const BATCH = 5_000;
-
-/** In batches, so that no lock is held for long. */
-export async function forgetFetches(db: Db): Promise<number> {
-  const before = hoursBefore(await databaseNow(db), KEPT_DAYS * 24);
-  let forgotten = 0;
-  for (;;) {
-    const old = await db.fetch.findMany({
-      where: { createdAt: { lt: before } },
-      select: { id: true },
-      orderBy: { createdAt: "asc" },
-      take: BATCH,
-    });
-    const ids = old.map(({ id }) => id);
-    const where = { id: { in: ids }, createdAt: { lt: before } };
-    forgotten += (await db.fetch.deleteMany({ where })).count;
-    if (ids.length < BATCH) return forgotten;
-  }
-}

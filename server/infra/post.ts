@@ -1,6 +1,6 @@
 /**
- * Sends one JSON-RPC request over undici and reads the response. It is most of the cost of a single verify, so it
- * creates no stream, no AbortSignal and no URL object, and one timer limits its time.
+ * Sends one JSON request over undici and reads the response. It is most of the cost of a single verify, so it creates
+ * no stream, no AbortSignal and no URL object, and one timer limits its time.
  */
 import type { Dispatcher } from "undici";
 
@@ -39,18 +39,28 @@ interface Patience {
   readonly givenUp?: AbortSignal | undefined;
 }
 
-/** Rejects if there is no response in time, or none that is JSON. A response counts whatever its status is. */
-export function postJson(
+/** Rejects if there is no response in time, or none that is JSON. */
+export async function postJson(
   dispatcher: Dispatcher,
   url: string,
   question: unknown,
-  { budgetMs, givenUp }: Patience,
+  patience: Patience,
 ): Promise<unknown> {
+  return JSON.parse(await post(dispatcher, url, JSON.stringify(question), patience));
+}
+
+/** The body of the response, which counts whatever its status is. Rejects if there is none in time. */
+export function post(
+  dispatcher: Dispatcher,
+  url: string,
+  body: string,
+  { budgetMs, givenUp }: Patience,
+): Promise<string> {
   return new Promise((resolve, reject) => {
-    // An invalid request throws here, before the timer exists.
+    // An invalid URL throws here, before the timer exists.
     const request = {
       method: "POST",
-      body: JSON.stringify(question),
+      body,
       // The timer below bounds the whole response.
       headersTimeout: 0,
       bodyTimeout: 0,
@@ -66,7 +76,7 @@ export function postJson(
 }
 
 class Answer implements Dispatcher.DispatchHandler {
-  readonly #resolve: (answer: unknown) => void;
+  readonly #resolve: (answer: string) => void;
   readonly #reject: (error: unknown) => void;
   readonly #timer: NodeJS.Timeout;
   readonly #givenUp: AbortSignal | undefined;
@@ -76,7 +86,7 @@ class Answer implements Dispatcher.DispatchHandler {
   #chunks: Buffer[] = [];
 
   constructor(
-    resolve: (answer: unknown) => void,
+    resolve: (answer: string) => void,
     reject: (error: unknown) => void,
     budgetMs: number,
     givenUp: AbortSignal | undefined,
@@ -110,11 +120,7 @@ class Answer implements Dispatcher.DispatchHandler {
     this.#settle();
     const [first] = this.#chunks;
     const bytes = first && this.#chunks.length === 1 ? first : Buffer.concat(this.#chunks);
-    try {
-      this.#resolve(JSON.parse(bytes.toString("utf8")));
-    } catch (error) {
-      this.#reject(error);
-    }
+    this.#resolve(bytes.toString("utf8"));
   }
 
   onResponseError(_controller: Dispatcher.DispatchController, error: Error): void {
