@@ -149,25 +149,22 @@ t.test("the signature bytes of a contract are not changed", async (t) => {
   t.same(tokenCall(sent.calldata), [Number(v), r, s], "the token joins them to the same 65 bytes");
 });
 
-t.test(
-  "a wallet that is deployed first: the same two calls, and the transfer must succeed",
-  async (t) => {
-    const { body, signature } = await signed(WALLET);
-    const envelope = serializeErc6492Signature({ address: FACTORY, data: "0xc0de", signature });
-    const { checked, sent, item } = await checkedAndSent(shown(body, envelope), []);
-    const callsOf = (data: Hex) => {
-      const { args } = decodeFunctionData({ abi: multicall3Abi, data });
-      return args[0] as { target: Address; allowFailure: boolean; callData: Hex }[];
-    };
-    const checkedCalls = callsOf(checked ?? "0x");
-    t.same(
-      checkedCalls.map(({ target, callData }) => ({ target, callData })),
-      callsOf(sent.calldata).map(({ target, callData }) => ({ target, callData })),
-    );
-    t.same(
-      callsOf(sent.calldata).map(({ allowFailure }) => allowFailure),
-      [true, false],
-    );
-    t.equal(item.gas, 1_800_000n, "gas for its deployment");
-  },
-);
+t.test("a wallet deployed first: the same two calls; the transfer must succeed", async (t) => {
+  const { body, signature } = await signed(WALLET);
+  const envelope = serializeErc6492Signature({ address: FACTORY, data: "0xc0de", signature });
+  const { checked, sent, item } = await checkedAndSent(shown(body, envelope), []);
+  const callsOf = (data: Hex) => {
+    const { args } = decodeFunctionData({ abi: multicall3Abi, data });
+    return args[0] as { target: Address; allowFailure: boolean; callData: Hex }[];
+  };
+  const checkedCalls = callsOf(checked ?? "0x");
+  t.same(
+    checkedCalls.map(({ target, callData }) => ({ target, callData })),
+    callsOf(sent.calldata).map(({ target, callData }) => ({ target, callData })),
+  );
+  t.same(
+    callsOf(sent.calldata).map(({ allowFailure }) => allowFailure),
+    [true, false],
+  );
+  t.equal(item.gas, 1_800_000n, "gas for its deployment");
+});

@@ -307,18 +307,15 @@ t.test("a first caller with a key can repeat: no other receives its success", as
   t.notOk(log.includes("claim"));
 });
 
-t.test(
-  "a key is another caller's where the first had none; without a key success is returned once",
-  async (t) => {
-    const { settle, log } = settlerWith({ known: rowOf() });
-    t.match(await settle({ idempotencyKey: "any" }), duplicate);
-    t.notOk(log.includes("claim"), "its success is still unclaimed");
-    const elsewhere = structuredClone(body);
-    Object.assign(elsewhere.paymentPayload, { resource: { url: "http://localhost/other" } });
-    t.match(await settle({}, elsewhere), success, "no part of a body proves who the caller is");
-    t.match(await settle(), duplicate);
-  },
-);
+t.test("a key is another caller's where the first had none", async (t) => {
+  const { settle, log } = settlerWith({ known: rowOf() });
+  t.match(await settle({ idempotencyKey: "any" }), duplicate);
+  t.notOk(log.includes("claim"), "its success is still unclaimed");
+  const elsewhere = structuredClone(body);
+  Object.assign(elsewhere.paymentPayload, { resource: { url: "http://localhost/other" } });
+  t.match(await settle({}, elsewhere), success, "no part of a body proves who the caller is");
+  t.match(await settle(), duplicate);
+});
 
 t.test("the same key with another body is another caller", async (t) => {
   const bodyHash = new Uint8Array(32);
@@ -412,22 +409,19 @@ t.test("an agent's own payment, submitted by a seller, is relayed for the seller
   }
 });
 
-t.test(
-  "a request without a key that attaches an agent's payment is the first, and does not wait",
-  async (t) => {
-    const attaches = rowOf({ kind: "x402", agentId: "agt_1", ...justSettled });
-    const { settle } = settlerWith({
-      attaches,
-      store: {
-        waitUntilReturned: async (_row, untilMs) => {
-          t.equal(untilMs, 0, "it does not stand back");
-          return false;
-        },
+t.test("a request without a key that attaches an agent's payment is the first", async (t) => {
+  const attaches = rowOf({ kind: "x402", agentId: "agt_1", ...justSettled });
+  const { settle } = settlerWith({
+    attaches,
+    store: {
+      waitUntilReturned: async (_row, untilMs) => {
+        t.equal(untilMs, 0, "it does not stand back");
+        return false;
       },
-    });
-    t.match(await settle(), success);
-  },
-);
+    },
+  });
+  t.match(await settle(), success);
+});
 
 t.test("two first requests at once: the second one is judged by the stored row", async (t) => {
   for (const [firstKeyHash, mine] of [
