@@ -9,6 +9,7 @@ import { createPrisma } from "../../server/infra/db/prisma.ts";
 import { noteAudit } from "../../server/plugins/audit/store.ts";
 import { verifyDatabase } from "../../server/plugins/audit/verify-cli.ts";
 import { verifyChain, type ChainRow } from "../../server/plugins/audit/verify.ts";
+import { callApi, spendAs } from "../helpers/call.ts";
 import { testApp } from "../helpers/app.ts";
 import {
   asOwner,
@@ -45,13 +46,7 @@ const call = (
   method: "GET" | "POST" | "PATCH" | "DELETE",
   url: string,
   body?: unknown,
-) =>
-  app.inject({
-    method,
-    url,
-    headers: who.headers,
-    ...(body === undefined ? {} : { payload: JSON.stringify(body) }),
-  });
+) => callApi(app, who, method, url, body);
 
 async function entriesOf(who: SignedInOwner): Promise<Entry[]> {
   const answer = await call(who, "GET", "/api/audit?limit=100");
@@ -490,12 +485,7 @@ t.test("a payment does not wait for the audit log", async (t) => {
   await holder.query("SELECT 1 FROM audit_heads WHERE owner_id = $1 FOR UPDATE", [
     await ownerIdOf(owner),
   ]);
-  const answer = await app.inject({
-    method: "POST",
-    url: "/api/agents/spend",
-    headers: agent.headers,
-    payload: JSON.stringify({ recipient: payee, amount: "1" }),
-  });
+  const answer = await spendAs(app, agent, { recipient: payee, amount: "1" });
   await holder.query("ROLLBACK");
   holder.release();
   t.equal(answer.statusCode, 200, answer.body);

@@ -4,6 +4,7 @@
 import { randomBytes } from "node:crypto";
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { spendAs } from "../helpers/call.ts";
 import { halt, HALT_COLUMN, policyOf, signPolicy } from "../helpers/newer-setting.ts";
 import { AGENT_FIELDS } from "../../packages/rules/src/fields.ts";
 import { readOrder, rulesOfPolicy, typedDataOf } from "../../server/core/orders.ts";
@@ -173,12 +174,7 @@ t.test("a release without the setting refuses by name, with nothing signed", asy
   ]);
   t.equal((await codesOf(user))[0], unknown, "the document");
   await rulesNeed(halt.since + 1);
-  const spend = await app.inject({
-    method: "POST",
-    url: "/api/agents/spend",
-    headers: user.headers,
-    payload: JSON.stringify({ recipient: payee, amount: "0.001" }),
-  });
+  const spend = await spendAs(app, user, { recipient: payee, amount: "0.001" });
   t.match({ status: spend.statusCode, ...spend.json<object>() }, { status: 503, code: unknown });
   const count = async (query: string, value: string) => (await sql.query(query, [value])).rowCount;
   const wallet = user.walletAddress.toLowerCase();
@@ -206,13 +202,7 @@ t.test("a refusal by SQL functions of a newer release is refused by name", async
   );
   const text = rows[0]?.text ?? "";
   await sql.query(text.replace("CASE", "CASE WHEN p_requested = 7000 THEN 'newer_rule'"));
-  const spend = (amount: string) =>
-    app.inject({
-      method: "POST",
-      url: "/api/agents/spend",
-      headers: before.headers,
-      payload: JSON.stringify({ recipient: payee, amount }),
-    });
+  const spend = (amount: string) => spendAs(app, before, { recipient: payee, amount });
   const refused = await spend("0.007");
   t.match(
     { status: refused.statusCode, ...refused.json<object>() },

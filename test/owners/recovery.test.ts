@@ -7,6 +7,7 @@ import { orderDigest } from "../../server/core/orders.ts";
 import { createPrisma } from "../../server/infra/db/prisma.ts";
 import { createPool } from "../../server/infra/db/pool.ts";
 import { verifyDatabase } from "../../server/plugins/audit/verify-cli.ts";
+import { callApi, spendAs } from "../helpers/call.ts";
 import { testApp } from "../helpers/app.ts";
 import {
   asOwner,
@@ -27,12 +28,7 @@ const USDC = ctx.config.networks[0].usdc.address;
 
 type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
 const call = (who: Pick<SignedInOwner, "headers">, method: Method, url: string, body?: unknown) =>
-  app.inject({
-    method,
-    url,
-    headers: who.headers,
-    ...(body === undefined ? {} : { payload: JSON.stringify(body) }),
-  });
+  callApi(app, who, method, url, body);
 const codeOf = (answer: { json: () => unknown }) => (answer.json() as { code?: string }).code;
 
 interface ToSign {
@@ -59,22 +55,11 @@ async function family() {
   return { owner, agent, wallet, second };
 }
 
-const spend = (agent: NewTestAgent) =>
-  app.inject({
-    method: "POST",
-    url: "/api/agents/spend",
-    headers: agent.headers,
-    payload: JSON.stringify({ recipient: PAYEE, amount: "0.5" }),
-  });
+const spend = (agent: NewTestAgent) => spendAs(app, agent, { recipient: PAYEE, amount: "0.5" });
 
 /** A payment that is possible only with an approval. */
 const payOnce = (agent: NewTestAgent, key: string, requestApproval: boolean) =>
-  app.inject({
-    method: "POST",
-    url: "/api/agents/spend",
-    headers: { ...agent.headers, "idempotency-key": key },
-    payload: JSON.stringify({ recipient: ANOTHER, amount: "0.5", requestApproval }),
-  });
+  spendAs(app, agent, { recipient: ANOTHER, amount: "0.5", requestApproval }, key);
 
 async function assertAuditsHold(t: Test) {
   const own = createPool(database.url, { maxConnections: 2 });

@@ -7,6 +7,7 @@ import { AGENT_FIELDS, PAYEE_FIELDS, type Field } from "../../packages/rules/src
 import { Custody } from "../../server/plugins/custody/custody.ts";
 import { vaultHere } from "../../server/plugins/custody/wiring.ts";
 import { verifyChain } from "../../server/plugins/audit/verify.ts";
+import { callApi } from "../helpers/call.ts";
 import { testApp } from "../helpers/app.ts";
 import { createAgent, signIn, type NewTestAgent } from "../helpers/owner.ts";
 import { rowsOf } from "./audit.helper.ts";
@@ -129,12 +130,13 @@ t.test("each setting is tightened without a wallet, in force and in the audit", 
       const url = `/api/agents/${agent.id}`;
       const tight = { [name]: sampleOf(field) };
       const send = (by: { headers: Record<string, string> }) =>
-        app.inject({
-          method: of === "agent" ? "PATCH" : "POST",
-          url: of === "agent" ? url : `${url}/allowlist`,
-          headers: by.headers,
-          payload: JSON.stringify(of === "agent" ? tight : { address: payee, site, ...tight }),
-        });
+        callApi(
+          app,
+          by,
+          of === "agent" ? "PATCH" : "POST",
+          of === "agent" ? url : `${url}/allowlist`,
+          of === "agent" ? tight : { address: payee, site, ...tight },
+        );
       const answer = await send(owner);
       t.equal(answer.statusCode, of === "agent" ? 200 : 201, `${of}'s ${name}: ${answer.body}`);
       const shown = (await app.inject({ url, headers: owner.headers })).json<{
@@ -150,12 +152,7 @@ t.test("each setting is tightened without a wallet, in force and in the audit", 
       await edited(t, { table, agentId: agent.id, column, value }, async () => {
         t.same(await sign(agent), REFUSED, "the earlier value is not in force any more");
       });
-      const loosened = await app.inject({
-        method: "PATCH",
-        url,
-        headers: owner.headers,
-        payload: JSON.stringify({ dailyLimit: "21" }),
-      });
+      const loosened = await callApi(app, owner, "PATCH", url, { dailyLimit: "21" });
       t.match(loosened.json(), { code: "owner_signature_required" });
     }
 });

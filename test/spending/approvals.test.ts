@@ -3,6 +3,7 @@
 import t, { type Test } from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import type { Address } from "viem";
+import { callApi } from "../helpers/call.ts";
 import { testApp } from "../helpers/app.ts";
 import {
   asOwner,
@@ -103,12 +104,13 @@ t.test("requested, listed, signed and paid once; not for a payment within the ru
       },
     ],
   });
-  const first = await app.inject({
-    method: "POST",
-    url: `/api/approvals/${requested.approvalId}/approve`,
-    headers: owner.headers,
-    payload: "{}",
-  });
+  const first = await callApi(
+    app,
+    owner,
+    "POST",
+    `/api/approvals/${requested.approvalId}/approve`,
+    {},
+  );
   t.equal(first.statusCode, 403, "a session without a signature approves nothing");
   t.match(first.json(), {
     code: "owner_signature_required",
@@ -304,11 +306,7 @@ t.test("two tabs and a replayed signature decide once; no other owner can decide
     app.inject({ method: "POST", url, headers, payload: JSON.stringify(body) });
   const otherOwner = await signIn(ctx);
   for (const path of [url, `/api/approvals/${approvalId}/decline`])
-    t.equal(
-      (await app.inject({ method: "POST", url: path, headers: otherOwner.headers, payload: "{}" }))
-        .statusCode,
-      404,
-    );
+    t.equal((await callApi(app, otherOwner, "POST", path, {})).statusCode, 404);
   t.equal(
     (await seenBy(await funded(), approvalId)).statusCode,
     404,
@@ -325,11 +323,8 @@ t.test("two tabs and a replayed signature decide once; no other owner can decide
   const elsewhere = await requestApproval(t, agent, { recipient: payee, amount: "2" }, "k2");
   t.equal(
     codeOf(
-      await app.inject({
-        method: "POST",
-        url: `/api/approvals/${elsewhere.approvalId}/approve`,
-        headers: owner.headers,
-        payload: JSON.stringify({ authorization: one }),
+      await callApi(app, owner, "POST", `/api/approvals/${elsewhere.approvalId}/approve`, {
+        authorization: one,
       }),
     ),
     "invalid_signature",

@@ -6,6 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { createPool } from "../../server/infra/db/pool.ts";
+import { callApi, spendAs } from "../helpers/call.ts";
 import { testApp } from "../helpers/app.ts";
 import { asOwner, createAgent, signIn, type SignedInOwner } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
@@ -85,12 +86,7 @@ t.test("with two replicas", async (t) => {
   const agent = await createAgent(first, owner, { dailyLimit: "10", allowlist: [payee] });
   await chain.mint(agent.walletAddress, 9n * usdc);
   const spend = async () => {
-    const answer = await first.app.inject({
-      method: "POST",
-      url: "/api/agents/spend",
-      headers: agent.headers,
-      payload: JSON.stringify({ recipient: payee, amount: "1" }),
-    });
+    const answer = await spendAs(first.app, agent, { recipient: payee, amount: "1" });
     if (answer.statusCode !== 200) throw new Error(answer.body);
     return answer.json<{ paymentId: string }>().paymentId;
   };
@@ -200,11 +196,7 @@ t.test("with two replicas", async (t) => {
   await t.test("ends when the session is revoked on another replica", async (t) => {
     const leaving = await signIn(first, owner.account);
     const stream = await listen(t, second.baseUrl, leaving);
-    await first.app.inject({
-      method: "POST",
-      url: "/api/auth/logout",
-      headers: leaving.headers,
-    });
+    await callApi(first.app, leaving, "POST", "/api/auth/logout");
     await until(() => stream.isEnded());
     t.equal(stream.events.at(-1)?.event, "session");
   });

@@ -2,6 +2,7 @@
 import t from "tap";
 import { encodeDeployData, getAddress, type Address, type Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
+import { callApi, spendAs } from "../helpers/call.ts";
 import { testApp } from "../helpers/app.ts";
 import walletArtifact from "../helpers/contracts/TestWallet.json" with { type: "json" };
 import {
@@ -205,12 +206,7 @@ t.test("in parallel with a spend: never more than the balance", async (t) => {
   const body = { order: prepared.order, signature: await sign(owner.account, prepared) };
   const [withdrawal, spend] = await Promise.all([
     execute(agent, body),
-    app.inject({
-      method: "POST",
-      url: "/api/agents/spend",
-      headers: agent.headers,
-      payload: JSON.stringify({ recipient: payee, amount: "3" }),
-    }),
+    spendAs(app, agent, { recipient: payee, amount: "3" }),
   ]);
   const statuses = [withdrawal.statusCode, spend.statusCode].sort((a, b) => a - b);
   t.same(statuses, [200, 402], "the second of them is refused for the balance");
@@ -218,11 +214,7 @@ t.test("in parallel with a spend: never more than the balance", async (t) => {
 
 t.test("works when paused, expired and at the limit, and counts against none", async (t) => {
   const agent = await fundedAgent({ dailyLimit: "1", allowlist: [] });
-  await app.inject({
-    method: "DELETE",
-    url: `/api/agents/${agent.id}/keys/${agent.keyId}`,
-    headers: owner.headers,
-  });
+  await callApi(app, owner, "DELETE", `/api/agents/${agent.id}/keys/${agent.keyId}`);
   await database.pool.query(
     "UPDATE agents SET status = 'paused', expires_at = now() - interval '1 day', daily_limit = 0 WHERE id = $1",
     [agent.id],

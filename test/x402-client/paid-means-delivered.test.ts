@@ -1,6 +1,7 @@
 // Goal: a paid response is delivered as it was received: requested once, never replaced, never rounded, and as much of it as arrived.
 import { gzipSync } from "node:zlib";
 import t from "tap";
+import { spendAs } from "../helpers/call.ts";
 import { messageOf } from "../helpers/mcp-answer.ts";
 import { main } from "../../packages/purser/src/cli.ts";
 import { assertLedgerIsChain, market, PAYEE, type Answered } from "./market.ts";
@@ -431,19 +432,13 @@ t.test("paid means delivered", async (t) => {
       },
     });
     t.equal(one(method.body), 1);
-    const spend = await made.app.inject({
-      method: "POST",
-      url: "/api/agents/spend",
-      headers: made.agent.headers,
-      payload: JSON.stringify({ recipient: PAYEE, amount: "1", network: "arc" }),
+    const spend = await spendAs(made.app, made.agent, {
+      recipient: PAYEE,
+      amount: "1",
+      network: "arc",
     });
     t.match(spend.json(), { detail: /^body\.network must be one of eip155:\d+$/ });
-    const otherPayee = await made.app.inject({
-      method: "POST",
-      url: "/api/agents/spend",
-      headers: made.agent.headers,
-      payload: JSON.stringify({ recipient: OTHER, amount: "1" }),
-    });
+    const otherPayee = await spendAs(made.app, made.agent, { recipient: OTHER, amount: "1" });
     t.match(otherPayee.json(), { code: "recipient_not_allowed", payTo: OTHER, site: null });
   });
 
