@@ -13,9 +13,10 @@ import {
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { testApp } from "../helpers/app.ts";
 import { change } from "./bent-payments.ts";
-import { post, signedPayment, TRANSFER_TYPES, type Body } from "./payments.ts";
+import { post, signedPayment, type Body } from "./payments.ts";
 import { approveHash, deployWallet, futureWallet } from "./wallets.ts";
 import type { TestChain } from "../helpers/chain.ts";
+import { transferOf } from "../helpers/eip3009.ts";
 
 const ABI = parseAbi(["function balanceOf(address) view returns (uint256)"]);
 const SIGNATURE = "paymentPayload.payload.signature";
@@ -24,19 +25,11 @@ const signatureOf = (body: Body): Hex =>
 
 function digestOf(chain: TestChain, body: Body): Hex {
   const { authorization } = body.paymentPayload["payload"] as {
-    authorization: Record<"from" | "to" | "nonce", Hex> &
-      Record<"value" | "validAfter" | "validBefore", string>;
+    authorization: Parameters<typeof transferOf>[0];
   };
   return hashTypedData({
     domain: { name: "USDC", version: "2", chainId: chain.chainId, verifyingContract: chain.usdc },
-    types: TRANSFER_TYPES,
-    primaryType: "TransferWithAuthorization",
-    message: {
-      ...authorization,
-      value: BigInt(authorization.value),
-      validAfter: BigInt(authorization.validAfter),
-      validBefore: BigInt(authorization.validBefore),
-    },
+    ...transferOf(authorization),
   });
 }
 

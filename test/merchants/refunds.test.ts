@@ -2,7 +2,8 @@
 // settled.
 import t from "tap";
 import { keccak256, parseAbi, stringToHex, type Hex } from "viem";
-import { TRANSFER_TYPES, post, signedPayment } from "../facilitator/payments.ts";
+import { post, signedPayment } from "../facilitator/payments.ts";
+import { TRANSFER_TYPES } from "../helpers/eip3009.ts";
 import { permit2Payment } from "../facilitator/permit2-payments.ts";
 import { change } from "../facilitator/bent-payments.ts";
 import { deployWallet } from "../facilitator/wallets.ts";

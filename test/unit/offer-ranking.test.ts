@@ -1,22 +1,13 @@
 // Goal: from any list of offers, in any order and beside any invalid ones, the cheapest valid one is chosen, and no other can be.
 import * as fc from "fast-check";
 import t from "tap";
-import type { Address } from "viem";
-import { findNetwork, type NetworkFacts } from "../../server/core/networks.ts";
 import { MAX_VALID_SECONDS } from "../../server/plugins/payments/reserve.ts";
 import { chooseTerms, type Choice } from "../../server/plugins/x402-client/choose.ts";
 import { parseOffer } from "../../server/plugins/x402-client/ask.ts";
 import type { OfferedTerms } from "../../server/plugins/x402-client/terms.ts";
+import { ARC, BASE_SEPOLIA as BASE, PAYER as WALLET } from "./payment-samples.ts";
 
-const known = (id: string): NetworkFacts => {
-  const network = findNetwork(id);
-  if (!network) throw new Error(id);
-  return network;
-};
-const ARC = known("eip155:5042002");
-const BASE = known("base-sepolia");
 const NETWORKS = [ARC, BASE];
-const WALLET: Address = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
 const PAYEES = [
   "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC",
   "0x90f79bf6eb2c4f870365e785982e1f101e93b906",

@@ -18,7 +18,8 @@ import type { ChainRpc } from "../../server/infra/chain/rpc.ts";
 import { ChainPaymentReads } from "../../server/plugins/facilitator/chain-reads.ts";
 import { PaymentChecker } from "../../server/plugins/facilitator/verify.ts";
 import { toBatchItem, transactionOf } from "../../server/plugins/settlement/batch.ts";
-import { ARC, bodyOf, recordOf, TRANSFER_TYPES } from "./payment-samples.ts";
+import { transferOf } from "../helpers/eip3009.ts";
+import { ARC, bodyOf, recordOf } from "./payment-samples.ts";
 
 const TOKEN_ABI = parseAbi([
   "function transferWithAuthorization(address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, uint8 v, bytes32 r, bytes32 s)",
@@ -83,14 +84,7 @@ async function signed(from: Address = key.address): Promise<{ body: Body; signat
       chainId: ARC.chainId,
       verifyingContract: ARC.usdc.address,
     },
-    types: TRANSFER_TYPES,
-    primaryType: "TransferWithAuthorization",
-    message: {
-      ...authorization,
-      value: BigInt(authorization.value),
-      validAfter: BigInt(authorization.validAfter),
-      validBefore: BigInt(authorization.validBefore),
-    },
+    ...transferOf(authorization),
   });
   return { body, signature };
 }

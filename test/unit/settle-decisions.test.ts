@@ -3,7 +3,6 @@ import { Registry } from "prom-client";
 import t from "tap";
 import type { Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
-import { findNetwork, type NetworkFacts } from "../../server/core/networks.ts";
 import { ApiError } from "../../server/errors.ts";
 import type { Sql } from "../../server/infra/db/pool.ts";
 import { callerOf, Settler } from "../../server/plugins/facilitator/settle.ts";
@@ -15,17 +14,12 @@ import type {
   SettlementOutcome,
   SettlementRow,
 } from "../../server/plugins/settlement/types.ts";
+import { transferOf } from "../helpers/eip3009.ts";
+import { ARC, PAYEE } from "./payment-samples.ts";
 
 type SettlerArgs = ConstructorParameters<typeof Settler>[0];
 type SettleOptions = Parameters<Settler["settle"]>[1];
 
-const known = (id: string): NetworkFacts => {
-  const network = findNetwork(id);
-  if (!network) throw new Error(id);
-  return network;
-};
-const ARC = known("eip155:5042002");
-const PAYEE = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC";
 const OTHER = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
 const HASH: Hex = `0x${"ab".repeat(32)}`;
 const payer = privateKeyToAccount(generatePrivateKey());
@@ -49,25 +43,7 @@ async function sign(over: Partial<Record<keyof typeof transfer, string>> = {}) {
       chainId: ARC.chainId,
       verifyingContract: ARC.usdc.address,
     },
-    types: {
-      TransferWithAuthorization: [
-        { name: "from", type: "address" },
-        { name: "to", type: "address" },
-        { name: "value", type: "uint256" },
-        { name: "validAfter", type: "uint256" },
-        { name: "validBefore", type: "uint256" },
-        { name: "nonce", type: "bytes32" },
-      ],
-    },
-    primaryType: "TransferWithAuthorization",
-    message: {
-      from: payer.address,
-      to: authorization.to as Hex,
-      value: BigInt(authorization.value),
-      validAfter: BigInt(authorization.validAfter),
-      validBefore: BigInt(authorization.validBefore),
-      nonce: authorization.nonce as Hex,
-    },
+    ...transferOf(authorization as Parameters<typeof transferOf>[0]),
   });
   const requirements = {
     scheme: "exact",
