@@ -10,6 +10,7 @@ import {
   insertIncoming,
   voidGoneIncoming,
 } from "../../server/plugins/reconciliation/cursor-store.ts";
+import { callApi } from "../helpers/call.ts";
 import { asOwner, createAgent, signIn } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
 import { post, signedPayment } from "../facilitator/payments.ts";
@@ -379,11 +380,9 @@ t.test("incoming funds, low balance, withdrawal", async (t) => {
   });
   const { order, typedData } = prepared.json<{ order: Json; typedData: never }>();
   const signature = await owner.account.signTypedData(typedData);
-  const out = await app.inject({
-    method: "POST",
-    url: `/api/agents/${agent.id}/withdrawals`,
-    headers: owner.headers,
-    payload: JSON.stringify({ order, signature }),
+  const out = await callApi(app, owner, "POST", `/api/agents/${agent.id}/withdrawals`, {
+    order,
+    signature,
   });
   t.equal(out.statusCode, 200, out.body);
   t.match(await notified("withdrawal.settled"), [

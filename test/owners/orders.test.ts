@@ -2,6 +2,7 @@
 import t, { type Test } from "tap";
 import { encodeDeployData, type Address, type Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
+import { spendAs } from "../helpers/call.ts";
 import { testApp } from "../helpers/app.ts";
 import walletArtifact from "../helpers/contracts/TestWallet.json" with { type: "json" };
 import { gateAt } from "../helpers/gate.ts";
@@ -329,12 +330,7 @@ t.test("a contract that owns agents signs for them", async (t) => {
     body: { dailyLimit: "6" },
   };
   t.equal((await asOwner(app, mine, raise)).statusCode, 200);
-  const paid = await app.inject({
-    method: "POST",
-    url: "/api/agents/spend",
-    headers: agent.headers,
-    payload: JSON.stringify({ recipient: payee, amount: "1" }),
-  });
+  const paid = await spendAs(app, agent, { recipient: payee, amount: "1" });
   t.equal(paid.statusCode, 200, paid.body);
   const refused = await send("PATCH", raise.url, { dailyLimit: "7" }, mine);
   t.match(

@@ -1,6 +1,7 @@
 // Goal: a session belongs to one browser and one owner, accepts only Purser's own origin (CSRF), and ends on
 // request or by timeout.
 import t from "tap";
+import { callApi } from "../helpers/call.ts";
 import { testApp } from "../helpers/app.ts";
 import { freshNonce, signIn, siweMessage, verify } from "../helpers/owner.ts";
 
@@ -165,11 +166,7 @@ t.test("sessions", async (t) => {
     t.equal((await session(first.cookie)).statusCode, 401, "ended from the other browser");
     t.equal((await remove(firstId, second.headers)).statusCode, 404, "already ended");
 
-    const logout = await app.inject({
-      method: "POST",
-      url: "/api/auth/logout",
-      headers: second.headers,
-    });
+    const logout = await callApi(app, second, "POST", "/api/auth/logout");
     t.equal(logout.statusCode, 200);
     t.match([logout.headers["set-cookie"]].flat()[0], /^purser_session=; Max-Age=0;/);
     t.equal((await session(second.cookie)).statusCode, 401);

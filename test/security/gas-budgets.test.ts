@@ -4,6 +4,7 @@ import { randomBytes } from "node:crypto";
 import t, { type Test } from "tap";
 import { makePayers, signedBodies } from "../bench/signed.ts";
 import { post, signedPayment, type Body } from "../facilitator/payments.ts";
+import { spendAs } from "../helpers/call.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
 import { expectGasIsAccounted, expectLedgerEqualsChain } from "../helpers/engine-invariants.ts";
 import { payers, randomAddress } from "../helpers/engine.ts";
@@ -45,12 +46,7 @@ const spend = async (
   amount: string,
   memo?: string,
 ) => {
-  const answer = await app.inject({
-    method: "POST",
-    url: "/api/agents/spend",
-    headers: agent.headers,
-    payload: JSON.stringify({ recipient, amount, memo }),
-  });
+  const answer = await spendAs(app, agent, { recipient, amount, memo });
   return { status: answer.statusCode, body: answer.json<Record<string, unknown>>() };
 };
 

@@ -1,6 +1,7 @@
 // Goal: one Idempotency-Key is one payment, and a repeat always returns its true result.
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { spendAs } from "../helpers/call.ts";
 import { testApp } from "../helpers/app.ts";
 import { asOwner, createAgent, signIn, type NewTestAgent } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
@@ -170,13 +171,7 @@ t.test("while outcomes are late", async (t) => {
   const payee = freshPayee();
   const agent = await createAgent(ctx, owner, { dailyLimit: "10", allowlist: [payee] });
   await chain.mint(agent.walletAddress, 20n * usdc);
-  const spend = () =>
-    app.inject({
-      method: "POST",
-      url: "/api/agents/spend",
-      headers: { ...agent.headers, "idempotency-key": "late" },
-      payload: JSON.stringify({ recipient: payee, amount: "1" }),
-    });
+  const spend = () => spendAs(app, agent, { recipient: payee, amount: "1" }, "late");
   // No block is mined until the test mines one.
   await chain.testClient.setAutomine(false);
   const first = await spend();

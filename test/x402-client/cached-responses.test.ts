@@ -14,6 +14,7 @@ import t, { type Test } from "tap";
 import { freePort } from "../../server/local/free-port.ts";
 import { CACHED_BYTES, CacheLookup, forgetCached } from "../../server/plugins/x402-client/cache.ts";
 import { prepare } from "../../server/plugins/x402-client/request.ts";
+import { callApi } from "../helpers/call.ts";
 import { asOwner, createAgent } from "../helpers/owner.ts";
 import { testApp } from "../helpers/app.ts";
 import { until } from "../helpers/until.ts";
@@ -94,11 +95,9 @@ t.test("a paid GET is answered from the cache for maxAge", async (t) => {
   await t.test("never to another agent", async (t) => {
     const other = await createAgent(made, made.owner, { allowlist: [PAYEE] });
     await chain.mint(other.walletAddress, 1_000_000n);
-    const answer = await made.app.inject({
-      method: "POST",
-      url: "/api/agents/x402-fetch",
-      headers: other.headers,
-      payload: JSON.stringify({ url, maxAge: 60 }),
+    const answer = await callApi(made.app, other, "POST", "/api/agents/x402-fetch", {
+      url,
+      maxAge: 60,
     });
     t.match(answer.json(), { paid: true, cached: undefined });
   });

@@ -1,5 +1,6 @@
 // Goal: a request repeated with its idempotency key never pays twice and gets the same answer: after it ended, while it runs, and after an unknown outcome.
 import t from "tap";
+import { spendAs } from "../helpers/call.ts";
 import { until } from "../helpers/until.ts";
 import { asOwner } from "../helpers/owner.ts";
 import { assertLedgerIsChain, market, PAYEE } from "./market.ts";
@@ -236,13 +237,7 @@ t.test("one key, one payment", async (t) => {
 t.test("fetches and spends together stay within one limit", async (t) => {
   const made = await market(t, { agent: { dailyLimit: "0.01" } });
   const { app, agent, seller } = made;
-  const spend = () =>
-    app.inject({
-      method: "POST",
-      url: "/api/agents/spend",
-      headers: agent.headers,
-      payload: JSON.stringify({ recipient: PAYEE, amount: "0.001" }),
-    });
+  const spend = () => spendAs(app, agent, { recipient: PAYEE, amount: "0.001" });
   const statuses = await Promise.all(
     Array.from({ length: 15 }, async (_, index) => [
       (await made.fetch({ url: `${seller.url}&n=${index}` })).status,
