@@ -39,13 +39,7 @@ async function newPayer(chain: TestChain, wei = WEI): Promise<PrivateKeyAccount>
 }
 
 const tokenOf = (chain: TestChain) => ({
-  balanceOf: (account: Address) =>
-    chain.publicClient.readContract({
-      address: chain.usdc,
-      abi: erc20Abi,
-      functionName: "balanceOf",
-      args: [account],
-    }),
+  balanceOf: (account: Address) => chain.usdcOf(account),
   allowanceOf: (account: Address) =>
     chain.publicClient.readContract({
       address: chain.usdc,

@@ -8,7 +8,6 @@ import t from "tap";
 import type { Address } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { testApp } from "../helpers/app.ts";
-import { ERC20_ABI } from "../helpers/permit2.ts";
 import { expressApi, PRICE_ATOMIC } from "./stock-servers.ts";
 
 /** A proof by the published client, with the payer's identifier added. */
@@ -56,12 +55,7 @@ t.test("one payment with an identifier, two routes", async (t) => {
       for (let attempt = 0; attempt < 10; attempt += 1)
         later.push(await open(attempt % 2 === 0 ? other : api.url));
       t.same(new Set(later), new Set([402]), "and none later");
-      const paid = await chain.publicClient.readContract({
-        address: chain.usdc,
-        abi: ERC20_ABI,
-        functionName: "balanceOf",
-        args: [payTo],
-      });
+      const paid = await chain.usdcOf(payTo);
       t.equal(paid, PRICE_ATOMIC, "paid once");
     });
   }
@@ -106,11 +100,6 @@ t.test("a seller with a key per request delivers as often as it is paid", async 
     delivered += statuses.filter((status) => status === 200).length;
   }
   t.equal(delivered, payments, "one delivery per payment");
-  const paid = await chain.publicClient.readContract({
-    address: chain.usdc,
-    abi: ERC20_ABI,
-    functionName: "balanceOf",
-    args: [payTo],
-  });
+  const paid = await chain.usdcOf(payTo);
   t.equal(paid, BigInt(payments) * PRICE_ATOMIC, "each paid once");
 });

@@ -1,19 +1,12 @@
 // Goal: one payment moves money once and returns success once, however often, from wherever and with whatever key
 // it is posted.
 import t from "tap";
-import { parseAbi, type Address } from "viem";
+import type { Address } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { testApp, type TestApp } from "../helpers/app.ts";
 import { post, signedPayment } from "./payments.ts";
 
-const ABI = parseAbi(["function balanceOf(address) view returns (uint256)"]);
-const balance = ({ chain }: TestApp, account: Address): Promise<bigint> =>
-  chain.publicClient.readContract({
-    address: chain.usdc,
-    abi: ABI,
-    functionName: "balanceOf",
-    args: [account],
-  });
+const balance = ({ chain }: TestApp, account: Address): Promise<bigint> => chain.usdcOf(account);
 
 t.test("settle", async (t) => {
   const one = await testApp(t);

@@ -3,7 +3,6 @@
 import t from "tap";
 import {
   hashTypedData,
-  parseAbi,
   parseSignature,
   serializeCompactSignature,
   signatureToCompactSignature,
@@ -18,7 +17,6 @@ import { approveHash, deployWallet, futureWallet } from "./wallets.ts";
 import type { TestChain } from "../helpers/chain.ts";
 import { transferOf } from "../helpers/eip3009.ts";
 
-const ABI = parseAbi(["function balanceOf(address) view returns (uint256)"]);
 const SIGNATURE = "paymentPayload.payload.signature";
 const signatureOf = (body: Body): Hex =>
   (body.paymentPayload["payload"] as { signature: Hex }).signature;
@@ -37,13 +35,7 @@ t.test("smart wallets", async (t) => {
   const { app, chain } = await testApp(t);
   const owner = privateKeyToAccount(generatePrivateKey());
   const payTo = privateKeyToAccount(generatePrivateKey()).address;
-  const received = (): Promise<bigint> =>
-    chain.publicClient.readContract({
-      address: chain.usdc,
-      abi: ABI,
-      functionName: "balanceOf",
-      args: [payTo],
-    });
+  const received = (): Promise<bigint> => chain.usdcOf(payTo);
   const from = (wallet: Address): Promise<Body> =>
     signedPayment({ chain, payer: owner, payTo, from: wallet });
 

@@ -9,7 +9,6 @@ import { wrapAxiosWithPayment } from "@x402/axios";
 import { wrapFetchWithPayment } from "@x402/fetch";
 import { create as createAxios } from "axios";
 import t from "tap";
-import { parseAbi } from "viem";
 import { privateKeyToAddress } from "viem/accounts";
 import type { ListingWire } from "../../server/schemas/listings.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
@@ -35,13 +34,7 @@ const termsOf = async (service: TestApp) => {
 };
 const receiptOf = (answer: Response) =>
   decodePaymentResponseHeader(answer.headers.get("payment-response") ?? "");
-const balanceOf = (chain: TestChain, address: string) =>
-  chain.publicClient.readContract({
-    address: chain.usdc,
-    abi: parseAbi(["function balanceOf(address) view returns (uint256)"]),
-    functionName: "balanceOf",
-    args: [address as `0x${string}`],
-  });
+const balanceOf = (chain: TestChain, address: string) => chain.usdcOf(address as `0x${string}`);
 const listings = async ({ app }: TestApp): Promise<ListingWire[]> =>
   (await app.inject("/api/listings")).json<{ items: ListingWire[] }>().items;
 
