@@ -6,7 +6,6 @@ import type { Static } from "typebox";
 import type * as agents from "../../../server/schemas/agents.ts";
 import type * as approvals from "../../../server/schemas/approvals.ts";
 import type * as audit from "../../../server/schemas/audit.ts";
-import type * as common from "../../../server/schemas/common.ts";
 import type * as email from "../../../server/schemas/email.ts";
 import type * as facilitator from "../../../server/schemas/facilitator.ts";
 import type * as listings from "../../../server/schemas/listings.ts";
